@@ -1,0 +1,164 @@
+"""The configuration file of a pod: written by the operator or `guidedmodel run`, read by every process of the pod."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from guided_contract import names
+
+Positive = Annotated[int, msgspec.Meta(gt=0)]
+PositiveSeconds = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Base of the configuration's parts: immutable, camelCase on disk, unknown fields ignored."""
+
+
+class CompileConfig(Struct):
+    """Limits of one grammar's compilation."""
+
+    timeout_s: PositiveSeconds = 10.0
+    workers: Positive = 1  # processes that compile at once; one spare is kept besides
+    memory_bytes: Positive = 2 << 30  # address space above the warmed template
+    max_schema_bytes: Positive = 256 << 10
+    max_depth: Positive = 64
+
+
+class GuidedDecodingConfig(Struct):
+    """How guided requests are served; enum values as in the CRD."""
+
+    placement: Literal["Rank", "Scheduler"] = "Rank"
+    backend: Literal["Auto", "XGrammar", "Guidance"] = "Auto"
+    whitespace: Literal["Compact", "Flexible"] = "Flexible"  # Flexible is vLLM's own default
+    compile: CompileConfig = CompileConfig()
+
+
+class LogitsProcessorConfig(Struct):
+    """One stateful logits processor, made per sequence by its factory."""
+
+    name: str
+    factory: str  # "package.module:Class"
+    params: dict[str, Any] = {}
+    apply_by_default: bool = True
+
+
+class ProbesConfig(Struct):
+    """Deadlines of health checks."""
+
+    startup_timeout_s: PositiveSeconds = 1800.0  # large models load for minutes
+    stall_timeout_s: PositiveSeconds = 120.0  # busy without a step for so long: restart
+
+
+class RestartConfig(Struct):
+    """Restart budget of grammar workers."""
+
+    max_attempts: Positive = 10
+    base_delay_s: PositiveSeconds = 0.1
+    max_delay_s: PositiveSeconds = 30.0
+    reset_after_s: PositiveSeconds = 300.0
+
+
+class TelemetryConfig(Struct):
+    """Where traces go. `endpoint` None: traces off."""
+
+    endpoint: str | None = None  # OTLP base URL, as http://collector:4318
+    protocol: Literal["HTTP", "GRPC"] = "HTTP"
+    sampling: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+
+
+class PortsConfig(Struct):
+    """TCP ports of the pod's containers."""
+
+    engine: Positive = names.ENGINE_PORT
+    launcher: Positive = names.LAUNCHER_PORT
+    sidecar: Positive = names.SIDECAR_PORT
+    otlp: Positive = names.OTLP_PORT
+
+
+class PodConfig(Struct):
+    """Everything that a pod's processes share. Times in seconds, sizes in bytes.
+
+    `model` and `tokenizer` are what vLLM gets (a path or a hub name).
+    """
+
+    version: Literal[1] = 1
+    name: str
+    namespace: str = "default"
+    model: str
+    tokenizer: str
+    served_name: str
+    trust_remote_code: bool = False
+    run_dir: str
+    tensor_parallel: Positive = 1
+    bind_host: str = "0.0.0.0"  # noqa: S104 - inside a pod; `guidedmodel run` writes 127.0.0.1
+    ports: PortsConfig = PortsConfig()
+    guided_decoding: GuidedDecodingConfig = GuidedDecodingConfig()
+    logits_processors: list[LogitsProcessorConfig] = []
+    async_scheduling: Literal["Auto", "On", "Off"] = "Auto"
+    speculative_method: Literal["NGram", "DraftModel"] | None = None
+    probes: ProbesConfig = ProbesConfig()
+    restart: RestartConfig = RestartConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
+
+    @property
+    def service_socket(self) -> Path:
+        """Path of the sidecar's stream socket."""
+        return Path(self.run_dir, names.SERVICE_SOCKET)
+
+    @property
+    def telemetry_socket(self) -> Path:
+        """Path of the sidecar's datagram socket."""
+        return Path(self.run_dir, names.TELEMETRY_SOCKET)
+
+    @property
+    def heartbeats_file(self) -> Path:
+        """Path of the shared-memory heartbeats."""
+        return Path(self.run_dir, names.HEARTBEATS_FILE)
+
+    @property
+    def grammars_folder(self) -> Path:
+        """Folder of the compiled artefacts."""
+        return Path(self.run_dir, names.GRAMMARS_FOLDER)
+
+
+class ConfigError(Exception):
+    """The configuration file is missing or wrong; the message names file and field."""
+
+
+def encode(config: PodConfig) -> bytes:
+    """Return the file's content: indented JSON, the same bytes for the same configuration."""
+    return msgspec.json.format(msgspec.json.encode(config, order="deterministic"), indent=2)
+
+
+def decode(data: bytes, source: str = "configuration") -> PodConfig:
+    """Parse a file's content.
+
+    Raises
+    ------
+    ConfigError
+        The data is not JSON, or a field has the wrong type or value.
+    """
+    try:
+        return msgspec.json.decode(data, type=PodConfig)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{source}: {error}") from error
+
+
+def load() -> PodConfig | None:
+    """Read the file that the environment names; None where it names none (not one of our pods).
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read or is wrong.
+    """
+    path = os.environ.get(names.ENV_CONFIG)
+    if not path:
+        return None
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    return decode(data, path)

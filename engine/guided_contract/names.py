@@ -1,0 +1,37 @@
+"""Names that more than one deployable uses: API group, labels, environment, files and ports."""
+
+from typing import Final
+
+API_GROUP: Final = "guidedmodel.io"
+API_VERSION: Final = "v1alpha1"
+KIND: Final = "GuidedModel"
+PLURAL: Final = "guidedmodels"
+
+# The one environment variable that every process of a pod reads: the path of the configuration file.
+ENV_CONFIG: Final = "GUIDEDMODEL_CONFIG"
+
+# Keys of `sampling_params.extra_args` (which clients can reach as `vllm_xargs`) that begin so are ours;
+# admission refuses a client's.
+RESERVED_PREFIX: Final = "guided_"
+# The admitted request's ticket on its way to the ranks, a mapping made by wire.Ticket.
+TICKET_ARG: Final = "guided_ticket"
+
+# Files below PodConfig.run_dir, a folder that engine and sidecar share.
+SERVICE_SOCKET: Final = "service.sock"  # stream: wire messages
+TELEMETRY_SOCKET: Final = "telemetry.sock"  # datagrams: records
+HEARTBEATS_FILE: Final = "heartbeats"  # shared memory: heartbeat.Heartbeats
+GRAMMARS_FOLDER: Final = "grammars"  # compiled artefacts, named by key
+
+# Integer ports, because a probe by another container's port *name* never fails (FACTS, section 6).
+ENGINE_PORT: Final = 8000  # vLLM's HTTP API
+LAUNCHER_PORT: Final = 8001  # /startupz /livez of the engine container
+SIDECAR_PORT: Final = 8002  # /startupz /readyz /status /metrics of the sidecar container
+OTLP_PORT: Final = 8003  # OTLP/HTTP receiver of the sidecar, loopback only
+
+LABEL_NAME: Final = f"{API_GROUP}/name"
+LABEL_REVISION: Final = f"{API_GROUP}/revision"
+ANNOTATION_APPLIED: Final = f"{API_GROUP}/applied-hash"
+
+ENGINE_CONTAINER: Final = "engine"
+SIDECAR_CONTAINER: Final = "sidecar"
+PLUGIN_CONTAINER: Final = "plugin"

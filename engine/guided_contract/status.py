@@ -1,0 +1,76 @@
+"""What the sidecar's /status serves and the operator reads (as untrusted input) into the resource's status."""
+
+from typing import Literal
+
+import msgspec
+
+from guided_contract.wire import Patch
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Base of the status' parts."""
+
+
+class RankStatus(Struct):
+    """One rank, as the sidecar sees it."""
+
+    rank: int
+    state: Literal["Connected", "Missing"]
+    desyncs: int = 0
+
+
+class WorkersStatus(Struct):
+    """The grammar workers: how many are ready, and restarts since the sidecar started."""
+
+    ready: int
+    restarts: int
+
+
+class Failure(Struct):
+    """The last failure of a grammar worker or a probe. `time` is RFC 3339."""
+
+    code: str
+    message: str
+    time: str
+
+
+class ProbeStatus(Struct):
+    """The guided probe: a real guided request to this pod's engine, its answer validated."""
+
+    state: Literal["Pending", "Passed", "Failed", "Busy"]
+    message: str = ""
+
+
+class PodStatus(Struct):
+    """The whole page."""
+
+    ready: bool
+    reason: str = ""  # PluginInactive, RanksMissing, GrammarsPending, ProbePending, ProbeFailed, EngineStalled, ServiceExhausted
+    message: str = ""
+    boot: str = ""
+    versions: dict[str, str] = {}
+    unsupported: str = ""
+    patches: list[Patch] = []
+    ranks: list[RankStatus] = []
+    grammar_workers: WorkersStatus = WorkersStatus(ready=0, restarts=0)
+    guided_probe: ProbeStatus = ProbeStatus(state="Pending")
+    last_failure: Failure | None = None
+
+
+def encode(status: PodStatus) -> bytes:
+    """Return the page as JSON."""
+    return msgspec.json.encode(status)
+
+
+def decode(data: bytes) -> PodStatus:
+    """Parse a page.
+
+    Raises
+    ------
+    ValueError
+        Not JSON, or a field has the wrong type.
+    """
+    try:
+        return msgspec.json.decode(data, type=PodStatus)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from error

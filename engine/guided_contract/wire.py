@@ -1,0 +1,214 @@
+"""Messages on the sidecar's stream socket: msgpack, each frame after its length.
+
+A frame is a 4-byte little-endian length and so many bytes of msgpack. The first message on a connection
+is the client's Hello; the service answers Welcome. Every other message may come at any time.
+
+========  ==========================================  ==============================================
+client    sends                                       receives
+========  ==========================================  ==============================================
+api       Prepare, Cancel, Release                    Prepared, Refused
+rank      Loaded                                      Load, Unload
+core      -                                           -
+launcher  -                                           -
+========  ==========================================  ==============================================
+"""
+
+import struct
+from typing import Final, Literal
+
+import msgspec
+
+PROTOCOL: Final = 1
+MAX_FRAME_BYTES: Final = 4 << 20  # a longer frame closes the connection, unread
+LENGTH: Final = struct.Struct("<I")
+
+Kind = Literal["json", "json_object", "regex", "choice", "grammar", "structural_tag"]
+Backend = Literal["xgrammar", "guidance"]
+Role = Literal["launcher", "api", "core", "rank"]
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Base of all messages; the type's name is the tag, unknown fields are ignored."""
+
+
+class Patch(msgspec.Struct, frozen=True, kw_only=True):
+    """One change to vLLM, as its process found it."""
+
+    name: str
+    state: Literal["Applied", "Skipped", "Failed"]
+    reason: str = ""
+
+
+class Hello(Message):
+    """A process of the engine introduces itself; also what makes the plugin count as active.
+
+    `rank` is the global rank of a worker; `samples` whether it samples (last pipeline stage).
+    `boot` is the same for all processes of one engine start (made by the launcher).
+    """
+
+    protocol: int = PROTOCOL
+    role: Role
+    pid: int
+    boot: str
+    rank: int | None = None
+    samples: bool = False
+    versions: dict[str, str] = {}  # vllm, xgrammar, llguidance, guidedmodel, modelRunner ("V1" | "V2")
+    patches: list[Patch] = []
+    unsupported: str = ""  # launcher only: why vLLM was left untouched
+
+
+class Welcome(Message):
+    """The service's answer to Hello."""
+
+    protocol: int = PROTOCOL
+
+
+class Prepare(Message):
+    """Compile, prove and load a grammar on every rank. `id` is the connection's own, and names the lease.
+
+    `spec`: JSON text of the schema (json), JSON array of strings (choice), the pattern (regex),
+    EBNF or Lark (grammar), JSON text (structural_tag), "" (json_object).
+    """
+
+    id: int
+    kind: Kind
+    spec: str
+    timeout_s: float
+    traceparent: str | None = None
+
+
+class Cancel(Message):
+    """The client of Prepare `id` has gone."""
+
+    id: int
+
+
+class Release(Message):
+    """The request admitted by Prepare `id` ended; its lease on the grammar ends with it."""
+
+    id: int
+
+
+class Prepared(Message):
+    """Every sampling rank has loaded `key`; it stays loaded until Release."""
+
+    id: int
+    key: str
+    backend: Backend
+
+
+class Refused(Message):
+    """The grammar of Prepare `id` cannot be used; fields as in errors.GuidedError."""
+
+    id: int
+    code: str
+    message: str
+    path: str | None = None
+    retry_after_s: float | None = None
+
+
+class Load(Message):
+    """A rank is to load a proven grammar.
+
+    xgrammar: `artifact` is a file name below the grammars folder, `sha256` its content's hash.
+    guidance: `spec` is llguidance's own serialised grammar text.
+    """
+
+    key: str
+    backend: Backend
+    artifact: str | None = None
+    sha256: str | None = None
+    spec: str | None = None
+    traceparent: str | None = None
+
+
+class Unload(Message):
+    """A rank may forget `key`; no admitted request uses it."""
+
+    key: str
+
+
+class Loaded(Message):
+    """A rank's answer to Load. `error` is empty on success. Times are CLOCK_REALTIME nanoseconds."""
+
+    key: str
+    error: str = ""
+    start_ns: int = 0
+    end_ns: int = 0
+
+
+class Ticket(msgspec.Struct, frozen=True, kw_only=True):
+    """What an admitted request carries to the ranks in `extra_args[TICKET_ARG]`, as a plain mapping."""
+
+    key: str
+    backend: Backend
+    traceparent: str | None = None
+
+
+ClientMessage = Hello | Prepare | Cancel | Release | Loaded
+ServiceMessage = Welcome | Prepared | Refused | Load | Unload
+
+
+class WireError(Exception):
+    """A frame that is too long, is not msgpack or is no known message. The connection is of no more use."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_client_decoder = msgspec.msgpack.Decoder(ClientMessage)
+_service_decoder = msgspec.msgpack.Decoder(ServiceMessage)
+
+
+def frame(message: Message) -> bytes:
+    """Return a message as length and body, ready to send.
+
+    Raises
+    ------
+    WireError
+        The body is longer than MAX_FRAME_BYTES.
+    """
+    body = _encoder.encode(message)
+    if len(body) > MAX_FRAME_BYTES:
+        raise WireError(f"a frame of {len(body)} bytes exceeds {MAX_FRAME_BYTES}")
+    return LENGTH.pack(len(body)) + body
+
+
+def body_length(header: bytes) -> int:
+    """Return the length that a 4-byte header announces.
+
+    Raises
+    ------
+    WireError
+        The length exceeds MAX_FRAME_BYTES; nothing of the body may be read.
+    """
+    (length,) = LENGTH.unpack(header)
+    if length > MAX_FRAME_BYTES:
+        raise WireError(f"a frame of {length} bytes exceeds {MAX_FRAME_BYTES}")
+    return int(length)
+
+
+def decode_client_message(body: bytes) -> ClientMessage:
+    """Decode what the service received.
+
+    Raises
+    ------
+    WireError
+        Not msgpack, or not one of ClientMessage.
+    """
+    try:
+        return _client_decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise WireError(str(error)) from error
+
+
+def decode_service_message(body: bytes) -> ServiceMessage:
+    """Decode what a client received.
+
+    Raises
+    ------
+    WireError
+        Not msgpack, or not one of ServiceMessage.
+    """
+    try:
+        return _service_decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise WireError(str(error)) from error

@@ -1,0 +1,1 @@
+"""What building, testing and demonstrating GuidedModel needs, and no user installs."""
