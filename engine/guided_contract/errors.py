@@ -35,9 +35,7 @@ class ErrorEntry(NamedTuple):
 
 
 CATALOGUE: Final[dict[ErrorCode, ErrorEntry]] = {
-    ErrorCode.GRAMMAR_INVALID: ErrorEntry(
-        400, False, "the schema, regex or grammar is not valid"
-    ),
+    ErrorCode.GRAMMAR_INVALID: ErrorEntry(400, False, "the schema, regex or grammar is not valid"),
     ErrorCode.GRAMMAR_TOO_LARGE: ErrorEntry(
         400, False, "the schema, regex or grammar exceeds a size or depth limit"
     ),
@@ -74,9 +72,7 @@ CATALOGUE: Final[dict[ErrorCode, ErrorEntry]] = {
     ErrorCode.REQUEST_NOT_ADMITTED: ErrorEntry(
         400, False, "a guided request reached the engine on a route without admission"
     ),
-    ErrorCode.SEQUENCE_DEAD_END: ErrorEntry(
-        422, False, "no token can follow what was generated"
-    ),
+    ErrorCode.SEQUENCE_DEAD_END: ErrorEntry(422, False, "no token can follow what was generated"),
     ErrorCode.SEQUENCE_TOKEN_REJECTED: ErrorEntry(
         422, False, "the grammar rejected a sampled token"
     ),

@@ -9,13 +9,13 @@ import msgspec
 from guided_contract.wire import Kind
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Record(msgspec.Struct, frozen=True, tag=True):
     """Base of all records. `dropped`: records this process lost since its last one that arrived."""
 
     dropped: int = 0
 
 
-class HttpRequest(Record):
+class HttpRequest(Record, kw_only=True):
     """One HTTP request on a generating route, ended: the root span of its trace."""
 
     trace_id: str
@@ -33,7 +33,7 @@ class HttpRequest(Record):
     error_code: str | None = None
 
 
-class Decode(Record):
+class Decode(Record, kw_only=True):
     """One guided sequence on one rank, ended. Durations in nanoseconds."""
 
     traceparent: str | None
@@ -49,7 +49,9 @@ class Decode(Record):
     tokens: int = 0
     drafts_proposed: int = 0
     drafts_accepted: int = 0
-    end_reason: str = ""  # an error code, "completed" (the grammar ended) or "stopped" (length, abort)
+    end_reason: str = (
+        ""  # an error code, "completed" (the grammar ended) or "stopped" (length, abort)
+    )
 
 
 AnyRecord = HttpRequest | Decode

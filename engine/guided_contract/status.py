@@ -7,11 +7,11 @@ import msgspec
 from guided_contract.wire import Patch
 
 
-class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Struct(msgspec.Struct, frozen=True, rename="camel"):
     """Base of the status' parts."""
 
 
-class RankStatus(Struct):
+class RankStatus(Struct, kw_only=True):
     """One rank, as the sidecar sees it."""
 
     rank: int
@@ -19,14 +19,14 @@ class RankStatus(Struct):
     desyncs: int = 0
 
 
-class WorkersStatus(Struct):
+class WorkersStatus(Struct, kw_only=True):
     """The grammar workers: how many are ready, and restarts since the sidecar started."""
 
     ready: int
     restarts: int
 
 
-class Failure(Struct):
+class Failure(Struct, kw_only=True):
     """The last failure of a grammar worker or a probe. `time` is RFC 3339."""
 
     code: str
@@ -34,14 +34,14 @@ class Failure(Struct):
     time: str
 
 
-class ProbeStatus(Struct):
+class ProbeStatus(Struct, kw_only=True):
     """The guided probe: a real guided request to this pod's engine, its answer validated."""
 
     state: Literal["Pending", "Passed", "Failed", "Busy"]
     message: str = ""
 
 
-class PodStatus(Struct):
+class PodStatus(Struct, kw_only=True):
     """The whole page."""
 
     ready: bool

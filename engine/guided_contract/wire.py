@@ -27,7 +27,7 @@ Backend = Literal["xgrammar", "guidance"]
 Role = Literal["launcher", "api", "core", "rank"]
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Message(msgspec.Struct, frozen=True, tag=True):
     """Base of all messages; the type's name is the tag, unknown fields are ignored."""
 
 
@@ -39,7 +39,7 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Hello(Message):
+class Hello(Message, kw_only=True):
     """A process of the engine introduces itself; also what makes the plugin count as active.
 
     `rank` is the global rank of a worker; `samples` whether it samples (last pipeline stage).
@@ -52,18 +52,20 @@ class Hello(Message):
     boot: str
     rank: int | None = None
     samples: bool = False
-    versions: dict[str, str] = {}  # vllm, xgrammar, llguidance, guidedmodel, modelRunner ("V1" | "V2")
+    versions: dict[
+        str, str
+    ] = {}  # vllm, xgrammar, llguidance, guidedmodel, modelRunner ("V1" | "V2")
     patches: list[Patch] = []
     unsupported: str = ""  # launcher only: why vLLM was left untouched
 
 
-class Welcome(Message):
+class Welcome(Message, kw_only=True):
     """The service's answer to Hello."""
 
     protocol: int = PROTOCOL
 
 
-class Prepare(Message):
+class Prepare(Message, kw_only=True):
     """Compile, prove and load a grammar on every rank. `id` is the connection's own, and names the lease.
 
     `spec`: JSON text of the schema (json), JSON array of strings (choice), the pattern (regex),
@@ -77,19 +79,19 @@ class Prepare(Message):
     traceparent: str | None = None
 
 
-class Cancel(Message):
+class Cancel(Message, kw_only=True):
     """The client of Prepare `id` has gone."""
 
     id: int
 
 
-class Release(Message):
+class Release(Message, kw_only=True):
     """The request admitted by Prepare `id` ended; its lease on the grammar ends with it."""
 
     id: int
 
 
-class Prepared(Message):
+class Prepared(Message, kw_only=True):
     """Every sampling rank has loaded `key`; it stays loaded until Release."""
 
     id: int
@@ -97,7 +99,7 @@ class Prepared(Message):
     backend: Backend
 
 
-class Refused(Message):
+class Refused(Message, kw_only=True):
     """The grammar of Prepare `id` cannot be used; fields as in errors.GuidedError."""
 
     id: int
@@ -107,7 +109,7 @@ class Refused(Message):
     retry_after_s: float | None = None
 
 
-class Load(Message):
+class Load(Message, kw_only=True):
     """A rank is to load a proven grammar.
 
     xgrammar: `artifact` is a file name below the grammars folder, `sha256` its content's hash.
@@ -122,13 +124,13 @@ class Load(Message):
     traceparent: str | None = None
 
 
-class Unload(Message):
+class Unload(Message, kw_only=True):
     """A rank may forget `key`; no admitted request uses it."""
 
     key: str
 
 
-class Loaded(Message):
+class Loaded(Message, kw_only=True):
     """A rank's answer to Load. `error` is empty on success. Times are CLOCK_REALTIME nanoseconds."""
 
     key: str
