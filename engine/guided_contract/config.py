@@ -16,7 +16,7 @@ class Struct(msgspec.Struct, frozen=True, rename="camel"):
     """Base of the configuration's parts: immutable, camelCase on disk, unknown fields ignored."""
 
 
-class CompileConfig(Struct, kw_only=True):
+class CompileConfig(Struct, frozen=True, kw_only=True):
     """Limits of one grammar's compilation."""
 
     timeout_s: PositiveSeconds = 10.0
@@ -26,7 +26,7 @@ class CompileConfig(Struct, kw_only=True):
     max_depth: Positive = 64
 
 
-class GuidedDecodingConfig(Struct, kw_only=True):
+class GuidedDecodingConfig(Struct, frozen=True, kw_only=True):
     """How guided requests are served; enum values as in the CRD."""
 
     placement: Literal["Rank", "Scheduler"] = "Rank"
@@ -35,7 +35,7 @@ class GuidedDecodingConfig(Struct, kw_only=True):
     compile: CompileConfig = CompileConfig()
 
 
-class LogitsProcessorConfig(Struct, kw_only=True):
+class LogitsProcessorConfig(Struct, frozen=True, kw_only=True):
     """One stateful logits processor, made per sequence by its factory."""
 
     name: str
@@ -44,14 +44,14 @@ class LogitsProcessorConfig(Struct, kw_only=True):
     apply_by_default: bool = True
 
 
-class ProbesConfig(Struct, kw_only=True):
+class ProbesConfig(Struct, frozen=True, kw_only=True):
     """Deadlines of health checks."""
 
     startup_timeout_s: PositiveSeconds = 1800.0  # large models load for minutes
     stall_timeout_s: PositiveSeconds = 120.0  # busy without a step for so long: restart
 
 
-class RestartConfig(Struct, kw_only=True):
+class RestartConfig(Struct, frozen=True, kw_only=True):
     """Restart budget of grammar workers."""
 
     max_attempts: Positive = 10
@@ -60,7 +60,7 @@ class RestartConfig(Struct, kw_only=True):
     reset_after_s: PositiveSeconds = 300.0
 
 
-class TelemetryConfig(Struct, kw_only=True):
+class TelemetryConfig(Struct, frozen=True, kw_only=True):
     """Where traces go. `endpoint` None: traces off."""
 
     endpoint: str | None = None  # OTLP base URL, as http://collector:4318
@@ -68,7 +68,7 @@ class TelemetryConfig(Struct, kw_only=True):
     sampling: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
 
 
-class PortsConfig(Struct, kw_only=True):
+class PortsConfig(Struct, frozen=True, kw_only=True):
     """TCP ports of the pod's containers."""
 
     engine: Positive = names.ENGINE_PORT
@@ -77,7 +77,7 @@ class PortsConfig(Struct, kw_only=True):
     otlp: Positive = names.OTLP_PORT
 
 
-class PodConfig(Struct, kw_only=True):
+class PodConfig(Struct, frozen=True, kw_only=True):
     """Everything that a pod's processes share. Times in seconds, sizes in bytes.
 
     `model` and `tokenizer` are what vLLM gets (a path or a hub name).

@@ -42,9 +42,7 @@ CATALOGUE: Final[dict[ErrorCode, ErrorEntry]] = {
     ErrorCode.GRAMMAR_UNSUPPORTED: ErrorEntry(
         400, False, "a keyword cannot be enforced by the grammar backend"
     ),
-    ErrorCode.GRAMMAR_DEAD_END: ErrorEntry(
-        400, False, "the grammar reaches a state that no token can leave"
-    ),
+    ErrorCode.GRAMMAR_DEAD_END: ErrorEntry(400, False, "the grammar reaches a state that no token can leave"),
     ErrorCode.GRAMMAR_COMPILE_TIMEOUT: ErrorEntry(
         400, False, "the grammar did not compile before its deadline"
     ),
@@ -54,15 +52,11 @@ CATALOGUE: Final[dict[ErrorCode, ErrorEntry]] = {
     ErrorCode.GRAMMAR_COMPILE_MEMORY: ErrorEntry(
         400, False, "compiling the grammar exceeded the memory limit"
     ),
-    ErrorCode.GRAMMAR_LOAD_FAILED: ErrorEntry(
-        400, False, "a rank could not load the compiled grammar"
-    ),
+    ErrorCode.GRAMMAR_LOAD_FAILED: ErrorEntry(400, False, "a rank could not load the compiled grammar"),
     ErrorCode.GRAMMAR_SERVICE_EXHAUSTED: ErrorEntry(
         503, True, "the grammar workers' restart budget is spent"
     ),
-    ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE: ErrorEntry(
-        503, True, "the grammar service does not answer"
-    ),
+    ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE: ErrorEntry(503, True, "the grammar service does not answer"),
     ErrorCode.GRAMMAR_RANKS_NOT_READY: ErrorEntry(
         503, True, "not every rank is connected to the grammar service"
     ),
@@ -73,15 +67,9 @@ CATALOGUE: Final[dict[ErrorCode, ErrorEntry]] = {
         400, False, "a guided request reached the engine on a route without admission"
     ),
     ErrorCode.SEQUENCE_DEAD_END: ErrorEntry(422, False, "no token can follow what was generated"),
-    ErrorCode.SEQUENCE_TOKEN_REJECTED: ErrorEntry(
-        422, False, "the grammar rejected a sampled token"
-    ),
-    ErrorCode.SEQUENCE_MATCHER_FAILED: ErrorEntry(
-        422, False, "the grammar matcher raised while generating"
-    ),
-    ErrorCode.SEQUENCE_PROCESSOR_FAILED: ErrorEntry(
-        422, False, "a logits processor raised while generating"
-    ),
+    ErrorCode.SEQUENCE_TOKEN_REJECTED: ErrorEntry(422, False, "the grammar rejected a sampled token"),
+    ErrorCode.SEQUENCE_MATCHER_FAILED: ErrorEntry(422, False, "the grammar matcher raised while generating"),
+    ErrorCode.SEQUENCE_PROCESSOR_FAILED: ErrorEntry(422, False, "a logits processor raised while generating"),
 }
 
 

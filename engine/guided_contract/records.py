@@ -15,7 +15,7 @@ class Record(msgspec.Struct, frozen=True, tag=True):
     dropped: int = 0
 
 
-class HttpRequest(Record, kw_only=True):
+class HttpRequest(Record, frozen=True, kw_only=True):
     """One HTTP request on a generating route, ended: the root span of its trace."""
 
     trace_id: str
@@ -33,7 +33,7 @@ class HttpRequest(Record, kw_only=True):
     error_code: str | None = None
 
 
-class Decode(Record, kw_only=True):
+class Decode(Record, frozen=True, kw_only=True):
     """One guided sequence on one rank, ended. Durations in nanoseconds."""
 
     traceparent: str | None
@@ -49,15 +49,13 @@ class Decode(Record, kw_only=True):
     tokens: int = 0
     drafts_proposed: int = 0
     drafts_accepted: int = 0
-    end_reason: str = (
-        ""  # an error code, "completed" (the grammar ended) or "stopped" (length, abort)
-    )
+    end_reason: str = ""  # an error code, "completed" (the grammar ended) or "stopped" (length, abort)
 
 
 AnyRecord = HttpRequest | Decode
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(AnyRecord)
+_decoder: msgspec.msgpack.Decoder[AnyRecord] = msgspec.msgpack.Decoder(AnyRecord)
 
 
 def encode(record: AnyRecord) -> bytes:

@@ -11,7 +11,7 @@ class Struct(msgspec.Struct, frozen=True, rename="camel"):
     """Base of the status' parts."""
 
 
-class RankStatus(Struct, kw_only=True):
+class RankStatus(Struct, frozen=True, kw_only=True):
     """One rank, as the sidecar sees it."""
 
     rank: int
@@ -19,14 +19,14 @@ class RankStatus(Struct, kw_only=True):
     desyncs: int = 0
 
 
-class WorkersStatus(Struct, kw_only=True):
+class WorkersStatus(Struct, frozen=True, kw_only=True):
     """The grammar workers: how many are ready, and restarts since the sidecar started."""
 
     ready: int
     restarts: int
 
 
-class Failure(Struct, kw_only=True):
+class Failure(Struct, frozen=True, kw_only=True):
     """The last failure of a grammar worker or a probe. `time` is RFC 3339."""
 
     code: str
@@ -34,14 +34,14 @@ class Failure(Struct, kw_only=True):
     time: str
 
 
-class ProbeStatus(Struct, kw_only=True):
+class ProbeStatus(Struct, frozen=True, kw_only=True):
     """The guided probe: a real guided request to this pod's engine, its answer validated."""
 
     state: Literal["Pending", "Passed", "Failed", "Busy"]
     message: str = ""
 
 
-class PodStatus(Struct, kw_only=True):
+class PodStatus(Struct, frozen=True, kw_only=True):
     """The whole page."""
 
     ready: bool

@@ -39,7 +39,7 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Hello(Message, kw_only=True):
+class Hello(Message, frozen=True, kw_only=True):
     """A process of the engine introduces itself; also what makes the plugin count as active.
 
     `rank` is the global rank of a worker; `samples` whether it samples (last pipeline stage).
@@ -52,20 +52,18 @@ class Hello(Message, kw_only=True):
     boot: str
     rank: int | None = None
     samples: bool = False
-    versions: dict[
-        str, str
-    ] = {}  # vllm, xgrammar, llguidance, guidedmodel, modelRunner ("V1" | "V2")
+    versions: dict[str, str] = {}  # vllm, xgrammar, llguidance, guidedmodel, modelRunner ("V1" | "V2")
     patches: list[Patch] = []
     unsupported: str = ""  # launcher only: why vLLM was left untouched
 
 
-class Welcome(Message, kw_only=True):
+class Welcome(Message, frozen=True, kw_only=True):
     """The service's answer to Hello."""
 
     protocol: int = PROTOCOL
 
 
-class Prepare(Message, kw_only=True):
+class Prepare(Message, frozen=True, kw_only=True):
     """Compile, prove and load a grammar on every rank. `id` is the connection's own, and names the lease.
 
     `spec`: JSON text of the schema (json), JSON array of strings (choice), the pattern (regex),
@@ -79,19 +77,19 @@ class Prepare(Message, kw_only=True):
     traceparent: str | None = None
 
 
-class Cancel(Message, kw_only=True):
+class Cancel(Message, frozen=True, kw_only=True):
     """The client of Prepare `id` has gone."""
 
     id: int
 
 
-class Release(Message, kw_only=True):
+class Release(Message, frozen=True, kw_only=True):
     """The request admitted by Prepare `id` ended; its lease on the grammar ends with it."""
 
     id: int
 
 
-class Prepared(Message, kw_only=True):
+class Prepared(Message, frozen=True, kw_only=True):
     """Every sampling rank has loaded `key`; it stays loaded until Release."""
 
     id: int
@@ -99,7 +97,7 @@ class Prepared(Message, kw_only=True):
     backend: Backend
 
 
-class Refused(Message, kw_only=True):
+class Refused(Message, frozen=True, kw_only=True):
     """The grammar of Prepare `id` cannot be used; fields as in errors.GuidedError."""
 
     id: int
@@ -109,7 +107,7 @@ class Refused(Message, kw_only=True):
     retry_after_s: float | None = None
 
 
-class Load(Message, kw_only=True):
+class Load(Message, frozen=True, kw_only=True):
     """A rank is to load a proven grammar.
 
     xgrammar: `artifact` is a file name below the grammars folder, `sha256` its content's hash.
@@ -124,13 +122,13 @@ class Load(Message, kw_only=True):
     traceparent: str | None = None
 
 
-class Unload(Message, kw_only=True):
+class Unload(Message, frozen=True, kw_only=True):
     """A rank may forget `key`; no admitted request uses it."""
 
     key: str
 
 
-class Loaded(Message, kw_only=True):
+class Loaded(Message, frozen=True, kw_only=True):
     """A rank's answer to Load. `error` is empty on success. Times are CLOCK_REALTIME nanoseconds."""
 
     key: str
@@ -156,8 +154,8 @@ class WireError(Exception):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_client_decoder = msgspec.msgpack.Decoder(ClientMessage)
-_service_decoder = msgspec.msgpack.Decoder(ServiceMessage)
+_client_decoder: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decoder(ClientMessage)
+_service_decoder: msgspec.msgpack.Decoder[ServiceMessage] = msgspec.msgpack.Decoder(ServiceMessage)
 
 
 def frame(message: Message) -> bytes:

@@ -1,0 +1,1 @@
+"""The process beside vLLM: grammar workers, health and telemetry."""
