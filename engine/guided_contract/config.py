@@ -1,4 +1,4 @@
-"""The configuration file of a pod: written by the operator or `guidedmodel run`, read by every process of the pod."""
+"""A pod's configuration file: written by operator or `guidedmodel run`, read by all its processes."""
 
 import os
 from pathlib import Path

@@ -21,7 +21,7 @@ class ErrorCode(enum.StrEnum):
     REQUEST_RESERVED_ARGUMENT = "request_reserved_argument"
     REQUEST_NOT_ADMITTED = "request_not_admitted"
     SEQUENCE_DEAD_END = "sequence_dead_end"
-    SEQUENCE_TOKEN_REJECTED = "sequence_token_rejected"
+    SEQUENCE_TOKEN_REJECTED = "sequence_token_rejected"  # noqa: S105 - a code, no secret
     SEQUENCE_MATCHER_FAILED = "sequence_matcher_failed"
     SEQUENCE_PROCESSOR_FAILED = "sequence_processor_failed"
 

@@ -1,7 +1,8 @@
-"""Heartbeats in shared memory: who lives, and who makes steps. Written by core and ranks, read by launcher and sidecar.
+"""Heartbeats in shared memory: who lives, and who makes steps.
 
-The file holds SLOTS records. Slot 0 is the engine core, slot 1 + r is rank r. A record is five unsigned 64-bit
-integers: pid, beat, steps, step time, busy. Times are CLOCK_MONOTONIC nanoseconds, which containers of a pod share.
+Written by engine core and ranks, read by launcher and sidecar. The file holds SLOTS records: slot 0 is
+the engine core, slot 1 + r is rank r. A record is five unsigned 64-bit integers: pid, beat, steps,
+step time, busy. Times are CLOCK_MONOTONIC nanoseconds, which the containers of a pod share.
 """
 
 import mmap

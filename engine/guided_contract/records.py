@@ -1,7 +1,7 @@
-"""Telemetry records: one msgpack datagram each, from engine processes to the sidecar. Never prompt, output or schema text.
+"""Telemetry records: one msgpack datagram each, from engine processes to the sidecar.
 
-Senders never block: a full or absent socket drops the record and counts it.
-Ids are lowercase hex as in W3C traceparent; times are CLOCK_REALTIME nanoseconds.
+They never hold prompt, output or schema text. Senders never block: a full or absent socket drops the
+record and counts it. Ids are lowercase hex as in W3C traceparent; times are CLOCK_REALTIME nanoseconds.
 """
 
 import msgspec

@@ -1,4 +1,4 @@
-"""What the sidecar's /status serves and the operator reads (as untrusted input) into the resource's status."""
+"""What the sidecar's /status serves, and the operator reads as untrusted input."""
 
 from typing import Literal
 
@@ -45,7 +45,9 @@ class PodStatus(Struct, frozen=True, kw_only=True):
     """The whole page."""
 
     ready: bool
-    reason: str = ""  # PluginInactive, RanksMissing, GrammarsPending, ProbePending, ProbeFailed, EngineStalled, ServiceExhausted
+    # PluginInactive, RanksMissing, GrammarsPending, ProbePending, ProbeFailed, EngineStalled or
+    # ServiceExhausted; empty when ready
+    reason: str = ""
     message: str = ""
     boot: str = ""
     versions: dict[str, str] = {}
