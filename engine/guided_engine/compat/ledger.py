@@ -1,0 +1,92 @@
+"""The ledger of changes to vLLM: what each is, why, when it can go, and how it fared in this process."""
+
+import importlib
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from guided_contract.config import PodConfig
+from guided_contract.wire import Patch
+
+# In this order: the API server's side first, then the engine core's, then the ranks'.
+MODULES: Final = ("api", "validators", "core", "runner", "cpu")
+
+_log = logging.getLogger("guided_engine")
+_outcomes: dict[str, Patch] = {}
+
+
+class PatchSkippedError(Exception):
+    """Raised by an entry's `apply` where the change is not wanted; the message says why (state Skipped)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One change to vLLM.
+
+    Parameters
+    ----------
+    name
+        Short and stable: shows in the resource's status.patches.
+    why
+        What breaks without it.
+    upstream
+        Link to the issue or pull request, or the file and line in vLLM.
+    goes_when
+        The upstream change that makes this entry unnecessary.
+    apply
+        Makes the change. Raises PatchSkippedError where it is not wanted, anything else where it fails.
+    """
+
+    name: str
+    why: str
+    upstream: str
+    goes_when: str
+    apply: Callable[[PodConfig], None]
+
+
+def all_entries() -> list[LedgerEntry]:
+    """Return the entries of all modules, in order; a module that cannot be imported is one that fails."""
+    entries: list[LedgerEntry] = []
+    for module in MODULES:
+        try:
+            entries.extend(importlib.import_module(f"guided_engine.compat.{module}").ENTRIES)
+        except Exception as error:  # noqa: BLE001 - a broken module must show in the status, not end the process
+            entries.append(_unimportable(module, error))
+    return entries
+
+
+def apply_all(entries: Iterable[LedgerEntry], config: PodConfig) -> list[Patch]:
+    """Apply each entry that this process has not tried yet, and return how all of `entries` fared.
+
+    Never raises: an entry that does is recorded as Failed with its reason.
+    """
+    outcomes = []
+    for entry in entries:
+        if entry.name not in _outcomes:
+            _outcomes[entry.name] = _apply(entry, config)
+        outcomes.append(_outcomes[entry.name])
+    return outcomes
+
+
+def applied() -> list[Patch]:
+    """Return how every entry tried so far in this process fared, in order of the attempt."""
+    return list(_outcomes.values())
+
+
+def _apply(entry: LedgerEntry, config: PodConfig) -> Patch:
+    try:
+        entry.apply(config)
+    except PatchSkippedError as reason:
+        return Patch(name=entry.name, state="Skipped", reason=str(reason))
+    except Exception as error:  # noqa: BLE001 - whatever a change raises, vLLM is to start
+        _log.exception("guidedmodel: the change %r to vLLM failed", entry.name)
+        return Patch(name=entry.name, state="Failed", reason=f"{type(error).__name__}: {error}")
+    return Patch(name=entry.name, state="Applied")
+
+
+def _unimportable(module: str, error: Exception) -> LedgerEntry:
+    def fail(_config: PodConfig) -> None:
+        raise error
+
+    return LedgerEntry(name=module, why="", upstream="", goes_when="", apply=fail)

@@ -1,0 +1,29 @@
+"""Which vLLM is installed here, told by its distribution alone (importing vLLM would take seconds)."""
+
+import importlib.metadata
+
+from guided_contract.compatibility import VLLM_DISTRIBUTIONS, unsupported_vllm
+
+
+def installed_vllm() -> str | None:
+    """Return the version of the installed vLLM, None where no distribution carries it."""
+    return next(filter(None, map(installed, VLLM_DISTRIBUTIONS)), None)
+
+
+def unsupported() -> str:
+    """Return why the installed vLLM is left untouched, "" if it is supported."""
+    return unsupported_vllm(installed_vllm())
+
+
+def installed(distribution: str) -> str | None:
+    """Return the version of a distribution, None where it is not installed."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def versions() -> dict[str, str]:
+    """Return what a Hello reports: vllm, xgrammar, llguidance and guidedmodel, where installed."""
+    found = {name: installed(name) for name in ("xgrammar", "llguidance", "guidedmodel")}
+    return {name: version for name, version in {"vllm": installed_vllm(), **found}.items() if version}
