@@ -28,3 +28,18 @@ lint: $(SETUP)  ## ruff, mypy --strict, import-linter, generated files up to dat
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy operator/guided_operator engine/guided_contract engine/guided_engine sidecar/guided_sidecar tools/devtools
 	$(VENV)/bin/lint-imports
+
+# One pytest process, so that slow tiers share their engines and clusters, and one line tells the outcome.
+PYTEST := $(VENV)/bin/pytest --durations=15
+
+.PHONY: test
+test: $(SETUP)  ## every test tier: unit, contract, real API server, engine matrix (pairwise), real node
+	$(PYTEST) tests/unit tests/contract tests/cluster tests/engine tests/e2e
+
+.PHONY: test-unit
+test-unit: $(SETUP)  ## the tests that take seconds
+	$(PYTEST) -q tests/unit
+
+.PHONY: test-matrix
+test-matrix: $(SETUP)  ## every cell of the engine matrix on real vLLM; writes docs/matrix.md
+	MATRIX=full $(PYTEST) tests/engine
