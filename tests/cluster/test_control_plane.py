@@ -1,0 +1,42 @@
+"""The control plane that the cluster tests share is a real one."""
+
+import json
+import time
+
+import pytest
+
+from support.cluster import Cluster, KubectlError
+
+pytestmark = pytest.mark.cluster
+
+
+def test_api_server_is_the_pinned_version(api_server: Cluster) -> None:
+    version = json.loads(api_server.kubectl("version", "-o", "json"))
+    assert version["serverVersion"]["gitVersion"] == "v1.36.3"
+
+
+def test_deployment_gets_pods_and_deletion_is_cascaded(api_server: Cluster) -> None:
+    with api_server.namespace("devtools-cascade") as namespace:
+        api_server.kubectl("create", "deployment", "sleeper", "--image=localhost/none:1", "-n", namespace)
+        _wait(api_server, namespace, count=1)
+        api_server.kubectl("delete", "deployment", "sleeper", "-n", namespace)
+        _wait(api_server, namespace, count=0)
+
+
+def test_bad_manifest_is_refused_with_the_servers_message(api_server: Cluster) -> None:
+    with pytest.raises(KubectlError, match=r"spec\.template"):
+        api_server.apply(
+            {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "metadata": {"name": "x", "namespace": "default"},
+                "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {}},
+            }
+        )
+
+
+def _wait(cluster: Cluster, namespace: str, count: int) -> None:
+    deadline = time.monotonic() + 30
+    while len(cluster.get("pods", "-n", namespace)["items"]) != count:
+        assert time.monotonic() < deadline, cluster.kubectl("get", "pods,events", "-n", namespace)
+        time.sleep(0.1)

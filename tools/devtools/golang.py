@@ -1,0 +1,103 @@
+"""Programs built from source by Go, once per version, into the cache."""
+
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+from devtools import cache
+
+TOOLS = Path(__file__).resolve().parents[1]
+KUBERNETES = "v1.36.3"
+CONTAINERD = "v2.4.2"
+HELM = "v4.3.1"
+BUILD_TIMEOUT_S = 1800  # the control plane takes 6.5 minutes on two cold cores
+
+CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+NODE = ("kubelet", "kube-proxy")
+
+
+class MissingToolError(Exception):
+    """A program that building or running needs is not on this machine; the message says how to get it."""
+
+
+def require(program: str, how: str) -> str:
+    """Return the path of a program on PATH.
+
+    Raises
+    ------
+    MissingToolError
+        It is not there; `how` is what the message advises.
+    """
+    path = shutil.which(program)
+    if path is None:
+        raise MissingToolError(f"{program} is not installed: {how}")
+    return path
+
+
+def kubernetes() -> Path:
+    """Return the folder of etcd, the control plane, kubectl, kubelet and kube-proxy."""
+    module = TOOLS / "kubernetes"
+    major, minor = KUBERNETES.lstrip("v").split(".")[:2]
+    stamp = "k8s.io/component-base/version"
+    flags = (
+        f"-s -w -X {stamp}.gitVersion={KUBERNETES} -X {stamp}.gitMajor={major} -X {stamp}.gitMinor={minor}"
+    )
+
+    def build(folder: Path) -> None:
+        _go("build", "-ldflags", flags, "-o", f"{folder}/", "tool", cwd=module)
+        (folder / "server").rename(folder / "etcd")  # the binary of etcd's module takes its folder's name
+
+    return cache.built("kubernetes", [module / "go.mod", module / "go.sum", flags], build)
+
+
+def containerd() -> Path:
+    """Return the folder of containerd, its runc shim and ctr."""
+    packages = [
+        f"github.com/containerd/containerd/v2/cmd/{name}@{CONTAINERD}"
+        for name in ("containerd", "containerd-shim-runc-v2", "ctr")
+    ]
+    return cache.built("containerd", packages, lambda folder: _install(folder, *packages))
+
+
+def helm() -> Path:
+    """Return the folder of helm."""
+    package = f"helm.sh/helm/v4/cmd/helm@{HELM}"
+    return cache.built("helm", [package], lambda folder: _install(folder, package))
+
+
+def jaeger() -> Path:
+    """Return the folder of Jaeger's `all-in-one`: OTLP in, its query API out."""
+    module = TOOLS / "jaeger"
+    return cache.built(
+        "jaeger",
+        [module / "go.mod", module / "go.sum"],
+        lambda folder: _go("build", "-ldflags", "-s -w", "-o", f"{folder}/", "tool", cwd=module),
+    )
+
+
+def _install(folder: Path, *packages: str) -> None:
+    _go("install", "-ldflags", "-s -w", *packages, cwd=folder, env={"GOBIN": str(folder)})
+
+
+def _go(*args: str, cwd: Path, env: dict[str, str] | None = None) -> None:
+    """Run go, telling how long it took: CI's budget is kept by looking at these lines."""
+    go = require("go", "install Go 1.26 or newer (https://go.dev/dl)")
+    began = time.monotonic()
+    name = cwd.name if args[0] == "build" else args[-1].split("@")[0].rsplit("/", 1)[-1]
+    print(f"devtools: building {name} (minutes on a new machine)", flush=True)  # noqa: T201 - progress
+    done = subprocess.run(  # noqa: S603 - go, with arguments from this file
+        [go, *args],
+        cwd=cwd,
+        env=os.environ | {"GOFLAGS": "-buildvcs=false"} | (env or {}),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=BUILD_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"go {' '.join(args)} failed:\n{done.stdout[-4000:]}")
+    print(f"devtools: built {name} in {time.monotonic() - began:.0f} s", flush=True)  # noqa: T201 - progress
