@@ -4,15 +4,20 @@ They never hold prompt, output or schema text. Senders never block: a full or ab
 record and counts it. Ids are lowercase hex as in W3C traceparent; times are CLOCK_REALTIME nanoseconds.
 """
 
+from typing import Annotated
+
 import msgspec
 
 from guided_contract.wire import Kind
+
+# What protobuf's signed 64-bit fields hold: one larger figure would fail the export of a whole batch.
+Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class Record(msgspec.Struct, frozen=True, tag=True):
     """Base of all records. `dropped`: records this process lost since its last one that arrived."""
 
-    dropped: int = 0
+    dropped: Natural = 0
 
 
 class HttpRequest(Record, frozen=True, kw_only=True):
@@ -22,11 +27,11 @@ class HttpRequest(Record, frozen=True, kw_only=True):
     span_id: str
     parent_span_id: str | None = None
     sampled: bool = True
-    start_ns: int
-    end_ns: int
+    start_ns: Natural
+    end_ns: Natural
     method: str
     route: str
-    status: int  # 499: the client went away
+    status: Natural  # 499: the client went away
     stream: bool = False
     kind: Kind | None = None  # None: unguided
     grammar_key: str | None = None
@@ -37,18 +42,18 @@ class Decode(Record, frozen=True, kw_only=True):
     """One guided sequence on one rank, ended. Durations in nanoseconds."""
 
     traceparent: str | None
-    rank: int
+    rank: Natural
     grammar_key: str
     backend: str
-    start_ns: int
-    end_ns: int
-    steps: int = 0
-    fills: int = 0
-    fill_ns: int = 0
-    fill_max_ns: int = 0
-    tokens: int = 0
-    drafts_proposed: int = 0
-    drafts_accepted: int = 0
+    start_ns: Natural
+    end_ns: Natural
+    steps: Natural = 0
+    fills: Natural = 0
+    fill_ns: Natural = 0
+    fill_max_ns: Natural = 0
+    tokens: Natural = 0
+    drafts_proposed: Natural = 0
+    drafts_accepted: Natural = 0
     end_reason: str = ""  # an error code, "completed" (the grammar ended) or "stopped" (length, abort)
 
 

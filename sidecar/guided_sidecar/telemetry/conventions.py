@@ -1,0 +1,49 @@
+"""The names of spans, attributes and resources: OpenTelemetry's where it has one, ours below `guidedmodel.`.
+
+Constants of our own, because the conventions packages rename and move theirs between releases, and dashboards
+and alerts hold on to names. No attribute ever carries prompt, output or schema text.
+"""
+
+from typing import Final
+
+SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.40.0"
+SCOPE: Final = "guided_sidecar"
+
+# Spans. The HTTP root's name is its method and route, as "POST /v1/completions".
+LLM_REQUEST: Final = "llm_request"  # vLLM's own, forwarded
+GRAMMAR_PREPARE: Final = "grammar.prepare"
+GRAMMAR_COMPILE: Final = "grammar.compile"
+GRAMMAR_LOAD: Final = "grammar.load"
+GUIDED_DECODE: Final = "guided.decode"
+
+# Resource: https://opentelemetry.io/docs/specs/semconv/resource/ as of SCHEMA_URL.
+SERVICE_NAME: Final = "service.name"
+SERVICE_NAMESPACE: Final = "service.namespace"
+SERVICE_INSTANCE_ID: Final = "service.instance.id"
+K8S_NAMESPACE_NAME: Final = "k8s.namespace.name"
+K8S_POD_NAME: Final = "k8s.pod.name"
+MODEL_NAME: Final = "guidedmodel.name"
+MODEL_SERVED_NAME: Final = "guidedmodel.served_name"
+
+# HTTP server spans: https://opentelemetry.io/docs/specs/semconv/http/http-spans/ as of SCHEMA_URL.
+HTTP_REQUEST_METHOD: Final = "http.request.method"
+HTTP_ROUTE: Final = "http.route"
+HTTP_RESPONSE_STATUS_CODE: Final = "http.response.status_code"
+URL_PATH: Final = "url.path"
+URL_SCHEME: Final = "url.scheme"
+ERROR_TYPE: Final = "error.type"  # an error code of ours, or the HTTP status
+
+# Ours. Durations are in seconds, as everywhere in OpenTelemetry.
+STREAM: Final = "guidedmodel.stream"
+GRAMMAR_KIND: Final = "guidedmodel.grammar.kind"
+GRAMMAR_KEY: Final = "guidedmodel.grammar.key"
+GRAMMAR_BACKEND: Final = "guidedmodel.grammar.backend"
+RANK: Final = "guidedmodel.rank"
+DECODE_STEPS: Final = "guidedmodel.decode.steps"
+DECODE_TOKENS: Final = "guidedmodel.decode.tokens"
+DECODE_FILLS: Final = "guidedmodel.decode.fills"
+DECODE_FILL_DURATION: Final = "guidedmodel.decode.fill.duration"
+DECODE_FILL_MAX: Final = "guidedmodel.decode.fill.max"
+DECODE_DRAFTS_PROPOSED: Final = "guidedmodel.decode.drafts.proposed"
+DECODE_DRAFTS_ACCEPTED: Final = "guidedmodel.decode.drafts.accepted"
+DECODE_END_REASON: Final = "guidedmodel.decode.end_reason"

@@ -1,0 +1,151 @@
+"""The one way out for traces: a bounded queue, one sender, retries with backoff, and counted losses."""
+
+import asyncio
+import logging
+import random
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from guided_sidecar.telemetry.transport import Reply, Transport
+
+Source = Literal["sidecar", "engine"]
+DropReason = Literal["queue_full", "refused", "retries_spent", "shutdown"]
+
+QUEUE_BYTES: Final = 16 << 20  # about 40,000 spans: a minute of a collector's restart at full load
+MAX_ATTEMPTS: Final = 8  # with the delays below about 45 s; then the next batch gets its chance
+
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One serialised ExportTraceServiceRequest with its number of spans."""
+
+    source: Source
+    spans: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Delays between attempts: doubled from `base_s` up to `max_s`, then spread by a fifth."""
+
+    base_s: float = 0.5
+    max_s: float = 10.0
+
+    def delay_s(self, attempt: int) -> float:
+        """Return the delay after attempt number `attempt` (from 1) failed."""
+        spread = random.uniform(0.8, 1.2)  # noqa: S311 - spreads load, hides nothing
+        return float(min(self.base_s * 2 ** (attempt - 1), self.max_s) * spread)
+
+
+@dataclass(slots=True)
+class ExportCounts:
+    """Spans since the start."""
+
+    exported: Counter[Source] = field(default_factory=Counter)
+    dropped: Counter[tuple[Source, DropReason]] = field(default_factory=Counter)
+
+
+class Exporter:
+    """Sends batches in order. `offer` never blocks: what does not fit is dropped and counted.
+
+    Parameters
+    ----------
+    transport
+        Closed by `stop`.
+    queue_bytes
+        Bound on the bodies that wait, the one being sent included.
+    """
+
+    def __init__(
+        self, transport: Transport, *, queue_bytes: int = QUEUE_BYTES, backoff: Backoff | None = None
+    ) -> None:
+        self.counts = ExportCounts()
+        self._transport = transport
+        self._limit = queue_bytes
+        self._backoff = backoff or Backoff()
+        self._queue: deque[Batch] = deque()
+        self._bytes = 0
+        self._filled = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._drained.set()
+        self._sender: asyncio.Task[None] | None = None
+        self._reachable = True
+        self._stopped = False
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._sender = asyncio.create_task(self._send_forever(), name="otlp-exporter")
+
+    def offer(self, batch: Batch) -> bool:
+        """Queue a batch; False if it was dropped."""
+        if self._stopped:
+            return self._drop(batch, "shutdown")
+        if self._bytes + len(batch.body) > self._limit:
+            return self._drop(batch, "queue_full")
+        self._queue.append(batch)
+        self._bytes += len(batch.body)
+        self._drained.clear()
+        self._filled.set()
+        return True
+
+    async def stop(self, deadline_s: float) -> None:
+        """Send what is queued for at most `deadline_s`, drop the rest and close the transport."""
+        self._stopped = True
+        if self._sender is not None:
+            try:
+                await asyncio.wait_for(self._drained.wait(), deadline_s)
+            except TimeoutError:
+                _log.warning("%d trace batches were not sent before shutdown", len(self._queue))
+            self._sender.cancel()
+            await asyncio.gather(self._sender, return_exceptions=True)
+        for batch in self._queue:
+            self._drop(batch, "shutdown")
+        self._queue.clear()
+        await self._transport.close()
+
+    async def _send_forever(self) -> None:
+        while True:
+            await self._filled.wait()
+            while self._queue:
+                await self._settle(self._queue[0])
+                self._bytes -= len(self._queue.popleft().body)
+            self._filled.clear()
+            self._drained.set()
+
+    async def _settle(self, batch: Batch) -> None:
+        """Send one batch until it is delivered or given up."""
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            reply = await self._transport.send(batch.body)
+            self._note_reachable(reply)
+            if reply.verdict == "Delivered":
+                self.counts.exported[batch.source] += batch.spans - reply.rejected
+                self._count_dropped(batch.source, "refused", reply.rejected)
+                return
+            if reply.verdict == "Refused":
+                self._drop(batch, "refused")
+                return
+            if attempt < MAX_ATTEMPTS:
+                await asyncio.sleep(self._backoff.delay_s(attempt))
+        self._drop(batch, "retries_spent")
+
+    def _note_reachable(self, reply: Reply) -> None:
+        """Log the collector's loss and return, once each: a line per batch would bury the rest of the log."""
+        reachable = reply.verdict == "Delivered"
+        if reachable == self._reachable:
+            return
+        self._reachable = reachable
+        if reachable:
+            _log.info("the trace collector takes spans again; %d were lost", self.counts.dropped.total())
+        else:
+            _log.warning("the trace collector does not take spans: %s", reply.reason)
+
+    def _drop(self, batch: Batch, reason: DropReason) -> bool:
+        self._count_dropped(batch.source, reason, batch.spans)
+        return False
+
+    def _count_dropped(self, source: Source, reason: DropReason, spans: int) -> None:
+        if spans:
+            self.counts.dropped[source, reason] += spans

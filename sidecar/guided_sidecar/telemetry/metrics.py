@@ -1,0 +1,133 @@
+"""The sidecar's Prometheus metrics. Labels hold codes, ranks and kinds only: their number is bounded."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from guided_contract.errors import ErrorCode
+from guided_contract.records import AnyRecord, Decode, HttpRequest
+from guided_sidecar.telemetry.exporter import ExportCounts
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+_NS: Final = 1e9
+# What a label may say about an end; anything else is "other".
+_ENDS: Final = frozenset({"", "completed", "stopped"} | {code.value for code in ErrorCode})
+_REQUEST_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+
+
+class SidecarMetrics:
+    """Counts records, and renders all metrics of its registry.
+
+    `registry` takes further collectors: each source of figures (exporter, health) registers one.
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry(auto_describe=False)
+        self._requests = Counter(
+            "guidedmodel_requests",
+            "HTTP requests on generating routes, by status, error code and kind of constraint",
+            ("status", "error_code", "kind"),
+            registry=self.registry,
+        )
+        self._duration = Histogram(
+            "guidedmodel_request_duration_seconds",
+            "Duration of HTTP requests on generating routes",
+            ("kind",),
+            buckets=_REQUEST_BUCKETS_S,
+            registry=self.registry,
+        )
+        self._sequences = Counter(
+            "guidedmodel_sequences",
+            "Guided sequences that ended, by rank, backend and reason",
+            ("rank", "backend", "end_reason"),
+            registry=self.registry,
+        )
+        self._tokens = self._per_rank("guidedmodel_tokens", "Tokens of guided sequences")
+        self._fills = self._per_rank("guidedmodel_mask_fills", "Token masks computed")
+        self._fill_s = self._per_rank("guidedmodel_mask_fill_seconds", "Time spent computing token masks")
+        self._proposed = self._per_rank(
+            "guidedmodel_drafts_proposed", "Draft tokens proposed for guided sequences"
+        )
+        self._accepted = self._per_rank(
+            "guidedmodel_drafts_accepted", "Draft tokens of guided sequences that were accepted"
+        )
+        self._dropped = Counter(
+            "guidedmodel_records_dropped",
+            "Telemetry records that the engine's processes could not send",
+            registry=self.registry,
+        )
+        self._garbage = Counter(
+            "guidedmodel_records_invalid",
+            "Datagrams on the telemetry socket that were no record",
+            registry=self.registry,
+        )
+
+    def take(self, record: AnyRecord) -> None:
+        """Count a record, and what its process dropped before it."""
+        if record.dropped:
+            self._dropped.inc(record.dropped)
+        if isinstance(record, HttpRequest):
+            self._take_request(record)
+        else:
+            self._take_decode(record)
+
+    def take_garbage(self) -> None:
+        """Count a datagram that was no record."""
+        self._garbage.inc()
+
+    def render(self) -> bytes:
+        """Return the page in Prometheus' text format, version 0.0.4."""
+        return generate_latest(self.registry)
+
+    def _take_request(self, record: HttpRequest) -> None:
+        kind = record.kind or "unguided"
+        code = _bounded(record.error_code or "")
+        self._requests.labels(str(record.status), code, kind).inc()
+        self._duration.labels(kind).observe(max(0, record.end_ns - record.start_ns) / _NS)
+
+    def _take_decode(self, record: Decode) -> None:
+        rank = str(record.rank)
+        self._sequences.labels(rank, record.backend, _bounded(record.end_reason)).inc()
+        self._tokens.labels(rank).inc(record.tokens)
+        self._fills.labels(rank).inc(record.fills)
+        self._fill_s.labels(rank).inc(record.fill_ns / _NS)
+        self._proposed.labels(rank).inc(record.drafts_proposed)
+        self._accepted.labels(rank).inc(record.drafts_accepted)
+
+    def _per_rank(self, name: str, text: str) -> Counter:
+        return Counter(name, text, ("rank",), registry=self.registry)
+
+
+class ExportCollector(Collector):
+    """The exporter's counts as metrics, read when the page is."""
+
+    def __init__(self, counts: ExportCounts) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the metrics."""
+        exported = CounterMetricFamily(
+            "guidedmodel_spans_exported", "Spans that the collector took", labels=("source",)
+        )
+        for source, spans in self._counts.exported.items():
+            exported.add_metric((source,), spans)
+        yield exported
+        dropped = CounterMetricFamily(
+            "guidedmodel_spans_dropped", "Spans that were lost, and why", labels=("source", "reason")
+        )
+        for labels, spans in self._counts.dropped.items():
+            dropped.add_metric(labels, spans)
+        yield dropped
+
+
+def gauge(name: str, text: str, value: float) -> Metric:
+    """Return a metric of one value."""
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _bounded(end: str) -> str:
+    return end if end in _ENDS else "other"

@@ -1,0 +1,57 @@
+"""All of the sidecar's telemetry as one thing to start and stop."""
+
+from typing import Final
+
+from guided_contract.config import PodConfig
+from guided_sidecar.telemetry import resource, transport
+from guided_sidecar.telemetry.exporter import Exporter
+from guided_sidecar.telemetry.metrics import ExportCollector, SidecarMetrics
+from guided_sidecar.telemetry.otlp import OtlpReceiver
+from guided_sidecar.telemetry.otlp_spans import DisabledSpans, OtlpSpans
+from guided_sidecar.telemetry.receiver import TelemetryReceiver
+
+FLUSH_DEADLINE_S: Final = 5.0  # of a pod's 30 s to end, after the engine has gone
+
+
+class Telemetry:
+    """Spans, metrics, and the receivers that feed them. Make it in a running event loop, after any fork.
+
+    Parameters
+    ----------
+    pod
+        The pod's Kubernetes name; "" for local processes.
+    """
+
+    def __init__(self, config: PodConfig, *, pod: str = "") -> None:
+        self.metrics = SidecarMetrics()
+        self.spans: OtlpSpans | DisabledSpans = DisabledSpans()
+        self._exporter: Exporter | None = None
+        described = resource.attributes(config, pod=pod)
+        collector = transport.connect(config.telemetry)
+        if collector is not None:
+            self._exporter = Exporter(collector)
+            self.spans = OtlpSpans(self._exporter, described, sampling=config.telemetry.sampling)
+            self.metrics.registry.register(ExportCollector(self._exporter.counts))
+        self._records = TelemetryReceiver(config.telemetry_socket, self.spans, self.metrics)
+        self._otlp = OtlpReceiver(config.ports.otlp, self._exporter, described)
+
+    async def start(self) -> None:
+        """Listen for records and vLLM's spans, and begin to export.
+
+        Raises
+        ------
+        OSError
+            The socket or the port cannot be bound.
+        """
+        self._records.start()
+        await self._otlp.start()
+        if self._exporter is not None:
+            self._exporter.start()
+
+    async def stop(self, deadline_s: float = FLUSH_DEADLINE_S) -> None:
+        """Stop listening and send what is left, for at most `deadline_s`."""
+        self._records.stop()
+        await self._otlp.stop()
+        self.spans.flush()
+        if self._exporter is not None:
+            await self._exporter.stop(deadline_s)
