@@ -1,0 +1,20 @@
+"""The GuidedModel API, v1alpha1: what users write, what the operator reports, and the rules between."""
+
+from guided_operator.api.manifest import ManifestError, load, parse
+from guided_operator.api.resource import API_VERSION, GuidedModel, Metadata
+from guided_operator.api.rules import Problem
+from guided_operator.api.spec import GuidedModelSpec
+from guided_operator.api.status import Condition, GuidedModelStatus
+
+__all__ = [
+    "API_VERSION",
+    "Condition",
+    "GuidedModel",
+    "GuidedModelSpec",
+    "GuidedModelStatus",
+    "ManifestError",
+    "Metadata",
+    "Problem",
+    "load",
+    "parse",
+]

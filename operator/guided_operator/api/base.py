@@ -1,0 +1,113 @@
+"""The shapes that fields of the API share: models, durations, quantities and names."""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    StringConstraints,
+    WithJsonSchema,
+)
+from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema, core_schema
+
+# Go's duration, without signs and fractions: what Kubernetes users know, and what CEL can compare.
+DURATION_PATTERN: Final = r"^([0-9]{1,9}(ms|s|m|h)){1,4}$"
+_UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+# As in Kubernetes' own schemas.
+QUANTITY_PATTERN: Final = (
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+    r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+)
+
+
+class ApiModel(BaseModel):
+    """Base of what users write: camelCase, immutable, no unknown fields, no silent conversion of types."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        extra="forbid",
+        frozen=True,
+        populate_by_name=True,
+        protected_namespaces=(),
+        strict=True,
+    )
+
+
+class ReportedModel(ApiModel):
+    """Base of what the operator reports. Another release may have written it: unknown fields are dropped."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+def seconds(duration: str) -> float:
+    """Return a duration such as "1m30s" in seconds.
+
+    Raises
+    ------
+    ValueError
+        The text is not a duration.
+    """
+    if not re.fullmatch(DURATION_PATTERN, duration):
+        raise ValueError(f'"{duration}" is not a duration such as "90s", "1m30s" or "500ms"')
+    parts = re.findall(r"([0-9]+)(ms|s|m|h)", duration)
+    return round(sum(int(number) * _UNIT_S[unit] for number, unit in parts), 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """Bounds of a duration field, both inclusive: `Annotated[str, Between("1s", "1m")]`.
+
+    The server checks them by CEL, Python by the same two texts.
+    """
+
+    least: str
+    most: str
+
+    def _check(self, value: str) -> str:
+        if not seconds(self.least) <= seconds(value) <= seconds(self.most):
+            raise ValueError(f"must be between {self.least} and {self.most}")
+        return value
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        low, high = f"duration('{self.least}')", f"duration('{self.most}')"
+        rule = {
+            "rule": f"duration(self) >= {low} && duration(self) <= {high}",
+            "message": f"must be between {self.least} and {self.most}",
+        }
+        bounds = {"pattern": DURATION_PATTERN, "maxLength": 32, "x-kubernetes-validations": [rule]}
+        return {**handler(schema), **bounds}
+
+
+def _quantity_text(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Quantity = Annotated[
+    str,
+    StringConstraints(pattern=QUANTITY_PATTERN, max_length=32),
+    BeforeValidator(_quantity_text),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "x-kubernetes-int-or-string": True,
+            "pattern": QUANTITY_PATTERN,
+            "maxLength": 32,
+        }
+    ),
+]
+
+
+def text(most: int, *, pattern: str | None = None, least: int = 1) -> StringConstraints:
+    """Return the bounds of a string field; every string has some, or CEL's cost estimate has none."""
+    return StringConstraints(min_length=least, max_length=most, pattern=pattern)

@@ -1,0 +1,135 @@
+"""From a manifest's text to a GuidedModel, with every fault named by its field."""
+
+import difflib
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from guided_operator.api.resource import API_VERSION, GuidedModel
+from guided_operator.api.rules import Problem, broken_rules
+
+
+class ManifestError(Exception):
+    """A manifest is not a valid GuidedModel; one problem per fault, and so one line each in the message."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(str(problem) for problem in problems))
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as Kubernetes reads it: a key that stands twice is an error, not the last one's victory."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - the library's signature
+        seen: set[Hashable] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable) and key in seen:
+                line = key_node.start_mark.line + 1
+                raise ManifestError([Problem(f"line {line}", f'"{key}" stands twice in one mapping')])
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+def load(text: str) -> GuidedModel:
+    """Read one GuidedModel from YAML (or JSON).
+
+    Raises
+    ------
+    ManifestError
+        The text is no YAML, holds not exactly one document, or is no valid GuidedModel.
+    """
+    try:
+        documents = [document for document in yaml.load_all(text, _Loader) if document is not None]
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ManifestError([Problem(f"line {line}", f"not YAML: {error.problem}")]) from error
+    except yaml.YAMLError as error:
+        raise ManifestError([Problem("line 1", f"not YAML: {error}")]) from error
+    if len(documents) != 1 or not isinstance(documents[0], Mapping):
+        raise ManifestError(
+            [Problem("manifest", f"must be one GuidedModel, holds {len(documents)} documents")]
+        )
+    return parse(documents[0])
+
+
+def parse(manifest: Mapping[str, Any]) -> GuidedModel:
+    """Read a GuidedModel from an object as the API server serves it.
+
+    Raises
+    ------
+    ManifestError
+        A field is unknown, missing or wrong, or a rule of the API is broken.
+    """
+    wrong_type = _wrong_type(manifest)
+    if wrong_type:
+        raise ManifestError(wrong_type)
+    try:
+        gm = GuidedModel.model_validate(manifest)
+    except ValidationError as error:
+        raise ManifestError([_problem(detail) for detail in error.errors(include_url=False)]) from error
+    problems = broken_rules(gm)
+    if problems:
+        raise ManifestError(problems)
+    return gm
+
+
+def _wrong_type(manifest: Mapping[str, Any]) -> list[Problem]:
+    # First, since every other message about a Deployment would mislead.
+    wanted = {"apiVersion": API_VERSION, "kind": "GuidedModel"}
+    return [
+        Problem(field, f'must be "{value}", is "{manifest.get(field, "")}"')
+        for field, value in wanted.items()
+        if manifest.get(field) != value
+    ]
+
+
+def _problem(detail: ErrorDetails) -> Problem:
+    path = ""
+    for part in detail["loc"]:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+    return Problem(path, _reason(detail))
+
+
+def _reason(detail: ErrorDetails) -> str:
+    context = detail.get("ctx", {})
+    match detail["type"]:
+        case "missing":
+            return "is required"
+        case "extra_forbidden":
+            return "unknown field" + _suggestion(detail["loc"])
+        case "literal_error":
+            quoted = "; quote it, unquoted YAML means a boolean" if isinstance(detail["input"], bool) else ""
+            return f"must be {context['expected']}, is {detail['input']!r}{quoted}"
+        case "string_pattern_mismatch":
+            return f"must match {context['pattern']}, is {detail['input']!r}"
+        case "value_error":
+            return str(context["error"])
+        case _:
+            return detail["msg"][0].lower() + detail["msg"][1:]
+
+
+def _suggestion(location: tuple[int | str, ...]) -> str:
+    model: Any = GuidedModel
+    for part in location[:-1]:
+        if isinstance(part, str):
+            model = _model_of(model, part)
+    known = [field.alias or name for name, field in model.model_fields.items()] if model else []
+    close = difflib.get_close_matches(str(location[-1]), known, n=1)
+    return f", did you mean {close[0]}?" if close else f"; known here: {', '.join(known)}"
+
+
+def _model_of(model: type[BaseModel], alias: str) -> type[BaseModel] | None:
+    for name, field in model.model_fields.items():
+        if (field.alias or name) == alias:
+            return next(iter(_models_in(field.annotation)), None)
+    return None
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [found for argument in getattr(annotation, "__args__", ()) for found in _models_in(argument)]

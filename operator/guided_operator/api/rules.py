@@ -1,0 +1,239 @@
+"""What a GuidedModel must fulfil beyond types: each rule once, for the API server (CEL) and for Python.
+
+The server enforces the CEL text while the operator is down; `guidedmodel run`, which has no server, and the
+operator evaluate `broken`. tests/cluster shows that both give the same verdict.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from guided_operator.api.base import ApiModel, seconds
+from guided_operator.api.resource import GuidedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with a GuidedModel: where, as `spec.engine.args[2]`, and why."""
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        """Return one line for people."""
+        return f"{self.field}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One demand on the node at `at` ("*" stands for each item of a list).
+
+    `cel` holds where the demand is met; `broken` is its negation on the parsed node. `field` is the part of
+    the node that is reported.
+    """
+
+    at: tuple[str, ...]
+    field: str
+    message: str
+    cel: str
+    broken: Callable[[Any], bool]
+
+
+NAME_LENGTH: Final = 40  # leaves room for what Kubernetes appends to names of pods (63 in all)
+_NAME: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"  # a Service's name is stricter than a resource's
+
+_PART: Final = "[A-Za-z0-9_][A-Za-z0-9._@+-]*"  # never "." or "..", nor a hidden folder
+_URI: Final = (
+    f"^(hf://{_PART}(/{_PART})?|pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/{_PART})*|file://(/{_PART})+)$"
+)
+_SCHEME: Final = "^(hf|pvc|file)://"
+
+# What typed fields, launcher and plugin own, with vLLM's short forms; underscores count as dashes for vLLM,
+# and an option of JSON type may be given by dotted parts.
+OWNED_ARGS: Final = (
+    "async-scheduling",
+    "config",
+    "host",
+    "max-model-len",
+    "middleware",
+    "model",
+    "no-async-scheduling",
+    "no-trust-remote-code",
+    "otlp-traces-endpoint",
+    "port",
+    "revision",
+    "served-model-name",
+    "shutdown-timeout",
+    "spec-method",
+    "spec-model",
+    "spec-tokens",
+    "speculative-config",
+    "structured-outputs-config",
+    "tensor-parallel-size",
+    "tokenizer",
+    "trust-remote-code",
+    "uds",
+    "worker-cls",
+)
+_OWNED: Final = (
+    "^(-tp|-sc|-m|--(" + "|".join(name.replace("-", "[-_]") for name in OWNED_ARGS) + "))([=.].*)?$"
+)
+# Without `speculative` nothing typed says whether scheduling is async.
+_OWNED_ENV: Final = "^(GUIDEDMODEL_.*|OTEL_EXPORTER_OTLP_TRACES_PROTOCOL)$"
+
+
+def _cel(pattern: str) -> str:
+    return "'" + pattern.replace("\\", "\\\\") + "'"
+
+
+def _no_match(pattern: str, value: str) -> bool:
+    return re.search(pattern, value) is None
+
+
+def _source_rules(*at: str) -> tuple[Rule, ...]:
+    return (
+        Rule(
+            at,
+            "uri",
+            "the scheme must be hf://, pvc:// or file://; s3:// and oci:// are not supported yet",
+            f"self.uri.matches({_cel(_SCHEME)})",
+            lambda source: _no_match(_SCHEME, source.uri),
+        ),
+        Rule(
+            at,
+            "uri",
+            "must be hf://ORG/NAME, pvc://CLAIM/PATH or file:///PATH, without . or .. in a path",
+            f"!self.uri.matches({_cel(_SCHEME)}) || self.uri.matches({_cel(_URI)})",
+            lambda source: not _no_match(_SCHEME, source.uri) and _no_match(_URI, source.uri),
+        ),
+        Rule(
+            at,
+            "revision",
+            "only a model from the hub (hf://) has a revision",
+            "!has(self.revision) || self.uri.startsWith('hf://')",
+            lambda source: source.revision is not None and not source.uri.startswith("hf://"),
+        ),
+    )
+
+
+RULES: Final = (
+    Rule(
+        (),
+        "metadata.name",
+        f"must have at most {NAME_LENGTH} characters, since names of pods are made from it",
+        f"self.metadata.name.size() <= {NAME_LENGTH}",
+        lambda gm: len(gm.metadata.name) > NAME_LENGTH,
+    ),
+    Rule(
+        (),
+        "metadata.name",
+        "must be lower-case letters, digits and dashes, and begin with a letter, since a Service is named so",
+        f"self.metadata.name.matches({_cel(_NAME)})",
+        lambda gm: _no_match(_NAME, gm.metadata.name),
+    ),
+    *_source_rules("spec", "model"),
+    *_source_rules("spec", "speculative", "draftModel"),
+    Rule(
+        ("spec", "engine"),
+        "args",
+        "an argument repeats what a typed field, the launcher or the plugin owns ("
+        + ", ".join(f"--{name}" for name in OWNED_ARGS)
+        + ")",
+        f"!has(self.args) || !self.args.exists(a, a.matches({_cel(_OWNED)}))",
+        lambda engine: any(re.search(_OWNED, arg) for arg in engine.args),
+    ),
+    Rule(
+        ("spec", "engine", "env", "*"),
+        "name",
+        "the operator sets this variable",
+        f"!self.name.matches({_cel(_OWNED_ENV)})",
+        lambda variable: not _no_match(_OWNED_ENV, variable.name),
+    ),
+    Rule(
+        ("spec", "engine", "env", "*"),
+        "value",
+        "exactly one of value and valueFrom must be set",
+        "has(self.value) != has(self.valueFrom)",
+        lambda variable: (variable.value is None) == (variable.value_from is None),
+    ),
+    Rule(
+        ("spec", "guidedDecoding"),
+        "whitespace",
+        "vLLM's own path (placement Scheduler) knows Compact only for a named backend: "
+        "set backend to XGrammar or Guidance",
+        "!(has(self.placement) && self.placement == 'Scheduler' && has(self.whitespace) && "
+        "self.whitespace == 'Compact' && (!has(self.backend) || self.backend == 'Auto'))",
+        lambda guided: (
+            (guided.placement, guided.whitespace, guided.backend) == ("Scheduler", "Compact", "Auto")
+        ),
+    ),
+    Rule(
+        ("spec", "speculative"),
+        "draftModel",
+        "method DraftModel needs draftModel.uri",
+        "self.method != 'DraftModel' || has(self.draftModel)",
+        lambda spec: spec.method == "DraftModel" and spec.draft_model is None,
+    ),
+    Rule(
+        ("spec", "speculative"),
+        "draftModel",
+        "method NGram guesses from the prompt and has no draft model",
+        "self.method != 'NGram' || !has(self.draftModel)",
+        lambda spec: spec.method == "NGram" and spec.draft_model is not None,
+    ),
+    Rule(
+        ("spec", "speculative"),
+        "asyncScheduling",
+        "NGram guesses on the CPU between two steps, so vLLM must schedule synchronously: "
+        "use Auto or Off, or method DraftModel",
+        "self.method != 'NGram' || !has(self.asyncScheduling) || self.asyncScheduling != 'On'",
+        lambda spec: spec.method == "NGram" and spec.async_scheduling == "On",
+    ),
+    *(
+        Rule(
+            ("spec", "resources"),
+            part,
+            "GPUs follow from engine.device and parallelism.tensor; remove nvidia.com/gpu",
+            f"!has(self.{part}) || !('nvidia.com/gpu' in self.{part})",
+            lambda resources, part=part: "nvidia.com/gpu" in getattr(resources, part),
+        )
+        for part in ("requests", "limits")
+    ),
+    Rule(
+        ("spec", "sidecar"),
+        "restart",
+        "baseDelay must not exceed maxDelay",
+        "!has(self.restart) || !has(self.restart.baseDelay) || !has(self.restart.maxDelay) || "
+        "duration(self.restart.baseDelay) <= duration(self.restart.maxDelay)",
+        lambda sidecar: seconds(sidecar.restart.base_delay) > seconds(sidecar.restart.max_delay),
+    ),
+)
+
+
+def nodes(model: ApiModel, at: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """Yield each node that `at` leads to, with its path as users write it; none where a part is absent."""
+    found: list[tuple[str, Any]] = [("", model)]
+    for part in at:
+        found = [step for path, value in found if value is not None for step in _descend(path, value, part)]
+    yield from ((path, value) for path, value in found if value is not None)
+
+
+def _descend(path: str, value: Any, part: str) -> Iterator[tuple[str, Any]]:
+    if part == "*":
+        yield from ((f"{path}[{index}]", item) for index, item in enumerate(value))
+        return
+    attribute = next(
+        name for name, field in type(value).model_fields.items() if (field.alias or name) == part
+    )
+    yield (f"{path}.{part}" if path else part), getattr(value, attribute)
+
+
+def broken_rules(gm: GuidedModel) -> list[Problem]:
+    """Return what the API server would refuse by CEL, in the order of the rules."""
+    return [
+        Problem(f"{path}.{rule.field}" if path else rule.field, rule.message)
+        for rule in RULES
+        for path, node in nodes(gm, rule.at)
+        if rule.broken(node)
+    ]

@@ -1,0 +1,338 @@
+"""What a user asks for: `spec` of a GuidedModel. Each description says unit, default and reason."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from guided_operator.api.base import ApiModel, Between, Quantity, text
+
+Uri = Annotated[
+    str,
+    text(512),
+    Field(
+        description=(
+            "Where the weights are. hf://ORG/NAME: the Hugging Face hub. pvc://CLAIM/PATH: a folder in a "
+            "PersistentVolumeClaim of this namespace, mounted read-only. file:///PATH: a folder in the "
+            "engine's image. s3:// and oci:// are not supported yet."
+        )
+    ),
+]
+Revision = Annotated[
+    str,
+    text(128, pattern=r"^[A-Za-z0-9._/-]+$"),
+    Field(
+        description=(
+            "Branch, tag or commit on the hub. Default: the hub's default branch. A commit is the only "
+            "one that cannot change under running replicas. Only with hf://."
+        )
+    ),
+]
+
+
+class ModelSource(ApiModel):
+    """Where a draft model comes from."""
+
+    uri: Uri
+    revision: Revision | None = None
+
+
+class Model(ApiModel):
+    """The model to serve."""
+
+    uri: Uri
+    revision: Revision | None = None
+    served_name: Annotated[str, text(128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$")] | None = Field(
+        default=None,
+        description=(
+            'What clients send as "model". Default: metadata.name, which is unique in the namespace.'
+        ),
+    )
+    trust_remote_code: bool = Field(
+        default=False,
+        description=(
+            "Whether Python code that comes with the model may run. Default: false, since that code runs "
+            "with all rights of the engine."
+        ),
+    )
+
+
+class SecretKey(ApiModel):
+    """A key of a Secret in this namespace."""
+
+    name: Annotated[str, text(253)] = Field(description="Name of the Secret.")
+    key: Annotated[str, text(253)] = Field(description="Key in the Secret.")
+
+
+class EnvSource(ApiModel):
+    """Where a variable's value comes from."""
+
+    secret_key_ref: SecretKey = Field(description="The Secret's key that holds the value.")
+
+
+class EnvVar(ApiModel):
+    """An environment variable of the engine container."""
+
+    name: Annotated[str, text(128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = Field(
+        description="The variable's name."
+    )
+    value: Annotated[str, text(4096, least=0)] | None = Field(
+        default=None, description="The value, taken literally. Exactly one of value and valueFrom is set."
+    )
+    value_from: EnvSource | None = Field(
+        default=None,
+        description="Where the value comes from: for tokens and the like.",
+    )
+
+
+class Engine(ApiModel):
+    """The vLLM that serves the model."""
+
+    image: Annotated[str, text(512, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$")] = Field(
+        description=(
+            "A stock vLLM image of a supported version. No default: it decides the version of vLLM, and "
+            "an upgrade of the operator must not change it. `guidedmodel run` takes the installed vLLM "
+            "instead."
+        )
+    )
+    plugin: Literal["Inject", "Prebuilt"] = Field(
+        default="Inject",
+        description=(
+            "Inject: plugin and sidecar are copied into the pod from the operator's image. Prebuilt: the "
+            "image already holds them. Default: Inject, which needs no image of your own."
+        ),
+    )
+    device: Literal["Auto", "CUDA", "CPU"] = Field(
+        default="Auto",
+        description=(
+            "CUDA and Auto ask for parallelism.tensor GPUs per pod (nvidia.com/gpu); Auto lets vLLM find "
+            "out what to use; CPU asks for none. Default: Auto."
+        ),
+    )
+    max_model_len: Annotated[int, Field(ge=16, le=16_777_216)] | None = Field(
+        default=None,
+        description=(
+            "Longest sequence, prompt and output together, in tokens. Default: the model's own limit; a "
+            "smaller one needs less KV cache."
+        ),
+    )
+    runtime_class_name: Annotated[str, text(253)] | None = Field(
+        default=None,
+        description="RuntimeClass of the pod, for GPU drivers that need one. Default: none.",
+    )
+    args: Annotated[list[Annotated[str, text(2048)]], Field(max_length=64)] = Field(
+        default=[],
+        description=(
+            "More arguments for vLLM's API server, one word each, after those made from typed fields. "
+            "Default: none. They may not repeat what a typed field owns."
+        ),
+    )
+    env: Annotated[list[EnvVar], Field(max_length=64)] = Field(
+        default=[],
+        description=(
+            "Environment of the engine container; wins over the operator's defaults. Default: none."
+        ),
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+
+
+class Parallelism(ApiModel):
+    """How the model is spread over devices."""
+
+    tensor: Annotated[int, Field(ge=1, le=128)] = Field(
+        default=1,
+        description=(
+            "Tensor-parallel ranks, and so GPUs, per pod. Default: 1. At most 128, the slots for heartbeats."
+        ),
+    )
+
+
+class Compile(ApiModel):
+    """Limits of one grammar's compilation."""
+
+    timeout: Annotated[str, Between("100ms", "10m")] = Field(
+        default="10s",
+        description=(
+            "Deadline of one compilation; past it the worker is killed and the request gets a 400. "
+            "Default: 10s, above what 99 % of real schemas need by an order of magnitude."
+        ),
+    )
+
+
+class GuidedDecoding(ApiModel):
+    """How requests with a schema, regex, choice or grammar are served."""
+
+    placement: Literal["Rank", "Scheduler"] = Field(
+        default="Rank",
+        description=(
+            "Rank: masks are made beside the sampler on every rank. Scheduler: vLLM's own path, the way "
+            "back. Default: Rank."
+        ),
+    )
+    backend: Literal["Auto", "XGrammar", "Guidance"] = Field(
+        default="Auto",
+        description=(
+            "The grammar library. Default: Auto, chosen per grammar by what each library can enforce."
+        ),
+    )
+    whitespace: Literal["Compact", "Flexible"] = Field(
+        default="Flexible",
+        description="Whitespace between JSON tokens. Default: Flexible, any, as in vLLM.",
+    )
+    compile: Compile = Field(default=Compile(), description="Limits of one grammar's compilation.")
+
+
+class LogitsProcessor(ApiModel):
+    """A stateful logits processor, made once per sequence by its factory."""
+
+    name: Annotated[str, text(63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")] = Field(
+        description="What requests call it; unique in the list."
+    )
+    factory: Annotated[
+        str,
+        text(
+            256,
+            pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*$",
+        ),
+    ] = Field(description='The class that makes it, as "package.module:Class", importable in the engine.')
+    params: Annotated[dict[str, Any], Field(max_length=32)] = Field(
+        default={}, description="Keyword arguments of the factory, any JSON. Default: none."
+    )
+    apply_by_default: bool = Field(
+        default=True,
+        description="Whether requests that do not name it get it too. Default: true.",
+    )
+
+
+class Speculative(ApiModel):
+    """Speculative decoding: a cheap guess of several tokens, checked in one step."""
+
+    method: Literal["NGram", "DraftModel"] = Field(
+        description="NGram: guesses from the prompt's own text. DraftModel: a smaller model guesses."
+    )
+    num_tokens: Annotated[int, Field(ge=1, le=32)] = Field(
+        description=(
+            "Tokens guessed per step. No default: the best value depends on model and traffic; 3 to 5 is "
+            "usual."
+        )
+    )
+    draft_model: ModelSource | None = Field(
+        default=None,
+        description=("The smaller model, with the same tokenizer. Needed by DraftModel, refused for NGram."),
+    )
+    async_scheduling: Literal["Auto", "On", "Off"] = Field(
+        default="Auto",
+        description=(
+            "Whether the next step is scheduled while the last one runs. Default: Auto, on where vLLM "
+            "supports it. Quote On and Off in YAML. NGram runs on the CPU between steps and forces Off."
+        ),
+    )
+
+
+Amounts = Annotated[dict[str, Quantity], Field(max_length=16)]
+
+
+class Resources(ApiModel):
+    """Compute resources of a container, as in a pod."""
+
+    requests: Amounts = Field(default={}, description="What the scheduler reserves. Default: none.")
+    limits: Amounts = Field(
+        default={},
+        description="What the container may not exceed. Default: none.",
+    )
+
+
+class Probes(ApiModel):
+    """Deadlines of health checks."""
+
+    startup_timeout: Annotated[str, Between("10s", "24h")] = Field(
+        default="30m",
+        description=(
+            "Time for the engine to load its model; past it the container is restarted. Default: 30m, for "
+            "large models."
+        ),
+    )
+    stall_timeout: Annotated[str, Between("5s", "1h")] = Field(
+        default="2m",
+        description=("An engine with requests that makes no step for so long is restarted. Default: 2m."),
+    )
+
+
+class Otlp(ApiModel):
+    """An OpenTelemetry collector."""
+
+    endpoint: Annotated[str, text(512, pattern=r"^https?://[A-Za-z0-9.\-\[\]:]+(/[A-Za-z0-9._~/-]*)?$")] = (
+        Field(description="Base URL of the collector, as http://collector.observability:4318.")
+    )
+    protocol: Literal["HTTP", "GRPC"] = Field(
+        default="HTTP", description="OTLP over HTTP with protobuf, or over gRPC. Default: HTTP."
+    )
+
+
+class Telemetry(ApiModel):
+    """Where traces go. Absent: no traces."""
+
+    otlp: Otlp | None = Field(default=None, description="The collector that gets the traces. Default: none.")
+
+
+class Restart(ApiModel):
+    """Restart budget of grammar workers."""
+
+    max_attempts: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=10,
+        description=(
+            "Restarts before new guided requests get a 503. Default: 10. A crash loop must not eat the node."
+        ),
+    )
+    base_delay: Annotated[str, Between("1ms", "1m")] = Field(
+        default="100ms", description="Wait before the first restart; doubles with each. Default: 100ms."
+    )
+    max_delay: Annotated[str, Between("1ms", "1h")] = Field(
+        default="30s", description="Longest wait between restarts. Default: 30s."
+    )
+    reset_after: Annotated[str, Between("1s", "24h")] = Field(
+        default="5m", description="So long without a crash restores the budget. Default: 5m."
+    )
+
+
+SIDECAR_RESOURCES = Resources(
+    requests={"cpu": "100m", "memory": "512Mi"},
+    limits={"memory": "4Gi"},
+)
+
+
+class Sidecar(ApiModel):
+    """The process beside the engine: grammar workers, telemetry, health."""
+
+    resources: Resources = Field(
+        default=SIDECAR_RESOURCES,
+        description=(
+            "Resources of the sidecar container. Default: 100m CPU and 512Mi memory asked for, at most "
+            "4Gi memory, enough for a worker at its own limit and a spare."
+        ),
+    )
+    restart: Restart = Field(default=Restart(), description="Restart budget of grammar workers.")
+
+
+class GuidedModelSpec(ApiModel):
+    """A model served by vLLM, with guided decoding on every rank."""
+
+    model: Model = Field(description="The model to serve.")
+    engine: Engine = Field(description="The vLLM that serves it.")
+    parallelism: Parallelism = Field(default=Parallelism(), description="How it is spread over devices.")
+    guided_decoding: GuidedDecoding = Field(default=GuidedDecoding(), description="How guided requests run.")
+    logits_processors: Annotated[list[LogitsProcessor], Field(max_length=16)] = Field(
+        default=[],
+        description="Logits processors, applied in this order. Default: none.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+    speculative: Speculative | None = Field(default=None, description="Speculative decoding. Absent: off.")
+    replicas: Annotated[int, Field(ge=0, le=10_000)] = Field(
+        default=1, description="Pods. Default: 1. 0 keeps everything but the pods."
+    )
+    resources: Resources = Field(
+        default=Resources(),
+        description=("CPU and memory of the engine container. Default: none. GPUs follow from parallelism."),
+    )
+    probes: Probes = Field(default=Probes(), description="Deadlines of health checks.")
+    telemetry: Telemetry | None = Field(default=None, description="Where traces go. Absent: no traces.")
+    sidecar: Sidecar = Field(default=Sidecar(), description="The process beside the engine.")
