@@ -9,6 +9,8 @@ PLURAL: Final = "guidedmodels"
 
 # The one environment variable that every process of a pod reads: the path of the configuration file.
 ENV_CONFIG: Final = "GUIDEDMODEL_CONFIG"
+# Set by the launcher for its children: the same for all processes of one engine start.
+ENV_BOOT: Final = "GUIDEDMODEL_BOOT"
 
 # Keys of `sampling_params.extra_args` (which clients can reach as `vllm_xargs`) that begin so are ours;
 # admission refuses a client's.

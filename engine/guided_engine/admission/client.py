@@ -1,0 +1,179 @@
+"""Asks the grammar service to prepare grammars, and gives leases back."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from guided_contract import wire
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_engine.admission.connection import ServiceConnection
+from guided_engine.admission.spec import Constraint
+
+# A restarted service is back in under a second; longer than this is an outage that the caller should see.
+SERVICE_WAIT_S: Final = 5.0
+RETRY_AFTER_S: Final = 2.0
+# The service keeps to a grammar's deadline itself, twice where a worker crashed, and may have a queue
+# before it. Beyond that it hangs.
+_ANSWER_MARGIN_S: Final = 15.0
+
+
+@dataclass(slots=True)
+class Lease:
+    """A prepared grammar, kept on the ranks until `release`."""
+
+    key: str
+    backend: wire.Backend
+    _release: Callable[[], None]
+    _released: bool = field(default=False)
+
+    def release(self) -> None:
+        """Let the grammar go; more calls than one do nothing."""
+        if not self._released:
+            self._released = True
+            self._release()
+
+
+class GrammarClient:
+    """The API server's client of the grammar service; lives on one event loop.
+
+    Parameters
+    ----------
+    path
+        The service's socket.
+    hello
+        Makes the introduction.
+    service_wait_s
+        How long a request waits for a service that is away.
+    """
+
+    def __init__(
+        self, path: Path, hello: Callable[[], wire.Hello], *, service_wait_s: float = SERVICE_WAIT_S
+    ) -> None:
+        self._service_wait_s = service_wait_s
+        self._connection = ServiceConnection(path, hello, self._received, self._lost)
+        self._pending: dict[int, asyncio.Future[wire.Prepared]] = {}  # Prepare's id -> its answer
+        self._ids = itertools.count(1)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to connect, on the running loop; more calls than one do nothing."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._connection.run())
+
+    async def close(self) -> None:
+        """Disconnect; what still waits is refused."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+        self._lost()
+
+    async def prepare(self, constraint: Constraint, timeout_s: float, traceparent: str | None) -> Lease:
+        """Have a grammar compiled, proven and loaded on every rank.
+
+        Cancelling this cancels the preparation. A connection lost meanwhile is tried once more.
+
+        Raises
+        ------
+        GuidedError
+            The service refused it, or does not answer (grammar_service_unavailable).
+        """
+        self.start()
+        try:
+            for _ in range(2):
+                await self._reach()
+                with contextlib.suppress(_LostError):
+                    return await self._ask(constraint, timeout_s, traceparent)
+        except wire.WireError as error:
+            raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, str(error)) from error
+        raise _unavailable("the grammar service restarted twice while it prepared the grammar")
+
+    async def _reach(self) -> None:
+        try:
+            async with asyncio.timeout(self._service_wait_s):
+                await self._connection.established.wait()
+        except TimeoutError as error:
+            raise _unavailable("the grammar service cannot be reached") from error
+
+    async def _ask(self, constraint: Constraint, timeout_s: float, traceparent: str | None) -> Lease:
+        message = wire.Prepare(
+            id=next(self._ids),
+            kind=constraint.kind,
+            spec=constraint.spec,
+            timeout_s=timeout_s,
+            traceparent=traceparent,
+        )
+        self._connection.send(message)
+        generation = self._connection.generation
+        answer: asyncio.Future[wire.Prepared] = asyncio.get_running_loop().create_future()
+        self._pending[message.id] = answer
+        try:
+            async with asyncio.timeout(2 * timeout_s + _ANSWER_MARGIN_S):
+                prepared = await answer
+        except TimeoutError as error:
+            self._send(generation, wire.Cancel(id=message.id))
+            raise _unavailable("the grammar service does not answer") from error
+        except asyncio.CancelledError:
+            # Cancelled in the same moment as the answer came: there is a lease, and nobody to hold it.
+            prepared_too = answer.done() and not answer.cancelled() and answer.exception() is None
+            self._send(
+                generation, wire.Release(id=message.id) if prepared_too else wire.Cancel(id=message.id)
+            )
+            raise
+        finally:
+            self._pending.pop(message.id, None)
+        return Lease(
+            prepared.key, prepared.backend, lambda: self._send(generation, wire.Release(id=message.id))
+        )
+
+    def _send(self, generation: int, message: wire.Cancel | wire.Release) -> None:
+        # A service that restarted has forgotten the older connection's ids; they may be in use anew.
+        if generation == self._connection.generation:
+            self._connection.send(message)
+
+    def _received(self, message: wire.ServiceMessage) -> None:
+        if not isinstance(message, wire.Prepared | wire.Refused):
+            return
+        answer = self._pending.get(message.id)
+        if answer is None or answer.done():
+            # The answer crossed our Cancel: without a release its lease would last for ever.
+            if isinstance(message, wire.Prepared):
+                self._connection.send(wire.Release(id=message.id))
+        elif isinstance(message, wire.Prepared):
+            answer.set_result(message)
+        else:
+            answer.set_exception(_refusal(message))
+
+    def _lost(self) -> None:
+        for answer in self._pending.values():
+            if not answer.done():
+                answer.set_exception(_LostError())
+
+
+class _LostError(Exception):
+    """The connection ended before the answer."""
+
+
+def _unavailable(message: str) -> GuidedError:
+    return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message, retry_after_s=RETRY_AFTER_S)
+
+
+def _refusal(message: wire.Refused) -> GuidedError:
+    try:
+        code = ErrorCode(message.code)
+    except ValueError:
+        return _unavailable(f"the grammar service refused with an unknown code {message.code!r}")
+    return GuidedError(code, message.message, path=message.path, retry_after_s=message.retry_after_s)
+
+
+def ticket(lease: Lease, traceparent: str | None) -> dict[str, object]:
+    """Return what an admitted request carries to the ranks, as the mapping of a wire.Ticket."""
+    made = wire.Ticket(key=lease.key, backend=lease.backend, traceparent=traceparent)
+    return dict(msgspec.structs.asdict(made))

@@ -1,0 +1,104 @@
+"""The sidecar's stream socket from the client's side: connects, introduces itself, reconnects."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from guided_contract import wire
+
+_log = logging.getLogger("guided_engine")
+
+_BACKOFF_S: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.0)  # the service restarts in under a second
+# What keeps a peer waiting so long is no service of ours.
+_WELCOME_TIMEOUT_S: Final = 5.0
+
+Receiver = Callable[[wire.ServiceMessage], None]
+
+
+class ServiceConnection:
+    """One connection to the grammar service, kept up for as long as `run` runs.
+
+    Parameters
+    ----------
+    path
+        The service's socket; it may come and go.
+    hello
+        Makes the first message of each connection.
+    receive
+        Called with each message after Welcome.
+    lost
+        Called when an established connection has ended.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        hello: Callable[[], wire.Hello],
+        receive: Receiver,
+        lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._path = path
+        self._hello = hello
+        self._receive = receive
+        self._lost = lost
+        self._writer: asyncio.StreamWriter | None = None
+        self.established = asyncio.Event()
+        self.generation = 0  # counts established connections; ids and leases belong to one of them
+
+    async def run(self) -> None:
+        """Connect and read, again and again, until cancelled."""
+        attempt = 0
+        while True:
+            try:
+                await self._serve()
+                attempt = 0
+            except (OSError, EOFError, TimeoutError, wire.WireError) as error:
+                if self.established.is_set():
+                    attempt = 0
+                _log.log(
+                    logging.WARNING if self.established.is_set() else logging.DEBUG,
+                    "guidedmodel: no connection to the grammar service: %r",
+                    error,
+                )
+            finally:
+                self._drop()
+            await asyncio.sleep(_BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)])
+            attempt += 1
+
+    def send(self, message: wire.Message) -> None:
+        """Queue a message on the established connection; without one it is lost.
+
+        Raises
+        ------
+        guided_contract.wire.WireError
+            The message is too long for a frame.
+        """
+        data = wire.frame(message)
+        if self._writer is not None and self.established.is_set():
+            self._writer.write(data)
+
+    async def _serve(self) -> None:
+        reader, self._writer = await asyncio.open_unix_connection(str(self._path))
+        self._writer.write(wire.frame(self._hello()))
+        welcome = await asyncio.wait_for(_read(reader), _WELCOME_TIMEOUT_S)
+        if not isinstance(welcome, wire.Welcome):
+            raise wire.WireError(f"expected Welcome, got {type(welcome).__name__}")
+        self.generation += 1
+        self.established.set()
+        while True:
+            self._receive(await _read(reader))
+
+    def _drop(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        if self.established.is_set():
+            self.established.clear()
+            self._lost()
+
+
+async def _read(reader: asyncio.StreamReader) -> wire.ServiceMessage:
+    header = await reader.readexactly(wire.LENGTH.size)
+    return wire.decode_service_message(await reader.readexactly(wire.body_length(header)))

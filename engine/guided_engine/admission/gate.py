@@ -1,0 +1,117 @@
+"""The gate of one API server process: every request passes it on its way to the engine."""
+
+import functools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from guided_contract import config, names, wire
+from guided_contract.config import PodConfig
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_engine.admission.client import GrammarClient, Lease, ticket
+from guided_engine.admission.request import HttpExchange, current
+from guided_engine.admission.spec import constraint_of
+from guided_engine.compat import ledger, version
+from guided_engine.telemetry import Telemetry
+
+# Routes on which the middleware answers for us. vLLM generates on others too (/v1/messages, /invocations,
+# /inference/v1/generate, /cohere/v2/chat, /v1/systemone, /generative_scoring, audio, /v1/realtime, gRPC):
+# there a guided request is refused, because an error of ours would get lost in the route's own format.
+ROUTES: Final = frozenset(
+    {"/v1/completions", "/v1/chat/completions", "/v1/chat/completions/batch", "/v1/responses"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What a request brings through the gate. `lease` None: it is not guided."""
+
+    exchange: HttpExchange | None
+    lease: Lease | None = None
+
+    @property
+    def ticket(self) -> dict[str, object] | None:
+        """The mapping for `extra_args[names.TICKET_ARG]`, None for a request that is not guided."""
+        if self.lease is None or self.exchange is None:
+            return None
+        return ticket(self.lease, self.exchange.span.traceparent)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Admits requests: at once if unguided, else when every rank holds the grammar."""
+
+    config: PodConfig
+    client: GrammarClient
+    telemetry: Telemetry
+
+    @property
+    def active(self) -> bool:
+        """Whether requests are admitted in this process (else vLLM's own path serves guided ones)."""
+        return any(patch.name == "admission" and patch.state == "Applied" for patch in ledger.applied())
+
+    async def admit(self, structured_outputs: Any, extra_args: Mapping[str, Any] | None) -> Admitted:
+        """Admit a request by its sampling parameters.
+
+        Raises
+        ------
+        GuidedError
+            The request is refused; its HTTP exchange has been told.
+        """
+        exchange = current.get()
+        try:
+            _refuse_reserved(extra_args)
+            if structured_outputs is None:
+                if exchange is not None:
+                    exchange.decided = True
+                return Admitted(exchange)
+            return await self._admit_guided(structured_outputs, exchange)
+        except GuidedError as error:
+            if exchange is not None:
+                exchange.fail(error)
+            raise
+
+    async def _admit_guided(self, structured_outputs: Any, exchange: HttpExchange | None) -> Admitted:
+        if exchange is None:
+            served = ", ".join(sorted(ROUTES))
+            raise GuidedError(
+                ErrorCode.REQUEST_NOT_ADMITTED,
+                f"guided requests are not served on this route, only on {served}",
+            )
+        limits = self.config.guided_decoding.compile
+        constraint = constraint_of(structured_outputs, limits.max_schema_bytes)
+        exchange.kind = constraint.kind
+        lease = await self.client.prepare(constraint, limits.timeout_s, exchange.span.traceparent)
+        exchange.grammar_key = lease.key
+        exchange.decided = True
+        return Admitted(exchange, lease)
+
+
+@functools.cache
+def process_gate() -> Gate | None:
+    """Return this process' gate, made at the first call; None outside our pods."""
+    pod = config.load()
+    if pod is None:
+        return None
+    return Gate(pod, GrammarClient(pod.service_socket, _hello), Telemetry(pod.telemetry_socket))
+
+
+def _refuse_reserved(extra_args: Mapping[str, Any] | None) -> None:
+    reserved = [key for key in extra_args or () if key.startswith(names.RESERVED_PREFIX)]
+    if reserved:
+        raise GuidedError(
+            ErrorCode.REQUEST_RESERVED_ARGUMENT,
+            f"vllm_xargs may not carry {reserved[0]!r}: keys with {names.RESERVED_PREFIX!r} are reserved",
+            path=f"vllm_xargs.{reserved[0]}",
+        )
+
+
+def _hello() -> wire.Hello:
+    return wire.Hello(
+        role="api",
+        pid=os.getpid(),
+        boot=os.environ.get(names.ENV_BOOT, ""),
+        versions=version.versions(),
+        patches=ledger.applied(),
+    )

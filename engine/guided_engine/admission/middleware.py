@@ -1,0 +1,149 @@
+"""The ASGI middleware that vLLM loads by `--middleware`: the HTTP span, and real statuses for refusals."""
+
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from guided_contract.records import HttpRequest
+from guided_engine.admission import answers, trace
+from guided_engine.admission.gate import ROUTES, process_gate
+from guided_engine.admission.request import HttpExchange, current
+from guided_engine.telemetry import Telemetry
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+_CLIENT_GONE = 499
+
+
+class AdmissionMiddleware:
+    """Wraps vLLM's application; transparent on routes that do not generate, and outside our pods.
+
+    On a generating route the response's start is kept back until the request's verdict, so that a refusal
+    has its own status, also for a streaming handler, which starts its response before it asks the engine.
+    """
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._gate = process_gate()
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope."""
+        if self._gate is None:
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] == "lifespan" and self._gate.active:
+            self._gate.client.start()
+        route = scope.get("path", "").removeprefix(scope.get("root_path", ""))
+        if scope["type"] != "http" or scope["method"] != "POST" or route not in ROUTES:
+            await self._app(scope, receive, send)
+            return
+        span = trace.begin(scope["headers"], self._gate.config.telemetry.sampling)
+        exchange = HttpExchange(span, scope["method"], route, decided=not self._gate.active)
+        current.set(exchange)
+        inner = {**scope, "headers": trace.continued(scope["headers"], span)}
+        await _Response(exchange, receive, send).serve(self._app, inner, self._gate.telemetry)
+
+
+class _Response:
+    """The response to one request, between vLLM's application and the server."""
+
+    def __init__(self, exchange: HttpExchange, receive: Receive, send: Send) -> None:
+        self._exchange = exchange
+        self._receive_inner = receive
+        self._send_inner = send
+        self._kept: list[Message] = []  # not sent yet, for want of a verdict
+        self._status: int | None = None  # as sent; None: the response has not started
+        self._streams = False  # it is an event stream
+        self._events = 0  # body messages sent
+        self._over = False  # the last body message has been sent
+        self._client_gone = False
+
+    async def serve(self, app: App, scope: MutableMapping[str, Any], telemetry: Telemetry) -> None:
+        """Run the application, settle the response, and report it, however it ends."""
+        try:
+            try:
+                await app(scope, self._receive, self._send)
+            except Exception:
+                # A stream of Responses lets its errors out; those that are ours are answered below.
+                if self._exchange.failure is None:
+                    self._status = self._status or 500
+                    raise
+            await self._settle()
+        finally:
+            telemetry.send(self._record())
+
+    async def _receive(self) -> Message:
+        message = await self._receive_inner()
+        if message["type"] == "http.disconnect" and not self._over:
+            self._client_gone = True
+        return message
+
+    async def _send(self, message: Message) -> None:
+        # Never waits for the verdict: a streaming handler asks the engine only after its start was taken.
+        if self._over:
+            return
+        if self._fails_now:
+            await self._settle()
+            return
+        self._kept.append(message)
+        if self._exchange.decided or _is_last(message):
+            await self._flush()
+
+    @property
+    def _fails_now(self) -> bool:
+        return self._exchange.failure is not None and (self._status is None or self._streams)
+
+    async def _settle(self) -> None:
+        failure = self._exchange.failure
+        if self._over:
+            return
+        if failure is None or not self._fails_now:
+            await self._flush()
+            return
+        self._kept.clear()
+        if self._status is None:
+            self._kept.extend(answers.response(failure))
+        else:
+            self._kept.append(answers.last_event(failure, self._exchange.route, self._events))
+        await self._flush()
+
+    async def _flush(self) -> None:
+        while self._kept:
+            message = self._kept.pop(0)
+            if message["type"] == "http.response.start":
+                self._status = message["status"]
+                self._streams = _is_event_stream(message)
+            elif message["type"] == "http.response.body":
+                self._events += 1
+                self._over = _is_last(message)
+            await self._send_inner(message)
+
+    def _record(self) -> HttpRequest:
+        exchange = self._exchange
+        return HttpRequest(
+            trace_id=exchange.span.trace_id,
+            span_id=exchange.span.span_id,
+            parent_span_id=exchange.span.parent_span_id,
+            sampled=exchange.span.sampled,
+            start_ns=exchange.start_ns,
+            end_ns=time.time_ns(),
+            method=exchange.method,
+            route=exchange.route,
+            status=_CLIENT_GONE if self._client_gone or self._status is None else self._status,
+            stream=self._streams,
+            kind=exchange.kind,
+            grammar_key=exchange.grammar_key,
+            error_code=exchange.failure.code if exchange.failure else None,
+        )
+
+
+def _is_last(message: Message) -> bool:
+    return bool(message["type"] == "http.response.body" and not message.get("more_body"))
+
+
+def _is_event_stream(start: Message) -> bool:
+    headers = dict(start.get("headers", ()))
+    return bool(headers.get(b"content-type", b"").startswith(b"text/event-stream"))

@@ -1,0 +1,37 @@
+"""What middleware and engine share about one HTTP request: its span, its verdict, its failure."""
+
+import contextvars
+import time
+from dataclasses import dataclass, field
+
+from guided_contract.errors import GuidedError
+from guided_contract.wire import Kind
+from guided_engine.admission.trace import Span
+
+
+@dataclass(slots=True)
+class HttpExchange:
+    """One HTTP request on a generating route.
+
+    `decided` turns true with the first verdict, after which the response may start;
+    `failure` is the error to answer with, whatever the handler makes of it.
+    """
+
+    span: Span
+    method: str
+    route: str
+    start_ns: int = field(default_factory=time.time_ns)
+    decided: bool = False
+    failure: GuidedError | None = None
+    kind: Kind | None = None
+    grammar_key: str | None = None
+
+    def fail(self, error: GuidedError) -> None:
+        """Settle the request with an error; the first one counts."""
+        self.decided = True
+        if self.failure is None:
+            self.failure = error
+
+
+# Set by the middleware, read where the request reaches the engine; tasks made in between inherit it.
+current: contextvars.ContextVar[HttpExchange | None] = contextvars.ContextVar("guided_exchange", default=None)

@@ -1,0 +1,70 @@
+"""Reads a request's constraint out of vLLM's parameters, in plain Python."""
+
+import json
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.wire import Kind
+
+
+class Constraint(NamedTuple):
+    """A grammar as wire.Prepare names it."""
+
+    kind: Kind
+    spec: str
+
+
+def constraint_of(structured_outputs: Any, max_bytes: int) -> Constraint:
+    """Return the constraint of vLLM's StructuredOutputsParams.
+
+    Raises
+    ------
+    GuidedError
+        No constraint is set (grammar_invalid), or its text is longer than `max_bytes` or too deep to be
+        written as JSON (grammar_too_large).
+    """
+    for kind, text in _READERS.items():
+        value = getattr(structured_outputs, kind)
+        if value is not None:
+            try:
+                spec = text(value)
+            except RecursionError as error:
+                raise GuidedError(
+                    ErrorCode.GRAMMAR_TOO_LARGE, "the schema is nested too deeply", path="$"
+                ) from error
+            except (TypeError, ValueError) as error:
+                raise GuidedError(ErrorCode.GRAMMAR_INVALID, f"{kind} is not JSON: {error}") from error
+            return _bounded(Constraint(kind, spec), max_bytes)
+    raise GuidedError(ErrorCode.GRAMMAR_INVALID, "no constraint is given")
+
+
+def _bounded(constraint: Constraint, max_bytes: int) -> Constraint:
+    size = len(constraint.spec.encode(errors="surrogatepass"))
+    if size > max_bytes:
+        raise GuidedError(
+            ErrorCode.GRAMMAR_TOO_LARGE,
+            f"{constraint.kind} has {size} bytes; at most {max_bytes} are allowed",
+        )
+    return constraint
+
+
+def _json_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, allow_nan=False)
+
+
+def _object_text(value: Any) -> str:
+    if value is not True:
+        raise ValueError("json_object must be true if set")
+    return ""
+
+
+# In the order in which vLLM looks at them; it refuses more than one.
+_READERS: Final[dict[Kind, Callable[[Any], str]]] = {
+    "json": _json_text,
+    "json_object": _object_text,
+    "regex": str,
+    "choice": lambda choices: json.dumps(list(choices)),
+    "grammar": str,
+    "structural_tag": str,
+}

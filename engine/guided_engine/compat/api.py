@@ -1,0 +1,202 @@
+"""Changes to vLLM's API server: admission before the engine, and sequence failures as errors of ours."""
+
+import copy
+import functools
+import weakref
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from guided_contract import names
+from guided_contract.config import PodConfig
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_engine.admission.gate import Admitted, process_gate
+from guided_engine.compat.ledger import LedgerEntry, PatchSkippedError
+
+# Where an admitted request is found again when its output fails: an attribute of its output collector.
+_ADMITTED: Final = "_guided_admitted"
+
+AddRequest = Callable[..., Awaitable[Any]]
+_CODES: Final = frozenset(ErrorCode)
+
+
+def _skip_unless_rank(config: PodConfig) -> None:
+    if config.guided_decoding.placement != "Rank":
+        raise PatchSkippedError(
+            "guidedDecoding.placement is Scheduler: vLLM's own path serves guided requests"
+        )
+
+
+def _apply_admission(config: PodConfig) -> None:
+    _skip_unless_rank(config)
+    from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415 - see compat/__init__.py
+
+    AsyncLLM.add_request = _admitting(AsyncLLM.add_request)
+
+
+def _admitting(add_request: AddRequest) -> AddRequest:
+    from guided_engine.compat.api_errors import GuidedRequestError  # noqa: PLC0415 - imports vLLM
+
+    @functools.wraps(add_request)
+    async def admitting(
+        self: Any, request_id: str, prompt: Any, params: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        call = _Call(prompt, params)
+        gate = process_gate()
+        if gate is None or not call.samples:
+            return await add_request(self, request_id, prompt, params, *args, **kwargs)
+        try:
+            admitted = await gate.admit(call.sampling.structured_outputs, call.sampling.extra_args)
+        except GuidedError as error:
+            raise GuidedRequestError(error) from error
+        prompt, params = call.with_ticket(admitted)
+        try:
+            collector = await add_request(self, request_id, prompt, params, *args, **kwargs)
+        except BaseException:
+            if admitted.lease is not None:
+                admitted.lease.release()
+            raise
+        _hold(collector, admitted)
+        return collector
+
+    return admitting
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """The arguments of one add_request: sampling parameters stand in one of two places."""
+
+    prompt: Any
+    params: Any
+
+    @property
+    def _in_prompt(self) -> bool:
+        # An EngineCoreRequest, made by the caller: vLLM then ignores `params`.
+        return hasattr(self.prompt, "sampling_params") and hasattr(self.prompt, "prompt_token_ids")
+
+    @property
+    def sampling(self) -> Any:
+        return self.prompt.sampling_params if self._in_prompt else self.params
+
+    @property
+    def samples(self) -> bool:
+        """Whether this generates; pooling parameters have no constraint."""
+        return hasattr(self.sampling, "structured_outputs")
+
+    def with_ticket(self, admitted: Admitted) -> tuple[Any, Any]:
+        """Return prompt and parameters with the ticket in copies: callers share and reuse theirs."""
+        if admitted.ticket is None:
+            return self.prompt, self.params
+        sampling = copy.copy(self.sampling)
+        sampling.extra_args = {**(sampling.extra_args or {}), names.TICKET_ARG: admitted.ticket}
+        if not self._in_prompt:
+            return self.prompt, sampling
+        prompt = copy.copy(self.prompt)
+        prompt.sampling_params = sampling
+        return prompt, self.params
+
+
+def _hold(collector: Any, admitted: Admitted) -> None:
+    """Tie the lease to the output collector: one per request, also for n > 1, and closed however it ends."""
+    setattr(collector, _ADMITTED, admitted)
+    if admitted.lease is None:
+        return
+    lease, close, target = admitted.lease, type(collector).close, weakref.proxy(collector)
+
+    def close_and_release() -> None:
+        close(target)
+        lease.release()
+
+    collector.close = close_and_release
+
+
+def _apply_failures(config: PodConfig) -> None:
+    _skip_unless_rank(config)
+    from vllm.v1.engine.output_processor import OutputProcessor  # noqa: PLC0415 - see compat/__init__.py
+
+    OutputProcessor.process_outputs = _failing(OutputProcessor.process_outputs)
+
+
+def _failing(process_outputs: Callable[..., Any]) -> Callable[..., Any]:
+    from vllm.v1.engine import FinishReason  # noqa: PLC0415 - see compat/__init__.py
+
+    from guided_engine.compat.api_errors import GuidedRequestError  # noqa: PLC0415 - imports vLLM
+
+    def code_of(output: Any) -> ErrorCode | None:
+        known = output.finish_reason == FinishReason.ERROR and output.stop_reason in _CODES
+        return ErrorCode(output.stop_reason) if known else None
+
+    @functools.wraps(process_outputs)
+    def failing(self: Any, engine_core_outputs: list[Any], *args: Any, **kwargs: Any) -> Any:
+        failed = []
+        for output in engine_core_outputs:
+            code, state = code_of(output), self.request_states.get(output.request_id)
+            if code is not None and state is not None and state.queue is not None:
+                error = GuidedError(code)
+                admitted: Admitted | None = getattr(state.queue, _ADMITTED, None)
+                if admitted is not None and admitted.exchange is not None:
+                    admitted.exchange.fail(error)
+                # First: an exception in the collector keeps what upstream makes of the same output out.
+                state.queue.put(GuidedRequestError(error))
+                if state.parent_req is not None:
+                    failed.append(state.parent_req.request_id)
+        processed = process_outputs(self, engine_core_outputs, *args, **kwargs)
+        if failed:
+            # Siblings of n > 1: nobody reads them any more.
+            processed.reqs_to_abort.extend(self.abort_requests(failed, internal=True))
+        return processed
+
+    return failing
+
+
+def _apply_beam_search(config: PodConfig) -> None:
+    _skip_unless_rank(config)
+    from vllm.entrypoints.openai.chat_completion.protocol import (  # noqa: PLC0415 - see compat/__init__.py
+        ChatCompletionRequest,
+    )
+    from vllm.entrypoints.openai.completion.protocol import CompletionRequest  # noqa: PLC0415 - as above
+
+    for request in (ChatCompletionRequest, CompletionRequest):
+        request.to_beam_search_params = _refusing_guided(request.to_beam_search_params)
+
+
+def _refusing_guided(to_beam_search_params: Callable[..., Any]) -> Callable[..., Any]:
+    from guided_engine.admission.request import current  # noqa: PLC0415 - beside the next line
+    from guided_engine.compat.api_errors import GuidedRequestError  # noqa: PLC0415 - imports vLLM
+
+    @functools.wraps(to_beam_search_params)
+    def refusing(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.extract_structured_outputs() is not None:
+            error = GuidedError(ErrorCode.REQUEST_NOT_ADMITTED, "beam search cannot be guided")
+            exchange = current.get()
+            if exchange is not None:
+                exchange.fail(error)
+            raise GuidedRequestError(error)
+        return to_beam_search_params(self, *args, **kwargs)
+
+    return refusing
+
+
+ENTRIES: Final = (
+    LedgerEntry(
+        name="admission",
+        why="a grammar is compiled, proven and loaded before the engine sees its request; a refusal is a 4xx",
+        upstream="https://github.com/vllm-project/vllm/issues/54003",
+        goes_when="vLLM has an admission hook before AsyncLLM.add_request",
+        apply=_apply_admission,
+    ),
+    LedgerEntry(
+        name="sequence-failures",
+        why="one sequence that fails ends with our error, not with a 500 that blames the server",
+        upstream="vllm/v1/engine/__init__.py, FinishReason.ERROR: always converted to 500",
+        goes_when="vLLM carries an error code per finished request",
+        apply=_apply_failures,
+    ),
+    LedgerEntry(
+        name="beam-search",
+        why="online beam search drops the constraint in silence; a guided one is refused instead",
+        upstream="vllm/entrypoints/generate/beam_search/online.py makes parameters of its own",
+        goes_when="online beam search honours structured_outputs, or refuses them",
+        apply=_apply_beam_search,
+    ),
+)

@@ -1,0 +1,20 @@
+"""Our errors as vLLM lets them through; imports vLLM, so only the patches of the API server import it."""
+
+from http import HTTPStatus
+
+from vllm.exceptions import GenerationError, GracefulHTTPError
+
+from guided_contract.errors import GuidedError
+
+
+class GuidedRequestError(GracefulHTTPError, GenerationError):  # type: ignore[misc]
+    """A refusal or failure of one request, on its way through vLLM's handlers.
+
+    As GracefulHTTPError, `AsyncLLM.generate` raises it as it is, and routes without our middleware answer
+    with its status; as GenerationError, streaming handlers end the stream without logging a stack trace.
+    """
+
+    def __init__(self, error: GuidedError) -> None:
+        GracefulHTTPError.__init__(self, str(error), HTTPStatus(error.entry.http_status))
+        self.status_code = self.http_status
+        self.error = error

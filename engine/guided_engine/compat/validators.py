@@ -1,0 +1,108 @@
+"""Replaces vLLM's native grammar validators in the API server by plain Python.
+
+Upstream compiles a client's grammar on the event loop before anything has bounded it: an endless one hangs
+the server for everybody. Here the grammar service compiles and judges it, in a process that can be killed.
+Upstream imports the validators inside functions, so replacing the attributes of their modules is enough.
+"""
+
+import json
+from dataclasses import replace
+from typing import Any, Final, NoReturn
+
+from guided_contract.config import PodConfig
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_engine.compat.ledger import LedgerEntry, PatchSkippedError
+
+
+def _apply(config: PodConfig) -> None:
+    if config.guided_decoding.placement != "Rank":
+        raise PatchSkippedError("guidedDecoding.placement is Scheduler: nothing else judges the grammar")
+    _replace_validators()
+    _replace_tool_grammars()
+
+
+def _replace_validators() -> None:
+    from vllm.v1.structured_output import (  # noqa: PLC0415 - see compat/__init__.py
+        backend_guidance,
+        backend_lm_format_enforcer,
+        backend_outlines,
+        backend_xgrammar,
+    )
+
+    backend_xgrammar.validate_xgrammar_grammar = rewrite_choice
+    backend_guidance.validate_guidance_grammar = _accept
+    backend_outlines.validate_structured_output_request_outlines = _accept
+    backend_lm_format_enforcer.validate_structured_output_request_lm_format_enforcer = _accept
+
+
+def _replace_tool_grammars() -> None:
+    from vllm.parser import abstract_parser, cohere_command  # noqa: PLC0415 - see compat/__init__.py
+
+    abstract_parser._xgrammar_supports = constrains_tools  # noqa: SLF001 - what this module is for
+    abstract_parser.Grammar = _Refusing("a Lark grammar together with tools")
+    cohere_command.xgr = _Refusing("tools on a Cohere model")
+
+
+def rewrite_choice(sampling_params: Any) -> None:
+    """Do what validate_xgrammar_grammar does besides validating: turn a choice into its grammar."""
+    from vllm.v1.structured_output.utils import choice_as_grammar  # noqa: PLC0415 - see compat/__init__.py
+
+    constraint = sampling_params.structured_outputs
+    if constraint is not None and constraint.choice:
+        constraint.grammar = choice_as_grammar(constraint.choice)
+        constraint.choice = None
+
+
+def constrains_tools(structured_outputs: Any) -> bool:
+    """Return whether a constraint can be combined with tools, for tool_choice auto.
+
+    As upstream, by what can be told without native code: JSON that parses, no keyword that xgrammar
+    ignores, no Lark. What only the converter would refuse is refused by the grammar service, with an error
+    where upstream silently leaves the tools unconstrained.
+    """
+    from vllm.v1.structured_output import backend_xgrammar, utils  # noqa: PLC0415 - see compat/__init__.py
+
+    constraint = replace(structured_outputs)
+    if constraint.grammar:
+        return not utils.grammar_is_likely_lark(constraint.grammar)
+    try:
+        if constraint.structural_tag:
+            json.loads(constraint.structural_tag)
+        if not constraint.json:
+            return True
+        schema = json.loads(constraint.json) if isinstance(constraint.json, str) else constraint.json
+        return not backend_xgrammar.has_xgrammar_unsupported_json_features(schema)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _accept(*_args: Any, **_kwargs: Any) -> None:
+    """Judge nothing: the grammar service has, or will."""
+
+
+class _Refusing:
+    """Stands for xgrammar where upstream would convert a client's grammar on the event loop."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __getattr__(self, name: str) -> NoReturn:
+        from guided_engine.admission.request import current  # noqa: PLC0415 - beside the next line
+        from guided_engine.compat.api_errors import GuidedRequestError  # noqa: PLC0415 - imports vLLM
+
+        error = GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{self._what} cannot be guided")
+        exchange = current.get()
+        if exchange is not None:
+            exchange.fail(error)
+        raise GuidedRequestError(error)
+
+
+ENTRIES: Final = (
+    LedgerEntry(
+        name="validators",
+        why="native grammar code on the API server's event loop hangs or crashes it for everybody",
+        upstream="https://github.com/vllm-project/vllm/issues/54003",
+        goes_when="vLLM validates grammars in a process that can be killed",
+        apply=_apply,
+    ),
+)
