@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from guided_contract.errors import ErrorCode
@@ -122,11 +122,6 @@ class ExportCollector(Collector):
         for labels, spans in self._counts.dropped.items():
             dropped.add_metric(labels, spans)
         yield dropped
-
-
-def gauge(name: str, text: str, value: float) -> Metric:
-    """Return a metric of one value."""
-    return GaugeMetricFamily(name, text, value=value)
 
 
 def _bounded(end: str) -> str:

@@ -1,0 +1,62 @@
+"""What the heartbeats say about the engine: whether it runs, and whether it makes steps."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from guided_contract.heartbeat import CORE_SLOT, Beat, Heartbeats
+
+FRESH_NS: Final = 20_000_000_000  # with the probe's period, a dead engine is unready within 30 s
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """One reading: the engine core's steps so far, and what stands still ("" while nothing does)."""
+
+    running: bool
+    steps: int = 0
+    stall: str = ""
+
+
+def read(path: Path, *, ranks: int, now_ns: int) -> EngineState:
+    """Return the engine's state by the heartbeats file at `path`.
+
+    Parameters
+    ----------
+    now_ns
+        Now, by heartbeat.now_ns.
+    """
+    try:
+        # Opened anew each time: a new engine start replaces the file.
+        beats = Heartbeats(path, writable=False)
+    except (OSError, ValueError):
+        return EngineState(running=False)
+    try:
+        core = beats.read(CORE_SLOT)
+        others = [beats.read(CORE_SLOT + 1 + rank) for rank in range(ranks)]
+    finally:
+        beats.close()
+    return judge(core, others, now_ns)
+
+
+def judge(core: Beat, ranks: list[Beat], now_ns: int) -> EngineState:
+    """Return the engine's state by the engine core's and the ranks' beats."""
+    if core.pid == 0:
+        return EngineState(running=False)
+    stalls = [_standstill(core, now_ns), _silence("the engine core", core, now_ns)]
+    # A rank that has not written yet is starting; whether it is missing, its connection says.
+    stalls += [_silence(f"rank {number}", beat, now_ns) for number, beat in enumerate(ranks) if beat.pid]
+    return EngineState(running=True, steps=core.steps, stall=next(filter(None, stalls), ""))
+
+
+def _standstill(core: Beat, now_ns: int) -> str:
+    # An idle core's step time moves on with its beats, so that this counts from the first request.
+    still_ns = now_ns - core.step_ns
+    if core.busy == 0 or still_ns <= FRESH_NS:
+        return ""
+    return f"the engine core has {core.busy} unfinished requests and made no step for {still_ns // 10**9} s"
+
+
+def _silence(who: str, beat: Beat, now_ns: int) -> str:
+    silent_ns = now_ns - max(beat.beat_ns, beat.step_ns)
+    return f"{who} gave no sign of life for {silent_ns // 10**9} s" if silent_ns > FRESH_NS else ""

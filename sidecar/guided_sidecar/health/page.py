@@ -1,0 +1,50 @@
+"""The /status page, made of one reading and its verdict."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from guided_contract.status import PodStatus, RankStatus, WorkersStatus
+from guided_contract.wire import Hello, Patch
+from guided_sidecar.health.verdict import Reading, Verdict
+
+_WORST: Final = ("Applied", "Skipped", "Failed")
+
+
+def page(reading: Reading, verdict: Verdict) -> PodStatus:
+    """Return what the operator reads."""
+    launcher = reading.launcher()
+    return PodStatus(
+        ready=verdict.ready,
+        reason=verdict.reason,
+        message=verdict.message,
+        boot=reading.boot,
+        versions=_versions(reading.hellos),
+        unsupported=launcher.unsupported if launcher else "",
+        patches=_patches(reading.hellos),
+        ranks=[
+            RankStatus(rank=rank, state="Connected" if rank in reading.ranks else "Missing")
+            for rank in range(reading.snapshot.expected_ranks)
+        ],
+        grammar_workers=WorkersStatus(
+            ready=reading.snapshot.workers_ready, restarts=reading.snapshot.worker_restarts
+        ),
+        guided_probe=reading.probe,
+        last_failure=reading.snapshot.last_failure,
+    )
+
+
+def _versions(hellos: Iterable[Hello]) -> dict[str, str]:
+    versions: dict[str, str] = {}
+    for hello in hellos:
+        versions |= hello.versions
+    return dict(sorted(versions.items()))
+
+
+def _patches(hellos: Iterable[Hello]) -> list[Patch]:
+    """Return each patch once, in its worst state over the processes: one unpatched rank breaks a request."""
+    worst: dict[str, Patch] = {}
+    for patch in (patch for hello in hellos for patch in hello.patches):
+        known = worst.get(patch.name)
+        if known is None or _WORST.index(patch.state) > _WORST.index(known.state):
+            worst[patch.name] = patch
+    return [worst[name] for name in sorted(worst)]

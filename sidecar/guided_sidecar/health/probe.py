@@ -1,0 +1,184 @@
+"""The guided probe: a real guided request to this pod's engine, its answer checked against the schema."""
+
+import asyncio
+import json
+import logging
+import secrets
+from collections.abc import Callable
+from typing import Any, Final
+
+import aiohttp
+import jsonschema
+
+from guided_contract.config import PodConfig
+from guided_contract.status import ProbeStatus
+from guided_sidecar.health.verdict import boot_of
+from guided_sidecar.snapshot import ServiceSnapshot
+
+# Two fixed strings: no model can spoil them with endless whitespace, which an object's grammar allows it,
+# and none would write one of them and stop unless the mask made it.
+SCHEMA: Final[dict[str, Any]] = {"enum": ["guided", "ranked"]}
+_MAX_TOKENS: Final = 32  # bytes of the longest answer, for a tokenizer of bytes, and the end token
+
+_HEALTH_TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
+
+_log: Final = logging.getLogger(__name__)
+
+_PENDING: Final = ProbeStatus(state="Pending")
+_PASSED: Final = ProbeStatus(state="Passed")
+
+
+class GuidedProbe:
+    """Asks until the running engine start has answered once; then waits for the next engine start.
+
+    Parameters
+    ----------
+    snapshot
+        Names the engine start, and tells whether a guided request can be admitted at all.
+    steps
+        The engine core's steps so far: tells a slow engine from a dead one.
+    timeout_s
+        For one request.
+    poll_s, max_delay_s
+        Delay after a failure, doubled up to the maximum; also the time to notice a new engine start.
+    """
+
+    def __init__(  # noqa: PLR0913 - the times are for tests
+        self,
+        config: PodConfig,
+        snapshot: Callable[[], ServiceSnapshot],
+        steps: Callable[[], int],
+        *,
+        timeout_s: float = 60.0,
+        poll_s: float = 1.0,
+        max_delay_s: float = 15.0,
+    ) -> None:
+        self._config = config
+        self._snapshot = snapshot
+        self._steps = steps
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
+        self._poll_s = poll_s
+        self._max_delay_s = max_delay_s
+        self._base = f"http://127.0.0.1:{config.ports.engine}"
+        self._boot = ""
+        self._status = _PENDING
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def status(self) -> ProbeStatus:
+        """The outcome for the running engine start; Pending as soon as there is another."""
+        return self._status if self._boot and self._boot == boot_of(self._snapshot()) else _PENDING
+
+    def start(self) -> None:
+        """Begin to probe."""
+        self._task = asyncio.create_task(self._probe_forever(), name="guided-probe")
+
+    async def stop(self) -> None:
+        """Stop probing."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _probe_forever(self) -> None:
+        delay_s = self._poll_s
+        async with aiohttp.ClientSession(timeout=self._timeout) as session:
+            while True:
+                boot = boot_of(self._snapshot())
+                if boot != self._boot:
+                    self._boot, self._status, delay_s = boot, _PENDING, self._poll_s
+                if boot and self._status.state != "Passed" and await self._can_answer(session):
+                    self._note(await self._ask(session))
+                    delay_s = min(delay_s * 2, self._max_delay_s)
+                await asyncio.sleep(delay_s if self._status.state == "Failed" else self._poll_s)
+
+    async def _can_answer(self, session: aiohttp.ClientSession) -> bool:
+        """Tell whether asking makes sense: a starting engine is no failure."""
+        if self._config.guided_decoding.placement == "Rank":
+            snapshot = self._snapshot()
+            if snapshot.workers_ready == 0 or len(snapshot.ranks) < snapshot.expected_ranks:
+                return False
+        try:
+            async with session.get(f"{self._base}/health", timeout=_HEALTH_TIMEOUT) as response:
+                return response.status == 200
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
+    async def _ask(self, session: aiohttp.ClientSession) -> ProbeStatus:
+        before = self._steps()
+        try:
+            async with session.post(
+                f"{self._base}/v1/completions", json=self._request(), headers={"traceparent": _unsampled()}
+            ) as response:
+                return judge_answer(response.status, await response.text(errors="replace"))
+        except TimeoutError:
+            if self._steps() > before:
+                return ProbeStatus(
+                    state="Busy", message="the engine is busy; the guided probe waits its turn"
+                )
+            return _failed(f"no answer within {self._timeout.total:g} s, and the engine made no step")
+        except aiohttp.ClientError as error:
+            return _failed(f"the request failed: {error or type(error).__name__}")
+
+    def _request(self) -> dict[str, Any]:
+        return {
+            "model": self._config.served_name,
+            "prompt": "Answer:",
+            "max_tokens": _MAX_TOKENS,
+            "temperature": 0,
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "guided_probe", "schema": SCHEMA},
+            },
+        }
+
+    def _note(self, status: ProbeStatus) -> None:
+        if status != self._status:
+            _log.log(
+                logging.WARNING if status.state == "Failed" else logging.INFO,
+                "guided probe: %s %s",
+                status.state,
+                status.message,
+            )
+        self._status = status
+
+
+def judge_answer(status: int, body: str) -> ProbeStatus:
+    """Return what an HTTP answer to the probe's request means. Its text stays out: it could be anything."""
+    if status == 503:
+        return ProbeStatus(state="Pending", message="guided requests are not admitted yet (HTTP 503)")
+    if status != 200:
+        return _failed(f"HTTP {status}, {_error_code(body)}")
+    try:
+        choice = json.loads(body)["choices"][0]
+        text, finish = choice["text"], choice["finish_reason"]
+    except (ValueError, LookupError, TypeError):
+        return _failed("the answer is no completion")
+    if finish != "stop":
+        return _failed(f"the answer did not finish within {_MAX_TOKENS} tokens (finish reason {finish})")
+    if not _is_valid(text):
+        return _failed("the answer does not match the schema: the mask was not applied")
+    return _PASSED
+
+
+def _is_valid(text: str) -> bool:
+    try:
+        jsonschema.validate(json.loads(text), SCHEMA)
+    except (ValueError, TypeError, jsonschema.ValidationError):
+        return False
+    return True
+
+
+def _error_code(body: str) -> str:
+    try:
+        return f"code {json.loads(body)['error']['code']}"
+    except (ValueError, LookupError, TypeError):
+        return "no error code"
+
+
+def _failed(message: str) -> ProbeStatus:
+    return ProbeStatus(state="Failed", message=f"guided probe: {message}")
+
+
+def _unsampled() -> str:
+    """Return a traceparent whose trace nobody keeps: the probe is nobody's request."""
+    return f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-00"

@@ -1,0 +1,149 @@
+"""The sidecar's HTTP port: /startupz, /readyz, /status and /metrics."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from aiohttp import web
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from guided_contract import status
+from guided_contract.config import PodConfig
+from guided_contract.heartbeat import now_ns
+from guided_sidecar.health import engine
+from guided_sidecar.health.page import page
+from guided_sidecar.health.probe import GuidedProbe
+from guided_sidecar.health.verdict import Reading, Verdict, judge
+from guided_sidecar.snapshot import ServiceSnapshot
+from guided_sidecar.telemetry.metrics import CONTENT_TYPE, SidecarMetrics
+
+_PERIOD_S: Final = 1.0
+_STALE_S: Final = 10.0  # an answer older than this is no answer: the loop that makes them must have died
+_PROBE_STATES: Final = ("Pending", "Passed", "Failed", "Busy")
+
+
+class HealthServer:
+    """Answers from a verdict that is made once a second, so that asking costs nothing and changes nothing."""
+
+    def __init__(
+        self, config: PodConfig, snapshot: Callable[[], ServiceSnapshot], metrics: SidecarMetrics
+    ) -> None:
+        self.port = config.ports.sidecar
+        self._config = config
+        self._snapshot = snapshot
+        self._metrics = metrics
+        self.probe = GuidedProbe(config, snapshot, lambda: self._reading.engine.steps)
+        self._reading = self._read()
+        self._verdict = judge(self._reading)
+        self._made_at = time.monotonic()
+        self._task: asyncio.Task[None] | None = None
+        metrics.registry.register(HealthCollector(lambda: (self._reading, self._verdict)))
+        app = web.Application()
+        app.router.add_get("/startupz", self._startupz)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/status", self._status)
+        app.router.add_get("/metrics", self._render)
+        self._runner = web.AppRunner(app, access_log=None)
+
+    async def start(self) -> None:
+        """Listen, and begin to judge and to probe; port 0 is replaced by the one that was found.
+
+        Raises
+        ------
+        OSError
+            The port is taken.
+        """
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self._config.bind_host, self.port).start()
+        self.port = self._runner.addresses[0][1]
+        self._task = asyncio.create_task(self._judge_forever(), name="health")
+        self.probe.start()
+
+    async def stop(self) -> None:
+        """Stop probing and listening."""
+        await self.probe.stop()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._runner.cleanup()
+
+    def _read(self) -> Reading:
+        return Reading(
+            config=self._config,
+            snapshot=self._snapshot(),
+            engine=engine.read(
+                self._config.heartbeats_file, ranks=self._config.tensor_parallel, now_ns=now_ns()
+            ),
+            probe=self.probe.status,
+        )
+
+    async def _judge_forever(self) -> None:
+        while True:
+            self._reading = self._read()
+            self._verdict = judge(self._reading)
+            self._made_at = time.monotonic()
+            await asyncio.sleep(_PERIOD_S)
+
+    def _current(self) -> Verdict:
+        if time.monotonic() - self._made_at > _STALE_S:
+            return Verdict(False, "EngineStalled", "the sidecar has stopped judging the engine's health")
+        return self._verdict
+
+    async def _startupz(self, _: web.Request) -> web.Response:
+        # Never the engine: the kubelet starts the engine only after this succeeds.
+        if self._config.service_socket.is_socket():
+            return web.Response(text="ok\n")
+        return web.Response(status=503, text="the grammar service's socket is not bound yet\n")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        verdict = self._current()
+        if verdict.ready:
+            return web.Response(text="ok\n")
+        return web.Response(status=503, text=f"{verdict.reason}: {verdict.message}\n")
+
+    async def _status(self, _: web.Request) -> web.Response:
+        body = status.encode(page(self._reading, self._current()))
+        return web.Response(body=body, content_type="application/json")
+
+    async def _render(self, _: web.Request) -> web.Response:
+        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+
+
+class HealthCollector(Collector):
+    """The last reading as metrics."""
+
+    def __init__(self, current: Callable[[], tuple[Reading, Verdict]]) -> None:
+        self._current = current
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the metrics."""
+        reading, verdict = self._current()
+        snapshot = reading.snapshot
+        yield _gauge("guidedmodel_ready", "1 if this pod may get requests", verdict.ready)
+        yield _gauge("guidedmodel_ranks_connected", "Sampling ranks that are connected", len(reading.ranks))
+        yield _gauge("guidedmodel_ranks_expected", "Sampling ranks of the engine", snapshot.expected_ranks)
+        yield _gauge(
+            "guidedmodel_grammar_workers_ready", "Grammar workers that can compile", snapshot.workers_ready
+        )
+        yield _gauge(
+            "guidedmodel_grammar_service_exhausted",
+            "1 while the grammar workers' restart budget is spent",
+            snapshot.exhausted,
+        )
+        yield CounterMetricFamily(
+            "guidedmodel_grammar_worker_restarts",
+            "Grammar workers lost to a crash, a deadline, a limit or a cancelled client",
+            value=snapshot.worker_restarts,
+        )
+        probe = GaugeMetricFamily(
+            "guidedmodel_guided_probe", "1 for the guided probe's state, 0 for others", labels=("state",)
+        )
+        for state in _PROBE_STATES:
+            probe.add_metric((state,), float(reading.probe.state == state))
+        yield probe
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=float(value))
