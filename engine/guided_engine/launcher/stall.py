@@ -1,0 +1,53 @@
+"""Tells from the heartbeats whether the engine still works. Pure but for the look at the process table."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from guided_contract.heartbeat import CORE_SLOT, Beat
+
+
+@dataclass(slots=True)
+class StallWatch:
+    """Follows the beats of one engine start.
+
+    Parameters
+    ----------
+    stall_timeout_s
+        So long a core may be busy without a step.
+    is_alive
+        Whether a pid is a living process; replaced in tests.
+    """
+
+    stall_timeout_s: float
+    is_alive: Callable[[int], bool] = field(default_factory=lambda: is_alive)
+    _steps: int = -1
+    _progress_ns: int = 0
+
+    def verdict(self, beats: Iterable[Beat], now_ns: int) -> str:
+        """Return what is wrong, "" if nothing. `beats`: slot 0 is the core, slot 1 + r rank r."""
+        beats = list(beats)
+        gone = [slot for slot, beat in enumerate(beats) if beat.pid and not self.is_alive(beat.pid)]
+        if gone:
+            names = ["engine core" if slot == CORE_SLOT else f"rank {slot - 1}" for slot in gone]
+            return f"{', '.join(names)} has gone"
+        core = beats[CORE_SLOT]
+        # The core was idle until now, or has made a step. Its own step time is not asked: after an idle
+        # hour it is an hour old at the first request.
+        if not core.busy or core.steps != self._steps:
+            self._steps, self._progress_ns = core.steps, now_ns
+        stalled_s = (now_ns - self._progress_ns) / 1e9
+        if stalled_s >= self.stall_timeout_s:
+            return (
+                f"the engine core is busy with {core.busy} requests, but made no step for {stalled_s:.0f} s"
+            )
+        return ""
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process runs; a zombie does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
