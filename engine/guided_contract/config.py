@@ -88,6 +88,7 @@ class PodConfig(Struct, frozen=True, kw_only=True):
     namespace: str = "default"
     model: str
     tokenizer: str
+    revision: str | None = None  # of model and tokenizer on the hub; None: the default branch, or a path
     served_name: str
     trust_remote_code: bool = False
     run_dir: str

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -16,14 +17,11 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, core_schema
 
+from guided_operator.api.quantity import QUANTITY_PATTERN, canonical
+
 # Go's duration, without signs and fractions: what Kubernetes users know, and what CEL can compare.
 DURATION_PATTERN: Final = r"^([0-9]{1,9}(ms|s|m|h)){1,4}$"
 _UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-# As in Kubernetes' own schemas.
-QUANTITY_PATTERN: Final = (
-    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
-    r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
-)
 
 
 class ApiModel(BaseModel):
@@ -95,7 +93,8 @@ def _quantity_text(value: object) -> object:
 
 Quantity = Annotated[
     str,
-    StringConstraints(pattern=QUANTITY_PATTERN, max_length=32),
+    StringConstraints(max_length=32),
+    AfterValidator(canonical),
     BeforeValidator(_quantity_text),
     WithJsonSchema(
         {

@@ -52,13 +52,11 @@ _SCHEME: Final = "^(hf|pvc|file)://"
 # What typed fields, launcher and plugin own, with vLLM's short forms; underscores count as dashes for vLLM,
 # and an option of JSON type may be given by dotted parts.
 OWNED_ARGS: Final = (
-    "async-scheduling",
     "config",
     "host",
     "max-model-len",
     "middleware",
     "model",
-    "no-async-scheduling",
     "no-trust-remote-code",
     "otlp-traces-endpoint",
     "port",
@@ -72,6 +70,7 @@ OWNED_ARGS: Final = (
     "structured-outputs-config",
     "tensor-parallel-size",
     "tokenizer",
+    "tokenizer-revision",
     "trust-remote-code",
     "uds",
     "worker-cls",
@@ -79,7 +78,7 @@ OWNED_ARGS: Final = (
 _OWNED: Final = (
     "^(-tp|-sc|-m|--(" + "|".join(name.replace("-", "[-_]") for name in OWNED_ARGS) + "))([=.].*)?$"
 )
-# Without `speculative` nothing typed says whether scheduling is async.
+_OWNED_WITH_SPECULATIVE: Final = "^--(no[-_])?async[-_]scheduling$"
 _OWNED_ENV: Final = "^(GUIDEDMODEL_.*|OTEL_EXPORTER_OTLP_TRACES_PROTOCOL)$"
 
 
@@ -117,6 +116,16 @@ def _source_rules(*at: str) -> tuple[Rule, ...]:
     )
 
 
+def _gpu_rule(part: str) -> Rule:
+    return Rule(
+        ("spec", "resources"),
+        part,
+        "GPUs follow from engine.device and parallelism.tensor; remove nvidia.com/gpu",
+        f"!has(self.{part}) || !('nvidia.com/gpu' in self.{part})",
+        lambda resources: "nvidia.com/gpu" in getattr(resources, part),
+    )
+
+
 RULES: Final = (
     Rule(
         (),
@@ -142,6 +151,18 @@ RULES: Final = (
         + ")",
         f"!has(self.args) || !self.args.exists(a, a.matches({_cel(_OWNED)}))",
         lambda engine: any(re.search(_OWNED, arg) for arg in engine.args),
+    ),
+    # Without `speculative` nothing typed says whether scheduling is async, so an argument may.
+    Rule(
+        ("spec",),
+        "engine.args",
+        "with speculative set, speculative.asyncScheduling decides whether scheduling is asynchronous",
+        "!has(self.speculative) || !has(self.engine.args) || "
+        f"!self.engine.args.exists(a, a.matches({_cel(_OWNED_WITH_SPECULATIVE)}))",
+        lambda spec: (
+            spec.speculative is not None
+            and any(re.search(_OWNED_WITH_SPECULATIVE, arg) for arg in spec.engine.args)
+        ),
     ),
     Rule(
         ("spec", "engine", "env", "*"),
@@ -190,16 +211,8 @@ RULES: Final = (
         "self.method != 'NGram' || !has(self.asyncScheduling) || self.asyncScheduling != 'On'",
         lambda spec: spec.method == "NGram" and spec.async_scheduling == "On",
     ),
-    *(
-        Rule(
-            ("spec", "resources"),
-            part,
-            "GPUs follow from engine.device and parallelism.tensor; remove nvidia.com/gpu",
-            f"!has(self.{part}) || !('nvidia.com/gpu' in self.{part})",
-            lambda resources, part=part: "nvidia.com/gpu" in getattr(resources, part),
-        )
-        for part in ("requests", "limits")
-    ),
+    _gpu_rule("requests"),
+    _gpu_rule("limits"),
     Rule(
         ("spec", "sidecar"),
         "restart",

@@ -1,0 +1,70 @@
+"""The command line of vLLM's API server. The launcher adds two options of its own where vLLM is supported."""
+
+import json
+from typing import Any, Final
+
+from guided_operator.api import GuidedModel
+from guided_operator.builders.configuration import traces_endpoint
+from guided_operator.builders.site import Site
+from guided_operator.builders.source import parse_source
+
+_BACKENDS: Final = {"Auto": "auto", "XGrammar": "xgrammar", "Guidance": "guidance"}
+_METHODS: Final = {"NGram": "ngram", "DraftModel": "draft_model"}
+_ASYNC: Final = {"Auto": [], "On": ["--async-scheduling"], "Off": ["--no-async-scheduling"]}
+
+
+def engine_arguments(gm: GuidedModel, site: Site) -> list[str]:
+    """Return the arguments in a fixed order, the user's own last."""
+    spec = gm.spec
+    arguments = [
+        "--model",
+        parse_source(spec.model.uri).location(site),
+        "--served-model-name",
+        gm.served_name,
+        "--host",
+        site.bind_host,
+        "--port",
+        str(site.ports.engine),
+        "--tensor-parallel-size",
+        str(spec.parallelism.tensor),
+    ]
+    if spec.model.revision is not None:
+        arguments += ["--revision", spec.model.revision, "--tokenizer-revision", spec.model.revision]
+    if spec.model.trust_remote_code:
+        arguments += ["--trust-remote-code"]
+    if spec.engine.max_model_len is not None:
+        arguments += ["--max-model-len", str(spec.engine.max_model_len)]
+    arguments += _speculative(gm, site)
+    arguments += _structured_outputs(gm)
+    if traces_endpoint(gm, site) is not None:
+        arguments += ["--otlp-traces-endpoint", f"http://127.0.0.1:{site.ports.otlp}/v1/traces"]
+    return arguments + spec.engine.args
+
+
+def _speculative(gm: GuidedModel, site: Site) -> list[str]:
+    speculative = gm.spec.speculative
+    if speculative is None:
+        return []
+    options: dict[str, Any] = {
+        "method": _METHODS[speculative.method],
+        "num_speculative_tokens": speculative.num_tokens,
+    }
+    if speculative.draft_model is not None:
+        options["model"] = parse_source(speculative.draft_model.uri).location(site)
+        options["draft_tensor_parallel_size"] = gm.spec.parallelism.tensor
+        if speculative.draft_model.revision is not None:
+            options["revision"] = speculative.draft_model.revision
+    return ["--speculative-config", _json(options), *_ASYNC[speculative.async_scheduling]]
+
+
+def _structured_outputs(gm: GuidedModel) -> list[str]:
+    """Return what vLLM's own path needs to know; with placement Rank the configuration file says it."""
+    guided = gm.spec.guided_decoding
+    if guided.placement != "Scheduler":
+        return []
+    options = {"backend": _BACKENDS[guided.backend], "disable_any_whitespace": guided.whitespace == "Compact"}
+    return ["--structured-outputs-config", _json(options)]
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"))

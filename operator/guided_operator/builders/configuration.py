@@ -1,0 +1,95 @@
+"""The pod's configuration file, and the ConfigMap that carries it."""
+
+from pathlib import PurePosixPath
+
+from guided_contract import config
+from guided_operator.api import GuidedModel
+from guided_operator.api.base import seconds
+from guided_operator.builders.site import Site
+from guided_operator.builders.source import parse_source
+
+
+def pod_config(gm: GuidedModel, site: Site) -> config.PodConfig:
+    """Return what engine and sidecar of this model's pods read."""
+    spec = gm.spec
+    location = parse_source(spec.model.uri).location(site)
+    speculative = spec.speculative
+    return config.PodConfig(
+        name=gm.name,
+        namespace=gm.namespace,
+        model=location,
+        tokenizer=location,
+        revision=spec.model.revision,
+        served_name=gm.served_name,
+        trust_remote_code=spec.model.trust_remote_code,
+        run_dir=site.run_dir,
+        tensor_parallel=spec.parallelism.tensor,
+        bind_host=site.bind_host,
+        ports=site.ports,
+        guided_decoding=_guided_decoding(gm),
+        logits_processors=[
+            config.LogitsProcessorConfig(
+                name=processor.name,
+                factory=processor.factory,
+                params=processor.params,
+                apply_by_default=processor.apply_by_default,
+            )
+            for processor in spec.logits_processors
+        ],
+        async_scheduling=speculative.async_scheduling if speculative else "Auto",
+        speculative_method=speculative.method if speculative else None,
+        probes=config.ProbesConfig(
+            startup_timeout_s=seconds(spec.probes.startup_timeout),
+            stall_timeout_s=seconds(spec.probes.stall_timeout),
+        ),
+        restart=_restart(gm),
+        telemetry=_telemetry(gm, site),
+    )
+
+
+def config_file(gm: GuidedModel, site: Site) -> str:
+    """Return the configuration file's text."""
+    return config.encode(pod_config(gm, site)).decode()
+
+
+def config_file_name(site: Site) -> str:
+    """Return the configuration file's name in its folder."""
+    return PurePosixPath(site.config_path).name
+
+
+def traces_endpoint(gm: GuidedModel, site: Site) -> str | None:
+    """Return where the sidecar sends traces; None: traces are off."""
+    if site.otlp_endpoint is not None:
+        return site.otlp_endpoint
+    telemetry = gm.spec.telemetry
+    return telemetry.otlp.endpoint if telemetry is not None and telemetry.otlp is not None else None
+
+
+def _guided_decoding(gm: GuidedModel) -> config.GuidedDecodingConfig:
+    guided = gm.spec.guided_decoding
+    return config.GuidedDecodingConfig(
+        placement=guided.placement,
+        backend=guided.backend,
+        whitespace=guided.whitespace,
+        compile=config.CompileConfig(timeout_s=seconds(guided.compile.timeout)),
+    )
+
+
+def _restart(gm: GuidedModel) -> config.RestartConfig:
+    restart = gm.spec.sidecar.restart
+    return config.RestartConfig(
+        max_attempts=restart.max_attempts,
+        base_delay_s=seconds(restart.base_delay),
+        max_delay_s=seconds(restart.max_delay),
+        reset_after_s=seconds(restart.reset_after),
+    )
+
+
+def _telemetry(gm: GuidedModel, site: Site) -> config.TelemetryConfig:
+    endpoint = traces_endpoint(gm, site)
+    if endpoint is None:
+        return config.TelemetryConfig()
+    telemetry = gm.spec.telemetry
+    if site.otlp_endpoint is not None or telemetry is None or telemetry.otlp is None:
+        return config.TelemetryConfig(endpoint=endpoint)
+    return config.TelemetryConfig(endpoint=endpoint, protocol=telemetry.otlp.protocol)

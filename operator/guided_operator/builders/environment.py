@@ -1,0 +1,81 @@
+"""The environment of engine and sidecar. A variable that the user sets wins over ours of the same name."""
+
+from math import floor
+
+from kubernetes.aio import client as k8s
+
+from guided_contract import names
+from guided_operator.api import GuidedModel
+from guided_operator.api.quantity import amount
+from guided_operator.api.spec import EnvVar
+from guided_operator.builders.configuration import traces_endpoint
+from guided_operator.builders.site import Site
+from guided_operator.builders.source import sources
+
+
+def engine_environment(gm: GuidedModel, site: Site) -> list[k8s.V1EnvVar]:
+    """Return the engine container's variables."""
+    variables = _shared(gm, site)
+    variables["VLLM_NO_USAGE_STATS"] = "1"  # a pod tells nobody outside about itself unless asked to
+    if traces_endpoint(gm, site) is not None:
+        variables["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] = "http/protobuf"  # what the sidecar receives
+    if gm.spec.engine.device == "CPU":
+        variables |= _cpu(gm)
+    return _merged(variables, gm.spec.engine.env)
+
+
+def sidecar_environment(gm: GuidedModel, site: Site) -> list[k8s.V1EnvVar]:
+    """Return the sidecar container's variables: it loads the tokenizer as the engine does, and no GPU."""
+    variables = _shared(gm, site)
+    # A vLLM image asks for all GPUs of the node by itself, which some container runtimes obey.
+    variables["NVIDIA_VISIBLE_DEVICES"] = "void"
+    return _merged(
+        variables, [env for env in gm.spec.engine.env if env.name.startswith(("HF_", "PYTHONPATH"))]
+    )
+
+
+def _shared(gm: GuidedModel, site: Site) -> dict[str, str]:
+    variables = {names.ENV_CONFIG: site.config_path, "PYTHONUNBUFFERED": "1"}
+    if site.plugin_dir and gm.spec.engine.plugin == "Inject":
+        variables["PYTHONPATH"] = site.plugin_dir
+    if site.home:
+        # The user of the pod has no entry in the image's passwd: without USER, torch fails to name its cache.
+        variables |= {"HOME": site.home, "USER": "guidedmodel"}
+    if all(source.is_local for source in sources(gm)):
+        variables["HF_HUB_OFFLINE"] = "1"
+    elif site.hub:
+        variables["HF_HOME"] = site.hub
+    return variables
+
+
+def _cpu(gm: GuidedModel) -> dict[str, str]:
+    tensor = gm.spec.parallelism.tensor
+    resources = gm.spec.resources
+    cpu = resources.limits.get("cpu") or resources.requests.get("cpu")
+    variables = {"VLLM_CPU_KVCACHE_SPACE": "1"}  # GiB for each rank
+    if tensor > 1:
+        # vLLM's own choice (auto) wants a NUMA node per rank and refuses to start without.
+        variables["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+    if cpu is not None or tensor > 1:
+        # Otherwise each rank starts a thread per CPU of the node, whatever the pod may use.
+        variables["OMP_NUM_THREADS"] = str(max(1, floor(amount(cpu or "1") / tensor)))
+    return variables
+
+
+def _merged(ours: dict[str, str], theirs: list[EnvVar]) -> list[k8s.V1EnvVar]:
+    merged = {name: k8s.V1EnvVar(name=name, value=value) for name, value in ours.items()}
+    for variable in theirs:
+        if variable.name == "PYTHONPATH" and variable.value and "PYTHONPATH" in ours:
+            value = f"{ours['PYTHONPATH']}:{variable.value}"  # without ours there is no plugin
+            merged[variable.name] = k8s.V1EnvVar(name=variable.name, value=value)
+        else:
+            merged[variable.name] = _variable(variable)
+    return list(merged.values())
+
+
+def _variable(variable: EnvVar) -> k8s.V1EnvVar:
+    if variable.value_from is None:
+        return k8s.V1EnvVar(name=variable.name, value=variable.value)
+    key = variable.value_from.secret_key_ref
+    selector = k8s.V1SecretKeySelector(name=key.name, key=key.key)
+    return k8s.V1EnvVar(name=variable.name, value_from=k8s.V1EnvVarSource(secret_key_ref=selector))

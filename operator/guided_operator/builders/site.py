@@ -1,0 +1,66 @@
+"""Where a pod's containers run: in a pod of a cluster, or as processes of a laptop."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from guided_contract.config import PortsConfig
+
+# Where the operator's image holds plugin, contract and sidecar with their dist-info, ready to be copied.
+PLUGIN_SOURCE: Final = "/plugin"
+MODELS_DIR: Final = "/models"
+
+
+def _claim_folder(claim: str) -> str:
+    return f"{MODELS_DIR}/{claim}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Paths and addresses as the containers see them. The defaults are those of a pod.
+
+    Parameters
+    ----------
+    plugin_image
+        Our own image, which the init container copies the plugin from.
+    python
+        The interpreter that runs launcher and sidecar.
+    run_dir
+        Folder of sockets and heartbeats that engine and sidecar share.
+    config_path
+        The configuration file.
+    plugin_dir
+        Folder that plugin and sidecar are imported from; "" where they already can be.
+    home
+        Home of both processes, for caches and temporary files; "" leaves the user's own.
+    hub
+        Folder of what is downloaded from the hub; "" leaves the user's own.
+    models
+        From a claim's name to the folder with its content.
+    bind_host
+        Address that engine and sidecar listen on.
+    ports
+        Their ports.
+    otlp_endpoint
+        Where traces go over HTTP instead of where the resource says; None: as the resource says.
+    """
+
+    plugin_image: str
+    python: str = "python3"
+    run_dir: str = "/run/guidedmodel"
+    config_path: str = "/etc/guidedmodel/config.json"
+    plugin_dir: str = "/guidedmodel"
+    home: str = "/tmp"  # noqa: S108 - an emptyDir of the pod's own
+    hub: str = "/hub"
+    models: Callable[[str], str] = _claim_folder
+    bind_host: str = "0.0.0.0"  # noqa: S104 - inside a pod
+    ports: PortsConfig = field(default_factory=PortsConfig)
+    otlp_endpoint: str | None = None
+
+
+def cluster_site(plugin_image: str) -> Site:
+    """Return the site of every pod of a cluster.
+
+    Only `plugin_image` differs between clusters; all else is fixed.
+    """
+    return Site(plugin_image=plugin_image)

@@ -1,0 +1,49 @@
+"""Where a model comes from, taken apart: `hf://ORG/NAME`, `pvc://CLAIM/PATH` or `file:///PATH`."""
+
+from dataclasses import dataclass
+
+from guided_operator.api import GuidedModel
+from guided_operator.builders.site import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model's location. `claim` is set for a volume, `path` is the rest of the URI."""
+
+    scheme: str
+    claim: str
+    path: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether nothing has to be downloaded."""
+        return self.scheme != "hf"
+
+    def location(self, site: Site) -> str:
+        """Return what vLLM gets: a path, or a name on the hub."""
+        if self.scheme != "pvc":
+            return self.path
+        folder = site.models(self.claim)
+        return f"{folder}/{self.path}" if self.path else folder
+
+
+def parse_source(uri: str) -> Source:
+    """Take a URI apart that the API has accepted."""
+    scheme, _, rest = uri.partition("://")
+    if scheme != "pvc":
+        return Source(scheme, "", rest)
+    claim, _, path = rest.partition("/")
+    return Source(scheme, claim, path)
+
+
+def sources(gm: GuidedModel) -> list[Source]:
+    """Return every model that the pod needs: the one to serve, and the draft model if any."""
+    uris = [gm.spec.model.uri]
+    if gm.spec.speculative is not None and gm.spec.speculative.draft_model is not None:
+        uris.append(gm.spec.speculative.draft_model.uri)
+    return [parse_source(uri) for uri in uris]
+
+
+def claims(gm: GuidedModel) -> list[str]:
+    """Return the names of the claims that the pod mounts, each once."""
+    return sorted({source.claim for source in sources(gm) if source.claim})

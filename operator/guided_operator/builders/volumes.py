@@ -1,0 +1,99 @@
+"""The volumes of a pod, and where each container sees them. The root file system is read-only."""
+
+from pathlib import PurePosixPath
+from typing import Final
+
+from kubernetes.aio import client as k8s
+
+from guided_operator.api import GuidedModel
+from guided_operator.api.quantity import canonical
+from guided_operator.builders.site import Site
+from guided_operator.builders.source import claims, sources
+
+_RUN: Final = "run"
+_CONFIG: Final = "config"
+_PLUGIN: Final = "plugin"
+_SHM: Final = "shm"
+_ENGINE_TMP: Final = "engine-tmp"
+_SIDECAR_TMP: Final = "sidecar-tmp"
+_HUB: Final = "hub"
+
+# Compiled grammars live there, up to 22 MB each; what is really used counts against the containers' memory.
+_RUN_LIMIT: Final = "1Gi"
+
+
+def shm_limit(tensor: int) -> str:
+    """Return the size of /dev/shm: vLLM's message queues (16 MiB x 10 chunks per rank) and NCCL's buffers."""
+    return canonical(f"{1024 + 512 * tensor}Mi")
+
+
+def volumes(gm: GuidedModel, site: Site, config_map: str) -> list[k8s.V1Volume]:
+    """Return the pod's volumes."""
+    found = [
+        k8s.V1Volume(name=_RUN, empty_dir=_memory(_RUN_LIMIT)),
+        k8s.V1Volume(name=_CONFIG, config_map=k8s.V1ConfigMapVolumeSource(name=config_map)),
+        k8s.V1Volume(name=_SHM, empty_dir=_memory(shm_limit(gm.spec.parallelism.tensor))),
+        k8s.V1Volume(name=_ENGINE_TMP, empty_dir=k8s.V1EmptyDirVolumeSource()),
+        k8s.V1Volume(name=_SIDECAR_TMP, empty_dir=k8s.V1EmptyDirVolumeSource()),
+    ]
+    if _injects(gm, site):
+        found.append(k8s.V1Volume(name=_PLUGIN, empty_dir=k8s.V1EmptyDirVolumeSource()))
+    if _downloads(gm, site):
+        found.append(k8s.V1Volume(name=_HUB, empty_dir=k8s.V1EmptyDirVolumeSource()))
+    for claim in claims(gm):
+        source = k8s.V1PersistentVolumeClaimVolumeSource(claim_name=claim, read_only=True)
+        found.append(k8s.V1Volume(name=_claim_volume(gm, claim), persistent_volume_claim=source))
+    return found
+
+
+def engine_mounts(gm: GuidedModel, site: Site) -> list[k8s.V1VolumeMount]:
+    """Return what the engine container sees."""
+    shm = k8s.V1VolumeMount(name=_SHM, mount_path="/dev/shm")  # noqa: S108 - an emptyDir of the pod's own
+    return [*_shared_mounts(gm, site), shm, *_home_mounts(site, _ENGINE_TMP)]
+
+
+def sidecar_mounts(gm: GuidedModel, site: Site) -> list[k8s.V1VolumeMount]:
+    """Return what the sidecar sees: the model too, for its tokenizer."""
+    return [*_shared_mounts(gm, site), *_home_mounts(site, _SIDECAR_TMP)]
+
+
+def plugin_mounts(site: Site) -> list[k8s.V1VolumeMount]:
+    """Return what the copying container sees: the folder it fills."""
+    return [k8s.V1VolumeMount(name=_PLUGIN, mount_path=site.plugin_dir)]
+
+
+def _shared_mounts(gm: GuidedModel, site: Site) -> list[k8s.V1VolumeMount]:
+    folder = str(PurePosixPath(site.config_path).parent)
+    mounts = [
+        k8s.V1VolumeMount(name=_RUN, mount_path=site.run_dir),
+        k8s.V1VolumeMount(name=_CONFIG, mount_path=folder, read_only=True),
+    ]
+    if _injects(gm, site):
+        mounts.append(k8s.V1VolumeMount(name=_PLUGIN, mount_path=site.plugin_dir, read_only=True))
+    if _downloads(gm, site):
+        mounts.append(k8s.V1VolumeMount(name=_HUB, mount_path=site.hub))
+    for claim in claims(gm):
+        name = _claim_volume(gm, claim)
+        mounts.append(k8s.V1VolumeMount(name=name, mount_path=site.models(claim), read_only=True))
+    return mounts
+
+
+def _home_mounts(site: Site, volume: str) -> list[k8s.V1VolumeMount]:
+    return [k8s.V1VolumeMount(name=volume, mount_path=site.home)] if site.home else []
+
+
+def _claim_volume(gm: GuidedModel, claim: str) -> str:
+    # A volume's name has at most 63 characters and no dots; a claim's may have 253 and some.
+    return f"model-{claims(gm).index(claim)}"
+
+
+def _injects(gm: GuidedModel, site: Site) -> bool:
+    return gm.spec.engine.plugin == "Inject" and bool(site.plugin_dir)
+
+
+def _downloads(gm: GuidedModel, site: Site) -> bool:
+    return bool(site.hub) and not all(source.is_local for source in sources(gm))
+
+
+def _memory(limit: str) -> k8s.V1EmptyDirVolumeSource:
+    return k8s.V1EmptyDirVolumeSource(medium="Memory", size_limit=limit)
