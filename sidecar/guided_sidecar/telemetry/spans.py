@@ -54,7 +54,7 @@ class FinishedSpan:
     end_ns: int
     kind: SpanKind = "internal"
     error_code: str = ""
-    attributes: Attributes = NO_ATTRIBUTES
+    attributes: Attributes = field(default_factory=dict)
 
 
 class OpenSpan(Protocol):
