@@ -1,0 +1,241 @@
+"""The operator's one way to the API server: five verbs over kubernetes.aio's transport, and their errors.
+
+::
+
+    ApiError
+    |- ObjectNotFound         404
+    |- AlreadyExists          409 on create
+    |- WriteConflict          409 otherwise: a stale resourceVersion, a field owned by another manager
+    |- AccessForbidden        401, 403
+    |- ObjectInvalid          400, 422: retrying the same bytes cannot help
+    |- WatchExpired           410: list again
+    `- ServerUnavailable      429, 5xx, no answer: the only ones worth a retry as they are
+"""
+
+import json
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final, Literal, Protocol, Self
+
+import aiohttp
+from kubernetes.aio import client, config
+from kubernetes.aio.client.exceptions import ApiException
+
+Object = dict[str, Any]
+PatchType = Literal["json", "merge", "apply"]
+
+FIELD_MANAGER: Final = "guidedmodel-operator"
+# Above any sane request, below the time in which a person asks what hangs; the lease asks for less.
+REQUEST_TIMEOUT_S: Final = 15.0
+_CONTENT_TYPES: Final[Mapping[PatchType, str]] = {
+    "json": "application/json-patch+json",
+    "merge": "application/merge-patch+json",
+    "apply": "application/apply-patch+yaml",
+}
+_CONNECT_TIMEOUT_S: Final = 5.0
+
+
+class ApiError(Exception):
+    """A request to the API server failed; the message is the server's own where it sent one."""
+
+    def __init__(self, message: str, *, status: int = 0, retry_after_s: float | None = None) -> None:
+        self.status = status
+        self.retry_after_s = retry_after_s
+        super().__init__(message)
+
+
+class ObjectNotFound(ApiError):  # noqa: N818 - named as Kubernetes names the reason
+    """The object, or its kind, does not exist."""
+
+
+class AlreadyExists(ApiError):  # noqa: N818 - named as Kubernetes names the reason
+    """An object of this name was there before the create."""
+
+
+class WriteConflict(ApiError):  # noqa: N818 - named as Kubernetes names the reason
+    """Somebody else wrote the object since it was read."""
+
+
+class AccessForbidden(ApiError):  # noqa: N818 - named as Kubernetes names the reason
+    """The operator's service account may not do this."""
+
+
+class ObjectInvalid(ApiError):  # noqa: N818 - named as Kubernetes names the reason
+    """The server refuses the object as it is."""
+
+
+class WatchExpired(ApiError):  # noqa: N818 - named as Kubernetes names the reason
+    """The resource version is too old to watch from: list again."""
+
+
+class ServerUnavailable(ApiError):  # noqa: N818 - named as Kubernetes names the reason
+    """No answer, an overloaded server or a server fault; `retry_after_s` where the server said when."""
+
+
+_BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
+    400: ObjectInvalid,
+    401: AccessForbidden,
+    403: AccessForbidden,
+    404: ObjectNotFound,
+    409: WriteConflict,
+    410: WatchExpired,
+    422: ObjectInvalid,
+}
+
+
+class Api(Protocol):
+    """What the operator asks of the API server; `tests/support/memory_api.py` is its in-memory fake."""
+
+    async def read(
+        self, path: str, *, params: Mapping[str, str] | None = None, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> Object:
+        """Return the object or list at `path`."""
+
+    async def create(self, path: str, body: Object, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Object:
+        """Create the object in the collection at `path`, and return it as stored."""
+
+    async def patch(
+        self, path: str, body: Any, *, kind: PatchType, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> Object:
+        """Change the object at `path`, and return it as stored; `apply` is forced server-side apply."""
+
+    async def delete(self, path: str, *, uid: str) -> None:
+        """Delete exactly the object with this uid at `path`."""
+
+    def watch(self, path: str, *, params: Mapping[str, str], timeout_s: float) -> AsyncIterator[Object]:
+        """Yield watch events of the collection at `path` until the server, or the timeout, ends it."""
+
+
+def error_of(status: int, body: bytes, retry_after: str | None = None) -> ApiError:
+    """Return the error that an HTTP answer means; a `Status` object in the body gives its message."""
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        answer = {}
+    message = answer.get("message") if isinstance(answer, dict) else None
+    message = message or f"the API server answered {status}"
+    retry_after_s = float(retry_after) if retry_after and retry_after.isdigit() else None
+    if status == 409 and isinstance(answer, dict) and answer.get("reason") == "AlreadyExists":
+        return AlreadyExists(message, status=status)
+    return _BY_STATUS.get(status, ServerUnavailable)(message, status=status, retry_after_s=retry_after_s)
+
+
+class ApiServer:
+    """The real `Api`.
+
+    Parameters
+    ----------
+    transport
+        A configured client of kubernetes.aio; it refreshes the service account's token itself.
+    """
+
+    def __init__(self, transport: client.ApiClient) -> None:
+        self._transport = transport
+
+    @classmethod
+    @asynccontextmanager
+    async def connected(cls) -> AsyncIterator[Self]:
+        """Connect by the pod's service account, or outside a cluster by the kubeconfig."""
+        configuration = client.Configuration()
+        if os.environ.get("KUBERNETES_SERVICE_HOST"):  # set by the kubelet in every pod
+            config.load_incluster_config(client_configuration=configuration)
+        else:
+            await config.load_kube_config(client_configuration=configuration)
+        transport = client.ApiClient(configuration)
+        transport.user_agent = FIELD_MANAGER
+        async with transport:
+            yield cls(transport)
+
+    async def read(
+        self, path: str, *, params: Mapping[str, str] | None = None, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> Object:
+        """Return the object or list at `path`."""
+        return await self._request("GET", path, params=params, timeout_s=timeout_s)
+
+    async def create(self, path: str, body: Object, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Object:
+        """Create the object in the collection at `path`, and return it as stored."""
+        params = {"fieldManager": FIELD_MANAGER}
+        return await self._request("POST", path, params=params, body=body, timeout_s=timeout_s)
+
+    async def patch(
+        self, path: str, body: Any, *, kind: PatchType, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> Object:
+        """Change the object at `path`, and return it as stored; `apply` is forced server-side apply."""
+        params = {"fieldManager": FIELD_MANAGER}
+        if kind == "apply":
+            params["force"] = "true"
+        headers = {"Content-Type": _CONTENT_TYPES[kind]}
+        return await self._request(
+            "PATCH", path, params=params, body=body, headers=headers, timeout_s=timeout_s
+        )
+
+    async def delete(self, path: str, *, uid: str) -> None:
+        """Delete exactly the object with this uid at `path`; its dependents go in the background."""
+        body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        await self._request("DELETE", path, body=body)
+
+    async def watch(self, path: str, *, params: Mapping[str, str], timeout_s: float) -> AsyncIterator[Object]:
+        """Yield watch events of the collection at `path` until the server, or the timeout, ends it."""
+        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_TIMEOUT_S)
+        with _transport_faults():
+            response = (await self._send("GET", path, params=params, timeout=timeout)).response
+            try:
+                if response.status != 200:
+                    raise error_of(
+                        response.status, await response.read(), response.headers.get("Retry-After")
+                    )
+                async for line in response.content:
+                    yield json.loads(line)
+            finally:
+                response.close()
+
+    async def _request(  # noqa: PLR0913 - the parts of an HTTP request
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> Object:
+        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(_CONNECT_TIMEOUT_S, timeout_s))
+        with _transport_faults():
+            response = await self._send(
+                method, path, params=params, body=body, headers=headers, timeout=timeout
+            )
+            data = await response.read()
+        if not 200 <= response.status < 300:
+            raise error_of(response.status, data, response.getheader("Retry-After"))
+        answer: Object = json.loads(data)
+        return answer
+
+    async def _send(  # noqa: PLR0913 - the parts of an HTTP request
+        self,
+        method: str,
+        path: str,
+        *,
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own, given on
+        params: Mapping[str, str] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        _, url, header_params, _, _ = await self._transport.param_serialize(
+            method,
+            path,
+            query_params=list((params or {}).items()),
+            header_params={"Accept": "application/json", **(headers or {})},
+            auth_settings=["BearerToken"],
+        )
+        return await self._transport.call_api(method, url, header_params, body, _request_timeout=timeout)
+
+
+@contextmanager
+def _transport_faults() -> Iterator[None]:
+    """Turn what the transport raises when no proper answer came into `ServerUnavailable`."""
+    try:
+        yield
+    except (aiohttp.ClientError, ApiException, OSError, ValueError) as error:
+        reason = str(error) or type(error).__name__  # a timeout has no text of its own
+        raise ServerUnavailable(f"the API server did not answer: {reason}") from error

@@ -1,0 +1,79 @@
+"""The kinds that the operator watches and writes: where each is served, and what is kept of an object."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from guided_contract import names
+from guided_operator import pods
+
+Object = dict[str, Any]
+_METADATA: Final = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "deletionTimestamp",
+    "labels",
+    "annotations",
+    "ownerReferences",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of child.
+
+    `fields` are the top-level fields that are kept beside the metadata; `view` replaces the projection.
+    """
+
+    name: str
+    api_version: str
+    plural: str
+    fields: tuple[str, ...] = ()
+    view: Callable[[Object], Any] | None = None
+
+    def path(self, namespace: str = "", name: str = "") -> str:
+        """Return the path of an object, of a namespace's collection or of the cluster's."""
+        return api_path(self.api_version, self.plural, namespace, name)
+
+    def project(self, item: Object) -> Any:
+        """Return what is kept of an object: a view, or the object cut down to the fields in use."""
+        if self.view is not None:
+            return self.view(item)
+        metadata = item["metadata"]
+        kept: Object = {"apiVersion": self.api_version, "kind": self.name}
+        kept["metadata"] = {field: metadata[field] for field in _METADATA if field in metadata}
+        kept |= {field: item[field] for field in self.fields if field in item}
+        return kept
+
+
+def is_owned(item: Object, owner_uid: str) -> bool:
+    """Say whether an object's controller is the GuidedModel with this uid."""
+    references: Sequence[Object] = item["metadata"].get("ownerReferences", ())
+    return any(each.get("controller") and each["uid"] == owner_uid for each in references)
+
+
+def api_path(api_version: str, plural: str, namespace: str = "", name: str = "") -> str:
+    """Return the path of a resource on the API server."""
+    root = "/api/" if "/" not in api_version else "/apis/"
+    scope = f"/namespaces/{namespace}" if namespace else ""
+    return f"{root}{api_version}{scope}/{plural}" + (f"/{name}" if name else "")
+
+
+def model_path(namespace: str, name: str, subresource: str = "") -> str:
+    """Return the path of a GuidedModel."""
+    path = api_path(f"{names.API_GROUP}/{names.API_VERSION}", names.PLURAL, namespace, name)
+    return path + (f"/{subresource}" if subresource else "")
+
+
+DEPLOYMENT: Final = Kind("Deployment", "apps/v1", "deployments", ("spec", "status"))
+SERVICE: Final = Kind("Service", "v1", "services", ("spec",))
+CONFIG_MAP: Final = Kind("ConfigMap", "v1", "configmaps", ("data",))
+SERVICE_ACCOUNT: Final = Kind("ServiceAccount", "v1", "serviceaccounts", ("automountServiceAccountToken",))
+REVISION: Final = Kind("ControllerRevision", "apps/v1", "controllerrevisions", ("data", "revision"))
+POD: Final = Kind("Pod", "v1", "pods", view=pods.view)
+
+WATCHED: Final = (DEPLOYMENT, SERVICE, CONFIG_MAP, SERVICE_ACCOUNT, REVISION, POD)
+BY_NAME: Final[Mapping[str, Kind]] = {kind.name: kind for kind in WATCHED}

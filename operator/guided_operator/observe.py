@@ -1,0 +1,104 @@
+"""Step one of a pass: everything that the decisions need, read once into one frozen value."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from guided_operator import kinds
+from guided_operator.apiserver import Api, Object, ObjectNotFound
+from guided_operator.kinds import Kind
+from guided_operator.pods import PodView
+from guided_operator.queue import Key
+from guided_operator.reflector import Reflector
+from guided_operator.sidecars import Page, SidecarReader
+from guided_operator.store import Store
+
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One GuidedModel and what is around it, as seen at the start of a pass.
+
+    `children` holds the objects with our label by kind and name, pods aside; whether they are ours to
+    change is for `apply` to say. `blind`: kinds that the operator may not see, and why.
+    """
+
+    key: Key
+    model: Object
+    children: Mapping[str, Mapping[str, Object]] = _NOTHING
+    pods: tuple[PodView, ...] = ()
+    pages: Mapping[str, Page] = field(default_factory=dict)
+    blind: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def uid(self) -> str:
+        """The GuidedModel's own uid: what its children's controller reference must say."""
+        uid: str = self.model["metadata"]["uid"]
+        return uid
+
+    @property
+    def generation(self) -> int:
+        """The generation of the spec seen."""
+        generation: int = self.model["metadata"]["generation"]
+        return generation
+
+    def child(self, kind: Kind, name: str) -> Object | None:
+        """Return a child, or None if there is none with our label."""
+        return self.children.get(kind.name, _NOTHING).get(name)
+
+
+class Observer:
+    """Makes `Observed` values.
+
+    Parameters
+    ----------
+    api
+        Read once per pass, for the GuidedModel itself.
+    store, reflectors
+        The children, and which kinds of them cannot be seen.
+    sidecars
+        The pods' own word.
+    """
+
+    def __init__(
+        self, api: Api, store: Store, reflectors: Mapping[str, Reflector], sidecars: SidecarReader
+    ) -> None:
+        self._api = api
+        self._store = store
+        self._reflectors = reflectors
+        self._sidecars = sidecars
+        self._seen_pods: dict[Key, set[str]] = {}
+
+    async def observe(self, key: Key) -> Observed | None:
+        """Return what is the case for `key`, or None if there is no such GuidedModel."""
+        try:
+            model = await self._api.read(kinds.model_path(key.namespace, key.name))
+        except ObjectNotFound:
+            self._forget(key, set())
+            return None
+        pods = tuple(sorted(self._store.items(key, kinds.POD).values(), key=lambda pod: str(pod.name)))
+        self._forget(key, {pod.uid for pod in pods})
+        return Observed(
+            key=key,
+            model=model,
+            children={
+                kind.name: dict(self._store.items(key, kind))
+                for kind in kinds.WATCHED
+                if kind is not kinds.POD
+            },
+            pods=pods,
+            pages=await self._sidecars.read(pods),
+            blind={name: each.forbidden for name, each in self._reflectors.items() if each.forbidden},
+        )
+
+    def next_look_s(self, observed: Observed) -> float | None:
+        """Return in how many seconds something that rings no bell should be read again, if anything."""
+        return self._sidecars.next_look_s(pod.uid for pod in observed.pods)
+
+    def _forget(self, key: Key, uids: set[str]) -> None:
+        """Drop what is remembered of this model's pods other than these."""
+        self._sidecars.forget(uids, self._seen_pods.pop(key, set()))
+        if uids:
+            self._seen_pods[key] = uids

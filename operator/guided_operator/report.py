@@ -1,0 +1,166 @@
+"""Step four of a pass: the status, made from everything, written once and only if it changed."""
+
+import datetime as dt
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from guided_contract import names, status
+from guided_contract.status import PodStatus
+from guided_operator import kinds
+from guided_operator.api.status import (
+    Condition,
+    Failure,
+    GrammarWorkers,
+    GuidedModelStatus,
+    PatchStatus,
+    PodState,
+    RankState,
+    Resolved,
+)
+from guided_operator.apiserver import Api, ObjectNotFound
+from guided_operator.pods import PodView
+from guided_operator.verdict import Finding, Situation, decide
+
+Object = dict[str, Any]
+logger = logging.getLogger(__name__)
+
+MAX_PODS: Final = 64  # as in the CRD: a status is read by people and must fit into etcd
+MAX_PATCHES: Final = 64
+MAX_RANKS: Final = 128
+# Field of `resolved` -> name in the sidecar's page.
+_VERSIONS: Final = {
+    "vllm_version": "vllm",
+    "xgrammar_version": "xgrammar",
+    "llguidance_version": "llguidance",
+    "plugin_version": "guidedmodel",
+    "model_runner": "modelRunner",
+}
+_RANK_OF: Final = {"Applied": 0, "Skipped": 1, "Failed": 2}
+
+
+async def report(api: Api, situation: Situation, now: dt.datetime) -> bool:
+    """Write the status if it differs from the one seen; say whether it was written.
+
+    Raises
+    ------
+    ApiError
+        The API server did not take it.
+    """
+    seen = situation.observed.model.get("status") or {}
+    status = to_object(make_status(situation, now))
+    if status == seen:
+        return False
+    key = situation.observed.key
+    # One operation for the whole: what the operator no longer says goes. The uid keeps it from a namesake.
+    patch = [
+        {"op": "test", "path": "/metadata/uid", "value": situation.observed.uid},
+        {"op": "add", "path": "/status", "value": status},
+    ]
+    try:
+        await api.patch(kinds.model_path(key.namespace, key.name, "status"), patch, kind="json")
+    except ObjectNotFound:
+        logger.info("%s was deleted before its status was written", key)
+    return True
+
+
+def to_object(status: GuidedModelStatus) -> Object:
+    """Return the status as JSON: without what was not said, but with every count and flag."""
+    return status.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def make_status(situation: Situation, now: dt.datetime) -> GuidedModelStatus:
+    """Return the status that a situation deserves."""
+    observed, plan = situation.observed, situation.plan
+    pages = {pod.uid: page for pod, page in situation.pages}
+    return GuidedModelStatus(
+        observed_generation=observed.generation,
+        replicas=len(situation.live),
+        ready_replicas=sum(pod.ready for pod in situation.live),
+        updated_replicas=len(situation.current),
+        selector=f"{names.LABEL_NAME}={observed.key.name}",
+        url=plan.url,
+        revision=plan.revision,
+        conditions=_conditions(decide(situation), _seen_conditions(observed.model), observed.generation, now),
+        resolved=_resolved(situation),
+        patches=_patches(pages.values()),
+        pods=[_pod_state(pod, pages.get(pod.uid)) for pod in situation.live[:MAX_PODS]],
+    )
+
+
+def _seen_conditions(model: Object) -> Mapping[str, Object]:
+    return {item.get("type", ""): item for item in (model.get("status") or {}).get("conditions", ())}
+
+
+def _conditions(
+    findings: Mapping[str, Finding], seen: Mapping[str, Object], generation: int, now: dt.datetime
+) -> list[Condition]:
+    """Return the findings as conditions; the time of transition stays where the status stayed."""
+    stamp = now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    made = []
+    for name, finding in findings.items():
+        old = seen.get(name, {})
+        since = old.get("lastTransitionTime") if old.get("status") == finding.status else None
+        made.append(
+            Condition(
+                type=name,
+                status=finding.status,
+                reason=finding.reason,
+                message=_clip(finding.message, 4096),
+                last_transition_time=since or stamp,
+                observed_generation=generation,
+            )
+        )
+    return made
+
+
+def _resolved(situation: Situation) -> Resolved:
+    """Return what the current pods run; the first by name that says so speaks for all."""
+    model = situation.plan.model
+    versions = next((page.versions for _, page in situation.pages if page.versions), {})
+    return Resolved(
+        image=model.spec.engine.image if model else "",
+        **{field: _clip(versions.get(name, ""), 256) for field, name in _VERSIONS.items()},
+    )
+
+
+def _patches(pages: Iterable[PodStatus]) -> list[PatchStatus]:
+    """Return every patch once; where pods differ, the worst state counts."""
+    worst: dict[str, PatchStatus] = {}
+    for page in pages:
+        for patch in page.patches:
+            name = _clip(patch.name, 128)
+            if name and (name not in worst or _RANK_OF[patch.state] > _RANK_OF[worst[name].state]):
+                worst[name] = PatchStatus(name=name, state=patch.state, reason=_clip(patch.reason, 1024))
+    return [worst[name] for name in sorted(worst)][:MAX_PATCHES]
+
+
+def _pod_state(pod: PodView, page: PodStatus | None) -> PodState:
+    if page is None:
+        return PodState(name=pod.name, ready=pod.ready)
+    ranks = {each.rank: each for each in page.ranks if each.rank >= 0}  # the page is untrusted
+    return PodState(
+        name=pod.name,
+        ready=pod.ready,
+        reason=_clip(page.reason, 256),
+        ranks=[
+            RankState(rank=rank, state=ranks[rank].state, desyncs=max(ranks[rank].desyncs, 0))
+            for rank in sorted(ranks)[:MAX_RANKS]
+        ],
+        grammar_workers=GrammarWorkers(
+            ready=max(page.grammar_workers.ready, 0), restarts=max(page.grammar_workers.restarts, 0)
+        ),
+        last_failure=_failure(page.last_failure) if page.last_failure else None,
+    )
+
+
+def _failure(failure: status.Failure) -> Failure:
+    return Failure(
+        code=_clip(failure.code, 64) or "unknown",
+        message=_clip(failure.message, 1024),
+        time=_clip(failure.time, 64) or "unknown",
+    )
+
+
+def _clip(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
