@@ -30,7 +30,6 @@ class HealthServer:
     def __init__(
         self, config: PodConfig, snapshot: Callable[[], ServiceSnapshot], metrics: SidecarMetrics
     ) -> None:
-        self.port = config.ports.sidecar
         self._config = config
         self._snapshot = snapshot
         self._metrics = metrics
@@ -48,7 +47,7 @@ class HealthServer:
         self._runner = web.AppRunner(app, access_log=None)
 
     async def start(self) -> None:
-        """Listen, and begin to judge and to probe; port 0 is replaced by the one that was found.
+        """Listen, and begin to judge and to probe.
 
         Raises
         ------
@@ -56,8 +55,7 @@ class HealthServer:
             The port is taken.
         """
         await self._runner.setup()
-        await web.TCPSite(self._runner, self._config.bind_host, self.port).start()
-        self.port = self._runner.addresses[0][1]
+        await web.TCPSite(self._runner, self._config.bind_host, self._config.ports.sidecar).start()
         self._task = asyncio.create_task(self._judge_forever(), name="health")
         self.probe.start()
 

@@ -37,7 +37,7 @@ class OtlpReceiver:
     """
 
     def __init__(self, port: int, exporter: Exporter | None, resource: Mapping[str, str]) -> None:
-        self.port = port
+        self._port = port
         self._exporter = exporter
         self._resource = resource
         app = web.Application(client_max_size=BODY_BYTES)
@@ -45,7 +45,7 @@ class OtlpReceiver:
         self._runner = web.AppRunner(app, access_log=None, auto_decompress=False)
 
     async def start(self) -> None:
-        """Listen on 127.0.0.1; port 0 is replaced by the one that was found.
+        """Listen on 127.0.0.1.
 
         Raises
         ------
@@ -53,8 +53,7 @@ class OtlpReceiver:
             The port is taken.
         """
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
-        self.port = self._runner.addresses[0][1]
+        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
 
     async def stop(self) -> None:
         """Stop listening."""

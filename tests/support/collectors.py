@@ -1,0 +1,142 @@
+"""Real OTLP collectors in this process: they decode the protobuf and keep the spans."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+from aiohttp import web
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A span as it arrived, ids in hex, attributes of its resource and its own as Python values."""
+
+    name: str
+    trace_id: str
+    span_id: str
+    parent_span_id: str
+    kind: int
+    status: int
+    start_ns: int
+    end_ns: int
+    attributes: dict[str, Any]
+    resource: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Kept:
+    """What a collector received."""
+
+    spans: list[Received] = field(default_factory=list)
+
+    def add(self, request: ExportTraceServiceRequest) -> None:
+        """Keep all spans of a request."""
+        for group in request.resource_spans:
+            resource = _attributes(group.resource.attributes)
+            for scope in group.scope_spans:
+                self.spans += [_received(span, resource) for span in scope.spans]
+
+    def named(self, name: str) -> list[Received]:
+        """Return the spans of that name."""
+        return [span for span in self.spans if span.name == name]
+
+
+class HttpCollector:
+    """OTLP/HTTP on loopback. `status` is what it answers; it keeps spans only with 200."""
+
+    def __init__(self, port: int) -> None:
+        self.endpoint = f"http://127.0.0.1:{port}"
+        self.kept = Kept()
+        self.status = 200
+        self.requests = 0
+        self._port = port
+        app = web.Application()
+        app.router.add_post("/v1/traces", self._export)
+        self._runner = web.AppRunner(app, access_log=None)
+
+    async def start(self) -> None:
+        """Listen."""
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        await self._runner.cleanup()
+
+    async def _export(self, request: web.Request) -> web.Response:
+        self.requests += 1
+        if self.status == 200:
+            self.kept.add(ExportTraceServiceRequest.FromString(await request.read()))
+        body = ExportTraceServiceResponse().SerializeToString()
+        return web.Response(status=self.status, body=body, content_type="application/x-protobuf")
+
+
+class GrpcCollector(trace_service_pb2_grpc.TraceServiceServicer):
+    """OTLP/gRPC on loopback."""
+
+    def __init__(self, port: int) -> None:
+        self.endpoint = f"http://127.0.0.1:{port}"
+        self.kept = Kept()
+        self._server = grpc.aio.server()
+        trace_service_pb2_grpc.add_TraceServiceServicer_to_server(self, self._server)
+        self._server.add_insecure_port(f"127.0.0.1:{port}")
+
+    async def start(self) -> None:
+        """Listen."""
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        await self._server.stop(grace=None)
+
+    async def Export(  # noqa: N802 - gRPC's name
+        self, request: ExportTraceServiceRequest, _context: object
+    ) -> ExportTraceServiceResponse:
+        """Keep a request's spans."""
+        self.kept.add(request)
+        return ExportTraceServiceResponse()
+
+
+async def eventually(condition: Callable[[], object], *, deadline_s: float = 10.0) -> None:
+    """Wait until the condition holds.
+
+    Raises
+    ------
+    TimeoutError
+        It never did.
+    """
+    async with asyncio.timeout(deadline_s):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.01)
+
+
+def _received(span: Span, resource: dict[str, Any]) -> Received:
+    return Received(
+        name=span.name,
+        trace_id=span.trace_id.hex(),
+        span_id=span.span_id.hex(),
+        parent_span_id=span.parent_span_id.hex(),
+        kind=span.kind,
+        status=span.status.code,
+        start_ns=span.start_time_unix_nano,
+        end_ns=span.end_time_unix_nano,
+        attributes=_attributes(span.attributes),
+        resource=resource,
+    )
+
+
+def _attributes(items: "list[KeyValue] | Any") -> dict[str, Any]:
+    return {item.key: _value(item.value) for item in items}
+
+
+def _value(value: AnyValue) -> Any:
+    return getattr(value, value.WhichOneof("value") or "string_value")

@@ -1,0 +1,159 @@
+"""The exporter's queue: order, retries, losses, the end."""
+
+import asyncio
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from guided_sidecar.telemetry import exporter
+from guided_sidecar.telemetry.exporter import Backoff, Batch, Exporter
+from guided_sidecar.telemetry.otlp_spans import OtlpSpans
+from guided_sidecar.telemetry.spans import FinishedSpan, SpanContext
+from guided_sidecar.telemetry.transport import MemoryTransport, Reply
+from support.collectors import Kept, eventually
+
+SOON = Backoff(base_s=0.001, max_s=0.002)
+RETRY = Reply("Retry", reason="HTTP 503")
+
+
+class SilentTransport(MemoryTransport):
+    """A collector that takes the connection and never answers."""
+
+    async def send(self, body: bytes) -> Reply:
+        await asyncio.Event().wait()
+        raise AssertionError(body)
+
+
+def batch(body: bytes = b"x", spans: int = 1) -> Batch:
+    return Batch("engine", spans, body)
+
+
+async def test_batches_go_out_in_order_and_are_counted() -> None:
+    transport = MemoryTransport()
+    out = Exporter(transport)
+    out.start()
+    assert out.offer(batch(b"1", spans=3))
+    assert out.offer(batch(b"2"))
+    await out.stop(1)
+    assert transport.sent == [b"1", b"2"]
+    assert (out.counts.exported["engine"], out.counts.dropped.total()) == (4, 0)
+
+
+async def test_an_unreachable_collector_is_tried_again() -> None:
+    transport = MemoryTransport(replies=[RETRY, RETRY])
+    out = Exporter(transport, backoff=SOON)
+    out.start()
+    out.offer(batch())
+    await eventually(lambda: transport.sent)
+    await out.stop(1)
+    assert out.counts.dropped.total() == 0
+
+
+async def test_a_batch_that_is_never_taken_gives_way_to_the_next() -> None:
+    transport = MemoryTransport(replies=[RETRY] * exporter.MAX_ATTEMPTS)
+    out = Exporter(transport, backoff=SOON)
+    out.start()
+    out.offer(batch(b"poison", spans=2))
+    out.offer(batch(b"good"))
+    await eventually(lambda: transport.sent)
+    await out.stop(1)
+    assert transport.sent == [b"good"]
+    assert out.counts.dropped == {("engine", "retries_spent"): 2}
+
+
+async def test_a_refused_batch_is_not_repeated() -> None:
+    transport = MemoryTransport(replies=[Reply("Refused", reason="HTTP 400")])
+    out = Exporter(transport)
+    out.start()
+    out.offer(batch(spans=5))
+    await out.stop(1)
+    assert (transport.sent, out.counts.dropped) == ([], {("engine", "refused"): 5})
+
+
+async def test_spans_that_the_collector_rejects_of_a_batch_count_as_lost() -> None:
+    transport = MemoryTransport(replies=[Reply("Delivered", rejected=2)])
+    out = Exporter(transport)
+    out.start()
+    out.offer(batch(spans=5))
+    await out.stop(1)
+    assert (out.counts.exported["engine"], out.counts.dropped) == (3, {("engine", "refused"): 2})
+
+
+async def test_a_full_queue_drops_at_once_and_counts() -> None:
+    out = Exporter(SilentTransport(), queue_bytes=10)
+    out.start()
+    assert out.offer(batch(b"12345678"))
+    assert not out.offer(batch(b"123", spans=7))
+    assert out.offer(batch(b"12"))
+    await out.stop(0.01)
+    assert out.counts.dropped == {("engine", "queue_full"): 7, ("engine", "shutdown"): 2}
+
+
+async def test_the_end_has_a_deadline_and_counts_what_was_left() -> None:
+    out = Exporter(SilentTransport())
+    out.start()
+    out.offer(batch(spans=4))
+    async with asyncio.timeout(2):
+        await out.stop(0.01)
+    assert out.counts.dropped == {("engine", "shutdown"): 4}
+    assert not out.offer(batch())
+
+
+async def test_the_collectors_loss_and_return_are_logged_once_each(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    out = Exporter(MemoryTransport(replies=[RETRY] * 5), backoff=SOON)
+    out.start()
+    out.offer(batch())
+    out.offer(batch())
+    await out.stop(1)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+
+
+def span(*, sampled: bool = True, error_code: str = "") -> FinishedSpan:
+    context = SpanContext("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", sampled)
+    return FinishedSpan(
+        name="x", context=context, parent_span_id=None, start_ns=1, end_ns=2, error_code=error_code
+    )
+
+
+async def sent_by(spans_: list[FinishedSpan], *, sampling: float = 1.0) -> Kept:
+    transport = MemoryTransport()
+    out = Exporter(transport)
+    out.start()
+    made = OtlpSpans(out, {"service.name": "tiny"}, sampling=sampling)
+    for one in spans_:
+        made.record(one)
+    made.flush()
+    await out.stop(1)
+    kept = Kept()
+    for body in transport.sent:
+        kept.add(ExportTraceServiceRequest.FromString(body))
+    return kept
+
+
+async def test_unsampled_spans_stay_here() -> None:
+    kept = await sent_by([span(sampled=False), span()])
+    assert len(kept.spans) == 1
+
+
+async def test_an_error_has_a_status_and_a_type() -> None:
+    (received,) = (await sent_by([span(error_code="grammar_invalid")])).spans
+    assert received.status == 2
+    assert received.attributes == {"error.type": "grammar_invalid"}
+
+
+async def test_pending_spans_leave_by_themselves() -> None:
+    transport = MemoryTransport()
+    out = Exporter(transport)
+    out.start()
+    OtlpSpans(out, {}, sampling=1).record(span())
+    await eventually(lambda: transport.sent)
+    await out.stop(1)
+
+
+@pytest.mark.parametrize(("sampling", "flag"), [(0.0, "-00"), (1.0, "-01")])
+async def test_sampling_decides_where_a_trace_begins(sampling: float, flag: str) -> None:
+    made = OtlpSpans(Exporter(MemoryTransport()), {}, sampling=sampling)
+    assert made.start("x", traceparent=None).traceparent.endswith(flag)
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    assert made.start("x", traceparent=parent).traceparent.endswith("-01")
