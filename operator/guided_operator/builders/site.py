@@ -7,7 +7,7 @@ from typing import Final
 from guided_contract.config import PortsConfig
 
 # Where the operator's image holds plugin, contract and sidecar with their dist-info, ready to be copied.
-PLUGIN_SOURCE: Final = "/plugin"
+PLUGIN_SOURCE: Final = "/opt/guidedmodel/plugin"
 MODELS_DIR: Final = "/models"
 
 
