@@ -1,0 +1,120 @@
+"""Where a pod runs on a laptop: a temporary folder, free ports of localhost, folders in place of volumes."""
+
+import os
+import random
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from guided_contract.config import PortsConfig
+from guided_operator.api import GuidedModel, ManifestError, Problem
+from guided_operator.builders import Site, render
+from guided_operator.builders.source import parse_source
+
+ENV_HOME: Final = (
+    "GUIDEDMODEL_HOME"  # folder of what belongs to this program; default: in the user's data folder
+)
+_LOOPBACK: Final = "127.0.0.1"
+_CONFIG_FILE: Final = "config.json"
+_DEFAULT_PORT: Final = 8000
+
+
+def volumes_folder() -> Path:
+    """Return the folder that holds a folder for each claim that --volume does not name."""
+    home = os.environ.get(ENV_HOME)
+    if home:
+        return Path(home, "volumes")
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
+    return Path(data, "guidedmodel", "volumes")
+
+
+def local_site(
+    folder: Path, *, volumes: Mapping[str, Path], port: int | None, otlp_endpoint: str | None
+) -> Site:
+    """Return a site below `folder` with ports that are free now.
+
+    Parameters
+    ----------
+    folder
+        A new folder of this pod's own; its path must be short, since sockets lie below it.
+    volumes
+        Folders of claims, by claim; others are looked for in `volumes_folder()`.
+    port
+        The engine's port; None: 8000, or another if that is taken.
+    otlp_endpoint
+        Where traces go; None: as the resource says.
+    """
+    engine, launcher, sidecar, otlp = _free_ports(port)
+
+    def models(claim: str) -> str:
+        return str(volumes.get(claim, volumes_folder() / claim))
+
+    return Site(
+        plugin_image="none",  # the installed plugin is used; the container that copies it is not run
+        python=sys.executable,
+        run_dir=str(folder / "run"),
+        config_path=str(folder / _CONFIG_FILE),
+        plugin_dir="",
+        home="",
+        hub="",
+        models=models,
+        bind_host=_LOOPBACK,
+        ports=PortsConfig(engine=engine, launcher=launcher, sidecar=sidecar, otlp=otlp),
+        otlp_endpoint=otlp_endpoint,
+    )
+
+
+def lay_out(gm: GuidedModel, site: Site) -> Any:
+    """Write the pod's files where the site says; return its pod template (V1PodTemplateSpec).
+
+    Raises
+    ------
+    ManifestError
+        A model's folder does not exist.
+    """
+    _check_folders(gm, site)
+    children = render(gm, site)
+    Path(site.run_dir).mkdir(mode=0o700)
+    config = Path(site.config_path)
+    config.write_text(children.config_map.data[config.name])
+    return children.deployment.spec.template
+
+
+def _check_folders(gm: GuidedModel, site: Site) -> None:
+    uris = {"spec.model.uri": gm.spec.model.uri}
+    if gm.spec.speculative is not None and gm.spec.speculative.draft_model is not None:
+        uris["spec.speculative.draftModel.uri"] = gm.spec.speculative.draft_model.uri
+    problems = []
+    for field, uri in uris.items():
+        source = parse_source(uri)
+        location = Path(source.location(site))
+        if source.is_local and not location.is_dir():
+            hint = f"; --volume {source.claim}=DIR names another folder" if source.claim else ""
+            problems.append(Problem(field, f"there is no folder {location}{hint}"))
+    if problems:
+        raise ManifestError(problems)
+
+
+def _free_ports(wanted: int | None) -> list[int]:
+    """Return the engine's port and three more.
+
+    Those we choose lie below the range from which the kernel takes ports for outgoing connections, so that
+    none is lost to one of those before its server binds it.
+    """
+    first = [wanted] if wanted is not None else [_DEFAULT_PORT] if _is_free(_DEFAULT_PORT) else []
+    others = (
+        port for port in random.sample(range(20000, 32000), 2000) if port not in first and _is_free(port)
+    )
+    return [*first, *(next(others) for _ in range(4 - len(first)))]
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_LOOPBACK, port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,110 @@
+"""What `guidedmodel` says of bad input, and what it prints of good."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from guided_operator.cli import main
+
+SAMPLE = Path(__file__).parents[2] / "manifests/samples/tiny-cpu.yaml"
+
+
+def write(folder: Path, **changes: object) -> str:
+    manifest = yaml.safe_load(SAMPLE.read_text())
+    manifest["spec"].update(changes)
+    file = folder / "model.yaml"
+    file.write_text(yaml.safe_dump(manifest))
+    return str(file)
+
+
+@pytest.mark.parametrize("command", ["run", "validate", "render"])
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"guidedDecoding": {"backend": "Outlines"}},
+            "spec.guidedDecoding.backend: must be 'Auto', 'XGrammar' or",
+        ),
+        ({"replicas": "two"}, "spec.replicas: "),
+        ({"guidedDecodng": {}}, "spec.guidedDecodng: unknown field, did you mean guidedDecoding?"),
+        ({"model": {"uri": "s3://bucket/x"}}, "spec.model.uri: the scheme must be hf://, pvc:// or file://"),
+    ],
+)
+def test_a_bad_manifest_names_field_and_reason(
+    command: str, changes: dict[str, object], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, **changes)
+    assert main([command, "-f", file]) == 2
+    assert f"{file}: {said}" in capsys.readouterr().err
+
+
+def test_every_fault_has_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "-f", write(tmp_path, replicas=-1, parallelism={"tensor": 0})]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert {line.split(": ")[1] for line in lines} == {"spec.replicas", "spec.parallelism.tensor"}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a: [", "not YAML"),
+        (b"kind: Pod\napiVersion: v1\n", "kind: must be"),
+        (b"\xff\xfe\xff", "not UTF-8"),
+    ],
+)
+def test_what_is_no_guidedmodel_is_refused(
+    content: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "model.yaml"
+    file.write_bytes(content)
+    assert main(["validate", "-f", str(file)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_missing_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "-f", str(tmp_path / "no.yaml")]) == 2
+    assert (
+        capsys.readouterr().err
+        == f"{tmp_path}/no.yaml: manifest: cannot be read: No such file or directory\n"
+    )
+
+
+def test_run_says_which_model_folder_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GUIDEDMODEL_HOME", str(tmp_path))
+    assert main(["run", "-f", str(SAMPLE)]) == 2
+    said = f"{SAMPLE}: spec.model.uri: there is no folder {tmp_path}/volumes/models/tiny; --volume models=DIR"
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["run"],
+        ["run", "-f", "x", "--port", "70000"],
+        ["run", "-f", "x", "--volume", "models"],
+        ["run", "-f", "x", "--volume", "models=/no/such/folder"],
+    ],
+)
+def test_wrong_arguments_exit_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "usage: guidedmodel" in capsys.readouterr().err
+
+
+def test_validate_accepts_the_sample(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "-f", str(SAMPLE)]) == 0
+    assert "default/tiny is valid" in capsys.readouterr().out
+
+
+def test_render_prints_what_the_operator_would_apply(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", "-f", str(SAMPLE), "--plugin-image", "registry/plugin:1"]) == 0
+    objects = {one["kind"]: one for one in yaml.safe_load_all(capsys.readouterr().out)}
+    assert set(objects) == {"ServiceAccount", "ConfigMap", "Service", "Deployment"}
+    pod = objects["Deployment"]["spec"]["template"]["spec"]
+    assert [one["name"] for one in pod["containers"]] == ["engine"]
+    assert "registry/plugin:1" in [one["image"] for one in pod["initContainers"]]

@@ -1,0 +1,218 @@
+"""Containers as local processes: real children, that must be gone afterwards whatever happens."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from guided_operator.cli.local_pod import Container, LocalPod, PodError, StoppedError
+from guided_operator.cli.probes import Probe
+from guided_operator.cli.process import Process
+
+MARK = "GUIDEDMODEL_TEST_MARK"
+
+# Answers /ok with 200 and all else with 503; may start a daemon that ignores SIGTERM, as a stray child would.
+SERVER = """
+import http.server, os, signal, subprocess, sys
+if sys.argv[2] == "daemon":
+    ignore = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+    subprocess.Popen([sys.executable, "-c", ignore], start_new_session=True)
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/ok" else 503)
+        self.end_headers()
+        self.wfile.write(b"not yet")
+    def log_message(self, *args): pass
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+print("listening", flush=True)
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+DAEMON = """
+import subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+print(1, flush=True)
+time.sleep(600)
+"""
+DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); time.sleep(600)"
+
+
+def eventually(is_true: Callable[[], bool], timeout_s: float = 10) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while not is_true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def marked(mark: str) -> set[int]:
+    """Return every live process that has the mark in its environment."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
+                    found.add(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+@pytest.fixture(autouse=True)
+def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv(MARK, mark)
+    yield mark
+    left = marked(mark)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
+
+
+def server(name: str, port: int, path: str = "/ok", *more: str, failures: int = 50) -> Container:
+    probe = Probe(path, port, period_s=0.2, timeout_s=1, failures=failures)
+    command = (sys.executable, "-c", SERVER, str(port), *(more or ("plain",)))
+    return Container(name, command, {}, startup=probe)
+
+
+@pytest.fixture
+def port(unused_tcp_port: int) -> int:
+    return unused_tcp_port
+
+
+def test_a_pod_starts_in_order_and_leaves_nothing(mark: str, tmp_path: Path, port: int) -> None:
+    said: list[str] = []
+    pod = LocalPod([server("one", port, "/ok", "daemon")], tmp_path)
+    try:
+        pod.start(said.append)
+        pod.check()
+        assert len(marked(mark)) == 3  # guard, server, daemon
+    finally:
+        pod.stop()
+    assert said[0] == "one: starting"
+    assert said[1].startswith("one: started after ")
+    assert not marked(mark)
+
+
+def test_the_second_container_waits_for_the_first(mark: str, tmp_path: Path, port: int) -> None:
+    never = server("first", port, "/never", failures=5)
+    second = Container("second", (sys.executable, "-c", ""), {})
+    pod = LocalPod([never, second], tmp_path)
+    try:
+        with pytest.raises(PodError, match=r"first is not started after 1 s: /never: 503 not yet") as caught:
+            pod.start(lambda _: None)
+    finally:
+        pod.stop()
+    assert caught.value.log == "listening"
+    assert not pod.log("second").exists()
+    assert not marked(mark)
+
+
+def test_a_container_that_ends_is_an_error_with_its_log(tmp_path: Path, port: int) -> None:
+    said: list[str] = []
+    dying = Container(
+        "engine",
+        (sys.executable, "-c", "print('no such model'); raise SystemExit(3)"),
+        {},
+        startup=Probe("/ok", port, 1, 1, 100),
+    )
+    pod = LocalPod([dying], tmp_path)
+    with pytest.raises(PodError, match="engine ended with status 3") as caught:
+        pod.start(said.append)
+    pod.stop()
+    assert caught.value.log == "no such model"
+
+
+def test_a_command_that_does_not_exist_is_an_error(tmp_path: Path, port: int) -> None:
+    missing = Container("engine", ("/no/such/program",), {}, startup=Probe("/ok", port, 1, 1, 100))
+    pod = LocalPod([missing], tmp_path)
+    with pytest.raises(PodError, match="engine ended with status 127") as caught:
+        pod.start(lambda _: None)
+    pod.stop()
+    assert "No such file" in caught.value.log
+
+
+def test_starting_can_be_given_up(mark: str, tmp_path: Path, port: int) -> None:
+    pod = LocalPod([server("one", port, "/never")], tmp_path)
+    with pytest.raises(StoppedError):
+        pod.start(lambda _: None, is_stopping=lambda: True)
+    pod.stop()
+    assert not marked(mark)
+
+
+def test_a_dead_container_is_noticed_by_its_liveness_probe(tmp_path: Path, port: int) -> None:
+    healthy = server("one", port)
+    liveness = Probe("/dead", port, period_s=0.0, timeout_s=1, failures=2)
+    pod = LocalPod([Container("one", healthy.command, {}, healthy.startup, None, liveness)], tmp_path)
+    try:
+        pod.start(lambda _: None)
+        pod.check_liveness()
+        with pytest.raises(PodError, match="one does not live: /dead: 503"):
+            pod.check_liveness()
+    finally:
+        pod.stop()
+
+
+def test_what_ignores_sigterm_is_killed(mark: str, tmp_path: Path) -> None:
+    process = Process.start(
+        "deaf", [sys.executable, "-c", DEAF], environment=os.environ, log=tmp_path / "log", folder=tmp_path
+    )
+    assert eventually(lambda: (tmp_path / "log").read_text() == "1\n")
+    process.ask_to_stop()
+    assert not process.wait(0.3)
+    process.kill()
+    assert process.exit_status() == 137
+    assert not marked(mark)
+    assert tmp_path.exists()  # asked to kill, the guard leaves the logs to us
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_container_reports_the_signal_that_ended_it(tmp_path: Path, number: int) -> None:
+    dying = f"import os; os.kill(os.getpid(), {int(number)})"
+    process = Process.start(
+        "dying", [sys.executable, "-c", dying], environment=os.environ, log=tmp_path / "log", folder=tmp_path
+    )
+    assert process.wait(10)
+    assert process.exit_status() == 128 + number
+
+
+def test_nothing_outlives_a_killed_parent(mark: str, tmp_path: Path) -> None:
+    folder = tmp_path / "pod"
+    folder.mkdir()
+    parent = textwrap.dedent(f"""
+        import os, signal, sys, time
+        from pathlib import Path
+        from guided_operator.cli.process import Process
+        folder = Path({str(folder)!r})
+        log = folder / "log"
+        child = [sys.executable, "-c", {DAEMON!r}]
+        Process.start("x", child, environment=os.environ, log=log, folder=folder)
+        while not log.read_text():
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """)
+    assert subprocess.run([sys.executable, "-c", parent], check=False).returncode == -signal.SIGKILL
+    assert eventually(lambda: not marked(mark))
+    assert eventually(lambda: not folder.exists())
+
+
+def test_the_command_dies_with_its_guard(mark: str, tmp_path: Path) -> None:
+    process = Process.start(
+        "x",
+        [sys.executable, "-c", "import time; print(1, flush=True); time.sleep(600)"],
+        environment=os.environ,
+        log=tmp_path / "log",
+        folder=tmp_path,
+    )
+    assert eventually(lambda: (tmp_path / "log").read_text() == "1\n")
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait(10)
+    assert eventually(lambda: not marked(mark))

@@ -1,0 +1,110 @@
+"""Spans on their way from an exporter to a printed tree."""
+
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.trace import SpanKind, set_span_in_context
+
+from guided_operator.cli.collector import Collector
+from guided_operator.cli.traces import LATEST_S, SETTLE_S, Span, TraceBook, tree
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+def span(name: str, span_id: str, parent_id: str = "", start: int = 0, **more: object) -> Span:
+    values = {"is_server": name.startswith("POST"), "attributes": more.pop("attributes", {})}
+    return Span(TRACE, span_id, parent_id, name, start * 10**6, (start + 5) * 10**6, **values)
+
+
+def test_tree_shows_children_below_their_parents_in_order_of_time() -> None:
+    spans = [
+        span("grammar.load", "e", "c", 4, attributes={"guidedmodel.rank": 1}),
+        span("llm_request", "b", "a", 9),
+        span("grammar.prepare", "c", "a", 2),
+        span("grammar.compile", "d", "c", 3, attributes={"guidedmodel.grammar.backend": "xgrammar"}),
+        span("POST /v1/completions", "a", "f" * 16, 1, attributes={"http.response.status_code": 200}),
+    ]
+    assert tree(spans).splitlines() == [
+        f"trace {TRACE}",
+        "POST /v1/completions         5.0 ms  status 200",
+        "├─ grammar.prepare           5.0 ms",
+        "│  ├─ grammar.compile        5.0 ms  backend xgrammar",
+        "│  └─ grammar.load           5.0 ms  rank 1",
+        "└─ llm_request               5.0 ms",
+    ]
+
+
+def test_a_span_whose_parent_is_missing_stands_at_the_top() -> None:
+    lines = tree([span("llm_request", "b", "gone", 2), span("POST /v1/x", "a", "", 1)]).splitlines()
+    assert [line.split("  ")[0] for line in lines[1:]] == ["POST /v1/x", "llm_request"]
+
+
+def test_spans_that_are_each_others_parents_do_not_hang_the_tree() -> None:
+    assert "POST /v1/x" in tree([span("a", "1", "2"), span("b", "2", "1"), span("POST /v1/x", "3")])
+
+
+def test_a_trace_is_handed_out_once_and_only_when_quiet() -> None:
+    book = TraceBook()
+    book.add([span("llm_request", "b", "a")], now_s=100.0)
+    assert book.ripe(200.0) == []  # without its root, it may still grow
+    book.add([span("POST /v1/x", "a")], now_s=200.0)
+    assert book.ripe(200.0 + SETTLE_S / 2) == []
+    (spans,) = book.ripe(200.0 + SETTLE_S)
+    assert {one.name for one in spans} == {"llm_request", "POST /v1/x"}
+    assert book.ripe(900.0) == []
+
+
+def test_a_trace_waits_for_the_engines_span_but_not_for_ever() -> None:
+    book = TraceBook()
+    book.add([span("POST /v1/x", "a", attributes={"http.response.status_code": 200})], now_s=0.0)
+    assert book.ripe(2 * SETTLE_S) == []
+    assert len(book.ripe(LATEST_S + 0.1)) == 1
+
+
+def test_a_refused_request_waits_for_no_engine() -> None:
+    book = TraceBook()
+    book.add([span("POST /v1/x", "a", attributes={"http.response.status_code": 400})], now_s=0.0)
+    assert len(book.ripe(SETTLE_S)) == 1
+
+
+@pytest.fixture
+def collector() -> Iterator[tuple[Collector, TraceBook]]:
+    book = TraceBook()
+    collector = Collector(book)
+    yield collector, book
+    collector.close()
+
+
+def test_collector_takes_what_an_sdk_exports(collector: tuple[Collector, TraceBook]) -> None:
+    receiver, book = collector
+    provider = TracerProvider()
+    exporter = OTLPSpanExporter(f"{receiver.endpoint}/v1/traces")
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracer = provider.get_tracer("test")
+    root = tracer.start_span(
+        "POST /v1/x", kind=SpanKind.SERVER, attributes={"http.response.status_code": 400}
+    )
+    child = tracer.start_span("grammar.prepare", set_span_in_context(root), attributes={"ok": True, "x": 1.5})
+    child.end()
+    root.end()
+    provider.shutdown()
+    (spans,) = book.ripe(time.monotonic() + LATEST_S)
+    by_name = {one.name: one for one in spans}
+    assert by_name["grammar.prepare"].parent_id == by_name["POST /v1/x"].span_id
+    assert by_name["grammar.prepare"].attributes == {"ok": True, "x": 1.5}
+    assert by_name["POST /v1/x"].is_server
+    assert by_name["POST /v1/x"].attributes["http.response.status_code"] == 400
+
+
+def test_collector_refuses_what_is_no_export(collector: tuple[Collector, TraceBook]) -> None:
+    receiver, _ = collector
+    assert httpx.post(f"{receiver.endpoint}/v1/traces", content=b"\xff\xff").status_code == 400
+    gzipped = {"Content-Encoding": "gzip"}
+    assert httpx.post(f"{receiver.endpoint}/v1/traces", content=b"no", headers=gzipped).status_code == 400
+    assert httpx.post(f"{receiver.endpoint}/v1/logs", content=b"").status_code == 404
+    assert httpx.post(f"{receiver.endpoint}/v1/traces", content=b"").status_code == 200
