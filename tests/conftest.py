@@ -1,12 +1,15 @@
 """Fixtures that tests in several folders share."""
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from devtools import cluster, engine_env, golang
 from devtools.control_plane import Addresses, ControlPlane
 from devtools.golang import MissingToolError
 
-from support.cluster import Cluster, unavailable
+from support.cluster import Cluster, Node, unavailable
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +26,29 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         assert plane.is_healthy(), f"a program of the control plane died during the tests; see {plane.logs}"
     finally:
         plane.stop()
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A real one-node cluster with Jaeger, in namespaces of its own. Needs Go and root.
+
+    Containers of runtime class `hostvllm` see the stock engine environment.
+    """
+    folder = tmp_path_factory.mktemp("node")
+    try:
+        cluster.build()
+        venv = engine_env.path()
+    except MissingToolError as error:
+        unavailable(error)
+    started = cluster.start(folder, [(venv, venv)])
+    try:
+        yield Node.of(started, golang.kubernetes())
+    finally:
+        cluster.stop(started)
+        _drop_data(folder)
+
+
+def _drop_data(folder: Path) -> None:
+    """Keep a stopped node's logs and remove its gigabytes of images."""
+    for name in ("containerd", "etcd", "kubelet", "overlay-probe"):
+        shutil.rmtree(folder / name, ignore_errors=True)

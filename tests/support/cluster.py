@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+from devtools.cluster import NodeCluster
 from devtools.golang import MissingToolError
 
 KUBECTL_TIMEOUT_S = 120.0
@@ -70,7 +71,20 @@ class Cluster:
             self.kubectl("delete", "namespace", name, "--wait=false")
 
 
-def unavailable(error: MissingToolError) -> None:
+@dataclass(frozen=True, slots=True)
+class Node(Cluster):
+    """A running cluster with a real node, on which pods run, and a Jaeger."""
+
+    devtools: NodeCluster
+
+    @classmethod
+    def of(cls, started: NodeCluster, programs: Path) -> "Node":
+        """Return what a test sees of a node that devtools started."""
+        url = f"https://127.0.0.1:{started.api_port}"
+        return cls(started.kubeconfig, url, programs, started.folder / "logs", started)
+
+
+def unavailable(error: MissingToolError) -> NoReturn:
     """Skip the test with the one line that says why and how; in CI fail, as nothing may be skipped there."""
     if os.environ.get("CI"):
         pytest.fail(f"CI must not skip: {error}", pytrace=False)

@@ -79,6 +79,11 @@ class ControlPlane:
             process.stop()
         self._processes.clear()
 
+    @property
+    def processes(self) -> tuple[Process, ...]:
+        """The running programs."""
+        return tuple(self._processes)
+
     def is_healthy(self) -> bool:
         """Return whether all programs run."""
         return bool(self._processes) and all(process.is_running() for process in self._processes)

@@ -77,6 +77,18 @@ def jaeger() -> Path:
     )
 
 
+def pause() -> Path:
+    """Return the folder of `pause`, the static program of the pods' sandboxes."""
+    module = TOOLS / "pause"
+    return cache.built(
+        "pause",
+        [module],
+        lambda folder: _go(
+            "build", "-ldflags", "-s -w", "-o", f"{folder}/", ".", cwd=module, env={"CGO_ENABLED": "0"}
+        ),
+    )
+
+
 def _install(folder: Path, *packages: str) -> None:
     _go("install", "-ldflags", "-s -w", *packages, cwd=folder, env={"GOBIN": str(folder)})
 

@@ -25,19 +25,23 @@ class Process:
         self._child = child
 
     @classmethod
-    def start(
+    def start(  # noqa: PLR0913 - keywords beyond the first three, as of subprocess.Popen
         cls,
         name: str,
         command: Sequence[str | Path],
         log: Path,
         *,
         environment: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+        outlives_us: bool = False,
     ) -> Self:
         """Start a command with its output in `log`."""
         # setpriv: should this process be killed, its children go too instead of staying for ever.
+        guard = [] if outlives_us else ["/usr/bin/setpriv", "--pdeathsig", "KILL"]
         with log.open("ab") as out:
             child = subprocess.Popen(  # noqa: S603 - commands are made in this package
-                ["/usr/bin/setpriv", "--pdeathsig", "KILL", *map(str, command)],
+                [*guard, *map(str, command)],
+                pass_fds=pass_fds,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -70,6 +74,11 @@ class Process:
             if time.monotonic() > deadline:
                 raise StartError(f"{self.name} is not ready after {timeout_s:.0f} s:\n{tail(self.log)}")
             time.sleep(0.05)
+
+    def kill(self) -> None:
+        """End the program at once."""
+        self._child.kill()
+        self._child.wait()
 
     def stop(self) -> None:
         """Ask the program to end, and kill it when it does not."""

@@ -1,0 +1,107 @@
+"""The first process of a node's namespaces: sets them up, starts the cluster in them, forwards and reaps.
+
+Started by `devtools.cluster`, never by hand. Everything in the namespaces ends with it.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from devtools import forward, golang, isolation
+from devtools.control_plane import NODE_NAME, Addresses, ControlPlane
+from devtools.node import Node, NodeConfig
+from devtools.process import Process
+
+JAEGER_OTLP_PORT = 4318
+JAEGER_QUERY_PORT = 16686
+REAP_EVERY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitConfig:
+    """What the host tells the first process; descriptors are of listening sockets that it inherits."""
+
+    folder: str
+    name: str
+    api_port: int
+    api_descriptor: int
+    jaeger_descriptor: int
+    mounts: list[tuple[str, str]]
+
+    def write(self, path: Path) -> None:
+        """Write the configuration where `read` finds it."""
+        path.write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, path: Path) -> "InitConfig":
+        """Read what `write` wrote."""
+        return cls(**json.loads(path.read_text()))
+
+
+def main() -> None:
+    """Set up, say so by the file `ready`, and stay until a part dies or we are told to end."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # process 1 of a namespace has no default actions
+    config = InitConfig.read(Path(sys.argv[1]))
+    folder = Path(config.folder)
+    parts = _start(config, folder)
+    (folder / "ready").touch()
+    asyncio.run(_stay(config, parts))
+
+
+def _start(config: InitConfig, folder: Path) -> list[Process]:
+    isolation.make_private(folder / "private", NODE_NAME)
+    # In a network of its own every port is free. The API server's is the host's: one kubeconfig fits both.
+    addresses = Addresses(
+        etcd=2379,
+        etcd_peer=2380,
+        api=config.api_port,
+        controllers=10257,
+        scheduler=10259,
+        bind="0.0.0.0",  # noqa: S104 - of the private network
+        advertise=isolation.NODE_ADDRESS,
+    )
+    plane = ControlPlane(folder, addresses)
+    plane.start()
+    mounts = [(Path(source), Path(target)) for source, target in config.mounts]
+    node = Node(folder, NodeConfig(config.name, mounts), plane)
+    node.start()
+    return [*plane.processes, *node.processes, _start_jaeger(plane.logs)]
+
+
+def _start_jaeger(logs: Path) -> Process:
+    flags = [
+        f"--collector.otlp.http.host-port=0.0.0.0:{JAEGER_OTLP_PORT}",
+        f"--query.http-server.host-port=127.0.0.1:{JAEGER_QUERY_PORT}",
+        "--memory.max-traces=20000",
+    ]
+    return Process.start("jaeger", [golang.jaeger() / "all-in-one", *flags], logs / "jaeger.log")
+
+
+async def _stay(config: InitConfig, parts: list[Process]) -> None:
+    forwards = [
+        forward.Forward(config.api_descriptor, config.api_port),
+        forward.Forward(config.jaeger_descriptor, JAEGER_QUERY_PORT),
+    ]
+    serving = asyncio.create_task(forward.serve(forwards))
+    while not serving.done():
+        _reap({part.pid for part in parts})
+        if dead := next((part for part in parts if not part.is_running()), None):
+            sys.exit(f"{dead.name} ended; see {dead.log}")
+        await asyncio.sleep(REAP_EVERY_S)
+    serving.result()
+
+
+def _reap(ours: set[int]) -> None:
+    """Collect the orphans that a namespace leaves to its first process, but not our children."""
+    while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+        if found.si_pid in ours:
+            return
+        os.waitpid(found.si_pid, 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,3 @@
+module guidedmodel.io/tools/pause
+
+go 1.26.0
