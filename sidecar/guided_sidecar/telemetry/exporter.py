@@ -92,7 +92,7 @@ class Exporter:
         return True
 
     async def stop(self, deadline_s: float) -> None:
-        """Send what is queued for at most `deadline_s`, drop the rest and close the transport."""
+        """Send what is queued for at most `deadline_s`, drop the rest and close the transport; for good."""
         self._stopped = True
         if self._sender is not None:
             try:
@@ -101,6 +101,7 @@ class Exporter:
                 _log.warning("%d trace batches were not sent before shutdown", len(self._queue))
             self._sender.cancel()
             await asyncio.gather(self._sender, return_exceptions=True)
+            self._sender = None
         for batch in self._queue:
             self._drop(batch, "shutdown")
         self._queue.clear()

@@ -4,6 +4,7 @@
 ExportTraceServiceRequest messages, so that what vLLM sent and what the sidecar made go the same way.
 """
 
+import io
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 from urllib.parse import urlsplit
@@ -56,8 +57,9 @@ class HttpTransport:
     async def send(self, body: bytes) -> Reply:
         """Send one request."""
         try:
+            # A stream: aiohttp writes large bytes in one piece, which holds the event loop up.
             async with self._session.post(
-                self._url, data=body, headers={"Content-Type": _PROTOBUF}, allow_redirects=False
+                self._url, data=io.BytesIO(body), headers={"Content-Type": _PROTOBUF}, allow_redirects=False
             ) as response:
                 answer = await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:

@@ -1,0 +1,1 @@
+"""Grammars: limits, worker processes that compile and prove them, and their way to the ranks."""

@@ -1,0 +1,35 @@
+"""The folder of compiled artefacts: named by key, written whole or not at all, for this user alone."""
+
+import hashlib
+import os
+from pathlib import Path
+
+_TEMPORARY = ".part-"
+
+
+def reset(folder: Path) -> None:
+    """Make the folder, and empty it: what an earlier service wrote nobody has a lease on."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for path in folder.iterdir():
+        path.unlink(missing_ok=True)
+
+
+def write(folder: Path, key: str, content: bytes) -> str:
+    """Write an artefact and return its content's SHA-256 in hex."""
+    temporary = folder / f"{_TEMPORARY}{os.getpid()}-{key}"
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(file, "wb") as stream:
+        stream.write(content)
+    temporary.replace(folder / key)
+    return hashlib.sha256(content).hexdigest()
+
+
+def remove(folder: Path, key: str) -> None:
+    """Remove an artefact, if it is there."""
+    (folder / key).unlink(missing_ok=True)
+
+
+def discard_unfinished(folder: Path, pid: int) -> None:
+    """Remove what a worker that was killed had begun to write."""
+    for path in folder.glob(f"{_TEMPORARY}{pid}-*"):
+        path.unlink(missing_ok=True)

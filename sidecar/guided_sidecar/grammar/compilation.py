@@ -1,0 +1,132 @@
+"""One job from text to proven grammar: checks, the backends in order, proof, artefact. Runs in a worker."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.wire import Backend, Kind
+from guided_sidecar.grammar import artifacts, features, proof, schema
+from guided_sidecar.grammar.backends import BackendError, Compiled
+from guided_sidecar.grammar.jobs import Done, Job
+
+_MEMORY_WORDS = (
+    "bad_alloc",
+    "memory allocation",
+    "Resource temporarily unavailable",
+    "Cannot allocate memory",
+)
+
+
+class GrammarBackend(Protocol):
+    """Either library's compiler."""
+
+    def compile(self, kind: Kind, spec: str, *, any_whitespace: bool) -> Compiled:
+        """Compile one grammar or raise BackendError."""
+
+
+class Compiler:
+    """Compiles jobs one after the other.
+
+    Parameters
+    ----------
+    backends
+        The compilers by name.
+    vocab_size
+        Width of the logits.
+    folder
+        Where artefacts go.
+    """
+
+    def __init__(self, backends: dict[Backend, GrammarBackend], vocab_size: int, folder: Path) -> None:
+        self._backends = backends
+        self._vocab_size = vocab_size
+        self._folder = folder
+
+    def run(self, job: Job) -> Done:
+        """Compile and prove one grammar.
+
+        Raises
+        ------
+        GuidedError
+            The grammar is refused; grammar_compile_memory also where a library said so in its own words.
+        """
+        start = time.perf_counter_ns()
+        spec: Any = job.spec
+        if job.kind == "json":
+            spec = json.loads(job.spec)
+            schema.check(spec)
+        refusals: list[GuidedError] = []
+        for backend in self._order(job, spec):
+            try:
+                return self._one(job, spec, backend, start)
+            except BackendError as refusal:
+                refusals.append(_explained(job.kind, spec, backend, str(refusal)))
+            except GuidedError as error:
+                refusals.append(error)
+        raise _clearest(refusals)
+
+    def _order(self, job: Job, spec: Any) -> list[Backend]:
+        if len(job.backends) > 1:
+            return features.order(job.kind, spec)
+        if job.kind == "json" and job.backends == ["xgrammar"]:
+            found = features.xgrammar_ignores(spec)
+            if found is not None:
+                message = f"{found.path}: {found.reason}"
+                raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=found.path)
+        return job.backends
+
+    def _one(self, job: Job, spec: Any, backend: Backend, start: int) -> Done:
+        compiled = self._backends[backend].compile(job.kind, job.spec, any_whitespace=job.any_whitespace)
+        text = compiled.load_text()
+        compiled_at = time.perf_counter_ns()
+        if stuck := proof.dead_end(compiled, self._vocab_size, job.key):
+            path = "$" if isinstance(spec, dict) else None
+            raise GuidedError(ErrorCode.GRAMMAR_DEAD_END, f"the grammar has a dead end: {stuck}", path=path)
+        proven_at = time.perf_counter_ns()
+        done = Done(backend=backend, compile_ns=compiled_at - start, proof_ns=proven_at - compiled_at)
+        content = text.encode()
+        if backend == "guidance":
+            return msgspec.structs.replace(done, spec=text, size_bytes=len(content))
+        sha256 = artifacts.write(self._folder, job.key, content)
+        return msgspec.structs.replace(done, artifact=job.key, sha256=sha256, size_bytes=len(content))
+
+
+def ran_out_of_memory(text: str) -> bool:
+    """Return whether a library's last words speak of memory: its exception, or what it wrote as it died."""
+    return any(words in text for words in _MEMORY_WORDS)
+
+
+def _explained(kind: Kind, spec: Any, backend: Backend, message: str) -> GuidedError:
+    """Turn a library's refusal into our error, with the keyword's path where the message names one."""
+    if ran_out_of_memory(message):
+        return GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY)
+    said = f"{backend}: {message}"
+    if kind == "json":
+        for keyword in _keywords_in(message):
+            if path := features.find(spec, keyword):
+                return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{path}: {said}", path=path)
+    unsupported = "support" in message or "Unimplemented" in message
+    code = ErrorCode.GRAMMAR_UNSUPPORTED if unsupported else ErrorCode.GRAMMAR_INVALID
+    return GuidedError(code, said, path="$" if kind == "json" else None)
+
+
+def _keywords_in(message: str) -> list[str]:
+    """Return what llguidance lists in `Unimplemented keys: ["not", ...]`."""
+    _, found, rest = message.partition("Unimplemented keys: ")
+    if not found:
+        return []
+    try:
+        keys, _ = json.JSONDecoder().raw_decode(rest)
+    except ValueError:
+        return []
+    return [key for key in keys if isinstance(key, str)]
+
+
+def _clearest(refusals: list[GuidedError]) -> GuidedError:
+    """Choose what the developer reads: an error with a keyword's path before one without, else the first."""
+    located = (error for error in refusals if error.path not in (None, "$"))
+    return next(located, refusals[0])

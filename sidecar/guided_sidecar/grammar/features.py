@@ -1,0 +1,172 @@
+"""What xgrammar cannot enforce, and which backend `Auto` tries first.
+
+xgrammar 0.2.8 accepts the schemas below and ignores the keyword (vLLM 0.32 knows of some of them,
+`has_xgrammar_unsupported_json_features`; FACTS measured the others). llguidance refuses what it cannot
+enforce, with a message, so it needs no table.
+
+=====================================  =========================  ================================
+the grammar                            `Auto` tries               because
+=====================================  =========================  ================================
+a keyword of _XGRAMMAR_IGNORES         guidance                   xgrammar would not enforce it
+a string with minLength or maxLength   guidance, then xgrammar    xgrammar: seconds to compile
+a repeat bound over 128 in a pattern   guidance                   xgrammar's compiler raises
+anything else                          xgrammar, then guidance    vLLM's own order
+=====================================  =========================  ================================
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from guided_contract.wire import Backend, Kind
+from guided_sidecar.grammar.subschemas import Place, walk
+
+_FORMATS: Final = frozenset(
+    [
+        "date",
+        "date-time",
+        "duration",
+        "email",
+        "hostname",
+        "ipv4",
+        "ipv6",
+        "json-pointer",
+        "relative-json-pointer",
+        "time",
+        "uri",
+        "uri-reference",
+        "uri-template",
+        "uuid",
+    ]
+)
+_LENGTHS: Final = ("minLength", "maxLength")
+_REPEAT: Final = re.compile(r"(?<!\\)\{(\d*),?(\d*)\}")
+_REPEAT_LIMIT: Final = 128
+
+
+class Unsupported(NamedTuple):
+    """A keyword that xgrammar does not enforce, where it stands, and why in words."""
+
+    keyword: str
+    path: str
+    reason: str
+
+
+class _Rule(NamedTuple):
+    keyword: str
+    applies: Callable[[Place], bool]
+    reason: str = "xgrammar does not enforce it"
+
+
+def xgrammar_ignores(schema: Any) -> Unsupported | None:
+    """Return the first keyword that xgrammar would accept and ignore, or refuse late; None: there is none."""
+    for place in walk(schema):
+        for rule in _XGRAMMAR_IGNORES:
+            if rule.keyword in place.schema and rule.applies(place):
+                return Unsupported(rule.keyword, place.at(rule.keyword), rule.reason)
+    return None
+
+
+def find(schema: Any, keyword: str) -> str | None:
+    """Return the path of a keyword's first use, or None."""
+    return next((place.at(keyword) for place in walk(schema) if keyword in place.schema), None)
+
+
+def order(kind: Kind, spec: Any) -> list[Backend]:
+    """Return the backends that `Auto` tries, in order.
+
+    Parameters
+    ----------
+    kind
+        The grammar's kind.
+    spec
+        The parsed schema for json, else the text.
+    """
+    if kind == "regex" and _repeats_too_often(spec):
+        return ["guidance"]
+    if kind != "json":
+        return ["xgrammar", "guidance"]
+    if xgrammar_ignores(spec) is not None:
+        return ["guidance"]
+    if any(place.allows("string") and _has_lengths(place) for place in walk(spec)):
+        return ["guidance", "xgrammar"]
+    return ["xgrammar", "guidance"]
+
+
+def _always(place: Place) -> bool:  # noqa: ARG001 - a table's function
+    return True
+
+
+def _in_array(place: Place) -> bool:
+    return place.allows("array")
+
+
+def _is_set(place: Place) -> bool:
+    return place.allows("array") and place.schema["uniqueItems"] is not False
+
+
+def _in_number(place: Place) -> bool:
+    return place.allows("integer", "number")
+
+
+def _has_lengths(place: Place) -> bool:
+    return any(keyword in place.schema for keyword in _LENGTHS)
+
+
+def _in_bounded_string(place: Place) -> bool:
+    return place.allows("string") and _has_lengths(place)
+
+
+def _is_unknown_format(place: Place) -> bool:
+    return place.allows("string") and place.schema["format"] not in _FORMATS
+
+
+def _has_long_repeat(place: Place) -> bool:
+    return _repeats_too_often(place.schema["pattern"])
+
+
+def _names_meet_properties(place: Place) -> bool:
+    names = place.schema["propertyNames"]
+    bounded = (
+        isinstance(names, dict)
+        and ("pattern" in names or "format" in names)
+        and _has_lengths(Place("", names))
+    )
+    beside = "properties" in place.schema or "patternProperties" in place.schema
+    return bounded or beside or place.schema.get("unevaluatedProperties", True) is not True
+
+
+def _patterns_meet(place: Place) -> bool:
+    return "properties" in place.schema or len(place.schema["patternProperties"]) > 1
+
+
+def _has_branches(place: Place) -> bool:
+    return len(place.schema["allOf"]) > 1
+
+
+def _repeats_too_often(pattern: str) -> bool:
+    bounds = (int(bound) for match in _REPEAT.finditer(pattern) for bound in match.groups() if bound)
+    return any(bound > _REPEAT_LIMIT for bound in bounds)
+
+
+_XGRAMMAR_IGNORES: Final = (
+    _Rule("not", _always),
+    _Rule("if", _always),
+    _Rule("then", _always),
+    _Rule("else", _always),
+    _Rule("dependentRequired", _always),
+    _Rule("dependentSchemas", _always),
+    _Rule("dependencies", _always),
+    _Rule("uniqueItems", _is_set),
+    _Rule("contains", _in_array),
+    _Rule("minContains", _in_array),
+    _Rule("maxContains", _in_array),
+    _Rule("multipleOf", _in_number),
+    _Rule("allOf", _has_branches, "xgrammar does not enforce allOf with several branches"),
+    _Rule("format", _is_unknown_format, "xgrammar does not know the format"),
+    _Rule("format", _in_bounded_string, "xgrammar does not enforce a length beside a format"),
+    _Rule("pattern", _in_bounded_string, "xgrammar does not enforce a length beside a pattern"),
+    _Rule("pattern", _has_long_repeat, f"xgrammar refuses a repeat bound over {_REPEAT_LIMIT}"),
+    _Rule("propertyNames", _names_meet_properties, "xgrammar does not enforce it beside the other keywords"),
+    _Rule("patternProperties", _patterns_meet, "xgrammar does not enforce it beside the other keywords"),
+)

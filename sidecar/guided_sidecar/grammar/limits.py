@@ -1,0 +1,144 @@
+"""What is checked before any native code or worker sees a grammar: sizes, depth, and that JSON is JSON.
+
+Runs on the service's event loop, so it is linear in the size of the text and that is bounded first.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
+
+from guided_contract.config import CompileConfig
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.wire import Kind
+
+Json = Any
+
+
+def canonical(kind: Kind, spec: str, limits: CompileConfig) -> str:
+    """Return the text that stands for a grammar: equal where only JSON whitespace and escapes differ.
+
+    The order of an object's keys is kept, because it is the order of the generated properties.
+
+    Raises
+    ------
+    GuidedError
+        grammar_too_large or grammar_invalid.
+    """
+    size = len(spec.encode("utf-8", "surrogatepass"))
+    if size > limits.max_schema_bytes:
+        raise GuidedError(
+            ErrorCode.GRAMMAR_TOO_LARGE, f"{size} bytes exceed the limit of {limits.max_schema_bytes} bytes"
+        )
+    return _CANONICAL[kind](spec, limits.max_depth)
+
+
+def parse(spec: str, what: str) -> Json:
+    """Parse JSON strictly: no NaN, no infinite number, no number of thousands of digits.
+
+    Raises
+    ------
+    GuidedError
+        grammar_invalid with line and column, or grammar_too_large for extreme nesting.
+    """
+    try:
+        return json.loads(spec, parse_constant=_refuse_constant, parse_float=_finite)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise GuidedError(ErrorCode.GRAMMAR_INVALID, f"{what} is not JSON: {error.msg} at {where}") from error
+    except RecursionError as error:
+        raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, f"{what} is nested too deeply to be read") from error
+    except ValueError as error:
+        raise GuidedError(ErrorCode.GRAMMAR_INVALID, f"{what} is not JSON: {error}") from error
+
+
+def depth(value: Json) -> int:
+    """Return how many objects and arrays stand inside each other."""
+    deepest = 0
+    stack = [(value, 1)]
+    while stack:
+        current, level = stack.pop()
+        if isinstance(current, dict):
+            children = list(current.values())
+        elif isinstance(current, list):
+            children = current
+        else:
+            continue
+        deepest = max(deepest, level)
+        stack.extend((child, level + 1) for child in children)
+    return deepest
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a JSON number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError(f"{text} is out of range")
+    return number
+
+
+def _json(spec: str, what: str, max_depth: int) -> Json:
+    value = parse(spec, what)
+    if (found := depth(value)) > max_depth:
+        raise GuidedError(
+            ErrorCode.GRAMMAR_TOO_LARGE,
+            f"{what} nests objects and arrays {found} levels deep; the limit is {max_depth}",
+        )
+    return value
+
+
+def _schema(spec: str, max_depth: int) -> str:
+    value = _json(spec, "the JSON schema", max_depth)
+    if not isinstance(value, dict | bool):
+        raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a JSON schema is an object, true or false", path="$")
+    return json.dumps(value)
+
+
+def _choice(spec: str, max_depth: int) -> str:
+    value = _json(spec, "the choice", max_depth)
+    if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
+        raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a choice is a list of at least one string", path="$")
+    return json.dumps(value)
+
+
+def _structural_tag(spec: str, max_depth: int) -> str:
+    value = _json(spec, "the structural tag", max_depth)
+    if not isinstance(value, dict):
+        raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a structural tag is a JSON object", path="$")
+    return json.dumps(value)
+
+
+def _regex(spec: str, max_depth: int) -> str:  # noqa: ARG001 - a table's function
+    if "\x00" in spec:
+        raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a regex must not contain a NUL character")
+    return _text(spec)
+
+
+def _grammar(spec: str, max_depth: int) -> str:  # noqa: ARG001 - a table's function
+    if not spec.strip():
+        raise GuidedError(ErrorCode.GRAMMAR_INVALID, "the grammar is empty")
+    return _text(spec)
+
+
+def _json_object(spec: str, max_depth: int) -> str:  # noqa: ARG001 - a table's function
+    return ""
+
+
+def _text(spec: str) -> str:
+    try:
+        spec.encode()
+    except UnicodeEncodeError as error:
+        raise GuidedError(ErrorCode.GRAMMAR_INVALID, "the text has a lone surrogate") from error
+    return spec
+
+
+_CANONICAL: Final[dict[Kind, Callable[[str, int], str]]] = {
+    "json": _schema,
+    "json_object": _json_object,
+    "regex": _regex,
+    "choice": _choice,
+    "grammar": _grammar,
+    "structural_tag": _structural_tag,
+}

@@ -1,0 +1,260 @@
+"""The service's side of the template and its workers: start, use, kill, and know that they are gone."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any, Final, Self
+
+from guided_sidecar.grammar import jobs
+from guided_sidecar.grammar.jobs import Exited, Forked, FromTemplate, Job, Outcome, Ready
+
+_FDS_PER_WORKER: Final = 3
+_LAST_WORDS_BYTES: Final = 4096
+_GONE_DEADLINE_S: Final = 5.0  # SIGKILL takes milliseconds; longer means a process stuck in the kernel
+# One thread each and few arenas: address space is what a worker's memory limit counts.
+_ENVIRONMENT: Final = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "2",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TRANSFORMERS_VERBOSITY": "error",
+}
+
+
+class WorkerDiedError(Exception):
+    """A worker ended in the middle of a job, or before it. `status` as waitpid gives it; None if unknown."""
+
+    def __init__(self, status: int | None, last_words: str) -> None:
+        self.status = status
+        self.last_words = last_words
+        super().__init__(f"{describe(status)} {last_words[-200:]}".strip())
+
+
+class TemplateDiedError(Exception):
+    """The template process ended, and its workers with it."""
+
+
+class Worker:
+    """One worker process, whose parent is the template.
+
+    Its pidfd kills it and nobody who got its number later; `gone` is set when the template has reaped it.
+    """
+
+    def __init__(self, pid: int, stream: socket.socket, pidfd: int, stderr: int) -> None:
+        self.pid = pid
+        self.gone = asyncio.Event()
+        self.ended = asyncio.Event()  # the process has ended; perhaps not reaped yet
+        self._status: int | None = None
+        self._socket = stream
+        self._pidfd = pidfd
+        self._stderr = stderr
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        asyncio.get_running_loop().add_reader(pidfd, self._on_end)
+
+    async def open(self) -> Self:
+        """Connect the stream; before the first job."""
+        self._reader, self._writer = await asyncio.open_connection(sock=self._socket)
+        return self
+
+    async def run(self, job: Job) -> Outcome:
+        """Have the worker do a job. If this is cancelled, the worker must be killed.
+
+        Raises
+        ------
+        WorkerDiedError
+            It ended without an answer, or answered with nonsense.
+        """
+        if self._reader is None or self._writer is None:
+            raise WorkerDiedError(None, "not opened")
+        try:
+            self._writer.write(jobs.frame(job))
+            await self._writer.drain()
+            header = await self._reader.readexactly(jobs.LENGTH.size)
+            body = await self._reader.readexactly(jobs.body_length(header))
+            return jobs.decode_outcome(body)
+        except (OSError, asyncio.IncompleteReadError, jobs.JobError) as error:
+            await self.kill()
+            raise WorkerDiedError(self._status, self._last_words()) from error
+
+    async def kill(self) -> None:
+        """Kill the process, wait until it is reaped, and close what belongs to it."""
+        with contextlib.suppress(OSError):  # it was faster
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.gone.wait(), _GONE_DEADLINE_S)
+
+    def reaped(self, status: int | None) -> None:
+        """Note that the template has reaped it, or has died itself (None)."""
+        self._status = status
+        self.ended.set()
+        self.gone.set()
+
+    @property
+    def died_with_template(self) -> bool:
+        """Whether it is gone because the template is."""
+        return self.gone.is_set() and self._status is None
+
+    def close(self) -> None:
+        """Close the file descriptors; after the last use."""
+        if self._pidfd < 0:
+            return
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        if self._writer is not None:
+            self._writer.close()
+        else:
+            self._socket.close()
+        os.close(self._pidfd)
+        os.close(self._stderr)
+        self._pidfd = -1
+
+    def _on_end(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        self.ended.set()
+
+    def _last_words(self) -> str:
+        if self._pidfd < 0:
+            return ""
+        size = os.fstat(self._stderr).st_size
+        words = os.pread(self._stderr, _LAST_WORDS_BYTES, max(0, size - _LAST_WORDS_BYTES))
+        return words.decode(errors="replace")
+
+
+class Template:
+    """The template process.
+
+    Parameters
+    ----------
+    on_exit
+        Called for each worker that has been reaped.
+    """
+
+    def __init__(self, on_exit: Callable[[Worker], None]) -> None:
+        self.died = asyncio.Event()
+        self._on_exit = on_exit
+        self._workers: dict[int, Worker] = {}
+        self._process: asyncio.subprocess.Process | None = None
+        self._control: socket.socket | None = None
+        self._ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
+        self._forks: list[asyncio.Future[Worker]] = []
+
+    async def start(self, timeout_s: float) -> Ready:
+        """Start the process and wait until it has read the tokenizer.
+
+        Raises
+        ------
+        TemplateDiedError
+            It ended or did not become ready in time; its own words are on our standard error.
+        """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        with theirs:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "guided_sidecar.grammar.template",
+                str(theirs.fileno()),
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, **_ENVIRONMENT},
+                stdin=asyncio.subprocess.DEVNULL,
+            )
+        self._control = ours
+        asyncio.get_running_loop().add_reader(ours.fileno(), self._on_packet)
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._ready), timeout_s)
+        except TimeoutError as error:
+            await self.stop()
+            raise TemplateDiedError(f"not ready after {timeout_s:g} s") from error
+
+    async def fork(self, timeout_s: float) -> Worker:
+        """Make one worker.
+
+        Raises
+        ------
+        TemplateDiedError
+            The template is gone or silent.
+        """
+        if self._control is None or self.died.is_set():
+            raise TemplateDiedError("the template is gone")
+        made: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+        self._forks.append(made)
+        try:
+            self._control.send(jobs.packet(jobs.Fork()))
+            worker = await asyncio.wait_for(made, timeout_s)
+        except (OSError, TimeoutError) as error:
+            await self.stop()
+            raise TemplateDiedError("the template does not answer") from error
+        return await worker.open()
+
+    async def stop(self) -> None:
+        """Kill the template, and so its workers, and wait until it is gone."""
+        self._lost()
+        if self._process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):  # it was faster
+            self._process.kill()
+        await self._process.wait()
+
+    def _on_packet(self) -> None:
+        if self._control is None:
+            return
+        try:
+            packet, descriptors, _, _ = socket.recv_fds(self._control, jobs.MAX_PACKET_BYTES, _FDS_PER_WORKER)
+        except BlockingIOError:
+            return
+        except OSError:
+            packet, descriptors = b"", []
+        if not packet:
+            self._lost()
+            return
+        self._take(jobs.decode_from_template(packet), descriptors)
+
+    def _take(self, message: FromTemplate, descriptors: list[int]) -> None:
+        if isinstance(message, Ready):
+            if not self._ready.done():
+                self._ready.set_result(message)
+        elif isinstance(message, Forked):
+            self._take_worker(message, descriptors)
+        elif isinstance(message, Exited):
+            worker = self._workers.pop(message.pid, None)
+            if worker is not None:
+                worker.reaped(message.status)
+                self._on_exit(worker)
+
+    def _take_worker(self, message: Forked, descriptors: list[int]) -> None:
+        stream, pidfd, stderr = descriptors
+        worker = Worker(message.pid, socket.socket(fileno=stream), pidfd, stderr)
+        self._workers[message.pid] = worker
+        made = self._forks.pop(0)
+        if not made.done():
+            made.set_result(worker)
+
+    def _lost(self) -> None:
+        """Fail what waits for the template, and give up its workers: they die with it."""
+        if self.died.is_set() or self._control is None:
+            return
+        self.died.set()
+        asyncio.get_running_loop().remove_reader(self._control.fileno())
+        self._control.close()
+        futures: list[asyncio.Future[Any]] = [self._ready, *self._forks]
+        for waiting in futures:
+            if not waiting.done():
+                waiting.set_exception(TemplateDiedError("the template process ended"))
+                waiting.exception()  # nobody may be waiting any more
+        workers, self._workers = self._workers, {}
+        for worker in workers.values():
+            worker.reaped(None)
+            self._on_exit(worker)
+
+
+def describe(status: int | None) -> str:
+    """Return a wait status in words."""
+    if status is None:
+        return "ended with its template"
+    if os.WIFSIGNALED(status):
+        return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
+    return f"exited with {os.waitstatus_to_exitcode(status)}"

@@ -1,0 +1,71 @@
+"""Whether a text is a JSON Schema at all, told in words for the developer who wrote it."""
+
+from typing import Any, Final
+
+import jsonschema
+from jsonschema.exceptions import best_match
+
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_sidecar.grammar import subschemas
+
+_TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
+_SHOWN_CHARACTERS: Final = 80
+
+
+def check(schema: Any) -> None:
+    """Check a schema against its metaschema (that of $schema, or draft 2020-12), and its references.
+
+    Raises
+    ------
+    GuidedError
+        grammar_invalid, or grammar_unsupported for a reference that leaves the schema; with the path.
+    """
+    validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    error = best_match(validator(validator.META_SCHEMA).iter_errors(schema))
+    if error is not None:
+        raise GuidedError(
+            ErrorCode.GRAMMAR_INVALID, f"{error.json_path}: {_reason(error)}", path=error.json_path
+        )
+    for place in subschemas.walk(schema):
+        _check_reference(schema, place)
+
+
+def _reason(error: Any) -> str:
+    value = _shown(error.instance)
+    if error.validator in ("anyOf", "enum") and error.path and error.path[-1] == "type":
+        return f"{value} is not a JSON type; those are {', '.join(_TYPES)}"
+    message = str(error.message)
+    return message if len(message) <= 4 * _SHOWN_CHARACTERS else f"{value} is not allowed here"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+
+
+def _check_reference(schema: Any, place: subschemas.Place) -> None:
+    reference = place.schema.get("$ref")
+    if not isinstance(reference, str):
+        return
+    path = place.at("$ref")
+    if not reference.startswith("#"):
+        if any("$id" in other.schema for other in subschemas.walk(schema)):
+            return  # it may name a schema inside this one; the backend finds out
+        message = f"{path}: {_shown(reference)} is outside of the schema, and nothing is fetched"
+        raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=path)
+    if reference.startswith("#/") and not _exists(schema, reference):
+        message = f"{path}: {_shown(reference)} does not exist in the schema"
+        raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path)
+
+
+def _exists(schema: Any, pointer: str) -> bool:
+    current = schema
+    for part in pointer[2:].split("/"):
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(current, dict) and key in current:
+            current = current[key]
+        elif isinstance(current, list) and key.isdecimal() and int(key) < len(current):
+            current = current[int(key)]
+        else:
+            return "%" in part  # an escaped name; the backend finds out
+    return True

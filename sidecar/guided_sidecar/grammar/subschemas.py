@@ -1,0 +1,74 @@
+"""Where schemas stand inside a JSON Schema, so that a property named `not` is not taken for the keyword."""
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+_MAPS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_SINGLE: Final = (
+    "additionalItems",
+    "additionalProperties",
+    "contains",
+    "contentSchema",
+    "else",
+    "if",
+    "items",
+    "not",
+    "propertyNames",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+)
+_LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+
+
+class Place(NamedTuple):
+    """One schema object and its JSONPath."""
+
+    path: str
+    schema: dict[str, Any]
+
+    def types(self) -> frozenset[str]:
+        """Return the types that the schema names; none named means that any is allowed."""
+        named = self.schema.get("type")
+        names = named if isinstance(named, list) else [named]
+        return frozenset(name for name in names if isinstance(name, str))
+
+    def allows(self, *types: str) -> bool:
+        """Return whether an instance of one of these types can be meant here."""
+        named = self.types()
+        return not named or not named.isdisjoint(types)
+
+    def at(self, keyword: str) -> str:
+        """Return the JSONPath of one of the schema's keywords."""
+        return step(self.path, keyword)
+
+
+def walk(schema: Any) -> Iterator[Place]:
+    """Yield every schema object, parents first; the schema has been checked against its metaschema."""
+    stack = [("$", schema)]
+    while stack:
+        path, current = stack.pop()
+        if not isinstance(current, dict):
+            continue
+        yield Place(path, current)
+        stack.extend(reversed(list(_children(path, current))))
+
+
+def step(path: str, key: str) -> str:
+    """Return the JSONPath of a key below `path`."""
+    if key.replace("$", "_").isidentifier():
+        return f"{path}.{key}"
+    quoted = key.replace("\\", "\\\\").replace("'", "\\'")
+    return f"{path}['{quoted}']"
+
+
+def _children(path: str, schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for keyword, value in schema.items():
+        if keyword in _MAPS and isinstance(value, dict):
+            base = step(path, keyword)
+            yield from ((step(base, name), child) for name, child in value.items())
+        elif keyword in _LISTS and isinstance(value, list):
+            base = step(path, keyword)
+            yield from ((f"{base}[{number}]", child) for number, child in enumerate(value))
+        elif keyword in _SINGLE:
+            yield step(path, keyword), value

@@ -1,0 +1,155 @@
+"""The template process: imports the libraries and reads the tokenizer once, then forks workers in no time.
+
+Runs `python -m guided_sidecar.grammar.template FD`, FD being its end of a SOCK_SEQPACKET pair. It has one
+thread, so that forking it is safe, and is the parent of all workers: it reaps them and reports their deaths.
+"""
+
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from importlib import metadata
+from pathlib import Path
+from typing import Final, NoReturn
+
+from guided_contract.config import PodConfig
+from guided_sidecar import settings
+from guided_sidecar.grammar import jobs, native, vocabulary, worker
+from guided_sidecar.grammar.backends import GuidanceBackend, XGrammarBackend
+from guided_sidecar.grammar.compilation import Compiler
+from guided_sidecar.settings import Settings
+
+_LIBRARIES: Final = ("xgrammar", "llguidance")
+_MOST_THREADS: Final = 8  # upstream's number
+
+
+class Template:
+    """Forks on request, reaps, reports.
+
+    Parameters
+    ----------
+    control
+        Its end of the packet socket.
+    configuration
+        The sidecar's settings.
+    compiler
+        What every worker inherits, warm.
+    """
+
+    def __init__(self, control: socket.socket, configuration: Settings, compiler: Compiler) -> None:
+        self._control = control
+        self._settings = configuration
+        self._compiler = compiler
+
+    def serve(self) -> None:
+        """Serve until the service closes its end."""
+        woken, wake = os.pipe()
+        os.set_blocking(woken, False)
+        os.set_blocking(wake, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake)
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(woken, select.POLLIN)
+        while True:
+            for descriptor, _ in poll.poll():
+                if descriptor == woken:
+                    os.read(woken, 4096)
+                    self._reap()
+                elif not self._serve_one():
+                    return
+
+    def _serve_one(self) -> bool:
+        packet = self._control.recv(jobs.MAX_PACKET_BYTES)
+        if packet:
+            jobs.decode_fork(packet)
+            self._fork()
+        return bool(packet)
+
+    def _fork(self) -> None:
+        ours, theirs = socket.socketpair()
+        stderr = os.memfd_create("stderr", os.MFD_CLOEXEC)
+        pid = os.fork()
+        if pid == 0:
+            self._become_worker(ours, theirs, stderr)
+        theirs.close()
+        pidfd = os.pidfd_open(pid)
+        forked = jobs.packet(jobs.Forked(pid=pid))
+        socket.send_fds(self._control, [forked], [ours.fileno(), pidfd, stderr])
+        ours.close()
+        os.close(pidfd)
+        os.close(stderr)
+
+    def _become_worker(self, ours: socket.socket, theirs: socket.socket, stderr: int) -> NoReturn:
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._control.close()
+            ours.close()
+            retirement = worker.Retirement(self._settings.jobs_per_worker, self._settings.worker_growth_bytes)
+            worker.run(theirs, stderr, self._compiler, retirement)
+        except BaseException:  # noqa: BLE001 - whatever happens, a worker never returns into the template's loop
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(70)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._control.send(jobs.packet(jobs.Exited(pid=pid, status=status)))
+
+
+def compile_threads(workers: int) -> int:
+    """Return threads for one compile: this process's share of its CPUs and of its cgroup's quota."""
+    cpus = float(len(os.sched_getaffinity(0)))
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        quota, period = "max", "1"
+    if quota != "max":
+        cpus = min(cpus, int(quota) / int(period))
+    return max(1, min(_MOST_THREADS, int(cpus / workers)))
+
+
+def main() -> None:
+    """Become ready, say so, and fork on request."""
+    worker.die_with_parent()
+    control = socket.socket(fileno=int(sys.argv[1]))
+    configuration = settings.load()
+    pod = configuration.pod
+    if not pod.trust_remote_code:  # a tokenizer's own code may need torch
+        native.without_torch()
+    words = vocabulary.load(pod)
+    compiler = _compiler(pod, words)
+    # Objects that exist now are not looked at by a worker's collector: their pages stay shared.
+    gc.collect()
+    gc.freeze()
+    ready = jobs.Ready(
+        tokenizer=words.fingerprint,
+        vocab_size=words.vocab_size,
+        versions={name: metadata.version(name) for name in _LIBRARIES},
+        resident_bytes=worker.resident_bytes(),
+    )
+    control.send(jobs.packet(ready))
+    Template(control, configuration, compiler).serve()
+
+
+def _compiler(pod: PodConfig, words: vocabulary.Vocabulary) -> Compiler:
+    xgrammar = XGrammarBackend(words, compile_threads(pod.guided_decoding.compile.workers))
+    xgrammar.warm()
+    return Compiler(
+        {"xgrammar": xgrammar, "guidance": GuidanceBackend(words)}, words.vocab_size, pod.grammars_folder
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""The tokenizer as vLLM 0.32 gives it to its grammar backends, so that masks have the same width and bits.
+
+xgrammar: `TokenizerInfo.from_huggingface(tokenizer, vocab_size=model's)`; llguidance:
+`from_tokenizer(tokenizer, max(model's vocab_size, len(tokenizer)))` (v1/structured_output/backend_*.py).
+"""
+
+import dataclasses
+import hashlib
+import json
+from typing import Any
+
+from guided_contract.config import PodConfig
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What both libraries need of a tokenizer.
+
+    `vocab_size` is the model's (padding included), the width of the logits.
+    """
+
+    vocab_size: int
+    xgrammar_info: Any  # xgrammar.TokenizerInfo
+    guidance_tokenizer: Any  # llguidance.LLTokenizer; None: not a fast tokenizer, so no llguidance
+    fingerprint: str
+
+
+def load(config: PodConfig) -> Vocabulary:
+    """Read tokenizer and model configuration from where vLLM reads them."""
+    import llguidance.hf  # noqa: PLC0415 - after native.without_torch()
+    import xgrammar  # noqa: PLC0415
+    from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast  # noqa: PLC0415
+
+    remote = config.trust_remote_code
+    model = AutoConfig.from_pretrained(config.model, trust_remote_code=remote).get_text_config()
+    vocab_size = int(model.vocab_size)
+    tokenizer = AutoTokenizer.from_pretrained(config.tokenizer, trust_remote_code=remote)
+    info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size)
+    guidance = None
+    if isinstance(tokenizer, PreTrainedTokenizerFast):
+        guidance = llguidance.hf.from_tokenizer(tokenizer, max(vocab_size, len(tokenizer)))
+    return Vocabulary(vocab_size, info, guidance, _fingerprint(tokenizer, info, vocab_size))
+
+
+def _fingerprint(tokenizer: Any, info: Any, vocab_size: int) -> str:
+    """Hash what decides a mask: every token's text and number, and how the libraries read them."""
+    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    special = sorted(int(number) for number in tokenizer.all_special_ids)
+    facts = [info.dump_metadata(), vocab_size, tokenizer.eos_token_id, special, vocabulary]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

@@ -1,0 +1,134 @@
+"""A grammar worker: a forked process that compiles one job after the other, under limits, until told."""
+
+import ctypes
+import os
+import resource
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Final, NoReturn
+
+import msgspec
+
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_sidecar.grammar import jobs
+from guided_sidecar.grammar.compilation import Compiler
+from guided_sidecar.grammar.jobs import Failed, Job, Outcome
+
+_PR_SET_PDEATHSIG: Final = 1
+_PAGE: Final = resource.getpagesize()
+# What threads of one compile may use of CPU seconds per second of its deadline, before the kernel ends it: a
+# backstop for a service that is stopped itself.
+_CPU_FACTOR: Final = 16
+_MOST_LIKELY_VICTIM: Final = (
+    "1000"  # if the container runs out of memory, a worker is to go, never the service
+)
+
+
+class Retirement:
+    """Decides when a worker has done enough.
+
+    Parameters
+    ----------
+    most_jobs
+        Jobs until it goes.
+    most_growth_bytes
+        Resident memory above what it was born with.
+    """
+
+    def __init__(self, most_jobs: int, most_growth_bytes: int) -> None:
+        self._jobs_left = most_jobs
+        self._most_bytes = resident_bytes() + most_growth_bytes
+
+    def is_due(self) -> bool:
+        """Count one job; return whether it was the last."""
+        self._jobs_left -= 1
+        return self._jobs_left <= 0 or resident_bytes() > self._most_bytes
+
+
+def run(stream: socket.socket, stderr: int, compiler: Compiler, retirement: Retirement) -> NoReturn:
+    """Serve jobs from a stream until it closes; never returns."""
+    die_with_parent()
+    os.dup2(stderr, sys.stderr.fileno())
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _prefer_as_victim()
+    while (job := _next_job(stream)) is not None:
+        outcome = _outcome(compiler, job)
+        last = outcome.retire or retirement.is_due()
+        stream.sendall(jobs.frame(_with_retire(outcome) if last else outcome))
+        if last:
+            break
+    os._exit(0)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent dies; at once if it already has."""
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent or parent == 1:
+        os._exit(0)
+
+
+def resident_bytes() -> int:
+    """Return this process's resident memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+
+
+def _address_space_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * _PAGE
+
+
+def _prefer_as_victim() -> None:
+    try:
+        Path("/proc/self/oom_score_adj").write_text(_MOST_LIKELY_VICTIM)
+    except OSError:
+        return  # not permitted in some sandboxes; the limits below hold all the same
+
+
+def _limit(job: Job) -> None:
+    """Set the job's limits, counted from what this process has used up to now."""
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (_address_space_bytes() + job.memory_bytes, hard))
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = int(used.ru_utime + used.ru_stime + job.timeout_s * _CPU_FACTOR) + 1
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, hard))
+
+
+def _next_job(stream: socket.socket) -> Job | None:
+    header = _receive(stream, jobs.LENGTH.size)
+    if header is None:
+        return None
+    body = _receive(stream, jobs.body_length(header))
+    return None if body is None else jobs.decode_job(body)
+
+
+def _receive(stream: socket.socket, size: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < size:
+        part = stream.recv(size - len(data))
+        if not part:
+            return None
+        data += part
+    return bytes(data)
+
+
+def _outcome(compiler: Compiler, job: Job) -> Outcome:
+    _limit(job)
+    try:
+        return compiler.run(job)
+    except GuidedError as error:
+        # What a library did to its own state when memory ran out nobody knows: such a worker goes.
+        retire = error.code is ErrorCode.GRAMMAR_COMPILE_MEMORY
+        return Failed(code=error.code, message=error.message, path=error.path, retire=retire)
+    except MemoryError:
+        code = ErrorCode.GRAMMAR_COMPILE_MEMORY
+        return Failed(code=code, message=GuidedError(code).message, retire=True)
+    except RecursionError:
+        message = "the grammar is nested too deeply for its checks"
+        return Failed(code=ErrorCode.GRAMMAR_TOO_LARGE, message=message)
+
+
+def _with_retire(outcome: Outcome) -> Outcome:
+    return msgspec.structs.replace(outcome, retire=True)

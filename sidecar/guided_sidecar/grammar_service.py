@@ -1,0 +1,103 @@
+"""The grammar service as a whole: who is connected, the pool, the ranks, and what is told of them."""
+
+from guided_contract.errors import ErrorCode
+from guided_contract.wire import ClientMessage, Load, Loaded
+from guided_sidecar.grammar import artifacts
+from guided_sidecar.grammar.budget import RestartBudget
+from guided_sidecar.grammar.pool import Pool
+from guided_sidecar.grammar.preparer import Preparer
+from guided_sidecar.rendezvous import Rendezvous
+from guided_sidecar.server import Peer, Session, SocketServer
+from guided_sidecar.sessions import ApiSession, RankSession, SilentSession
+from guided_sidecar.settings import Settings
+from guided_sidecar.snapshot import ServiceSnapshot
+from guided_sidecar.telemetry.conventions import GRAMMAR_BACKEND, GRAMMAR_KEY, GRAMMAR_LOAD, RANK
+from guided_sidecar.telemetry.spans import Spans
+
+
+class GrammarService:
+    """Grammar workers behind the stream socket.
+
+    Parameters
+    ----------
+    settings
+        All limits.
+    spans
+        Where grammar.prepare, grammar.compile and grammar.load go.
+    """
+
+    def __init__(self, settings: Settings, spans: Spans) -> None:
+        self._settings = settings
+        self._spans = spans
+        self._peers: list[Peer] = []
+        self._pool = Pool(settings, RestartBudget(settings.pod.restart))
+        self._rendezvous = Rendezvous(settings.pod.tensor_parallel, self._record_load)
+        self._preparer = Preparer(settings, self._pool, self._rendezvous, spans)
+        self._server = SocketServer(settings, self._welcome)
+
+    async def start(self) -> None:
+        """Bind the socket, and begin to make workers; returns before they are ready."""
+        artifacts.reset(self._settings.pod.grammars_folder)
+        await self._server.start()
+        self._pool.start()
+
+    async def stop(self) -> None:
+        """Close all connections and kill all workers."""
+        await self._server.stop()
+        await self._pool.stop()
+
+    def snapshot(self) -> ServiceSnapshot:
+        """Return how the service is at this moment."""
+        state = self._pool.state
+        return ServiceSnapshot(
+            hellos=tuple(peer.hello for peer in self._peers),
+            expected_ranks=self._settings.pod.tensor_parallel,
+            workers_ready=state.ready,
+            worker_restarts=state.restarts,
+            exhausted=self._pool.exhausted_for_s > 0,
+            last_failure=state.last_failure,
+        )
+
+    def _welcome(self, peer: Peer) -> Session:
+        self._peers.append(peer)
+        return _Registered(self._session(peer), peer, self._peers)
+
+    def _session(self, peer: Peer) -> Session:
+        hello = peer.hello
+        if hello.role == "api":
+            return ApiSession(peer, self._preparer, self._settings.max_pending)
+        if hello.role == "rank" and hello.samples and hello.rank is not None:
+            return RankSession(peer, hello.rank, self._rendezvous)
+        return SilentSession()
+
+    def _record_load(self, rank: int, load: Load, loaded: Loaded) -> None:
+        span = self._spans.start(
+            GRAMMAR_LOAD,
+            traceparent=load.traceparent,
+            start_ns=loaded.start_ns or None,
+            attributes={
+                RANK: rank,
+                GRAMMAR_KEY: load.key,
+                GRAMMAR_BACKEND: load.backend,
+            },
+        )
+        span.end(
+            error_code=ErrorCode.GRAMMAR_LOAD_FAILED.value if loaded.error else "",
+            end_ns=loaded.end_ns or None,
+        )
+
+
+class _Registered:
+    """A session whose peer counts as connected until it closes."""
+
+    def __init__(self, session: Session, peer: Peer, peers: list[Peer]) -> None:
+        self._session = session
+        self._peer = peer
+        self._peers = peers
+
+    def receive(self, message: ClientMessage) -> None:
+        self._session.receive(message)
+
+    def closed(self) -> None:
+        self._peers.remove(self._peer)
+        self._session.closed()

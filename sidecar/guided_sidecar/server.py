@@ -1,0 +1,150 @@
+"""The stream socket: frames in, frames out, one session per peer; who breaks the protocol is cut off.
+
+What a peer may cost is bounded before it is read: the length of a frame, the time to say hello, the number of
+connections, and what waits to be sent to it.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+from guided_contract import wire
+from guided_contract.wire import ClientMessage, Hello, ServiceMessage, Welcome, WireError
+from guided_sidecar.settings import Settings
+
+_log = logging.getLogger(__name__)
+_CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid as SO_PEERCRED gives them
+
+
+class Session(Protocol):
+    """What a peer of one role may say, and what ends with its connection."""
+
+    def receive(self, message: ClientMessage) -> None:
+        """Take a message; raise WireError for one that this role does not send."""
+
+    def closed(self) -> None:
+        """Note that the connection is gone."""
+
+
+class Peer:
+    """One connection after its hello."""
+
+    def __init__(self, hello: Hello, writer: asyncio.StreamWriter, most_unsent_bytes: int) -> None:
+        self.hello = hello
+        self._writer = writer
+        self._most_unsent_bytes = most_unsent_bytes
+
+    def send(self, message: ServiceMessage) -> None:
+        """Send without waiting; a peer that does not read is cut off."""
+        transport = self._writer.transport
+        if transport.is_closing():
+            return
+        self._writer.write(wire.frame(message))
+        if transport.get_write_buffer_size() > self._most_unsent_bytes:
+            _log.warning("cutting off %s %d: it does not read", self.hello.role, self.hello.pid)
+            transport.abort()
+
+
+class SocketServer:
+    """Serves the stream socket.
+
+    Parameters
+    ----------
+    settings
+        Limits.
+    welcome
+        Makes the session of a peer that has said hello.
+    """
+
+    def __init__(self, settings: Settings, welcome: Callable[[Peer], Session]) -> None:
+        self._settings = settings
+        self._welcome = welcome
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Bind the socket, in place of what an earlier service left."""
+        path = self._settings.pod.service_socket
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._server = await asyncio.start_unix_server(self._accept, sock=_bound(path))
+
+    async def stop(self) -> None:
+        """Close the socket and all connections."""
+        if self._server is None:
+            return
+        self._server.close()
+        for task in self._connections:
+            task.cancel()
+        if self._connections:
+            await asyncio.wait(self._connections)
+        self._settings.pod.service_socket.unlink(missing_ok=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None or len(self._connections) >= self._settings.max_connections or not _is_ours(writer):
+            writer.transport.abort()
+            return
+        self._connections.add(task)
+        try:
+            await self._serve(reader, writer)
+        except (WireError, TimeoutError) as error:
+            _log.warning("closing a connection: %s", error or "no hello in time")
+        except (OSError, asyncio.IncompleteReadError):
+            pass  # the peer has gone
+        except asyncio.CancelledError:
+            pass  # the service stops
+        finally:
+            self._connections.discard(task)
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(self._settings.hello_timeout_s):
+            hello = await _receive(reader)
+        if not isinstance(hello, Hello):
+            raise WireError("the first message is not a hello")
+        peer = Peer(hello, writer, self._settings.max_unsent_bytes)
+        peer.send(Welcome())
+        if hello.protocol != wire.PROTOCOL:
+            await writer.drain()
+            raise WireError(f"{hello.role} speaks protocol {hello.protocol}, not {wire.PROTOCOL}")
+        session = self._welcome(peer)
+        try:
+            while True:
+                session.receive(await _receive(reader))
+        finally:
+            session.closed()
+
+
+async def _receive(reader: asyncio.StreamReader) -> ClientMessage:
+    length = wire.body_length(await reader.readexactly(wire.LENGTH.size))
+    return wire.decode_client_message(await reader.readexactly(length))
+
+
+def _is_ours(writer: asyncio.StreamWriter) -> bool:
+    """Return whether the peer runs as our user; whoever else reaches the socket has no business here."""
+    peer = writer.get_extra_info("socket")
+    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, uid, _ = _CREDENTIALS.unpack(credentials)
+    if uid != os.geteuid():
+        _log.warning("refusing a connection of user %d", uid)
+        return False
+    return True
+
+
+def _bound(path: Path) -> socket.socket:
+    """Return a socket bound to `path` with mode 0600, put there in one step."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with contextlib.suppress(FileNotFoundError):
+        temporary.unlink()
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    bound.bind(str(temporary))
+    temporary.chmod(0o600)
+    bound.listen(128)  # before it has its name, so that who finds it can connect
+    temporary.replace(path)
+    return bound

@@ -1,0 +1,44 @@
+"""`python -m guided_sidecar.service`: the sidecar's parts, put together. What decides is elsewhere."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+
+from guided_sidecar import settings
+from guided_sidecar.grammar_service import GrammarService
+from guided_sidecar.health.server import HealthServer
+from guided_sidecar.settings import Settings
+from guided_sidecar.telemetry.pipeline import Telemetry
+
+
+async def run(configuration: Settings) -> None:
+    """Serve until TERM or INT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with contextlib.AsyncExitStack() as stack:
+        telemetry = Telemetry(configuration.pod)
+        service = GrammarService(configuration, telemetry.spans)
+        health = HealthServer(configuration.pod, service.snapshot, telemetry.metrics)
+        # Stopped in the opposite order: the last spans are sent after their makers have ended.
+        for part in (telemetry, service, health):
+            await part.start()
+            stack.push_async_callback(part.stop)
+        await stop.wait()
+
+
+def main() -> None:
+    """Read the configuration and serve; exit 2 if it is missing or wrong."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s sidecar: %(message)s")
+    try:
+        configuration = settings.load()
+    except settings.SettingsError as error:
+        sys.exit(f"guided_sidecar: {error}")
+    asyncio.run(run(configuration))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""What each role may say, and what ends when its connection does: an API server's leases, a rank's place."""
+
+import asyncio
+import logging
+
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.wire import Cancel, ClientMessage, Loaded, Prepare, Refused, Release, WireError
+from guided_sidecar.grammar.preparer import Preparer
+from guided_sidecar.rendezvous import Rendezvous
+from guided_sidecar.server import Peer
+
+_log = logging.getLogger(__name__)
+
+
+class ApiSession:
+    """An API server: prepares grammars, and holds leases until it releases them or is gone.
+
+    Parameters
+    ----------
+    peer
+        The connection.
+    preparer
+        Prepares.
+    max_pending
+        Prepares under way at once; more are refused.
+    """
+
+    def __init__(self, peer: Peer, preparer: Preparer, max_pending: int) -> None:
+        self._peer = peer
+        self._preparer = preparer
+        self._max_pending = max_pending
+        self._pending: dict[int, asyncio.Task[None]] = {}
+        self._leases: dict[int, str] = {}
+
+    def receive(self, message: ClientMessage) -> None:
+        """Take a Prepare, Cancel or Release."""
+        match message:
+            case Prepare():
+                self._begin(message)
+            case Cancel(id=number) | Release(id=number):
+                self._end(number)
+            case _:
+                raise WireError(f"an API server does not send {type(message).__name__}")
+
+    def closed(self) -> None:
+        """Cancel what is under way, and end all leases."""
+        for number in [*self._pending, *self._leases]:
+            self._end(number)
+
+    def _begin(self, request: Prepare) -> None:
+        if request.id in self._pending or request.id in self._leases:
+            raise WireError(f"id {request.id} is in use")
+        if len(self._pending) >= self._max_pending:
+            code = ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE
+            error = GuidedError(code, "too many grammars are being prepared", retry_after_s=1)
+            self._peer.send(_refused(request.id, error))
+            return
+        self._pending[request.id] = asyncio.create_task(self._prepare(request))
+
+    def _end(self, number: int) -> None:
+        """End a prepare under way or a lease; an unknown number ended before, or with another service."""
+        task = self._pending.pop(number, None)
+        if task is not None:
+            task.cancel()
+        key = self._leases.pop(number, None)
+        if key is not None:
+            self._preparer.release(key)
+
+    async def _prepare(self, request: Prepare) -> None:
+        try:
+            prepared = await self._preparer.prepare(request)
+        except GuidedError as error:
+            self._pending.pop(request.id, None)
+            self._peer.send(_refused(request.id, error))
+        except Exception:  # noqa: BLE001 - a fault of ours costs this request alone, and the client an answer
+            _log.exception("preparing a grammar failed")
+            self._pending.pop(request.id, None)
+            code = ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE
+            self._peer.send(_refused(request.id, GuidedError(code, retry_after_s=1)))
+        else:
+            if self._pending.pop(request.id, None) is None:
+                self._preparer.release(prepared.key)  # cancelled as it was done
+                return
+            self._leases[request.id] = prepared.key
+            self._peer.send(prepared)
+
+
+class RankSession:
+    """A sampling rank: answers Load."""
+
+    def __init__(self, peer: Peer, rank: int, rendezvous: Rendezvous) -> None:
+        self._peer = peer
+        self._rank = rank
+        self._rendezvous = rendezvous
+        rendezvous.connect(rank, peer)
+
+    def receive(self, message: ClientMessage) -> None:
+        """Take a Loaded."""
+        if not isinstance(message, Loaded):
+            raise WireError(f"a rank does not send {type(message).__name__}")
+        self._rendezvous.answer(self._rank, self._peer, message)
+
+    def closed(self) -> None:
+        """Give up the rank's place."""
+        self._rendezvous.disconnect(self._rank, self._peer)
+
+
+class SilentSession:
+    """A process that is there and says nothing more: launcher, engine core, a rank that does not sample."""
+
+    def receive(self, message: ClientMessage) -> None:
+        """Refuse every message."""
+        raise WireError(f"unexpected {type(message).__name__}")
+
+    def closed(self) -> None:
+        """Nothing ends with it."""
+
+
+def _refused(number: int, error: GuidedError) -> Refused:
+    return Refused(
+        id=number,
+        code=error.code.value,
+        message=error.message,
+        path=error.path,
+        retry_after_s=error.retry_after_s,
+    )

@@ -1,0 +1,57 @@
+"""The sidecar's settings: its configuration file, and constants that no user sets.
+
+The only reader of the environment.
+"""
+
+import dataclasses
+
+from guided_contract import config
+from guided_contract.config import PodConfig
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """What the service needs to know; times in seconds, sizes in bytes.
+
+    Tests make their own; the service takes `load()`.
+    """
+
+    pod: PodConfig
+    hello_timeout_s: float = 5.0  # a peer that has not said who it is holds no connection for longer
+    max_connections: int = 256  # a pod has some ten; the rest is somebody's mistake
+    max_pending: int = 1024  # prepares under way per connection; more are refused, not queued
+    max_unsent_bytes: int = 16 << 20  # a peer that does not read is cut off rather than buffered for
+    cache_entries: int = 512  # grammars kept compiled without a lease
+    cache_bytes: int = 256 << 20  # of artefacts on the run folder's tmpfs, and of llguidance texts
+    verdict_entries: int = 2048  # refusals remembered, so that a repeated bad schema costs nothing
+    quarantine_after: int = (
+        3  # equal failures (crash, deadline, memory) of one grammar until it is refused unseen
+    )
+    slow_after_s: float = 0.5  # a compile that runs longer gives its turn to others and goes on beside them
+    jobs_per_worker: int = (
+        64  # compiles until a worker is replaced: fragmentation and native leaks end with it
+    )
+    worker_growth_bytes: int = 512 << 20  # resident growth at which a worker is replaced between compiles
+    fork_timeout_s: float = 5.0  # the template answers in milliseconds; a silent one is replaced
+    template_timeout_s: float = 300.0  # importing and reading a tokenizer from cold network storage
+
+
+class SettingsError(Exception):
+    """The environment does not name a usable configuration file."""
+
+
+def load() -> Settings:
+    """Read the configuration file that the environment names.
+
+    Raises
+    ------
+    SettingsError
+        None is named, or it is wrong; the message says what.
+    """
+    try:
+        pod = config.load()
+    except config.ConfigError as error:
+        raise SettingsError(str(error)) from error
+    if pod is None:
+        raise SettingsError("GUIDEDMODEL_CONFIG names no configuration file")
+    return Settings(pod=pod)

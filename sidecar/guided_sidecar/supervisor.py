@@ -1,0 +1,134 @@
+"""Keeps one child process alive: starts it again when it dies, stops it when told, leaves nothing behind.
+
+As PID 1 of the sidecar container it also reaps orphans; elsewhere it makes itself their reaper, so that
+`guidedmodel run` leaves as little behind as a pod.
+"""
+
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import Final
+
+_log = logging.getLogger(__name__)
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_STABLE_S: Final = 10.0  # a child that lived so long is started again at once
+_FIRST_DELAY_S: Final = 0.1
+_MOST_DELAY_S: Final = 5.0
+_LOOK_S: Final = 0.05
+
+
+class Child:
+    """The supervised process, in a process group of its own.
+
+    Parameters
+    ----------
+    command
+        Program and arguments.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
+        self._process = subprocess.Popen(command, start_new_session=True)  # noqa: S603 - our own command
+        self.started = time.monotonic()
+
+    @property
+    def pid(self) -> int:
+        """The process's number, and its group's."""
+        return self._process.pid
+
+    def is_alive(self) -> bool:
+        """Return whether it still runs; reaps it once it does not."""
+        return self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended; negative: by that signal."""
+        return self._process.returncode
+
+    def terminate(self, deadline_s: float) -> None:
+        """Ask it to end; after the deadline kill it, and in any case whatever is left of its group."""
+        if self.is_alive():
+            self._process.terminate()
+            try:
+                self._process.wait(deadline_s)
+            except subprocess.TimeoutExpired:
+                _log.warning("process %d did not end within %g s", self.pid, deadline_s)
+        self.kill_group()
+
+    def kill_group(self) -> None:
+        """Kill every process of its group, and reap the child."""
+        with contextlib.suppress(ProcessLookupError):  # none is left
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+class Supervisor:
+    """Runs a child until it is told to stop.
+
+    Parameters
+    ----------
+    command
+        The child's program and arguments.
+    grace_s
+        What the child gets to end by itself after TERM.
+    """
+
+    def __init__(self, command: Sequence[str], grace_s: float) -> None:
+        self._command = command
+        self._grace_s = grace_s
+        self._stopping = False
+        self._failures = 0
+
+    def run(self) -> None:
+        """Supervise until TERM or INT."""
+        _become_reaper()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        # A blocked SIGCHLD ends the wait below at once, instead of after a look.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+        child = Child(self._command)
+        while not self._stopping:
+            if child.is_alive():
+                signal.sigtimedwait({signal.SIGCHLD}, _LOOK_S * 10)
+                _reap_orphans(child)
+            else:
+                child = self._replacement(child)
+        child.terminate(self._grace_s)
+        _reap_orphans(child)
+
+    def _replacement(self, child: Child) -> Child:
+        """Clear away what the dead child left, and start another; later and later if they keep dying."""
+        _log.warning("process %d ended with %s; starting it again", child.pid, child.exit_code)
+        child.kill_group()
+        lived_s = time.monotonic() - child.started
+        self._failures = 0 if lived_s >= _STABLE_S else self._failures + 1
+        if self._failures > 1:
+            until = time.monotonic() + min(_FIRST_DELAY_S * 2.0 ** (self._failures - 2), _MOST_DELAY_S)
+            while time.monotonic() < until and not self._stopping:
+                time.sleep(_LOOK_S)
+        return child if self._stopping else Child(self._command)
+
+    def _stop(self, *_: object) -> None:
+        self._stopping = True
+
+
+def _become_reaper() -> None:
+    """Have the kernel give us the orphans of our descendants, as PID 1 has by itself."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _reap_orphans(child: Child) -> None:
+    """Reap every dead process but the child, whose exit code its Popen is to see."""
+    while True:
+        try:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if found is None or found.si_pid == child.pid:
+            return
+        os.waitpid(found.si_pid, 0)
