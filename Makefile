@@ -28,6 +28,11 @@ lint: $(SETUP)  ## ruff, mypy --strict, import-linter, generated files up to dat
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy operator/guided_operator engine/guided_contract engine/guided_engine sidecar/guided_sidecar tools/devtools
 	$(VENV)/bin/lint-imports
+	$(PY) -m guided_operator.api.crd --check
+
+.PHONY: generate
+generate: $(SETUP)  ## write the CRD anew from the API's models
+	$(PY) -m guided_operator.api.crd
 
 # One pytest process, so that slow tiers share their engines and clusters, and one line tells the outcome.
 PYTEST := $(VENV)/bin/pytest --durations=15
