@@ -11,14 +11,8 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind
 from guided_sidecar.grammar import artifacts, features, proof, schema
 from guided_sidecar.grammar.backends import BackendError, Compiled
+from guided_sidecar.grammar.deaths import ran_out_of_memory
 from guided_sidecar.grammar.jobs import Done, Job
-
-_MEMORY_WORDS = (
-    "bad_alloc",
-    "memory allocation",
-    "Resource temporarily unavailable",
-    "Cannot allocate memory",
-)
 
 
 class GrammarBackend(Protocol):
@@ -93,11 +87,6 @@ class Compiler:
             return msgspec.structs.replace(done, spec=text, size_bytes=len(content))
         sha256 = artifacts.write(self._folder, job.key, content)
         return msgspec.structs.replace(done, artifact=job.key, sha256=sha256, size_bytes=len(content))
-
-
-def ran_out_of_memory(text: str) -> bool:
-    """Return whether a library's last words speak of memory: its exception, or what it wrote as it died."""
-    return any(words in text for words in _MEMORY_WORDS)
 
 
 def _explained(kind: Kind, spec: Any, backend: Backend, message: str) -> GuidedError:

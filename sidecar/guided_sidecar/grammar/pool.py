@@ -16,7 +16,7 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.status import Failure
 from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.budget import RestartBudget
-from guided_sidecar.grammar.compilation import ran_out_of_memory
+from guided_sidecar.grammar.deaths import ran_out_of_memory
 from guided_sidecar.grammar.jobs import Failed, Job, Outcome, Ready
 from guided_sidecar.grammar.process import Template, TemplateDiedError, Worker, WorkerDiedError
 from guided_sidecar.settings import Settings

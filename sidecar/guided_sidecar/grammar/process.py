@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, Self
 
 from guided_sidecar.grammar import jobs
+from guided_sidecar.grammar.deaths import describe
 from guided_sidecar.grammar.jobs import Exited, Forked, FromTemplate, Job, Outcome, Ready
 
 _FDS_PER_WORKER: Final = 3
@@ -249,12 +250,3 @@ class Template:
         for worker in workers.values():
             worker.reaped(None)
             self._on_exit(worker)
-
-
-def describe(status: int | None) -> str:
-    """Return a wait status in words."""
-    if status is None:
-        return "ended with its template"
-    if os.WIFSIGNALED(status):
-        return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
-    return f"exited with {os.waitstatus_to_exitcode(status)}"

@@ -1,0 +1,27 @@
+"""What can be told of a worker's death: how it ended, and whether its last words speak of memory."""
+
+import os
+import signal
+from typing import Final
+
+_MEMORY_WORDS: Final = (
+    "bad_alloc",  # C++
+    "memory allocation",  # Rust
+    "MemoryError",  # Python
+    "Cannot allocate memory",
+    "Resource temporarily unavailable",  # no room for a thread's stack
+)
+
+
+def describe(status: int | None) -> str:
+    """Return a wait status in words; None: nobody saw it end, for its template had gone."""
+    if status is None:
+        return "ended with its template"
+    if os.WIFSIGNALED(status):
+        return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
+    return f"exited with {os.waitstatus_to_exitcode(status)}"
+
+
+def ran_out_of_memory(text: str) -> bool:
+    """Return whether a library's message, or what it wrote as it died, says that memory ran out."""
+    return any(words in text for words in _MEMORY_WORDS)
