@@ -55,6 +55,7 @@ class Node:
             "kube-proxy", [proxy, f"--config={self._proxy_config()}", f"--hostname-override={NODE_NAME}"]
         )
         kubelet.wait_ready(self._is_ready, READY_TIMEOUT_S)
+        self._create_runtime_class()
 
     @property
     def processes(self) -> tuple[Process, ...]:
@@ -62,20 +63,22 @@ class Node:
         return tuple(self._processes)
 
     def _is_ready(self) -> bool:
-        done = subprocess.run(  # noqa: S603 - a program of ours
-            [
-                self._plane.programs / "kubectl",
-                f"--kubeconfig={self._plane.kubeconfig}",
-                "get",
-                f"node/{NODE_NAME}",
-                '-o=jsonpath={.status.conditions[?(@.type=="Ready")].status}',
-            ],
+        path = '{.status.conditions[?(@.type=="Ready")].status}'
+        return self._kubectl("get", f"node/{NODE_NAME}", f"-o=jsonpath={path}").stdout == "True"
+
+    def _create_runtime_class(self) -> None:
+        about = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": RUNTIME_CLASS}}
+        path = self._write("runtime-class.json", about | {"handler": RUNTIME_CLASS})
+        self._kubectl("create", "-f", str(path)).check_returncode()
+
+    def _kubectl(self, *args: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(  # noqa: S603 - a program of ours
+            [self._plane.programs / "kubectl", f"--kubeconfig={self._plane.kubeconfig}", *args],
             capture_output=True,
             text=True,
             timeout=30,
             check=False,
         )
-        return done.stdout == "True"
 
     def _run(self, name: str, command: Sequence[str | Path]) -> Process:
         environment = os.environ | {"PATH": self._path}
