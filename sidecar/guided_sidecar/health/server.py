@@ -84,7 +84,9 @@ class HealthServer:
             self._made_at = time.monotonic()
             await asyncio.sleep(_PERIOD_S)
 
-    def _current(self) -> Verdict:
+    @property
+    def verdict(self) -> Verdict:
+        """The last verdict, or that there has been none for too long."""
         if time.monotonic() - self._made_at > _STALE_S:
             return Verdict(False, "EngineStalled", "the sidecar has stopped judging the engine's health")
         return self._verdict
@@ -96,13 +98,13 @@ class HealthServer:
         return web.Response(status=503, text="the grammar service's socket is not bound yet\n")
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        verdict = self._current()
+        verdict = self.verdict
         if verdict.ready:
             return web.Response(text="ok\n")
         return web.Response(status=503, text=f"{verdict.reason}: {verdict.message}\n")
 
     async def _status(self, _: web.Request) -> web.Response:
-        body = status.encode(page(self._reading, self._current()))
+        body = status.encode(page(self._reading, self.verdict))
         return web.Response(body=body, content_type="application/json")
 
     async def _render(self, _: web.Request) -> web.Response:

@@ -1,0 +1,237 @@
+"""The guided probe against a server that answers as vLLM does, well or badly."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any, Literal
+
+import jsonschema
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import unused_port
+
+from guided_contract.config import GuidedDecodingConfig, PodConfig, PortsConfig
+from guided_contract.wire import Hello
+from guided_sidecar.health.probe import GuidedProbe, judge_answer
+from guided_sidecar.snapshot import ServiceSnapshot
+from support.collectors import eventually
+
+GOOD = {"choices": [{"text": '"guided"', "finish_reason": "stop"}]}
+
+
+class Engine:
+    """Answers /health and completions as told, and keeps the requests."""
+
+    def __init__(self) -> None:
+        self.port = unused_port()
+        self.up = True
+        self.status = 200
+        self.answer: Any = GOOD
+        self.hangs = False
+        self.steps = 0
+        self.requests: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self._stopped = asyncio.Event()
+        self.boot = "boot-1"
+        self.workers = 1
+        app = web.Application()
+        app.router.add_get("/health", self._health)
+        app.router.add_post("/v1/completions", self._complete)
+        self._runner = web.AppRunner(app, access_log=None)
+
+    async def start(self) -> None:
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
+
+    async def stop(self) -> None:
+        self._stopped.set()
+        await self._runner.cleanup()
+
+    def snapshot(self) -> ServiceSnapshot:
+        hellos = (
+            Hello(role="launcher", pid=1, boot=self.boot),
+            Hello(role="rank", pid=2, boot=self.boot, rank=0, samples=True),
+        )
+        return ServiceSnapshot(hellos=hellos if self.boot else (), workers_ready=self.workers)
+
+    def config(self, placement: Literal["Rank", "Scheduler"] = "Rank") -> PodConfig:
+        return PodConfig(
+            name="tiny",
+            model="/m",
+            tokenizer="/m",
+            served_name="tiny-served",
+            run_dir="/run",
+            ports=PortsConfig(engine=self.port),
+            guided_decoding=GuidedDecodingConfig(placement=placement),
+        )
+
+    def probe(self, *, placement: Literal["Rank", "Scheduler"] = "Rank") -> GuidedProbe:
+        return GuidedProbe(
+            self.config(placement),
+            self.snapshot,
+            lambda: self.steps,
+            timeout_s=0.3,
+            poll_s=0.01,
+            max_delay_s=0.02,
+        )
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.Response(status=200 if self.up else 503)
+
+    async def _complete(self, request: web.Request) -> web.Response:
+        self.requests.append(await request.json())
+        self.headers.append(dict(request.headers))
+        if self.hangs:
+            self.steps += self.steps > 0
+            await self._stopped.wait()
+        return web.json_response(self.answer, status=self.status)
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[Engine]:
+    made = Engine()
+    await made.start()
+    yield made
+    await made.stop()
+
+
+@pytest.fixture
+async def probe(engine: Engine) -> AsyncIterator[GuidedProbe]:
+    made = engine.probe()
+    made.start()
+    yield made
+    await made.stop()
+
+
+async def test_it_passes_and_asks_no_more(engine: Engine, probe: GuidedProbe) -> None:
+    await eventually(lambda: probe.status.state == "Passed")
+    await asyncio.sleep(0.1)
+    (request,) = engine.requests
+    assert request["model"] == "tiny-served"
+    assert request["temperature"] == 0
+    assert request["max_tokens"] <= 32
+    jsonschema.Draft202012Validator.check_schema(request["response_format"]["json_schema"]["schema"])
+
+
+async def test_its_trace_is_kept_by_nobody(engine: Engine, probe: GuidedProbe) -> None:
+    await eventually(lambda: probe.status.state == "Passed")
+    assert engine.headers[0]["traceparent"].endswith("-00")
+
+
+async def test_a_starting_engine_is_no_failure(engine: Engine, probe: GuidedProbe) -> None:
+    engine.up = False
+    await asyncio.sleep(0.1)
+    assert probe.status.state == "Pending"
+    engine.up = True
+    await eventually(lambda: probe.status.state == "Passed")
+
+
+async def test_it_waits_for_a_grammar_worker(engine: Engine) -> None:
+    engine.workers = 0
+    probe = engine.probe()
+    probe.start()
+    await asyncio.sleep(0.1)
+    assert (engine.requests, probe.status.state) == ([], "Pending")
+    engine.workers = 1
+    await eventually(lambda: probe.status.state == "Passed")
+    await probe.stop()
+
+
+async def test_with_scheduler_placement_it_needs_no_grammar_worker(engine: Engine) -> None:
+    engine.workers = 0
+    probe = engine.probe(placement="Scheduler")
+    probe.start()
+    await eventually(lambda: probe.status.state == "Passed")
+    await probe.stop()
+
+
+async def test_a_new_engine_start_is_asked_again(engine: Engine, probe: GuidedProbe) -> None:
+    await eventually(lambda: probe.status.state == "Passed")
+    engine.boot = "boot-2"
+    assert probe.status.state == "Pending"
+    await eventually(lambda: probe.status.state == "Passed")
+    assert len(engine.requests) == 2
+
+
+async def test_an_engine_that_has_gone_has_no_outcome(engine: Engine, probe: GuidedProbe) -> None:
+    await eventually(lambda: probe.status.state == "Passed")
+    engine.boot = ""
+    assert probe.status.state == "Pending"
+
+
+async def test_it_tries_until_it_passes(engine: Engine, probe: GuidedProbe) -> None:
+    engine.status, engine.answer = 500, {"error": {"code": "sequence_matcher_failed"}}
+    await eventually(lambda: probe.status.state == "Failed")
+    assert probe.status.message == "guided probe: HTTP 500, code sequence_matcher_failed"
+    engine.status, engine.answer = 200, GOOD
+    await eventually(lambda: probe.status.state == "Passed")
+
+
+async def test_an_engine_that_makes_steps_is_busy(engine: Engine, probe: GuidedProbe) -> None:
+    engine.hangs, engine.steps = True, 1
+    await eventually(lambda: probe.status.state == "Busy")
+    engine.hangs = False
+    await eventually(lambda: probe.status.state == "Passed")
+
+
+async def test_an_engine_that_makes_none_has_failed(engine: Engine, probe: GuidedProbe) -> None:
+    engine.hangs = True
+    await eventually(lambda: probe.status.state == "Failed")
+    assert "made no step" in probe.status.message
+
+
+async def test_an_engine_that_hangs_up_has_failed(engine: Engine) -> None:
+    async def hang_up(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/v1/completions", hang_up)
+    app.router.add_get("/health", engine._health)
+    await engine.stop()
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", engine.port).start()
+    probe = engine.probe()
+    probe.start()
+    await eventually(lambda: probe.status.state == "Failed")
+    await probe.stop()
+    await runner.cleanup()
+    assert "the request failed" in probe.status.message
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "state", "message"),
+    [
+        (200, GOOD, "Passed", ""),
+        (
+            200,
+            {"choices": [{"text": "ranked", "finish_reason": "stop"}]},
+            "Failed",
+            "does not match",
+        ),
+        (
+            200,
+            {"choices": [{"text": '"other"', "finish_reason": "stop"}]},
+            "Failed",
+            "does not match",
+        ),
+        (200, {"choices": [{"text": None, "finish_reason": "stop"}]}, "Failed", "does not match"),
+        (200, {"choices": [{"text": '"gui', "finish_reason": "length"}]}, "Failed", "did not finish within"),
+        (200, {"choices": []}, "Failed", "no completion"),
+        (200, [], "Failed", "no completion"),
+        (200, "text", "Failed", "no completion"),
+        (404, {}, "Failed", "HTTP 404, no error code"),
+        (503, {"error": {"code": "grammar_ranks_not_ready"}}, "Pending", "not admitted yet"),
+    ],
+)
+def test_an_answer_means(status: int, answer: Any, state: str, message: str) -> None:
+    verdict = judge_answer(status, json.dumps(answer))
+    assert verdict.state == state
+    assert message in verdict.message
+
+
+def test_an_answer_that_is_no_json_is_a_failure() -> None:
+    assert judge_answer(200, "<html>").state == "Failed"
+    assert judge_answer(502, "<html>").message == "guided probe: HTTP 502, no error code"

@@ -1,0 +1,210 @@
+"""The verdict over a pod's readiness, the heartbeats it rests on, and the status page."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from guided_contract.config import GuidedDecodingConfig, PodConfig
+from guided_contract.heartbeat import Beat, Heartbeats
+from guided_contract.status import Failure, ProbeStatus
+from guided_contract.wire import Hello, Patch
+from guided_sidecar.health import engine
+from guided_sidecar.health.engine import EngineState
+from guided_sidecar.health.page import page
+from guided_sidecar.health.verdict import Reading, Verdict, judge
+from guided_sidecar.snapshot import ServiceSnapshot
+
+BOOT = "boot-1"
+S = 1_000_000_000
+LAUNCHER = Hello(role="launcher", pid=1, boot=BOOT, versions={"vllm": "0.32.0"})
+API = Hello(role="api", pid=2, boot=BOOT, patches=[Patch(name="errors", state="Applied")])
+CORE = Hello(role="core", pid=3, boot=BOOT, patches=[Patch(name="detach", state="Applied")])
+RANKS = tuple(Hello(role="rank", pid=4 + rank, boot=BOOT, rank=rank, samples=True) for rank in range(2))
+IDLE_RANK = Hello(role="rank", pid=5, boot=BOOT, rank=1, samples=False)  # of an earlier pipeline stage
+PASSED = ProbeStatus(state="Passed")
+
+
+def config(placement: str = "Rank") -> PodConfig:
+    return PodConfig(
+        name="tiny",
+        model="/m",
+        tokenizer="/m",
+        served_name="tiny",
+        run_dir="/run",
+        tensor_parallel=2,
+        guided_decoding=GuidedDecodingConfig(placement=placement),  # type: ignore[arg-type]
+    )
+
+
+READY = Reading(
+    config=config(),
+    snapshot=ServiceSnapshot(hellos=(LAUNCHER, API, CORE, *RANKS), expected_ranks=2, workers_ready=1),
+    engine=EngineState(running=True),
+    probe=PASSED,
+)
+
+
+def reading(*, placement: str = "Rank", state: EngineState | None = None, **changes: Any) -> Reading:
+    probe = changes.pop("probe", PASSED)
+    snapshot = replace(READY.snapshot, **changes)
+    return Reading(config=config(placement), snapshot=snapshot, engine=state or READY.engine, probe=probe)
+
+
+def test_a_pod_with_everything_is_ready() -> None:
+    assert judge(READY) == Verdict(True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "message"),
+    [
+        ({"hellos": ()}, "PluginInactive", "launcher is not connected"),
+        (
+            {"hellos": (Hello(role="launcher", pid=1, boot=BOOT, unsupported="vLLM 1.0 is not supported"),)},
+            "PluginInactive",
+            "vLLM 1.0 is not supported",
+        ),
+        ({"hellos": (LAUNCHER,)}, "PluginInactive", "from the API server and the engine core"),
+        ({"hellos": (LAUNCHER, API, *RANKS)}, "PluginInactive", "from the engine core"),
+        (
+            {
+                "hellos": (
+                    *READY.snapshot.hellos,
+                    Hello(
+                        role="rank",
+                        pid=9,
+                        boot=BOOT,
+                        patches=[Patch(name="expand", state="Failed", reason="no such function")],
+                    ),
+                )
+            },
+            "PluginInactive",
+            "expand in the rank process (no such function)",
+        ),
+        ({"hellos": (LAUNCHER, API, CORE, RANKS[0])}, "RanksMissing", "1 of 2 ranks are not connected: 1"),
+        ({"hellos": (LAUNCHER, API, CORE, RANKS[0], IDLE_RANK)}, "RanksMissing", "1 of 2"),
+        ({"state": EngineState(running=False)}, "EngineStalled", "no heartbeats"),
+        ({"state": EngineState(running=True, stall="rank 1 is silent")}, "EngineStalled", "rank 1 is silent"),
+        ({"exhausted": True}, "ServiceExhausted", "failed too often"),
+        ({"workers_ready": 0}, "GrammarsPending", "are starting"),
+        ({"probe": ProbeStatus(state="Pending")}, "ProbePending", "no guided request has been answered"),
+        ({"probe": ProbeStatus(state="Busy", message="busy")}, "ProbePending", "busy"),
+        ({"probe": ProbeStatus(state="Failed", message="HTTP 500")}, "ProbeFailed", "HTTP 500"),
+    ],
+)
+def test_a_problem_has_its_reason_and_says_what_is_wrong(
+    changes: dict[str, Any], reason: str, message: str
+) -> None:
+    verdict = judge(reading(**changes))
+    assert (verdict.ready, verdict.reason) == (False, reason)
+    assert message in verdict.message
+
+
+def test_processes_of_an_earlier_engine_start_do_not_count() -> None:
+    again = Hello(role="launcher", pid=20, boot="boot-2")
+    verdict = judge(reading(hellos=(*READY.snapshot.hellos, again)))
+    assert verdict.reason == "PluginInactive"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"hellos": (LAUNCHER,)},
+        {"hellos": (Hello(role="launcher", pid=1, boot=BOOT, unsupported="vLLM 1.0 is not supported"),)},
+        {"workers_ready": 0},
+        {"exhausted": True},
+        {"state": EngineState(running=False)},
+    ],
+)
+def test_scheduler_placement_needs_only_vllms_own_path(changes: dict[str, Any]) -> None:
+    assert judge(reading(placement="Scheduler", **changes)).ready
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"hellos": ()}, "PluginInactive"),
+        ({"probe": ProbeStatus(state="Pending")}, "ProbePending"),
+        ({"probe": ProbeStatus(state="Failed", message="x")}, "ProbeFailed"),
+        ({"state": EngineState(running=True, stall="x")}, "EngineStalled"),
+    ],
+)
+def test_scheduler_placement_still_needs_an_engine_that_answers(changes: dict[str, Any], reason: str) -> None:
+    assert judge(reading(placement="Scheduler", **changes)).reason == reason
+
+
+RANK = Beat(2, 99 * S, 0, 99 * S, 0)
+
+
+@pytest.mark.parametrize(
+    ("core", "rank", "stall"),
+    [
+        (Beat(1, 100 * S, 5, 100 * S, 0), Beat(2, 100 * S, 5, 100 * S, 0), ""),
+        (Beat(1, 99 * S, 5, 81 * S, 3), RANK, ""),  # one long step
+        (
+            Beat(1, 99 * S, 5, 79 * S, 3),
+            Beat(2, 99 * S, 0, 99 * S, 0),
+            "3 unfinished requests and made no step for 21 s",
+        ),
+        (Beat(1, 99 * S, 5, 79 * S, 0), RANK, ""),  # idle
+        (
+            Beat(1, 70 * S, 5, 70 * S, 0),
+            Beat(2, 99 * S, 0, 99 * S, 0),
+            "engine core gave no sign of life for 30 s",
+        ),
+        (
+            Beat(1, 99 * S, 5, 99 * S, 1),
+            Beat(2, 60 * S, 0, 60 * S, 0),
+            "rank 0 gave no sign of life",
+        ),
+        (Beat(1, 99 * S, 5, 99 * S, 1), Beat(0, 0, 0, 0, 0), ""),  # a rank that is starting
+    ],
+)
+def test_heartbeats_tell_what_stands_still(core: Beat, rank: Beat, stall: str) -> None:
+    state = engine.judge(core, [rank], 100 * S)
+    assert state.running
+    assert (stall in state.stall) if stall else state.stall == ""
+
+
+def test_heartbeats_are_read_anew_from_a_replaced_file(tmp_path: Path) -> None:
+    path = tmp_path / "heartbeats"
+    assert engine.read(path, ranks=1, now_ns=S) == EngineState(running=False)
+    path.write_bytes(b"short")
+    assert engine.read(path, ranks=1, now_ns=S) == EngineState(running=False)
+    for steps in (7, 8):
+        beats = Heartbeats.create(path)
+        assert not engine.read(path, ranks=1, now_ns=S).running
+        beats.write(0, Beat(1, S, steps, S, 0))
+        assert engine.read(path, ranks=1, now_ns=S) == EngineState(running=True, steps=steps)
+        beats.close()
+
+
+def test_the_page_shows_each_rank_and_the_worst_state_of_a_patch() -> None:
+    failed = Patch(name="detach", state="Failed", reason="gone")
+    hellos = (
+        LAUNCHER,
+        CORE,
+        Hello(
+            role="rank",
+            pid=5,
+            boot=BOOT,
+            rank=1,
+            samples=True,
+            versions={"modelRunner": "V2"},
+            patches=[failed],
+        ),
+        API,
+    )
+    failure = Failure(code="grammar_compile_crashed", message="m", time="2026-01-01T00:00:00Z")
+    now = reading(hellos=hellos, worker_restarts=3, last_failure=failure)
+    status = page(now, judge(now))
+    assert (status.ready, status.reason, status.boot) == (False, "PluginInactive", BOOT)
+    assert status.versions == {"modelRunner": "V2", "vllm": "0.32.0"}
+    assert [(rank.rank, rank.state) for rank in status.ranks] == [(0, "Missing"), (1, "Connected")]
+    assert [(patch.name, patch.state) for patch in status.patches] == [
+        ("detach", "Failed"),
+        ("errors", "Applied"),
+    ]
+    assert (status.grammar_workers.ready, status.grammar_workers.restarts) == (1, 3)
+    assert (status.guided_probe, status.last_failure) == (PASSED, failure)
