@@ -4,8 +4,6 @@ import asyncio
 import datetime as dt
 import functools
 import logging
-import os
-import socket
 import sys
 import time
 import uuid
@@ -27,7 +25,7 @@ from guided_operator.observe import Observer
 from guided_operator.queue import WorkQueue
 from guided_operator.reconcile import Reconciler, work_together
 from guided_operator.reflector import Reflector
-from guided_operator.settings import OperatorSettings
+from guided_operator.settings import OperatorSettings, SettingsError
 from guided_operator.sidecars import HttpFetch, SidecarReader
 from guided_operator.store import Store
 
@@ -40,7 +38,10 @@ _EXIT_LOST: Final = 3  # told apart from a crash in the container's last state
 
 def main() -> None:
     """Run the operator until TERM; the exit status is 0 then, and not 0 if it had to give up."""
-    settings = OperatorSettings()
+    try:
+        settings = OperatorSettings()
+    except SettingsError as error:
+        sys.exit(str(error))
     logging.basicConfig(
         level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
@@ -99,7 +100,7 @@ def assemble(settings: OperatorSettings, api: Api, session: aiohttp.ClientSessio
     """Put the parts together."""
     queue, store, clock = WorkQueue(time.monotonic), Store(), time.monotonic
     reflectors = {kind.name: Reflector(api, kind, store, queue.add) for kind in kinds.WATCHED}
-    lease = Lease(api, settings.namespace, LEASE_NAME, _identity(), clock=clock)
+    lease = Lease(api, settings.namespace, LEASE_NAME, _identity(settings.pod_name), clock=clock)
     leader_api = LeaderApi(api, lease)
     reconciler = Reconciler(
         api=leader_api,
@@ -154,6 +155,6 @@ async def _until_first(parts: list[Coroutine[Any, Any, None]]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _identity() -> str:
-    # Unique per life: a restarted container keeps its host name, and must not take its own old Lease for its.
-    return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+def _identity(pod_name: str) -> str:
+    # Unique per life: a restarted container keeps its name, and must not take its own old Lease for its.
+    return f"{pod_name}_{uuid.uuid4().hex[:8]}"

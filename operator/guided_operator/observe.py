@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Final
 
 from guided_operator import kinds
@@ -14,7 +13,7 @@ from guided_operator.reflector import Reflector
 from guided_operator.sidecars import Page, SidecarReader
 from guided_operator.store import Store
 
-_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+_NOTHING: Final[Mapping[str, Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class Observed:
 
     key: Key
     model: Object
-    children: Mapping[str, Mapping[str, Object]] = _NOTHING
+    children: Mapping[str, Mapping[str, Object]] = field(default_factory=dict)
     pods: tuple[PodView, ...] = ()
     pages: Mapping[str, Page] = field(default_factory=dict)
     blind: Mapping[str, str] = field(default_factory=dict)

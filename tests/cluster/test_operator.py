@@ -1,0 +1,274 @@
+"""The real operator process, with the rights of its service account, on a real API server and controllers."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from guided_contract import names, status
+from support.cluster import Cluster
+from support.kubelet import Kubelet
+from support.operator_process import Operator, eventually, install, running
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
+Object = dict[str, Any]
+CHILDREN = "deployments,services,configmaps,serviceaccounts,controllerrevisions"
+
+
+@pytest.fixture(scope="module")
+def operator(api_server: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    install(api_server)
+    with running(api_server, tmp_path_factory.mktemp("operator"), "one") as replica:
+        eventually(replica.leads, what="the only replica leads")
+        yield replica
+
+
+@pytest.fixture
+def namespace(api_server: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    name = request.node.name.replace("_", "-")[:50].strip("-")
+    with api_server.namespace(name) as made:
+        yield made
+
+
+@pytest.fixture
+def kubelet(api_server: Cluster, namespace: str) -> Iterator[Kubelet]:
+    with Kubelet(api_server.kubeconfig, namespace) as player:
+        yield player
+        api_server.kubectl("delete", "guidedmodels", "--all", "-n", namespace)
+        eventually(lambda: not items(api_server, namespace, "pods"), what="all pods are gone")
+
+
+def model(namespace: str, name: str = "m", **spec: Any) -> Object:
+    engine = {"image": "vllm/vllm-openai:v0.32.0", "device": "CPU"}
+    return {
+        "apiVersion": "guidedmodel.io/v1alpha1",
+        "kind": "GuidedModel",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"model": {"uri": "file:///models/tiny"}, "engine": engine, **spec},
+    }
+
+
+def items(cluster: Cluster, namespace: str, kinds: str = CHILDREN) -> list[Object]:
+    """Return our children in a namespace."""
+    found: list[Object] = cluster.get(kinds, "-n", namespace, "-l", names.LABEL_NAME)["items"]
+    return found
+
+
+def conditions(cluster: Cluster, namespace: str, name: str = "m") -> dict[str, Object]:
+    found = cluster.get("gm", name, "-n", namespace).get("status", {}).get("conditions", [])
+    return {each["type"]: each for each in found}
+
+
+def await_condition(cluster: Cluster, namespace: str, kind: str, value: str, reason: str = "") -> Object:
+    def met() -> Object | None:
+        found = conditions(cluster, namespace).get(kind, {})
+        matches = found.get("status") == value and reason in ("", found.get("reason"))
+        return found if matches else None
+
+    return eventually(met, what=f"{kind}={value} {reason}")
+
+
+@pytest.mark.usefixtures("kubelet")
+def test_model_gets_its_children_and_becomes_ready(api_server: Cluster, namespace: str) -> None:
+    api_server.apply(model(namespace, replicas=2))
+    ready = await_condition(api_server, namespace, "Ready", "True", "PodsReady")
+    assert ready["message"] == "2 of 2 pods are ready"
+    found = items(api_server, namespace)
+    assert sorted(each["kind"] for each in found) == [
+        "ConfigMap",
+        "ControllerRevision",
+        "Deployment",
+        "Service",
+        "ServiceAccount",
+    ]
+    assert all(each["metadata"]["ownerReferences"][0]["controller"] for each in found)
+    gm = api_server.get("gm", "m", "-n", namespace)
+    assert "finalizers" not in gm["metadata"]
+    assert set(gm["metadata"].get("annotations", {})) <= {"kubectl.kubernetes.io/last-applied-configuration"}
+    seen = gm["status"]
+    assert (seen["replicas"], seen["readyReplicas"], seen["updatedReplicas"]) == (2, 2, 2)
+    assert seen["observedGeneration"] == gm["metadata"]["generation"]
+    assert {each["type"]: each["status"] for each in seen["conditions"]} == {
+        "Ready": "True",
+        "Available": "True",
+        "Progressing": "False",
+        "Compatible": "True",
+        "GuidedDecoding": "True",
+        "Telemetry": "False",
+    }
+    assert [rank["state"] for rank in seen["pods"][0]["ranks"]] == ["Connected", "Connected"]
+    assert seen["resolved"]["vllmVersion"] == "0.32.0"
+    assert seen["patches"] == [{"name": "detach-grammar", "state": "Applied", "reason": ""}]
+
+
+@pytest.mark.usefixtures("kubelet")
+def test_scaling_through_the_subresource_and_to_zero(api_server: Cluster, namespace: str) -> None:
+    api_server.apply(model(namespace))
+    await_condition(api_server, namespace, "Ready", "True")
+    api_server.kubectl("scale", "gm/m", "--replicas=3", "-n", namespace)
+    eventually(lambda: conditions(api_server, namespace)["Ready"]["message"].startswith("3 of 3"))
+    assert len(api_server.get("controllerrevisions", "-n", namespace)["items"]) == 1, "no new revision"
+    api_server.kubectl("scale", "gm/m", "--replicas=0", "-n", namespace)
+    await_condition(api_server, namespace, "Progressing", "False", "ScaledToZero")
+    await_condition(api_server, namespace, "Ready", "False", "ScaledToZero")
+    eventually(lambda: not items(api_server, namespace, "pods"))
+
+
+def test_readiness_is_lost_and_regained_with_its_reason(
+    api_server: Cluster, namespace: str, kubelet: Kubelet
+) -> None:
+    kubelet.ready = False
+    kubelet.say(ready=False, reason="GrammarsPending", message="2 of 3 grammars are compiled")
+    api_server.apply(model(namespace))
+    pending = await_condition(api_server, namespace, "GuidedDecoding", "False", "GrammarsPending")
+    assert "2 of 3 grammars are compiled" in pending["message"]
+    await_condition(api_server, namespace, "Ready", "False", "PodsNotReady")
+    kubelet.say()
+    kubelet.ready = True
+    await_condition(api_server, namespace, "Ready", "True")
+    await_condition(api_server, namespace, "GuidedDecoding", "True", "Active")
+    kubelet.trouble = [
+        {
+            "name": "engine",
+            "image": "x",
+            "imageID": "",
+            "ready": False,
+            "restartCount": 3,
+            "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+            "lastState": {
+                "terminated": {"exitCode": 139, "reason": "Error", "startedAt": None, "finishedAt": None}
+            },
+        }
+    ]
+    crashed = await_condition(api_server, namespace, "Ready", "False", "ContainerCrashed")
+    assert "exit code 139" in crashed["message"]
+    await_condition(api_server, namespace, "Available", "False", "NoReadyPods")
+    kubelet.trouble = []
+    await_condition(api_server, namespace, "Ready", "True")
+
+
+def test_sidecar_that_lies_or_floods_hurts_nobody(
+    api_server: Cluster, namespace: str, kubelet: Kubelet
+) -> None:
+    kubelet.page = b"[" * (1 << 20)
+    api_server.apply(model(namespace))
+    silent = await_condition(api_server, namespace, "GuidedDecoding", "Unknown", "Pending")
+    assert silent
+    await_condition(api_server, namespace, "Ready", "True")
+    # Names twice, numbers below zero and endless text: what the CRD would refuse is cut before it is written.
+    twice = [status.RankStatus(rank=0, state="Missing"), status.RankStatus(rank=-1, state="Connected")]
+    kubelet.say(ready=False, reason="A reason/of its own" * 40, message="m" * 9000, ranks=[*twice, *twice])
+    kubelet.ready = False
+    lied = await_condition(api_server, namespace, "GuidedDecoding", "False", "NotReady")
+    assert len(lied["message"]) <= 4096
+    pod = api_server.get("gm", "m", "-n", namespace)["status"]["pods"][0]
+    assert [rank["rank"] for rank in pod["ranks"]] == [0]
+
+
+@pytest.mark.usefixtures("kubelet")
+def test_idle_operator_writes_nothing(api_server: Cluster, namespace: str) -> None:
+    api_server.apply(model(namespace))
+    await_condition(api_server, namespace, "Ready", "True")
+    await_condition(api_server, namespace, "GuidedDecoding", "True")
+    await_condition(api_server, namespace, "Progressing", "False", "Complete")
+    # Earlier tests' namespaces go in the background, and their deletions count as writes.
+    eventually(
+        lambda: "Terminating" not in api_server.kubectl("get", "namespaces"), timeout_s=90, what="quiet"
+    )
+    before = writes(api_server)
+    # Ring every bell: the passes that follow must find nothing to write.
+    api_server.kubectl("annotate", "gm/m", "bell=rung", "-n", namespace)
+    time.sleep(8)  # not for luck: the time in which nothing may happen
+    after = writes(api_server)
+    changed = {key: after[key] - before.get(key, 0) for key in after if after[key] != before.get(key, 0)}
+    assert changed == {("PATCH", "guidedmodels", ""): 1.0}, "our own annotation, and no write beside it"
+
+
+def writes(cluster: Cluster) -> dict[tuple[str, str, str], float]:
+    """Return how many writes of kinds that the operator writes the API server has seen, Leases aside."""
+    ours = {"guidedmodels", *CHILDREN.split(",")}
+    found: dict[tuple[str, str, str], float] = {}
+    for line in cluster.kubectl("get", "--raw", "/metrics").splitlines():
+        if not line.startswith("apiserver_request_total{"):
+            continue
+        labels = dict(part.split("=", 1) for part in line[line.index("{") + 1 : line.rindex("}")].split(","))
+        labels = {name: value.strip('"') for name, value in labels.items()}
+        if labels["verb"] in ("POST", "PUT", "PATCH", "APPLY", "DELETE") and labels["resource"] in ours:
+            key = (labels["verb"], labels["resource"], labels["subresource"])
+            found[key] = found.get(key, 0.0) + float(line.rsplit(" ", 1)[1])
+    return found
+
+
+@pytest.mark.usefixtures("kubelet")
+def test_drift_is_repaired_and_others_fields_are_left(api_server: Cluster, namespace: str) -> None:
+    api_server.apply(model(namespace))
+    await_condition(api_server, namespace, "Ready", "True")
+    api_server.kubectl("annotate", "deployment/m", "somebody=else", "-n", namespace)
+    api_server.kubectl("scale", "deployment/m", "--replicas=4", "-n", namespace)
+    eventually(lambda: deployment(api_server, namespace)["spec"]["replicas"] == 1, what="replicas repaired")
+    assert deployment(api_server, namespace)["metadata"]["annotations"]["somebody"] == "else"
+    api_server.kubectl("delete", "service/m", "-n", namespace)
+    eventually(lambda: "Service" in [each["kind"] for each in items(api_server, namespace)])
+    # Without our label the object is invisible to the watch, but still ours.
+    api_server.kubectl("label", "serviceaccount/m", f"{names.LABEL_NAME}-", "-n", namespace)
+    eventually(lambda: "ServiceAccount" in [each["kind"] for each in items(api_server, namespace)])
+
+
+@pytest.mark.usefixtures("kubelet")
+def test_field_that_is_no_longer_wanted_goes(api_server: Cluster, namespace: str) -> None:
+    wanted = model(namespace)
+    wanted["spec"]["engine"]["env"] = [{"name": "EXTRA", "value": "1"}]
+    api_server.apply(wanted)
+    await_condition(api_server, namespace, "Ready", "True")
+    assert "EXTRA" in environment(api_server, namespace)
+    wanted["spec"]["engine"]["env"] = []
+    api_server.apply(wanted)
+    eventually(lambda: "EXTRA" not in environment(api_server, namespace), what="the variable is removed")
+    eventually(lambda: conditions(api_server, namespace)["Ready"]["observedGeneration"] == 2)
+    await_condition(api_server, namespace, "Ready", "True")
+    assert len(api_server.get("controllerrevisions", "-n", namespace)["items"]) == 2
+
+
+def deployment(cluster: Cluster, namespace: str) -> Object:
+    return cluster.get("deployment", "m", "-n", namespace)
+
+
+def environment(cluster: Cluster, namespace: str) -> set[str]:
+    [engine] = deployment(cluster, namespace)["spec"]["template"]["spec"]["containers"]
+    return {each["name"] for each in engine["env"]}
+
+
+def test_incompatible_model_gets_a_message_and_no_pods(api_server: Cluster, namespace: str) -> None:
+    wanted = model(namespace)
+    wanted["spec"]["engine"]["image"] = "vllm/vllm-openai:v0.9.1"
+    api_server.apply(wanted)
+    refused = await_condition(api_server, namespace, "Compatible", "False", "Invalid")
+    assert "spec.engine.image" in refused["message"]
+    assert "0.9.1" in refused["message"]
+    await_condition(api_server, namespace, "Ready", "False", "Incompatible")
+    assert items(api_server, namespace) == []
+
+
+def test_foreign_object_of_the_same_name_is_never_touched(api_server: Cluster, namespace: str) -> None:
+    foreign = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "m", "namespace": namespace},
+        "spec": {"ports": [{"port": 80}], "selector": {"app": "other"}},
+    }
+    api_server.apply(foreign)
+    before = api_server.get("service", "m", "-n", namespace)
+    api_server.apply(model(namespace))
+    conflict = await_condition(api_server, namespace, "Ready", "False", "NameConflict")
+    assert "Service m" in conflict["message"]
+    assert api_server.get("service", "m", "-n", namespace) == before
+    assert "Deployment" not in [each["kind"] for each in items(api_server, namespace)]
+
+
+@pytest.mark.usefixtures("kubelet")
+def test_delete_leaves_nothing(api_server: Cluster, namespace: str) -> None:
+    api_server.apply(model(namespace))
+    await_condition(api_server, namespace, "Ready", "True")
+    api_server.kubectl("delete", "gm/m", "-n", namespace)
+    eventually(lambda: not items(api_server, namespace, f"{CHILDREN},pods,replicasets"), timeout_s=60)

@@ -1,0 +1,203 @@
+"""Plays the kubelet of one namespace on a control plane without nodes: pods run, get ready, crash and end.
+
+Each pod gets a loopback address of its own, where a real HTTP server stands for its sidecar.
+"""
+
+import contextlib
+import datetime as dt
+import http.server
+import itertools
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import kubernetes.client
+import kubernetes.config
+import msgspec
+
+from guided_contract import names, status
+from guided_contract.wire import Patch
+
+_POLL_S = 0.1
+_HEARTBEAT_S = 10.0
+_addresses = (f"127.77.{i // 250}.{i % 250 + 1}" for i in itertools.count())
+
+Object = dict[str, Any]
+
+
+def ready_page() -> status.PodStatus:
+    """Return the page of a healthy sidecar with two ranks."""
+    return status.PodStatus(
+        ready=True,
+        versions={"vllm": "0.32.0", "xgrammar": "0.2.8", "llguidance": "1.7.6", "modelRunner": "V2"},
+        patches=[Patch(name="detach-grammar", state="Applied")],
+        ranks=[status.RankStatus(rank=rank, state="Connected") for rank in range(2)],
+        grammar_workers=status.WorkersStatus(ready=2, restarts=0),
+        guided_probe=status.ProbeStatus(state="Passed"),
+    )
+
+
+class Sidecar:
+    """One pod's sidecar: serves `page` at /status of its own address."""
+
+    def __init__(self, page: Callable[[], bytes]) -> None:
+        sidecar = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                sidecar.reads += 1
+                body = page()
+                self.send_response(200 if self.path == "/status" else 404)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                with contextlib.suppress(ConnectionError):  # a reader that had enough
+                    self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.address = next(_addresses)
+        self.reads = 0
+        self._server = http.server.ThreadingHTTPServer((self.address, names.SIDECAR_PORT), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class Kubelet:
+    """Plays with the pods of one namespace.
+
+    Attributes
+    ----------
+    ready
+        Whether running pods are PodReady.
+    page
+        What every sidecar's /status serves.
+    trouble
+        Container statuses that pods show instead of running; [] for none.
+    """
+
+    def __init__(self, kubeconfig: Path, namespace: str) -> None:
+        self._client = kubernetes.config.new_client_from_config(str(kubeconfig))
+        self._core = kubernetes.client.CoreV1Api(self._client)
+        self._namespace = namespace
+        self._node = f"played-for-{namespace}"  # cordoned: only our pods come, bound by us
+        self._beat_at = float("-inf")
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._error: BaseException | None = None
+        self.ready = True
+        self.page: bytes = status.encode(ready_page())
+        self.trouble: list[Object] = []
+        self.sidecars: dict[str, Sidecar] = {}
+
+    def __enter__(self) -> Self:
+        self._core.create_node({"metadata": {"name": self._node}, "spec": {"unschedulable": True}})
+        self._beat()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        for sidecar in self.sidecars.values():
+            sidecar.close()
+        self._core.delete_node(self._node)
+        self._client.close()
+        if self._error is not None:
+            raise self._error
+
+    def say(self, **changes: Any) -> None:
+        """Let every sidecar say something else than that it is healthy."""
+        self.page = status.encode(msgspec.structs.replace(ready_page(), **changes))
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(_POLL_S):
+                self._beat()
+                for pod in self._pods():
+                    self._play(pod)
+        except BaseException as error:  # noqa: BLE001 - shown to the test at its end
+            self._error = error
+
+    def _beat(self) -> None:
+        """Keep the node lifecycle controller from taking the node, and so its pods, for lost."""
+        if time.monotonic() - self._beat_at < _HEARTBEAT_S:
+            return
+        self._beat_at = time.monotonic()
+        now = dt.datetime.now(dt.UTC).isoformat()
+        ready = {"type": "Ready", "status": "True", "reason": "Played", "lastHeartbeatTime": now}
+        self._core.patch_node_status(self._node, {"status": {"conditions": [ready]}}, _preload_content=False)
+
+    def _pods(self) -> list[Object]:
+        answer = self._core.list_namespaced_pod(self._namespace, _preload_content=False)
+        found: list[Object] = json.loads(answer.data)["items"]
+        return found
+
+    def _play(self, pod: Object) -> None:
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        with _gone_is_fine():
+            if "deletionTimestamp" in pod["metadata"]:
+                self._end(name, uid)
+            else:
+                self._show(pod, name, uid)
+
+    def _end(self, name: str, uid: str) -> None:
+        sidecar = self.sidecars.pop(uid, None)
+        if sidecar is not None:
+            sidecar.close()
+        options = kubernetes.client.V1DeleteOptions(
+            grace_period_seconds=0, preconditions=kubernetes.client.V1Preconditions(uid=uid)
+        )
+        self._core.delete_namespaced_pod(name, self._namespace, body=options, _preload_content=False)
+
+    def _show(self, pod: Object, name: str, uid: str) -> None:
+        if not pod["spec"].get("nodeName"):
+            binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": self._node}}
+            self._core.create_namespaced_pod_binding(name, self._namespace, binding, _preload_content=False)
+        if uid not in self.sidecars:
+            self.sidecars[uid] = Sidecar(lambda: self.page)
+        wanted = self._status(self.sidecars[uid].address)
+        if _digest(pod.get("status", {})) != _digest(wanted):
+            self._core.patch_namespaced_pod_status(
+                name, self._namespace, {"status": wanted}, _preload_content=False
+            )
+
+    def _status(self, address: str) -> Object:
+        ready = "True" if self.ready and not self.trouble else "False"
+        return {
+            "phase": "Running",
+            "podIP": address,
+            "podIPs": [{"ip": address}],
+            "conditions": [{"type": "Ready", "status": ready}],
+            "containerStatuses": self.trouble or None,
+        }
+
+
+def _digest(pod_status: Object) -> Object:
+    """Return what the kubelet decides of a pod's status."""
+    ready = [each["status"] for each in pod_status.get("conditions", ()) if each["type"] == "Ready"]
+    states = [
+        (each["name"], each["restartCount"], each.get("state"))
+        for each in pod_status.get("containerStatuses") or ()
+    ]
+    return {"phase": pod_status.get("phase"), "ip": pod_status.get("podIP"), "ready": ready, "states": states}
+
+
+@contextlib.contextmanager
+def _gone_is_fine() -> Iterator[None]:
+    try:
+        yield
+    except kubernetes.client.ApiException as error:
+        if error.status not in (404, 409):  # deleted, or written by a controller, meanwhile
+            raise
+        time.sleep(0.01)

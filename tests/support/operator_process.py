@@ -1,0 +1,111 @@
+"""The real operator as a process, with the rights of its service account, for tests on a real API server."""
+
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+from devtools.process import Process, free_ports, tail
+
+from support.cluster import Cluster
+
+ROOT = Path(__file__).resolve().parents[2]
+CRD = ROOT / "manifests/crd/guidedmodels.guidedmodel.io.yaml"
+RBAC = ROOT / "manifests/rbac/operator.yaml"
+NAMESPACE = "guidedmodel-system"
+ACCOUNT = "guidedmodel-operator"
+START_TIMEOUT_S = 60.0
+T = TypeVar("T")
+
+
+def eventually(probe: Callable[[], T], *, timeout_s: float = 30.0, what: str = "") -> T:
+    """Return the first true value of `probe`, or fail with its last value at the deadline."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = probe()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout_s:g} s: {what or probe}; last seen: {found!r}")
+        time.sleep(0.1)
+
+
+def install(cluster: Cluster) -> None:
+    """Install CRD and rights, and wait until the API server serves the kind."""
+    cluster.apply(CRD)
+    cluster.kubectl("wait", "--for=condition=Established", "crd/guidedmodels.guidedmodel.io")
+    if NAMESPACE not in cluster.kubectl("get", "namespaces", "-o", "name"):
+        cluster.kubectl("create", "namespace", NAMESPACE)
+    cluster.apply(RBAC)
+
+
+def kubeconfig(cluster: Cluster, path: Path) -> Path:
+    """Write a kubeconfig that has the operator's rights and no others."""
+    token = cluster.kubectl("create", "token", ACCOUNT, "-n", NAMESPACE, "--duration=2h").strip()
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
+    path.write_text(yaml.safe_dump(config))
+    path.chmod(0o600)
+    return path
+
+
+class Operator:
+    """One replica."""
+
+    def __init__(self, process: Process, health: str) -> None:
+        self.process = process
+        self._health = health
+
+    def log(self) -> str:
+        """Return all that it logged."""
+        return self.process.log.read_text()
+
+    def is_ready(self) -> bool:
+        """Say whether /readyz answers 200."""
+        try:
+            with urllib.request.urlopen(f"{self._health}/readyz", timeout=1) as response:
+                return bool(response.status == 200)
+        except OSError:
+            return False
+
+    def leads(self) -> bool:
+        """Say whether it has taken the Lease."""
+        return "this replica leads" in self.log()
+
+    def kill(self) -> None:
+        """End it as a node's death would."""
+        self.process.kill()
+
+
+@contextmanager
+def running(cluster: Cluster, folder: Path, name: str, **environment: str) -> Iterator[Operator]:
+    """Run a replica while the context lasts; it must not have logged a bug of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    [port] = free_ports(1)
+    program = Path(sys.executable).parent / "guidedmodel-operator"
+    settings = {
+        "KUBECONFIG": str(kubeconfig(cluster, folder / f"{name}.kubeconfig")),
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "POD_NAME": name,
+        "POD_NAMESPACE": NAMESPACE,
+        "GUIDEDMODEL_PLUGIN_IMAGE": "registry.test/guidedmodel:1",
+        "GUIDEDMODEL_HEALTH_HOST": "127.0.0.1",
+        "GUIDEDMODEL_HEALTH_PORT": str(port),
+        **environment,
+    }
+    process = Process.start(name, [program], folder / f"{name}.log", environment=settings)
+    operator = Operator(process, f"http://127.0.0.1:{port}")
+    try:
+        process.wait_ready(operator.is_ready, START_TIMEOUT_S)
+        yield operator
+        assert "this is a bug" not in operator.log(), tail(process.log)
+        assert "Traceback" not in operator.log(), tail(process.log)
+    finally:
+        process.stop()
