@@ -1,0 +1,247 @@
+"""The middleware between an application and a server, both written by the test."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from guided_contract import records, wire
+from guided_contract.config import PodConfig
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_engine.admission import middleware
+from guided_engine.admission.client import GrammarClient
+from guided_engine.admission.gate import Gate
+from guided_engine.admission.request import current
+from guided_engine.compat import ledger
+from guided_engine.telemetry import Telemetry
+from support.engine import structured_outputs
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+class Served:
+    """The middleware around an application that the test writes, and what it sent."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        pod = PodConfig(name="t", model="m", tokenizer="m", served_name="m", run_dir=str(folder))
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(str(pod.telemetry_socket))
+        self.socket.settimeout(5)
+        client = GrammarClient(pod.service_socket, lambda: wire.Hello(role="api", pid=1, boot="b"))
+        self.telemetry = Telemetry(pod.telemetry_socket)
+        gate = Gate(pod, client, self.telemetry)
+        monkeypatch.setattr(middleware, "process_gate", lambda: gate)
+        monkeypatch.setattr(ledger, "applied", lambda: [wire.Patch(name="admission", state="Applied")])
+        self.sent: list[Any] = []
+
+    async def run(
+        self, app: middleware.App, path: str = "/v1/completions", events: tuple[str, ...] = ()
+    ) -> None:
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": path,
+            "headers": [(b"traceparent", PARENT.encode())],
+        }
+        incoming = [{"type": kind} for kind in events]
+
+        async def receive() -> Any:
+            return incoming.pop(0)
+
+        async def send(message: Any) -> None:
+            self.sent.append(message)
+
+        try:
+            await middleware.AdmissionMiddleware(app)(scope, receive, send)
+        finally:
+            current.set(None)
+
+    @property
+    def record(self) -> records.HttpRequest:
+        record = records.decode(self.socket.recv(1 << 16))
+        assert isinstance(record, records.HttpRequest)
+        return record
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(message.get("body", b"") for message in self.sent)
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    with tempfile.TemporaryDirectory(prefix="gm-") as folder:  # short: a socket's path has at most 107 bytes
+        served = Served(Path(folder), monkeypatch)
+        with contextlib.closing(served.socket), contextlib.closing(served.telemetry):
+            yield served
+
+
+STREAM = {
+    "type": "http.response.start",
+    "status": 200,
+    "headers": [(b"content-type", b"text/event-stream; x")],
+}
+
+
+def chunk(body: bytes, *, more: bool = True) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": body, "more_body": more}
+
+
+def fails(code: ErrorCode = ErrorCode.GRAMMAR_INVALID, **fields: Any) -> Callable[[], None]:
+    def fail() -> None:
+        exchange = current.get()
+        assert exchange is not None
+        exchange.fail(GuidedError(code, "no", **fields))
+
+    return fail
+
+
+class TestMiddleware:
+    async def test_start_is_kept_until_the_verdict(self, served: Served) -> None:
+        async def app(_scope: Any, _receive: Any, send: Any) -> None:
+            await send(STREAM)
+            await send(chunk(b"created"))
+            assert served.sent == []
+            exchange = current.get()
+            assert exchange is not None
+            exchange.decided = True
+            await send(chunk(b"token"))
+            assert [message.get("body") for message in served.sent] == [None, b"created", b"token"]
+            await send(chunk(b"", more=False))
+
+        await served.run(app)
+        record = served.record
+        assert (record.status, record.stream, record.error_code, record.method) == (200, True, None, "POST")
+        assert record.trace_id == "0af7651916cd43dd8448eb211c80319c"
+        assert record.parent_span_id == "b7ad6b7169203331"
+        assert record.end_ns >= record.start_ns
+
+    async def test_refused_stream_is_a_real_status(self, served: Served) -> None:
+        async def app(_scope: Any, _receive: Any, send: Any) -> None:
+            await send(STREAM)
+            fails(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, retry_after_s=1.2, path="$.a")()
+            await send(chunk(b"data: upstream's error\n\n"))
+            await send(chunk(b"data: [DONE]\n\n", more=False))
+
+        await served.run(app)
+        assert served.sent[0]["status"] == 503
+        assert dict(served.sent[0]["headers"])[b"retry-after"] == b"2"
+        error = json.loads(served.body)["error"]
+        assert (error["code"], error["param"]) == ("grammar_service_unavailable", "$.a")
+        record = served.record
+        assert (record.status, record.error_code) == (503, "grammar_service_unavailable")
+
+    async def test_refusal_replaces_the_handlers_answer(self, served: Served) -> None:
+        async def app(_scope: Any, _receive: Any, send: Any) -> None:
+            fails()()
+            await send({"type": "http.response.start", "status": 500, "headers": []})
+            await send(chunk(b"upstream", more=False))
+
+        await served.run(app)
+        assert served.sent[0]["status"] == 400
+        assert b"upstream" not in served.body
+
+    async def test_refusal_answers_for_a_handler_that_raises(self, served: Served) -> None:
+        async def app(_scope: Any, _receive: Any, send: Any) -> None:
+            await send(STREAM)
+            fails()()
+            raise RuntimeError("upstream")
+
+        await served.run(app, "/v1/responses")
+        assert served.sent[0]["status"] == 400
+
+    async def test_foreign_exception_passes(self, served: Served) -> None:
+        async def app(_scope: Any, _receive: Any, _send: Any) -> None:
+            raise RuntimeError("upstream")
+
+        with pytest.raises(RuntimeError, match="upstream"):
+            await served.run(app)
+        assert served.record.status == 500
+
+    @pytest.mark.parametrize(
+        ("path", "event"),
+        [
+            ("/v1/completions", b'data: {"error": {"message": "no", "type": "invalid_request_error"'),
+            ("/v1/responses", b'event: error\ndata: {"type": "error", "code": "sequence_dead_end"'),
+        ],
+    )
+    async def test_failure_in_a_stream_is_its_last_event(
+        self, served: Served, path: str, event: bytes
+    ) -> None:
+        async def app(_scope: Any, _receive: Any, send: Any) -> None:
+            exchange = current.get()
+            assert exchange is not None
+            exchange.decided = True
+            await send(STREAM)
+            await send(chunk(b"data: token\n\n"))
+            fails(ErrorCode.SEQUENCE_DEAD_END)()
+            await send(chunk(b"data: upstream's error\n\n"))
+            await send(chunk(b"", more=False))
+
+        await served.run(app, path)
+        assert served.sent[0]["status"] == 200
+        assert served.body.startswith(b"data: token\n\n" + event)
+        assert b"upstream" not in served.body
+        assert not served.sent[-1].get("more_body")
+        assert served.record.error_code == "sequence_dead_end"
+
+    async def test_response_without_verdict_is_released_at_its_end(self, served: Served) -> None:
+        async def app(_scope: Any, _receive: Any, send: Any) -> None:
+            await send({"type": "http.response.start", "status": 401, "headers": []})
+            await send(chunk(b"{}", more=False))
+
+        await served.run(app)
+        assert [message["type"] for message in served.sent] == ["http.response.start", "http.response.body"]
+        assert served.record.status == 401
+
+    async def test_disconnect_is_499(self, served: Served) -> None:
+        async def app(_scope: Any, receive: Any, _send: Any) -> None:
+            await receive()
+            raise asyncio.CancelledError
+
+        with pytest.raises(asyncio.CancelledError):
+            await served.run(app, events=("http.disconnect",))
+        assert served.record.status == 499
+
+    async def test_other_routes_are_left_alone(self, served: Served) -> None:
+        async def app(scope: Any, _receive: Any, send: Any) -> None:
+            assert dict(scope["headers"])[b"traceparent"] == PARENT.encode()
+            assert current.get() is None
+            await send(STREAM)
+            assert served.sent == [STREAM]
+
+        await served.run(app, "/v1/models")
+
+    async def test_inner_application_sees_our_span(self, served: Served) -> None:
+        async def app(scope: Any, _receive: Any, send: Any) -> None:
+            exchange = current.get()
+            assert exchange is not None
+            assert dict(scope["headers"])[b"traceparent"] == exchange.span.traceparent.encode()
+            await send(chunk(b"", more=False))
+
+        await served.run(app)
+
+
+@pytest.mark.usefixtures("served")
+async def test_guided_request_on_another_route_is_refused() -> None:
+    gate = middleware.process_gate()
+    assert gate is not None
+    with pytest.raises(GuidedError) as raised:
+        await gate.admit(structured_outputs(regex="a"), None)
+    assert raised.value.code is ErrorCode.REQUEST_NOT_ADMITTED
+    assert (await gate.admit(None, {"mine": 1})).ticket is None
+
+
+@pytest.mark.usefixtures("served")
+async def test_reserved_arguments_are_refused_everywhere() -> None:
+    gate = middleware.process_gate()
+    assert gate is not None
+    with pytest.raises(GuidedError) as raised:
+        await gate.admit(None, {"guided_ticket": {"key": "stolen"}})
+    assert raised.value.code is ErrorCode.REQUEST_RESERVED_ARGUMENT
+    assert raised.value.path == "vllm_xargs.guided_ticket"
