@@ -31,11 +31,11 @@ class OperatorSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     plugin_image: Annotated[str, Field(min_length=1)]
-    """Our own image, which pods copy the plugin from. No default: it is the image that the operator runs from."""
+    """Our own image, which pods copy the plugin from. No default: it is the one the operator runs from."""
     namespace: Annotated[str, Field(min_length=1)]
     """Namespace of the Lease. No default: two operators in two namespaces would both lead."""
     pod_name: str = Field(default_factory=socket.gethostname)
-    """This replica's name, for people who read the Lease. Default: the host's, which in a pod is the pod's."""
+    """This replica's name, for people who read the Lease. Default: the host's, in a pod the pod's."""
     workers: Annotated[int, Field(ge=1, le=64)] = 4
     """GuidedModels that are worked on at once. Default: 4; one waits for the API server most of its time."""
     health_host: str = "0.0.0.0"  # noqa: S104 - the kubelet asks from outside

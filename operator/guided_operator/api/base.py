@@ -110,3 +110,18 @@ Quantity = Annotated[
 def text(most: int, *, pattern: str | None = None, least: int = 1) -> StringConstraints:
     """Return the bounds of a string field; every string has some, or CEL's cost estimate has none."""
     return StringConstraints(min_length=least, max_length=most, pattern=pattern)
+
+
+def unique_names(items: list[Any]) -> list[Any]:
+    """Refuse a list-map with two items of one name, as the server does.
+
+    Raises
+    ------
+    ValueError
+        A name stands twice.
+    """
+    names = [item.name for item in items]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"names must be unique, {', '.join(twice)} stands twice")
+    return items

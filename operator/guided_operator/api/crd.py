@@ -22,7 +22,7 @@ CRD_FILE: Final = Path("manifests", "crd", f"{CRD_NAME}.yaml")
 
 _COLUMNS: Final = (  # name, type, path, priority: 1 is shown by -o wide
     ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
-    ("Replicas", "string", ".status.replicas", 0),
+    ("Desired", "integer", ".spec.replicas", 0),
     ("Up", "integer", ".status.readyReplicas", 0),
     ("Guided", "string", '.status.conditions[?(@.type=="GuidedDecoding")].status', 0),
     ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 0),

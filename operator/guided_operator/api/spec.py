@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from guided_operator.api.base import ApiModel, Between, Quantity, text
+from guided_operator.api.base import ApiModel, Between, Quantity, text, unique_names
 
 Uri = Annotated[
     str,
@@ -76,7 +76,7 @@ class EnvVar(ApiModel):
         description="The variable's name."
     )
     value: Annotated[str, text(4096, least=0)] | None = Field(
-        default=None, description="The value, taken literally. Exactly one of value and valueFrom is set."
+        default=None, description="The value. Exactly one of value and valueFrom is set."
     )
     value_from: EnvSource | None = Field(
         default=None,
@@ -126,7 +126,7 @@ class Engine(ApiModel):
             "Default: none. They may not repeat what a typed field owns."
         ),
     )
-    env: Annotated[list[EnvVar], Field(max_length=64)] = Field(
+    env: Annotated[list[EnvVar], Field(max_length=64), AfterValidator(unique_names)] = Field(
         default=[],
         description=(
             "Environment of the engine container; wins over the operator's defaults. Default: none."
@@ -320,7 +320,9 @@ class GuidedModelSpec(ApiModel):
     engine: Engine = Field(description="The vLLM that serves it.")
     parallelism: Parallelism = Field(default=Parallelism(), description="How it is spread over devices.")
     guided_decoding: GuidedDecoding = Field(default=GuidedDecoding(), description="How guided requests run.")
-    logits_processors: Annotated[list[LogitsProcessor], Field(max_length=16)] = Field(
+    logits_processors: Annotated[
+        list[LogitsProcessor], Field(max_length=16), AfterValidator(unique_names)
+    ] = Field(
         default=[],
         description="Logits processors, applied in this order. Default: none.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},

@@ -29,9 +29,7 @@ def sidecar_environment(gm: GuidedModel, site: Site) -> list[k8s.V1EnvVar]:
     variables = _shared(gm, site)
     # A vLLM image asks for all GPUs of the node by itself, which some container runtimes obey.
     variables["NVIDIA_VISIBLE_DEVICES"] = "void"
-    return _merged(
-        variables, [env for env in gm.spec.engine.env if env.name.startswith(("HF_", "PYTHONPATH"))]
-    )
+    return _merged(variables, [env for env in gm.spec.engine.env if env.name.startswith("HF_")])
 
 
 def _shared(gm: GuidedModel, site: Site) -> dict[str, str]:

@@ -1,0 +1,165 @@
+"""Reading manifests: what is valid, and that every fault is named by its field."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from guided_operator.api import GuidedModelSpec, ManifestError, load, parse
+from guided_operator.api.base import seconds
+from guided_operator.api.crd import schema_of
+from support.manifests import REMOVED, as_text, changed, guided_model, minimal
+
+SAMPLES = sorted(Path(__file__).parents[2].joinpath("manifests", "samples").glob("*.yaml"))
+
+
+def faults(text: str) -> list[str]:
+    with pytest.raises(ManifestError) as caught:
+        load(text)
+    return str(caught.value).splitlines()
+
+
+def test_smallest_manifest_gets_the_defaults_of_the_documentation() -> None:
+    gm = load(as_text(minimal()))
+    spec = gm.spec
+    assert gm.served_name == "tiny"
+    assert (spec.engine.plugin, spec.engine.device) == ("Inject", "Auto")
+    assert spec.parallelism.tensor == 1
+    assert spec.guided_decoding.placement == "Rank"
+    assert spec.guided_decoding.backend == "Auto"
+    assert seconds(spec.guided_decoding.compile.timeout) == 10
+    assert spec.replicas == 1
+    assert spec.telemetry is None
+    assert spec.speculative is None
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
+def test_every_sample_is_valid(sample: Path) -> None:
+    assert load(sample.read_text()).kind == "GuidedModel"
+
+
+def test_there_are_samples() -> None:
+    assert {"tiny-cpu", "llama-cuda"} <= {sample.stem for sample in SAMPLES}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"engine__image": REMOVED}, ["spec.engine.image: is required"]),
+        ({"replica": 2}, ["spec.replica: unknown field, did you mean replicas?"]),
+        ({"speculative": {"method": "NGram", "numTokens": 3, "draftmodel": 1}}, ["did you mean draftModel?"]),
+        ({"engine__device": "GPU"}, ["spec.engine.device: must be 'Auto', 'CUDA' or 'CPU', is 'GPU'"]),
+        ({"parallelism__tensor": "2"}, ["spec.parallelism.tensor: input should be a valid integer"]),
+        ({"parallelism__tensor": True}, ["spec.parallelism.tensor: input should be a valid integer"]),
+        ({"parallelism__tensor": 0}, ["spec.parallelism.tensor: input should be greater than or equal to 1"]),
+        ({"probes__stallTimeout": "2 minutes"}, ['"2 minutes" is not a duration such as']),
+        ({"probes__stallTimeout": "1s"}, ["spec.probes.stallTimeout: must be between 5s and 1h"]),
+        ({"resources": {"limits": {"cpu": "two"}}}, ["spec.resources.limits.cpu: ", "is not a quantity"]),
+        ({"model__uri": "s3://bucket/m"}, ["spec.model.uri: the scheme must be hf://, pvc:// or file://"]),
+        ({"engine__env": [{"name": "A"}]}, ["spec.engine.env[0].value: exactly one of value and valueFrom"]),
+        (
+            {"engine__env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]},
+            ["spec.engine.env: names must be unique, A stands twice"],
+        ),
+        (
+            {"logitsProcessors": [{"name": "a", "factory": "package.module"}]},
+            ["spec.logitsProcessors[0].factory: must match"],
+        ),
+        (
+            {"speculative": {"method": "DraftModel", "numTokens": 3, "asyncScheduling": True}},
+            ["spec.speculative.asyncScheduling: must be", "quote it"],
+        ),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_fault_is_named_by_field_and_reason(fields: dict[str, Any], expected: list[str]) -> None:
+    lines = faults(as_text(changed(minimal(), **fields)))
+    assert len(lines) == 1
+    for part in expected:
+        assert part in lines[0]
+
+
+def test_every_fault_gets_a_line() -> None:
+    manifest = changed(minimal(), engine__image=REMOVED, replica=1, parallelism__tensor=0)
+    assert [line.split(":")[0] for line in faults(as_text(manifest))] == [
+        "spec.engine.image",
+        "spec.parallelism.tensor",
+        "spec.replica",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "manifest: must be one GuidedModel, holds 0 documents"),
+        ("- 1", "manifest: must be one GuidedModel"),
+        ("a: [", "line 1: not YAML"),
+        ("a: 1\nb: 2\na: 3\n", 'line 3: "a" stands twice'),
+        ("kind: Deployment\napiVersion: apps/v1\n", 'apiVersion: must be "guidedmodel.io/v1alpha1"'),
+        ("kind: GuidedModel\napiVersion: guidedmodel.io/v1alpha1\n", "metadata: is required"),
+        ("a: \x01", "line 1: not YAML"),
+        (as_text(minimal()) + "---\n" + as_text(minimal()), "holds 2 documents"),
+    ],
+)
+def test_text_that_is_no_guided_model(text: str, expected: str) -> None:
+    assert expected in faults(text)[0]
+
+
+def test_comments_and_empty_documents_around_the_manifest_do_not_matter() -> None:
+    assert load(f"# a sample\n---\n{as_text(minimal())}\n---\n").name == "tiny"
+
+
+def test_what_the_server_adds_is_accepted() -> None:
+    manifest = minimal()
+    manifest["metadata"] |= {"uid": "u", "generation": 3, "managedFields": [], "creationTimestamp": "x"}
+    manifest["status"] = {"replicas": 1, "fieldOfANewerRelease": 1, "pods": [{"name": "p", "ranks": []}]}
+    gm = parse(manifest)
+    assert (gm.metadata.uid, gm.metadata.generation) == ("u", 3)
+    assert gm.status.pods[0].name == "p"
+
+
+@pytest.mark.parametrize(
+    ("duration", "expected"), [("10s", 10), ("500ms", 0.5), ("1m30s", 90), ("2h", 7200), ("0s", 0)]
+)
+def test_durations(duration: str, expected: float) -> None:
+    assert seconds(duration) == expected
+
+
+@pytest.mark.parametrize("duration", ["", "10", "s", "-1s", "1.5s", "1d", "10 s"])
+def test_no_durations(duration: str) -> None:
+    with pytest.raises(ValueError, match="not a duration"):
+        seconds(duration)
+
+
+def fields_of(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, field in schema.get("properties", {}).items():
+        yield f"{path}.{name}", field
+        yield from fields_of(field, f"{path}.{name}")
+        yield from fields_of(field.get("items", {}), f"{path}.{name}[]")
+
+
+FIELDS = dict(fields_of(schema_of(GuidedModelSpec), "spec"))
+
+
+@pytest.mark.parametrize("path", FIELDS)
+def test_every_field_is_described_and_bounded(path: str) -> None:
+    field = FIELDS[path]
+    assert field.get("description", "").endswith(".")
+    match field.get("type", "int-or-string"):
+        case "string":
+            assert "maxLength" in field or "enum" in field
+        case "array":
+            assert "maxItems" in field
+        case "integer":
+            assert {"minimum", "maximum"} <= set(field)
+        case "object":
+            assert "properties" in field or "maxProperties" in field
+    if isinstance(field.get("default"), str | int):
+        assert "Default: " in field["description"]
+
+
+def test_models_cannot_be_changed() -> None:
+    gm = guided_model()
+    with pytest.raises(ValueError, match="frozen"):
+        gm.spec.replicas = 2  # type: ignore[misc]

@@ -1,0 +1,59 @@
+"""Quantities; tests/cluster compares the same function with the API server."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from guided_operator.api.quantity import amount, canonical
+
+
+@pytest.mark.parametrize(
+    ("quantity", "expected"),
+    [
+        ("1", "1"),
+        ("0.5", "500m"),
+        ("1000m", "1"),
+        ("1500m", "1500m"),
+        ("1000", "1k"),
+        ("1024", "1024"),
+        ("1024Mi", "1Gi"),
+        ("1.5Gi", "1536Mi"),
+        ("0.5Ki", "512"),
+        ("1e3", "1e3"),
+        ("0", "0"),
+        ("0Gi", "0"),
+        ("+2", "2"),
+        ("-1.5", "-1500m"),
+        (".5", "500m"),
+        ("0.1n", "1n"),
+        ("1E", "1E"),
+    ],
+)
+def test_canonical_form(quantity: str, expected: str) -> None:
+    assert canonical(quantity) == expected
+
+
+@pytest.mark.parametrize("quantity", ["", "two", "1 Gi", "1KiB", "1..2", "1e99", "1e1.5", "e3", "."])
+def test_no_quantity(quantity: str) -> None:
+    with pytest.raises(ValueError, match=r"quantity|range"):
+        canonical(quantity)
+
+
+QUANTITIES = st.builds(
+    lambda number, suffix: f"{number}{suffix}",
+    st.decimals(0, 10**6, places=3).map(str) | st.integers(0, 10**6).map(str),
+    st.sampled_from(["", "m", "k", "M", "G", "Ki", "Mi", "Gi", "e3", "E2"]),
+)
+
+
+@given(QUANTITIES)
+def test_canonical_form_is_stable_and_means_the_same(quantity: str) -> None:
+    shortened = canonical(quantity)
+    assert canonical(shortened) == shortened
+    assert amount(shortened) == amount(quantity)
+
+
+def test_amounts_below_a_nano_are_rounded_up() -> None:
+    assert amount("0.0000000001") == Fraction(1, 10**9)

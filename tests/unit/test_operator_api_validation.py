@@ -1,0 +1,89 @@
+"""What the operator refuses although the API server took it."""
+
+from typing import Any
+
+import pytest
+from support.manifests import changed, guided_model, minimal
+
+from guided_operator.api import GuidedModel
+from guided_operator.validation import check
+
+
+def problems(gm: GuidedModel) -> list[str]:
+    return [str(problem) for problem in check(gm)]
+
+
+def test_a_good_model_has_no_problems() -> None:
+    assert problems(guided_model()) == []
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "vllm/vllm-openai:v0.31.0",
+        "vllm/vllm-openai:v0.32.1",
+        "registry.example:5000/mirror/vllm-openai-cpu:v0.9.2",
+        "vllm:0.33.0rc1",
+        "vllm/vllm-openai:v0.31.0@sha256:0",
+    ],
+)
+def test_an_image_of_an_unsupported_vllm(image: str) -> None:
+    (problem,) = problems(guided_model(engine__image=image))
+    assert problem.startswith("spec.engine.image: vLLM 0.")
+    assert "0.32.0" in problem
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "vllm/vllm-openai:v0.32.0",
+        "vllm/vllm-openai:v0.32.0-x86_64",
+        "vllm/vllm-openai:latest",
+        "vllm/vllm-openai@sha256:00",
+        "example.com/my-image:v0.31.0",
+        "example.com/vllm/other:1.0.0",
+    ],
+)
+def test_an_image_that_is_supported_or_does_not_tell(image: str) -> None:
+    assert problems(guided_model(engine__image=image)) == []
+
+
+def test_vllms_own_path_runs_with_any_vllm() -> None:
+    gm = guided_model(engine__image="vllm/vllm-openai:v0.31.0", guidedDecoding={"placement": "Scheduler"})
+    assert problems(gm) == []
+
+
+@pytest.mark.parametrize("argument", ["--tensor-par=4", "--tensor_par", "--served", "--serv=x", "--speculative"])
+def test_an_abbreviation_of_an_owned_argument(argument: str) -> None:
+    (problem,) = problems(guided_model(engine__args=["--seed", argument]))
+    assert problem.startswith("spec.engine.args[1]: ")
+    assert "abbreviates --" in problem
+
+
+@pytest.mark.parametrize("argument", ["--max-num-seqs=4", "4", "-O3", "--", "--seed", "--enforce-eager"])
+def test_other_arguments(argument: str) -> None:
+    assert problems(guided_model(engine__args=[argument])) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        (
+            {"resources": {"requests": {"cpu": "1500m"}, "limits": {"cpu": 1}}},
+            "spec.resources.requests.cpu: 1500m exceeds the limit, 1",
+        ),
+        ({"resources": {"limits": {"cpu": "-1"}}}, "spec.resources.limits.cpu: must not be negative, is -1"),
+        (
+            {"sidecar__resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}},
+            "spec.sidecar.resources.requests.memory: 2Gi exceeds the limit, 1Gi",
+        ),
+    ],
+)
+def test_resources_that_kubernetes_refuses(fields: dict[str, Any], expected: str) -> None:
+    assert problems(guided_model(**fields)) == [expected]
+
+
+def test_rules_of_the_server_are_checked_again() -> None:
+    # As after an upgrade of the CRD: stored before the rule, so never seen by it.
+    gm = GuidedModel.model_validate(changed(minimal(), model__uri="s3://bucket/m"))
+    assert [problem.field for problem in check(gm)] == ["spec.model.uri"]

@@ -1,0 +1,295 @@
+"""What a GuidedModel becomes: the pod, its arguments, environment and configuration."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.manifests import guided_model
+
+from guided_contract import config
+from guided_operator.api import GuidedModel, load
+from guided_operator.builders import Site, cluster_site, manifest, pod_key, render, selector, url
+
+SITE = cluster_site("guidedmodel:1")
+LOCAL = Site(
+    plugin_image="none",
+    python="/usr/bin/python",
+    run_dir="/x/run",
+    config_path="/x/config.json",
+    plugin_dir="",
+    home="",
+    hub="",
+    models=lambda claim: f"/volumes/{claim}",
+    bind_host="127.0.0.1",
+    ports=config.PortsConfig(engine=1, launcher=2, sidecar=3, otlp=4),
+    otlp_endpoint="http://127.0.0.1:5",
+)
+SAMPLES = sorted(Path(__file__).parents[2].joinpath("manifests", "samples").glob("*.yaml"))
+
+
+def pod(gm: GuidedModel, site: Site = SITE) -> dict[str, Any]:
+    spec: dict[str, Any] = manifest(render(gm, site).deployment)["spec"]["template"]["spec"]
+    return spec
+
+
+def engine(gm: GuidedModel, site: Site = SITE) -> dict[str, Any]:
+    container: dict[str, Any] = pod(gm, site)["containers"][0]
+    return container
+
+
+def environment(container: dict[str, Any]) -> dict[str, Any]:
+    return {variable["name"]: variable.get("value") for variable in container["env"]}
+
+
+def option(container: dict[str, Any], name: str) -> str:
+    value: str = container["args"][container["args"].index(name) + 1]
+    return value
+
+
+def pod_config(gm: GuidedModel, site: Site = SITE) -> config.PodConfig:
+    (text,) = render(gm, site).config_map.data.values()
+    return config.decode(text.encode())
+
+
+def test_engine_runs_vllm_under_the_launcher() -> None:
+    container = engine(guided_model())
+    assert container["command"] == ["python3", "-m", "guided_engine.launcher", "--"]
+    assert container["args"] == [
+        *("--model", "/models/models/tiny"),
+        *("--served-model-name", "tiny"),
+        *("--host", "0.0.0.0"),
+        *("--port", "8000"),
+        *("--tensor-parallel-size", "1"),
+    ]
+
+
+def test_users_arguments_come_last() -> None:
+    arguments = engine(guided_model(engine__args=["--max-num-seqs=4"], engine__maxModelLen=99))["args"]
+    assert arguments[-3:] == ["--max-model-len", "99", "--max-num-seqs=4"]
+
+
+def test_model_from_the_hub_names_its_revision_and_shares_the_download() -> None:
+    gm = guided_model(model={"uri": "hf://org/name", "revision": "abc", "trustRemoteCode": True})
+    container = engine(gm)
+    assert option(container, "--model") == "org/name"
+    assert option(container, "--revision") == option(container, "--tokenizer-revision") == "abc"
+    assert "--trust-remote-code" in container["args"]
+    assert environment(container)["HF_HOME"] == "/hub"
+    assert "HF_HUB_OFFLINE" not in environment(container)
+    mounts = [{mount["mountPath"] for mount in c["volumeMounts"]} for c in (container, pod(gm)["initContainers"][1])]
+    assert all("/hub" in paths for paths in mounts)
+    assert pod_config(gm).revision == "abc"
+
+
+def test_model_in_the_image() -> None:
+    container = engine(guided_model(model__uri="file:///weights/m"))
+    assert option(container, "--model") == "/weights/m"
+    assert environment(container)["HF_HUB_OFFLINE"] == "1"
+
+
+def test_two_models_of_one_claim_share_a_read_only_volume() -> None:
+    speculative = {"method": "DraftModel", "numTokens": 3, "draftModel": {"uri": "pvc://models/draft"}}
+    spec = pod(guided_model(speculative=speculative))
+    claims = [volume for volume in spec["volumes"] if "persistentVolumeClaim" in volume]
+    assert [claim["persistentVolumeClaim"] for claim in claims] == [{"claimName": "models", "readOnly": True}]
+    mounts = [m for m in spec["containers"][0]["volumeMounts"] if m["name"] == claims[0]["name"]]
+    assert mounts == [{"name": claims[0]["name"], "mountPath": "/models/models", "readOnly": True}]
+
+
+@pytest.mark.parametrize(
+    ("speculative", "expected", "flags"),
+    [
+        ({"method": "NGram", "numTokens": 4}, {"method": "ngram", "num_speculative_tokens": 4}, []),
+        (
+            {
+                "method": "DraftModel",
+                "numTokens": 3,
+                "draftModel": {"uri": "hf://o/d", "revision": "r"},
+                "asyncScheduling": "On",
+            },
+            {
+                "method": "draft_model",
+                "num_speculative_tokens": 3,
+                "model": "o/d",
+                "revision": "r",
+                "draft_tensor_parallel_size": 2,
+            },
+            ["--async-scheduling"],
+        ),
+        (
+            {"method": "NGram", "numTokens": 4, "asyncScheduling": "Off"},
+            {"method": "ngram", "num_speculative_tokens": 4},
+            ["--no-async-scheduling"],
+        ),
+    ],
+)
+def test_speculation(speculative: dict[str, Any], expected: dict[str, Any], flags: list[str]) -> None:
+    gm = guided_model(speculative=speculative, parallelism__tensor=2)
+    container = engine(gm)
+    assert json.loads(option(container, "--speculative-config")) == expected
+    assert [argument for argument in container["args"] if "async-scheduling" in argument] == flags
+    assert pod_config(gm).speculative_method == speculative["method"]
+    assert pod_config(gm).async_scheduling == speculative.get("asyncScheduling", "Auto")
+
+
+def test_vllms_own_path_is_told_backend_and_whitespace() -> None:
+    guided = {"placement": "Scheduler", "backend": "Guidance", "whitespace": "Compact"}
+    container = engine(guided_model(guidedDecoding=guided))
+    assert json.loads(option(container, "--structured-outputs-config")) == {
+        "backend": "guidance",
+        "disable_any_whitespace": True,
+    }
+    assert "--structured-outputs-config" not in engine(guided_model())["args"]
+
+
+def test_traces_go_to_the_sidecar_only_if_asked_for() -> None:
+    gm = guided_model(telemetry={"otlp": {"endpoint": "https://collector:4317", "protocol": "GRPC"}})
+    assert option(engine(gm), "--otlp-traces-endpoint") == "http://127.0.0.1:8003/v1/traces"
+    assert environment(engine(gm))["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] == "http/protobuf"
+    assert pod_config(gm).telemetry == config.TelemetryConfig(endpoint="https://collector:4317", protocol="GRPC")
+    for silent in (guided_model(), guided_model(telemetry={})):
+        assert "--otlp-traces-endpoint" not in engine(silent)["args"]
+        assert pod_config(silent).telemetry.endpoint is None
+
+
+@pytest.mark.parametrize(("device", "gpus"), [("Auto", "4"), ("CUDA", "4"), ("CPU", None)])
+def test_gpus_follow_from_parallelism(device: str, gpus: str | None) -> None:
+    gm = guided_model(engine__device=device, parallelism__tensor=4, resources={"limits": {"memory": "1.5Gi"}})
+    limits = engine(gm)["resources"]["limits"]
+    assert limits.pop("nvidia.com/gpu", None) == gpus
+    assert limits == {"memory": "1536Mi"}
+
+
+@pytest.mark.parametrize(("tensor", "size"), [(1, "1536Mi"), (2, "2Gi"), (8, "5Gi")])
+def test_shared_memory_grows_with_the_ranks(tensor: int, size: str) -> None:
+    (shm,) = [v for v in pod(guided_model(parallelism__tensor=tensor))["volumes"] if v["name"] == "shm"]
+    assert shm["emptyDir"] == {"medium": "Memory", "sizeLimit": size}
+
+
+def test_cpu_ranks_share_the_cpus_of_the_pod() -> None:
+    gm = guided_model(engine__device="CPU", parallelism__tensor=2, resources={"limits": {"cpu": "5"}})
+    variables = environment(engine(gm))
+    assert variables["OMP_NUM_THREADS"] == "2"
+    assert variables["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
+    assert variables["VLLM_CPU_KVCACHE_SPACE"] == "1"
+    assert "OMP_NUM_THREADS" not in environment(engine(guided_model()))
+
+
+def test_users_environment_wins_but_for_the_plugins_path() -> None:
+    env = [{"name": "PYTHONPATH", "value": "/mine"}, {"name": "VLLM_NO_USAGE_STATS", "value": "0"}]
+    variables = environment(engine(guided_model(engine__env=env)))
+    assert variables["PYTHONPATH"] == "/guidedmodel:/mine"
+    assert variables["VLLM_NO_USAGE_STATS"] == "0"
+
+
+def test_secrets_stay_references_and_reach_the_sidecar_only_for_the_hub() -> None:
+    reference = {"secretKeyRef": {"name": "s", "key": "k"}}
+    env = [{"name": "HF_TOKEN", "valueFrom": reference}, {"name": "OTHER", "valueFrom": reference}]
+    spec = pod(guided_model(engine__env=env))
+    assert {"name": "HF_TOKEN", "valueFrom": reference} in spec["containers"][0]["env"]
+    names = {variable["name"] for variable in spec["initContainers"][1]["env"]}
+    assert "HF_TOKEN" in names
+    assert "OTHER" not in names
+
+
+def test_sidecar_is_native_and_from_the_engines_image() -> None:
+    spec = pod(guided_model())
+    plugin, sidecar = spec["initContainers"]
+    assert plugin["image"] == "guidedmodel:1"
+    assert plugin["command"][-1] == environment(sidecar)["PYTHONPATH"] == "/guidedmodel"
+    assert sidecar["restartPolicy"] == "Always"
+    assert sidecar["image"] == spec["containers"][0]["image"]
+    assert sidecar["resources"] == {
+        "requests": {"cpu": "100m", "memory": "512Mi"},
+        "limits": {"memory": "4Gi"},
+    }
+
+
+def test_prebuilt_image_needs_no_copy() -> None:
+    spec = pod(guided_model(engine__plugin="Prebuilt"))
+    assert [container["name"] for container in spec["initContainers"]] == ["sidecar"]
+    assert "PYTHONPATH" not in environment(spec["containers"][0])
+    assert "plugin" not in {volume["name"] for volume in spec["volumes"]}
+
+
+def test_probes_are_integer_ports_and_follow_the_deadlines() -> None:
+    spec = pod(guided_model(probes={"startupTimeout": "10m"}))
+    container, sidecar = spec["containers"][0], spec["initContainers"][1]
+    startup = container["startupProbe"]
+    assert startup["periodSeconds"] * startup["failureThreshold"] == 600
+    assert container["livenessProbe"]["httpGet"] == {"path": "/livez", "port": 8001}
+    assert sidecar["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": 8002}
+    assert "livenessProbe" not in sidecar  # a crash-looping sidecar must not kill a healthy engine
+    assert "readinessProbe" not in container
+
+
+def test_children_know_their_owner_once_there_is_one() -> None:
+    gm = guided_model()
+    assert all("ownerReferences" not in child["metadata"] for child in render(gm, SITE).manifests())
+    owned = gm.model_copy(update={"metadata": gm.metadata.model_copy(update={"uid": "u-1"})})
+    for child in render(owned, SITE).manifests():
+        (owner,) = child["metadata"]["ownerReferences"]
+        assert owner["uid"] == "u-1"
+        assert owner["controller"] is True
+
+
+def test_service_reaches_exactly_the_models_pods() -> None:
+    gm = guided_model("abc")
+    children = render(gm, SITE)
+    assert children.service.spec.selector == selector(gm) == children.deployment.spec.selector.match_labels
+    assert selector(gm).items() <= children.deployment.spec.template.metadata.labels.items()
+    assert children.service.spec.ports[0].target_port == 8000
+    assert url(gm, SITE) == "http://abc.default.svc:8000"
+
+
+def test_configuration_belongs_to_its_revision() -> None:
+    one, other = guided_model(), guided_model(guidedDecoding={"compile": {"timeout": "2s"}})
+    names = [render(gm, SITE).config_map.metadata.name for gm in (one, other)]
+    assert names[0] != names[1]
+    for gm, name in zip((one, other), names, strict=True):
+        (volume,) = [volume for volume in pod(gm)["volumes"] if volume["name"] == "config"]
+        assert volume["configMap"]["name"] == name
+    assert pod_config(other).guided_decoding.compile.timeout_s == 2
+
+
+def test_configuration_carries_what_engine_and_sidecar_share() -> None:
+    gm = guided_model(
+        model__servedName="served",
+        parallelism__tensor=2,
+        logitsProcessors=[{"name": "p", "factory": "a.b:C", "params": {"x": [1]}, "applyByDefault": False}],
+        probes={"stallTimeout": "30s"},
+        sidecar={"restart": {"maxAttempts": 3, "baseDelay": "1s"}},
+    )
+    found = pod_config(gm)
+    assert (found.name, found.served_name, found.tensor_parallel) == ("tiny", "served", 2)
+    assert found.logits_processors == [
+        config.LogitsProcessorConfig(name="p", factory="a.b:C", params={"x": [1]}, apply_by_default=False)
+    ]
+    assert found.probes == config.ProbesConfig(startup_timeout_s=1800, stall_timeout_s=30)
+    assert found.restart == config.RestartConfig(max_attempts=3, base_delay_s=1)
+
+
+def test_local_pod_has_no_path_of_a_clusters_pod() -> None:
+    for sample in SAMPLES:
+        container = engine(load(sample.read_text()), LOCAL)
+        variables = environment(container)
+        assert container["command"][0] == "/usr/bin/python"
+        assert option(container, "--host") == "127.0.0.1"
+        assert option(container, "--port") == "1"
+        assert option(container, "--otlp-traces-endpoint") == "http://127.0.0.1:4/v1/traces"
+        assert not {"HOME", "HF_HOME", "PYTHONPATH"} & set(variables)
+        assert variables["GUIDEDMODEL_CONFIG"] == "/x/config.json"
+        assert not any(str(value).startswith(("/models", "/tmp", "/guidedmodel")) for value in variables.values())
+    tiny = load(SAMPLES[-1].read_text())
+    assert option(engine(tiny, LOCAL), "--model") == "/volumes/models/tiny"
+    found = pod_config(tiny, LOCAL)
+    assert (found.model, found.run_dir, found.bind_host) == ("/volumes/models/tiny", "/x/run", "127.0.0.1")
+    assert found.telemetry == config.TelemetryConfig(endpoint="http://127.0.0.1:5")
+    assert found.ports == LOCAL.ports
+
+
+def test_pod_key_does_not_change_between_releases() -> None:
+    # Another value here restarts every pod of every user at the upgrade of the operator.
+    assert pod_key(guided_model()) == "f790f7982b"
+    assert pod_key(load(SAMPLES[-1].read_text())) == "e9964c804b"
