@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from support.manifests import changed, guided_model, minimal
 
 from guided_operator.api import GuidedModel
 from guided_operator.validation import check
+from support.manifests import changed, guided_model, minimal
 
 
 def problems(gm: GuidedModel) -> list[str]:
@@ -53,7 +53,9 @@ def test_vllms_own_path_runs_with_any_vllm() -> None:
     assert problems(gm) == []
 
 
-@pytest.mark.parametrize("argument", ["--tensor-par=4", "--tensor_par", "--served", "--serv=x", "--speculative"])
+@pytest.mark.parametrize(
+    "argument", ["--tensor-par=4", "--tensor_par", "--served", "--serv=x", "--speculative"]
+)
 def test_an_abbreviation_of_an_owned_argument(argument: str) -> None:
     (problem,) = problems(guided_model(engine__args=["--seed", argument]))
     assert problem.startswith("spec.engine.args[1]: ")

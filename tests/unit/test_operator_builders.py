@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.manifests import guided_model
 
 from guided_contract import config
 from guided_operator.api import GuidedModel, load
 from guided_operator.builders import Site, cluster_site, manifest, pod_key, render, selector, url
+from support.manifests import guided_model
 
 SITE = cluster_site("guidedmodel:1")
 LOCAL = Site(
@@ -77,7 +77,9 @@ def test_model_from_the_hub_names_its_revision_and_shares_the_download() -> None
     assert "--trust-remote-code" in container["args"]
     assert environment(container)["HF_HOME"] == "/hub"
     assert "HF_HUB_OFFLINE" not in environment(container)
-    mounts = [{mount["mountPath"] for mount in c["volumeMounts"]} for c in (container, pod(gm)["initContainers"][1])]
+    mounts = [
+        {mount["mountPath"] for mount in c["volumeMounts"]} for c in (container, pod(gm)["initContainers"][1])
+    ]
     assert all("/hub" in paths for paths in mounts)
     assert pod_config(gm).revision == "abc"
 
@@ -147,7 +149,9 @@ def test_traces_go_to_the_sidecar_only_if_asked_for() -> None:
     gm = guided_model(telemetry={"otlp": {"endpoint": "https://collector:4317", "protocol": "GRPC"}})
     assert option(engine(gm), "--otlp-traces-endpoint") == "http://127.0.0.1:8003/v1/traces"
     assert environment(engine(gm))["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] == "http/protobuf"
-    assert pod_config(gm).telemetry == config.TelemetryConfig(endpoint="https://collector:4317", protocol="GRPC")
+    assert pod_config(gm).telemetry == config.TelemetryConfig(
+        endpoint="https://collector:4317", protocol="GRPC"
+    )
     for silent in (guided_model(), guided_model(telemetry={})):
         assert "--otlp-traces-endpoint" not in engine(silent)["args"]
         assert pod_config(silent).telemetry.endpoint is None
@@ -280,7 +284,9 @@ def test_local_pod_has_no_path_of_a_clusters_pod() -> None:
         assert option(container, "--otlp-traces-endpoint") == "http://127.0.0.1:4/v1/traces"
         assert not {"HOME", "HF_HOME", "PYTHONPATH"} & set(variables)
         assert variables["GUIDEDMODEL_CONFIG"] == "/x/config.json"
-        assert not any(str(value).startswith(("/models", "/tmp", "/guidedmodel")) for value in variables.values())
+        assert not any(
+            str(value).startswith(("/models", "/tmp", "/guidedmodel")) for value in variables.values()
+        )
     tiny = load(SAMPLES[-1].read_text())
     assert option(engine(tiny, LOCAL), "--model") == "/volumes/models/tiny"
     found = pod_config(tiny, LOCAL)

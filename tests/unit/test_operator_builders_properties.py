@@ -6,11 +6,11 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.manifests import changed, minimal
 
 from guided_operator.api import GuidedModel, parse
 from guided_operator.api.quantity import canonical
 from guided_operator.builders import cluster_site, pod_key, render
+from support.manifests import changed, minimal
 
 SITE = cluster_site("guidedmodel:1")
 
