@@ -1,6 +1,7 @@
 """Records from the engine's processes: a unix datagram socket, and what spans and counts come of them."""
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import Callable
@@ -68,11 +69,12 @@ class TelemetryReceiver:
 
     def _read_some(self) -> None:
         assert self._socket is not None
-        for _ in range(_DATAGRAMS_PER_WAKE):
-            try:
-                datagram = self._socket.recv(_DATAGRAM_BYTES)
-            except BlockingIOError:
-                return
+        # All are fetched before the first is looked at, because senders lose what finds the queue full.
+        arrived: list[bytes] = []
+        with contextlib.suppress(BlockingIOError):
+            while len(arrived) < _DATAGRAMS_PER_WAKE:
+                arrived.append(self._socket.recv(_DATAGRAM_BYTES))
+        for datagram in arrived:
             self._take(datagram)
 
     def _take(self, datagram: bytes) -> None:
