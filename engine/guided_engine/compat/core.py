@@ -1,0 +1,121 @@
+"""The engine core without grammars: requests detached, sequences ended on a rank's word, signs of life."""
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any, Final
+
+from guided_contract.config import PodConfig
+from guided_contract.errors import ErrorCode
+from guided_engine.compat import core_presence
+from guided_engine.compat.ledger import LedgerEntry, PatchSkippedError
+from guided_engine.compat.runner import ENDS_ATTRIBUTE
+from guided_engine.ranks.tickets import ticket_of
+
+
+class NotAdmittedError(Exception):
+    """A guided request reached the engine core without a ticket."""
+
+
+def detach_grammar(config: PodConfig) -> None:
+    """Replace `grammar_init`: an admitted request loses its grammar here, another ends without a token."""
+    _needs_rank_placement(config)
+    from vllm.v1.request import RequestStatus  # noqa: PLC0415 - vLLM is imported only where it is changed
+    from vllm.v1.structured_output import StructuredOutputManager  # noqa: PLC0415 - see above
+
+    def grammar_init(_self: Any, request: Any) -> None:
+        structured = request.structured_output_request
+        if structured is None:
+            return
+        if ticket_of(request.sampling_params.extra_args) is not None:
+            # With neither, nothing in the scheduler waits, defers sampling, fills, validates or ships a mask.
+            request.structured_output_request = None
+            request.status = RequestStatus.WAITING
+            return
+        # A grammar that is an exception ends its request at the next step, unscheduled, with this code.
+        request.stop_reason = ErrorCode.REQUEST_NOT_ADMITTED.value
+        refused: Future[None] = Future()
+        refused.set_exception(NotAdmittedError(request.request_id))
+        structured.grammar = refused
+
+    StructuredOutputManager.grammar_init = grammar_init
+
+
+def end_sequences(config: PodConfig) -> None:
+    """Wrap `update_from_output`: a request that a rank names ends alone, as an error with its code."""
+    _needs_rank_placement(config)
+    from vllm.v1.core.sched.scheduler import Scheduler  # noqa: PLC0415 - see above
+
+    original = Scheduler.update_from_output
+
+    def update_from_output(self: Any, scheduler_output: Any, model_runner_output: Any) -> Any:
+        for request_id, code in getattr(model_runner_output, ENDS_ATTRIBUTE, {}).items():
+            _mark(self, request_id, code, model_runner_output)
+        codes = dict(_codes(self))
+        outputs = original(self, scheduler_output, model_runner_output)
+        if codes:
+            _write_codes(codes, outputs)
+        return outputs
+
+    Scheduler.update_from_output = update_from_output
+
+
+def _mark(scheduler: Any, request_id: str, code: str, output: Any) -> None:
+    """Have the scheduler end a request, without what this step sampled for it."""
+    request = scheduler.requests.get(request_id)
+    if request is None or request.is_finished():
+        return
+    request.stop_reason = code
+    scheduler.grammar_compile_error_reqs.add(request_id)
+    index = output.req_id_to_index.get(request_id)
+    if index is not None and output.sampled_token_ids:
+        output.sampled_token_ids[index] = []
+    # A request without output must not bring prompt logprobs either: the scheduler asserts it.
+    output.prompt_logprobs_dict.pop(request_id, None)
+    output.prompt_token_id_logprobs_dict.pop(request_id, None)
+
+
+def _codes(scheduler: Any) -> Iterator[tuple[str, str]]:
+    """Yield the requests that the scheduler is about to end as errors, with our codes."""
+    for request_id in scheduler.grammar_compile_error_reqs:
+        request = scheduler.requests.get(request_id)
+        if request is not None and isinstance(request.stop_reason, str):
+            yield request_id, request.stop_reason
+
+
+def _write_codes(codes: dict[str, str], outputs: dict[int, Any]) -> None:
+    """Put the codes on the outputs that end these requests; the scheduler leaves the field empty there."""
+    for per_client in outputs.values():
+        for output in per_client.outputs:
+            if output.finish_reason is not None and output.request_id in codes:
+                output.stop_reason = codes[output.request_id]
+
+
+def _needs_rank_placement(config: PodConfig) -> None:
+    if config.guided_decoding.placement == "Scheduler":
+        raise PatchSkippedError("placement is Scheduler: vLLM's own path")
+
+
+ENTRIES: Final = (
+    LedgerEntry(
+        name="core-detached",
+        why="grammars in the engine core serialise masks, defer sampling under async scheduling, and compile "
+        "in threads that nobody can stop",
+        upstream="vllm/v1/structured_output/__init__.py: StructuredOutputManager.grammar_init",
+        goes_when="vLLM lets a worker own a request's grammar",
+        apply=detach_grammar,
+    ),
+    LedgerEntry(
+        name="core-ends-sequences",
+        why="a rank has no way to end one sequence; raising there ends the engine",
+        upstream="vllm/v1/core/sched/scheduler.py: Scheduler.update_from_output",
+        goes_when="ModelRunnerOutput can carry a per-request error",
+        apply=end_sequences,
+    ),
+    LedgerEntry(
+        name="core-presence",
+        why="/health stays green while the engine core or a rank hangs; heartbeats and a step count tell",
+        upstream="vllm/v1/engine/core.py: EngineCore.__init__",
+        goes_when="vLLM reports steps and liveness of its engine core",
+        apply=core_presence.show_presence,
+    ),
+)

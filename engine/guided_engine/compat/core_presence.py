@@ -1,0 +1,59 @@
+"""The engine core's signs of life: heartbeats with a step count, and its hello to the sidecar."""
+
+import os
+from typing import Any
+
+from guided_contract.config import PodConfig
+from guided_contract.heartbeat import CORE_SLOT
+from guided_contract.wire import Hello
+from guided_engine.compat import ledger, version
+from guided_engine.heartbeats import Pulse
+from guided_engine.service_link import ServiceLink
+
+# Set by the launcher, the same for all processes of one engine start.
+BOOT_VARIABLE = "GUIDEDMODEL_BOOT"
+
+
+def show_presence(config: PodConfig) -> None:
+    """Wrap `EngineCore.__init__`: once the engine core stands, it beats, counts its steps and says hello."""
+    from vllm.v1.engine.core import EngineCore  # noqa: PLC0415 - vLLM is imported only where it is changed
+
+    original = EngineCore.__init__
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it replaces one
+        original(self, *args, **kwargs)
+        _start(self.scheduler, config)
+
+    EngineCore.__init__ = __init__
+
+
+def boot() -> str:
+    """Return what names this engine start; empty outside the launcher."""
+    return os.environ.get(BOOT_VARIABLE, "")
+
+
+def _start(scheduler: Any, config: PodConfig) -> None:
+    """Start both threads for a scheduler; they end with the process."""
+    pulse = Pulse(config.heartbeats_file, CORE_SLOT, busy=scheduler.get_num_unfinished_requests)
+    _count_steps(scheduler, pulse)
+    pulse.start()
+    ServiceLink(config.service_socket, hello).start()
+
+
+def _count_steps(scheduler: Any, pulse: Pulse) -> None:
+    """Count every step whose output the scheduler takes; on the instance, around whatever the class has."""
+    original = scheduler.update_from_output
+
+    def update_from_output(scheduler_output: Any, model_runner_output: Any) -> Any:
+        if scheduler_output.total_num_scheduled_tokens:
+            pulse.step()
+        return original(scheduler_output, model_runner_output)
+
+    scheduler.update_from_output = update_from_output
+
+
+def hello() -> Hello:
+    """Return the engine core's Hello."""
+    return Hello(
+        role="core", pid=os.getpid(), boot=boot(), versions=version.versions(), patches=ledger.applied()
+    )

@@ -1,0 +1,177 @@
+"""Guided decoding around a model runner: what a step of vLLM's means to a RankGuide, for both model runners.
+
+GuidedWorker wraps the runner *instance* when the model is loaded, which reaches every executor.
+"""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from guided_contract.config import PodConfig
+from guided_engine.compat.ledger import LedgerEntry, PatchSkippedError
+from guided_engine.ranks.guide import RankGuide
+from guided_engine.ranks.plan import Arrival, Masks, Plan, ReadSampled
+from guided_engine.ranks.tickets import ticket_of
+
+# The attribute on the output rank's ModelRunnerOutput: {request: error code}, read by compat.core.
+ENDS_ATTRIBUTE: Final = "guided_ends"
+
+_log = logging.getLogger("guided_engine")
+_T = TypeVar("_T")
+
+
+class RunnerAdapter(ABC):
+    """What differs between Model Runner V1 and V2."""
+
+    @abstractmethod
+    def resumed(self, scheduler_output: Any) -> dict[str, Sequence[int]]:
+        """Return all tokens of requests that come back after preemption without arriving anew."""
+
+    @abstractmethod
+    def known_tokens(self, new_request: Any) -> Sequence[int] | None:
+        """Return prompt and output of an arriving request, None where the runner is not told."""
+
+    @abstractmethod
+    def reader(self, output: Any) -> tuple[Any, ReadSampled]:
+        """Return the ModelRunnerOutput that will reach the engine core, and what reads its tokens."""
+
+    @abstractmethod
+    def sample(self, original: Callable[[Any], Any], guide: RankGuide, masks: Masks | None) -> Any:
+        """Let processors change the logits, then sample with the masks; return the runner's output."""
+
+
+class GuidedRunner:
+    """Wraps one runner. No exception of ours leaves it: a fault ends the sequences here, not the engine.
+
+    Parameters
+    ----------
+    count_step
+        Called once per forward pass.
+    """
+
+    def __init__(
+        self, runner: Any, guide: RankGuide, adapter: RunnerAdapter, count_step: Callable[[], None]
+    ) -> None:
+        self._runner = runner
+        self._guide = guide
+        self._adapter = adapter
+        self._count_step = count_step
+        self._execute_model = runner.execute_model
+        self._sample_tokens = runner.sample_tokens
+        config = runner.vllm_config
+        # Sync scheduling tells the drafts with each step; under async they never leave the runner.
+        self._asks_for_drafts = (
+            config.speculative_config is not None and config.scheduler_config.async_scheduling
+        )
+        runner.execute_model = self.execute_model
+        runner.sample_tokens = self.sample_tokens
+
+    def execute_model(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+        """Take note of the step, then run the runner's own."""
+        if not kwargs.get("dummy_run"):
+            self._count_step()
+            self._safely(lambda: self._begin(scheduler_output), None)
+        return self._execute_model(scheduler_output, *args, **kwargs)
+
+    def sample_tokens(self, grammar_output: Any) -> Any:
+        """Mask what is ours, and sample. Without a sequence of ours it is the runner's own."""
+        if self._guide.is_empty or self._runner.execute_model_state is None:
+            return self._sample_tokens(grammar_output)
+        if self._asks_for_drafts:
+            self._safely(self._learn_drafts, None)
+        if not self._guide.is_sampling:
+            output = self._sample_tokens(grammar_output)
+        else:
+            masks = self._safely(self._guide.masks, None)
+            output = self._adapter.sample(self._sample_tokens, self._guide, masks)
+        self._safely(lambda: self._after(output), None)
+        return output
+
+    def cut_drafts(self, proposed: Any) -> Any:
+        """Cut drafts that a grammar does not allow before the scheduler takes them (sync scheduling)."""
+        if proposed is not None and not self._guide.is_empty:
+            self._safely(lambda: self._guide.cut_drafts(proposed.req_ids, proposed.draft_token_ids), None)
+        return proposed
+
+    def _begin(self, scheduler_output: Any) -> None:
+        arrivals = [
+            self._arrival(new)
+            for new in scheduler_output.scheduled_new_reqs
+            if new.sampling_params is not None and self._guide.concerns(_is_guided(new.sampling_params))
+        ]
+        if self._guide.is_empty and not arrivals:
+            self._guide.skip_step()
+            return
+        cached = scheduler_output.scheduled_cached_reqs
+        self._guide.begin(
+            Plan(
+                finished=scheduler_output.finished_req_ids,
+                arrivals=arrivals,
+                resumed=self._adapter.resumed(scheduler_output),
+                computed=zip(cached.req_ids, cached.num_computed_tokens, strict=True),
+                scheduled=scheduler_output.num_scheduled_tokens,
+                drafts=scheduler_output.scheduled_spec_decode_tokens,
+            )
+        )
+        if self._guide.is_sampling:
+            # Else the runner does not copy its drafts to the host. On this rank's own copy of the output.
+            scheduler_output.has_structured_output_requests = True
+
+    def _arrival(self, new: Any) -> Arrival:
+        params = new.sampling_params
+        return Arrival(
+            request_id=new.req_id,
+            prompt_tokens=new.prompt_token_ids or (),
+            prompt_length=new.prompt_len,
+            known_tokens=self._adapter.known_tokens(new),
+            computed=new.num_computed_tokens,
+            is_guided=_is_guided(params),
+            ticket=ticket_of(params.extra_args),
+            stop_tokens=tuple(params.all_stop_token_ids or ()),
+            arguments=params.extra_args or {},
+        )
+
+    def _learn_drafts(self) -> None:
+        proposed = self._runner.take_draft_token_ids()
+        if proposed is not None:
+            self._guide.learn_drafts(proposed.req_ids, proposed.draft_token_ids)
+
+    def _after(self, output: Any) -> None:
+        carrier, read = self._adapter.reader(output)
+        if self._guide.is_sampling:
+            self._guide.sampled(read)
+        ends = self._guide.ends()
+        if ends:
+            setattr(carrier, ENDS_ATTRIBUTE, ends)
+
+    def _safely(self, call: Callable[[], _T], otherwise: _T) -> _T:
+        try:
+            return call()
+        except Exception:  # noqa: BLE001 - no rank may leave the others' step
+            _log.exception("guidedmodel: guided decoding failed on this rank; its sequences are ended")
+            self._guide.fail_all()
+            return otherwise
+
+
+def _is_guided(params: Any) -> bool:
+    structured = params.structured_outputs
+    return structured is not None and not structured.all_constraints_none()
+
+
+def _apply(config: PodConfig) -> None:
+    """Say that the ranks own the masks; the change itself is GuidedWorker's, when its model is loaded."""
+    if config.guided_decoding.placement == "Scheduler":
+        raise PatchSkippedError("placement is Scheduler: vLLM's own path")
+
+
+ENTRIES: Final = (
+    LedgerEntry(
+        name="rank-masks",
+        why="masks made in the engine core are serial, go through shared memory to every rank, and defer "
+        "sampling under async scheduling; GuidedWorker gives each rank a matcher per sequence",
+        upstream="https://github.com/vllm-project/vllm/pull/24300",
+        goes_when="vLLM has a worker-side interface for grammar masks",
+        apply=_apply,
+    ),
+)

@@ -1,0 +1,39 @@
+"""The engine's tokenizer in the form of each grammar library, made by upstream's own backends."""
+
+import threading
+from typing import Any
+
+from vllm.tokenizers import cached_tokenizer_from_config
+from vllm.v1.structured_output.backend_guidance import GuidanceBackend
+from vllm.v1.structured_output.backend_xgrammar import XgrammarBackend
+
+
+class EngineVocabulary:
+    """Built at the first grammar of each library, in the thread that loads it."""
+
+    def __init__(self, vllm_config: Any) -> None:
+        self._config = vllm_config
+        self._lock = threading.Lock()
+        self._tokenizer_info: Any = None
+        self._guidance_tokenizer: Any = None
+
+    def tokenizer_info(self) -> Any:
+        """Return xgrammar's TokenizerInfo."""
+        if self._tokenizer_info is None:
+            with self._lock:
+                # Only a compiled grammar gives the TokenizerInfo away that the backend has made.
+                compiler = self._backend(XgrammarBackend).compiler
+                self._tokenizer_info = compiler.compile_regex("a").tokenizer_info
+        return self._tokenizer_info
+
+    def guidance_tokenizer(self) -> Any:
+        """Return llguidance's LLTokenizer."""
+        if self._guidance_tokenizer is None:
+            with self._lock:
+                self._guidance_tokenizer = self._backend(GuidanceBackend).ll_tokenizer
+        return self._guidance_tokenizer
+
+    def _backend(self, kind: Any) -> Any:
+        model = self._config.model_config
+        tokenizer = cached_tokenizer_from_config(model)
+        return kind(self._config, tokenizer=tokenizer, vocab_size=model.get_vocab_size())

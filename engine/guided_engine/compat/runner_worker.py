@@ -1,0 +1,117 @@
+"""The worker that vLLM is told to use: the platform's own, joined by guided decoding once it has a model."""
+
+import os
+from typing import Any
+
+from vllm.distributed.parallel_state import get_pp_group
+from vllm.platforms import current_platform
+
+from guided_contract import config as pod_config
+from guided_contract.config import PodConfig
+from guided_contract.wire import Hello, Load, Loaded, ServiceMessage, Unload
+from guided_engine.compat import ledger, version
+from guided_engine.compat.core_presence import boot
+from guided_engine.compat.runner import GuidedRunner
+from guided_engine.compat.runner_v1 import RunnerV1
+from guided_engine.compat.runner_v2 import RunnerV2
+from guided_engine.compat.runner_vocabulary import EngineVocabulary
+from guided_engine.heartbeats import Pulse
+from guided_engine.processors.registry import Registry
+from guided_engine.ranks.bitmasks import BitmaskBuffer
+from guided_engine.ranks.guide import RankGuide, RankTraits
+from guided_engine.ranks.prototypes import Prototypes
+from guided_engine.service_link import ServiceLink
+from guided_engine.telemetry import Telemetry
+
+if current_platform.is_cpu():
+    from vllm.v1.worker.cpu_worker import CPUWorker as PlatformWorker
+else:
+    from vllm.v1.worker.gpu_worker import Worker as PlatformWorker
+
+
+class GuidedWorker(PlatformWorker):  # type: ignore[misc]  # vLLM is untyped here
+    """One rank. Plain upstream where no configuration names our pod, or placement is Scheduler."""
+
+    _guided: GuidedRunner | None = None
+
+    def load_model(self, *args: Any, **kwargs: Any) -> None:
+        """Load the model as upstream does, then wrap this worker's model runner.
+
+        Raises
+        ------
+        guided_engine.processors.registry.FactoryError
+            A configured logits processor cannot be made; the engine does not start.
+        """
+        super().load_model(*args, **kwargs)
+        config = pod_config.load()
+        if config is not None:
+            self._guided = _join(self, config)
+
+    def take_draft_token_ids(self) -> Any:
+        """Return the runner's drafts, in sync scheduling without those that a grammar forbids."""
+        proposed = super().take_draft_token_ids()
+        if self._guided is None or self.vllm_config.scheduler_config.async_scheduling:
+            return proposed
+        return self._guided.cut_drafts(proposed)
+
+
+def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
+    """Start this rank's signs of life, and its guided decoding where it samples."""
+    pulse = Pulse(config.heartbeats_file, 1 + worker.rank)
+    pulse.start()
+    samples = get_pp_group().is_last_rank
+    prototypes = guided = None
+    if samples and config.guided_decoding.placement == "Rank":
+        vocabulary = EngineVocabulary(worker.vllm_config)
+        prototypes = Prototypes(config.grammars_folder, vocabulary)
+        guided = _wrap(worker, config, (prototypes, vocabulary), pulse)
+    ServiceLink(
+        config.service_socket,
+        lambda: _hello(worker, samples),
+        answer=lambda message: _answer(prototypes, message),
+        lost=lambda: None if prototypes is None else prototypes.orphan(),
+    ).start()
+    return guided
+
+
+def _wrap(
+    worker: Any, config: PodConfig, grammars: tuple[Prototypes, EngineVocabulary], pulse: Pulse
+) -> GuidedRunner:
+    vllm_config = worker.vllm_config
+    prototypes, vocabulary = grammars
+    vocab_size = vllm_config.model_config.get_vocab_size()
+    rows = vllm_config.scheduler_config.max_num_seqs * (1 + vllm_config.num_speculative_tokens)
+    guide = RankGuide(
+        RankTraits(worker.rank, vocab_size, vllm_config.scheduler_config.async_scheduling),
+        prototypes,
+        Registry(config.logits_processors),
+        BitmaskBuffer(rows, vocab_size, vocabulary),
+        Telemetry(config.telemetry_socket).send,
+    )
+    runner = worker.model_runner
+    adapter = RunnerV2(runner) if worker.use_v2_model_runner else RunnerV1(runner)
+    return GuidedRunner(runner, guide, adapter, pulse.step)
+
+
+def _answer(prototypes: Prototypes | None, message: ServiceMessage) -> Loaded | None:
+    match message:
+        case Load():
+            if prototypes is None:
+                return Loaded(key=message.key, error="this rank does not sample")
+            return prototypes.load(message)
+        case Unload() if prototypes is not None:
+            prototypes.unload(message)
+    return None
+
+
+def _hello(worker: Any, samples: bool) -> Hello:  # noqa: FBT001 - as the message has it
+    model_runner = "V2" if worker.use_v2_model_runner else "V1"
+    return Hello(
+        role="rank",
+        pid=os.getpid(),
+        boot=boot(),
+        rank=worker.rank,
+        samples=samples,
+        versions={**version.versions(), "modelRunner": model_runner},
+        patches=ledger.applied(),
+    )

@@ -1,0 +1,74 @@
+"""Beats of this process in the pod's heartbeats file: a thread shows life, a counter steps."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from guided_contract.heartbeat import Beat, Heartbeats, now_ns
+
+INTERVAL_S: Final = 1.0
+
+
+class Pulse:
+    """Writes one slot.
+
+    Parameters
+    ----------
+    path
+        The heartbeats file; made by the launcher, and waited for.
+    slot
+        This process' slot.
+    busy
+        Returns the number of unfinished requests.
+    """
+
+    def __init__(self, path: Path, slot: int, busy: Callable[[], int] = lambda: 0) -> None:
+        self._path = path
+        self._slot = slot
+        self._busy = busy
+        self._steps = 0
+        self._step_ns = now_ns()
+        self._file: Heartbeats | None = None
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="guided-pulse", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """End the thread."""
+        self._stopped.set()
+        self._thread.join(timeout_s)
+
+    def step(self) -> None:
+        """Count a step; costs nothing, the thread writes it."""
+        self._steps += 1
+        self._step_ns = now_ns()
+
+    def _run(self) -> None:
+        while True:
+            # The file may be missing for a while; the launcher sees a beat that is not written.
+            with contextlib.suppress(OSError, ValueError):
+                self.beat()
+            if self._stopped.wait(INTERVAL_S):
+                return
+
+    def beat(self) -> None:
+        """Write the slot once.
+
+        Raises
+        ------
+        OSError
+            The file is not there.
+        """
+        if self._file is None:
+            self._file = Heartbeats(self._path, writable=True)
+        busy = self._busy()
+        if not busy:
+            # An idle engine makes no steps: the stall clock starts with the first request.
+            self._step_ns = now_ns()
+        self._file.write(self._slot, Beat(os.getpid(), now_ns(), self._steps, self._step_ns, busy))

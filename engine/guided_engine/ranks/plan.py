@@ -1,0 +1,54 @@
+"""What a model runner's step means to guided decoding, without vLLM's types: made by a runner's adapter."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from guided_contract.wire import Ticket
+
+# Reads what a step sampled, (request, its tokens), waiting for that step's copy to the host alone.
+ReadSampled = Callable[[], Iterable[tuple[str, Sequence[int]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A request that is new to the runner, or comes back to it after preemption (Model Runner V2).
+
+    `known_tokens` are prompt and output so far, None where the runner does not say (Model Runner V1).
+    `stop_tokens` are the request's end of sequence and its own stop tokens.
+    """
+
+    request_id: str
+    prompt_tokens: Sequence[int]
+    prompt_length: int
+    known_tokens: Sequence[int] | None
+    computed: int
+    is_guided: bool
+    ticket: Ticket | None
+    stop_tokens: Sequence[int]
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One step, as scheduled. `drafts` holds -1 where the scheduler does not know a draft."""
+
+    finished: Collection[str]
+    arrivals: Sequence[Arrival]
+    resumed: Mapping[str, Sequence[int]]  # request -> all its tokens (Model Runner V1)
+    computed: Iterable[tuple[str, int]]  # of requests that the runner knows, before this step
+    scheduled: Mapping[str, int]
+    drafts: Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """What a step's logits are masked with.
+
+    `bitmask` is [rows, ceil(vocabulary / 32)] int32: for each request in `request_ids` one row per scheduled
+    draft and one more. `acceptable` is how many leading drafts were constrained.
+    """
+
+    request_ids: list[str]
+    bitmask: Any
+    acceptable: list[int] = field(default_factory=list)

@@ -1,0 +1,146 @@
+"""What a rank knows of one sequence that is guided or has processors."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from guided_contract.errors import ErrorCode
+from guided_contract.records import Decode
+from guided_contract.wire import Ticket
+from guided_engine.processors.interface import SequenceProcessor
+from guided_engine.ranks.matchers import Matcher
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts for the sequence's telemetry record. Durations in nanoseconds."""
+
+    start_ns: int = field(default_factory=time.time_ns)
+    steps: int = 0
+    fills: int = 0
+    fill_ns: int = 0
+    fill_max_ns: int = 0
+    drafts_proposed: int = 0
+    drafts_accepted: int = 0
+
+    def count_fill(self, duration_ns: int) -> None:
+        """Count one mask."""
+        self.fills += 1
+        self.fill_ns += duration_ns
+        self.fill_max_ns = max(self.fill_max_ns, duration_ns)
+
+
+@dataclass(slots=True)
+class GuidedSequence:
+    """One sequence.
+
+    Attributes
+    ----------
+    needed
+        Tokens that must be computed before a token is sampled: the prompt, after preemption all known tokens.
+    since_step
+        Outputs of earlier steps are not this sequence's any more (it was preempted meanwhile).
+    drafts
+        The latest drafts that the runner proposed for it.
+    failure
+        Why it is to end; from then on nothing constrains it, so that all ranks go on in step.
+    """
+
+    request_id: str
+    prompt_length: int
+    ticket: Ticket | None
+    needed: int
+    computed: int
+    since_step: int
+    matcher: Matcher | None = None
+    make_processors: Callable[[], list[SequenceProcessor]] | None = None
+    processors: list[SequenceProcessor] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+    drafts: Sequence[int] = ()
+    failure: ErrorCode | None = None
+    is_reported: bool = False
+    tally: Tally = field(default_factory=Tally)
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        """Advance by sampled tokens; what goes wrong becomes the sequence's failure."""
+        self.accepted.extend(tokens)
+        if self.failure is not None or not tokens:
+            return
+        self._advance_matcher(tokens)
+        self._advance_processors(tokens)
+
+    def resync(self, output_tokens: Sequence[int]) -> None:
+        """Come to the state of exactly these output tokens, after preemption may have dropped some."""
+        known = len(self.accepted)
+        wanted = list(output_tokens)
+        if self.accepted == wanted[:known]:
+            self.accept(wanted[known:])
+            return
+        self.accepted = []
+        if self.failure is None:
+            self._restart()
+        self.accept(wanted)
+
+    def fail(self, code: ErrorCode) -> None:
+        """End the sequence for that reason; the first one counts."""
+        if self.failure is None:
+            self.failure = code
+
+    def start_processors(self) -> None:
+        """Make its processors' states anew."""
+        if self.make_processors is None:
+            return
+        try:
+            self.processors = self.make_processors()
+        except Exception:  # noqa: BLE001 - a factory is the user's code; only this sequence pays
+            self.processors = []
+            self.fail(ErrorCode.SEQUENCE_PROCESSOR_FAILED)
+
+    def record(self, rank: int, dropped: int = 0) -> Decode | None:
+        """Return the telemetry record of a guided sequence that ends now."""
+        if self.ticket is None:
+            return None
+        completed = self.matcher is not None and self.matcher.is_terminated()
+        tally = self.tally
+        return Decode(
+            dropped=dropped,
+            traceparent=self.ticket.traceparent,
+            rank=rank,
+            grammar_key=self.ticket.key,
+            backend=self.ticket.backend,
+            start_ns=tally.start_ns,
+            end_ns=time.time_ns(),
+            steps=tally.steps,
+            fills=tally.fills,
+            fill_ns=tally.fill_ns,
+            fill_max_ns=tally.fill_max_ns,
+            tokens=len(self.accepted),
+            drafts_proposed=tally.drafts_proposed,
+            drafts_accepted=tally.drafts_accepted,
+            end_reason=self.failure or ("completed" if completed else "stopped"),
+        )
+
+    def _restart(self) -> None:
+        try:
+            if self.matcher is not None:
+                self.matcher.reset()
+        except Exception:  # noqa: BLE001 - native code; only this sequence pays
+            self.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
+        self.start_processors()
+
+    def _advance_matcher(self, tokens: Sequence[int]) -> None:
+        if self.matcher is None:
+            return
+        try:
+            if not self.matcher.accept(tokens):
+                self.fail(ErrorCode.SEQUENCE_TOKEN_REJECTED)
+        except Exception:  # noqa: BLE001 - native code; only this sequence pays
+            self.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
+
+    def _advance_processors(self, tokens: Sequence[int]) -> None:
+        try:
+            for processor in self.processors:
+                for token in tokens:
+                    processor.accept(token)
+        except Exception:  # noqa: BLE001 - the user's code; only this sequence pays
+            self.fail(ErrorCode.SEQUENCE_PROCESSOR_FAILED)

@@ -1,0 +1,113 @@
+"""The connection of a rank or the engine core to the sidecar's service: a thread that never gives up.
+
+Nothing on the hot path waits for it. While the service is away, running requests go on with what is loaded.
+"""
+
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from guided_contract import wire
+
+FIRST_DELAY_S: Final = 0.05
+MAX_DELAY_S: Final = 2.0
+
+_log = logging.getLogger("guided_engine")
+
+
+class ServiceLink:
+    """Says hello, and answers what the service sends.
+
+    Parameters
+    ----------
+    path
+        The service's stream socket.
+    hello
+        Makes the Hello of each connection.
+    answer
+        Called in the link's thread with each message after Welcome; returns what to send back, or None.
+    lost
+        Called in the link's thread when a connection that was welcomed has ended.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        hello: Callable[[], wire.Hello],
+        answer: Callable[[wire.ServiceMessage], wire.ClientMessage | None] = lambda _message: None,
+        lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._path = path
+        self._hello = hello
+        self._answer = answer
+        self._lost = lost
+        self._stopped = threading.Event()
+        self._socket: socket.socket | None = None
+        self._thread = threading.Thread(target=self._run, name="guided-service-link", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; it connects as soon as the service listens."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """End the connection and the thread."""
+        self._stopped.set()
+        connection = self._socket
+        if connection is not None:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        delay_s = FIRST_DELAY_S
+        while not self._stopped.is_set():
+            if self._serve():
+                delay_s = FIRST_DELAY_S
+            self._stopped.wait(delay_s)
+            delay_s = min(delay_s * 2, MAX_DELAY_S)
+
+    def _serve(self) -> bool:
+        """Live one connection to its end; return whether the service welcomed us."""
+        welcomed = False
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                self._socket = connection
+                connection.connect(str(self._path))
+                connection.sendall(wire.frame(self._hello()))
+                while not self._stopped.is_set():
+                    message = _receive(connection)
+                    if isinstance(message, wire.Welcome):
+                        welcomed = True
+                    elif (reply := self._answer(message)) is not None:
+                        connection.sendall(wire.frame(reply))
+        except (OSError, wire.WireError) as error:
+            _log.debug("guidedmodel: the grammar service is away: %s", error)
+        except Exception:  # noqa: BLE001 - see below
+            # Whatever `answer` raises costs this connection; the service sends Load again on the next.
+            _log.exception("guidedmodel: the link to the grammar service failed")
+        finally:
+            self._socket = None
+        if welcomed:
+            self._lost()
+        return welcomed
+
+
+def _receive(connection: socket.socket) -> wire.ServiceMessage:
+    header = _receive_exactly(connection, wire.LENGTH.size)
+    return wire.decode_service_message(_receive_exactly(connection, wire.body_length(header)))
+
+
+def _receive_exactly(connection: socket.socket, size: int) -> bytes:
+    """Return `size` bytes; raises ConnectionError at the end of the stream."""
+    buffer = bytearray(size)
+    view = memoryview(buffer)
+    while view:
+        count = connection.recv_into(view)
+        if not count:
+            raise ConnectionError("the service closed the connection")
+        view = view[count:]
+    return bytes(buffer)

