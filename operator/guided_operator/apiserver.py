@@ -14,6 +14,7 @@
 
 import json
 import os
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, Literal, Protocol, Self
@@ -34,6 +35,9 @@ _CONTENT_TYPES: Final[Mapping[PatchType, str]] = {
     "apply": "application/apply-patch+yaml",
 }
 _CONNECT_TIMEOUT_S: Final = 5.0
+_NOT_YAML: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+# A refusal can quote the whole object; its beginning says what was wrong.
+MAX_MESSAGE_CHARS: Final = 500
 
 
 class ApiError(Exception):
@@ -114,11 +118,17 @@ def error_of(status: int, body: bytes, retry_after: str | None = None) -> ApiErr
     except ValueError:
         answer = {}
     message = answer.get("message") if isinstance(answer, dict) else None
-    message = message or f"the API server answered {status}"
+    message = str(message or f"the API server answered {status}")[:MAX_MESSAGE_CHARS]
     retry_after_s = float(retry_after) if retry_after and retry_after.isdigit() else None
     if status == 409 and isinstance(answer, dict) and answer.get("reason") == "AlreadyExists":
         return AlreadyExists(message, status=status)
     return _BY_STATUS.get(status, ServerUnavailable)(message, status=status, retry_after_s=retry_after_s)
+
+
+def as_yaml(body: Object) -> str:
+    """Return JSON that is YAML too: what YAML takes for a line break or refuses is escaped."""
+    text = json.dumps(body, ensure_ascii=False)
+    return _NOT_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 class ApiServer:
@@ -156,7 +166,14 @@ class ApiServer:
     async def create(self, path: str, body: Object, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Object:
         """Create the object in the collection at `path`, and return it as stored."""
         params = {"fieldManager": FIELD_MANAGER}
-        return await self._request("POST", path, params=params, body=body, timeout_s=timeout_s)
+        # As YAML, which the server turns into JSON of its own writing. It keeps the bytes of a
+        # ControllerRevision's data as they come and compares them on every later write; JSON written
+        # otherwise than Go writes it would make that object unchangeable, even its labels.
+        headers = {"Content-Type": "application/yaml"}
+        text = as_yaml(body)
+        return await self._request(
+            "POST", path, params=params, body=text, headers=headers, timeout_s=timeout_s
+        )
 
     async def patch(
         self, path: str, body: Any, *, kind: PatchType, timeout_s: float = REQUEST_TIMEOUT_S

@@ -286,10 +286,10 @@ _CHAINS: Final[dict[str, tuple[Check, ...]]] = {
     "Compatible": (_spec_invalid, _vllm_unsupported, _compatible),
     "GuidedDecoding": (
         _scheduler_placed,
-        _nothing_known,
         _plugin_inactive,
         _sidecar_not_ready,
         _sidecar_silent,
+        _nothing_known,
         _guided_active,
     ),
     "Telemetry": (_telemetry_unset, _telemetry_set),

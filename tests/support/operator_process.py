@@ -1,6 +1,7 @@
 """The real operator as a process, with the rights of its service account, for tests on a real API server."""
 
 import os
+import signal
 import sys
 import time
 import urllib.error
@@ -81,6 +82,17 @@ class Operator:
     def kill(self) -> None:
         """End it as a node's death would."""
         self.process.kill()
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        os.kill(self.process.pid, number)
+
+    def end(self, number: signal.Signals) -> int:
+        """Send it a signal that makes it end, and return its exit status."""
+        self.send(number)
+        eventually(lambda: not self.process.is_running(), what="the operator ends")
+        status: int = self.process._child.returncode
+        return status
 
 
 @contextmanager

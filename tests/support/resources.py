@@ -1,0 +1,49 @@
+"""GuidedModels for tests on a real API server, and what can be seen of them."""
+
+from typing import Any
+
+from guided_contract import names
+from support.cluster import Cluster
+from support.operator_process import eventually
+
+Object = dict[str, Any]
+CHILDREN = "deployments,services,configmaps,serviceaccounts,controllerrevisions"
+
+
+def model(namespace: str, name: str = "m", **spec: Any) -> Object:
+    engine = {"image": "vllm/vllm-openai:v0.32.0", "device": "CPU"}
+    return {
+        "apiVersion": "guidedmodel.io/v1alpha1",
+        "kind": "GuidedModel",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"model": {"uri": "file:///models/tiny"}, "engine": engine, **spec},
+    }
+
+
+def items(cluster: Cluster, namespace: str, kinds: str = CHILDREN) -> list[Object]:
+    """Return our children in a namespace."""
+    found: list[Object] = cluster.get(kinds, "-n", namespace, "-l", names.LABEL_NAME)["items"]
+    return found
+
+
+def conditions(cluster: Cluster, namespace: str, name: str = "m") -> dict[str, Object]:
+    found = cluster.get("gm", name, "-n", namespace).get("status", {}).get("conditions", [])
+    return {each["type"]: each for each in found}
+
+
+def await_condition(cluster: Cluster, namespace: str, kind: str, value: str, reason: str = "") -> Object:
+    def met() -> Object | None:
+        found = conditions(cluster, namespace).get(kind, {})
+        matches = found.get("status") == value and reason in ("", found.get("reason"))
+        return found if matches else None
+
+    return eventually(met, what=f"{kind}={value} {reason}")
+
+
+def deployment(cluster: Cluster, namespace: str) -> Object:
+    return cluster.get("deployment", "m", "-n", namespace)
+
+
+def environment(cluster: Cluster, namespace: str) -> set[str]:
+    [engine] = deployment(cluster, namespace)["spec"]["template"]["spec"]["containers"]
+    return {each["name"] for each in engine["env"]}
