@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from guided_contract import records, wire
-from guided_contract.config import PodConfig
+from guided_contract.config import GuidedDecodingConfig, PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission import middleware
 from guided_engine.admission.client import GrammarClient
 from guided_engine.admission.gate import Gate
 from guided_engine.admission.request import current
-from guided_engine.compat import ledger
+from guided_engine.compat import api, ledger, validators
 from guided_engine.telemetry import Telemetry
 from support.engine import structured_outputs
 
@@ -225,6 +225,29 @@ class TestMiddleware:
             await send(chunk(b"", more=False))
 
         await served.run(app)
+
+
+async def test_vllms_own_path_is_not_kept_back(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With placement Scheduler nobody gives a verdict, so nothing may wait for one; the span stays."""
+    monkeypatch.setattr(ledger, "applied", lambda: [wire.Patch(name="admission", state="Skipped")])
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send(STREAM)
+        assert served.sent == [STREAM]
+        await send(chunk(b"", more=False))
+
+    await served.run(app)
+    assert served.record.status == 200
+
+
+@pytest.mark.parametrize("entry", [*api.ENTRIES, *validators.ENTRIES], ids=lambda entry: entry.name)
+def test_scheduler_placement_changes_nothing(entry: ledger.LedgerEntry) -> None:
+    scheduler = GuidedDecodingConfig(placement="Scheduler")
+    pod = PodConfig(
+        name="t", model="m", tokenizer="m", served_name="m", run_dir="/nowhere", guided_decoding=scheduler
+    )
+    with pytest.raises(ledger.PatchSkippedError, match="Scheduler"):
+        entry.apply(pod)
 
 
 @pytest.mark.usefixtures("served")

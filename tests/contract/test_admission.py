@@ -1,0 +1,320 @@
+"""Admission in a real API server with a real engine; only the grammar service is a fake, on a real wire."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from guided_contract import wire
+from guided_engine.launcher.stall import is_alive
+from support.engine import wait_until
+from support.stage import Stage, staged
+
+pytestmark = pytest.mark.engine
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
+ROUTES = ("/v1/completions", "/v1/chat/completions", "/v1/responses")
+
+
+@pytest.fixture(scope="module")
+def engine_stage() -> Iterator[Stage]:
+    with staged() as stage:
+        yield stage
+
+
+@pytest.fixture
+def stage(engine_stage: Stage) -> Iterator[Stage]:
+    """The shared engine, idle and with nothing remembered of earlier tests."""
+    engine_stage.reset()
+    yield engine_stage
+    wait_until(lambda: engine_stage.running() == 0)
+    assert not engine_stage.native_calls.exists(), engine_stage.native_calls.read_text()
+
+
+def guided(route: str, schema: dict[str, Any], *, stream: bool = False, **more: Any) -> dict[str, Any]:
+    """Return the body of a request that asks for a schema, in the way of its route."""
+    body: dict[str, Any] = {"model": "tiny", "stream": stream, "temperature": 0, **more}
+    named = {"name": "x", "schema": schema}
+    if route == "/v1/responses":
+        return body | {
+            "input": "x",
+            "text": {"format": {"type": "json_schema", **named}},
+            "max_output_tokens": 32,
+        }
+    body |= {
+        "response_format": {"type": "json_schema", "json_schema": named},
+        "max_tokens": more.get("max_tokens", 32),
+    }
+    if route == "/v1/completions":
+        return body | {"prompt": "x"}
+    return body | {"messages": [{"role": "user", "content": "x"}]}
+
+
+def completion(*, stream: bool = False, **more: Any) -> dict[str, Any]:
+    return {"model": "tiny", "prompt": "x", "stream": stream, "temperature": 0, "max_tokens": 32, **more}
+
+
+def error_of(response: httpx.Response) -> dict[str, Any]:
+    return dict(response.json()["error"])
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("route", ROUTES)
+def test_broken_schema_is_400(stage: Stage, route: str, *, stream: bool) -> None:
+    stage.service.refuse("oddity", "grammar_invalid", "type is no type", path="$.type")
+    response = stage.client.post(route, json=guided(route, {"type": "oddity"}, stream=stream))
+    assert response.status_code == 400
+    assert response.headers["content-type"] == "application/json"
+    assert error_of(response) == {
+        "message": "type is no type",
+        "type": "invalid_request_error",
+        "param": "$.type",
+        "code": "grammar_invalid",
+    }
+    record = stage.record()
+    assert (record.status, record.error_code, record.route) == (400, "grammar_invalid", route)
+    assert (record.kind, record.grammar_key) == ("json", None)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("route", ROUTES)
+def test_unready_service_is_503(stage: Stage, route: str, *, stream: bool) -> None:
+    stage.service.refuse("later", "grammar_ranks_not_ready", retry_after_s=2.5)
+    response = stage.client.post(route, json=guided(route, {"const": "later"}, stream=stream))
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "3"
+    assert error_of(response)["code"] == "grammar_ranks_not_ready"
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("route", ROUTES)
+def test_guided_answer(stage: Stage, route: str, *, stream: bool) -> None:
+    response = stage.client.post(
+        route,
+        json=guided(route, {"enum": ["stone", "water"]}, stream=stream),
+        headers={"traceparent": PARENT},
+    )
+    assert response.status_code == 200, response.text
+    assert '\\"stone\\"' in response.text or '\\"water\\"' in response.text or stream
+    asked = stage.service.wait_for(wire.Prepare)
+    assert json.loads(asked.spec) == {"enum": ["stone", "water"]}
+    assert stage.service.wait_for(wire.Release).id == asked.id
+    record = stage.record()
+    assert (record.status, record.error_code, record.kind, record.stream) == (200, None, "json", stream)
+    assert (record.trace_id, record.parent_span_id, record.sampled) == (TRACE, "b7ad6b7169203331", True)
+    assert asked.traceparent == f"00-{TRACE}-{record.span_id}-01"
+    assert record.grammar_key
+    assert stage.engine_span(TRACE, record.span_id)
+
+
+def test_unsampled_trace_stays_unsampled(stage: Stage) -> None:
+    stage.client.post("/v1/completions", json=completion(), headers={"traceparent": PARENT[:-2] + "00"})
+    record = stage.record()
+    assert (record.trace_id, record.sampled) == (TRACE, False)
+
+
+@pytest.mark.parametrize(
+    ("constraint", "kind", "spec"),
+    [
+        ({"choice": ["stone", "water"]}, "choice", '["stone", "water"]'),
+        ({"regex": "[a-f]{3}"}, "regex", "[a-f]{3}"),
+        ({"json": {"enum": [1]}}, "json", '{"enum": [1]}'),
+        ({"grammar": 'start: "abc"'}, "grammar", 'start: "abc"'),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_kinds(stage: Stage, constraint: dict[str, Any], kind: str, spec: str) -> None:
+    response = stage.client.post("/v1/completions", json=completion(structured_outputs=constraint))
+    assert response.status_code == 200, response.text
+    asked = stage.service.wait_for(wire.Prepare)
+    assert (asked.kind, asked.spec) == (kind, spec)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_unguided_request_asks_nobody(stage: Stage, *, stream: bool) -> None:
+    response = stage.client.post("/v1/completions", json=completion(stream=stream))
+    assert response.status_code == 200
+    assert stage.record().kind is None
+    assert not stage.service.received(wire.Prepare)
+
+
+def test_service_away_is_503_for_guided_requests_only(stage: Stage) -> None:
+    stage.service.stop()
+    try:
+        assert stage.client.post("/v1/completions", json=completion()).status_code == 200
+        response = stage.client.post("/v1/completions", json=guided("/v1/completions", {"const": 1}))
+        assert response.status_code == 503
+        assert error_of(response)["code"] == "grammar_service_unavailable"
+        assert int(response.headers["retry-after"]) > 0
+    finally:
+        stage.service.start()
+        stage.service.wait_for(wire.Hello, lambda hello: hello.role == "api")
+        wait_until(lambda: stage.service.peers("rank") and stage.service.peers("api"))
+
+
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("/v1/completions", completion(vllm_xargs={"guided_ticket": "x"})),
+        ("/v1/completions", completion(stream=True, vllm_xargs={"guided_other": 1})),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": "x"}], "vllm_xargs": {"guided_x": 1}},
+        ),
+    ],
+)
+def test_reserved_arguments_are_400(stage: Stage, route: str, body: dict[str, Any]) -> None:
+    response = stage.client.post(route, json=body)
+    assert response.status_code == 400
+    assert error_of(response)["code"] == "request_reserved_argument"
+
+
+def test_other_routes_refuse_guided_requests(stage: Stage) -> None:
+    body = {"token_ids": [5, 6], "sampling_params": {"max_tokens": 4}}
+    response = stage.client.post("/inference/v1/generate", json=body)
+    assert response.status_code == 200, response.text
+    body["sampling_params"] = {"max_tokens": 4, "structured_outputs": {"regex": "a"}}
+    response = stage.client.post("/inference/v1/generate", json=body)
+    assert response.status_code == 400
+    assert "request_not_admitted" in response.text
+
+
+def test_guided_beam_search_is_refused(stage: Stage) -> None:
+    body = guided("/v1/completions", {"const": 1}, use_beam_search=True, n=2)
+    response = stage.client.post("/v1/completions", json=body)
+    assert response.status_code == 400
+    assert error_of(response)["code"] == "request_not_admitted"
+    assert stage.client.post("/v1/completions", json=completion(use_beam_search=True, n=2)).status_code == 200
+
+
+def test_upstreams_own_errors_stay(stage: Stage) -> None:
+    response = stage.client.post("/v1/completions", json=completion(max_tokens=-1))
+    assert response.status_code == 400
+    assert isinstance(error_of(response)["code"], int)
+    assert stage.record().status == 400
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_disconnect_while_preparing_cancels(stage: Stage, *, stream: bool) -> None:
+    stage.service.script["never"] = lambda _asked: None
+    with httpx.Client(base_url=stage.engine.url, timeout=1) as impatient, pytest.raises(httpx.ReadTimeout):
+        impatient.post("/v1/completions", json=guided("/v1/completions", {"const": "never"}, stream=stream))
+    asked = stage.service.wait_for(wire.Prepare)
+    assert stage.service.wait_for(wire.Cancel).id == asked.id
+    assert stage.record().status == 499
+
+
+def test_disconnect_while_generating_releases(stage: Stage) -> None:
+    schema = {"type": "string", "minLength": 400}
+    body = guided("/v1/completions", schema, stream=True, max_tokens=450)
+    with stage.client.stream("POST", "/v1/completions", json=body) as response:
+        assert response.status_code == 200
+        next(response.iter_lines())
+    asked = stage.service.wait_for(wire.Prepare)
+    assert stage.service.wait_for(wire.Release).id == asked.id
+    assert stage.record().status == 499
+
+
+def test_one_lease_for_all_sequences(stage: Stage) -> None:
+    body = guided("/v1/completions", {"enum": ["stone"]}, n=3, temperature=1)
+    response = stage.client.post("/v1/completions", json=body)
+    assert [choice["text"] for choice in response.json()["choices"]] == ['"stone"'] * 3
+    wait_until(lambda: stage.running() == 0)
+    assert len(stage.service.received(wire.Prepare)) == len(stage.service.received(wire.Release)) == 1
+
+
+def test_many_prompts_in_one_request(stage: Stage) -> None:
+    body = guided("/v1/completions", {"enum": ["stone"]}) | {"prompt": ["a", "b"]}
+    response = stage.client.post("/v1/completions", json=body)
+    assert [choice["text"] for choice in response.json()["choices"]] == ['"stone"'] * 2
+    wait_until(lambda: len(stage.service.received(wire.Release)) == 2)
+
+
+def test_parallel_requests_keep_their_verdicts(stage: Stage) -> None:
+    stage.service.refuse("bad", "grammar_dead_end")
+    statuses: dict[int, int] = {}
+
+    def ask(number: int) -> None:
+        schema = {"const": "bad"} if number % 2 else {"enum": ["stone"]}
+        body = guided("/v1/completions", schema, stream=number % 4 < 2)
+        statuses[number] = httpx.post(f"{stage.engine.url}/v1/completions", json=body, timeout=60).status_code
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert statuses == {number: 400 if number % 2 else 200 for number in range(16)}
+
+
+class TestSequenceFailures:
+    """A sequence that fails while generating: a processor raises, or a rank does not know the grammar."""
+
+    def test_whole_answer_is_422(self, stage: Stage) -> None:
+        response = stage.client.post(
+            "/v1/completions", json=completion(vllm_xargs={"logits_processors": "fails"})
+        )
+        assert response.status_code == 422
+        assert error_of(response)["code"] == "sequence_processor_failed"
+        assert stage.record().error_code == "sequence_processor_failed"
+
+    @pytest.mark.parametrize("route", ROUTES)
+    def test_stream_that_has_begun_ends_with_the_error(self, stage: Stage, route: str) -> None:
+        body = guided(
+            route, {"type": "string", "minLength": 99}, stream=True, vllm_xargs={"logits_processors": "fails"}
+        )
+        response = stage.client.post(route, json=body)
+        assert response.status_code == 200
+        data = [line[6:] for line in response.text.splitlines() if line.startswith("data: ")]
+        last = json.loads(data[-1] if route == "/v1/responses" else data[-2])
+        error = last if route == "/v1/responses" else last["error"]
+        assert error["code"] == "sequence_processor_failed"
+        assert stage.service.wait_for(wire.Release)
+
+    def test_siblings_are_aborted(self, stage: Stage) -> None:
+        start = time.monotonic()
+        body = completion(
+            n=3,
+            max_tokens=400,
+            ignore_eos=True,
+            vllm_xargs={"logits_processors": "first-fails"},
+            temperature=1,
+        )
+        response = stage.client.post("/v1/completions", json=body)
+        assert response.status_code == 422
+        took = time.monotonic() - start
+        wait_until(lambda: stage.running() == 0, took + 2)
+
+    def test_grammar_unknown_to_the_rank(self, stage: Stage) -> None:
+        stage.service.script["unknown"] = lambda asked: wire.Prepared(
+            id=asked.id, key="0" * 64, backend="guidance"
+        )
+        response = stage.client.post("/v1/completions", json=guided("/v1/completions", {"const": "unknown"}))
+        assert response.status_code == 422
+        assert error_of(response)["code"].startswith("sequence_")
+        assert stage.client.post("/v1/completions", json=completion()).status_code == 200
+
+
+def test_processes_introduce_themselves(stage: Stage) -> None:
+    hellos = {hello.role: hello for hello in stage.service.received(wire.Hello)}
+    assert set(hellos) == {"launcher", "api", "core", "rank"}
+    assert len({hello.boot for hello in hellos.values()}) == 1
+    assert {patch.state for patch in hellos["api"].patches} == {"Applied"}
+
+
+def test_killed_api_server_leaves_nobody_of_a_real_engine(engine_stage: Stage) -> None:
+    """The last test: it ends the engine (vLLM issue 55510: core and ranks stay, and hold their GPUs)."""
+    hellos = engine_stage.service.received(wire.Hello)
+    pids = {hello.pid for hello in hellos}
+    assert all(map(is_alive, pids))
+    (api,) = {hello.pid for hello in hellos if hello.role == "api"}
+    os.kill(api, signal.SIGKILL)
+    wait_until(lambda: not engine_stage.engine.process.is_running(), 40)
+    assert not any(map(is_alive, pids))

@@ -1,0 +1,246 @@
+"""The launcher with real child processes: what it starts and answers, and that it leaves nothing behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devtools.process import Process
+
+from guided_contract import names, wire
+from guided_contract.config import PodConfig, ProbesConfig
+from guided_contract.heartbeat import Beat, Heartbeats, now_ns
+from guided_engine.launcher.stall import is_alive
+from support import fake_vllm
+from support.engine import Engine, pod_config, wait_until, write_config
+from support.fake_service import FakeService
+
+SUPPORTED = "0.32.0"
+OURS = ["--worker-cls", "guided_engine.worker.GuidedWorker"]
+OURS += ["--middleware", "guided_engine.admission.middleware.AdmissionMiddleware"]
+
+
+class Launched(Engine):
+    """The real launcher; what it starts is the fake vLLM."""
+
+    def __init__(self, pod: PodConfig, process: Process, out: Path) -> None:
+        super().__init__(pod, process)
+        self._out = out
+
+    @property
+    def said(self) -> dict[str, Any]:
+        self.process.wait_ready(self._out.exists, 20)
+        return fake_vllm.said(self._out)
+
+    @property
+    def log(self) -> str:
+        return self.process.log.read_text()
+
+    @property
+    def exit_code(self) -> int | None:
+        return self.process._child.poll()
+
+
+Launch = Callable[..., Launched]
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    """Start the launcher below which vLLM is a small program; end it, and fail if a process of it is left."""
+    started: list[Launched] = []
+    with tempfile.TemporaryDirectory(prefix="gm-") as run_dir:
+
+        def start(
+            *args: str, version: str = SUPPORTED, env: dict[str, str] | None = None, **fields: Any
+        ) -> Launched:
+            pod = pod_config(Path(run_dir), "model", **fields)
+            out = tmp_path / "said.json"
+            folder = fake_vllm.make(tmp_path / "python", version)
+            environment = {
+                **os.environ,
+                names.ENV_CONFIG: str(write_config(pod)),
+                "PYTHONPATH": str(folder),
+                "FAKE_VLLM_OUT": str(out),
+                **(env or {}),
+            }
+            command = [
+                sys.executable,
+                "-m",
+                "guided_engine.launcher",
+                "--",
+                *args,
+                "--port",
+                str(pod.ports.engine),
+            ]
+            process = Process.start("launcher", command, tmp_path / "log", environment=environment)
+            started.append(Launched(pod, process, out))
+            return started[-1]
+
+        yield start
+        for one in started:
+            one.stop()
+
+
+def test_supported_version_gets_the_plugin(launch: Launch) -> None:
+    launched = launch("--model", "m")
+    said = launched.said
+    assert said["argv"] == ["--model", "m", "--port", str(launched.pod.ports.engine), *OURS]
+    assert len(said["env"][names.ENV_BOOT]) == 32
+    assert said["pgid"] == said["pids"][0] != os.getpgid(launched.process.pid)
+    assert "admission" in said["patches"]
+    assert launched.pod.heartbeats_file.exists()
+    wait_until(lambda: launched.probe("/startupz")[0] == 200)
+    assert launched.probe("/livez") == (200, "live\n")
+
+
+def test_unsupported_version_is_left_untouched(launch: Launch) -> None:
+    launched = launch("--model", "m", version="0.31.0")
+    said = launched.said
+    assert said["argv"] == ["--model", "m", "--port", str(launched.pod.ports.engine)]
+    assert said["patches"] == []
+    assert "vLLM 0.31.0 is not supported" in launched.log
+    with FakeService(launched.pod.service_socket) as service:
+        hello = service.wait_for(wire.Hello)
+    assert hello.role == "launcher"
+    assert "0.31.0" in hello.unsupported
+    assert hello.boot == said["env"][names.ENV_BOOT]
+    wait_until(lambda: launched.probe("/startupz")[0] == 200)
+
+
+def test_launcher_introduces_itself(launch: Launch) -> None:
+    launched = launch()
+    with FakeService(launched.pod.service_socket) as service:
+        hello = service.wait_for(wire.Hello)
+        assert (hello.role, hello.pid, hello.unsupported) == ("launcher", launched.process.pid, "")
+        assert hello.versions["vllm"] == SUPPORTED
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_ends_everything_with_the_childs_code(launch: Launch, number: signal.Signals) -> None:
+    launched = launch("--exit", "7")
+    pids = launched.said["pids"]
+    os.kill(launched.process.pid, number)
+    wait_until(lambda: not launched.process.is_running())
+    assert launched.exit_code == 7
+    assert not any(map(is_alive, pids))
+
+
+def test_exit_code_is_passed_on(launch: Launch) -> None:
+    launched = launch("--die", "3")
+    pids = launched.said["pids"]
+    wait_until(lambda: not launched.process.is_running())
+    assert launched.exit_code == 3
+    assert not any(map(is_alive, pids))
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--deaf"], ["--setsid"]], ids=["plain", "deaf to TERM", "own session"]
+)
+def test_killed_api_server_leaves_nobody(launch: Launch, options: list[str]) -> None:
+    launched = launch(*options)
+    pids = launched.said["pids"]
+    assert all(map(is_alive, pids))
+    os.kill(pids[0], signal.SIGKILL)
+    wait_until(lambda: not launched.process.is_running())
+    assert launched.exit_code == 128 + signal.SIGKILL
+    assert not any(map(is_alive, pids))
+
+
+def test_second_signal_kills_at_once(launch: Launch) -> None:
+    launched = launch("--deaf")
+    pids = launched.said["pids"]
+    os.kill(launched.process.pid, signal.SIGTERM)
+    os.kill(launched.process.pid, signal.SIGINT)
+    wait_until(lambda: not launched.process.is_running(), 10)
+    assert not any(map(is_alive, pids))
+
+
+def test_killed_launcher_takes_the_api_server_along(launch: Launch) -> None:
+    launched = launch()
+    pids = launched.said["pids"]
+    launched.process.kill()
+    wait_until(lambda: not any(map(is_alive, pids)))
+
+
+def test_startup_waits_for_health(launch: Launch) -> None:
+    launched = launch("--sick")
+    assert launched.said["pids"]
+    wait_until(lambda: launched.probe("/livez")[0] == 200)
+    status, text = launched.probe("/startupz")
+    assert status == 503
+    assert "/health" in text
+
+
+def test_stalled_core_is_not_live(launch: Launch) -> None:
+    launched = launch(probes=ProbesConfig(stall_timeout_s=1.5))
+    pids = launched.said["pids"]
+    beats = Heartbeats(launched.pod.heartbeats_file, writable=True)
+    try:
+        # Idle with old steps, then busy with steps: both are fine.
+        beats.write(0, Beat(pids[1], now_ns(), 5, 1, 0))
+        beats.write(1, Beat(pids[2], now_ns(), 5, 1, 0))
+        wait_until(lambda: launched.probe("/livez")[0] == 200)
+        beats.write(0, Beat(pids[1], now_ns(), 6, 1, 2))
+        assert launched.probe("/livez")[0] == 200
+        wait_until(lambda: launched.probe("/livez")[0] == 503)
+        assert "busy with 2 requests, but made no step" in launched.probe("/livez")[1]
+        beats.write(0, Beat(pids[1], now_ns(), 7, now_ns(), 2))
+        wait_until(lambda: launched.probe("/livez")[0] == 200)
+    finally:
+        beats.close()
+
+
+def test_dead_rank_is_not_live(launch: Launch) -> None:
+    launched = launch()
+    pids = launched.said["pids"]
+    beats = Heartbeats(launched.pod.heartbeats_file, writable=True)
+    try:
+        beats.write(0, Beat(pids[1], now_ns(), 5, 1, 0))
+        beats.write(1, Beat(pids[2], now_ns(), 5, 1, 0))
+        os.kill(pids[2], signal.SIGKILL)
+        wait_until(lambda: launched.probe("/livez") == (503, "rank 0 has gone\n"))
+    finally:
+        beats.close()
+
+
+def test_threads_follow_the_cpus(launch: Launch) -> None:
+    env = launch(tensor_parallel=2, env={"VLLM_TARGET_DEVICE": "cpu"}).said["env"]
+    assert len(env["VLLM_CPU_OMP_THREADS_BIND"].split("|")) == 2
+
+
+def test_threads_chosen_by_the_user_stay(launch: Launch) -> None:
+    chosen = {"VLLM_TARGET_DEVICE": "cpu", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "3"}
+    env = launch(tensor_parallel=2, env=chosen).said["env"]
+    assert {name: env[name] for name in chosen} == chosen
+
+
+@pytest.mark.parametrize(
+    ("config", "args", "message"),
+    [
+        (None, ["--"], "GUIDEDMODEL_CONFIG"),
+        ("{", ["--"], "config.json"),
+        ('{"name": 1}', ["--"], "name"),
+        ("", [], "usage"),
+    ],
+)
+def test_bad_start_is_refused(tmp_path: Path, config: str | None, args: list[str], message: str) -> None:
+    env = {name: value for name, value in os.environ.items() if name != names.ENV_CONFIG}
+    if config is not None:
+        path = write_config(pod_config(tmp_path, "m"))
+        path.write_text(config or path.read_text())
+        env[names.ENV_CONFIG] = str(path)
+    done = subprocess.run(
+        [sys.executable, "-m", "guided_engine.launcher", *args],
+        check=False,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert message in done.stderr

@@ -1,0 +1,151 @@
+"""No native grammar code runs in the API server: vLLM's own classes, with grammar libraries that raise."""
+
+import importlib
+import json
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import pytest
+
+from guided_contract.config import PodConfig
+from guided_engine.compat import validators
+from support.forbidden import NATIVE
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+POD = PodConfig(name="t", model="m", tokenizer="m", served_name="m", run_dir="/nowhere")
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
+TAG = {"type": "structural_tag", "format": {"type": "json_schema", "json_schema": SCHEMA}}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
+PATCHED = (
+    ("vllm.v1.structured_output.backend_xgrammar", "validate_xgrammar_grammar"),
+    ("vllm.v1.structured_output.backend_guidance", "validate_guidance_grammar"),
+    ("vllm.v1.structured_output.backend_outlines", "validate_structured_output_request_outlines"),
+    (
+        "vllm.v1.structured_output.backend_lm_format_enforcer",
+        "validate_structured_output_request_lm_format_enforcer",
+    ),
+    ("vllm.parser.abstract_parser", "_xgrammar_supports"),
+    ("vllm.parser.abstract_parser", "Grammar"),
+)
+
+
+class NativeCalledError(BaseException):
+    """Native grammar code was reached; not an Exception, lest a validator takes it for a bad grammar."""
+
+
+@pytest.fixture
+def native(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every way into the grammar libraries raise."""
+
+    def raising(*_args: Any, **_kwargs: Any) -> NoReturn:
+        raise NativeCalledError
+
+    for module, name, methods in NATIVE:
+        for method in methods:
+            monkeypatch.setattr(getattr(importlib.import_module(module), name), method, raising)
+
+
+@pytest.fixture
+def patched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the validators for one test; other tests see upstream's."""
+    for module, name in PATCHED:
+        imported = importlib.import_module(module)
+        monkeypatch.setattr(imported, name, getattr(imported, name))  # restored afterwards
+    for entry in validators.ENTRIES:
+        entry.apply(POD)
+
+
+def sampling_params(**constraint: Any) -> Any:
+    from vllm.sampling_params import SamplingParams, StructuredOutputsParams
+
+    return SamplingParams(structured_outputs=StructuredOutputsParams(**constraint))
+
+
+def validate(params: Any, backend: str) -> None:
+    """Call what the API server calls before it sends a request to the engine."""
+    from vllm.config import StructuredOutputsConfig
+
+    model = SimpleNamespace(is_diffusion=False)
+    params._validate_structured_outputs(model, StructuredOutputsConfig(backend=backend), object())
+
+
+CONSTRAINTS = [
+    {"json": SCHEMA},
+    {"json": json.dumps({"uniqueItems": True, "type": "array"})},
+    {"json_object": True},
+    {"regex": "(a+)+b{1000}"},
+    {"choice": ["yes", 'n"o']},
+    {"grammar": 'root ::= "a"'},
+    {"grammar": 'start: "a"'},
+    {"structural_tag": json.dumps(TAG)},
+]
+
+
+@pytest.mark.parametrize("constraint", CONSTRAINTS, ids=lambda constraint: next(iter(constraint)))
+@pytest.mark.parametrize("backend", ["auto", "xgrammar", "outlines", "lm-format-enforcer"])
+@pytest.mark.usefixtures("native", "patched")
+def test_parameters_are_validated_without_native_code(constraint: dict[str, Any], backend: str) -> None:
+    validate(sampling_params(**constraint), backend)
+
+
+@pytest.mark.usefixtures("native")
+def test_upstream_would_run_native_code() -> None:
+    with pytest.raises(NativeCalledError):
+        validate(sampling_params(json=SCHEMA), "auto")
+
+
+@pytest.mark.usefixtures("native", "patched")
+def test_choice_is_still_rewritten() -> None:
+    params = sampling_params(choice=["yes", 'n"o'])
+    validate(params, "auto")
+    assert params.structured_outputs.choice is None
+    assert params.structured_outputs.grammar == 'root ::= "yes" | "n\\"o"'
+
+
+@pytest.mark.usefixtures("native", "patched")
+def test_request_classes_parse_without_native_code() -> None:
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
+
+    messages = [{"role": "user", "content": "x"}]
+    json_schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
+    for request in (
+        ChatCompletionRequest.model_validate({"messages": messages, "response_format": TAG}),
+        ChatCompletionRequest.model_validate({"messages": messages, "response_format": json_schema}),
+        ChatCompletionRequest.model_validate(
+            {"messages": messages, "structured_outputs": {"structural_tag": json.dumps(TAG)}}
+        ),
+        CompletionRequest.model_validate({"prompt": "x", "response_format": TAG}),
+        CompletionRequest.model_validate(
+            {"prompt": "x", "structured_outputs": {"structural_tag": json.dumps(TAG)}}
+        ),
+        ResponsesRequest.model_validate(
+            {"input": "x", "text": {"format": {"type": "json_schema", "name": "x", "schema": SCHEMA}}}
+        ),
+    ):
+        assert request.extract_structured_outputs() is not None
+
+
+@pytest.mark.parametrize(
+    ("constraint", "constrains"),
+    [
+        ({"json": SCHEMA}, True),
+        ({"json": {"allOf": [{"type": "string"}, {"enum": ["a"]}]}}, False),
+        ({"json": "{"}, False),
+        ({"regex": "a"}, True),
+        ({"choice": ["a"]}, True),
+        ({"grammar": 'root ::= "a"'}, True),
+        ({"grammar": 'start: "a"'}, False),
+        ({"structural_tag": "{"}, False),
+    ],
+)
+@pytest.mark.usefixtures("native", "patched")
+def test_tools_are_constrained_as_before(constraint: dict[str, Any], *, constrains: bool) -> None:
+    from vllm.parser import abstract_parser
+    from vllm.sampling_params import StructuredOutputsParams
+
+    given = StructuredOutputsParams(**constraint)
+    assert abstract_parser._xgrammar_supports(given) is constrains
+    assert given == StructuredOutputsParams(**constraint)  # it works on a copy

@@ -1,0 +1,119 @@
+"""A real engine with its launcher, before it a client, behind it a fake grammar service and collectors."""
+
+import asyncio
+import contextlib
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from guided_contract import records, wire
+from guided_contract.config import LogitsProcessorConfig
+from support.collectors import HttpCollector, Received
+from support.engine import Engine, pod_config, wait_until
+from support.fake_service import FakeService
+
+PROCESSORS = [
+    LogitsProcessorConfig(
+        name=name,
+        factory="support.failing:FailsLater",
+        params={"after": 4, "among": among},
+        apply_by_default=False,
+    )
+    for name, among in (("fails", 1), ("first-fails", 3))
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What admission works with in one engine, for as long as `staged` runs."""
+
+    engine: Engine
+    service: FakeService
+    client: httpx.Client
+    telemetry: socket.socket
+    collector: HttpCollector
+    native_calls: Path
+
+    def reset(self) -> None:
+        """Forget what earlier tests sent and scripted."""
+        self.service.forget()
+        self.telemetry.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self.telemetry.recv(1 << 16)
+        self.telemetry.settimeout(20)
+
+    def record(self) -> records.HttpRequest:
+        """Return the next HTTP record; ranks' records are passed over."""
+        while True:
+            record = records.decode(self.telemetry.recv(1 << 16))
+            if isinstance(record, records.HttpRequest):
+                return record
+
+    def running(self) -> float:
+        """Return how many requests the engine works on, by its own metrics."""
+        lines = self.client.get("/metrics").text.splitlines()
+        names = ("vllm:num_requests_running{", "vllm:num_requests_waiting{")
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(names))
+
+    def engine_span(self, trace_id: str, parent: str) -> Received:
+        """Return vLLM's own span below a span of ours, waiting for its export."""
+
+        def found() -> list[Received]:
+            spans = self.collector.kept.named("llm_request")
+            return [span for span in spans if (span.trace_id, span.parent_span_id) == (trace_id, parent)]
+
+        wait_until(found, 30)
+        return found()[0]
+
+
+@contextlib.contextmanager
+def staged() -> Iterator[Stage]:
+    """Start everything, and stop it."""
+    with contextlib.ExitStack() as stack:
+        run_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gm-")))
+        pod = pod_config(run_dir, logits_processors=PROCESSORS)
+        service = stack.enter_context(FakeService(pod.service_socket))
+        telemetry = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+        telemetry.bind(str(pod.telemetry_socket))
+        collector = stack.enter_context(_collecting(pod.ports.otlp))
+        native_calls = run_dir / "native-calls"
+        engine = Engine.start(
+            pod,
+            [
+                *("--middleware", "support.forbidden.Forbidden", "--enable-scale-out"),
+                *("--otlp-traces-endpoint", f"{collector.endpoint}/v1/traces"),
+            ],
+            {
+                "FORBIDDEN_OUT": str(native_calls),
+                "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
+                "OTEL_BSP_SCHEDULE_DELAY": "200",  # milliseconds
+            },
+        )
+        stack.callback(engine.stop)
+        engine.wait_started()
+        service.wait_for(wire.Hello, lambda hello: hello.role == "rank", 60)
+        client = stack.enter_context(httpx.Client(base_url=engine.url, timeout=60))
+        yield Stage(engine, service, client, telemetry, collector, native_calls)
+
+
+@contextlib.contextmanager
+def _collecting(port: int) -> Iterator[HttpCollector]:
+    """Run a collector on a loop of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    collector = HttpCollector(port)
+    asyncio.run_coroutine_threadsafe(collector.start(), loop).result(20)
+    try:
+        yield collector
+    finally:
+        asyncio.run_coroutine_threadsafe(collector.stop(), loop).result(20)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(20)
+        loop.close()

@@ -1,0 +1,215 @@
+"""Admission without vLLM: the trace header, the constraint, the client of the grammar service."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from guided_contract import wire
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_engine.admission import gate as gate_module
+from guided_engine.admission import trace
+from guided_engine.admission.client import GrammarClient
+from guided_engine.admission.spec import Constraint, constraint_of
+from support.engine import structured_outputs
+from support.fake_service import FakeService
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    # Short: a unix socket's path has at most 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="gm-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def service(folder: Path) -> Iterator[FakeService]:
+    with FakeService(folder / "service.sock") as service:
+        yield service
+
+
+@pytest.fixture
+async def client(service: FakeService) -> AsyncIterator[GrammarClient]:
+    client = GrammarClient(service.path, lambda: wire.Hello(role="api", pid=1, boot="b"), service_wait_s=2)
+    yield client
+    await client.close()
+
+
+class TestTrace:
+    def test_caller_is_the_parent(self) -> None:
+        span = trace.begin([(b"Traceparent", PARENT.encode())], ratio=0)
+        assert span.trace_id == "0af7651916cd43dd8448eb211c80319c"
+        assert span.parent_span_id == "b7ad6b7169203331"
+        assert span.sampled
+        assert span.traceparent.endswith(f"{span.span_id}-01")
+
+    def test_unsampled_caller_stays_unsampled(self) -> None:
+        span = trace.begin([(b"traceparent", PARENT.replace("-01", "-00", 1)[:-2].encode() + b"00")], ratio=1)
+        assert not span.sampled
+        assert span.traceparent.endswith("-00")
+
+    @pytest.mark.parametrize(
+        "header",
+        [
+            b"",
+            b"nonsense",
+            b"ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            b"00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            b"00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+            "00-é".encode(),
+        ],
+    )
+    def test_broken_header_starts_a_new_trace(self, header: bytes) -> None:
+        span = trace.begin([(b"traceparent", header)], ratio=1)
+        assert span.parent_span_id is None
+        assert span.sampled
+
+    def test_two_headers_start_a_new_trace(self) -> None:
+        assert trace.begin([(b"traceparent", PARENT.encode())] * 2, ratio=1).parent_span_id is None
+
+    def test_ratio_decides_new_traces(self) -> None:
+        assert not any(trace.begin([], ratio=0).sampled for _ in range(100))
+        assert all(trace.begin([], ratio=1).sampled for _ in range(100))
+        assert 300 < sum(trace.begin([], ratio=0.5).sampled for _ in range(1000)) < 700
+
+    def test_inner_headers_name_our_span(self) -> None:
+        headers = [(b"traceparent", PARENT.encode()), (b"tracestate", b"a=b"), (b"host", b"x")]
+        span = trace.begin(headers, ratio=1)
+        inner = trace.continued(headers, span)
+        assert dict(inner)[b"traceparent"] == span.traceparent.encode()
+        assert (b"tracestate", b"a=b") in inner
+        assert len(inner) == 3
+
+
+class TestConstraint:
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [
+            ({"json": {"type": "string"}}, Constraint("json", '{"type": "string"}')),
+            ({"json": '{"a":1}'}, Constraint("json", '{"a":1}')),
+            ({"json_object": True}, Constraint("json_object", "")),
+            ({"regex": "a+"}, Constraint("regex", "a+")),
+            ({"choice": ["a", "b"]}, Constraint("choice", '["a", "b"]')),
+            ({"grammar": "root ::= x"}, Constraint("grammar", "root ::= x")),
+            ({"structural_tag": "{}"}, Constraint("structural_tag", "{}")),
+        ],
+    )
+    def test_kinds(self, given: dict[str, Any], expected: Constraint) -> None:
+        assert constraint_of(structured_outputs(**given), 1000) == expected
+
+    def test_too_large(self) -> None:
+        with pytest.raises(GuidedError) as raised:
+            constraint_of(structured_outputs(regex="é" * 6), 11)
+        assert raised.value.code is ErrorCode.GRAMMAR_TOO_LARGE
+
+    def test_too_deep(self) -> None:
+        schema: dict[str, Any] = {}
+        for _ in range(100_000):
+            schema = {"not": schema}
+        with pytest.raises(GuidedError) as raised:
+            constraint_of(structured_outputs(json=schema), 1 << 30)
+        assert raised.value.code is ErrorCode.GRAMMAR_TOO_LARGE
+        while schema:  # freeing such a value recursively would overflow the C stack
+            schema = schema["not"]
+
+    @pytest.mark.parametrize("given", [{}, {"json_object": False}, {"json": {"a": float("nan")}}])
+    def test_invalid(self, given: dict[str, Any]) -> None:
+        with pytest.raises(GuidedError) as raised:
+            constraint_of(structured_outputs(**given), 1000)
+        assert raised.value.code is ErrorCode.GRAMMAR_INVALID
+
+
+def prepared(asked: wire.Prepare) -> wire.Prepared:
+    return wire.Prepared(id=asked.id, key="k", backend="xgrammar")
+
+
+class TestClient:
+    async def test_lease_is_released_once(self, service: FakeService, client: GrammarClient) -> None:
+        service.script["a"] = prepared
+        lease = await client.prepare(Constraint("regex", "a"), 1, PARENT)
+        assert (lease.key, lease.backend) == ("k", "xgrammar")
+        asked = service.wait_for(wire.Prepare)
+        assert (asked.kind, asked.spec, asked.timeout_s, asked.traceparent) == ("regex", "a", 1, PARENT)
+        lease.release()
+        lease.release()
+        await asyncio.to_thread(service.wait_for, wire.Release)
+        await client.close()
+        assert [message.id for message in service.received(wire.Release)] == [asked.id]
+
+    async def test_refusal(self, service: FakeService, client: GrammarClient) -> None:
+        service.refuse("a", "grammar_invalid", "no", path="$.type", retry_after_s=3)
+        with pytest.raises(GuidedError) as raised:
+            await client.prepare(Constraint("regex", "a"), 1, None)
+        error = raised.value
+        assert (error.code, error.message, error.path, error.retry_after_s) == (
+            "grammar_invalid",
+            "no",
+            "$.type",
+            3,
+        )
+
+    async def test_cancel(self, service: FakeService, client: GrammarClient) -> None:
+        service.script["a"] = lambda _asked: None
+        task = asyncio.create_task(client.prepare(Constraint("regex", "a"), 1, None))
+        asked = await asyncio.to_thread(service.wait_for, wire.Prepare)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        cancelled = await asyncio.to_thread(service.wait_for, wire.Cancel)
+        assert cancelled.id == asked.id
+        # An answer that crossed the Cancel is a lease that nobody holds.
+        service.peers("api")[0].send(prepared(asked))
+        released = await asyncio.to_thread(service.wait_for, wire.Release)
+        assert released.id == asked.id
+
+    async def test_service_away(self, folder: Path) -> None:
+        client = GrammarClient(
+            folder / "none.sock", lambda: wire.Hello(role="api", pid=1, boot="b"), service_wait_s=0.1
+        )
+        with pytest.raises(GuidedError) as raised:
+            await client.prepare(Constraint("regex", "a"), 1, None)
+        assert raised.value.code is ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE
+        assert raised.value.retry_after_s
+        await client.close()
+
+    async def test_service_restarts_meanwhile(self, service: FakeService, client: GrammarClient) -> None:
+        service.script["a"] = lambda _asked: None
+        task = asyncio.create_task(client.prepare(Constraint("regex", "a"), 1, None))
+        await asyncio.to_thread(service.wait_for, wire.Prepare)
+        service.stop()
+        service.script["a"] = prepared
+        service.start()
+        old = await task
+        # Its lease belongs to the connection; after another restart the id is not ours any more.
+        service.stop()
+        service.forget()
+        service.script["b"] = prepared
+        service.start()
+        await client.prepare(Constraint("regex", "b"), 1, None)
+        old.release()
+        await client.close()
+        assert not service.received(wire.Release)
+
+    async def test_unknown_code(self, service: FakeService, client: GrammarClient) -> None:
+        service.refuse("a", "from_the_future")
+        with pytest.raises(GuidedError) as raised:
+            await client.prepare(Constraint("regex", "a"), 1, None)
+        assert raised.value.code is ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE
+
+    async def test_frame_too_long(self, service: FakeService, client: GrammarClient) -> None:
+        assert service.path.exists()
+        with pytest.raises(GuidedError) as raised:
+            await client.prepare(Constraint("regex", "a" * (5 << 20)), 1, None)
+        assert raised.value.code is ErrorCode.GRAMMAR_TOO_LARGE
+
+
+def test_outside_our_pods_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GUIDEDMODEL_CONFIG", raising=False)
+    gate_module.process_gate.cache_clear()
+    assert gate_module.process_gate() is None
+    gate_module.process_gate.cache_clear()

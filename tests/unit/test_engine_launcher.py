@@ -1,0 +1,77 @@
+"""What the launcher decides, without processes: threads, stalls, versions."""
+
+from pathlib import Path
+
+import pytest
+
+from guided_contract.heartbeat import Beat
+from guided_engine.launcher.cpus import Cpus, read_quota
+from guided_engine.launcher.stall import StallWatch
+
+SECOND = 10**9
+
+
+@pytest.mark.parametrize(
+    ("cpus", "ranks", "binding"),
+    [
+        (Cpus((0, 1, 2, 3)), 2, "0,1|2,3"),
+        (Cpus((4, 6, 9)), 2, "4|6"),
+        (Cpus((0, 1, 2, 3), quota=2.5), 2, "0|1"),
+        (Cpus((0, 1, 2, 3), quota=0.5), 2, "0|1"),
+        (Cpus((7,)), 2, "7|7"),
+        (Cpus((0, 1), quota=8), 1, "0,1"),
+    ],
+)
+def test_binding(cpus: Cpus, ranks: int, binding: str) -> None:
+    assert cpus.binding(ranks) == binding
+
+
+def test_only_a_quota_below_the_cpus_limits() -> None:
+    assert Cpus((0, 1, 2, 3), quota=2).limited
+    assert not Cpus((0, 1), quota=2).limited
+    assert not Cpus((0, 1)).limited
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 1.5),
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4.0),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({}, None),
+    ],
+)
+def test_quota(tmp_path: Path, files: dict[str, str], quota: float | None) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert read_quota(tmp_path) == quota
+
+
+def core(steps: int, busy: int) -> list[Beat]:
+    return [Beat(1, 0, steps, 0, busy), Beat(2, 0, steps, 0, 0)]
+
+
+class TestStallWatch:
+    def test_busy_without_steps(self) -> None:
+        watch = StallWatch(10, lambda _pid: True)
+        assert watch.verdict(core(5, busy=0), 0) == ""
+        assert watch.verdict(core(5, busy=1), 1 * SECOND) == ""
+        assert watch.verdict(core(5, busy=1), 10 * SECOND) == ""
+        assert "busy with 1 requests" in watch.verdict(core(5, busy=1), 11 * SECOND)
+        assert watch.verdict(core(6, busy=1), 12 * SECOND) == ""
+
+    def test_long_idle_does_not_count(self) -> None:
+        watch = StallWatch(10, lambda _pid: True)
+        for second in range(0, 3600, 60):
+            assert watch.verdict(core(5, busy=0), second * SECOND) == ""
+        assert watch.verdict(core(5, busy=3), 3601 * SECOND) == ""
+
+    def test_nobody_has_written_yet(self) -> None:
+        nobody = [Beat(0, 0, 0, 0, 0)] * 2
+        assert StallWatch(10, lambda _pid: False).verdict(nobody, 10**6 * SECOND) == ""
+
+    def test_gone(self) -> None:
+        watch = StallWatch(10, lambda pid: pid == 1)
+        assert watch.verdict(core(5, busy=0), 0) == "rank 0 has gone"

