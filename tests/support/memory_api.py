@@ -1,0 +1,103 @@
+"""The in-memory fake of the operator's `Api`: objects by path, versions, watches, faults on demand."""
+
+import asyncio
+import copy
+import itertools
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from guided_operator.apiserver import (
+    AlreadyExists,
+    ApiError,
+    ObjectNotFound,
+    PatchType,
+    WriteConflict,
+)
+from guided_operator.kinds import WATCHED
+
+Object = dict[str, Any]
+PLURALS = {kind.plural for kind in WATCHED}
+
+
+class MemoryApi:
+    """Attributes: `objects` by path; `writes`, each verb and path; `faults`, raised by the next requests."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Object] = {}
+        self.writes: list[tuple[str, str]] = []
+        self.faults: list[ApiError] = []
+        self.events: asyncio.Queue[Object | ApiError | None] = asyncio.Queue()
+        self.lists = 0
+        self.watched_from: list[str] = []
+        self._versions = itertools.count(1)
+
+    async def read(
+        self, path: str, *, params: Mapping[str, str] | None = None, timeout_s: float = 1
+    ) -> Object:
+        del params, timeout_s
+        self._fail()
+        if path in self.objects:
+            return copy.deepcopy(self.objects[path])
+        if path.rsplit("/", 1)[-1] not in PLURALS:
+            raise ObjectNotFound(f"{path} not found", status=404)
+        found = [item for key, item in self.objects.items() if key.rsplit("/", 1)[0] == path]
+        self.lists += 1
+        return {"metadata": {"resourceVersion": str(next(self._versions))}, "items": copy.deepcopy(found)}
+
+    async def create(self, path: str, body: Object, *, timeout_s: float = 1) -> Object:
+        del timeout_s
+        self._fail()
+        where = f"{path}/{body['metadata']['name']}"
+        if where in self.objects:
+            raise AlreadyExists("exists", status=409)
+        self.writes.append(("create", where))
+        return self._store(where, {**body, "metadata": {"uid": f"uid-{where}", **body["metadata"]}})
+
+    async def patch(self, path: str, body: Any, *, kind: PatchType, timeout_s: float = 1) -> Object:
+        del timeout_s
+        self._fail()
+        if path not in self.objects:
+            raise ObjectNotFound(f"{path} not found", status=404)
+        self.writes.append((kind, path))
+        if kind == "json":
+            return self._store(path, self.objects[path])
+        expected = body["metadata"].get("resourceVersion")
+        if expected not in (None, self.objects[path]["metadata"]["resourceVersion"]):
+            raise WriteConflict("somebody else wrote", status=409)
+        return self._store(path, merged(self.objects[path], body))
+
+    async def delete(self, path: str, *, uid: str) -> None:
+        self._fail()
+        if self.objects.get(path, {}).get("metadata", {}).get("uid") != uid:
+            raise ObjectNotFound("gone", status=404)
+        self.writes.append(("delete", path))
+        del self.objects[path]
+
+    async def watch(self, path: str, *, params: Mapping[str, str], timeout_s: float) -> AsyncIterator[Object]:
+        del path, timeout_s
+        self._fail()
+        self.watched_from.append(params["resourceVersion"])
+        while True:
+            event = await self.events.get()
+            if event is None:  # the server ends the watch
+                return
+            if isinstance(event, ApiError):
+                raise event
+            yield event
+
+    def _store(self, path: str, item: Object) -> Object:
+        stored = copy.deepcopy(item)
+        stored["metadata"]["resourceVersion"] = str(next(self._versions))
+        self.objects[path] = stored
+        return copy.deepcopy(stored)
+
+    def _fail(self) -> None:
+        if self.faults:
+            raise self.faults.pop(0)
+
+
+def merged(old: Any, new: Any) -> Any:
+    """Return a JSON merge."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return new
+    return {**old, **{key: merged(old.get(key), value) for key, value in new.items()}}

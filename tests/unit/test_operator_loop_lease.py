@@ -1,0 +1,173 @@
+"""The Lease: one leader, judged by each replica's own clock."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from guided_operator.apiserver import ServerUnavailable
+from guided_operator.lease import LeaderApi, Lease, LeaseLostError, NotLeadingError
+from support.memory_api import MemoryApi
+
+PATH = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/lock"
+
+
+class Time:
+    """A clock that jumps to the next moment at which somebody wakes."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self._sleepers: list[tuple[float, asyncio.Event]] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        woken = asyncio.Event()
+        self._sleepers.append((self.now + seconds, woken))
+        await woken.wait()
+
+    async def drive(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let time pass until the work is done."""
+        task = asyncio.create_task(work)
+        while not task.done():
+            await self._pass()
+        task.result()
+
+    async def until(self, then: float, *work: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:
+        """Let time pass until `then` with the work going on, and stop it; return its tasks."""
+        tasks = [asyncio.create_task(each) for each in work]
+        while self.now < then:
+            await self._pass()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return tasks
+
+    async def _pass(self) -> None:
+        for _ in range(10):  # everybody goes on until they sleep
+            await asyncio.sleep(0)
+        if self._sleepers:
+            self._sleepers.sort(key=lambda each: each[0])
+            self.now, woken = self._sleepers.pop(0)
+            woken.set()
+            await asyncio.sleep(0)
+
+
+def replica(api: MemoryApi, time: Time, name: str) -> Lease:
+    return Lease(api, "ns", "lock", name, clock=time, sleep=time.sleep)
+
+
+async def test_first_replica_makes_the_lease_and_leads() -> None:
+    api, time = MemoryApi(), Time()
+    lease = replica(api, time, "a")
+    assert not lease.is_held()
+    await lease.acquire()
+    assert lease.is_held()
+    assert api.objects[PATH]["spec"]["holderIdentity"] == "a"
+
+
+async def test_standby_takes_over_only_after_the_whole_duration_without_a_change() -> None:
+    api, time = MemoryApi(), Time()
+    first, second = replica(api, time, "a"), replica(api, time, "b")
+    await first.acquire()
+    died_at = time.now
+    await time.drive(second.acquire())
+    assert 10.0 <= time.now - died_at <= 13.0
+    assert api.objects[PATH]["spec"]["holderIdentity"] == "b"
+    assert api.objects[PATH]["spec"]["leaseTransitions"] == 1
+    assert not first.is_held(), "the old leader stopped acting before"
+
+
+async def test_leader_stops_acting_before_a_standby_may_start() -> None:
+    api, time = MemoryApi(), Time()
+    lease = replica(api, time, "a")
+    await lease.acquire()
+    time.now += 7.1
+    assert not lease.is_held()
+
+
+async def test_renewed_lease_is_never_taken() -> None:
+    api, time = MemoryApi(), Time()
+    first, second = replica(api, time, "a"), replica(api, time, "b")
+    await first.acquire()
+    tasks = await time.until(1100.0, first.keep(), second.acquire())
+    assert all(task.cancelled() for task in tasks), "one keeps and one waits, to the end"
+    assert first.is_held()
+    assert not second.is_held()
+
+
+async def test_released_lease_is_taken_at_the_next_look() -> None:
+    api, time = MemoryApi(), Time()
+    first, second = replica(api, time, "a"), replica(api, time, "b")
+    await first.acquire()
+    await first.release()
+    assert not first.is_held()
+    released_at = time.now
+    await time.drive(second.acquire())
+    assert time.now - released_at <= 2.0
+
+
+async def test_leader_ends_when_it_cannot_renew_before_the_deadline() -> None:
+    api, time = MemoryApi(), Time()
+    lease = replica(api, time, "a")
+    await lease.acquire()
+    api.faults = [ServerUnavailable("down")] * 100
+    with pytest.raises(LeaseLostError):
+        await time.drive(lease.keep())
+    assert time.now - 1000.0 <= 10.0
+    assert not lease.is_held()
+
+
+async def test_leader_survives_a_short_outage() -> None:
+    api, time = MemoryApi(), Time()
+    lease = replica(api, time, "a")
+    await lease.acquire()
+    api.faults = [ServerUnavailable("down")] * 3
+    await time.until(1050.0, lease.keep())
+    assert lease.is_held()
+
+
+async def test_leader_ends_when_another_holds_the_lease() -> None:
+    api, time = MemoryApi(), Time()
+    lease = replica(api, time, "a")
+    await lease.acquire()
+    await api.patch(PATH, {"metadata": {}, "spec": {"holderIdentity": "b"}}, kind="merge")
+    with pytest.raises(LeaseLostError, match="another"):
+        await time.drive(lease.keep())
+    assert not lease.is_held()
+
+
+async def test_renewal_whose_answer_was_lost_is_no_loss() -> None:
+    api, time = MemoryApi(), Time()
+    lease = replica(api, time, "a")
+    await lease.acquire()
+    await api.patch(PATH, {"metadata": {}, "spec": {"renewTime": "later"}}, kind="merge")  # as if ours
+    await time.until(1020.0, lease.keep())
+    assert lease.is_held()
+
+
+async def test_two_standbys_do_not_both_win() -> None:
+    api, time = MemoryApi(), Time()
+    dead = replica(api, time, "dead")
+    await dead.acquire()
+    second, third = replica(api, time, "b"), replica(api, time, "c")
+    await time.until(1015.0, second.acquire(), third.acquire())
+    assert [second.is_held(), third.is_held()].count(True) == 1
+
+
+async def test_nothing_is_written_without_the_lease() -> None:
+    api, time = MemoryApi(), Time()
+    lease = replica(api, time, "a")
+    fenced = LeaderApi(api, lease)
+    body = {"metadata": {"name": "x"}}
+    with pytest.raises(NotLeadingError):
+        await fenced.create("/api/v1/namespaces/ns/configmaps", body)
+    await lease.acquire()
+    await fenced.create("/api/v1/namespaces/ns/configmaps", body)
+    time.now += 20.0  # the process was stopped for so long
+    with pytest.raises(NotLeadingError):
+        await fenced.delete("/api/v1/namespaces/ns/configmaps/x", uid="uid")
+    with pytest.raises(NotLeadingError):
+        await fenced.patch("/api/v1/namespaces/ns/configmaps/x", body, kind="apply")
