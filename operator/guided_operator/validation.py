@@ -10,11 +10,13 @@ from typing import Final
 from guided_contract.compatibility import unsupported_vllm
 from guided_operator.api import GuidedModel, Problem
 from guided_operator.api.quantity import amount
-from guided_operator.api.rules import OWNED_ARGS, broken_rules
+from guided_operator.api.reserved import OWNED_ARGS, UNSUPPORTED_ARGS
+from guided_operator.api.rules import broken_rules
 from guided_operator.api.spec import Resources
 
 # vLLM's own images, and copies that keep the name, have the version as tag; other tags say nothing.
 _VERSIONED_VLLM: Final = re.compile(r"(?:^|/)vllm[^/:@]*:v?([0-9]+\.[0-9]+\.[0-9]+(?:\.?(?:rc|post)[0-9]+)?)")
+_NOT_FOR_ARGS: Final = tuple(f"--{name}" for name in (*OWNED_ARGS, *UNSUPPORTED_ARGS))
 
 
 def check(gm: GuidedModel) -> list[Problem]:
@@ -42,12 +44,10 @@ def _argument_abbreviated(gm: GuidedModel) -> Iterator[Problem]:
         name = argument.split("=", 1)[0].replace("_", "-")
         if not re.fullmatch(r"--[a-z-]{2,}", name):
             continue
-        meant = [
-            f"--{owned}" for owned in OWNED_ARGS if f"--{owned}".startswith(name) and f"--{owned}" != name
-        ]
+        meant = [option for option in _NOT_FOR_ARGS if option.startswith(name) and option != name]
         if meant:
             yield Problem(
-                f"spec.engine.args[{index}]", f"{name} abbreviates {meant[0]}, which a typed field owns"
+                f"spec.engine.args[{index}]", f"{name} abbreviates {meant[0]}, which is not for args"
             )
 
 

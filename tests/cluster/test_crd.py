@@ -79,6 +79,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "owned argument, dotted": ({"engine__args": ["--speculative-config.method", "x"]}, "repeats what"),
     "owned argument, short": ({"engine__args": ["-tp=2"]}, "repeats what"),
     "plugin's argument": ({"engine__args": ["--worker-cls", "x.Y"]}, "repeats what"),
+    "more parallelism than the pod waits for": (
+        {"engine__args": ["--pipeline-parallel-size=2"]},
+        "asks for what these pods do not serve yet",
+    ),
+    "short form of more nodes": ({"engine__args": ["-n", "2"]}, "asks for what these pods"),
+    "key that the probe lacks": (
+        {"engine__env": [{"name": "VLLM_API_KEY", "value": "x"}]},
+        "guided probe has no key",
+    ),
     "async argument beside speculation": (
         {"engine__args": ["--no-async-scheduling"], "speculative": DRAFT},
         "speculative.asyncScheduling decides",

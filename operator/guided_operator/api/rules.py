@@ -5,11 +5,20 @@ operator evaluate `broken`. tests/cluster shows that both give the same verdict.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from guided_operator.api.base import ApiModel, seconds
+from guided_operator.api.reserved import (
+    OWNED,
+    OWNED_ARGS,
+    OWNED_ENV,
+    OWNED_WITH_SPECULATIVE,
+    UNSUPPORTED,
+    UNSUPPORTED_ARGS,
+    UNSUPPORTED_ENV,
+)
 from guided_operator.api.resource import GuidedModel
 
 
@@ -48,38 +57,6 @@ _URI: Final = (
     f"^(hf://{_PART}(/{_PART})?|pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/{_PART})*|file://(/{_PART})+)$"
 )
 _SCHEME: Final = "^(hf|pvc|file)://"
-
-# What typed fields, launcher and plugin own, with vLLM's short forms; underscores count as dashes for vLLM,
-# and an option of JSON type may be given by dotted parts.
-OWNED_ARGS: Final = (
-    "config",
-    "host",
-    "max-model-len",
-    "middleware",
-    "model",
-    "no-trust-remote-code",
-    "otlp-traces-endpoint",
-    "port",
-    "revision",
-    "served-model-name",
-    "shutdown-timeout",
-    "spec-method",
-    "spec-model",
-    "spec-tokens",
-    "speculative-config",
-    "structured-outputs-config",
-    "tensor-parallel-size",
-    "tokenizer",
-    "tokenizer-revision",
-    "trust-remote-code",
-    "uds",
-    "worker-cls",
-)
-_OWNED: Final = (
-    "^(-tp|-sc|-m|--(" + "|".join(name.replace("-", "[-_]") for name in OWNED_ARGS) + "))([=.].*)?$"
-)
-_OWNED_WITH_SPECULATIVE: Final = "^--(no[-_])?async[-_]scheduling$"
-_OWNED_ENV: Final = "^(GUIDEDMODEL_.*|OTEL_EXPORTER_OTLP_TRACES_PROTOCOL)$"
 
 
 def _cel(pattern: str) -> str:
@@ -126,6 +103,26 @@ def _gpu_rule(part: str) -> Rule:
     )
 
 
+def _argument_rule(pattern: str, fault: str, arguments: Iterable[str]) -> Rule:
+    return Rule(
+        ("spec", "engine"),
+        "args",
+        f"an argument {fault} ({', '.join(f'--{name}' for name in arguments)})",
+        f"!has(self.args) || !self.args.exists(a, a.matches({_cel(pattern)}))",
+        lambda engine: any(re.search(pattern, argument) for argument in engine.args),
+    )
+
+
+def _variable_rule(pattern: str, message: str) -> Rule:
+    return Rule(
+        ("spec", "engine", "env", "*"),
+        "name",
+        message,
+        f"!self.name.matches({_cel(pattern)})",
+        lambda variable: not _no_match(pattern, variable.name),
+    )
+
+
 RULES: Final = (
     Rule(
         (),
@@ -143,34 +140,21 @@ RULES: Final = (
     ),
     *_source_rules("spec", "model"),
     *_source_rules("spec", "speculative", "draftModel"),
-    Rule(
-        ("spec", "engine"),
-        "args",
-        "an argument repeats what a typed field, the launcher or the plugin owns ("
-        + ", ".join(f"--{name}" for name in OWNED_ARGS)
-        + ")",
-        f"!has(self.args) || !self.args.exists(a, a.matches({_cel(_OWNED)}))",
-        lambda engine: any(re.search(_OWNED, arg) for arg in engine.args),
-    ),
-    # Without `speculative` nothing typed says whether scheduling is async, so an argument may.
+    _argument_rule(OWNED, "repeats what a typed field, the launcher or the plugin owns", OWNED_ARGS),
+    _argument_rule(UNSUPPORTED, "asks for what these pods do not serve yet", UNSUPPORTED_ARGS),
     Rule(
         ("spec",),
         "engine.args",
         "with speculative set, speculative.asyncScheduling decides whether scheduling is asynchronous",
         "!has(self.speculative) || !has(self.engine.args) || "
-        f"!self.engine.args.exists(a, a.matches({_cel(_OWNED_WITH_SPECULATIVE)}))",
+        f"!self.engine.args.exists(a, a.matches({_cel(OWNED_WITH_SPECULATIVE)}))",
         lambda spec: (
             spec.speculative is not None
-            and any(re.search(_OWNED_WITH_SPECULATIVE, arg) for arg in spec.engine.args)
+            and any(re.search(OWNED_WITH_SPECULATIVE, arg) for arg in spec.engine.args)
         ),
     ),
-    Rule(
-        ("spec", "engine", "env", "*"),
-        "name",
-        "the operator sets this variable",
-        f"!self.name.matches({_cel(_OWNED_ENV)})",
-        lambda variable: not _no_match(_OWNED_ENV, variable.name),
-    ),
+    _variable_rule(OWNED_ENV, "the operator sets this variable"),
+    _variable_rule(UNSUPPORTED_ENV, "not supported yet: the pod's own guided probe has no key"),
     Rule(
         ("spec", "engine", "env", "*"),
         "value",

@@ -1,0 +1,63 @@
+"""Arguments and variables of the engine that a user may not set: owned by typed fields, or served by nothing.
+
+vLLM takes underscores for dashes, an option of JSON type by dotted parts, and some options by a short form.
+tests/contract compares with vLLM's own parser.
+"""
+
+from typing import Final
+
+# What typed fields, launcher and plugin set; with vLLM's short form.
+OWNED_ARGS: Final = {
+    "config": "",  # a file that could set all of these
+    "host": "",
+    "max-model-len": "",
+    "middleware": "",
+    "model": "",
+    "no-trust-remote-code": "",
+    "otlp-traces-endpoint": "",
+    "port": "",
+    "revision": "",
+    "served-model-name": "",
+    "shutdown-timeout": "",
+    "spec-method": "",
+    "spec-model": "",
+    "spec-tokens": "",
+    "speculative-config": "sc",
+    "structured-outputs-config": "",
+    "tensor-parallel-size": "tp",
+    "tokenizer": "",
+    "tokenizer-revision": "",
+    "trust-remote-code": "",
+    "uds": "",
+    "worker-cls": "",
+}
+# What the pod as it is made today cannot serve: more ranks or nodes than it waits for, sampling that is
+# spread over ranks, an API that its own probe could not reach.
+UNSUPPORTED_ARGS: Final = {
+    "api-key": "",
+    "data-parallel-size": "dp",
+    "decode-context-parallel-size": "dcp",
+    "distributed-executor-backend": "",
+    "enable-batch-sharded-sampling": "",
+    "grpc": "",
+    "headless": "",
+    "nnodes": "n",
+    "pipeline-parallel-size": "pp",
+    "prefill-context-parallel-size": "pcp",
+    "ssl-certfile": "",
+    "ssl-keyfile": "",
+}
+
+
+def _pattern(arguments: dict[str, str]) -> str:
+    long = "|".join(name.replace("-", "[-_]") for name in arguments)
+    short = "".join(f"|-{name}" for name in arguments.values() if name)
+    return f"^(--({long}){short})([=.].*)?$"
+
+
+OWNED: Final = _pattern(OWNED_ARGS)
+UNSUPPORTED: Final = _pattern(UNSUPPORTED_ARGS)
+# Without `speculative` nothing typed says whether scheduling is asynchronous, so an argument may.
+OWNED_WITH_SPECULATIVE: Final = "^--(no[-_])?async[-_]scheduling$"
+OWNED_ENV: Final = "^(GUIDEDMODEL_.*|OTEL_EXPORTER_OTLP_TRACES_PROTOCOL)$"
+UNSUPPORTED_ENV: Final = "^VLLM_API_KEY$"  # as --api-key
