@@ -5,6 +5,7 @@ the server for everybody. Here the grammar service compiles and judges it, in a 
 Upstream imports the validators inside functions, so replacing the attributes of their modules is enough.
 """
 
+import contextlib
 import json
 from dataclasses import replace
 from typing import Any, Final, NoReturn
@@ -36,11 +37,16 @@ def _replace_validators() -> None:
 
 
 def _replace_tool_grammars() -> None:
-    from vllm.parser import abstract_parser, cohere_command  # noqa: PLC0415 - see compat/__init__.py
+    from vllm.parser import abstract_parser  # noqa: PLC0415 - see compat/__init__.py
 
     abstract_parser._xgrammar_supports = constrains_tools  # noqa: SLF001 - what this module is for
     abstract_parser.Grammar = _Refusing("a Lark grammar together with tools")
-    cohere_command.xgr = _Refusing("tools on a Cohere model")
+    with contextlib.suppress(
+        ImportError
+    ):  # needs a package that most images lack; then no request gets there
+        from vllm.parser import cohere_command  # noqa: PLC0415 - see compat/__init__.py
+
+        cohere_command.xgr = _Refusing("tools on a Cohere model")
 
 
 def rewrite_choice(sampling_params: Any) -> None:

@@ -3,8 +3,12 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from guided_contract.heartbeat import CORE_SLOT, Beat
+
+
+_NEVER: Final = Beat(0, 0, 0, 0, 0)
 
 
 @dataclass(slots=True)
@@ -21,7 +25,7 @@ class StallWatch:
 
     stall_timeout_s: float
     is_alive: Callable[[int], bool] = field(default_factory=lambda: is_alive)
-    _steps: int = -1
+    _last: Beat = _NEVER
     _progress_ns: int = 0
 
     def verdict(self, beats: Iterable[Beat], now_ns: int) -> str:
@@ -32,10 +36,11 @@ class StallWatch:
             names = ["engine core" if slot == CORE_SLOT else f"rank {slot - 1}" for slot in gone]
             return f"{', '.join(names)} has gone"
         core = beats[CORE_SLOT]
-        # The core was idle until now, or has made a step. Its own step time is not asked: after an idle
-        # hour it is an hour old at the first request.
-        if not core.busy or core.steps != self._steps:
-            self._steps, self._progress_ns = core.steps, now_ns
+        # The core was idle at the last look, or has made a step since. Its own step time is not asked: after
+        # an idle hour it is an hour old at the first request.
+        if not core.busy or not self._last.busy or core.steps != self._last.steps:
+            self._progress_ns = now_ns
+        self._last = core
         stalled_s = (now_ns - self._progress_ns) / 1e9
         if stalled_s >= self.stall_timeout_s:
             return (
