@@ -34,6 +34,7 @@ class _Rank:
 class _Wanted:
     load: Load
     failure: str = ""
+    resting: bool = False  # loaded, but no request uses it
 
 
 class Rendezvous:
@@ -58,7 +59,8 @@ class Rendezvous:
         """Take a rank's new connection in place of an older one, and tell it what is wanted."""
         self._ranks[rank] = _Rank(link)
         for wanted in self._wanted.values():
-            self._ask(self._ranks[rank], wanted.load)
+            if not wanted.resting:
+                self._ask(self._ranks[rank], wanted.load)
         self._notify()
 
     def disconnect(self, rank: int, link: RankLink) -> None:
@@ -94,6 +96,7 @@ class Rendezvous:
         wanted = self._wanted.get(load.key)
         if wanted is None or wanted.failure:
             wanted = self._wanted[load.key] = _Wanted(load)
+        wanted.resting = False
         for rank in self._ranks.values():
             self._ask(rank, load)
         while not self.is_loaded(load.key):
@@ -113,8 +116,14 @@ class Rendezvous:
         late = sorted(number for number, rank in self._ranks.items() if key not in rank.loaded)
         return f"ranks {late} have not loaded the grammar"
 
+    def rest(self, key: str) -> None:
+        """Note that no request uses a grammar now: ranks keep it, but who reconnects need not load it."""
+        wanted = self._wanted.get(key)
+        if wanted is not None:
+            wanted.resting = True
+
     def forget(self, key: str) -> None:
-        """No request uses the grammar: the ranks may drop it."""
+        """Have the ranks drop a grammar that no request uses."""
         self._wanted.pop(key, None)
         for rank in self._ranks.values():
             if key in rank.loaded or key in rank.asked:

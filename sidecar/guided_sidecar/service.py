@@ -6,7 +6,7 @@ import logging
 import signal
 import sys
 
-from guided_sidecar import settings
+from guided_sidecar import orphans, settings
 from guided_sidecar.grammar_service import GrammarService
 from guided_sidecar.health.server import HealthServer
 from guided_sidecar.settings import Settings
@@ -32,6 +32,7 @@ async def run(configuration: Settings) -> None:
 
 def main() -> None:
     """Read the configuration and serve; exit 2 if it is missing or wrong."""
+    orphans.die_with_parent()  # a supervisor that was killed must not leave a second service behind
     logging.basicConfig(level=logging.INFO, format="%(levelname)s sidecar: %(message)s")
     try:
         configuration = settings.load()

@@ -5,17 +5,18 @@ As PID 1 of the sidecar container it also reaps orphans; elsewhere it makes itse
 """
 
 import contextlib
-import ctypes
 import logging
 import os
+import select
 import signal
 import subprocess
 import time
 from collections.abc import Sequence
 from typing import Final
 
+from guided_sidecar import orphans
+
 _log = logging.getLogger(__name__)
-_PR_SET_CHILD_SUBREAPER: Final = 36
 _STABLE_S: Final = 10.0  # a child that lived so long is started again at once
 _FIRST_DELAY_S: Final = 0.1
 _MOST_DELAY_S: Final = 5.0
@@ -86,15 +87,14 @@ class Supervisor:
 
     def run(self) -> None:
         """Supervise until TERM or INT."""
-        _become_reaper()
+        orphans.reap_descendants()
+        signalled = _signal_pipe()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
-        # A blocked SIGCHLD ends the wait below at once, instead of after a look.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         child = Child(self._command)
         while not self._stopping:
             if child.is_alive():
-                signal.sigtimedwait({signal.SIGCHLD}, _LOOK_S * 10)
+                _wait(signalled)
                 _reap_orphans(child)
             else:
                 child = self._replacement(child)
@@ -117,9 +117,23 @@ class Supervisor:
         self._stopping = True
 
 
-def _become_reaper() -> None:
-    """Have the kernel give us the orphans of our descendants, as PID 1 has by itself."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+def _signal_pipe() -> int:
+    """Return a pipe's end that becomes readable with every handled signal, a child's death included.
+
+    Not a blocked signal and sigtimedwait: children would inherit the mask, and never hear of theirs.
+    """
+    readable, writable = os.pipe()
+    os.set_blocking(readable, False)
+    os.set_blocking(writable, False)
+    signal.set_wakeup_fd(writable)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return readable
+
+
+def _wait(signalled: int) -> None:
+    """Wait for a signal, or a little."""
+    if select.select([signalled], [], [], _LOOK_S * 10)[0]:
+        os.read(signalled, 4096)
 
 
 def _reap_orphans(child: Child) -> None:

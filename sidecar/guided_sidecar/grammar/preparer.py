@@ -119,8 +119,7 @@ class Preparer:
         """End one lease."""
         entry = self._cache.get(key)
         if entry is not None and entry.leases:
-            entry.leases -= 1
-            self._make_room()
+            self._end_lease(entry)
 
     async def _within_limit(self, waiter: _Waiter) -> Prepared:
         try:
@@ -146,10 +145,9 @@ class Preparer:
         try:
             await self._rendezvous.ensure(_load(entry, waiter.span.traceparent))
         except BaseException as error:
-            entry.leases -= 1
+            self._end_lease(entry)
             if isinstance(error, GuidedError) and not entry.leases:
                 self._drop(entry)  # perhaps the artefact is damaged: the next request compiles it again
-            self._make_room()
             raise
         return Prepared(id=request.id, key=key, backend=entry.done.backend)
 
@@ -253,9 +251,13 @@ class Preparer:
             self._verdicts.record(waiter.key, error, time.monotonic())
         return error
 
-    def _make_room(self) -> None:
-        for entry in self._cache.evict():
-            self._discard(entry)
+    def _end_lease(self, entry: Entry) -> None:
+        entry.leases -= 1
+        if entry.leases:
+            return
+        self._rendezvous.rest(entry.key)
+        for unused in self._cache.evict():
+            self._discard(unused)
 
     def _drop(self, entry: Entry) -> None:
         self._cache.remove(entry.key)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from guided_contract.config import PodConfig
-from guided_sidecar import settings
+from guided_sidecar import orphans, settings
 from guided_sidecar.grammar import jobs, native, vocabulary, worker
 from guided_sidecar.grammar.backends import GuidanceBackend, XGrammarBackend
 from guided_sidecar.grammar.compilation import Compiler
@@ -122,7 +122,7 @@ def compile_threads(workers: int) -> int:
 
 def main() -> None:
     """Become ready, say so, and fork on request."""
-    worker.die_with_parent()
+    orphans.die_with_parent()
     control = socket.socket(fileno=int(sys.argv[1]))
     configuration = settings.load()
     pod = configuration.pod

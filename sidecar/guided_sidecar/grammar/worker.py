@@ -1,9 +1,7 @@
 """A grammar worker: a forked process that compiles one job after the other, under limits, until told."""
 
-import ctypes
 import os
 import resource
-import signal
 import socket
 import sys
 from pathlib import Path
@@ -12,11 +10,11 @@ from typing import Final, NoReturn
 import msgspec
 
 from guided_contract.errors import ErrorCode, GuidedError
+from guided_sidecar import orphans
 from guided_sidecar.grammar import jobs
 from guided_sidecar.grammar.compilation import Compiler
 from guided_sidecar.grammar.jobs import Failed, Job, Outcome
 
-_PR_SET_PDEATHSIG: Final = 1
 _PAGE: Final = resource.getpagesize()
 # What threads of one compile may use of CPU seconds per second of its deadline, before the kernel ends it: a
 # backstop for a service that is stopped itself.
@@ -49,7 +47,7 @@ class Retirement:
 
 def run(stream: socket.socket, stderr: int, compiler: Compiler, retirement: Retirement) -> NoReturn:
     """Serve jobs from a stream until it closes; never returns."""
-    die_with_parent()
+    orphans.die_with_parent()
     os.dup2(stderr, sys.stderr.fileno())
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _prefer_as_victim()
@@ -60,14 +58,6 @@ def run(stream: socket.socket, stderr: int, compiler: Compiler, retirement: Reti
         if last:
             break
     os._exit(0)
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent dies; at once if it already has."""
-    parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent or parent == 1:
-        os._exit(0)
 
 
 def resident_bytes() -> int:
