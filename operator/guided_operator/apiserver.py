@@ -32,7 +32,8 @@ REQUEST_TIMEOUT_S: Final = 15.0
 _CONTENT_TYPES: Final[Mapping[PatchType, str]] = {
     "json": "application/json-patch+json",
     "merge": "application/merge-patch+json",
-    "apply": "application/apply-patch+yaml",
+    # The parameter keeps the client library from writing the text as JSON once more.
+    "apply": "application/apply-patch+yaml; charset=utf-8",
 }
 _CONNECT_TIMEOUT_S: Final = 5.0
 _NOT_YAML: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
@@ -183,8 +184,9 @@ class ApiServer:
         if kind == "apply":
             params["force"] = "true"
         headers = {"Content-Type": _CONTENT_TYPES[kind]}
+        text = as_yaml(body) if kind == "apply" else body
         return await self._request(
-            "PATCH", path, params=params, body=body, headers=headers, timeout_s=timeout_s
+            "PATCH", path, params=params, body=text, headers=headers, timeout_s=timeout_s
         )
 
     async def delete(self, path: str, *, uid: str) -> None:
