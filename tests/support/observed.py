@@ -1,0 +1,84 @@
+"""Builders of what the operator observes: `seen()`, changed by what the test is about."""
+
+import dataclasses
+from typing import Any
+
+from guided_contract import names, status
+from guided_operator import kinds
+from guided_operator.apply import Outcome
+from guided_operator.builders import cluster_site
+from guided_operator.observe import Observed
+from guided_operator.plan import Plan, plan
+from guided_operator.pods import PodView
+from guided_operator.queue import Key
+from guided_operator.sidecars import Page
+from guided_operator.verdict import Situation
+
+Object = dict[str, Any]
+UID = "uid-of-the-model"
+SITE = cluster_site("registry.test/guidedmodel:1")
+
+
+def model(**spec: Any) -> Object:
+    engine = {"image": "vllm/vllm-openai:v0.32.0", "device": "CPU"}
+    metadata = {"name": "m", "namespace": "ns", "uid": UID, "generation": 3}
+    return {
+        "apiVersion": "guidedmodel.io/v1alpha1",
+        "kind": names.KIND,
+        "metadata": metadata,
+        "spec": {"model": {"uri": "file:///models/tiny"}, "engine": engine, **spec},
+    }
+
+
+def seen(raw: Object | None = None, **changes: Any) -> Observed:
+    return Observed(key=Key("ns", "m"), model=raw or model(), **changes)
+
+
+def planned(observed: Observed) -> Plan:
+    return plan(observed, SITE)
+
+
+def applied(observed: Observed, site: Any = SITE) -> Observed:
+    """Return what is observed after a plan was written: its children as the API server has them."""
+    children: dict[str, dict[str, Object]] = {kind: dict(items) for kind, items in observed.children.items()}
+    for child in plan(observed, site).children:
+        name = child["metadata"]["name"]
+        old = children.get(child["kind"], {}).get(name, {"metadata": {"generation": 0}})
+        stored = {**child, "metadata": {**child["metadata"], "uid": f"uid-{name}", "generation": 1}}
+        if child["kind"] == kinds.DEPLOYMENT.name:
+            stored["status"] = old.get("status", {"observedGeneration": 1})
+        children.setdefault(child["kind"], {})[name] = stored
+    return dataclasses.replace(observed, children=children)
+
+
+def pod(name: str, revision: str, **changes: Any) -> PodView:
+    view = PodView(
+        name=name,
+        namespace="ns",
+        uid=f"uid-{name}",
+        version="1",
+        revision=revision,
+        ip="127.0.0.1",
+        phase="Running",
+        ready=True,
+        terminating=False,
+        unschedulable="",
+        containers=(),
+    )
+    return dataclasses.replace(view, **changes)
+
+
+def situation(observed: Observed, outcome: Outcome | None = None) -> Situation:
+    return Situation(observed, planned(observed), outcome or Outcome())
+
+
+def serving(*pods: PodView, raw: Object | None = None, **page: Any) -> Situation:
+    """Return the situation of a model whose children are there, with these pods and this word of theirs."""
+    told = Page(status.PodStatus(**{"ready": True, **page}))
+    observed = applied(seen(raw))
+    observed = dataclasses.replace(observed, pods=pods, pages={each.uid: told for each in pods})
+    return situation(observed)
+
+
+def revision_of(raw: Object | None = None) -> str:
+    return planned(seen(raw)).revision

@@ -1,0 +1,236 @@
+"""What is said of a model in each situation: conditions with their reasons, and the rest of the status."""
+
+import dataclasses
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from guided_contract import status, wire
+from guided_operator.apply import Fault, Outcome
+from guided_operator.pods import ContainerView
+from guided_operator.report import make_status, report, to_object
+from guided_operator.sidecars import Page
+from guided_operator.verdict import Situation, decide
+from support.memory_api import MemoryApi
+from support.observed import applied, model, pod, revision_of, seen, serving, situation
+
+NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
+NEW = revision_of()
+OLD = "0ld0ld0ld0"
+
+
+def reason(found: Situation, kind: str) -> tuple[str, str]:
+    finding = decide(found)[kind]
+    return finding.status, finding.reason
+
+
+def with_deployment(found: Situation, **changes: Any) -> Situation:
+    deployment = {**(found.deployment or {}), **changes}
+    children = {**found.observed.children, "Deployment": {"m": deployment}}
+    return dataclasses.replace(found, observed=dataclasses.replace(found.observed, children=children))
+
+
+def crashed(code: int) -> ContainerView:
+    return ContainerView("engine", 4, "CrashLoopBackOff", "back-off", code, "Error")
+
+
+def waiting(why: str) -> ContainerView:
+    return ContainerView("engine", 0, why, f"because of {why}", None, "")
+
+
+READY = [
+    pytest.param(serving(pod("a", NEW)), ("True", "PodsReady"), id="as many ready as desired"),
+    pytest.param(serving(), ("False", "PodsNotReady"), id="no pod yet"),
+    pytest.param(serving(pod("a", NEW, ready=False)), ("False", "PodsNotReady"), id="not ready yet"),
+    pytest.param(
+        serving(pod("a", NEW), pod("b", OLD)), ("False", "PodsNotReady"), id="an old pod is still there"
+    ),
+    pytest.param(
+        serving(pod("a", NEW), pod("b", OLD, terminating=True)),
+        ("True", "PodsReady"),
+        id="an old pod that terminates is not live",
+    ),
+    pytest.param(
+        serving(pod("a", NEW, terminating=True)), ("False", "PodsNotReady"), id="ready but terminating"
+    ),
+    pytest.param(serving(pod("a", OLD)), ("False", "PodsNotReady"), id="only the old revision is ready"),
+    pytest.param(
+        serving(pod("a", NEW, ready=False, containers=(crashed(139),))),
+        ("False", "ContainerCrashed"),
+        id="crash",
+    ),
+    pytest.param(
+        serving(pod("a", NEW, ready=False, containers=(waiting("ImagePullBackOff"),))),
+        ("False", "ImagePullFailed"),
+        id="image",
+    ),
+    pytest.param(
+        serving(pod("a", NEW, ready=False, phase="Pending", unschedulable="no GPU left")),
+        ("False", "Unschedulable"),
+        id="unschedulable",
+    ),
+    pytest.param(serving(raw=model(replicas=0)), ("False", "ScaledToZero"), id="zero desired"),
+    pytest.param(situation(seen()), ("False", "Creating"), id="nothing there yet"),
+]
+
+
+@pytest.mark.parametrize(("found", "expected"), READY)
+def test_ready(found: Situation, expected: tuple[str, str]) -> None:
+    assert reason(found, "Ready") == expected
+
+
+def test_ready_waits_for_the_deployments_controller() -> None:
+    found = serving(pod("a", NEW))
+    stale = {"name": "m", "generation": 2}
+    assert reason(with_deployment(found, metadata=stale), "Ready") == ("False", "Progressing")
+
+
+def test_write_of_this_pass_counts_before_what_was_seen() -> None:
+    found = serving(pod("a", NEW))
+    written = {"metadata": {"generation": 2}, "status": {"observedGeneration": 1}}
+    outcome = Outcome(live={("Deployment", "m"): written})
+    assert reason(dataclasses.replace(found, outcome=outcome), "Ready") == ("False", "Progressing")
+
+
+def test_exit_code_and_image_message_reach_the_user() -> None:
+    found = serving(pod("a", NEW, ready=False, containers=(crashed(139),)))
+    assert "exit code 139" in decide(found)["Ready"].message
+    found = serving(pod("a", NEW, ready=False, containers=(waiting("ErrImagePull"),)))
+    assert "because of ErrImagePull" in decide(found)["Ready"].message
+
+
+def test_conflict_and_blindness_come_before_pods() -> None:
+    found = serving(pod("a", NEW))
+    outcome = Outcome((Fault("NameConflict", "Service m exists"),))
+    assert reason(dataclasses.replace(found, outcome=outcome), "Ready") == ("False", "NameConflict")
+    blind = dataclasses.replace(found.observed, blind={"Pod": "no right to list pods"})
+    assert reason(dataclasses.replace(found, observed=blind), "Ready") == ("Unknown", "Forbidden")
+
+
+def test_model_that_turned_invalid_keeps_serving_and_says_both() -> None:
+    raw = model()
+    raw["spec"]["engine"]["image"] = "vllm/vllm-openai:v0.1.0"
+    observed = dataclasses.replace(applied(seen()), model=raw, pods=(pod("a", NEW),))
+    found = situation(observed)
+    assert reason(found, "Compatible") == ("False", "Invalid")
+    assert reason(found, "Ready") == ("False", "Incompatible")
+    assert reason(found, "Available") == ("True", "SomePodsReady")
+
+
+def test_progressing_ends_by_completion_or_deadline() -> None:
+    assert reason(serving(pod("a", NEW)), "Progressing") == ("False", "Complete")
+    assert reason(serving(pod("a", NEW, ready=False)), "Progressing") == ("True", "RollingOut")
+    deadline = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    stuck = with_deployment(
+        serving(pod("a", NEW, ready=False)), status={"observedGeneration": 1, "conditions": [deadline]}
+    )
+    assert reason(stuck, "Progressing") == ("False", "ProgressDeadlineExceeded")
+
+
+def test_refused_pods_are_told_though_there_is_none() -> None:
+    quota = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: gpus"}
+    found = with_deployment(serving(), status={"observedGeneration": 1, "conditions": [quota]})
+    assert reason(found, "Ready") == ("False", "PodsRefused")
+
+
+GUIDED = [
+    pytest.param(serving(pod("a", NEW)), ("True", "Active"), id="proven"),
+    pytest.param(serving(), ("Unknown", "Pending"), id="nobody to ask"),
+    pytest.param(
+        serving(pod("a", NEW), unsupported="vLLM 0.1"), ("False", "PluginInactive"), id="plugin inactive"
+    ),
+    pytest.param(
+        serving(pod("a", NEW), ready=False, reason="ProbeFailed"), ("False", "ProbeFailed"), id="probe"
+    ),
+    pytest.param(serving(pod("a", NEW), ready=False, reason="x y"), ("False", "NotReady"), id="untrusted"),
+    pytest.param(
+        serving(pod("a", NEW), raw=model(guidedDecoding={"placement": "Scheduler"})),
+        ("False", "SchedulerPlacement"),
+        id="as asked for",
+    ),
+]
+
+
+@pytest.mark.parametrize(("found", "expected"), GUIDED)
+def test_guided_decoding(found: Situation, expected: tuple[str, str]) -> None:
+    assert reason(found, "GuidedDecoding") == expected
+
+
+def test_silent_sidecar_of_a_ready_pod_is_told() -> None:
+    found = serving(pod("a", NEW))
+    observed = dataclasses.replace(found.observed, pages={"uid-a": Page(None, "no answer")})
+    assert reason(dataclasses.replace(found, observed=observed), "GuidedDecoding") == (
+        "Unknown",
+        "SidecarUnreachable",
+    )
+
+
+def test_telemetry() -> None:
+    assert reason(serving(), "Telemetry") == ("False", "Disabled")
+    traced = model(telemetry={"otlp": {"endpoint": "http://collector:4318"}})
+    assert reason(serving(raw=traced), "Telemetry") == ("True", "Configured")
+
+
+def test_transition_time_stays_while_the_status_stays() -> None:
+    first = to_object(make_status(serving(pod("a", NEW, ready=False)), NOW))
+    later = NOW + dt.timedelta(hours=1)
+    found = serving(pod("a", NEW, ready=False), raw={**model(), "status": first})
+    assert to_object(make_status(found, later)) == first
+    found = serving(pod("a", NEW), raw={**model(), "status": first})
+    times = {each.type: each.last_transition_time for each in make_status(found, later).conditions}
+    assert times["Ready"] == "2026-11-21T13:00:00Z"
+    assert times["Compatible"] == "2026-11-21T12:00:00Z"
+
+
+def test_counts_and_selector() -> None:
+    found = serving(pod("a", NEW), pod("b", OLD), pod("c", OLD, terminating=True), pod("d", NEW, ready=False))
+    told = make_status(found, NOW)
+    assert (told.replicas, told.ready_replicas, told.updated_replicas) == (3, 2, 2)
+    assert told.selector == "guidedmodel.io/name=m"
+    assert told.observed_generation == 3
+
+
+def test_hostile_page_is_cut_to_what_the_crd_takes() -> None:
+    patches = [wire.Patch(name="p" * 500, state="Failed", reason="r" * 5000) for _ in range(100)]
+    ranks = [status.RankStatus(rank=rank, state="Missing", desyncs=-5) for rank in (-1, 0, 0, 1)] * 100
+    failure = status.Failure(code="c" * 500, message="m" * 5000, time="")
+    found = serving(
+        pod("a", NEW),
+        ready=False,
+        reason="r" * 999,
+        message="m" * 99999,
+        patches=patches,
+        ranks=ranks,
+        last_failure=failure,
+        versions={"vllm": "v" * 999},
+        grammar_workers=status.WorkersStatus(ready=-3, restarts=-1),
+    )
+    told = make_status(found, NOW)
+    assert [rank.rank for rank in told.pods[0].ranks] == [0, 1]
+    assert told.pods[0].grammar_workers.ready == 0
+    assert len(told.patches) == 1
+
+
+def test_worst_state_of_a_patch_counts() -> None:
+    observed = serving(pod("a", NEW), pod("b", NEW), raw=model(replicas=2)).observed
+    pages = {
+        "uid-a": Page(
+            status.PodStatus(ready=True, patches=[wire.Patch(name="x", state="Failed", reason="y")])
+        ),
+        "uid-b": Page(status.PodStatus(ready=True, patches=[wire.Patch(name="x", state="Applied")])),
+    }
+    [told] = make_status(situation(dataclasses.replace(observed, pages=pages)), NOW).patches
+    assert (told.state, told.reason) == ("Failed", "y")
+
+
+async def test_unchanged_status_is_not_written() -> None:
+    api = MemoryApi()
+    path = "/apis/guidedmodel.io/v1alpha1/namespaces/ns/guidedmodels/m/status"
+    api.objects[path] = {"metadata": {}}
+    found = serving(pod("a", NEW))
+    assert await report(api, found, NOW)
+    assert api.writes == [("json", path)]
+    told = {**model(), "status": to_object(make_status(found, NOW))}
+    assert not await report(api, serving(pod("a", NEW), raw=told), NOW + dt.timedelta(days=1))
+    assert api.writes == [("json", path)]
