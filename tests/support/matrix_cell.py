@@ -7,7 +7,7 @@ generated to the job's `answer` file.
 import hashlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ import msgspec
 
 from guided_contract import names, wire
 from guided_contract.wire import Backend
+from guided_engine.processors.registry import CHOICE_ARG
 from support.engine import wait_until
 from support.fake_service import FakeService
-from support.matrix import Job, Request, corpus
+from support.matrix import BACKENDS, DEAD_END, Answer, Job, Request, corpus, processed
 
 LOAD_TIMEOUT_S = 60.0
 
@@ -32,21 +33,79 @@ def main(path: Path) -> None:
     Path(job.answer).write_bytes(msgspec.json.encode(answers))
 
 
-def run(job: Job, service: FakeService | None) -> dict[str, list[Any]]:
-    """Return per backend what each request of the corpus generated: (tokens, finish reason, stop reason)."""
+def run(job: Job, service: FakeService | None) -> dict[str, Any]:
+    """Return what each request generated: (tokens, finish reason, stop reason), by backend and by section."""
     llm = make_engine(job)
-    answers = {}
-    for backend in job.backends:
-        requests = corpus()
-        tickets = {} if service is None else load_all(job, service, backend, requests)
-        prompts = [request.prompt for request in requests]
-        params = [sampling(request, tickets.get(request.key)) for request in requests]
-        outputs = llm.generate(prompts, params, use_tqdm=False)
-        ended = [output.outputs[0] for output in outputs]
-        answers[backend] = [(list(one.token_ids), one.finish_reason, one.stop_reason) for one in ended]
-    facts = llm.llm_engine.vllm_config
-    answers["facts"] = [facts.scheduler_config.async_scheduling, facts.use_v2_model_runner]
+    engine = llm.llm_engine.vllm_config
+    answers: dict[str, Any] = {
+        "facts": {
+            "async": engine.scheduler_config.async_scheduling,
+            "runner": "V2" if engine.use_v2_model_runner else "V1",
+        }
+    }
+    for backend in BACKENDS:
+        if service is None:
+            choose_upstream_backend(llm, backend)
+            answers[backend] = generate(llm, corpus(), {})
+            assert_upstream_backend(llm, backend)
+        else:
+            tickets = load_all(job, service, backend, corpus())
+            answers[backend] = generate(llm, corpus(), tickets)
+    if service is not None:
+        tickets = load_all(job, service, "xgrammar", corpus())
+        chosen = {CHOICE_ARG: ["no-repeat"]}
+        answers["processed"] = generate(llm, processed(), tickets, chosen)
+        answers["faults"] = faults(llm, job, service, tickets)
     return answers
+
+
+def choose_upstream_backend(llm: Any, backend: Backend) -> None:
+    """Make upstream's engine, which knows one backend, start over with another (it runs in this process)."""
+    llm.llm_engine.vllm_config.structured_outputs_config.backend = backend
+    manager = llm.llm_engine.engine_core.engine_core.structured_output_manager
+    manager.backend = None
+    manager._grammar_bitmask = None
+
+
+def assert_upstream_backend(llm: Any, backend: Backend) -> None:
+    used = type(llm.llm_engine.engine_core.engine_core.structured_output_manager.backend).__name__
+    assert used == {"xgrammar": "XgrammarBackend", "guidance": "GuidanceBackend"}[backend]
+
+
+def generate(
+    llm: Any,
+    requests: Sequence[Request],
+    tickets: Mapping[str, wire.Ticket],
+    extra: Mapping[str, Any] | None = None,
+) -> list[Answer]:
+    params = [sampling(request, tickets.get(request.key), extra) for request in requests]
+    outputs = llm.generate([request.prompt for request in requests], params, use_tqdm=False)
+    ended = [output.outputs[0] for output in outputs]
+    return [(list(one.token_ids), one.finish_reason, one.stop_reason) for one in ended]
+
+
+def faults(llm: Any, job: Job, service: FakeService, tickets: Mapping[str, wire.Ticket]) -> dict[str, Answer]:
+    """Send one request of every fault among healthy ones, in one batch; return what became of each."""
+    healthy, unguided = corpus()[0], corpus()[26]
+    stuck = Request(healthy.prompt, "grammar", DEAD_END, 30)
+    known = load_all(job, service, "xgrammar", [stuck])
+    requests = {
+        "healthy": (healthy, tickets[healthy.key], {}),
+        "no ticket": (healthy, None, {}),
+        "not loaded": (healthy, wire.Ticket(key="absent", backend="xgrammar"), {}),
+        "dead end": (stuck, known[stuck.key], {}),
+        "processor": (unguided, None, {CHOICE_ARG: "fails"}),
+        "guided processor": (healthy, tickets[healthy.key], {CHOICE_ARG: "fails"}),
+        "unguided": (unguided, None, {}),
+    }
+    params = [sampling(request, ticket, extra) for request, ticket, extra in requests.values()]
+    prompts = [request.prompt for request, _, _ in requests.values()]
+    outputs = llm.generate(prompts, params, use_tqdm=False)
+    ended = [output.outputs[0] for output in outputs]
+    return {
+        name: (list(one.token_ids), one.finish_reason, one.stop_reason)
+        for name, one in zip(requests, ended, strict=True)
+    }
 
 
 def make_engine(job: Job) -> Any:
@@ -55,7 +114,6 @@ def make_engine(job: Job) -> Any:
     arguments: dict[str, Any] = {
         "tensor_parallel_size": job.tensor_parallel,
         "async_scheduling": job.is_async,
-        "structured_outputs_config": {"backend": job.backends[0]},
         **job.arguments,
     }
     if job.pod is not None:
@@ -79,7 +137,7 @@ def make_engine(job: Job) -> Any:
     )
 
 
-def sampling(request: Request, ticket: wire.Ticket | None) -> Any:
+def sampling(request: Request, ticket: wire.Ticket | None, extra: Mapping[str, Any] | None = None) -> Any:
     from vllm import SamplingParams
     from vllm.sampling_params import StructuredOutputsParams
 
@@ -91,9 +149,14 @@ def sampling(request: Request, ticket: wire.Ticket | None) -> Any:
         elif request.kind == "choice":
             value = json.loads(request.spec)
         constraint = StructuredOutputsParams(**{request.kind: value})
-    extra = None if ticket is None else {names.TICKET_ARG: msgspec.to_builtins(ticket)}
+    arguments = dict(extra or {})
+    if ticket is not None:
+        arguments[names.TICKET_ARG] = msgspec.to_builtins(ticket)
     return SamplingParams(
-        temperature=0.0, max_tokens=request.max_tokens, structured_outputs=constraint, extra_args=extra
+        temperature=0.0,
+        max_tokens=request.max_tokens,
+        structured_outputs=constraint,
+        extra_args=arguments or None,
     )
 
 

@@ -109,7 +109,8 @@ class GuidanceMatcher:
         if self.eos_token in known:
             del known[known.index(self.eos_token) + 1 :]
             self._terminated = True
-        if self.native.is_stopped() and not self.native.is_error():
+        self.check()
+        if self.native.is_stopped():
             return True
         return bool(self.native.consume_tokens(known))
 

@@ -1,0 +1,396 @@
+"""A rank's guided decoding step by step: what a runner's adapter tells it, with real matchers and real logits."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from guided_contract.config import LogitsProcessorConfig
+from guided_contract.errors import ErrorCode
+from guided_contract.records import Decode
+from guided_contract.wire import Load, Ticket
+from guided_engine.processors.registry import Registry
+from guided_engine.ranks.bitmasks import BitmaskBuffer
+from guided_engine.ranks.guide import RankGuide, RankTraits
+from guided_engine.ranks.plan import Arrival, Masks, Plan
+from guided_engine.ranks.prototypes import Prototypes
+from llguidance import LLMatcher, LLTokenizer
+
+TOKENIZER = LLTokenizer("byte")
+VOCAB = TOKENIZER.vocab_size
+EOS = TOKENIZER.eos_token
+A, B, C = b"abc"
+
+
+class ByteVocabulary:
+    """One token per byte, for llguidance; no test here needs xgrammar's form."""
+
+    def tokenizer_info(self) -> Any:
+        raise NotImplementedError
+
+    def guidance_tokenizer(self) -> Any:
+        return TOKENIZER
+
+
+class Rank:
+    """A guide, and the short way to take it through a step."""
+
+    def __init__(
+        self, tmp_path: Any, processors: Sequence[LogitsProcessorConfig] = (), *, is_async: bool = True
+    ) -> None:
+        self.records: list[Decode] = []
+        self.prototypes = Prototypes(tmp_path, ByteVocabulary())
+        self.guide = RankGuide(
+            RankTraits(0, VOCAB, is_async),
+            self.prototypes,
+            Registry(processors),
+            BitmaskBuffer(64, VOCAB, ByteVocabulary()),
+            self.records.append,
+        )
+
+    def load(self, pattern: str) -> Ticket:
+        loaded = self.prototypes.load(
+            Load(key=pattern, backend="guidance", spec=LLMatcher.grammar_from_regex(pattern))
+        )
+        assert not loaded.error
+        return Ticket(key=pattern, backend="guidance")
+
+    def step(
+        self,
+        arrivals: Sequence[Arrival] = (),
+        *,
+        computed: Mapping[str, int] | None = None,
+        scheduled: Mapping[str, int] | None = None,
+        drafts: Mapping[str, Sequence[int]] | None = None,
+        resumed: Mapping[str, Sequence[int]] | None = None,
+        finished: Sequence[str] = (),
+    ) -> Masks | None:
+        """Begin a step and return its masks; an arrival is scheduled with its prompt if nothing else is said."""
+        whole = {one.request_id: len(one.known_tokens or one.prompt_tokens) for one in arrivals}
+        self.guide.begin(
+            Plan(
+                finished=finished,
+                arrivals=arrivals,
+                resumed=resumed or {},
+                computed=(computed or {}).items(),
+                scheduled={**whole, **(scheduled or {})},
+                drafts=drafts or {},
+            )
+        )
+        return self.guide.masks() if self.guide.is_sampling else None
+
+    def sampled(self, **tokens: Sequence[int]) -> dict[str, str]:
+        self.guide.sampled(lambda: list(tokens.items()))
+        return self.guide.ends()
+
+
+def arrival(request_id: str, ticket: Ticket | None, **fields: Any) -> Arrival:
+    known = fields.get("known_tokens")
+    return Arrival(
+        request_id=request_id,
+        prompt_tokens=[1, 2, 3],
+        prompt_length=3,
+        known_tokens=known,
+        computed=fields.get("computed", 0),
+        is_guided=fields.get("is_guided", True),
+        ticket=ticket,
+        stop_tokens=[EOS],
+        arguments=fields.get("arguments", {}),
+    )
+
+
+def allowed(masks: Masks | None, row: int = 0) -> list[int]:
+    assert masks is not None
+    bits = np.unpackbits(np.ascontiguousarray(masks.bitmask[row]).view(np.uint8), bitorder="little")
+    return np.flatnonzero(bits)[:VOCAB].tolist()
+
+
+@pytest.fixture
+def rank(tmp_path: Any) -> Rank:
+    return Rank(tmp_path)
+
+
+class TestMasks:
+    def test_follow_the_grammar_to_its_end(self, rank: Rank) -> None:
+        ticket = rank.load("ab")
+        assert allowed(rank.step([arrival("r", ticket)])) == [A]
+        rank.sampled(r=[A])
+        assert allowed(rank.step(computed={"r": 3}, scheduled={"r": 1})) == [B]
+        rank.sampled(r=[B])
+        assert allowed(rank.step(computed={"r": 4}, scheduled={"r": 1})) == [EOS]
+        rank.sampled(r=[EOS])
+        # The engine core has not seen the end yet (async): one more step, unmasked.
+        assert rank.step(computed={"r": 5}, scheduled={"r": 1}) is None
+        assert rank.sampled(r=[77]) == {}
+        rank.step(finished=["r"])
+        assert rank.guide.is_empty
+        assert [record.end_reason for record in rank.records] == ["completed"]
+
+    def test_each_sequence_has_its_own_state_under_one_key(self, rank: Rank) -> None:
+        ticket = rank.load("a[bc]")
+        rank.step([arrival("r", ticket), arrival("s", ticket)])
+        rank.sampled(r=[A], s=[A])
+        rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 1, "s": 1})
+        rank.sampled(r=[B], s=[C])
+        masks = rank.step(computed={"r": 4, "s": 4}, scheduled={"r": 1, "s": 1})
+        assert masks is not None
+        assert masks.request_ids == ["r", "s"]
+        assert allowed(masks, 0) == allowed(masks, 1) == [EOS]
+        assert rank.guide.ends() == {}
+
+    def test_a_prefill_chunk_is_not_masked(self, rank: Rank) -> None:
+        ticket = rank.load("ab")
+        assert rank.step([arrival("r", ticket)], scheduled={"r": 2}) is None
+        assert not rank.guide.is_sampling
+        assert allowed(rank.step(computed={"r": 2}, scheduled={"r": 1})) == [A]
+
+    def test_an_unguided_request_is_none_of_ours(self, rank: Rank) -> None:
+        assert not rank.guide.concerns(is_guided=False)
+        assert rank.step([arrival("r", None, is_guided=False)]) is None
+        assert rank.guide.is_empty
+
+
+class TestDrafts:
+    def test_rows_after_each_draft_and_none_of_them_kept(self, rank: Rank) -> None:
+        ticket = rank.load("abc")
+        rank.step([arrival("r", ticket)])
+        rank.sampled(r=[A])
+        masks = rank.step(computed={"r": 3}, scheduled={"r": 3}, drafts={"r": [B, C]})
+        assert [allowed(masks, row) for row in range(3)] == [[B], [C], [EOS]]
+        assert masks is not None
+        assert masks.acceptable == [2]
+        rank.sampled(r=[B])  # the second draft was rejected
+        assert allowed(rank.step(computed={"r": 4}, scheduled={"r": 1})) == [C]
+
+    def test_unknown_to_the_scheduler_they_come_from_the_runner(self, rank: Rank) -> None:
+        ticket = rank.load("abc")
+        rank.step([arrival("r", ticket)])
+        rank.sampled(r=[A])
+        rank.guide.begin(Plan((), (), {}, [("r", 3)], {"r": 3}, {"r": [-1, -1]}))
+        rank.guide.learn_drafts(["r", "gone"], [[B, B], [1, 2]])
+        masks = rank.guide.masks()
+        assert masks is not None
+        assert masks.acceptable == [1]
+        assert [allowed(masks, row) for row in range(2)] == [[B], [C]]
+        assert (masks.bitmask[2] == -1).all()
+
+    def test_known_to_nobody_none_may_be_accepted(self, rank: Rank) -> None:
+        ticket = rank.load("abc")
+        rank.step([arrival("r", ticket)])
+        rank.sampled(r=[A])
+        rank.guide.begin(Plan((), (), {}, [("r", 3)], {"r": 3}, {"r": [-1, -1]}))
+        rank.guide.learn_drafts(["r"], [[-1, -1]])
+        masks = rank.guide.masks()
+        assert masks is not None
+        assert masks.acceptable == [0]
+        assert allowed(masks, 0) == [B]
+
+    def test_of_a_request_that_missed_a_step_are_kept(self, rank: Rank) -> None:
+        ticket = rank.load("abc")
+        rank.step([arrival("r", ticket), arrival("s", ticket)])
+        rank.sampled(r=[A], s=[A])
+        rank.guide.begin(Plan((), (), {}, [("s", 3)], {"s": 1}, {}))
+        rank.guide.learn_drafts(["r", "s"], [[B, C], [B, C]])
+        rank.guide.masks()
+        rank.sampled(s=[B])
+        rank.guide.begin(Plan((), (), {}, [("r", 3)], {"r": 3}, {"r": [-1, -1]}))
+        rank.guide.learn_drafts(["s"], [[C, C]])
+        masks = rank.guide.masks()
+        assert masks is not None
+        assert masks.acceptable == [2]
+
+    def test_are_cut_before_a_sync_scheduler_takes_them(self, tmp_path: Any) -> None:
+        rank = Rank(tmp_path, is_async=False)
+        ticket = rank.load("abc")
+        rank.step([arrival("r", ticket), arrival("s", ticket)])
+        rank.sampled(r=[A], s=[A])
+        proposed = [[B, B, C], [C], [9, 9]]
+        rank.guide.cut_drafts(["r", "s", "unguided"], proposed)
+        assert proposed == [[B], [], [9, 9]]
+
+
+class TestEnds:
+    def test_a_rejected_token(self, rank: Rank) -> None:
+        ticket = rank.load("ab")
+        rank.step([arrival("r", ticket)])
+        rank.sampled(r=[C])
+        assert rank.step(computed={"r": 3}, scheduled={"r": 1}) is None  # sampled unmasked from now on
+        assert rank.sampled(r=[5]) == {"r": "sequence_token_rejected"}
+        assert rank.guide.ends() == {}  # told once
+        rank.step(finished=["r"])
+        assert rank.records[0].end_reason == "sequence_token_rejected"
+
+    def test_a_grammar_that_is_not_loaded(self, rank: Rank) -> None:
+        other = rank.load("ab")
+        masks = rank.step([arrival("r", Ticket(key="?", backend="guidance")), arrival("s", other)])
+        assert masks is not None
+        assert masks.request_ids == ["s"]
+        assert rank.sampled(r=[5], s=[A]) == {"r": "sequence_matcher_failed"}
+
+    def test_a_guided_request_without_a_ticket(self, rank: Rank) -> None:
+        assert rank.step([arrival("r", None)]) is None
+        assert rank.sampled(r=[5]) == {"r": "request_not_admitted"}
+
+    def test_a_native_fault_while_another_goes_on(self, rank: Rank) -> None:
+        ticket = rank.load("ab")
+        rank.step([arrival("r", ticket), arrival("s", ticket)])
+        rank.sampled(s=[A])
+        rank.guide._sequences["r"].matcher.native.consume_tokens([C])  # the library's own error state
+        masks = rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 1, "s": 1})
+        assert masks is not None
+        assert (masks.bitmask[0] == -1).all()
+        assert allowed(masks, 1) == [B]
+        assert rank.sampled(r=[5], s=[B]) == {"r": "sequence_matcher_failed"}
+
+    def test_a_native_fault_in_accepting(self, rank: Rank) -> None:
+        ticket = rank.load("ab")
+        rank.step([arrival("r", ticket)])
+        rank.guide._sequences["r"].matcher.native.consume_tokens([C])
+        rank.sampled(r=[A])
+        rank.step(computed={"r": 3}, scheduled={"r": 1})
+        assert rank.sampled(r=[5]) == {"r": "sequence_matcher_failed"}
+
+    def test_whatever_cannot_be_told_apart_ends_them_all(self, rank: Rank) -> None:
+        ticket = rank.load("ab")
+        rank.step([arrival("r", ticket), arrival("s", ticket)])
+        rank.guide.fail_all()
+        assert set(rank.sampled(r=[A], s=[A]).values()) == {"sequence_matcher_failed"}
+
+
+class TestPreemption:
+    def test_a_v2_request_comes_back_with_all_its_tokens(self, rank: Rank) -> None:
+        ticket = rank.load("abca")
+        rank.step([arrival("r", ticket)])
+        rank.sampled(r=[A])
+        # Preempted here; its next token was still in flight and reached the engine core, then it came back.
+        rank.guide.begin(Plan((), (), {}, (), {}, {}))
+        back = arrival("r", ticket, known_tokens=[1, 2, 3, A, B])
+        assert rank.step([back], scheduled={"r": 4}) is None  # one more token to compute
+        assert allowed(rank.step(computed={"r": 4}, scheduled={"r": 1})) == [C]
+
+    def test_what_was_sampled_before_it_and_dropped_is_taken_back(self, rank: Rank) -> None:
+        ticket = rank.load("a[bc]a")
+        rank.step([arrival("r", ticket)])
+        rank.sampled(r=[A])
+        rank.step(computed={"r": 3}, scheduled={"r": 1})
+        rank.sampled(r=[B])
+        rank.step(computed={"r": 4}, scheduled={"r": 1})
+        masks = rank.step([arrival("r", ticket, known_tokens=[1, 2, 3, A])])
+        assert allowed(masks) == [B, C]
+
+    def test_an_output_in_flight_from_before_it_is_ignored(self, rank: Rank) -> None:
+        ticket = rank.load("a[bc]a")
+        rank.step([arrival("r", ticket)])
+        rank.sampled(r=[A])
+        rank.step(computed={"r": 3}, scheduled={"r": 1})
+        rank.sampled(r=[B])  # not read yet when the request comes back without it
+        masks = rank.step([arrival("r", ticket, known_tokens=[1, 2, 3, A])])
+        assert allowed(masks) == [B, C]
+
+    def test_a_v1_request_resumes_among_the_cached(self, rank: Rank) -> None:
+        ticket = rank.load("abc")
+        rank.step([arrival("r", ticket)])
+        rank.sampled(r=[A])
+        masks = rank.step(computed={"r": 0}, scheduled={"r": 5}, resumed={"r": [1, 2, 3, A, B]})
+        assert allowed(masks) == [C]
+
+    def test_another_request_under_the_same_name_starts_anew(self, rank: Rank) -> None:
+        first, second = rank.load("ab"), rank.load("ca")
+        rank.step([arrival("r", first)])
+        rank.sampled(r=[A])
+        masks = rank.step([arrival("r", second)])
+        assert allowed(masks) == [C]
+
+
+class TestProcessors:
+    NO_REPEAT = LogitsProcessorConfig(
+        name="no-repeat", factory="guided_engine.processors.examples:NoRepeat", params={"size": 2}
+    )
+    FAILS = LogitsProcessorConfig(name="fails", factory="support.failing:FailsLater", params={"after": 1})
+    NAN = LogitsProcessorConfig(name="nan", factory="support.odd_processors:GivesNan", apply_by_default=False)
+
+    @staticmethod
+    def apply(rank: Rank, **rows: tuple[int, int]) -> torch.Tensor:
+        logits = torch.ones(8, VOCAB)
+        rank.guide.apply_processors(rows.get, logits)
+        return logits
+
+    def test_change_the_rows_of_their_sequence_alone(self, tmp_path: Any) -> None:
+        rank = Rank(tmp_path, [self.NO_REPEAT])
+        rank.step([arrival("r", None, is_guided=False)])
+        rank.sampled(r=[7, 8, 7])
+        rank.step(computed={"r": 3}, scheduled={"r": 1})
+        logits = self.apply(rank, r=(2, 3))
+        assert logits[2, 8] == 1 - 100
+        logits[2, 8] = 1
+        assert (logits == 1).all()
+
+    def test_a_draft_row_sees_the_drafts_before_it_and_they_leave_no_trace(self, tmp_path: Any) -> None:
+        rank = Rank(tmp_path, [self.NO_REPEAT])
+        rank.step([arrival("r", None, is_guided=False)])
+        rank.sampled(r=[7, 8])
+        rank.step(computed={"r": 3}, scheduled={"r": 3}, drafts={"r": [7, 9]})
+        logits = self.apply(rank, r=(0, 3))
+        assert [torch.nonzero(row < 0).flatten().tolist() for row in logits[:3]] == [[], [8], []]
+        rank.sampled(r=[5])
+        rank.step(computed={"r": 4}, scheduled={"r": 2}, drafts={"r": [7]})
+        assert [torch.nonzero(row < 0).flatten().tolist() for row in self.apply(rank, r=(0, 2))[:2]] == [
+            [],
+            [8],
+        ]
+
+    def test_a_state_survives_preemption(self, tmp_path: Any) -> None:
+        rank = Rank(tmp_path, [self.NO_REPEAT])
+        rank.step([arrival("r", None, is_guided=False)])
+        rank.sampled(r=[7])
+        rank.step([arrival("r", None, is_guided=False, known_tokens=[1, 2, 3, 7, 8, 7])])
+        assert torch.nonzero(self.apply(rank, r=(0, 1))[0] < 0).flatten().tolist() == [8]
+
+    @pytest.mark.parametrize("config", [FAILS, NAN])
+    def test_a_failing_one_ends_its_sequence_and_gives_its_rows_back(
+        self, tmp_path: Any, config: LogitsProcessorConfig
+    ) -> None:
+        rank = Rank(tmp_path, [config])
+        chosen = {"logits_processors": config.name}
+        none: dict[str, Any] = {"logits_processors": []}
+        r = arrival("r", None, is_guided=False, arguments=chosen)
+        s = arrival("s", rank.load("ab"), arguments=none)
+        rank.step([r, s])
+        rank.sampled(r=[7], s=[A])
+        rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 1, "s": 1})
+        assert (self.apply(rank, r=(0, 1), s=(1, 2)) == 1).all()
+        assert rank.sampled(r=[7], s=[B]) == {"r": ErrorCode.SEQUENCE_PROCESSOR_FAILED.value}
+
+    def test_an_unknown_name_ends_the_sequence(self, tmp_path: Any) -> None:
+        rank = Rank(tmp_path, [self.NO_REPEAT])
+        rank.step([arrival("r", None, is_guided=False, arguments={"logits_processors": "absent"})])
+        assert rank.sampled(r=[7]) == {"r": "sequence_processor_failed"}
+
+    def test_reserved_arguments_stay_hidden(self, tmp_path: Any) -> None:
+        rank = Rank(tmp_path, [LogitsProcessorConfig(name="spy", factory="support.odd_processors:Spy")])
+        from support.odd_processors import Spy
+
+        rank.step([arrival("r", None, is_guided=False, arguments={"guided_ticket": {}, "mine": 1})])
+        assert Spy.seen[-1] == {"mine": 1}
+
+
+def test_a_record_counts_what_happened(rank: Rank) -> None:
+    ticket = rank.load("abc")
+    rank.step([arrival("r", ticket)])
+    rank.sampled(r=[A])
+    rank.step(computed={"r": 3}, scheduled={"r": 3}, drafts={"r": [B, B]})
+    rank.sampled(r=[B, C])
+    rank.step(computed={"r": 5}, scheduled={"r": 1})
+    rank.step(finished=["r"])
+    (record,) = rank.records
+    assert (record.tokens, record.steps, record.fills) == (3, 3, 3)
+    assert (record.drafts_proposed, record.drafts_accepted) == (2, 1)
+    assert (record.grammar_key, record.backend, record.rank, record.end_reason) == (
+        "abc",
+        "guidance",
+        0,
+        "stopped",
+    )
+    assert record.fill_ns >= record.fill_max_ns > 0
+    assert record.end_ns >= record.start_ns

@@ -1,0 +1,248 @@
+"""Loading grammars on a rank, and the link to the sidecar's service that asks for it, over a real socket."""
+
+import contextlib
+import hashlib
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devtools import tinymodel
+from guided_contract import wire
+from guided_contract.config import PodConfig
+from guided_contract.heartbeat import CORE_SLOT, Heartbeats, now_ns
+from guided_contract.wire import Hello, Load, Loaded, Unload
+from guided_engine import service_link
+from guided_engine.heartbeats import Pulse
+from guided_engine.ranks.prototypes import ORPHAN_S, LoadError, Prototypes, read_artifact
+from guided_engine.service_link import ServiceLink
+from guided_sidecar.grammar import backends, vocabulary
+
+from support.engine import wait_until
+from support.fake_service import FakeService
+
+CONTENT = b"compiled"
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+class Vocabulary:
+    def __init__(self) -> None:
+        model = str(tinymodel.models() / "tiny")
+        self.words = vocabulary.load(
+            PodConfig(name="t", model=model, tokenizer=model, served_name="t", run_dir="/nowhere")
+        )
+
+    def tokenizer_info(self) -> Any:
+        return self.words.xgrammar_info
+
+    def guidance_tokenizer(self) -> Any:
+        return self.words.guidance_tokenizer
+
+
+@pytest.fixture(scope="module")
+def words() -> Vocabulary:
+    return Vocabulary()
+
+
+def xgrammar_load(words: Vocabulary, folder: Path, key: str = "k") -> Load:
+    compiled = backends.XGrammarBackend(words.words, 1).compile("regex", "ab", any_whitespace=True)
+    content = compiled.load_text().encode()
+    (folder / key).write_bytes(content)
+    return Load(key=key, backend="xgrammar", artifact=key, sha256=hashlib.sha256(content).hexdigest())
+
+
+def guidance_load(words: Vocabulary, key: str = "k") -> Load:
+    compiled = backends.GuidanceBackend(words.words).compile("regex", "ab", any_whitespace=True)
+    return Load(key=key, backend="guidance", spec=compiled.load_text())
+
+
+class TestArtifact:
+    def test_is_read_when_all_is_as_announced(self, tmp_path: Path) -> None:
+        (tmp_path / "k").write_bytes(CONTENT)
+        assert read_artifact(tmp_path, "k", SHA256) == CONTENT
+
+    def test_of_other_content_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "k").write_bytes(CONTENT + b"!")
+        with pytest.raises(LoadError, match="announced content"):
+            read_artifact(tmp_path, "k", SHA256)
+
+    @pytest.mark.parametrize("name", ["../k", "/etc/passwd", "", ".", "..", "a/b"])
+    def test_outside_the_folder_is_refused(self, tmp_path: Path, name: str) -> None:
+        with pytest.raises(LoadError, match="plain file name"):
+            read_artifact(tmp_path, name, SHA256)
+
+    def test_that_is_absent_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(LoadError, match="No such file"):
+            read_artifact(tmp_path, "k", SHA256)
+
+    def test_that_is_a_link_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "real").write_bytes(CONTENT)
+        (tmp_path / "k").symlink_to(tmp_path / "real")
+        with pytest.raises(LoadError):
+            read_artifact(tmp_path, "k", SHA256)
+
+    def test_that_is_a_pipe_is_refused_at_once(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "k")
+        with pytest.raises(LoadError, match="not a plain file"):
+            read_artifact(tmp_path, "k", SHA256)
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away; run as root to check this")
+    def test_of_another_user_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "k").write_bytes(CONTENT)
+        os.chown(tmp_path / "k", 12345, 12345)
+        with pytest.raises(LoadError, match="belongs to user 12345"):
+            read_artifact(tmp_path, "k", SHA256)
+
+
+class TestPrototypes:
+    def test_xgrammar_and_llguidance_load_and_make_matchers(self, words: Vocabulary, tmp_path: Path) -> None:
+        prototypes = Prototypes(tmp_path, words)
+        for load in (xgrammar_load(words, tmp_path, "x"), guidance_load(words, "g")):
+            loaded = prototypes.load(load)
+            assert (loaded.key, loaded.error) == (load.key, "")
+            assert 0 < loaded.start_ns <= loaded.end_ns
+            first, second = prototypes.matcher(load.key, [1]), prototypes.matcher(load.key, [1])
+            token = words.tokenizer_info().decoded_vocab.index(b"a")
+            assert first.accept([token])
+            assert second.accept([token])  # each has its own state
+
+    def test_what_is_loaded_is_not_loaded_again(self, words: Vocabulary, tmp_path: Path) -> None:
+        prototypes = Prototypes(tmp_path, words)
+        load = xgrammar_load(words, tmp_path)
+        assert not prototypes.load(load).error
+        (tmp_path / "k").unlink()
+        assert not prototypes.load(load).error
+
+    def test_unloading_leaves_running_matchers_alone(self, words: Vocabulary, tmp_path: Path) -> None:
+        prototypes = Prototypes(tmp_path, words)
+        prototypes.load(xgrammar_load(words, tmp_path))
+        matcher = prototypes.matcher("k", [1])
+        prototypes.unload(Unload(key="k"))
+        prototypes.unload(Unload(key="never loaded"))
+        assert matcher.accept([words.tokenizer_info().decoded_vocab.index(b"a")])
+        with pytest.raises(LoadError, match="not loaded"):
+            prototypes.matcher("k", [1])
+
+    @pytest.mark.parametrize(
+        "load",
+        [
+            Load(key="k", backend="xgrammar", artifact="absent", sha256=SHA256),
+            Load(key="k", backend="xgrammar"),
+            Load(key="k", backend="guidance", spec="this is no grammar"),
+            Load(key="k", backend="guidance"),
+        ],
+    )
+    def test_a_fault_is_told_and_keeps_nothing(self, words: Vocabulary, tmp_path: Path, load: Load) -> None:
+        prototypes = Prototypes(tmp_path, words)
+        assert prototypes.load(load).error
+        assert len(prototypes) == 0
+
+    def test_an_artefact_that_is_no_grammar_is_told(self, words: Vocabulary, tmp_path: Path) -> None:
+        (tmp_path / "k").write_bytes(CONTENT)
+        load = Load(key="k", backend="xgrammar", artifact="k", sha256=SHA256)
+        assert Prototypes(tmp_path, words).load(load).error
+
+    def test_orphans_stay_for_a_while(self, words: Vocabulary, tmp_path: Path) -> None:
+        now = [0.0]
+        prototypes = Prototypes(tmp_path, words, clock=lambda: now[0])
+        prototypes.load(xgrammar_load(words, tmp_path, "old"))
+        prototypes.load(xgrammar_load(words, tmp_path, "kept"))
+        prototypes.orphan()
+        prototypes.matcher("old", [1])  # an admitted request starts after the service died
+        prototypes.load(xgrammar_load(words, tmp_path, "kept"))  # the new service wants this one
+        now[0] = ORPHAN_S + 1
+        prototypes.load(xgrammar_load(words, tmp_path, "new"))
+        assert len(prototypes) == 2
+        prototypes.matcher("kept", [1])
+
+
+class TestLink:
+    @pytest.fixture(autouse=True)
+    def quick(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(service_link, "MAX_DELAY_S", 0.1)
+
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        return tmp_path / "service.sock"
+
+    @staticmethod
+    @contextlib.contextmanager
+    def linked(path: Path, answer: Any, lost: Any = lambda: None) -> Iterator[ServiceLink]:
+        link = ServiceLink(path, lambda: Hello(role="rank", pid=1, boot="b", rank=0), answer, lost)
+        link.start()
+        try:
+            yield link
+        finally:
+            link.stop()
+            assert not link._thread.is_alive()
+
+    def test_answers_what_it_is_asked(self, path: Path) -> None:
+        with FakeService(path) as service, self.linked(path, lambda m: Loaded(key=m.key)):
+            service.wait_for(Hello)
+            service.peers("rank")[0].send(Load(key="k", backend="guidance", spec="s"))
+            assert service.wait_for(Loaded).key == "k"
+
+    def test_connects_before_the_service_is_there_and_again_after_it_died(self, path: Path) -> None:
+        lost: list[None] = []
+        with self.linked(path, lambda _: None, lambda: lost.append(None)):
+            for life in range(3):
+                with FakeService(path) as service:
+                    service.wait_for(Hello)
+                    wait_until(lambda: service.peers("rank"))  # noqa: B023 - called before the next life
+                wait_until(lambda: len(lost) == life + 1)  # noqa: B023 - called before the next life
+
+    def test_survives_nonsense_and_its_own_faults(self, path: Path) -> None:
+        def answer(_message: Any) -> None:
+            raise RuntimeError("a fault of ours")
+
+        with FakeService(path) as service, self.linked(path, answer):
+            service.wait_for(Hello)
+            service.peers("rank")[0].send(Load(key="k", backend="guidance"))
+            wait_until(lambda: len(service.received(Hello)) == 2)
+            wait_until(lambda: service.peers("rank"))
+            with contextlib.suppress(OSError):
+                service.peers("rank")[-1]._connection.sendall(wire.LENGTH.pack(wire.MAX_FRAME_BYTES + 1))
+            wait_until(lambda: len(service.received(Hello)) == 3)
+
+    def test_stops_while_it_waits_for_a_silent_service(self, path: Path) -> None:
+        with socket.socket(socket.AF_UNIX) as silent:
+            silent.bind(str(path))
+            silent.listen()
+            with self.linked(path, lambda _: None):
+                connection, _ = silent.accept()
+                connection.recv(4)
+                connection.close()
+
+
+class TestPulse:
+    def test_shows_life_steps_and_work(self, tmp_path: Path) -> None:
+        path = tmp_path / "heartbeats"
+        busy = [0]
+        pulse = Pulse(path, CORE_SLOT, lambda: busy[0])
+        with pytest.raises(OSError, match="heartbeats"):
+            pulse.beat()
+        reader = Heartbeats.create(path)
+        pulse.beat()
+        idle = reader.read(CORE_SLOT)
+        assert (idle.pid, idle.steps, idle.busy) == (os.getpid(), 0, 0)
+        busy[0] = 2
+        pulse.beat()
+        waiting = reader.read(CORE_SLOT)
+        assert (waiting.busy, waiting.steps) == (2, 0)
+        assert waiting.beat_ns > waiting.step_ns == idle.step_ns  # it is busy, and made no step since
+        pulse.step()
+        pulse.beat()
+        stepped = reader.read(CORE_SLOT)
+        assert stepped.steps == 1
+        assert idle.step_ns < stepped.step_ns <= now_ns()
+        reader.close()
+
+    def test_its_thread_waits_for_the_file(self, tmp_path: Path) -> None:
+        pulse = Pulse(tmp_path / "heartbeats", 3)
+        pulse.start()
+        reader = Heartbeats.create(tmp_path / "heartbeats")
+        wait_until(lambda: reader.read(3).pid == os.getpid())
+        pulse.stop()
+        reader.close()
