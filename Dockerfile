@@ -28,6 +28,7 @@ RUN /tmp/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /tmp/whe
 
 FROM ${BASE}
 COPY --from=build /opt/guidedmodel /opt/guidedmodel
-ENV PATH=/opt/guidedmodel/venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+# USER: kopf asks for the user's name, and 65532 has none in passwd.
+ENV PATH=/opt/guidedmodel/venv/bin:$PATH HOME=/tmp USER=guidedmodel PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 65532:65532
 ENTRYPOINT ["guidedmodel-operator"]

@@ -14,6 +14,7 @@ SERVICE_RANGE = "10.96.0.0/16"
 POD_RANGE = "10.244.0.0/16"
 KUBERNETES_SERVICE_IP = "10.96.0.1"
 NODE_NAME = "node1"
+DEFAULT_ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,30 +89,28 @@ class ControlPlane:
         """Return whether all programs run."""
         return bool(self._processes) and all(process.is_running() for process in self._processes)
 
-    def get(self, path: str) -> int:
-        """Return the status of a GET to the API server as admin; 0 where nobody answers."""
+    def get(self, path: str) -> tuple[int, bytes]:
+        """Return status and body of a GET to the API server as admin; status 0 where nobody answers."""
         context = ssl.create_default_context(cafile=str(self.authority.certificate))
         context.load_cert_chain(self.folder / "pki/admin.crt", self.folder / "pki/admin.key")
         try:
             with urllib.request.urlopen(  # noqa: S310 - always https
                 self.addresses.url + path, timeout=5, context=context
             ) as answer:
-                return int(answer.status)
+                return int(answer.status), answer.read()
         except urllib.error.HTTPError as error:
-            return error.code
+            return error.code, error.read()
         except OSError:
-            return 0
+            return 0, b""
 
     def _start(self) -> None:
         self._run("etcd", self._etcd_flags())
         # The API server retries until etcd answers, so nothing waits for etcd by itself.
         api = self._run("kube-apiserver", self._api_flags())
-        api.wait_ready(lambda: self.get("/readyz") == 200, READY_TIMEOUT_S)
+        api.wait_ready(lambda: self.get("/readyz")[0] == 200, READY_TIMEOUT_S)
         controllers = self._run("kube-controller-manager", self._controller_flags())
         self._run("kube-scheduler", self._scheduler_flags())
-        controllers.wait_ready(
-            lambda: self.get("/api/v1/namespaces/default/serviceaccounts/default") == 200, READY_TIMEOUT_S
-        )
+        controllers.wait_ready(lambda: self.get(DEFAULT_ACCOUNT)[0] == 200, READY_TIMEOUT_S)
         if not self.is_healthy():
             dead = next(process for process in self._processes if not process.is_running())
             raise StartError(f"{dead.name} ended; see {dead.log}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from devtools import golang, isolation, oci
+from devtools import dns, golang, isolation, oci
 from devtools.control_plane import NODE_NAME, POD_RANGE, ControlPlane
 from devtools.process import Process
 
@@ -182,6 +182,8 @@ class Node:
             "containerRuntimeEndpoint": f"unix://{self.socket}",
             "tlsCertFile": str(server.certificate),
             "tlsPrivateKeyFile": str(server.key),
+            "clusterDNS": [isolation.NODE_ADDRESS],
+            "clusterDomain": dns.DOMAIN.removeprefix("svc."),
             "volumePluginDir": str(self._folder / "volume-plugins"),
             # A full disk of the machine is no reason to evict a test's pods.
             "evictionHard": {

@@ -11,7 +11,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from devtools import forward, golang, isolation
+from devtools import dns, forward, golang, isolation
 from devtools.control_plane import NODE_NAME, Addresses, ControlPlane
 from devtools.node import Node, NodeConfig
 from devtools.process import Process
@@ -47,12 +47,12 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # process 1 of a namespace has no default actions
     config = InitConfig.read(Path(sys.argv[1]))
     folder = Path(config.folder)
-    parts = _start(config, folder)
-    (folder / "ready").touch()
-    asyncio.run(_stay(config, parts))
+    plane, node = _start(config, folder)
+    parts = [*plane.processes, *node.processes, _start_jaeger(plane.logs)]
+    asyncio.run(_stay(config, parts, dns.service_address(plane.get)))
 
 
-def _start(config: InitConfig, folder: Path) -> list[Process]:
+def _start(config: InitConfig, folder: Path) -> tuple[ControlPlane, Node]:
     isolation.make_private(folder / "private", NODE_NAME)
     # In a network of its own every port is free. The API server's is the host's: one kubeconfig fits both.
     addresses = Addresses(
@@ -69,7 +69,7 @@ def _start(config: InitConfig, folder: Path) -> list[Process]:
     mounts = [(Path(source), Path(target)) for source, target in config.mounts]
     node = Node(folder, NodeConfig(config.name, mounts), plane)
     node.start()
-    return [*plane.processes, *node.processes, _start_jaeger(plane.logs)]
+    return plane, node
 
 
 def _start_jaeger(logs: Path) -> Process:
@@ -81,18 +81,25 @@ def _start_jaeger(logs: Path) -> Process:
     return Process.start("jaeger", [golang.jaeger() / "all-in-one", *flags], logs / "jaeger.log")
 
 
-async def _stay(config: InitConfig, parts: list[Process]) -> None:
+async def _stay(config: InitConfig, parts: list[Process], find: dns.Find) -> None:
     forwards = [
         forward.Forward(config.api_descriptor, config.api_port),
         forward.Forward(config.jaeger_descriptor, JAEGER_QUERY_PORT),
     ]
+    names = await dns.serve(isolation.NODE_ADDRESS, find)
     serving = asyncio.create_task(forward.serve(forwards))
+    _say_ready(config)
     while not serving.done():
         _reap({part.pid for part in parts})
         if dead := next((part for part in parts if not part.is_running()), None):
             sys.exit(f"{dead.name} ended; see {dead.log}")
         await asyncio.sleep(REAP_EVERY_S)
+    names.close()
     serving.result()
+
+
+def _say_ready(config: InitConfig) -> None:
+    Path(config.folder, "ready").touch()
 
 
 def _reap(ours: set[int]) -> None:
