@@ -87,9 +87,9 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
 
 
 def test_supported_version_gets_the_plugin(launch: Launch) -> None:
-    launched = launch("--model", "m")
+    launched = launch("--model", "m", "--plugins")
     said = launched.said
-    assert said["argv"] == ["--model", "m", "--port", str(launched.pod.ports.engine), *OURS]
+    assert said["argv"] == ["--model", "m", "--plugins", "--port", str(launched.pod.ports.engine), *OURS]
     assert len(said["env"][names.ENV_BOOT]) == 32
     assert said["pgid"] == said["pids"][0] != os.getpgid(launched.process.pid)
     assert "admission" in said["patches"]
@@ -99,9 +99,9 @@ def test_supported_version_gets_the_plugin(launch: Launch) -> None:
 
 
 def test_unsupported_version_is_left_untouched(launch: Launch) -> None:
-    launched = launch("--model", "m", version="0.31.0")
+    launched = launch("--model", "m", "--plugins", version="0.31.0")
     said = launched.said
-    assert said["argv"] == ["--model", "m", "--port", str(launched.pod.ports.engine)]
+    assert said["argv"] == ["--model", "m", "--plugins", "--port", str(launched.pod.ports.engine)]
     assert said["patches"] == []
     assert "vLLM 0.31.0 is not supported" in launched.log
     with FakeService(launched.pod.service_socket) as service:
@@ -177,7 +177,7 @@ def test_startup_waits_for_health(launch: Launch) -> None:
 
 
 def test_stalled_core_is_not_live(launch: Launch) -> None:
-    launched = launch(probes=ProbesConfig(stall_timeout_s=1.5))
+    launched = launch(probes=ProbesConfig(stall_timeout_s=4))
     pids = launched.said["pids"]
     beats = Heartbeats(launched.pod.heartbeats_file, writable=True)
     try:
@@ -193,6 +193,19 @@ def test_stalled_core_is_not_live(launch: Launch) -> None:
         wait_until(lambda: launched.probe("/livez")[0] == 200)
     finally:
         beats.close()
+
+
+def test_hanging_api_server_is_not_live(launch: Launch) -> None:
+    launched = launch(probes=ProbesConfig(stall_timeout_s=3))
+    wait_until(lambda: launched.probe("/startupz")[0] == 200)
+    assert launched.probe("/livez")[0] == 200
+    os.kill(launched.said["pids"][0], signal.SIGSTOP)
+    try:
+        wait_until(lambda: launched.probe("/livez")[0] == 503)
+        assert "/health has not answered" in launched.probe("/livez")[1]
+        assert launched.probe("/startupz")[0] == 200
+    finally:
+        os.kill(launched.said["pids"][0], signal.SIGCONT)
 
 
 def test_dead_rank_is_not_live(launch: Launch) -> None:

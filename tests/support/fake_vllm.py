@@ -13,10 +13,13 @@ import http.server, importlib.metadata, json, os, signal, subprocess, sys, threa
 def option(name, default=""):
     return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else default
 
-plugins = importlib.metadata.entry_points(group="vllm.general_plugins", name="guidedmodel")
-for plugin in plugins:
-    plugin.load()()
-from guided_engine.compat import ledger
+# Only when asked for: the ledger's modules import torch, which takes seconds.
+patches = []
+if "--plugins" in sys.argv:
+    for plugin in importlib.metadata.entry_points(group="vllm.general_plugins", name="guidedmodel"):
+        plugin.load()()
+    from guided_engine.compat import ledger
+    patches = [patch.name for patch in ledger.applied()]
 
 sleeper = "import signal, sys, time; %s time.sleep(600)"
 deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN);" if "--deaf" in sys.argv else ""
@@ -53,7 +56,7 @@ if "--sick" not in sys.argv:
     threading.Thread(target=server.serve_forever, daemon=True).start()
 said = {
     "argv": sys.argv[1:], "env": dict(os.environ), "pids": [os.getpid(), child.pid, rank_pid],
-    "patches": [patch.name for patch in ledger.applied()], "pgid": os.getpgrp(),
+    "patches": patches, "pgid": os.getpgrp(),
 }
 path = os.path.join(os.environ["FAKE_VLLM_OUT"])
 open(path + ".part", "w").write(json.dumps(said))

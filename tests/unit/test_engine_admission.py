@@ -117,7 +117,9 @@ class TestConstraint:
         while schema:  # freeing such a value recursively would overflow the C stack
             schema = schema["not"]
 
-    @pytest.mark.parametrize("given", [{}, {"json_object": False}, {"json": {"a": float("nan")}}])
+    @pytest.mark.parametrize(
+        "given", [{}, {"json_object": False}, {"json": {"a": float("nan")}}, {"regex": "\ud800"}]
+    )
     def test_invalid(self, given: dict[str, Any]) -> None:
         with pytest.raises(GuidedError) as raised:
             constraint_of(structured_outputs(**given), 1000)

@@ -6,7 +6,7 @@ import pytest
 
 from guided_contract.heartbeat import Beat
 from guided_engine.launcher.cpus import Cpus, read_quota
-from guided_engine.launcher.stall import StallWatch
+from guided_engine.launcher.stall import HealthWatch, StallWatch
 
 SECOND = 10**9
 
@@ -51,6 +51,17 @@ def test_quota(tmp_path: Path, files: dict[str, str], quota: float | None) -> No
 
 def core(steps: int, busy: int) -> list[Beat]:
     return [Beat(1, 0, steps, 0, busy), Beat(2, 0, steps, 0, 0)]
+
+
+def test_health_counts_from_its_first_good_answer() -> None:
+    watch = HealthWatch(10)
+    assert watch.verdict(good=False, now_ns=10**6 * SECOND) == ""
+    assert not watch.started
+    assert watch.verdict(good=True, now_ns=10**6 * SECOND) == ""
+    assert watch.started
+    assert watch.verdict(good=False, now_ns=(10**6 + 9) * SECOND) == ""
+    assert "for 10 s" in watch.verdict(good=False, now_ns=(10**6 + 10) * SECOND)
+    assert watch.verdict(good=True, now_ns=(10**6 + 11) * SECOND) == ""
 
 
 class TestStallWatch:

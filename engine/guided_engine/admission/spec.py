@@ -28,25 +28,20 @@ def constraint_of(structured_outputs: Any, max_bytes: int) -> Constraint:
         value = getattr(structured_outputs, kind)
         if value is not None:
             try:
-                spec = text(value)
+                constraint = Constraint(kind, text(value))
+                size = len(constraint.spec.encode())
             except RecursionError as error:
                 raise GuidedError(
                     ErrorCode.GRAMMAR_TOO_LARGE, "the schema is nested too deeply", path="$"
                 ) from error
-            except (TypeError, ValueError) as error:
-                raise GuidedError(ErrorCode.GRAMMAR_INVALID, f"{kind} is not JSON: {error}") from error
-            return _bounded(Constraint(kind, spec), max_bytes)
+            except (TypeError, ValueError) as error:  # not JSON, or half a surrogate pair
+                raise GuidedError(ErrorCode.GRAMMAR_INVALID, f"{kind} cannot be read: {error}") from error
+            if size > max_bytes:
+                raise GuidedError(
+                    ErrorCode.GRAMMAR_TOO_LARGE, f"{kind} has {size} bytes; at most {max_bytes} are allowed"
+                )
+            return constraint
     raise GuidedError(ErrorCode.GRAMMAR_INVALID, "no constraint is given")
-
-
-def _bounded(constraint: Constraint, max_bytes: int) -> Constraint:
-    size = len(constraint.spec.encode(errors="surrogatepass"))
-    if size > max_bytes:
-        raise GuidedError(
-            ErrorCode.GRAMMAR_TOO_LARGE,
-            f"{constraint.kind} has {size} bytes; at most {max_bytes} are allowed",
-        )
-    return constraint
 
 
 def _json_text(value: Any) -> str:

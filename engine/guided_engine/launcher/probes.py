@@ -10,7 +10,7 @@ from aiohttp import web
 
 from guided_contract.config import PodConfig
 from guided_contract.heartbeat import Heartbeats, now_ns
-from guided_engine.launcher.stall import StallWatch
+from guided_engine.launcher.stall import HealthWatch, StallWatch
 
 _log = logging.getLogger("guided_engine")
 
@@ -19,7 +19,7 @@ _HEALTH_TIMEOUT_S: Final = 5.0
 
 
 class Probes:
-    """Serves /startupz (vLLM's /health has answered 200 once) and /livez (core and ranks live and work).
+    """Serves /startupz (vLLM's /health has answered 200 once) and /livez (all live, work and answer).
 
     Parameters
     ----------
@@ -32,10 +32,10 @@ class Probes:
     def __init__(self, pod: PodConfig, beats: Heartbeats) -> None:
         self._pod = pod
         self._beats = beats
-        self._watch = StallWatch(pod.probes.stall_timeout_s)
+        self._steps = StallWatch(pod.probes.stall_timeout_s)
+        self._health = HealthWatch(pod.probes.stall_timeout_s)
         self._slots = range(1 + pod.tensor_parallel)
-        self._wrong = ""
-        self._started = False
+        self._wrong: dict[str, str] = {}  # by watch; "" is right
         self._runner: web.AppRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -46,7 +46,7 @@ class Probes:
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         await web.TCPSite(self._runner, self._pod.bind_host, self._pod.ports.launcher).start()
-        self._tasks = [asyncio.create_task(self._watch_beats()), asyncio.create_task(self._await_health())]
+        self._tasks = [asyncio.create_task(watch()) for watch in (self._watch_steps, self._watch_health)]
 
     async def stop(self) -> None:
         """Stop watching and close the port."""
@@ -57,28 +57,33 @@ class Probes:
             await self._runner.cleanup()
 
     async def _startupz(self, _request: web.Request) -> web.Response:
-        if self._started:
+        if self._health.started:
             return web.Response(text="started\n")
         return web.Response(status=503, text="vLLM's /health has not answered 200 yet\n")
 
     async def _livez(self, _request: web.Request) -> web.Response:
-        if self._wrong:
-            return web.Response(status=503, text=f"{self._wrong}\n")
+        wrong = "; ".join(filter(None, self._wrong.values()))
+        if wrong:
+            return web.Response(status=503, text=f"{wrong}\n")
         return web.Response(text="live\n")
 
-    async def _watch_beats(self) -> None:
+    async def _watch_steps(self) -> None:
         while True:
-            wrong = self._watch.verdict(map(self._beats.read, self._slots), now_ns())
-            if wrong and not self._wrong:
-                _log.error("guidedmodel: not live: %s", wrong)
-            self._wrong = wrong
+            self._judge("steps", self._steps.verdict(map(self._beats.read, self._slots), now_ns()))
             await asyncio.sleep(_PERIOD_S)
 
-    async def _await_health(self) -> None:
-        while not self._started:
+    async def _watch_health(self) -> None:
+        while True:
+            good = False
             with contextlib.suppress(OSError, http.client.HTTPException):
-                self._started = await asyncio.to_thread(_is_healthy, self._pod.ports.engine)
+                good = await asyncio.to_thread(_is_healthy, self._pod.ports.engine)
+            self._judge("health", self._health.verdict(good=good, now_ns=now_ns()))
             await asyncio.sleep(_PERIOD_S)
+
+    def _judge(self, watch: str, wrong: str) -> None:
+        if wrong and not self._wrong.get(watch):
+            _log.error("guidedmodel: not live: %s", wrong)
+        self._wrong[watch] = wrong
 
 
 def _is_healthy(port: int) -> bool:

@@ -7,8 +7,34 @@ from typing import Final
 
 from guided_contract.heartbeat import CORE_SLOT, Beat
 
-
 _NEVER: Final = Beat(0, 0, 0, 0, 0)
+
+
+@dataclass(slots=True)
+class HealthWatch:
+    """Follows vLLM's /health from its first good answer on.
+
+    Parameters
+    ----------
+    stall_timeout_s
+        So long it may then stay without a good answer: the API server's event loop hangs.
+    """
+
+    stall_timeout_s: float
+    _good_ns: int | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether /health has answered 200 once."""
+        return self._good_ns is not None
+
+    def verdict(self, *, good: bool, now_ns: int) -> str:
+        """Return what is wrong after another answer, or none, "" if nothing."""
+        if good:
+            self._good_ns = now_ns
+        if self._good_ns is None or (silent_s := (now_ns - self._good_ns) / 1e9) < self.stall_timeout_s:
+            return ""
+        return f"vLLM's /health has not answered 200 for {silent_s:.0f} s"
 
 
 @dataclass(slots=True)
