@@ -1,4 +1,4 @@
-"""A rank's guided decoding step by step: what a runner's adapter tells it, with real matchers and real logits."""
+"""A rank's guided decoding step by step, as a runner's adapter takes it: real matchers, real logits."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,16 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from llguidance import LLMatcher, LLTokenizer
+
 from guided_contract.config import LogitsProcessorConfig
 from guided_contract.errors import ErrorCode
-from guided_contract.records import Decode
+from guided_contract.records import Decode  # noqa: TC001 - a test imports what it uses
 from guided_contract.wire import Load, Ticket
 from guided_engine.processors.registry import Registry
 from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.guide import RankGuide, RankTraits
 from guided_engine.ranks.plan import Arrival, Masks, Plan
 from guided_engine.ranks.prototypes import Prototypes
-from llguidance import LLMatcher, LLTokenizer
 
 TOKENIZER = LLTokenizer("byte")
 VOCAB = TOKENIZER.vocab_size
@@ -56,7 +57,7 @@ class Rank:
         assert not loaded.error
         return Ticket(key=pattern, backend="guidance")
 
-    def step(
+    def step(  # noqa: PLR0913 - a Plan's parts, by name
         self,
         arrivals: Sequence[Arrival] = (),
         *,
@@ -66,7 +67,7 @@ class Rank:
         resumed: Mapping[str, Sequence[int]] | None = None,
         finished: Sequence[str] = (),
     ) -> Masks | None:
-        """Begin a step and return its masks; an arrival is scheduled with its prompt if nothing else is said."""
+        """Begin a step and return its masks; an arrival is scheduled with its prompt unless told."""
         whole = {one.request_id: len(one.known_tokens or one.prompt_tokens) for one in arrivals}
         self.guide.begin(
             Plan(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from devtools import tinymodel
+
 from guided_contract import wire
 from guided_contract.config import PodConfig
 from guided_contract.heartbeat import CORE_SLOT, Heartbeats, now_ns
@@ -19,7 +20,6 @@ from guided_engine.heartbeats import Pulse
 from guided_engine.ranks.prototypes import ORPHAN_S, LoadError, Prototypes, read_artifact
 from guided_engine.service_link import ServiceLink
 from guided_sidecar.grammar import backends, vocabulary
-
 from support.engine import wait_until
 from support.fake_service import FakeService
 
@@ -190,7 +190,7 @@ class TestLink:
             for life in range(3):
                 with FakeService(path) as service:
                     service.wait_for(Hello)
-                    wait_until(lambda: service.peers("rank"))  # noqa: B023 - called before the next life
+                    wait_until(lambda: service.peers("rank"))
                 wait_until(lambda: len(lost) == life + 1)  # noqa: B023 - called before the next life
 
     def test_survives_nonsense_and_its_own_faults(self, path: Path) -> None:

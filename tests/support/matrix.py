@@ -125,7 +125,7 @@ def corpus() -> list[Request]:
 
 
 def processed() -> list[Request]:
-    """Return what is asked with a logits processor: guided and not, of the kind that likes to repeat itself."""
+    """Return what is asked with a logits processor: guided and not, of the kind that repeats itself."""
     return [
         Request(TASKS[-1].prompt(TOPICS[1]), "none", "", 40),
         Request("a b a b a b\n", "none", "", 40),

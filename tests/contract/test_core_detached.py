@@ -1,0 +1,313 @@
+"""The engine core's changes in the installed vLLM's own scheduler; the model runner answers by script."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devtools import tinymodel
+
+from guided_contract import names
+from guided_contract.config import GuidedDecodingConfig, PodConfig
+from guided_contract.heartbeat import CORE_SLOT, Heartbeats
+from guided_contract.wire import Hello
+from guided_engine.compat import core, core_presence, cpu
+from guided_engine.compat.ledger import PatchSkippedError
+from guided_engine.compat.runner import ENDS_ATTRIBUTE
+from support.engine import pod_config, wait_until
+from support.fake_service import FakeService
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+TICKET = {names.TICKET_ARG: {"key": "k", "backend": "xgrammar"}}
+
+
+@pytest.fixture
+def pod(tmp_path: Path) -> PodConfig:
+    return pod_config(tmp_path, model="/nowhere")
+
+
+class Core:
+    """A real scheduler with a real structured-output manager, asynchronous or not."""
+
+    def __init__(self, *, is_async: bool) -> None:
+        import torch
+        from vllm.engine.arg_utils import EngineArgs
+        from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+        from vllm.v1.structured_output import StructuredOutputManager
+
+        config = EngineArgs(
+            model=str(tinymodel.models() / "tiny"),
+            max_model_len=64,
+            max_num_seqs=4,
+            enforce_eager=True,
+            enable_prefix_caching=False,
+            async_scheduling=is_async,
+        ).create_engine_config()
+        config.cache_config.num_gpu_blocks = 64
+        config.scheduler_config.async_scheduling = is_async
+        spec = FullAttentionSpec(block_size=16, num_kv_heads=2, head_size=32, dtype=torch.float32)
+        cache = KVCacheConfig(64, [], [KVCacheGroupSpec(["layer"], spec)])
+        self.manager = StructuredOutputManager(config)
+        self.scheduler: Any = config.scheduler_config.get_scheduler_cls()(
+            config, cache, self.manager, block_size=16, log_stats=False
+        )
+
+    def add(self, request_id: str, *, guided: bool = True, ticket: bool = True, **params: Any) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import StructuredOutputsParams
+        from vllm.v1.request import Request
+
+        constraint = StructuredOutputsParams(regex="a+") if guided else None
+        sampling = SamplingParams(
+            max_tokens=8, structured_outputs=constraint, extra_args=TICKET if ticket else None, **params
+        )
+        sampling.update_from_generation_config({}, 1)
+        request = Request(request_id, [5, 6, 7], sampling, None)
+        if request.use_structured_output:
+            self.manager.grammar_init(request)
+        self.scheduler.add_request(request)
+        return request
+
+    def step(self, ends: dict[str, str] | None = None, token: int = 9) -> dict[str, Any]:
+        """Schedule, answer each row with one token, and return what goes to the client, by request."""
+        return self.take(self.scheduler.schedule(), ends, token)
+
+    def take(self, scheduled: Any, ends: dict[str, str] | None = None, token: int = 9) -> dict[str, Any]:
+        from vllm.v1.outputs import ModelRunnerOutput
+
+        ids = list(scheduled.num_scheduled_tokens)
+        output = ModelRunnerOutput(
+            req_ids=ids,
+            req_id_to_index={request_id: index for index, request_id in enumerate(ids)},
+            sampled_token_ids=[[token] for _ in ids],
+        )
+        if ends:
+            setattr(output, ENDS_ATTRIBUTE, ends)
+        outputs = self.scheduler.update_from_output(scheduled, output)
+        return {one.request_id: one for client in outputs.values() for one in client.outputs}
+
+
+@pytest.fixture
+def _patched(monkeypatch: pytest.MonkeyPatch, pod: PodConfig) -> None:
+    from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.structured_output import StructuredOutputManager
+
+    # Set to themselves, so that the test's end takes the changes back.
+    monkeypatch.setattr(StructuredOutputManager, "grammar_init", StructuredOutputManager.grammar_init)
+    monkeypatch.setattr(Scheduler, "update_from_output", Scheduler.update_from_output)
+    core.detach_grammar(pod)
+    core.end_sequences(pod)
+
+
+@pytest.fixture(params=[False, True], ids=["sync", "async"])
+def running(request: pytest.FixtureRequest, _patched: None) -> Core:
+    return Core(is_async=request.param)
+
+
+class TestDetached:
+    def test_an_admitted_request_is_scheduled_at_once_without_a_grammar(self, running: Core) -> None:
+        request = running.add("r")
+        assert not request.use_structured_output
+        scheduled = running.scheduler.schedule()
+        assert list(scheduled.num_scheduled_tokens) == ["r"]
+        assert not scheduled.has_structured_output_requests
+        assert not scheduled.pending_structured_output_tokens
+        assert running.scheduler.get_grammar_bitmask(scheduled) is None
+        (new,) = scheduled.scheduled_new_reqs
+        assert new.sampling_params.structured_outputs.regex == "a+"  # the ranks still see what it is
+        assert running.take(scheduled)["r"].new_token_ids == [9]
+
+    def test_one_without_a_ticket_ends_and_never_generates(self, running: Core) -> None:
+        running.add("r", ticket=False)
+        running.add("s")
+        outputs = running.step()
+        assert outputs["r"].finish_reason.name == "ERROR"
+        assert outputs["r"].stop_reason == "request_not_admitted"
+        assert outputs["r"].new_token_ids == []
+        assert outputs["s"].new_token_ids == [9]
+        assert not running.scheduler.requests.get("r")
+
+    def test_a_malformed_ticket_is_none(self, running: Core) -> None:
+        from vllm import SamplingParams
+
+        request = running.add("s", guided=False)
+        assert request.status.name == "WAITING"
+        params = SamplingParams(extra_args={names.TICKET_ARG: {"key": 7}})
+        from guided_engine.ranks.tickets import ticket_of
+
+        assert ticket_of(params.extra_args) is None
+
+    def test_an_unguided_request_is_left_alone(self, running: Core) -> None:
+        running.add("r", guided=False, ticket=False)
+        assert running.step()["r"].new_token_ids == [9]
+
+
+class TestEnds:
+    def test_one_sequence_ends_alone_without_the_steps_token(self, running: Core) -> None:
+        for request_id in ("r", "s"):
+            running.add(request_id)
+        running.step()
+        outputs = running.step({"r": "sequence_token_rejected"})
+        assert outputs["r"].finish_reason.name == "ERROR"
+        assert outputs["r"].stop_reason == "sequence_token_rejected"
+        assert outputs["r"].new_token_ids == []
+        assert outputs["s"].finish_reason is None
+        assert outputs["s"].new_token_ids == [9]
+        assert set(running.step()) == {"s"}
+
+    def test_the_cache_of_an_ended_one_is_free_again(self, running: Core) -> None:
+        free = running.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+        running.add("r")
+        running.step({"r": "sequence_dead_end"})
+        running.step()
+        assert running.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == free
+        assert not running.scheduler.has_unfinished_requests()
+
+    def test_one_that_has_ended_meanwhile_is_left_alone(self, running: Core) -> None:
+        running.add("r")
+        running.step(token=1)  # the end of sequence
+        assert running.step({"r": "sequence_dead_end", "unknown": "sequence_dead_end"}) == {}
+
+    @pytest.mark.usefixtures("_patched")
+    def test_a_step_in_flight_of_an_ended_one_is_dropped(self) -> None:
+        running = Core(is_async=True)
+        running.add("r")
+        first, second = running.scheduler.schedule(), running.scheduler.schedule()
+        assert running.take(first, {"r": "sequence_dead_end"})["r"].stop_reason == "sequence_dead_end"
+        assert running.take(second) == {}
+
+    def test_a_failing_one_may_ask_for_prompt_logprobs(self, running: Core) -> None:
+        from vllm.v1.outputs import LogprobsTensors, ModelRunnerOutput
+
+        running.add("r", prompt_logprobs=1)
+        scheduled = running.scheduler.schedule()
+        output = ModelRunnerOutput(
+            req_ids=["r"],
+            req_id_to_index={"r": 0},
+            sampled_token_ids=[[9]],
+            prompt_logprobs_dict={"r": LogprobsTensors.empty_cpu(2, 2)},
+        )
+        setattr(output, ENDS_ATTRIBUTE, {"r": "sequence_dead_end"})
+        (client,) = running.scheduler.update_from_output(scheduled, output).values()
+        assert [one.stop_reason for one in client.outputs] == ["sequence_dead_end"]
+
+    def test_the_word_survives_the_way_to_the_engine_core(self) -> None:
+        import pickle
+
+        from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, ModelRunnerOutput
+
+        output = ModelRunnerOutput(req_ids=["r"], req_id_to_index={"r": 0})
+        setattr(output, ENDS_ATTRIBUTE, {"r": "sequence_dead_end"})
+        assert getattr(pickle.loads(pickle.dumps(output)), ENDS_ATTRIBUTE) == {"r": "sequence_dead_end"}
+        assert not hasattr(EMPTY_MODEL_RUNNER_OUTPUT, ENDS_ATTRIBUTE)
+
+
+def test_nothing_is_changed_under_scheduler_placement(tmp_path: Path) -> None:
+    pod = pod_config(tmp_path, model="/nowhere", guided_decoding=GuidedDecodingConfig(placement="Scheduler"))
+    for change in (core.detach_grammar, core.end_sequences):
+        with pytest.raises(PatchSkippedError, match="Scheduler"):
+            change(pod)
+
+
+class IdleScheduler:
+    """As much of a scheduler as its signs of life need."""
+
+    def __init__(self) -> None:
+        self.unfinished = 0
+
+    def get_num_unfinished_requests(self) -> int:
+        return self.unfinished
+
+    def update_from_output(self, _scheduled: Any, _output: Any) -> str:
+        return "outputs"
+
+
+class Scheduled:
+    """A step of so many tokens."""
+
+    def __init__(self, tokens: int) -> None:
+        self.total_num_scheduled_tokens = tokens
+
+
+@pytest.fixture
+def engine_core(
+    monkeypatch: pytest.MonkeyPatch, pod: PodConfig
+) -> Iterator[tuple[Any, FakeService, Heartbeats]]:
+    from vllm.v1.engine.core import EngineCore
+
+    def __init__(self: Any) -> None:  # noqa: N807 - it stands in for one
+        self.scheduler = IdleScheduler()
+
+    monkeypatch.setattr(EngineCore, "__init__", __init__)
+    core_presence.show_presence(pod)
+    heartbeats = Heartbeats.create(pod.heartbeats_file)
+    with FakeService(pod.service_socket) as service:
+        yield EngineCore(), service, heartbeats
+    heartbeats.close()
+
+
+def test_the_engine_core_says_hello_beats_and_counts_its_steps(
+    engine_core: tuple[Any, FakeService, Heartbeats],
+) -> None:
+    engine, service, heartbeats = engine_core
+    hello = service.wait_for(Hello)
+    assert (hello.role, hello.rank, hello.unsupported) == ("core", None, "")
+    assert hello.versions["vllm"]
+    wait_until(lambda: heartbeats.read(CORE_SLOT).pid == hello.pid)
+    engine.scheduler.unfinished = 3
+    assert engine.scheduler.update_from_output(Scheduled(5), None) == "outputs"
+    engine.scheduler.update_from_output(Scheduled(0), None)  # nothing ran
+    wait_until(lambda: heartbeats.read(CORE_SLOT).busy == 3)
+    assert heartbeats.read(CORE_SLOT).steps == 1
+
+
+class TestCpu:
+    @pytest.fixture(autouse=True)
+    def _restored(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from vllm.platforms import current_platform
+        from vllm.utils import cpu_triton_utils
+
+        platform = type(current_platform)
+        monkeypatch.setattr(platform, "check_and_update_config", platform.__dict__["check_and_update_config"])
+        monkeypatch.setattr(cpu_triton_utils, "_expand_kernel_impl", cpu_triton_utils._expand_kernel_impl)
+
+    @pytest.mark.parametrize("asked_for", [True, False])
+    def test_async_scheduling_stays_as_asked_for(self, pod: PodConfig, *, asked_for: bool) -> None:
+        from vllm.engine.arg_utils import EngineArgs
+
+        cpu.keep_async_scheduling(pod)
+        model = str(tinymodel.models() / "tiny")
+        config = EngineArgs(model=model, max_model_len=64, async_scheduling=asked_for).create_engine_config()
+        assert config.scheduler_config.async_scheduling is asked_for
+
+    @pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
+    def test_expanding_reaches_the_caller_for_every_dtype(self, pod: PodConfig, dtype: str) -> None:
+        import torch
+        from vllm.utils import cpu_triton_utils
+
+        cpu.keep_expanded_values(pod)
+        kind = getattr(torch, dtype)
+        output = torch.zeros(6, dtype=kind)
+        totals = torch.tensor([2, 2, 5, 6], dtype=torch.int32)
+        values: Sequence[float] = [3, 4, -1, 7]
+        cpu_triton_utils._expand_kernel_impl(output, torch.tensor(values, dtype=kind), totals, -1, 1)
+        assert output.tolist() == [3, 3, 1, 1, 1, 7]
+
+    def test_fractions_stay_fractions(self) -> None:
+        import torch
+
+        output = torch.zeros(3)
+        cpu.expand(output, torch.tensor([0.25, 0.5]), torch.tensor([1, 3]), 0, 1)
+        assert output.tolist() == [0.25, 0.5, 0.5]
+
+    def test_upstream_still_loses_them(self) -> None:
+        """When this fails, the ledger's entry cpu-expand-kernel can go."""
+        import torch
+        from vllm.utils import cpu_triton_utils
+        from vllm.v1.sample import rejection_sampler  # noqa: F401 - loads the native kernels
+
+        output = torch.zeros(3)
+        totals = torch.tensor([1, 3], dtype=torch.int32)
+        cpu_triton_utils._expand_kernel_impl(output, torch.tensor([0.25, 0.5]), totals, 0, 1)
+        assert output.tolist() != [0.25, 0.5, 0.5]

@@ -1,0 +1,150 @@
+"""The engine matrix: what rank-guided engines generate, against upstream's sync, unspeculated output.
+
+A pairwise selection; MATRIX=full (make test-matrix) runs every cell and writes docs/matrix.md.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devtools import tinymodel
+
+from guided_contract.config import PodConfig
+from guided_contract.wire import Backend
+from support import matrix, matrix_report
+from support.matrix import BACKENDS, Cell
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.timeout(1500),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+CELLS = matrix.cells()
+
+
+class Engines:
+    """Every cell's answers, each cell's engine started once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._answers: dict[Cell, dict[str, Any]] = {}
+        self.report = matrix_report.Report()
+
+    def answers(self, cell: Cell) -> dict[str, Any]:
+        if cell not in self._answers:
+            folder = self._folder / cell.name
+            folder.mkdir()
+            self._answers[cell] = matrix.start_cell(matrix.rank_job(cell, folder), cell.runner, folder)
+        return self._answers[cell]
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
+    found = Engines(tmp_path_factory.mktemp("matrix"))
+    yield found
+    if matrix.is_full():
+        found.report.write()
+
+
+@pytest.fixture(params=CELLS, ids=lambda cell: cell.name)
+def cell(request: pytest.FixtureRequest) -> Cell:
+    chosen: Cell = request.param
+    return chosen
+
+
+def test_the_engine_is_what_the_cell_says(engines: Engines, cell: Cell) -> None:
+    assert engines.answers(cell)["facts"] == {"async": cell.is_async, "runner": cell.runner}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_output_equals_upstreams_token_for_token(engines: Engines, cell: Cell, backend: Backend) -> None:
+    ours = engines.answers(cell)[backend]
+    upstream = matrix.reference(cell.runner, cell.tensor_parallel)[backend]
+    differing = [
+        request.prompt for request, a, b in zip(matrix.corpus(), ours, upstream, strict=True) if a != b
+    ]
+    ended = sum(reason == "stop" for _, reason, _ in ours)
+    engines.report.add(cell, backend, same=len(ours) - len(differing), of=len(ours), ended=ended)
+    assert not differing
+    assert ended >= 0.8 * len(ours)  # the corpus exercises ends, not only limits
+
+
+@pytest.fixture(scope="module")
+def grammars() -> "Grammars":
+    return Grammars()
+
+
+class Grammars:
+    """Fresh matchers for the corpus, made outside any engine."""
+
+    def __init__(self) -> None:
+        from guided_sidecar.grammar import backends, vocabulary
+
+        model = str(tinymodel.models() / "tiny")
+        pod = PodConfig(name="t", model=model, tokenizer=model, served_name="t", run_dir="/nowhere")
+        words = vocabulary.load(pod)
+        self._compilers = {
+            "xgrammar": backends.XGrammarBackend(words, 1),
+            "guidance": backends.GuidanceBackend(words),
+        }
+        self._compiled: dict[tuple[str, str], Any] = {}
+
+    def accept(self, backend: Backend, request: matrix.Request, tokens: list[int]) -> int:
+        """Return how many tokens a new matcher accepts."""
+        key = (backend, request.key)
+        if key not in self._compiled:
+            compiler = self._compilers[backend]
+            self._compiled[key] = compiler.compile(request.kind, request.spec, any_whitespace=True)  # type: ignore[arg-type]
+        matcher = self._compiled[key].matcher()
+        accepted = 0
+        for token in tokens:
+            if not matcher.accept(token):
+                break
+            accepted += 1
+        return accepted
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_fresh_matcher_accepts_every_token(
+    engines: Engines, cell: Cell, backend: Backend, grammars: Grammars
+) -> None:
+    for request, (tokens, _, _) in zip(matrix.corpus(), engines.answers(cell)[backend], strict=True):
+        if request.kind != "none":
+            assert grammars.accept(backend, request, tokens) == len(tokens), request.prompt
+
+
+def test_a_fault_ends_its_own_sequence_with_its_code(engines: Engines, cell: Cell) -> None:
+    faults = engines.answers(cell)["faults"]
+    codes = {name: (reason, code) for name, (_, reason, code) in faults.items() if reason == "error"}
+    assert codes == {
+        "no ticket": ("error", "request_not_admitted"),
+        "not loaded": ("error", "sequence_matcher_failed"),
+        "dead end": ("error", "sequence_dead_end"),
+        "processor": ("error", "sequence_processor_failed"),
+        "guided processor": ("error", "sequence_processor_failed"),
+    }
+    assert faults["no ticket"][0] == []
+    assert faults["not loaded"][0] == []
+
+
+def test_whoever_shares_a_batch_with_faults_is_untouched(engines: Engines, cell: Cell) -> None:
+    answers = engines.answers(cell)
+    corpus = matrix.corpus()
+    for name, request in (("healthy", corpus[0]), ("unguided", corpus[26])):
+        assert answers["faults"][name] == answers["xgrammar"][corpus.index(request)]
+
+
+def test_processors_give_the_same_in_every_engine_of_a_kind(engines: Engines, cell: Cell) -> None:
+    alike = [c for c in CELLS if (c.runner, c.tensor_parallel) == (cell.runner, cell.tensor_parallel)]
+    plain = min(alike, key=lambda c: (c.draft, c.is_async))
+    assert engines.answers(cell)["processed"] == engines.answers(plain)["processed"]
+
+
+def test_a_processor_keeps_its_sequences_from_repeating(engines: Engines, cell: Cell) -> None:
+    for request, (tokens, _, _) in zip(matrix.processed(), engines.answers(cell)["processed"], strict=True):
+        pairs = list(pairwise(tokens))
+        if request.kind == "none":
+            assert len(pairs) == len(set(pairs)), request.prompt
