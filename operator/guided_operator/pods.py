@@ -58,6 +58,8 @@ def view(pod: Object) -> PodView:
     metadata, status = pod["metadata"], pod.get("status", {})
     conditions = {item["type"]: item for item in status.get("conditions", ())}
     scheduled = conditions.get("PodScheduled", {})
+    # Once it has a node, what the scheduler said before may still stand there.
+    refused, assigned = scheduled.get("reason") == "Unschedulable", bool(pod["spec"].get("nodeName"))
     statuses = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
     return PodView(
         name=metadata["name"],
@@ -69,7 +71,7 @@ def view(pod: Object) -> PodView:
         phase=status.get("phase", "Pending"),
         ready=conditions.get("Ready", {}).get("status") == "True",
         terminating="deletionTimestamp" in metadata,
-        unschedulable=scheduled.get("message", "") if scheduled.get("reason") == "Unschedulable" else "",
+        unschedulable=scheduled.get("message", "") if refused and not assigned else "",
         containers=tuple(_container(item) for item in statuses),
     )
 

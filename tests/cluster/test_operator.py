@@ -44,7 +44,7 @@ def kubelet(api_server: Cluster, namespace: str) -> Iterator[Kubelet]:
     with Kubelet(api_server.kubeconfig, namespace) as player:
         yield player
         api_server.kubectl("delete", "guidedmodels", "--all", "-n", namespace)
-        eventually(lambda: not items(api_server, namespace, "pods"), what="all pods are gone")
+        eventually(lambda: not items(api_server, namespace, "pods"), timeout_s=90, what="all pods are gone")
 
 
 @pytest.mark.usefixtures("kubelet")
@@ -181,7 +181,7 @@ def writes(cluster: Cluster) -> dict[tuple[str, str, str], float]:
 @pytest.mark.usefixtures("kubelet")
 def test_drift_is_repaired_and_others_fields_are_left(api_server: Cluster, namespace: str) -> None:
     odd = model(namespace)  # characters that JSON, YAML and Go write each in their own way
-    odd["spec"]["engine"]["env"] = [{"name": "ODD", "value": "<&>é😀\u2028\x7f\t\""}]
+    odd["spec"]["engine"]["env"] = [{"name": "ODD", "value": '<&>é😀\u2028\x7f\t"'}]
     api_server.apply(odd)
     await_condition(api_server, namespace, "Ready", "True")
     api_server.kubectl("annotate", "deployment/m", "somebody=else", "-n", namespace)

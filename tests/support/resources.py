@@ -32,12 +32,17 @@ def conditions(cluster: Cluster, namespace: str, name: str = "m") -> dict[str, O
 
 
 def await_condition(cluster: Cluster, namespace: str, kind: str, value: str, reason: str = "") -> Object:
-    def met() -> Object | None:
-        found = conditions(cluster, namespace).get(kind, {})
-        matches = found.get("status") == value and reason in ("", found.get("reason"))
-        return found if matches else None
+    found: Object = {}
 
-    return eventually(met, what=f"{kind}={value} {reason}")
+    def met() -> bool:
+        found.update(conditions(cluster, namespace).get(kind, {}))
+        return found.get("status") == value and reason in ("", found["reason"])
+
+    try:
+        eventually(met, what=f"{kind}={value} {reason}")
+    except AssertionError as error:
+        raise AssertionError(f"{error}; it is {found}") from error
+    return found
 
 
 def deployment(cluster: Cluster, namespace: str) -> Object:
