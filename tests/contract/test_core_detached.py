@@ -234,16 +234,18 @@ class Scheduled:
 def engine_core(
     monkeypatch: pytest.MonkeyPatch, pod: PodConfig
 ) -> Iterator[tuple[Any, FakeService, Heartbeats]]:
-    from vllm.v1.engine.core import EngineCore
+    from vllm.v1.engine.core import DPEngineCoreProc, EngineCoreProc
 
-    def __init__(self: Any) -> None:  # noqa: N807 - it stands in for one
-        self.scheduler = IdleScheduler()
-
-    monkeypatch.setattr(EngineCore, "__init__", __init__)
+    # Restored afterwards; with the loop itself empty, what was wrapped around it remains.
+    for process in (EngineCoreProc, DPEngineCoreProc):
+        monkeypatch.setattr(process, "run_busy_loop", lambda _self: None)
     core_presence.show_presence(pod)
+    engine = object.__new__(EngineCoreProc)
+    engine.scheduler = IdleScheduler()
     heartbeats = Heartbeats.create(pod.heartbeats_file)
     with FakeService(pod.service_socket) as service:
-        yield EngineCore(), service, heartbeats
+        engine.run_busy_loop()
+        yield engine, service, heartbeats
     heartbeats.close()
 
 

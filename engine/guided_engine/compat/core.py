@@ -114,7 +114,7 @@ ENTRIES: Final = (
     LedgerEntry(
         name="core-presence",
         why="/health stays green while the engine core or a rank hangs; heartbeats and a step count tell",
-        upstream="vllm/v1/engine/core.py: EngineCore.__init__",
+        upstream="vllm/v1/engine/core.py: EngineCoreProc.run_busy_loop",
         goes_when="vLLM reports steps and liveness of its engine core",
         apply=core_presence.show_presence,
     ),

@@ -1,6 +1,8 @@
 """The engine core's signs of life: heartbeats with a step count, and its hello to the sidecar."""
 
+import functools
 import os
+from collections.abc import Callable
 from typing import Any
 
 from guided_contract.config import PodConfig
@@ -15,16 +17,23 @@ BOOT_VARIABLE = "GUIDEDMODEL_BOOT"
 
 
 def show_presence(config: PodConfig) -> None:
-    """Wrap `EngineCore.__init__`: once the engine core stands, it beats, counts its steps and says hello."""
-    from vllm.v1.engine.core import EngineCore  # noqa: PLC0415 - vLLM is imported only where it is changed
+    """Wrap the engine core's busy loop: once the core stands, it beats, counts its steps and says hello.
 
-    original = EngineCore.__init__
+    Not its `__init__`: vLLM loads plugins inside it, so in a spawned process it has begun by then.
+    """
+    from vllm.v1.engine import core  # noqa: PLC0415 - vLLM is imported only where it is changed
 
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it replaces one
-        original(self, *args, **kwargs)
+    for process in (core.EngineCoreProc, core.DPEngineCoreProc):
+        process.run_busy_loop = _showing(process.run_busy_loop, config)
+
+
+def _showing(run_busy_loop: Callable[[Any], Any], config: PodConfig) -> Callable[[Any], Any]:
+    @functools.wraps(run_busy_loop)
+    def showing(self: Any) -> Any:
         _start(self.scheduler, config)
+        return run_busy_loop(self)
 
-    EngineCore.__init__ = __init__
+    return showing
 
 
 def boot() -> str:
