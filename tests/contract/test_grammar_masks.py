@@ -1,0 +1,154 @@
+"""Masks are vLLM's: our compile calls against its own backend classes, token for token along random walks."""
+
+import json
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from devtools import tinymodel
+
+from guided_contract.config import CompileConfig
+from guided_contract.wire import Kind
+from guided_sidecar.grammar import limits, vocabulary
+from guided_sidecar.grammar.backends import GuidanceBackend, Matcher, XGrammarBackend, choice_as_ebnf, is_lark
+from guided_sidecar.grammar.vocabulary import Vocabulary
+from support import grammars
+from support.engine import pod_config
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # vLLM's own imports warn
+STEPS = 40
+EOS = tinymodel.EOS
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+    return vocabulary.load(pod_config(tmp_path_factory.mktemp("pod")))
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Any:
+    """vLLM's two backends for the tiny model, flexible whitespace."""
+    from vllm.tokenizers import get_tokenizer
+    from vllm.v1.structured_output.backend_guidance import GuidanceBackend as Guidance
+    from vllm.v1.structured_output.backend_xgrammar import XgrammarBackend as XGrammar
+
+    config = SimpleNamespace(
+        structured_outputs_config=SimpleNamespace(
+            disable_any_whitespace=False, disable_additional_properties=False
+        ),
+        model_config=SimpleNamespace(hf_config=SimpleNamespace(model_type="llama")),
+        speculative_config=None,
+    )
+    tokenizer = get_tokenizer(str(tinymodel.models() / "tiny"))
+    return {
+        "xgrammar": XGrammar(config, tokenizer=tokenizer, vocab_size=tinymodel.VOCAB),
+        "guidance": Guidance(config, tokenizer=tokenizer, vocab_size=tinymodel.VOCAB),
+    }
+
+
+CASES = [(backend, name) for backend in ("xgrammar", "guidance") for name in grammars.OF_EVERY_KIND]
+
+
+@pytest.mark.parametrize(("backend", "name"), CASES)
+def test_masks_are_vllms(words: Vocabulary, upstream: Any, backend: str, name: str) -> None:
+    kind, spec = grammars.OF_EVERY_KIND[name]
+    compiler = XGrammarBackend(words, 2) if backend == "xgrammar" else GuidanceBackend(words)
+    canonical = limits.canonical(kind, spec, CompileConfig())
+    ours = compiler.compile(kind, canonical, any_whitespace=True)
+
+    theirs = upstream[backend].compile_grammar(*_upstream_request(backend, kind, spec))
+
+    assert _walk(ours.matcher(), theirs, ours.mask_words, seed=name) > 0
+
+
+def test_the_artefact_makes_the_same_grammar_with_vllms_tokenizer(words: Vocabulary, upstream: Any) -> None:
+    import xgrammar
+
+    text = XGrammarBackend(words, 2).compile("json", grammars.PERSON, any_whitespace=True).load_text()
+    info = upstream["xgrammar"].compiler
+    assert info is not None
+    theirs = upstream["xgrammar"].compile_grammar(*_upstream_request("xgrammar", "json", grammars.PERSON))
+
+    loaded = xgrammar.CompiledGrammar.deserialize_json(text, theirs.ctx.tokenizer_info)
+
+    assert loaded.serialize_json() == theirs.ctx.serialize_json()
+
+
+def test_llguidances_text_is_vllms(words: Vocabulary, upstream: Any) -> None:
+    ours = GuidanceBackend(words).compile("json", grammars.PERSON, any_whitespace=True)
+
+    upstream["guidance"].compile_grammar(*_upstream_request("guidance", "json", grammars.PERSON))
+
+    assert ours.load_text() == upstream["guidance"].serialized_grammar
+
+
+CHOICES = ["plain", 'a "quote"', "back\\slash", "new\nline\r\ttab", "\x00\x1f\x7f", "äöü 漢字 🙂", ""]
+
+
+def test_a_choice_is_rewritten_as_vllm_does() -> None:
+    from vllm.v1.structured_output.utils import choice_as_grammar
+
+    assert choice_as_ebnf(CHOICES) == choice_as_grammar(CHOICES)
+
+
+@pytest.mark.parametrize(
+    "text", ['root ::= "a"', 'start: "a"', "// x ::= y\nstart: /a/", "# only a comment", 'a: "b" ::= c']
+)
+def test_lark_is_told_as_vllm_does(text: str) -> None:
+    from vllm.v1.structured_output.utils import grammar_is_likely_lark
+
+    assert is_lark(text) == grammar_is_likely_lark(text)
+
+
+def test_the_template_without_torch_reads_the_same_tokenizer(words: Vocabulary, tmp_path: Path) -> None:
+    import os
+    import subprocess
+    import sys
+
+    from guided_contract import names
+    from support.engine import write_config
+
+    code = (
+        "import sys; from guided_contract import config; from guided_sidecar.grammar import native, vocabulary; "
+        "native.without_torch(); read = vocabulary.load(config.load()); "
+        "assert not sys.modules.get('torch'); print(read.fingerprint, read.vocab_size)"
+    )
+    environment = {**os.environ, names.ENV_CONFIG: str(write_config(pod_config(tmp_path)))}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
+
+    assert done.stdout.split() == [words.fingerprint, str(words.vocab_size)]
+
+
+def _upstream_request(backend: str, kind: Kind, spec: str) -> tuple[Any, str]:
+    from vllm.v1.structured_output.backend_types import StructuredOutputOptions as Options
+    from vllm.v1.structured_output.utils import choice_as_grammar
+
+    if kind == "choice" and backend == "xgrammar":  # as its validator rewrites the request
+        return Options.GRAMMAR, choice_as_grammar(json.loads(spec))
+    return Options[kind.upper()], spec
+
+
+def _walk(ours: Matcher, theirs: Any, mask_words: int, seed: str) -> int:
+    """Walk both grammars with the same random tokens, and return the number of equal masks."""
+    import torch
+
+    chooser = random.Random(seed)
+    mask: Any = np.empty((1, mask_words), dtype=np.int32)  # [1, ceil(vocab / 32)] int32
+    wanted = torch.full((1, mask_words), -1, dtype=torch.int32)
+    for step in range(STEPS):
+        ours.fill(mask)
+        wanted.fill_(-1)
+        theirs.fill_bitmask(wanted, 0)
+        assert (mask == wanted.numpy()).all(), f"masks differ after {step} tokens"
+        bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+        token = int(chooser.choice(np.flatnonzero(bits)))
+        assert ours.accept(token)
+        assert theirs.accept_tokens("walk", [token])
+        if token == EOS or ours.has_ended():
+            return step + 1
+    return STEPS

@@ -1,0 +1,335 @@
+"""The grammar service as its peers see it: real libraries, real worker processes, the real socket."""
+
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig
+from guided_contract.wire import Kind, Load, Loaded, Prepared, Refused
+from support import grammars
+from support.engine import pod_config
+from support.sidecar import Api, Rank, Sidecar, exists, kill, loaded, until
+
+TIMEOUT_S = 5.0
+FLIGHT_LEASE_S = 1.2  # a fresh grammar stays leased for a second, for those who waited with it
+
+
+@pytest.fixture(scope="module")
+def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
+    compile_config = CompileConfig(timeout_s=TIMEOUT_S, max_schema_bytes=128 << 10, max_depth=20)
+    pod = pod_config(
+        tmp_path_factory.mktemp("sidecar"),
+        guided_decoding=GuidedDecodingConfig(compile=compile_config),
+    )
+    started = Sidecar.start(pod)
+    try:
+        asyncio.run(_wait_for_workers(pod))
+        yield started
+    finally:
+        started.stop()
+
+
+async def _wait_for_workers(pod: PodConfig) -> None:
+    """Wait until the service prepares grammars, which it refuses while its template warms up."""
+    async with Rank.connected(pod), Api.connected(pod) as api, asyncio.timeout(60):
+        while not isinstance(await api.prepare("choice", '["a"]'), Prepared):
+            pass
+
+
+@pytest.fixture
+async def rank(sidecar: Sidecar) -> AsyncIterator[Rank]:
+    async with Rank.connected(sidecar.pod) as connected:
+        yield connected
+
+
+@pytest.fixture
+async def api(sidecar: Sidecar, rank: Rank) -> AsyncIterator[Api]:  # noqa: ARG001 - a rank must be there
+    async with Api.connected(sidecar.pod) as connected:
+        yield connected
+
+
+@pytest.mark.parametrize(("kind", "spec"), grammars.OF_EVERY_KIND.values(), ids=grammars.OF_EVERY_KIND)
+async def test_a_grammar_of_every_kind_is_loaded_on_the_rank(
+    sidecar: Sidecar, api: Api, rank: Rank, kind: Kind, spec: str
+) -> None:
+    answer = await api.prepare(kind, spec)
+
+    assert isinstance(answer, Prepared), answer
+    load = next(load for load in rank.loads if load.key == answer.key)
+    assert load.backend == answer.backend
+    if load.backend == "guidance":
+        assert load.spec
+        return
+    assert load.artifact is not None
+    artifact = sidecar.pod.grammars_folder / load.artifact
+    assert hashlib.sha256(artifact.read_bytes()).hexdigest() == load.sha256
+    assert artifact.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_prepared_grammar_costs_no_second_compile_or_load(api: Api, rank: Rank) -> None:
+    schema = {"type": "object", "properties": {"once": {"type": "integer"}}}
+    first = await api.prepare("json", json.dumps(schema))
+    before = len(rank.loads)
+    start = time.monotonic()
+
+    again = await api.prepare("json", json.dumps(schema, indent=3))
+
+    assert time.monotonic() - start < 0.5
+    assert isinstance(first, Prepared)
+    assert isinstance(again, Prepared)
+    assert again.key == first.key
+    assert len(rank.loads) == before
+
+
+async def test_the_order_of_properties_makes_another_grammar(api: Api) -> None:
+    one = await api.prepare("json", '{"properties": {"a": {"type": "null"}, "b": {"type": "null"}}}')
+    other = await api.prepare("json", '{"properties": {"b": {"type": "null"}, "a": {"type": "null"}}}')
+
+    assert isinstance(one, Prepared)
+    assert isinstance(other, Prepared)
+    assert one.key != other.key
+
+
+def _nested(levels: int) -> str:
+    return '{"items": ' * levels + "true" + "}" * levels
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "code", "path", "words"),
+    [
+        (
+            "json",
+            '{"properties": {"a": {"type": "strng"}}}',
+            "invalid",
+            "$.properties.a.type",
+            "'strng' is not a JSON type",
+        ),
+        (
+            "json",
+            '{"properties": {"a": {"minimum": "x"}}}',
+            "invalid",
+            "$.properties.a.minimum",
+            "not of type 'number'",
+        ),
+        ("json", '{"properties": {"a b": {"enum": 1}}}', "invalid", "$.properties['a b'].enum", "1"),
+        ("json", '{"required": "a"}', "invalid", "$.required", "'a' is not of type 'array'"),
+        ("json", '{"$ref": "#/$defs/no"}', "invalid", "$.$ref", "does not exist"),
+        ("json", '{"$ref": "https://example.com/s"}', "unsupported", "$.$ref", "nothing is fetched"),
+        ("json", '{"type": "object",', "invalid", None, "line 1, column 19"),
+        ("json", '{"maximum": 1e999}', "invalid", None, "out of range"),
+        ("json", '{"maximum": NaN}', "invalid", None, "NaN"),
+        ("json", '["a"]', "invalid", "$", "object, true or false"),
+        ("json", "", "invalid", None, "not JSON"),
+        (
+            "json",
+            '{"properties": {"a": {"not": {"type": "string"}}}}',
+            "unsupported",
+            "$.properties.a.not",
+            "not",
+        ),
+        ("json", '{"items": {"if": true, "then": false}}', "unsupported", "$.items.if", "if"),
+        ("json", '{"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}', "dead_end", "$", "no token"),
+        ("json", _nested(21), "too_large", None, "21 levels deep; the limit is 20"),
+        ("json", _nested(11000), "too_large", None, "too deep"),
+        ("regex", "[a-z", "invalid", None, "Unclosed"),
+        ("regex", "a\x00b", "invalid", None, "NUL"),
+        ("regex", "a" * (129 << 10), "too_large", None, "limit of 131072 bytes"),
+        ("choice", "[]", "invalid", "$", "at least one string"),
+        ("choice", '["a", 1]', "invalid", "$", "at least one string"),
+        ("grammar", " \n", "invalid", None, "empty"),
+        ("grammar", 'root ::= "a" missing', "invalid", None, "missing"),
+        ("grammar", 'root ::= root "a"', "dead_end", None, "no token"),
+        (
+            "structural_tag",
+            '{"type": "structural_tag", "format": {"type": "nonsense"}}',
+            "invalid",
+            None,
+            "nonsense",
+        ),
+        ("structural_tag", "{}", "invalid", None, ""),
+    ],
+)
+async def test_a_refusal_says_which_keyword_and_why(  # noqa: PLR0913, PLR0917 - a table
+    api: Api, kind: Kind, spec: str, code: str, path: str | None, words: str
+) -> None:
+    answer = await api.prepare(kind, spec)
+
+    assert isinstance(answer, Refused)
+    assert (answer.code, answer.path) == (f"grammar_{code}", path), answer.message
+    assert words in answer.message
+
+
+async def test_an_endless_compile_ends_at_its_deadline_and_costs_nobody_else(
+    sidecar: Sidecar, api: Api
+) -> None:
+    idle = sidecar.workers()
+    begin = time.monotonic()
+    _, endless = api.begin("regex", grammars.endless_regex(1))
+    busy = await _busy_worker(sidecar)
+
+    for number in range(5):
+        start = time.monotonic()
+        assert isinstance(await api.prepare("choice", json.dumps([f"while {number}"])), Prepared)
+        assert time.monotonic() - start < 2
+    answer = await endless
+
+    assert isinstance(answer, Refused)
+    assert answer.code == "grammar_compile_timeout"
+    assert f"within {TIMEOUT_S:g} s" in answer.message
+    assert TIMEOUT_S <= time.monotonic() - begin < TIMEOUT_S + 1
+    assert busy in idle
+    assert not exists(busy), "the worker is still in the process table"
+
+
+async def test_a_clients_shorter_deadline_holds(sidecar: Sidecar, api: Api) -> None:
+    _, answer = api.begin("regex", grammars.endless_regex(2), timeout_s=1)
+    busy = await _busy_worker(sidecar)
+    refused = await answer
+
+    assert isinstance(refused, Refused)
+    assert refused.code == "grammar_compile_timeout"
+    assert not exists(busy)
+
+
+async def test_a_crash_is_retried_once_on_another_worker(sidecar: Sidecar, api: Api) -> None:
+    _, answer = api.begin("regex", grammars.slow_regex(400))
+    first = await _busy_worker(sidecar)
+    kill(first)
+    second = await _busy_worker(sidecar)
+
+    prepared = await answer
+
+    assert isinstance(prepared, Prepared), prepared
+    assert second != first
+    assert not exists(first)
+
+
+async def test_a_second_crash_refuses_those_who_wait_for_that_grammar_and_nobody_else(
+    sidecar: Sidecar, api: Api
+) -> None:
+    spec = grammars.endless_regex(3)
+    waiting = [api.begin("regex", spec)[1] for _ in range(3)]
+    _, other = api.begin("regex", grammars.slow_regex(200))
+    for _ in range(2):
+        kill(await _busy_worker(sidecar, longest=True))
+
+    refused = [await answer for answer in waiting]
+
+    assert {answer.code for answer in refused if isinstance(answer, Refused)} == {"grammar_compile_crashed"}
+    assert len(refused) == 3
+    assert isinstance(await other, Prepared)
+    assert isinstance(await api.prepare("choice", '["after two crashes"]'), Prepared)
+
+
+async def test_a_killed_worker_is_replaced_within_a_second(sidecar: Sidecar, api: Api) -> None:
+    await until(lambda: len(sidecar.workers()) == 2)
+    before = sidecar.workers()
+    start = time.monotonic()
+    for pid in before:
+        kill(pid)
+
+    await until(lambda: len(sidecar.workers() - before) == 2)
+
+    assert time.monotonic() - start < 1
+    assert not any(exists(pid) for pid in before)
+    assert isinstance(await api.prepare("choice", '["after the kill"]'), Prepared)
+
+
+async def test_the_last_waiter_who_cancels_kills_the_worker(sidecar: Sidecar, api: Api) -> None:
+    spec = grammars.endless_regex(4)
+    (first, _), (second, _) = api.begin("regex", spec), api.begin("regex", spec)
+    busy = await _busy_worker(sidecar)
+
+    api.cancel(first)
+    assert isinstance(await api.prepare("choice", '["one has left"]'), Prepared)
+    assert exists(busy)
+    api.cancel(second)
+
+    await until(lambda: not exists(busy), timeout_s=1)
+
+
+async def test_a_client_that_goes_away_cancels(sidecar: Sidecar, api: Api) -> None:
+    async with Api.connected(sidecar.pod) as leaving:
+        leaving.begin("regex", grammars.endless_regex(5))
+        busy = await _busy_worker(sidecar)
+
+    await until(lambda: not exists(busy), timeout_s=1)
+    assert isinstance(await api.prepare("choice", '["still here"]'), Prepared)
+
+
+async def test_a_template_that_dies_is_replaced(sidecar: Sidecar, api: Api) -> None:
+    template = sidecar.template_pid()
+    assert template is not None
+    orphans = sidecar.workers()
+    kill(template)
+
+    await until(lambda: not any(exists(pid) for pid in {template, *orphans}))
+    assert isinstance(await api.prepare("choice", '["a new template"]'), Prepared)
+    assert sidecar.template_pid() not in (None, template)
+
+
+async def test_without_its_rank_a_grammar_is_refused_for_now(sidecar: Sidecar) -> None:
+    async with Api.connected(sidecar.pod) as api:
+        answer = await api.prepare("choice", '["nobody there"]', timeout_s=1)
+
+    assert isinstance(answer, Refused)
+    assert (answer.code, answer.message) == (
+        "grammar_ranks_not_ready",
+        "0 of 1 ranks are connected after 1 s",
+    )
+    assert answer.retry_after_s
+
+
+async def test_a_rank_that_cannot_load_refuses_that_grammar(sidecar: Sidecar) -> None:
+    def fail(load: Load) -> Loaded:
+        return loaded(load, "the artefact is damaged")
+
+    async with Rank.connected(sidecar.pod, answer=fail), Api.connected(sidecar.pod) as api:
+        answer = await api.prepare("choice", '["unloadable"]')
+        assert isinstance(answer, Refused)
+        assert answer.code == "grammar_load_failed"
+        assert "rank 0: the artefact is damaged" in answer.message
+    async with Rank.connected(sidecar.pod), Api.connected(sidecar.pod) as api:
+        assert isinstance(await api.prepare("choice", '["unloadable"]'), Prepared)
+
+
+async def test_a_rank_that_comes_back_is_told_what_is_leased_and_nothing_else(sidecar: Sidecar) -> None:
+    async with Api.connected(sidecar.pod) as api:
+        async with Rank.connected(sidecar.pod):
+            leased = await api.prepare("choice", '["leased"]')
+            assert isinstance(leased, Prepared)
+            number, answer = api.begin("choice", '["released"]')
+            released = await answer
+            assert isinstance(released, Prepared)
+            api.release(number)
+            await asyncio.sleep(FLIGHT_LEASE_S)
+        async with Rank.connected(sidecar.pod) as back:
+            await until(lambda: bool(back.loads))
+            assert [load.key for load in back.loads] == [leased.key]
+            assert isinstance(await api.prepare("choice", '["released"]'), Prepared)
+            assert [load.key for load in back.loads] == [leased.key, released.key]
+
+
+async def _busy_worker(sidecar: Sidecar, *, longest: bool = False) -> int:
+    """Wait for a worker that uses its CPU, and return it; `longest`: the one that has used most."""
+    before = {pid: _cpu_ticks(pid) for pid in sidecar.workers()}
+    async with asyncio.timeout(10):
+        while True:
+            await asyncio.sleep(0.02)
+            now = {pid: _cpu_ticks(pid) for pid in sidecar.workers()}
+            busy = [pid for pid in now if now[pid] - before.get(pid, 0) >= 10]
+            if busy:
+                return max(busy, key=lambda pid: now[pid]) if longest else busy[0]
+
+
+def _cpu_ticks(pid: int) -> int:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[11]) + int(fields[12])

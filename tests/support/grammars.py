@@ -1,0 +1,43 @@
+"""Grammars for tests: some of every kind, and some that compile slowly or never."""
+
+import json
+
+from guided_contract.wire import Kind
+
+PERSON = json.dumps(
+    {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "age": {"type": "integer", "minimum": 0, "maximum": 150},
+            "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 3},
+        },
+        "required": ["name", "age"],
+        "additionalProperties": False,
+    }
+)
+BOUNDED = json.dumps({"type": "object", "properties": {"note": {"type": "string", "maxLength": 40}}})
+TAGS = json.dumps(
+    {"structures": [{"begin": "<f>", "schema": {"type": "object"}, "end": "</f>"}], "triggers": ["<f"]}
+)
+OF_EVERY_KIND: dict[str, tuple[Kind, str]] = {
+    "json": ("json", PERSON),
+    "json, bounded": ("json", BOUNDED),
+    "json_object": ("json_object", ""),
+    "regex": ("regex", r"[a-z]{2,5}-\d+"),
+    "choice": ("choice", '["yes", "no", "a \\"quoted\\" one\\n"]'),
+    "EBNF": ("grammar", 'root ::= "a" rest\nrest ::= [0-9]+ | "b" rest'),
+    "Lark": ("grammar", 'start: "a" word\nword: /[a-z]+/'),
+    "structural tag": ("structural_tag", TAGS),
+}
+
+
+def slow_regex(parts: int) -> str:
+    """Return a regex that xgrammar compiles for about a second per 400 parts, on two CPUs."""
+    return "(" + "|".join(f"[a-z]{{{part % 9}}}w{part}[^a]" for part in range(parts)) + ")*"
+
+
+def endless_regex(seed: int = 0) -> str:
+    """Return a regex that xgrammar compiles for minutes; each seed makes another."""
+    parts = "|".join(f"x{part}[^ab]{{0,{100 + part % 28}}}y{part}" for part in range(2000))
+    return f"{seed}({parts})"

@@ -1,0 +1,280 @@
+"""A real sidecar started as its container starts it, and clients that speak the wire as engines do."""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Self
+
+from devtools.process import Process
+
+from guided_contract import names, wire
+from guided_contract.config import PodConfig
+from guided_contract.wire import (
+    Cancel,
+    ClientMessage,
+    Hello,
+    Kind,
+    Load,
+    Loaded,
+    Prepare,
+    Prepared,
+    Refused,
+    Release,
+    ServiceMessage,
+    Unload,
+    Welcome,
+)
+from support.engine import write_config
+
+START_TIMEOUT_S = 60.0
+ANSWER_TIMEOUT_S = 60.0
+_SERVICE = b"guided_sidecar.service"
+_TEMPLATE = b"guided_sidecar.grammar.template"
+
+
+class Sidecar:
+    """The supervisor and all that it starts."""
+
+    def __init__(self, pod: PodConfig, process: Process) -> None:
+        self.pod = pod
+        self.process = process
+
+    @classmethod
+    def start(cls, pod: PodConfig) -> Self:
+        """Start a sidecar for `pod` (see support.engine.pod_config) and wait for its socket."""
+        environment = {**os.environ, names.ENV_CONFIG: str(write_config(pod)), "HF_HUB_OFFLINE": "1"}
+        log = Path(pod.run_dir, "sidecar.log")
+        command = [sys.executable, "-m", "guided_sidecar"]
+        process = Process.start("sidecar", command, log, environment=environment)
+        sidecar = cls(pod, process)
+        try:
+            process.wait_ready(pod.service_socket.is_socket, START_TIMEOUT_S)
+        except BaseException:
+            sidecar.stop()
+            raise
+        return sidecar
+
+    def stop(self) -> None:
+        """Stop it, and all that it started."""
+        self.process.stop()
+
+    def log(self) -> str:
+        return self.process.log.read_text()
+
+    def service_pid(self) -> int | None:
+        """Return the service's process, if there is one."""
+        return next((pid for pid in self.processes() if _SERVICE in _command(pid)), None)
+
+    def template_pid(self) -> int | None:
+        """Return the grammar template's process, if there is one."""
+        return next((pid for pid in self.processes() if self._is_template(pid)), None)
+
+    def workers(self) -> set[int]:
+        """Return the grammar workers' processes."""
+        return {pid for pid in self.processes() if _is_grammar(pid) and not self._is_template(pid)}
+
+    def processes(self) -> list[int]:
+        """Return all of its processes, dead ones that nobody has reaped included."""
+        return list(descendants(self.process.pid))
+
+    def _is_template(self, pid: int) -> bool:
+        return _is_grammar(pid) and _SERVICE in _command(_parent(pid))
+
+
+class Client:
+    """A connection to the service's socket."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def open(cls, pod: PodConfig) -> Self:
+        return cls(*await asyncio.open_unix_connection(pod.service_socket))
+
+    def send(self, message: ClientMessage) -> None:
+        self.writer.write(wire.frame(message))
+
+    async def receive(self) -> ServiceMessage:
+        length = wire.body_length(await self.reader.readexactly(wire.LENGTH.size))
+        return wire.decode_service_message(await self.reader.readexactly(length))
+
+    async def greet(self, hello: Hello) -> None:
+        self.send(hello)
+        assert await self.receive() == Welcome()
+
+    async def is_closed(self) -> bool:
+        """Wait until the service closes the connection; False if it does not."""
+        try:
+            async with asyncio.timeout(10):
+                while await self.reader.read(4096):
+                    pass
+        except TimeoutError:
+            return False
+        except ConnectionError:
+            return True
+        return True
+
+    def close(self) -> None:
+        self.writer.transport.abort()
+
+
+class Api:
+    """An API server: many prepares at once on one connection."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Prepared | Refused]] = {}
+        self._reader = asyncio.create_task(self._read())
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def connected(cls, pod: PodConfig, boot: str = "boot") -> AsyncIterator[Self]:
+        client = await Client.open(pod)
+        await client.greet(Hello(role="api", pid=os.getpid(), boot=boot))
+        api = cls(client)
+        try:
+            yield api
+        finally:
+            await api.close()
+
+    async def prepare(
+        self, kind: Kind, spec: str, timeout_s: float = 30.0, traceparent: str | None = None
+    ) -> Prepared | Refused:
+        return await self.begin(kind, spec, timeout_s, traceparent)[1]
+
+    def begin(
+        self, kind: Kind, spec: str, timeout_s: float = 30.0, traceparent: str | None = None
+    ) -> tuple[int, asyncio.Future[Prepared | Refused]]:
+        """Send a Prepare; return its id and its answer to come."""
+        number = next(self._ids)
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        message = Prepare(id=number, kind=kind, spec=spec, timeout_s=timeout_s, traceparent=traceparent)
+        self.client.send(message)
+        return number, answer
+
+    def cancel(self, number: int) -> None:
+        self.client.send(Cancel(id=number))
+
+    def release(self, number: int) -> None:
+        self.client.send(Release(id=number))
+
+    async def close(self) -> None:
+        self._reader.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._reader
+        self.client.close()
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                message = await self.client.receive()
+                assert isinstance(message, Prepared | Refused)
+                self._waiting.pop(message.id).set_result(message)
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            for answer in self._waiting.values():
+                answer.set_exception(ConnectionResetError(str(error)))
+                answer.exception()  # seen, also if nobody waits for it
+
+
+class Rank:
+    """A sampling rank that answers every Load with what `answer` makes of it (None: no answer)."""
+
+    def __init__(self, client: Client, answer: Callable[[Load], Loaded | None]) -> None:
+        self.client = client
+        self.loads: list[Load] = []
+        self.unloads: list[str] = []
+        self._answer = answer
+        self._reader = asyncio.create_task(self._read())
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def connected(
+        cls,
+        pod: PodConfig,
+        rank: int = 0,
+        boot: str = "boot",
+        answer: Callable[[Load], Loaded | None] = lambda load: loaded(load),  # noqa: PLW0108 - defined below
+    ) -> AsyncIterator[Self]:
+        client = await Client.open(pod)
+        await client.greet(Hello(role="rank", pid=os.getpid(), boot=boot, rank=rank, samples=True))
+        made = cls(client, answer)
+        try:
+            yield made
+        finally:
+            await made.close()
+
+    async def close(self) -> None:
+        self._reader.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._reader
+        self.client.close()
+
+    async def _read(self) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                message = await self.client.receive()
+                if isinstance(message, Unload):
+                    self.unloads.append(message.key)
+                if isinstance(message, Load):
+                    self.loads.append(message)
+                    answer = self._answer(message)
+                    if answer is not None:
+                        self.client.send(answer)
+
+
+def loaded(load: Load, error: str = "") -> Loaded:
+    now = time.time_ns()
+    return Loaded(key=load.key, error=error, start_ns=now - 1_000_000, end_ns=now)
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    """Wait for a condition; fail at the deadline."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110 - other processes change it
+            await asyncio.sleep(0.005)
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """Yield a process and all below it, parents first."""
+    if not Path(f"/proc/{pid}").exists():
+        return
+    yield pid
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            for child in (thread / "children").read_text().split():
+                yield from descendants(int(child))
+
+
+def exists(pid: int) -> bool:
+    """Return whether a process is in the process table; also a dead one that was not reaped."""
+    return Path(f"/proc/{pid}").exists()
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+def _is_grammar(pid: int) -> bool:
+    return _TEMPLATE in _command(pid)
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
