@@ -4,7 +4,9 @@ import asyncio
 import datetime as dt
 import functools
 import logging
+import signal
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Coroutine, Mapping
@@ -22,7 +24,7 @@ from guided_operator.apply import Applier
 from guided_operator.builders.site import cluster_site
 from guided_operator.lease import LeaderApi, Lease, LeaseLostError
 from guided_operator.observe import Observer
-from guided_operator.queue import WorkQueue
+from guided_operator.queue import Key, WorkQueue
 from guided_operator.reconcile import Reconciler, work_together
 from guided_operator.reflector import Reflector
 from guided_operator.settings import OperatorSettings, SettingsError
@@ -45,8 +47,9 @@ def main() -> None:
     logging.basicConfig(
         level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
-    # A line per watched event says nothing that the status does not say better.
-    logging.getLogger("kopf").setLevel(logging.WARNING)
+    # A line per watched event says nothing that the status does not say better; and that it leaves signals
+    # alone is what we want of it.
+    logging.getLogger("kopf").setLevel(logging.ERROR)
     try:
         asyncio.run(run(settings))
     except BaseExceptionGroup as group:
@@ -58,7 +61,10 @@ def main() -> None:
 
 
 async def run(settings: OperatorSettings) -> None:
-    """Run the operator on the current event loop, until kopf is told to stop or a part fails."""
+    """Run the operator on the current event loop, until TERM or INT, or until a part fails."""
+    asked_to_end = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, asked_to_end.set)
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(ApiServer.connected())
         session = await stack.enter_async_context(aiohttp.ClientSession())
@@ -69,6 +75,7 @@ async def run(settings: OperatorSettings) -> None:
         stack.push_async_callback(parts.lease.release)
         await _until_first(
             [
+                _ended(asked_to_end),
                 *(reflector.run() for reflector in parts.reflectors.values()),
                 _watch_models(api, parts),
                 _lead(parts),
@@ -112,6 +119,10 @@ def assemble(settings: OperatorSettings, api: Api, session: aiohttp.ClientSessio
     return Parts(queue, reflectors, lease, reconciler, settings.workers)
 
 
+async def _ended(asked_to_end: asyncio.Event) -> None:
+    await asked_to_end.wait()
+
+
 async def _lead(parts: Parts) -> None:
     """Wait for the Lease, then act for as long as it is held."""
     await parts.synced()
@@ -126,11 +137,23 @@ async def _watch_models(api: Api, parts: Parts) -> None:
     while not await _is_served(api):
         logger.warning("the CRD %s.%s is not installed yet", names.PLURAL, names.API_GROUP)
         await asyncio.sleep(_CRD_POLL_S)
-    await kopf.operator(
-        registry=handlers.registry(parts.queue.add),
-        settings=handlers.settings(),
-        clusterwide=True,
-    )
+    # In a thread with a loop of its own: when kopf ends it waits for, and then cancels, every task of its
+    # loop, and it takes the process's signals, unless it is not in the main thread.
+    stop, loop = threading.Event(), asyncio.get_running_loop()
+
+    def ring(key: Key) -> None:
+        loop.call_soon_threadsafe(parts.queue.add, key)
+
+    try:
+        await asyncio.to_thread(
+            kopf.run,
+            registry=handlers.registry(ring),
+            settings=handlers.settings(),
+            clusterwide=True,
+            stop_flag=stop,
+        )
+    finally:
+        stop.set()
 
 
 async def _is_served(api: Api) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from support.cluster import Cluster
 from support.kubelet import Kubelet
-from support.operator_process import RBAC, Operator, eventually, install, running
+from support.operator_process import CRD, RBAC, Operator, eventually, install, running
 from support.resources import await_condition, deployment, environment, items, model
 
 pytestmark = pytest.mark.cluster
@@ -62,8 +62,10 @@ def test_leader_that_is_asked_to_end_hands_over_at_once(
     api_server: Cluster, namespace: str, pair: tuple[Operator, Operator]
 ) -> None:
     leader, standby = pair
+    asked_at = time.monotonic()
     assert leader.end(signal.SIGTERM) == 0
     acts(api_server, namespace, 5.0)
+    assert time.monotonic() - asked_at < 6.0
     assert standby.leads()
 
 
@@ -121,3 +123,12 @@ def test_forbidden_kind_is_a_condition_and_not_the_end(
             assert "Deployment" in [each["kind"] for each in items(api_server, namespace)]
     finally:
         api_server.apply(RBAC)
+
+
+def test_operator_waits_for_its_crd(api_server: Cluster, namespace: str, tmp_path: Path) -> None:
+    api_server.kubectl("delete", "-f", str(CRD))
+    with running(api_server, tmp_path, "early") as operator:
+        eventually(lambda: "is not installed yet" in operator.log())
+        install(api_server)
+        eventually(operator.leads)
+        acts(api_server, namespace, 15.0)

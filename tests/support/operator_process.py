@@ -40,7 +40,14 @@ def eventually(probe: Callable[[], T], *, timeout_s: float = 30.0, what: str = "
 def install(cluster: Cluster) -> None:
     """Install CRD and rights, and wait until the API server serves the kind."""
     cluster.apply(CRD)
-    cluster.kubectl("wait", "--for=condition=Established", "crd/guidedmodels.guidedmodel.io")
+    crd = ("crd", "guidedmodels.guidedmodel.io")  # `kubectl wait` fails while there is no condition at all
+    eventually(
+        lambda: any(
+            each["type"] == "Established" and each["status"] == "True"
+            for each in cluster.get(*crd).get("status", {}).get("conditions") or ()
+        ),
+        what="the CRD is established",
+    )
     if NAMESPACE not in cluster.kubectl("get", "namespaces", "-o", "name"):
         cluster.kubectl("create", "namespace", NAMESPACE)
     cluster.apply(RBAC)
