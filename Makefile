@@ -48,3 +48,17 @@ test-unit: $(SETUP)  ## the tests that take seconds
 .PHONY: test-matrix
 test-matrix: $(SETUP)  ## every cell of the engine matrix on real vLLM; writes docs/matrix.md
 	MATRIX=full $(PYTEST) tests/engine
+
+# --- a real Kubernetes (tools/devtools/cluster*.py) ---
+
+.PHONY: chart
+chart: $(SETUP)  ## copy the generated CRD and the RBAC rules into the chart
+	$(PY) -m devtools.chart
+
+.PHONY: cluster
+cluster: $(SETUP)  ## a one-node Kubernetes in namespaces of its own, with the sample on it (root; CLUSTER=existing IMAGE=... takes yours)
+	$(PY) -m devtools.cluster_demo
+
+.PHONY: cluster-down
+cluster-down: $(SETUP)  ## end that cluster; nothing of it stays
+	$(PY) -m devtools.cluster down
