@@ -9,10 +9,10 @@ from typing import Final
 
 from guided_contract.compatibility import unsupported_vllm
 from guided_operator.api import GuidedModel, Problem
+from guided_operator.api.pod_spec import Resources
 from guided_operator.api.quantity import amount
 from guided_operator.api.reserved import OWNED_ARGS, UNSUPPORTED_ARGS
 from guided_operator.api.rules import broken_rules
-from guided_operator.api.spec import Resources
 
 # vLLM's own images, and copies that keep the name, have the version as tag; other tags say nothing.
 _VERSIONED_VLLM: Final = re.compile(r"(?:^|/)vllm[^/:@]*:v?([0-9]+\.[0-9]+\.[0-9]+(?:\.?(?:rc|post)[0-9]+)?)")

@@ -298,4 +298,11 @@ def test_local_pod_has_no_path_of_a_clusters_pod() -> None:
 def test_pod_key_does_not_change_between_releases() -> None:
     # Another value here restarts every pod of every user at the upgrade of the operator.
     assert pod_key(guided_model()) == "f790f7982b"
-    assert pod_key(load(SAMPLES[-1].read_text())) == "e9964c804b"
+    rich = guided_model(
+        engine__args=["--seed", "7"],
+        resources={"limits": {"cpu": "0.5"}},
+        speculative={"method": "NGram", "numTokens": 3},
+        telemetry={"otlp": {"endpoint": "http://c:4318"}},
+        replicas=7,
+    )
+    assert pod_key(rich) == "127166deb2"

@@ -4,7 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from guided_operator.api.base import ApiModel, Between, Quantity, text, unique_names
+from guided_operator.api.base import ApiModel, Between, text, unique_names
+from guided_operator.api.pod_spec import Probes, Resources, Sidecar, Telemetry
 
 Uri = Annotated[
     str,
@@ -226,91 +227,6 @@ class Speculative(ApiModel):
             "supports it. Quote On and Off in YAML. NGram runs on the CPU between steps and forces Off."
         ),
     )
-
-
-Amounts = Annotated[dict[str, Quantity], Field(max_length=16)]
-
-
-class Resources(ApiModel):
-    """Compute resources of a container, as in a pod."""
-
-    requests: Amounts = Field(default={}, description="What the scheduler reserves. Default: none.")
-    limits: Amounts = Field(
-        default={},
-        description="What the container may not exceed. Default: none.",
-    )
-
-
-class Probes(ApiModel):
-    """Deadlines of health checks."""
-
-    startup_timeout: Annotated[str, Between("10s", "24h")] = Field(
-        default="30m",
-        description=(
-            "Time for the engine to load its model; past it the container is restarted. Default: 30m, for "
-            "large models."
-        ),
-    )
-    stall_timeout: Annotated[str, Between("5s", "1h")] = Field(
-        default="2m",
-        description=("An engine with requests that makes no step for so long is restarted. Default: 2m."),
-    )
-
-
-class Otlp(ApiModel):
-    """An OpenTelemetry collector."""
-
-    endpoint: Annotated[str, text(512, pattern=r"^https?://[A-Za-z0-9.\-\[\]:]+(/[A-Za-z0-9._~/-]*)?$")] = (
-        Field(description="Base URL of the collector, as http://collector.observability:4318.")
-    )
-    protocol: Literal["HTTP", "GRPC"] = Field(
-        default="HTTP", description="OTLP over HTTP with protobuf, or over gRPC. Default: HTTP."
-    )
-
-
-class Telemetry(ApiModel):
-    """Where traces go. Absent: no traces."""
-
-    otlp: Otlp | None = Field(default=None, description="The collector that gets the traces. Default: none.")
-
-
-class Restart(ApiModel):
-    """Restart budget of grammar workers."""
-
-    max_attempts: Annotated[int, Field(ge=1, le=1000)] = Field(
-        default=10,
-        description=(
-            "Restarts before new guided requests get a 503. Default: 10. A crash loop must not eat the node."
-        ),
-    )
-    base_delay: Annotated[str, Between("1ms", "1m")] = Field(
-        default="100ms", description="Wait before the first restart; doubles with each. Default: 100ms."
-    )
-    max_delay: Annotated[str, Between("1ms", "1h")] = Field(
-        default="30s", description="Longest wait between restarts. Default: 30s."
-    )
-    reset_after: Annotated[str, Between("1s", "24h")] = Field(
-        default="5m", description="So long without a crash restores the budget. Default: 5m."
-    )
-
-
-SIDECAR_RESOURCES = Resources(
-    requests={"cpu": "100m", "memory": "512Mi"},
-    limits={"memory": "4Gi"},
-)
-
-
-class Sidecar(ApiModel):
-    """The process beside the engine: grammar workers, telemetry, health."""
-
-    resources: Resources = Field(
-        default=SIDECAR_RESOURCES,
-        description=(
-            "Resources of the sidecar container. Default: 100m CPU and 512Mi memory asked for, at most "
-            "4Gi memory, enough for a worker at its own limit and a spare."
-        ),
-    )
-    restart: Restart = Field(default=Restart(), description="Restart budget of grammar workers.")
 
 
 class GuidedModelSpec(ApiModel):
