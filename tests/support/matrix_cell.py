@@ -171,6 +171,7 @@ def load_all(
     is_xgrammar = backend == "xgrammar"
     compiler = backends.XGrammarBackend(words, 2) if is_xgrammar else backends.GuidanceBackend(words)
     tickets: dict[str, wire.Ticket] = {}
+    known = {answer.key for answer in service.received(wire.Loaded)}
     for request in requests:
         if request.kind == "none" or request.key in tickets:
             continue
@@ -180,7 +181,7 @@ def load_all(
         if is_xgrammar:
             sha256 = artifacts.write(job.pod.grammars_folder, key, text.encode())
             load = wire.Load(key=key, backend=backend, artifact=key, sha256=sha256)
-        for rank in service.peers("rank"):
+        for rank in service.peers("rank") if key not in known else ():
             rank.send(load)
         tickets[request.key] = wire.Ticket(key=key, backend=backend)
     wanted = len({ticket.key for ticket in tickets.values()}) * job.tensor_parallel

@@ -33,8 +33,12 @@ class RunnerAdapter(ABC):
         """Return prompt and output of an arriving request, None where the runner is not told."""
 
     @abstractmethod
-    def reader(self, output: Any) -> tuple[Any, ReadSampled]:
-        """Return the ModelRunnerOutput that will reach the engine core, and what reads its tokens."""
+    def carrier(self, output: Any) -> Any:
+        """Return this step's ModelRunnerOutput, which will reach the engine core; never a shared one."""
+
+    @abstractmethod
+    def reader(self, output: Any) -> ReadSampled:
+        """Return what reads the step's tokens once its own copy to the host is done."""
 
     @abstractmethod
     def sample(self, original: Callable[[Any], Any], guide: RankGuide, masks: Masks | None) -> Any:
@@ -85,13 +89,19 @@ class GuidedRunner:
         else:
             masks = self._safely(self._guide.masks, None)
             output = self._adapter.sample(self._sample_tokens, self._guide, masks)
-        self._safely(lambda: self._after(output), None)
+        if self._guide.is_sampling:
+            self._safely(lambda: self._guide.sampled(self._adapter.reader(output)), None)
+        self._safely(lambda: self._report_ends(output), None)
         return output
 
     def cut_drafts(self, proposed: Any) -> Any:
         """Cut drafts that a grammar does not allow before the scheduler takes them (sync scheduling)."""
-        if proposed is not None and not self._guide.is_empty:
-            self._safely(lambda: self._guide.cut_drafts(proposed.req_ids, proposed.draft_token_ids), None)
+        if proposed is None or self._guide.is_empty:
+            return proposed
+        # The list may be the runner's own.
+        drafts = list(proposed.draft_token_ids)
+        self._safely(lambda: self._guide.cut_drafts(proposed.req_ids, drafts), None)
+        proposed.draft_token_ids = drafts
         return proposed
 
     def _begin(self, scheduler_output: Any) -> None:
@@ -137,13 +147,11 @@ class GuidedRunner:
         if proposed is not None:
             self._guide.learn_drafts(proposed.req_ids, proposed.draft_token_ids)
 
-    def _after(self, output: Any) -> None:
-        carrier, read = self._adapter.reader(output)
-        if self._guide.is_sampling:
-            self._guide.sampled(read)
+    def _report_ends(self, output: Any) -> None:
+        """Send the word to the engine core; every rank says it, the output rank's is heard."""
         ends = self._guide.ends()
         if ends:
-            setattr(carrier, ENDS_ATTRIBUTE, ends)
+            setattr(self._adapter.carrier(output), ENDS_ATTRIBUTE, ends)
 
     def _safely(self, call: Callable[[], _T], otherwise: _T) -> _T:
         try:

@@ -26,11 +26,17 @@ class RunnerV1(RunnerAdapter):
         """Return None: an arriving request is always new here."""
         return None
 
-    def reader(self, output: Any) -> tuple[Any, ReadSampled]:
-        """Return the ModelRunnerOutput, and what reads it once its own copy to the host is done."""
+    def carrier(self, output: Any) -> Any:
+        """Return the ModelRunnerOutput that will reach the engine core."""
         if isinstance(output, AsyncModelRunnerOutput):
-            return output._model_runner_output, lambda: _read_async(output)  # noqa: SLF001 - get_output() is once
-        return output, lambda: zip(output.req_ids, output.sampled_token_ids, strict=True)
+            return output._model_runner_output  # noqa: SLF001 - get_output() would wait, and is once
+        return output
+
+    def reader(self, output: Any) -> ReadSampled:
+        """Return what reads the step's tokens."""
+        if isinstance(output, AsyncModelRunnerOutput):
+            return lambda: _read_async(output)
+        return lambda: zip(output.req_ids, output.sampled_token_ids, strict=True)
 
     def sample(self, original: Callable[[Any], Any], guide: RankGuide, masks: Masks | None) -> Any:
         """Process and mask the logits that wait in execute_model_state."""
@@ -56,7 +62,7 @@ def _rows(request_ids: Sequence[str], drafts: dict[str, list[int]]) -> dict[str,
 def _read_async(output: Any) -> Iterator[tuple[str, Sequence[int]]]:
     """Wait for this step's tokens alone; get_output() is the executor's to call, and once only."""
     output.async_copy_ready_event.synchronize()
-    request_ids = output._model_runner_output.req_ids  # noqa: SLF001 - see RunnerV1.reader
+    request_ids = output._model_runner_output.req_ids  # noqa: SLF001 - see RunnerV1.carrier
     discarded = set(output._invalid_req_indices)  # noqa: SLF001 - prefill chunks sample nothing
     for index, row in enumerate(output.sampled_token_ids_cpu.tolist()):
         # Rejected drafts are -1 or lie outside the vocabulary.

@@ -31,9 +31,13 @@ class RunnerV2(RunnerAdapter):
         tokens: Sequence[int] | None = new_request.prefill_token_ids
         return tokens
 
-    def reader(self, output: Any) -> tuple[Any, ReadSampled]:
-        """Return the ModelRunnerOutput, and what reads it once its own copy to the host is done."""
-        return output.model_runner_output, lambda: _read(output)
+    def carrier(self, output: Any) -> Any:
+        """Return the ModelRunnerOutput that will reach the engine core."""
+        return output.model_runner_output
+
+    def reader(self, output: Any) -> ReadSampled:
+        """Return what reads the step's tokens."""
+        return lambda: _read(output)
 
     def sample(self, original: Callable[[Any], Any], guide: RankGuide, masks: Masks | None) -> Any:
         """Have the runner call `_apply` with its logits; with no row to mask it masks none."""

@@ -1,0 +1,260 @@
+"""The wrapper around a model runner: no fault of ours leaves it, and other steps are the runner's own."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from guided_contract import config as pod_config
+from guided_contract.config import GuidedDecodingConfig, LogitsProcessorConfig, PodConfig
+from guided_contract.names import TICKET_ARG
+from guided_contract.wire import Hello, Load, Loaded
+from guided_engine.compat.runner import ENDS_ATTRIBUTE, GuidedRunner, RunnerAdapter
+from guided_engine.processors.registry import FactoryError
+from guided_engine.ranks.guide import RankGuide
+from guided_engine.ranks.plan import Masks, Plan, ReadSampled
+from support.engine import pod_config as pod_for
+from support.engine import wait_until
+from support.fake_service import FakeService
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+class Runner:
+    """As much of a model runner as the wrapper touches; remembers what it was called with."""
+
+    def __init__(self, *, drafts: bool = False) -> None:
+        self.vllm_config = SimpleNamespace(
+            speculative_config=object() if drafts else None,
+            scheduler_config=SimpleNamespace(async_scheduling=True),
+        )
+        self.execute_model_state: Any = None
+        self.sampled_with: list[Any] = []
+        self.drafts_taken = 0
+
+    def execute_model(self, scheduled: Any, *, dummy_run: bool = False) -> None:
+        del dummy_run
+        self.execute_model_state = scheduled
+
+    def sample_tokens(self, grammar_output: Any) -> Any:
+        self.sampled_with.append(grammar_output)
+        self.execute_model_state = None
+        return SimpleNamespace()
+
+    def take_draft_token_ids(self) -> Any:
+        self.drafts_taken += 1
+        raise RuntimeError("no drafts")
+
+
+class Guide:
+    """A guide that raises in the methods named; it has one sequence, which samples, once one has arrived."""
+
+    def __init__(self, *raising: str) -> None:
+        self.raising = raising
+        self.calls: list[str] = []
+        self.plans: list[Plan] = []
+        self.is_empty = True
+        self.failed = False
+
+    @property
+    def is_sampling(self) -> bool:
+        return not self.is_empty
+
+    def concerns(self, is_guided: bool) -> bool:  # noqa: FBT001 - RankGuide's
+        return is_guided
+
+    def begin(self, plan: Plan) -> None:
+        self.plans.append(plan)
+        self.is_empty = False
+        self._call("begin")
+
+    def skip_step(self) -> None:
+        self.calls.append("skip_step")
+
+    def masks(self) -> Masks | None:
+        self._call("masks")
+        return Masks(["r"], "bits", [0])
+
+    def sampled(self, _read: ReadSampled) -> None:
+        self._call("sampled")
+
+    def ends(self) -> dict[str, str]:
+        self._call("ends")
+        return {"r": "sequence_matcher_failed"} if self.failed else {}
+
+    def cut_drafts(self, _ids: Sequence[str], drafts: list[list[int]]) -> None:
+        self._call("cut_drafts")
+        drafts[0] = []
+
+    def fail_all(self) -> None:
+        self.failed = True
+
+    def _call(self, name: str) -> None:
+        self.calls.append(name)
+        if name in self.raising:
+            raise RuntimeError(f"made to fail in {name}")
+
+
+class Adapter(RunnerAdapter):
+    def resumed(self, scheduler_output: Any) -> dict[str, Sequence[int]]:  # noqa: ARG002 - the interface's
+        return {}
+
+    def known_tokens(self, new_request: Any) -> Sequence[int] | None:  # noqa: ARG002 - the interface's
+        return None
+
+    def reader(self, output: Any) -> ReadSampled:
+        return output, list
+
+    def sample(self, original: Callable[[Any], Any], guide: RankGuide, masks: Masks | None) -> Any:  # noqa: ARG002
+        return original(masks)
+
+
+def scheduled(*, guided: bool) -> Any:
+    constraint = SimpleNamespace(all_constraints_none=lambda: False) if guided else None
+    ticket = {TICKET_ARG: {"key": "k", "backend": "guidance"}}
+    params = SimpleNamespace(structured_outputs=constraint, extra_args=ticket, all_stop_token_ids={1})
+    new = SimpleNamespace(
+        req_id="r", sampling_params=params, prompt_token_ids=[5], prompt_len=1, num_computed_tokens=0
+    )
+    return SimpleNamespace(
+        scheduled_new_reqs=[new],
+        scheduled_cached_reqs=SimpleNamespace(req_ids=[], num_computed_tokens=[]),
+        finished_req_ids=set(),
+        num_scheduled_tokens={"r": 1},
+        scheduled_spec_decode_tokens={},
+        has_structured_output_requests=False,
+    )
+
+
+def wrap(runner: Runner, guide: Any, steps: list[None] | None = None) -> GuidedRunner:
+    counted = steps if steps is not None else []
+    return GuidedRunner(runner, guide, Adapter(), lambda: counted.append(None))
+
+
+class TestGuidedRunner:
+    def test_a_step_of_ours_is_masked_and_marked(self) -> None:
+        runner, guide, steps = Runner(), Guide(), []
+        wrap(runner, guide, steps)
+        step = scheduled(guided=True)
+        runner.execute_model(step)
+        assert step.has_structured_output_requests
+        output = runner.sample_tokens(None)
+        assert runner.sampled_with[0].request_ids == ["r"]
+        assert guide.calls == ["begin", "masks", "sampled", "ends"]
+        assert guide.plans[0].arrivals[0].ticket.key == "k"
+        assert not hasattr(output, ENDS_ATTRIBUTE)
+        assert len(steps) == 1
+
+    def test_a_step_without_ours_costs_nothing(self) -> None:
+        runner, guide = Runner(), Guide()
+        wrap(runner, guide)
+        step = scheduled(guided=False)
+        runner.execute_model(step)
+        runner.sample_tokens("upstream's own")
+        assert guide.calls == ["skip_step"]
+        assert runner.sampled_with == ["upstream's own"]
+        assert not step.has_structured_output_requests
+
+    def test_warming_up_is_not_a_step(self) -> None:
+        runner, guide, steps = Runner(), Guide(), []
+        wrap(runner, guide, steps)
+        runner.execute_model(scheduled(guided=True), dummy_run=True)
+        assert guide.calls == []
+        assert steps == []
+
+    @pytest.mark.parametrize("where", ["begin", "masks", "sampled", "ends"])
+    def test_a_fault_of_ours_ends_sequences_and_never_the_step(self, where: str) -> None:
+        runner, guide = Runner(drafts=True), Guide(where)
+        wrap(runner, guide)
+        runner.execute_model(scheduled(guided=True))
+        output = runner.sample_tokens(None)
+        assert len(runner.sampled_with) == 1
+        assert guide.failed
+        if where != "ends":
+            assert getattr(output, ENDS_ATTRIBUTE) == {"r": "sequence_matcher_failed"}
+
+    def test_drafts_are_cut_in_a_copy(self) -> None:
+        runner, guide = Runner(), Guide()
+        guided = wrap(runner, guide)
+        own = [[3, 4]]
+        assert guided.cut_drafts(SimpleNamespace(req_ids=["r"], draft_token_ids=own)).draft_token_ids == [
+            [3, 4]
+        ]
+        guide.is_empty = False
+        assert guided.cut_drafts(SimpleNamespace(req_ids=["r"], draft_token_ids=own)).draft_token_ids == [[]]
+        assert own == [[3, 4]]
+        assert guided.cut_drafts(None) is None
+
+
+class TestWorker:
+    """GuidedWorker around a platform worker that has loaded nothing."""
+
+    @pytest.fixture
+    def load(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[PodConfig | None], Any]:
+        from guided_engine.compat import runner_worker
+
+        monkeypatch.setattr(runner_worker.PlatformWorker, "load_model", lambda _self: None)
+        monkeypatch.setattr(runner_worker, "get_pp_group", lambda: SimpleNamespace(is_last_rank=True))
+
+        def load_model(pod: PodConfig | None) -> Any:
+            monkeypatch.setattr(pod_config, "load", lambda: pod)
+            worker = object.__new__(runner_worker.GuidedWorker)
+            worker.rank = 1
+            worker.use_v2_model_runner = False
+            worker.model_runner = Runner()
+            worker.vllm_config = SimpleNamespace(
+                model_config=SimpleNamespace(get_vocab_size=lambda: 64),
+                scheduler_config=SimpleNamespace(max_num_seqs=2, async_scheduling=True),
+                num_speculative_tokens=0,
+            )
+            worker.load_model()
+            return worker
+
+        return load_model
+
+    def test_is_plain_upstream_outside_our_pods(self, load: Callable[[PodConfig | None], Any]) -> None:
+        worker = load(None)
+        assert worker._guided is None
+        assert "execute_model" not in vars(worker.model_runner)
+
+    def test_only_shows_itself_under_scheduler_placement(
+        self, load: Callable[[PodConfig | None], Any], tmp_path: Path
+    ) -> None:
+        pod = pod_for(tmp_path, model="/nowhere", guided_decoding=GuidedDecodingConfig(placement="Scheduler"))
+        with FakeService(pod.service_socket) as service:
+            worker = load(pod)
+            hello = service.wait_for(Hello)
+            assert (hello.role, hello.rank, hello.samples) == ("rank", 1, True)
+            assert worker._guided is None
+            assert "execute_model" not in vars(worker.model_runner)
+
+    def test_says_hello_and_loads_what_it_is_told(
+        self, load: Callable[[PodConfig | None], Any], tmp_path: Path
+    ) -> None:
+        pod = pod_for(tmp_path, model="/nowhere")
+        with FakeService(pod.service_socket) as service:
+            worker = load(pod)
+            hello = service.wait_for(Hello)
+            assert hello.versions["modelRunner"] == "V1"
+            assert hello.versions["vllm"]
+            assert worker.model_runner.execute_model == worker._guided.execute_model
+            wait_until(lambda: service.peers("rank"))
+            service.peers("rank")[0].send(Load(key="k", backend="xgrammar", artifact="absent", sha256="0"))
+            assert "No such file" in service.wait_for(Loaded).error
+
+    def test_a_factory_that_cannot_be_made_keeps_the_engine_from_starting(
+        self, load: Callable[[PodConfig | None], Any], tmp_path: Path
+    ) -> None:
+        wrong = [
+            ("nowhere:Class", {}, "cannot import"),
+            ("guided_engine.processors.examples:Absent", {}, "cannot import"),
+            ("guided_engine.processors.interface:SequenceInfo", {}, "not a ProcessorFactory"),
+            ("guided_engine.processors.examples:NoRepeat", {"size": 0}, "refuses its parameters"),
+            ("guided_engine.processors.examples:NoRepeat", {"colour": 1}, "refuses its parameters"),
+        ]
+        for factory, params, why in wrong:
+            processor = LogitsProcessorConfig(name="p", factory=factory, params=params)
+            with pytest.raises(FactoryError, match=why):
+                load(pod_for(tmp_path, model="/nowhere", logits_processors=[processor]))
