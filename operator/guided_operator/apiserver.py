@@ -158,6 +158,11 @@ class ApiServer:
         async with transport:
             yield cls(transport)
 
+    @property
+    def url(self) -> str:
+        """Where the API server is."""
+        return str(self._transport.configuration.host)
+
     async def read(
         self, path: str, *, params: Mapping[str, str] | None = None, timeout_s: float = REQUEST_TIMEOUT_S
     ) -> Object:

@@ -3,6 +3,7 @@
 kopf writes nothing: no events are posted, and a handler of raw events needs no finalizer or annotation.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +13,12 @@ from guided_contract import names
 from guided_operator.queue import Key
 
 
-def registry(ring: Callable[[Key], None]) -> kopf.OperatorRegistry:
-    """Return the handlers, which tell `ring` of each GuidedModel that something happened to."""
+def registry(ring: Callable[[Key], None], server: str) -> kopf.OperatorRegistry:
+    """Return the handlers, which tell `ring` of each GuidedModel that something happened to.
+
+    `server` is the API server's URL; kopf by itself asks DNS for kubernetes.default.svc, and a cluster
+    without DNS, or whose DNS is down, would stay unseen.
+    """
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.event(names.API_GROUP, names.API_VERSION, names.PLURAL, registry=handlers)  # type: ignore[untyped-decorator]  # kopf has no types
@@ -22,7 +27,8 @@ def registry(ring: Callable[[Key], None]) -> kopf.OperatorRegistry:
 
     @kopf.on.login(registry=handlers)  # type: ignore[untyped-decorator]  # kopf has no types
     def login(**context: Any) -> kopf.ConnectionInfo | None:
-        return kopf.login_with_service_account(**context) or kopf.login_with_kubeconfig(**context)
+        known = kopf.login_with_service_account(**context) or kopf.login_with_kubeconfig(**context)
+        return known and dataclasses.replace(known, server=server)
 
     return handlers
 

@@ -132,7 +132,7 @@ async def _lead(parts: Parts) -> None:
         group.create_task(work_together(parts.queue, parts.reconciler, parts.workers))
 
 
-async def _watch_models(api: Api, parts: Parts) -> None:
+async def _watch_models(api: ApiServer, parts: Parts) -> None:
     """Watch GuidedModels by kopf, once their CRD is there: kopf looks for it only when it starts."""
     while not await _is_served(api):
         logger.warning("the CRD %s.%s is not installed yet", names.PLURAL, names.API_GROUP)
@@ -147,7 +147,7 @@ async def _watch_models(api: Api, parts: Parts) -> None:
     try:
         await asyncio.to_thread(
             kopf.run,
-            registry=handlers.registry(ring),
+            registry=handlers.registry(ring, api.url),
             settings=handlers.settings(),
             clusterwide=True,
             stop_flag=stop,
