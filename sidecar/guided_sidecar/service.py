@@ -37,7 +37,8 @@ def main() -> None:
     try:
         configuration = settings.load()
     except settings.SettingsError as error:
-        sys.exit(f"guided_sidecar: {error}")
+        sys.stderr.write(f"guided_sidecar: {error}\n")
+        sys.exit(2)
     asyncio.run(run(configuration))
 
 

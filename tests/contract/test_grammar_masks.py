@@ -112,7 +112,8 @@ def test_the_template_without_torch_reads_the_same_tokenizer(words: Vocabulary, 
     from support.engine import write_config
 
     code = (
-        "import sys; from guided_contract import config; from guided_sidecar.grammar import native, vocabulary; "
+        "import sys; from guided_contract import config; "
+        "from guided_sidecar.grammar import native, vocabulary; "
         "native.without_torch(); read = vocabulary.load(config.load()); "
         "assert not sys.modules.get('torch'); print(read.fingerprint, read.vocab_size)"
     )

@@ -3,7 +3,7 @@
 import json
 import time
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -13,6 +13,9 @@ from guided_sidecar.grammar import artifacts, features, proof, schema
 from guided_sidecar.grammar.backends import BackendError, Compiled
 from guided_sidecar.grammar.deaths import ran_out_of_memory
 from guided_sidecar.grammar.jobs import Done, Job
+
+# Larger ones take ranks many seconds to load, and few of them would fill the folder that the pod shares.
+_MOST_ARTIFACT_BYTES: Final = 64 << 20
 
 
 class GrammarBackend(Protocol):
@@ -58,6 +61,8 @@ class Compiler:
             try:
                 return self._one(job, spec, backend, start)
             except BackendError as refusal:
+                if ran_out_of_memory(str(refusal)):
+                    raise GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY) from refusal
                 refusals.append(_explained(job.kind, spec, backend, str(refusal)))
             except GuidedError as error:
                 refusals.append(error)
@@ -83,16 +88,23 @@ class Compiler:
         proven_at = time.perf_counter_ns()
         done = Done(backend=backend, compile_ns=compiled_at - start, proof_ns=proven_at - compiled_at)
         content = text.encode()
+        _check_size(len(content))
         if backend == "guidance":
             return msgspec.structs.replace(done, spec=text, size_bytes=len(content))
         sha256 = artifacts.write(self._folder, job.key, content)
         return msgspec.structs.replace(done, artifact=job.key, sha256=sha256, size_bytes=len(content))
 
 
+def _check_size(size_bytes: int) -> None:
+    if size_bytes > _MOST_ARTIFACT_BYTES:
+        message = (
+            f"compiled, the grammar has {size_bytes >> 20} MiB; the limit is {_MOST_ARTIFACT_BYTES >> 20}"
+        )
+        raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message)
+
+
 def _explained(kind: Kind, spec: Any, backend: Backend, message: str) -> GuidedError:
     """Turn a library's refusal into our error, with the keyword's path where the message names one."""
-    if ran_out_of_memory(message):
-        return GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY)
     said = f"{backend}: {message}"
     if kind == "json":
         for keyword in _keywords_in(message):

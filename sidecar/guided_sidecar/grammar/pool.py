@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.status import Failure
@@ -18,6 +18,7 @@ from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.budget import RestartBudget
 from guided_sidecar.grammar.deaths import ran_out_of_memory
 from guided_sidecar.grammar.jobs import Failed, Job, Outcome, Ready
+from guided_sidecar.grammar.lanes import Lanes
 from guided_sidecar.grammar.process import Template, TemplateDiedError, Worker, WorkerDiedError
 from guided_sidecar.settings import Settings
 
@@ -255,50 +256,3 @@ class Pool:
         """Keep a failure as the last one."""
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self._state.last_failure = Failure(code=code.value, message=message[:1000], time=now)
-
-
-class Lanes:
-    """Turns to compile: `width` in the fast lane; one that lasts moves to the slow lane while that has room.
-
-    Parameters
-    ----------
-    width
-        Of each lane.
-    slow_after_s
-        When a turn counts as slow.
-    """
-
-    def __init__(self, width: int, slow_after_s: float) -> None:
-        self.fast = 0
-        self._slow = 0
-        self._width = width
-        self._slow_after_s = slow_after_s
-        self._turns = asyncio.Semaphore(width)
-
-    @contextlib.asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait for a turn, first come first served, and hold it for the body."""
-        await self._turns.acquire()
-        self.fast += 1
-        moved = False
-
-        def move() -> None:
-            nonlocal moved
-            if self._slow < self._width:
-                moved = True
-                self._slow += 1
-                self._leave_fast()
-
-        timer = asyncio.get_running_loop().call_later(self._slow_after_s, move)
-        try:
-            yield
-        finally:
-            timer.cancel()
-            if moved:
-                self._slow -= 1
-            else:
-                self._leave_fast()
-
-    def _leave_fast(self) -> None:
-        self.fast -= 1
-        self._turns.release()

@@ -101,7 +101,8 @@ class Preparer:
             traceparent=request.traceparent,
             attributes={GRAMMAR_KIND: request.kind},
         )
-        waiter = _Waiter(request, max(0.0, min(request.timeout_s, cap)), span)
+        limit_s = min(request.timeout_s, cap) if request.timeout_s > 0 else 0.0  # 0 for NaN too
+        waiter = _Waiter(request, limit_s, span)
         error_code = "cancelled"
         try:
             prepared = await self._within_limit(waiter)

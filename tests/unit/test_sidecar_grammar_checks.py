@@ -1,0 +1,190 @@
+"""What is checked in plain Python: limits, schemas, and what each backend can enforce."""
+
+import json
+from typing import Any
+
+import pytest
+
+from guided_contract.config import CompileConfig
+from guided_contract.errors import GuidedError
+from guided_contract.wire import Kind
+from guided_sidecar.grammar import deaths, features, limits, schema, subschemas
+
+LIMITS = CompileConfig(max_schema_bytes=1000, max_depth=5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "other"),
+    [
+        ("json", '{"a": "\\u00e4"}', '{ "a" :\n"ä" }'),
+        ("choice", '["a","b"]', '[ "a", "b" ]'),
+        ("structural_tag", '{"type":"x"}', '{"type" : "x"}'),
+        ("json_object", "", "anything"),
+    ],
+)
+def test_specs_that_mean_the_same_are_the_same(kind: Kind, one: str, other: str) -> None:
+    assert limits.canonical(kind, one, LIMITS) == limits.canonical(kind, other, LIMITS)
+
+
+@pytest.mark.parametrize("kind", ["regex", "grammar"])
+def test_texts_stay_as_they_are(kind: Kind) -> None:
+    assert limits.canonical(kind, "a  b\n", LIMITS) == "a  b\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "code"),
+    [
+        ("json", json.dumps("x" * 1000), "grammar_too_large"),
+        ("regex", "ä" * 501, "grammar_too_large"),
+        ("json", "[" * 400 + "]" * 400, "grammar_too_large"),
+        ("json", '{"a":[[[[[1]]]]]}', "grammar_too_large"),
+        ("json", "1" * 999, "grammar_invalid"),
+        ("json", '"text"', "grammar_invalid"),
+        ("json", '{"a": Infinity}', "grammar_invalid"),
+        ("json", '{"a": -1e400}', "grammar_invalid"),
+        ("regex", "\ud800", "grammar_invalid"),
+        ("choice", '{"a": 1}', "grammar_invalid"),
+        ("structural_tag", "[]", "grammar_invalid"),
+    ],
+)
+def test_what_exceeds_a_limit_or_is_not_json_is_refused(kind: Kind, spec: str, code: str) -> None:
+    with pytest.raises(GuidedError) as refusal:
+        limits.canonical(kind, spec, LIMITS)
+
+    assert refusal.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("value", "levels"), [(1, 0), ([], 1), ({"a": []}, 2), ([1, [2, [3]]], 3), ({"a": 1, "b": {"c": {}}}, 3)]
+)
+def test_depth_counts_objects_and_arrays(value: Any, levels: int) -> None:
+    assert limits.depth(value) == levels
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "words"),
+    [
+        (
+            {"properties": {"a": {"type": "strng"}}},
+            "$.properties.a.type",
+            "'strng' is not a JSON type; those are array",
+        ),
+        ({"type": ["string", "nil"]}, "$.type[1]", "'nil'"),
+        ({"minLength": -1}, "$.minLength", "-1 is less than the minimum of 0"),
+        ({"allOf": []}, "$.allOf", "[]"),
+        ({"properties": {"type": "text"}}, "$.properties.type", "'text' is not of type 'object', 'boolean'"),
+        ({"$schema": "http://json-schema.org/draft-07/schema#", "items": 1}, "$.items", "1"),
+        ({"items": {"$ref": "#/$defs/gone"}}, "$.items.$ref", "does not exist"),
+    ],
+)
+def test_an_invalid_schema_names_the_keyword(text: Any, path: str, words: str) -> None:
+    with pytest.raises(GuidedError) as refusal:
+        schema.check(text)
+
+    assert refusal.value.code == "grammar_invalid"
+    assert refusal.value.path == path
+    assert words in refusal.value.message
+
+
+def test_a_long_value_is_cut_in_the_message() -> None:
+    with pytest.raises(GuidedError) as refusal:
+        schema.check({"required": "x" * 10_000})
+
+    assert len(refusal.value.message) < 500
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        True,
+        {},
+        {"properties": {"not": {"type": "string"}, "$ref": {"type": "null"}}},
+        {"$defs": {"a/b": {"type": "null"}}, "$ref": "#/$defs/a~1b"},
+        {"$ref": "#"},
+        {"items": [{"type": "null"}], "$schema": "http://json-schema.org/draft-07/schema#"},
+    ],
+)
+def test_a_valid_schema_passes(text: Any) -> None:
+    schema.check(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ({"not": {}}, "$.not"),
+        ({"properties": {"a": {"uniqueItems": True}}}, "$.properties.a.uniqueItems"),
+        ({"items": {"multipleOf": 2}}, "$.items.multipleOf"),
+        ({"anyOf": [{}, {"contains": {}}]}, "$.anyOf[1].contains"),
+        ({"allOf": [{}, {}]}, "$.allOf"),
+        ({"type": "string", "format": "color"}, "$.format"),
+        ({"type": "string", "pattern": "a", "maxLength": 3}, "$.pattern"),
+        ({"pattern": "a{3,200}"}, "$.pattern"),
+        ({"$defs": {"a": {"dependentRequired": {}}}}, "$.$defs.a.dependentRequired"),
+        ({"propertyNames": {"pattern": "a"}, "properties": {}}, "$.propertyNames"),
+        ({"patternProperties": {"a": {}, "b": {}}}, "$.patternProperties"),
+    ],
+)
+def test_a_keyword_that_xgrammar_ignores_is_found(text: Any, path: str) -> None:
+    found = features.xgrammar_ignores(text)
+
+    assert found is not None
+    assert found.path == path
+    assert features.order("json", text) == ["guidance"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        {"properties": {"not": {"type": "string"}, "if": {"type": "null"}}},
+        {"enum": [{"not": 1}], "const": {"if": 1}},
+        {"type": "string", "uniqueItems": True},
+        {"uniqueItems": False},
+        {"allOf": [{}]},
+        {"type": "string", "pattern": "a{3,128}\\{200}", "format": "date"},
+        {"patternProperties": {"a": {}}},
+        True,
+    ],
+)
+def test_what_xgrammar_enforces_goes_to_it_first(text: Any) -> None:
+    assert features.xgrammar_ignores(text) is None
+    assert features.order("json", text) == ["xgrammar", "guidance"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "order"),
+    [
+        ("json", {"type": "string", "maxLength": 9}, ["guidance", "xgrammar"]),
+        ("json", {"type": "integer", "maxLength": 9}, ["xgrammar", "guidance"]),
+        ("json", {"properties": {str(n): {} for n in range(40)}}, ["guidance", "xgrammar"]),
+        ("regex", "a{1,200}", ["guidance"]),
+        ("regex", "a{1,20}", ["xgrammar", "guidance"]),
+        ("grammar", "start: /a{1,200}/", ["xgrammar", "guidance"]),
+    ],
+)
+def test_auto_follows_its_table(kind: Kind, spec: Any, order: list[str]) -> None:
+    assert features.order(kind, spec) == order
+
+
+def test_paths_are_jsonpath() -> None:
+    odd = {"properties": {"a b": {"$defs": {"it's": {}}}}, "prefixItems": [{"items": {}}]}
+
+    assert [place.path for place in subschemas.walk(odd)] == [
+        "$",
+        "$.properties['a b']",
+        "$.properties['a b'].$defs['it\\'s']",
+        "$.prefixItems[0]",
+        "$.prefixItems[0].items",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (9, "killed by SIGKILL"),
+        (256, "exited with 1"),
+        (0, "exited with 0"),
+        (None, "ended with its template"),
+    ],
+)
+def test_a_death_is_told_in_words(status: int | None, words: str) -> None:
+    assert deaths.describe(status) == words

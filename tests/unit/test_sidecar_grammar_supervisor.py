@@ -1,0 +1,113 @@
+"""The supervisor with real children: restart at once, backoff, TERM with a deadline, nothing left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+Start = Callable[..., subprocess.Popen[bytes]]
+
+COUNTER = "import os, time; open('starts', 'a').write(f'{os.getpid()}\\n'); "
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start a supervisor of a Python program in `tmp_path`."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def supervise(program: str, grace_s: float = 2.0) -> subprocess.Popen[bytes]:
+        code = (
+            "import sys; from guided_sidecar.supervisor import Supervisor; "
+            f"Supervisor([sys.executable, '-c', {program!r}], {grace_s}).run()"
+        )
+        started.append(subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path))
+        return started[-1]
+
+    yield supervise
+    for process in started:
+        process.kill()
+        process.wait()
+    for pid in _starts(tmp_path):
+        if _exists(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_dead_child_is_replaced_within_a_second(tmp_path: Path, start: Start) -> None:
+    supervisor = start(COUNTER + "time.sleep(60)")
+    _until(lambda: len(_starts(tmp_path)) == 1)
+    os.kill(_starts(tmp_path)[0], signal.SIGKILL)
+    begin = time.monotonic()
+
+    _until(lambda: len(_starts(tmp_path)) == 2)
+
+    assert time.monotonic() - begin < 1
+    supervisor.terminate()
+    assert supervisor.wait(5) == 0
+    assert not any(_exists(pid) for pid in _starts(tmp_path))
+
+
+def test_a_child_that_keeps_dying_is_started_ever_later(tmp_path: Path, start: Start) -> None:
+    start(COUNTER + "raise SystemExit(1)")
+    _until(lambda: len(_starts(tmp_path)) >= 3)
+    time.sleep(1.5)  # the delays double from 0.1 s: after 1.5 s there can have been only a few more
+
+    assert len(_starts(tmp_path)) <= 7
+
+
+def test_what_a_dead_child_started_goes_with_it(tmp_path: Path, start: Start) -> None:
+    child = "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); " + COUNTER
+    start(child + "open('starts', 'a').write(f'{p.pid}\\n'); time.sleep(60)")
+    _until(lambda: len(_starts(tmp_path)) == 2)
+    first, grandchild = _starts(tmp_path)
+    os.kill(first, signal.SIGKILL)
+
+    _until(lambda: not _exists(grandchild))
+
+
+def test_a_child_that_ignores_term_is_killed_at_the_deadline(tmp_path: Path, start: Start) -> None:
+    stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    supervisor = start(stubborn + COUNTER + "time.sleep(60)", 0.5)
+    _until(lambda: len(_starts(tmp_path)) == 1)
+    begin = time.monotonic()
+    supervisor.terminate()
+
+    assert supervisor.wait(5) == 0
+    assert 0.4 < time.monotonic() - begin < 3
+    assert not _exists(_starts(tmp_path)[0])
+
+
+def test_orphans_are_reaped(tmp_path: Path, start: Start) -> None:
+    """A grandchild in a session of its own, whose parent ends first, becomes the supervisor's to reap."""
+    orphan = (
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', "
+        "\"import subprocess; p = subprocess.Popen(['sleep', '0.3'], start_new_session=True); "
+        "open('starts', 'a').write(str(p.pid) + chr(10))\"]); import time; time.sleep(60)"
+    )
+    start(orphan)
+    _until(lambda: len(_starts(tmp_path)) == 1)
+    (pid,) = _starts(tmp_path)
+
+    _until(lambda: not _exists(pid))
+
+
+def _starts(folder: Path) -> list[int]:
+    try:
+        return [int(line) for line in Path(folder, "starts").read_text().splitlines()]
+    except FileNotFoundError:
+        return []
+
+
+def _exists(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def _until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.01)
