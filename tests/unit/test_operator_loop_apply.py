@@ -1,0 +1,172 @@
+"""Writing children: nothing when nothing differs, never what is not ours, never a loop."""
+
+import copy
+import dataclasses
+from typing import Any
+
+import pytest
+
+from guided_operator import kinds
+from guided_operator.apiserver import AccessForbidden, ObjectInvalid, ServerUnavailable, as_yaml
+from guided_operator.apply import Applier, Outcome
+from guided_operator.observe import Observed
+from support.memory_api import MemoryApi
+from support.observed import planned, seen
+
+Object = dict[str, Any]
+
+
+class World:
+    """A fake API server, and an operator whose cache is up to date unless said otherwise."""
+
+    def __init__(self) -> None:
+        self.api = MemoryApi()
+        self.applier = Applier(self.api)
+
+    def observed(self) -> Observed:
+        children: dict[str, dict[str, Object]] = {}
+        for path, item in self.api.objects.items():
+            kind = kinds.BY_NAME[item["kind"]]
+            children.setdefault(kind.name, {})[path.rsplit("/", 1)[1]] = kind.project(item)
+        return seen(children=children)
+
+    async def settle(self, observed: Observed | None = None) -> Outcome:
+        current = observed or self.observed()
+        return await self.applier.apply(current, planned(current))
+
+    def object(self, kind: kinds.Kind, name: str = "m") -> Object:
+        return self.api.objects[kind.path("ns", name)]
+
+
+async def test_second_pass_writes_nothing() -> None:
+    world = World()
+    assert (await world.settle()).faults == ()
+    assert len(world.api.writes) == 5
+    await world.settle()
+    assert len(world.api.writes) == 5
+
+
+async def test_cache_that_lags_makes_no_writes_either() -> None:
+    world = World()
+    await world.settle()
+    world.api.writes.clear()
+    outcome = await world.settle(seen())  # as if nothing had been created
+    assert outcome.faults == ()
+    assert world.api.writes == []
+
+
+async def test_drift_is_applied_and_its_fields_adopted_once() -> None:
+    world = World()
+    await world.settle()
+    service = world.object(kinds.SERVICE)
+    service["metadata"]["managedFields"] = [{"manager": "guidedmodel-operator", "operation": "Update"}]
+    service["spec"]["selector"] = {"app": "another"}
+    world.api.writes.clear()
+    await world.settle()
+    path = kinds.SERVICE.path("ns", "m")
+    assert world.api.writes == [("json", path), ("apply", path)]
+
+
+async def test_foreign_object_ends_the_pass_untouched() -> None:
+    world = World()
+    path = kinds.SERVICE.path("ns", "m")
+    foreign = {"kind": "Service", "metadata": {"name": "m", "namespace": "ns", "uid": "u"}, "spec": {}}
+    world.api.objects[path] = foreign
+    outcome = await world.settle(seen())
+    assert [fault.reason for fault in outcome.faults] == ["NameConflict"]
+    assert world.api.objects[path] == foreign
+    assert kinds.DEPLOYMENT.path("ns", "m") not in world.api.objects, "nothing that would use it"
+
+
+async def test_object_that_changed_hands_since_it_was_cached_is_not_written() -> None:
+    world = World()
+    await world.settle()
+    before = world.observed()
+    before.children["Service"]["m"]["spec"] = {}  # drift, as cached
+    theirs = copy.deepcopy(world.object(kinds.SERVICE))
+    theirs["metadata"]["ownerReferences"][0]["uid"] = "another"
+    world.api.objects[kinds.SERVICE.path("ns", "m")] = theirs
+    world.api.writes.clear()
+    outcome = await world.settle(before)
+    assert [fault.reason for fault in outcome.faults] == ["NameConflict"]
+    assert world.api.writes == []
+
+
+async def test_object_that_somebody_keeps_changing_back_is_left_alone() -> None:
+    world = World()
+    await world.settle()
+
+    class Webhook(MemoryApi):
+        """Sets the type of every Service, whatever was asked for."""
+
+        def _store(self, path: str, item: Object) -> Object:
+            if item["kind"] == "Service":
+                item = {**item, "spec": {**item["spec"], "selector": {"app": "webhook"}}}
+            return super()._store(path, item)
+
+    stubborn = Webhook()
+    stubborn.objects = world.api.objects
+    world.api, world.applier = stubborn, Applier(stubborn)
+    world.object(kinds.SERVICE)["spec"]["selector"] = {"app": "webhook"}
+    for _ in range(4):
+        await world.settle()
+    assert [kind for kind, _ in world.api.writes] == ["apply"]
+    assert world.applier.unsettled == 1
+
+
+async def test_child_that_is_being_deleted_is_waited_for() -> None:
+    world = World()
+    await world.settle()
+    service = world.object(kinds.SERVICE)
+    service["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+    service["spec"]["selector"] = {}
+    world.api.writes.clear()
+    await world.settle()
+    assert world.api.writes == []
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(AccessForbidden("no right"), "Forbidden"), (ObjectInvalid("bad field"), "ApplyRefused")],
+)
+async def test_refusal_is_a_fault_with_the_servers_words(error: Exception, reason: str) -> None:
+    world = World()
+    world.api.faults = [error]  # type: ignore[list-item]
+    [fault] = (await world.settle()).faults
+    assert fault.reason == reason
+    assert str(error) in fault.message
+
+
+async def test_outage_is_raised_to_be_retried() -> None:
+    world = World()
+    world.api.faults = [ServerUnavailable("down")]
+    with pytest.raises(ServerUnavailable):
+        await world.settle()
+
+
+async def test_unseen_kind_is_neither_created_nor_repaired() -> None:
+    world = World()
+    blind = dataclasses.replace(seen(), blind={"Service": "no right"})
+    await world.settle(blind)
+    assert kinds.SERVICE.path("ns", "m") not in world.api.objects
+    assert kinds.DEPLOYMENT.path("ns", "m") in world.api.objects
+
+
+async def test_pruning_spares_what_is_not_ours() -> None:
+    world = World()
+    await world.settle()
+    observed = world.observed()
+    plan = planned(observed)
+    [name] = observed.children["ConfigMap"]
+    surplus = dataclasses.replace(plan, children=(), surplus=((kinds.CONFIG_MAP, name),))
+    theirs = copy.deepcopy(observed)
+    theirs.children["ConfigMap"][name]["metadata"]["ownerReferences"][0]["uid"] = "another"
+    await world.applier.apply(theirs, surplus)
+    assert kinds.CONFIG_MAP.path("ns", name) in world.api.objects
+    await world.applier.apply(observed, surplus)
+    assert kinds.CONFIG_MAP.path("ns", name) not in world.api.objects
+
+
+def test_yaml_has_no_raw_line_breaks_or_control_characters() -> None:
+    text = as_yaml({"a": "x\u2028y\x85z\x7f\n😀é"})
+    assert text == '{"a": "x\\u2028y\\u0085z\\u007f\\n😀é"}'
