@@ -104,8 +104,11 @@ class Adapter(RunnerAdapter):
     def known_tokens(self, new_request: Any) -> Sequence[int] | None:  # noqa: ARG002 - the interface's
         return None
 
-    def reader(self, output: Any) -> ReadSampled:
-        return output, list
+    def reader(self, output: Any) -> ReadSampled:  # noqa: ARG002 - the interface's
+        return list
+
+    def carrier(self, output: Any) -> Any:
+        return output
 
     def sample(self, original: Callable[[Any], Any], guide: RankGuide, masks: Masks | None) -> Any:  # noqa: ARG002
         return original(masks)

@@ -27,8 +27,8 @@ class SequenceInfo:
 class SequenceProcessor(ABC):
     """The state of one sequence; every rank holds its own, and all must come to the same results.
 
-    An exception in any method ends this sequence alone, with code sequence_processor_failed; also after drafts
-    that would have been rejected.
+    An exception in any method ends this sequence alone, with code sequence_processor_failed; also after
+    drafts that would have been rejected.
     """
 
     @abstractmethod
