@@ -1,4 +1,4 @@
-"""`make cluster`: GuidedModel on a real one-node Kubernetes on this machine, or on the one that kubectl knows.
+"""`make cluster`: GuidedModel on a real one-node Kubernetes on this machine, or on the one that kubectl has.
 
 CLUSTER=existing takes the current kubeconfig instead of starting a node; IMAGE then names our image, pushed
 where that cluster finds it, and the claim `models` with a folder `tiny` has to be there.

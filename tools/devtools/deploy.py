@@ -17,9 +17,12 @@ READY_TIMEOUT_S = 180.0
 
 def install(cluster: NodeCluster) -> None:
     """Build our image, bring it and the engine's to the node, and install the chart."""
-    for archive in (image.operator(), image.engine()):
+    ours = image.operator()
+    for archive in (ours, image.engine()):
         cluster.import_image(archive)
-    chart.install(NAMESPACE, image.OPERATOR, cluster.kubeconfig, "--set=image.pullPolicy=Never")
+    # The tag stays the same: without a changed annotation, running pods would stay what they are.
+    built = f"--set-string=podAnnotations.built={ours.parent.name}"
+    chart.install(NAMESPACE, image.OPERATOR, cluster.kubeconfig, "--set=image.pullPolicy=Never", built)
 
 
 def create_jaeger(kubectl: Kubectl) -> None:
