@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 from guided_contract import records, wire
-from guided_contract.config import LogitsProcessorConfig
+from guided_contract.config import LogitsProcessorConfig, TelemetryConfig
 from support.collectors import HttpCollector, Received
 from support.engine import Engine, pod_config, wait_until
 from support.fake_service import FakeService
@@ -77,7 +77,9 @@ def staged() -> Iterator[Stage]:
     """Start everything, and stop it."""
     with contextlib.ExitStack() as stack:
         run_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gm-")))
-        pod = pod_config(run_dir, logits_processors=PROCESSORS)
+        pod = pod_config(
+            run_dir, logits_processors=PROCESSORS, telemetry=TelemetryConfig(endpoint="http://x")
+        )
         service = stack.enter_context(FakeService(pod.service_socket))
         telemetry = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
         telemetry.bind(str(pod.telemetry_socket))

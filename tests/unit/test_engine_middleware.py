@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from guided_contract import records, wire
-from guided_contract.config import GuidedDecodingConfig, PodConfig
+from guided_contract.config import GuidedDecodingConfig, PodConfig, TelemetryConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission import middleware
 from guided_engine.admission.client import GrammarClient
@@ -29,7 +29,14 @@ class Served:
     """The middleware around an application that the test writes, and what it sent."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        pod = PodConfig(name="t", model="m", tokenizer="m", served_name="m", run_dir=str(folder))
+        pod = PodConfig(
+            name="t",
+            model="m",
+            tokenizer="m",
+            served_name="m",
+            run_dir=str(folder),
+            telemetry=TelemetryConfig(endpoint="http://collector:4318"),
+        )
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(str(pod.telemetry_socket))
         self.socket.settimeout(5)

@@ -43,8 +43,10 @@ class AdmissionMiddleware:
         span = trace.begin(scope["headers"], self._gate.config.telemetry.sampling)
         exchange = HttpExchange(span, scope["method"], route, decided=not self._gate.active)
         current.set(exchange)
-        inner = {**scope, "headers": trace.continued(scope["headers"], span)}
-        await _Response(exchange, receive, send).serve(self._app, inner, self._gate.telemetry)
+        if self._gate.config.telemetry.endpoint is not None:
+            # Without an endpoint nobody exports our span, and a caller's stays the parent of vLLM's.
+            scope = {**scope, "headers": trace.continued(scope["headers"], span)}
+        await _Response(exchange, receive, send).serve(self._app, scope, self._gate.telemetry)
 
 
 class _Response:

@@ -48,10 +48,14 @@ class Probes:
         await web.TCPSite(self._runner, self._pod.bind_host, self._pod.ports.launcher).start()
         self._tasks = [asyncio.create_task(watch()) for watch in (self._watch_steps, self._watch_health)]
 
-    async def stop(self) -> None:
-        """Stop watching and close the port."""
+    def stop_judging(self) -> None:
+        """Leave the verdicts as they are: vLLM ends because it was told to."""
         for task in self._tasks:
             task.cancel()
+
+    async def stop(self) -> None:
+        """Stop watching and close the port."""
+        self.stop_judging()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._runner is not None:
             await self._runner.cleanup()

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Final
 
@@ -59,17 +60,20 @@ class EngineProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
-    async def stop_rest(self, term_s: float) -> None:
-        """End every process that the API server left behind: TERM, after `term_s` KILL; wait for the last."""
-        left = descendants()
-        if not left:
+    async def stop_rest(self, grace_s: float, term_s: float) -> None:
+        """End what the API server left behind, and wait for the last of it.
+
+        Nothing for `grace_s`: multiprocessing's resource tracker ends by itself, having removed the shared
+        memory of the dead. Then TERM, and after `term_s` more KILL.
+        """
+        if await _ended_within(grace_s):
             return
-        _log.warning("guidedmodel: the API server left %d processes behind; ending them", len(left))
-        _signal_all(left, signal.SIGTERM)
-        deadline = asyncio.get_running_loop().time() + term_s
-        while left := descendants():
-            if asyncio.get_running_loop().time() >= deadline:
-                _signal_all(left, signal.SIGKILL)
+        _log.warning("guidedmodel: the API server left %d processes behind; ending them", len(descendants()))
+        _signal_all(descendants(), signal.SIGTERM)
+        if await _ended_within(term_s):
+            return
+        while left := descendants():  # again and again: a parent may have forked meanwhile
+            _signal_all(left, signal.SIGKILL)
             await asyncio.sleep(_POLL_S)
 
     def kill(self) -> None:
@@ -86,6 +90,16 @@ class EngineProcess:
                 if pid == self.pid:
                     self._child.returncode = os.waitstatus_to_exitcode(status)
                     self._exited.set()
+
+
+async def _ended_within(seconds: float) -> bool:
+    """Wait until there are no descendants; False if some are left after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while descendants():
+        if time.monotonic() >= deadline:
+            return False
+        await asyncio.sleep(_POLL_S)
+    return True
 
 
 def descendants() -> list[int]:

@@ -21,8 +21,9 @@ _log = logging.getLogger("guided_engine")
 # After TERM the API server has so long to abort or drain its requests and to stop the ranks. Below
 # Kubernetes' default grace period of 30 s, so that we, not the kubelet, decide who is killed.
 STOP_S: Final = 20.0
-# Ranks and core without an API server have nobody to answer to.
-REST_S: Final = 5.0
+# Core and ranks without an API server have nobody to answer to.
+REST_GRACE_S: Final = 1.0
+REST_TERM_S: Final = 5.0
 
 
 class Launcher:
@@ -54,14 +55,14 @@ class Launcher:
         await probes.start()
         engine = EngineProcess(command)
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._stop, engine, number)
+            asyncio.get_running_loop().add_signal_handler(number, self._stop, engine, probes, number)
         hello = asyncio.create_task(
             ServiceConnection(pod.service_socket, self._hello, lambda _message: None).run()
         )
         try:
             return await engine.wait()
         finally:
-            await engine.stop_rest(REST_S)
+            await engine.stop_rest(REST_GRACE_S, REST_TERM_S)
             tasks = [task for task in (hello, self._stopping) if task is not None]
             for task in tasks:
                 task.cancel()
@@ -69,10 +70,11 @@ class Launcher:
             await probes.stop()
             beats.close()
 
-    def _stop(self, engine: EngineProcess, number: int) -> None:
+    def _stop(self, engine: EngineProcess, probes: Probes, number: int) -> None:
         if self._stopping is not None:
             engine.kill()  # asked for twice: whoever asks has lost patience
             return
+        probes.stop_judging()
         engine.signal(number)
         self._stopping = asyncio.create_task(self._kill_later(engine))
 
