@@ -16,7 +16,12 @@ from guided_operator.api.rules import broken_rules
 
 # vLLM's own images, and copies that keep the name, have the version as tag; other tags say nothing.
 _VERSIONED_VLLM: Final = re.compile(r"(?:^|/)vllm[^/:@]*:v?([0-9]+\.[0-9]+\.[0-9]+(?:\.?(?:rc|post)[0-9]+)?)")
-_NOT_FOR_ARGS: Final = tuple(f"--{name}" for name in (*OWNED_ARGS, *UNSUPPORTED_ARGS))
+_NOT_FOR_ARGS: Final = tuple(
+    form
+    for name, short in (OWNED_ARGS | UNSUPPORTED_ARGS).items()
+    for form in (f"--{name}", f"-{short}")
+    if form != "-"
+)
 
 
 def check(gm: GuidedModel) -> list[Problem]:
@@ -42,7 +47,7 @@ def _argument_abbreviated(gm: GuidedModel) -> Iterator[Problem]:
     """Find `--tensor-par` and the like: a unique beginning of an option means the option."""
     for index, argument in enumerate(gm.spec.engine.args):
         name = argument.split("=", 1)[0].replace("_", "-")
-        if not re.fullmatch(r"--[a-z-]{2,}", name):
+        if not re.fullmatch(r"--[a-z-]{2,}|-[a-z]+", name):
             continue
         meant = [option for option in _NOT_FOR_ARGS if option.startswith(name) and option != name]
         if meant:

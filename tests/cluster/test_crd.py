@@ -84,6 +84,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "asks for what these pods do not serve yet",
     ),
     "short form of more nodes": ({"engine__args": ["-n", "2"]}, "asks for what these pods"),
+    "short form with its value": ({"engine__args": ["-n2"]}, "asks for what these pods"),
     "key that the probe lacks": (
         {"engine__env": [{"name": "VLLM_API_KEY", "value": "x"}]},
         "guided probe has no key",

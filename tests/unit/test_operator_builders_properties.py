@@ -4,13 +4,16 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guided_operator.api import GuidedModel, parse
 from guided_operator.api.quantity import canonical
 from guided_operator.builders import cluster_site, pod_key, render
 from support.manifests import changed, minimal
+
+# Other tests may hold the CPU: how long one example takes says nothing.
+unhurried = settings(deadline=None)
 
 SITE = cluster_site("guidedmodel:1")
 
@@ -82,12 +85,14 @@ def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, node
 
 
+@unhurried
 @given(FIELDS)
 def test_same_input_gives_the_same_bytes(fields: dict[str, Any]) -> None:
     first, second = (rendered(parse(changed(minimal(), **fields))) for _ in range(2))
     assert json.dumps(first) == json.dumps(second)
 
 
+@unhurried
 @given(MODELS)
 def test_defaults_that_the_server_writes_out_change_nothing(gm: GuidedModel) -> None:
     stored = parse(json.loads(json.dumps(as_served(gm))))
@@ -95,6 +100,7 @@ def test_defaults_that_the_server_writes_out_change_nothing(gm: GuidedModel) -> 
     assert pod_key(stored) == pod_key(gm)
 
 
+@unhurried
 @given(MODELS, st.integers(0, 100))
 def test_scaling_restarts_no_pod(gm: GuidedModel, replicas: int) -> None:
     scaled = parse(changed(as_served(gm), replicas=replicas))
@@ -102,6 +108,7 @@ def test_scaling_restarts_no_pod(gm: GuidedModel, replicas: int) -> None:
     assert rendered(scaled)[3]["spec"]["template"] == rendered(gm)[3]["spec"]["template"]
 
 
+@unhurried
 @given(MODELS, MODELS)
 def test_pods_that_differ_have_different_keys(one: GuidedModel, other: GuidedModel) -> None:
     templates = [rendered(gm)[3]["spec"]["template"]["spec"] for gm in (one, other)]
@@ -110,6 +117,7 @@ def test_pods_that_differ_have_different_keys(one: GuidedModel, other: GuidedMod
         assert pod_key(one) != pod_key(other)
 
 
+@unhurried
 @given(MODELS)
 def test_quantities_are_canonical(gm: GuidedModel) -> None:
     for path, value in leaves(rendered(gm)[3]):
@@ -117,6 +125,7 @@ def test_quantities_are_canonical(gm: GuidedModel) -> None:
             assert value == canonical(value), path
 
 
+@unhurried
 @given(MODELS)
 def test_pods_keep_the_restricted_pod_security_standard(gm: GuidedModel) -> None:
     spec = rendered(gm)[3]["spec"]["template"]["spec"]
@@ -132,6 +141,7 @@ def test_pods_keep_the_restricted_pod_security_standard(gm: GuidedModel) -> None
         }
 
 
+@unhurried
 @given(MODELS)
 def test_every_mount_has_its_volume_and_every_volume_its_mount(gm: GuidedModel) -> None:
     volumes = [volume["name"] for volume in rendered(gm)[3]["spec"]["template"]["spec"]["volumes"]]
@@ -143,6 +153,7 @@ def test_every_mount_has_its_volume_and_every_volume_its_mount(gm: GuidedModel) 
         assert len(paths) == len(set(paths))
 
 
+@unhurried
 @given(MODELS)
 def test_no_variable_is_set_twice(gm: GuidedModel) -> None:
     for container in containers(gm):

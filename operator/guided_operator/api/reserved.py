@@ -51,7 +51,8 @@ UNSUPPORTED_ARGS: Final = {
 
 def _pattern(arguments: dict[str, str]) -> str:
     long = "|".join(name.replace("-", "[-_]") for name in arguments)
-    short = "".join(f"|-{name}" for name in arguments.values() if name)
+    # Behind a short form of one letter the value may follow at once, as in -n2.
+    short = "".join(f"|-{name}" + "[0-9]*" * (len(name) == 1) for name in arguments.values() if name)
     return f"^(--({long}){short})([=.].*)?$"
 
 
