@@ -121,7 +121,7 @@ def vllm_span(config: PodConfig, *, compression: Compression = Compression.NoCom
     provider.shutdown()
 
 
-async def metrics_of(telemetry: Telemetry, name: str) -> float:
+def metrics_of(telemetry: Telemetry, name: str) -> float:
     page = telemetry.metrics.render().decode()
     return sum(float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith(name))
 
@@ -150,7 +150,7 @@ async def test_one_request_is_one_trace(
     (compiled,) = there.kept.named("grammar.compile")
     assert compiled.parent_span_id == there.kept.named("grammar.prepare")[0].span_id
     assert {span.attributes["guidedmodel.rank"] for span in there.kept.named("guided.decode")} == {0, 1}
-    assert await metrics_of(telemetry, "guidedmodel_spans_exported_total") == 6
+    assert metrics_of(telemetry, "guidedmodel_spans_exported_total") == 6
 
 
 async def test_every_span_tells_its_model_and_pod(
@@ -185,7 +185,7 @@ async def test_spans_wait_for_a_collector_that_starts_late(
     await eventually(lambda: len(late.kept.spans) == 2, deadline_s=20)
     await telemetry.stop()
     await late.stop()
-    assert await metrics_of(telemetry, "guidedmodel_spans_dropped_total") == 0
+    assert metrics_of(telemetry, "guidedmodel_spans_dropped_total") == 0
 
 
 @pytest.mark.parametrize("protocol", ["HTTP", "GRPC"])
@@ -203,7 +203,7 @@ async def test_without_a_collector_nothing_blocks_and_losses_are_counted(
     assert time.monotonic() - began < 2
     await telemetry.stop(deadline_s=0.2)
     assert time.monotonic() - began < 4
-    assert await metrics_of(telemetry, "guidedmodel_spans_dropped_total") == 2001
+    assert metrics_of(telemetry, "guidedmodel_spans_dropped_total") == 2001
 
 
 async def test_a_collector_that_never_answers_keeps_the_queue_bounded(
@@ -227,8 +227,8 @@ async def test_a_collector_that_never_answers_keeps_the_queue_bounded(
             ) as response:
                 assert response.status == 200
     await telemetry.stop(deadline_s=0.2)
-    assert await metrics_of(telemetry, 'guidedmodel_spans_dropped_total{reason="queue_full"') == 4
-    assert await metrics_of(telemetry, 'guidedmodel_spans_dropped_total{reason="shutdown"') == 4
+    assert metrics_of(telemetry, 'guidedmodel_spans_dropped_total{reason="queue_full"') == 4
+    assert metrics_of(telemetry, 'guidedmodel_spans_dropped_total{reason="shutdown"') == 4
     for writer in silent:
         writer.close()
     server.close()
@@ -254,7 +254,7 @@ async def test_with_traces_off_records_are_counted_and_vllm_is_answered(
     send(config, root())
     await asyncio.to_thread(vllm_span, config)
     await telemetry.stop()
-    assert await metrics_of(telemetry, "guidedmodel_requests_total") == 1
+    assert metrics_of(telemetry, "guidedmodel_requests_total") == 1
 
 
 async def test_vllm_may_compress(make_config: MakeConfig, start: Start) -> None:
@@ -307,4 +307,4 @@ async def test_a_refusing_collector_is_not_asked_again(make_config: MakeConfig, 
     await telemetry.stop()
     await there.stop()
     assert there.requests == 1
-    assert await metrics_of(telemetry, "guidedmodel_spans_dropped_total") == 1
+    assert metrics_of(telemetry, "guidedmodel_spans_dropped_total") == 1
