@@ -34,32 +34,33 @@ class NoRepeat(ProcessorFactory):
 
 
 class _NoRepeatState(SequenceProcessor):
-    def __init__(self, size: int, penalty: float, exempt: frozenset[int]) -> None:
+    """What followed each run so far. A fork keeps its own additions and looks the rest up in its origin."""
+
+    def __init__(
+        self, size: int, penalty: float, exempt: frozenset[int], origin: "_NoRepeatState | None" = None
+    ) -> None:
         self._size = size
         self._penalty = penalty
         self._exempt = exempt
-        self._tokens: list[int] = []
+        self._origin = origin
         self._followers: dict[tuple[int, ...], set[int]] = {}
+        # The last size - 1 tokens, fewer at the start.
+        self.run: tuple[int, ...] = () if origin is None else origin.run
 
     def accept(self, token: int) -> None:
-        prefix = self._prefix()
-        if len(prefix) == self._size - 1:
-            self._followers.setdefault(prefix, set()).add(token)
-        self._tokens.append(token)
+        if len(self.run) == self._size - 1:
+            self._followers.setdefault(self.run, set()).add(token)
+        self.run = (*self.run, token)[1 - self._size :] if self._size > 1 else ()
 
     def apply(self, logits: Any) -> None:
-        repeating = self._followers.get(self._prefix(), set()) - self._exempt
+        repeating = self.followers(self.run) - self._exempt
         if repeating:
             logits[sorted(repeating)] -= self._penalty
 
     def fork(self) -> Self:
-        other = object.__new__(type(self))
-        other._size = self._size
-        other._penalty = self._penalty
-        other._exempt = self._exempt
-        other._tokens = self._tokens.copy()
-        other._followers = {prefix: set(tokens) for prefix, tokens in self._followers.items()}
-        return other
+        return type(self)(self._size, self._penalty, self._exempt, self)
 
-    def _prefix(self) -> tuple[int, ...]:
-        return tuple(self._tokens[len(self._tokens) - self._size + 1 :]) if self._size > 1 else ()
+    def followers(self, run: tuple[int, ...]) -> set[int]:
+        """Return the tokens that have followed a run."""
+        own = self._followers.get(run, set())
+        return own if self._origin is None else own | self._origin.followers(run)
