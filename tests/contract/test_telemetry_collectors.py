@@ -172,14 +172,14 @@ async def test_every_span_tells_its_model_and_pod(
 
 @pytest.mark.parametrize("protocol", ["HTTP", "GRPC"])
 async def test_spans_wait_for_a_collector_that_starts_late(
-    protocol: Protocol, make_config: MakeConfig, start: Start
+    protocol: Protocol, make_config: MakeConfig, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     port = unused_port()
     config = make_config(f"http://127.0.0.1:{port}", protocol)
     telemetry = await start(config)
     send(config, root())
     await asyncio.to_thread(vllm_span, config)
-    await asyncio.sleep(0.7)  # long enough that the first attempt has failed
+    await eventually(lambda: "does not take spans" in caplog.text)
     late: Collector = HttpCollector(port) if protocol == "HTTP" else GrpcCollector(port)
     await late.start()
     await eventually(lambda: len(late.kept.spans) == 2, deadline_s=20)
@@ -232,6 +232,18 @@ async def test_a_collector_that_never_answers_keeps_the_queue_bounded(
     for writer in silent:
         writer.close()
     server.close()
+
+
+@pytest.mark.parametrize("endpoint", ["collector:4318", "http://no..name:4318", "http://nowhere.invalid:1"])
+@pytest.mark.parametrize("protocol", ["HTTP", "GRPC"])
+async def test_an_endpoint_that_is_none_costs_spans_and_nothing_else(
+    endpoint: str, protocol: Protocol, make_config: MakeConfig, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    telemetry = await start(make_config(endpoint, protocol))
+    telemetry.spans.start("grammar.prepare", traceparent=PARENT).end()
+    await eventually(lambda: "does not take spans" in caplog.text)
+    await telemetry.stop(deadline_s=0)
+    assert metrics_of(telemetry, "guidedmodel_spans_dropped_total") == 1
 
 
 async def test_what_is_pending_is_sent_at_the_end(

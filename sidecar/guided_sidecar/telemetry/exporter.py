@@ -12,7 +12,7 @@ from guided_sidecar.telemetry.transport import Reply, Transport
 Source = Literal["sidecar", "engine"]
 DropReason = Literal["queue_full", "refused", "retries_spent", "shutdown"]
 
-QUEUE_BYTES: Final = 16 << 20  # about 40,000 spans: a minute of a collector's restart at full load
+QUEUE_BYTES: Final = 16 << 20  # some 30,000 spans: a minute of a collector's restart at full load
 MAX_ATTEMPTS: Final = 8  # with the delays below about 45 s; then the next batch gets its chance
 
 _log: Final = logging.getLogger(__name__)

@@ -62,7 +62,7 @@ class HttpTransport:
                 self._url, data=io.BytesIO(body), headers={"Content-Type": _PROTOBUF}, allow_redirects=False
             ) as response:
                 answer = await response.read()
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:  # ValueError: no host's name
             return Reply("Retry", reason=str(error) or type(error).__name__)
         if response.status == 200:
             return Reply("Delivered", rejected=_rejected(answer))
