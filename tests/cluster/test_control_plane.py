@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+from devtools import cluster_demo, deploy, node_init
 
 from support.cluster import Cluster, KubectlError
 
@@ -40,3 +41,25 @@ def _wait(cluster: Cluster, namespace: str, count: int) -> None:
     while len(cluster.get("pods", "-n", namespace)["items"]) != count:
         assert time.monotonic() < deadline, cluster.kubectl("get", "pods,events", "-n", namespace)
         time.sleep(0.1)
+
+
+def test_observability_manifest_is_accepted_and_samples_send_there(api_server: Cluster) -> None:
+    api_server.apply(deploy.ROOT / "manifests/observability/jaeger.yaml")
+    service = api_server.get("service/jaeger", "-n=observability")
+    ports = {port["name"]: port["port"] for port in service["spec"]["ports"]}
+    endpoint = deploy.sample()["spec"]["telemetry"]["otlp"]["endpoint"]
+    assert endpoint == f"http://jaeger.observability:{ports['otlp-http']}"
+    assert ports["query"] == node_init.JAEGER_QUERY_PORT
+
+
+def test_existing_cluster_without_an_image_or_a_claim_is_told_so(
+    api_server: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLUSTER", "existing")
+    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
+    monkeypatch.delenv("IMAGE", raising=False)
+    with pytest.raises(SystemExit, match="IMAGE="):
+        cluster_demo.main()
+    monkeypatch.setenv("IMAGE", "registry.test/guidedmodel:1")
+    with pytest.raises(SystemExit, match="claim `models`"):
+        cluster_demo.main()

@@ -10,7 +10,8 @@ from devtools import chart, golang, image, isolation, node, node_init, tinymodel
 from devtools.cluster import NodeCluster
 from devtools.kubectl import Kubectl, KubectlError
 
-SAMPLE = golang.TOOLS.parent / "manifests/samples/tiny-cpu.yaml"
+ROOT = golang.TOOLS.parent
+SAMPLE = ROOT / "manifests/samples/tiny-cpu.yaml"
 NAMESPACE = "guidedmodel-system"
 READY_TIMEOUT_S = 180.0
 
