@@ -165,6 +165,9 @@ async def test_it_tries_until_it_passes(engine: Engine, probe: GuidedProbe) -> N
     assert probe.status.message == "guided probe: HTTP 500, code sequence_matcher_failed"
     engine.status, engine.answer = 200, GOOD
     await eventually(lambda: probe.status.state == "Passed")
+    assert probe.last_failure is not None
+    assert probe.last_failure.code == "guided_probe_failed"
+    assert "HTTP 500" in probe.last_failure.message
 
 
 async def test_an_engine_that_makes_steps_is_busy(engine: Engine, probe: GuidedProbe) -> None:

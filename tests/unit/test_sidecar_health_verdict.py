@@ -208,3 +208,15 @@ def test_the_page_shows_each_rank_and_the_worst_state_of_a_patch() -> None:
     ]
     assert (status.grammar_workers.ready, status.grammar_workers.restarts) == (1, 3)
     assert (status.guided_probe, status.last_failure) == (PASSED, failure)
+
+
+@pytest.mark.parametrize(
+    ("worker", "probe", "last"),
+    [(None, None, None), (1, None, 1), (None, 2, 2), (1, 2, 2), (3, 2, 3)],
+)
+def test_the_page_shows_the_later_failure(worker: int | None, probe: int | None, last: int | None) -> None:
+    def failure(year: int | None) -> Failure | None:
+        return Failure(code="c", message="m", time=f"202{year}-01-01T00:00:00Z") if year else None
+
+    now = replace(reading(last_failure=failure(worker)), probe_failure=failure(probe))
+    assert page(now, judge(now)).last_failure == failure(last)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from guided_contract.status import PodStatus, RankStatus, WorkersStatus
+from guided_contract.status import Failure, PodStatus, RankStatus, WorkersStatus
 from guided_contract.wire import Hello, Patch
 from guided_sidecar.health.verdict import Reading, Verdict
 
@@ -29,8 +29,13 @@ def page(reading: Reading, verdict: Verdict) -> PodStatus:
             ready=reading.snapshot.workers_ready, restarts=reading.snapshot.worker_restarts
         ),
         guided_probe=reading.probe,
-        last_failure=reading.snapshot.last_failure,
+        last_failure=_last(reading.snapshot.last_failure, reading.probe_failure),
     )
+
+
+def _last(*failures: Failure | None) -> Failure | None:
+    known = [failure for failure in failures if failure is not None]
+    return max(known, key=lambda failure: failure.time, default=None)  # RFC 3339 in UTC sorts by time
 
 
 def _versions(hellos: Iterable[Hello]) -> dict[str, str]:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import secrets
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ import aiohttp
 import jsonschema
 
 from guided_contract.config import PodConfig
-from guided_contract.status import ProbeStatus
+from guided_contract.status import Failure, ProbeStatus
 from guided_sidecar.health.verdict import boot_of
 from guided_sidecar.snapshot import ServiceSnapshot
 
@@ -62,6 +63,7 @@ class GuidedProbe:
         self._base = f"http://127.0.0.1:{config.ports.engine}"
         self._boot = ""
         self._status = _PENDING
+        self.last_failure: Failure | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -139,6 +141,9 @@ class GuidedProbe:
                 status.state,
                 status.message,
             )
+        if status.state == "Failed":
+            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            self.last_failure = Failure(code="guided_probe_failed", message=status.message, time=now)
         self._status = status
 
 

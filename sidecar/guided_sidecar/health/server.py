@@ -75,6 +75,7 @@ class HealthServer:
                 self._config.heartbeats_file, ranks=self._config.tensor_parallel, now_ns=now_ns()
             ),
             probe=self.probe.status,
+            probe_failure=self.probe.last_failure,
         )
 
     async def _judge_forever(self) -> None:

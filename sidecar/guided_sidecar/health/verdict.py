@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from guided_contract.config import PodConfig
-from guided_contract.status import ProbeStatus
+from guided_contract.status import Failure, ProbeStatus
 from guided_contract.wire import Hello, Role
 from guided_sidecar.health.engine import EngineState
 from guided_sidecar.snapshot import ServiceSnapshot
@@ -22,6 +22,7 @@ class Reading:
     snapshot: ServiceSnapshot
     engine: EngineState
     probe: ProbeStatus
+    probe_failure: Failure | None = None
 
     @property
     def boot(self) -> str:
