@@ -15,13 +15,15 @@ from support import grammars
 from support.engine import pod_config
 from support.sidecar import Api, Rank, Sidecar, exists, kill, loaded, until
 
-TIMEOUT_S = 5.0
+# What a compile may take: long, because these machines can be busy. Deadlines are the clients' own.
+CAP_S = 60.0
+DEADLINE_S = 4.0
 FLIGHT_LEASE_S = 1.2  # a fresh grammar stays leased for a second, for those who waited with it
 
 
 @pytest.fixture(scope="module")
 def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
-    compile_config = CompileConfig(timeout_s=TIMEOUT_S, max_schema_bytes=128 << 10, max_depth=20)
+    compile_config = CompileConfig(timeout_s=CAP_S, max_schema_bytes=128 << 10, max_depth=20)
     pod = pod_config(
         tmp_path_factory.mktemp("sidecar"),
         guided_decoding=GuidedDecodingConfig(compile=compile_config),
@@ -169,31 +171,20 @@ async def test_an_endless_compile_ends_at_its_deadline_and_costs_nobody_else(
 ) -> None:
     idle = sidecar.workers()
     begin = time.monotonic()
-    _, endless = api.begin("regex", grammars.endless_regex(1))
+    _, endless = api.begin("regex", grammars.endless_regex(1), timeout_s=DEADLINE_S)
     busy = await _busy_worker(sidecar)
 
     for number in range(5):
-        start = time.monotonic()
         assert isinstance(await api.prepare("choice", json.dumps([f"while {number}"])), Prepared)
-        assert time.monotonic() - start < 2
+    assert not endless.done(), "the short ones waited for the endless one"
     answer = await endless
 
     assert isinstance(answer, Refused)
     assert answer.code == "grammar_compile_timeout"
-    assert f"within {TIMEOUT_S:g} s" in answer.message
-    assert TIMEOUT_S <= time.monotonic() - begin < TIMEOUT_S + 1
+    assert f"within {DEADLINE_S:g} s" in answer.message
+    assert DEADLINE_S <= time.monotonic() - begin < DEADLINE_S + 1
     assert busy in idle
     assert not exists(busy), "the worker is still in the process table"
-
-
-async def test_a_clients_shorter_deadline_holds(sidecar: Sidecar, api: Api) -> None:
-    _, answer = api.begin("regex", grammars.endless_regex(2), timeout_s=1)
-    busy = await _busy_worker(sidecar)
-    refused = await answer
-
-    assert isinstance(refused, Refused)
-    assert refused.code == "grammar_compile_timeout"
-    assert not exists(busy)
 
 
 async def test_a_crash_is_retried_once_on_another_worker(sidecar: Sidecar, api: Api) -> None:
@@ -275,12 +266,12 @@ async def test_a_template_that_dies_is_replaced(sidecar: Sidecar, api: Api) -> N
 
 async def test_without_its_rank_a_grammar_is_refused_for_now(sidecar: Sidecar) -> None:
     async with Api.connected(sidecar.pod) as api:
-        answer = await api.prepare("choice", '["nobody there"]', timeout_s=1)
+        answer = await api.prepare("choice", '["nobody there"]', timeout_s=3)
 
     assert isinstance(answer, Refused)
     assert (answer.code, answer.message) == (
         "grammar_ranks_not_ready",
-        "0 of 1 ranks are connected after 1 s",
+        "0 of 1 ranks are connected after 3 s",
     )
     assert answer.retry_after_s
 

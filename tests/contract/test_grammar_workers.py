@@ -18,6 +18,7 @@ from support import grammars
 from support.engine import pod_config, write_config
 from support.sidecar import Api, Rank, descendants, kill, until
 
+PATIENT = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60))  # these machines can be busy
 TRACEPARENT = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
 
 
@@ -46,7 +47,7 @@ def _workers() -> set[int]:
 async def test_a_compile_over_its_memory_limit_is_refused_as_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    guided = GuidedDecodingConfig(compile=CompileConfig(timeout_s=20, memory_bytes=96 << 20))
+    guided = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60, memory_bytes=96 << 20))
     async with (
         _serving(tmp_path, monkeypatch, guided_decoding=guided) as (service, pod),
         Rank.connected(pod),
@@ -69,7 +70,7 @@ async def test_a_spent_restart_budget_refuses_for_a_while(
 ) -> None:
     restart = RestartConfig(max_attempts=3, base_delay_s=0.01, reset_after_s=4)
     async with (
-        _serving(tmp_path, monkeypatch, restart=restart) as (service, pod),
+        _serving(tmp_path, monkeypatch, restart=restart, guided_decoding=PATIENT) as (service, pod),
         Rank.connected(pod),
         Api.connected(pod) as api,
     ):
@@ -117,7 +118,7 @@ async def test_a_grammar_that_keeps_failing_is_not_tried_again_for_a_while(
 async def test_the_spans_of_a_grammar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spans = MemorySpans()
     async with (
-        _serving(tmp_path, monkeypatch, spans, tensor_parallel=2) as (_, pod),
+        _serving(tmp_path, monkeypatch, spans, tensor_parallel=2, guided_decoding=PATIENT) as (_, pod),
         Rank.connected(pod, 0),
         Rank.connected(pod, 1),
         Api.connected(pod) as api,
@@ -153,7 +154,7 @@ async def test_unused_grammars_are_unloaded_and_leased_ones_never(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with (
-        _serving(tmp_path, monkeypatch) as (_, pod),
+        _serving(tmp_path, monkeypatch, guided_decoding=PATIENT) as (_, pod),
         Rank.connected(pod) as rank,
         Api.connected(pod) as api,
     ):
@@ -176,7 +177,7 @@ async def test_a_worker_is_replaced_after_so_many_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with (
-        _serving(tmp_path, monkeypatch) as (service, pod),
+        _serving(tmp_path, monkeypatch, guided_decoding=PATIENT) as (service, pod),
         Rank.connected(pod),
         Api.connected(pod) as api,
     ):

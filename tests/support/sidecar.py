@@ -146,12 +146,12 @@ class Api:
             await api.close()
 
     async def prepare(
-        self, kind: Kind, spec: str, timeout_s: float = 30.0, traceparent: str | None = None
+        self, kind: Kind, spec: str, timeout_s: float = ANSWER_TIMEOUT_S, traceparent: str | None = None
     ) -> Prepared | Refused:
         return await self.begin(kind, spec, timeout_s, traceparent)[1]
 
     def begin(
-        self, kind: Kind, spec: str, timeout_s: float = 30.0, traceparent: str | None = None
+        self, kind: Kind, spec: str, timeout_s: float = ANSWER_TIMEOUT_S, traceparent: str | None = None
     ) -> tuple[int, asyncio.Future[Prepared | Refused]]:
         """Send a Prepare; return its id and its answer to come."""
         number = next(self._ids)
