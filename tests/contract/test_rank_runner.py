@@ -167,6 +167,14 @@ class TestGuidedRunner:
         assert guide.calls == []
         assert steps == []
 
+    def test_the_masks_of_a_warm_up_reach_their_kernel(self) -> None:
+        runner, guide = Runner(), Guide()
+        wrap(runner, guide)
+        runner.execute_model(scheduled(guided=True))
+        runner.sample_tokens("warm-up")
+        assert runner.sampled_with == ["warm-up"]
+        assert guide.calls == ["begin"]
+
     @pytest.mark.parametrize("where", ["begin", "masks", "sampled", "ends"])
     def test_a_fault_of_ours_ends_sequences_and_never_the_step(self, where: str) -> None:
         runner, guide = Runner(drafts=True), Guide(where)

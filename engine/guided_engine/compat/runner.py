@@ -80,7 +80,9 @@ class GuidedRunner:
 
     def sample_tokens(self, grammar_output: Any) -> Any:
         """Mask what is ours, and sample. Without a sequence of ours it is the runner's own."""
-        if self._guide.is_empty or self._runner.execute_model_state is None:
+        # The engine core sends no masks; only a warm-up does, to compile the kernel that applies them.
+        is_warming_up = grammar_output is not None
+        if self._guide.is_empty or is_warming_up or self._runner.execute_model_state is None:
             return self._sample_tokens(grammar_output)
         if self._asks_for_drafts:
             self._safely(self._learn_drafts, None)
