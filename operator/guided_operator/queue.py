@@ -109,7 +109,7 @@ class WorkQueue:
         while self._heap:
             due, _, key = self._heap[0]
             stale = self._due.get(key) != due  # asked for sooner since, or handed out
-            if not stale and key not in self._active and due > now:
+            if not stale and due > now:
                 return None, due - now
             heapq.heappop(self._heap)
             if not stale and key not in self._active:
