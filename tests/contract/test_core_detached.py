@@ -1,5 +1,7 @@
 """The engine core's changes in the installed vLLM's own scheduler; the model runner answers by script."""
 
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -313,3 +315,14 @@ class TestCpu:
         totals = torch.tensor([1, 3], dtype=torch.int32)
         cpu_triton_utils._expand_kernel_impl(output, torch.tensor([0.25, 0.5]), totals, 0, 1)
         assert output.tolist() != [0.25, 0.5, 0.5]
+
+
+def test_the_ledgers_modules_load_no_grammar_library() -> None:
+    """The API server and the launcher import them too."""
+    code = (
+        "import sys; from guided_engine.compat import core, cpu, runner;"
+        "sys.exit(', '.join({'xgrammar', 'llguidance', 'torch', 'vllm'} & set(sys.modules)) or 0)"
+    )
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -7,13 +7,11 @@ from typing import Any
 
 from guided_contract.config import PodConfig
 from guided_contract.heartbeat import CORE_SLOT
+from guided_contract.names import ENV_BOOT
 from guided_contract.wire import Hello
 from guided_engine.compat import ledger, version
 from guided_engine.heartbeats import Pulse
 from guided_engine.service_link import ServiceLink
-
-# Set by the launcher, the same for all processes of one engine start.
-BOOT_VARIABLE = "GUIDEDMODEL_BOOT"
 
 
 def show_presence(config: PodConfig) -> None:
@@ -38,7 +36,7 @@ def _showing(run_busy_loop: Callable[[Any], Any], config: PodConfig) -> Callable
 
 def boot() -> str:
     """Return what names this engine start; empty outside the launcher."""
-    return os.environ.get(BOOT_VARIABLE, "")
+    return os.environ.get(ENV_BOOT, "")
 
 
 def _start(scheduler: Any, config: PodConfig) -> None:

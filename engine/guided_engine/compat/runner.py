@@ -6,13 +6,16 @@ GuidedWorker wraps the runner *instance* when the model is loaded, which reaches
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from guided_contract.config import PodConfig
 from guided_engine.compat.ledger import LedgerEntry, PatchSkippedError
-from guided_engine.ranks.guide import RankGuide
 from guided_engine.ranks.plan import Arrival, Masks, Plan, ReadSampled
 from guided_engine.ranks.tickets import ticket_of
+
+if TYPE_CHECKING:
+    # Loads both grammar libraries; the ledger imports this module in every process of vLLM.
+    from guided_engine.ranks.guide import RankGuide
 
 # The attribute on the output rank's ModelRunnerOutput: {request: error code}, read by compat.core.
 ENDS_ATTRIBUTE: Final = "guided_ends"
@@ -41,7 +44,7 @@ class RunnerAdapter(ABC):
         """Return what reads the step's tokens once its own copy to the host is done."""
 
     @abstractmethod
-    def sample(self, original: Callable[[Any], Any], guide: RankGuide, masks: Masks | None) -> Any:
+    def sample(self, original: Callable[[Any], Any], guide: "RankGuide", masks: Masks | None) -> Any:
         """Let processors change the logits, then sample with the masks; return the runner's output."""
 
 
@@ -55,7 +58,7 @@ class GuidedRunner:
     """
 
     def __init__(
-        self, runner: Any, guide: RankGuide, adapter: RunnerAdapter, count_step: Callable[[], None]
+        self, runner: Any, guide: "RankGuide", adapter: RunnerAdapter, count_step: Callable[[], None]
     ) -> None:
         self._runner = runner
         self._guide = guide
