@@ -1,0 +1,96 @@
+"""The sidecar's own processes with a real collector: grammars' spans, what is sent at TERM, and health."""
+
+import asyncio
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp.test_utils import unused_port
+
+from guided_contract import records, status
+from guided_contract.config import PodConfig, TelemetryConfig
+from guided_contract.records import HttpRequest
+from guided_contract.wire import Prepared, Refused
+from support.collectors import GrpcCollector, HttpCollector, eventually
+from support.engine import pod_config
+from support.sidecar import Api, Rank, Sidecar, kill
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+ROOT = "b7ad6b7169203331"
+PARENT = f"00-{TRACE}-{ROOT}-01"
+WARM_S = 120  # the template imports the grammar libraries
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="gm-") as name:  # short: a socket's path is at most 107 bytes
+        yield Path(name)
+
+
+@pytest.fixture(params=["HTTP", "GRPC"])
+async def collector(request: pytest.FixtureRequest) -> AsyncIterator[HttpCollector | GrpcCollector]:
+    kind = HttpCollector if request.param == "HTTP" else GrpcCollector
+    made: HttpCollector | GrpcCollector = kind(unused_port())
+    await made.start()
+    yield made
+    await made.stop()
+
+
+async def get(pod: PodConfig, path: str) -> tuple[int, str]:
+    url = f"http://127.0.0.1:{pod.ports.sidecar}{path}"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        return answer.status, await answer.text()
+
+
+async def warm(pod: PodConfig) -> None:
+    """Wait until a worker can compile: grammars are refused before."""
+    async with asyncio.timeout(WARM_S):
+        while status.decode((await get(pod, "/status"))[1].encode()).grammar_workers.ready == 0:  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.1)
+
+
+async def test_a_request_is_one_trace_also_when_a_worker_dies_and_at_the_end(
+    folder: Path, collector: HttpCollector | GrpcCollector
+) -> None:
+    protocol = "GRPC" if isinstance(collector, GrpcCollector) else "HTTP"
+    pod = pod_config(folder, telemetry=TelemetryConfig(endpoint=collector.endpoint, protocol=protocol))
+    sidecar = await asyncio.to_thread(Sidecar.start, pod)
+    try:
+        async with Rank.connected(pod), Api.connected(pod) as api:
+            await warm(pod)
+            assert await get(pod, "/startupz") == (200, "ok\n")
+            unready = "PluginInactive: the engine's launcher is not connected to the sidecar\n"
+            assert await get(pod, "/readyz") == (503, unready)
+            assert isinstance(await api.prepare("choice", '["a"]'), Prepared)
+            await eventually(lambda: collector.kept.spans)  # the exporter's connection is open
+            before = sidecar.workers()
+            for worker in before:
+                kill(worker)
+            # Workers are forked anew beside an open connection; one dead worker alone would be tried again.
+            await eventually(lambda: len(sidecar.workers() - before) >= len(before))
+            assert isinstance(await api.prepare("regex", "[ab]{3}", traceparent=PARENT), Prepared)
+            assert isinstance(await api.prepare("json", '{"type": "no"}', traceparent=PARENT), Refused)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
+                client.sendto(records.encode(_root()), str(pod.telemetry_socket))
+    finally:
+        await asyncio.to_thread(sidecar.stop)
+
+    mine = [span for span in collector.kept.spans if span.trace_id == TRACE]
+    assert sorted(span.name for span in mine) == [
+        *("POST /v1/completions", "grammar.compile", "grammar.compile", "grammar.load"),
+        *("grammar.prepare", "grammar.prepare"),
+    ]
+    prepares = [span for span in mine if span.name == "grammar.prepare"]
+    assert {span.parent_span_id for span in prepares} == {ROOT}
+    assert {span.attributes.get("error.type") for span in prepares} == {None, "grammar_invalid"}
+    below = {span.parent_span_id for span in mine if span.name in {"grammar.compile", "grammar.load"}}
+    assert below == {span.span_id for span in prepares}
+
+
+def _root() -> HttpRequest:
+    return HttpRequest(
+        trace_id=TRACE, span_id=ROOT, start_ns=1, end_ns=2, method="POST", route="/v1/completions", status=200
+    )
