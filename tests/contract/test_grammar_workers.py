@@ -65,6 +65,26 @@ async def test_a_compile_over_its_memory_limit_is_refused_as_that(
         assert before - _workers(), "the worker whose memory ran out still serves"
 
 
+async def test_a_compiling_worker_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with (
+        _serving(tmp_path, monkeypatch, guided_decoding=PATIENT) as (_, pod),
+        Rank.connected(pod),
+        Api.connected(pod) as api,
+    ):
+        api.begin("regex", grammars.endless_regex())
+        limited: list[dict[str, list[str]]] = []
+
+        def compiling() -> bool:
+            limited[:] = [found for pid in _workers() if (found := _limits(pid))["address"][0] != "unlimited"]
+            return bool(limited)
+
+        await until(compiling)
+        assert limited[0]["core"] == ["0", "0"]
+        assert limited[0]["cpu"][0].isdecimal()
+        memory_bytes = PATIENT.compile.memory_bytes
+        assert memory_bytes < int(limited[0]["address"][0]) < memory_bytes + (1 << 30)
+
+
 async def test_a_spent_restart_budget_refuses_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +168,26 @@ async def test_the_spans_of_a_grammar(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not any("name" in str(value) for span in spans.finished for value in span.attributes.values())
 
 
+async def test_the_span_of_a_compile_says_how_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spans = MemorySpans()
+    async with (
+        _serving(tmp_path, monkeypatch, spans, guided_decoding=PATIENT) as (_, pod),
+        Rank.connected(pod),
+        Api.connected(pod) as api,
+    ):
+        await api.prepare("regex", grammars.endless_regex(1), timeout_s=1)
+        number, _answer = api.begin("regex", grammars.endless_regex(2))
+        assert isinstance(await api.prepare("choice", '["after"]'), Prepared)
+        api.cancel(number)
+        await until(lambda: len(spans.named("grammar.prepare")) == 3)
+
+    ends = [span.error_code for span in spans.named("grammar.compile")]
+    assert ends == ["grammar_compile_timeout", "", "cancelled"]
+    assert [span.error_code for span in spans.named("grammar.prepare")] == ends
+
+
 async def test_unused_grammars_are_unloaded_and_leased_ones_never(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,3 +239,11 @@ def _command(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+def _limits(pid: int) -> dict[str, list[str]]:
+    """Return soft and hard limits of address space, core dumps and CPU seconds."""
+    rows = Path(f"/proc/{pid}/limits").read_text().splitlines()
+    names = {"address": "Max address space", "core": "Max core file size", "cpu": "Max cpu time"}
+    found = {name: next(row for row in rows if row.startswith(title)) for name, title in names.items()}
+    return {name: row.removeprefix(names[name]).split()[:2] for name, row in found.items()}

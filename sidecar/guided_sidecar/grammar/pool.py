@@ -127,12 +127,8 @@ class Pool:
         finally:
             await asyncio.shield(self._put_back(worker, outcome))
         self._budget.record_success()
-        if (
-            isinstance(outcome, Failed)
-            and outcome.retire
-            and outcome.code == ErrorCode.GRAMMAR_COMPILE_MEMORY
-        ):
-            self.note(ErrorCode.GRAMMAR_COMPILE_MEMORY, outcome.message)
+        if _is_spoilt(outcome):
+            self.note(ErrorCode.GRAMMAR_COMPILE_MEMORY, "a grammar worker ran out of memory")
         return outcome
 
     def _judge(self, death: WorkerDiedError, attempt: int) -> None:
@@ -173,7 +169,7 @@ class Pool:
                 self._changed.notify()
             return
         await worker.kill()
-        if outcome is None or isinstance(outcome, Failed):
+        if _is_spoilt(outcome):
             self._state.restarts += 1
         artifacts.discard_unfinished(self._settings.pod.grammars_folder, worker.pid)
         worker.close()
@@ -256,3 +252,10 @@ class Pool:
         """Keep a failure as the last one."""
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self._state.last_failure = Failure(code=code.value, message=message[:1000], time=now)
+
+
+def _is_spoilt(outcome: Outcome | None) -> bool:
+    """Return whether a worker goes because of its last job, not because it has done enough of them."""
+    if outcome is None:
+        return True
+    return isinstance(outcome, Failed) and outcome.code == ErrorCode.GRAMMAR_COMPILE_MEMORY

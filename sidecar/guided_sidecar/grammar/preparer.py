@@ -6,18 +6,16 @@ flight, and with it the worker.
 
 import asyncio
 import dataclasses
-import hashlib
 import time
 from typing import Any, Final
-
-import msgspec
 
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Load, Prepare, Prepared
 from guided_sidecar.grammar import artifacts, limits
 from guided_sidecar.grammar.cache import Entry, GrammarCache, Verdicts
-from guided_sidecar.grammar.jobs import BACKENDS, Done, Failed, Job, Outcome, Ready
+from guided_sidecar.grammar.jobs import BACKENDS, Done, Failed, Job, Outcome
+from guided_sidecar.grammar.keys import grammar_key
 from guided_sidecar.grammar.pool import Pool
 from guided_sidecar.rendezvous import Rendezvous
 from guided_sidecar.settings import Settings
@@ -34,6 +32,9 @@ _ALL_BACKENDS: list[Backend] = ["xgrammar", "guidance"]
 # A waiter whose compile had less than this share of its time was short of a worker, which is not its fault.
 _FAIR_SHARE = 0.5
 _FLIGHT_LEASE_S = 1.0
+_CANCELLED: Final = (
+    "cancelled"  # a span's error when its client has gone: nobody is told a code of the catalogue
+)
 # Attributes of our spans beside the shared ones. Durations in seconds.
 GRAMMAR_CACHE: Final = "guidedmodel.grammar.cache"  # hit, joined (another request's compile) or miss
 GRAMMAR_BYTES: Final = "guidedmodel.grammar.size"
@@ -55,6 +56,7 @@ class _Waiter:
     request: Prepare
     limit_s: float
     span: OpenSpan
+    until: float  # monotonic seconds
     stage: str = "template"
     key: str = ""
     cache: str = "miss"
@@ -102,8 +104,8 @@ class Preparer:
             attributes={GRAMMAR_KIND: request.kind},
         )
         limit_s = min(request.timeout_s, cap) if request.timeout_s > 0 else 0.0  # 0 for NaN too
-        waiter = _Waiter(request, limit_s, span)
-        error_code = "cancelled"
+        waiter = _Waiter(request, limit_s, span, time.monotonic() + limit_s)
+        error_code = _CANCELLED
         try:
             prepared = await self._within_limit(waiter)
             error_code = ""
@@ -167,7 +169,8 @@ class Preparer:
             flight.waiters -= 1
             if not flight.waiters and not flight.task.done():
                 self._flights.pop(waiter.key, None)
-                flight.task.cancel()
+                late = time.monotonic() >= waiter.until
+                flight.task.cancel(ErrorCode.GRAMMAR_COMPILE_TIMEOUT.value if late else _CANCELLED)
                 # The answer is given when the worker is gone from the process table.
                 await asyncio.wait([flight.task])
 
@@ -197,7 +200,7 @@ class Preparer:
     async def _fly(self, job: Job, traceparent: str) -> Entry:
         span = self._spans.start(GRAMMAR_COMPILE, traceparent=traceparent)
         attributes: dict[str, Any] = {GRAMMAR_KEY: job.key, GRAMMAR_KIND: job.kind}
-        error_code = "cancelled"
+        error_code = _CANCELLED
         try:
             entry = await self._compile(job)
             attributes |= {
@@ -209,6 +212,9 @@ class Preparer:
             error_code = ""
         except GuidedError as error:
             error_code = error.code.value
+            raise
+        except asyncio.CancelledError as error:
+            error_code = str(error.args[0]) if error.args else _CANCELLED
             raise
         else:
             return entry
@@ -268,13 +274,6 @@ class Preparer:
         self._rendezvous.forget(entry.key)
         if entry.done.artifact is not None:
             artifacts.remove(self._pod.grammars_folder, entry.done.artifact)
-
-
-def grammar_key(kind: str, spec: str, pod: PodConfig, facts: Ready) -> str:
-    """Return the hash of all that a compiled grammar depends on, as 64 hex digits."""
-    guided = pod.guided_decoding
-    parts = [kind, spec, guided.backend, guided.whitespace, facts.tokenizer, facts.vocab_size, facts.versions]
-    return hashlib.sha256(msgspec.msgpack.encode(parts, order="deterministic")).hexdigest()
 
 
 def _succeeded(outcome: Outcome) -> Done:
