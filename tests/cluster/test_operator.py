@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from guided_contract import names, status
+from guided_operator.api import parse
+from guided_operator.builders import pod_key
 from support.cluster import Cluster
 from support.kubelet import Kubelet
 from support.operator_process import Operator, eventually, install, running
@@ -218,6 +220,47 @@ def test_field_that_is_no_longer_wanted_goes(api_server: Cluster, namespace: str
     eventually(lambda: conditions(api_server, namespace)["Ready"]["observedGeneration"] == 2)
     await_condition(api_server, namespace, "Ready", "True")
     assert len(api_server.get("controllerrevisions", "-n", namespace)["items"]) == 2
+
+
+def test_rollout_is_ready_only_when_no_old_pod_is_left(
+    api_server: Cluster, namespace: str, kubelet: Kubelet
+) -> None:
+    wanted = model(namespace, replicas=2)
+    api_server.apply(wanted)
+    await_condition(api_server, namespace, "Ready", "True")
+    wanted["spec"]["engine"]["env"] = [{"name": "EXTRA", "value": "1"}]
+    kubelet.unready_revision = pod_key(parse(wanted))
+    api_server.apply(wanted)
+    await_condition(api_server, namespace, "Ready", "False", "PodsNotReady")
+    await_condition(api_server, namespace, "Progressing", "True", "RollingOut")
+    seen = eventually(
+        lambda: (
+            found
+            if (found := api_server.get("gm", "m", "-n", namespace)["status"])["replicas"] == 3
+            else None
+        ),
+        what="one pod more than desired",
+    )
+    assert (seen["readyReplicas"], seen["updatedReplicas"]) == (2, 1), "the old ones serve on"
+    assert conditions(api_server, namespace)["Available"]["status"] == "True"
+    kubelet.unready_revision = ""
+    await_condition(api_server, namespace, "Ready", "True")
+    pods = items(api_server, namespace, "pods")
+    live = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+    assert {pod["metadata"]["labels"][names.LABEL_REVISION] for pod in live} == {pod_key(parse(wanted))}
+
+
+@pytest.mark.usefixtures("kubelet")
+def test_model_made_anew_at_once_becomes_ready(api_server: Cluster, namespace: str) -> None:
+    api_server.apply(model(namespace))
+    await_condition(api_server, namespace, "Ready", "True")
+    first = api_server.get("gm", "m", "-n", namespace)["metadata"]["uid"]
+    api_server.kubectl("delete", "gm/m", "-n", namespace, "--wait=false")
+    api_server.apply(model(namespace))  # while its namesake's children are still there
+    await_condition(api_server, namespace, "Ready", "True")
+    second = api_server.get("gm", "m", "-n", namespace)["metadata"]["uid"]
+    assert second != first
+    assert deployment(api_server, namespace)["metadata"]["ownerReferences"][0]["uid"] == second
 
 
 def test_incompatible_model_gets_a_message_and_no_pods(api_server: Cluster, namespace: str) -> None:

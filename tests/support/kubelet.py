@@ -80,6 +80,8 @@ class Kubelet:
     ----------
     ready
         Whether running pods are PodReady.
+    unready_revision
+        Pods of this revision are not, all the same.
     page
         What every sidecar's /status serves.
     trouble
@@ -96,6 +98,7 @@ class Kubelet:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._error: BaseException | None = None
         self.ready = True
+        self.unready_revision = ""
         self.page: bytes = status.encode(ready_page())
         self.trouble: list[Object] = []
         self.sidecars: dict[str, Sidecar] = {}
@@ -166,19 +169,20 @@ class Kubelet:
             self._core.create_namespaced_pod_binding(name, self._namespace, binding, _preload_content=False)
         if uid not in self.sidecars:
             self.sidecars[uid] = Sidecar(lambda: self.page)
-        wanted = self._status(self.sidecars[uid].address)
+        refused = pod["metadata"]["labels"].get(names.LABEL_REVISION) == self.unready_revision
+        wanted = self._status(self.sidecars[uid].address, ready=self.ready and not refused)
         if _digest(pod.get("status", {})) != _digest(wanted):
             self._core.patch_namespaced_pod_status(
                 name, self._namespace, {"status": wanted}, _preload_content=False
             )
 
-    def _status(self, address: str) -> Object:
-        ready = "True" if self.ready and not self.trouble else "False"
+    def _status(self, address: str, *, ready: bool) -> Object:
+        state = "True" if ready and not self.trouble else "False"
         return {
             "phase": "Running",
             "podIP": address,
             "podIPs": [{"ip": address}],
-            "conditions": [{"type": "Ready", "status": ready}],
+            "conditions": [{"type": "Ready", "status": state}],
             "containerStatuses": self.trouble or None,
         }
 
