@@ -1,6 +1,7 @@
 """Programs built from source by Go, once per version, into the cache."""
 
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -12,10 +13,9 @@ TOOLS = Path(__file__).resolve().parents[1]
 KUBERNETES = "v1.36.3"
 CONTAINERD = "v2.4.2"
 HELM = "v4.3.1"
+MINIMUM = (1, 26)
+FETCHES_NEWER = (1, 21)
 BUILD_TIMEOUT_S = 1800  # the control plane takes 6.5 minutes on two cold cores
-
-CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
-NODE = ("kubelet", "kube-proxy")
 
 
 class MissingToolError(Exception):
@@ -93,9 +93,23 @@ def _install(folder: Path, *packages: str) -> None:
     _go("install", "-ldflags", "-s -w", *packages, cwd=folder, env={"GOBIN": str(folder)})
 
 
+def _program() -> str:
+    """Return the path of a Go that is new enough, or that fetches a newer one by itself."""
+    how = f"install Go {'.'.join(map(str, MINIMUM))} or newer (https://go.dev/dl)"
+    go = require("go", how)
+    done = subprocess.run(  # noqa: S603 - go
+        [go, "env", "GOVERSION", "GOTOOLCHAIN"], capture_output=True, text=True, timeout=60, check=False
+    )
+    version, _, toolchain = done.stdout.strip().partition("\n")
+    found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if found < (MINIMUM if toolchain == "local" else FETCHES_NEWER):
+        raise MissingToolError(f"go is {version or 'too old'}: {how}")
+    return go
+
+
 def _go(*args: str, cwd: Path, env: dict[str, str] | None = None) -> None:
     """Run go, telling how long it took: CI's budget is kept by looking at these lines."""
-    go = require("go", "install Go 1.26 or newer (https://go.dev/dl)")
+    go = _program()
     began = time.monotonic()
     name = cwd.name if args[0] == "build" else args[-1].split("@")[0].rsplit("/", 1)[-1]
     print(f"devtools: building {name} (minutes on a new machine)", flush=True)  # noqa: T201 - progress
