@@ -12,7 +12,7 @@ from guided_contract import names, status
 from guided_operator.pods import PodView
 
 READY_PERIOD_S: Final = 180.0  # a ready pod's page changes seldom, and what matters changes its readiness
-STARTING_PERIOD_S: Final = 15.0  # until it is ready, somebody is waiting to read why not
+STARTING_PERIOD_S: Final = 15.0  # until all is well, somebody is waiting to read why not
 TIMEOUT_S: Final = 2.0
 MAX_PAGE_BYTES: Final = 256 << 10
 
@@ -81,7 +81,7 @@ class SidecarReader:
             page = Page(status.decode(await self._fetch(pod.ip)))
         except (PageError, ValueError) as error:
             page = Page(None, str(error))
-        healthy = pod.ready and page.status is not None
+        healthy = pod.ready and page.status is not None and page.status.ready
         period_s = READY_PERIOD_S if healthy else STARTING_PERIOD_S
         due_s = self._clock() + period_s * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
         self._readings[pod.uid] = _Reading(page, pod.version, due_s)

@@ -54,9 +54,16 @@ async def test_page_is_read_on_change_and_when_it_is_old() -> None:
     assert network.reads == 3
 
 
-async def test_starting_pod_is_looked_at_more_often() -> None:
-    reader = SidecarReader(Pods(), Clock())
-    await reader.read([pod("a", "r", ready=False)])
+@pytest.mark.parametrize(
+    ("pod_ready", "page"),
+    [(False, PAGE), (True, None), (True, status.encode(status.PodStatus(ready=False)))],
+    ids=["pod not ready", "silent", "sidecar not ready"],
+)
+async def test_pod_that_is_not_well_is_looked_at_more_often(*, pod_ready: bool, page: bytes | None) -> None:
+    network = Pods()
+    network.page = page
+    reader = SidecarReader(network, Clock())
+    await reader.read([pod("a", "r", ready=pod_ready)])
     due = reader.next_look_s(["uid-a"])
     assert due is not None
     assert due <= 1.2 * sidecars.STARTING_PERIOD_S
