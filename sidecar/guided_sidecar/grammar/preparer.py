@@ -9,7 +9,6 @@ import dataclasses
 import time
 from typing import Any, Final
 
-from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Load, Prepare, Prepared
 from guided_sidecar.grammar import artifacts, limits
@@ -79,7 +78,7 @@ class Preparer:
     """
 
     def __init__(self, settings: Settings, pool: Pool, rendezvous: Rendezvous, spans: Spans) -> None:
-        self._pod: PodConfig = settings.pod
+        self._pod = settings.pod
         self._pool = pool
         self._rendezvous = rendezvous
         self._spans = spans
