@@ -7,7 +7,8 @@ import yaml
 
 from guided_operator.cli import main
 
-SAMPLE = Path(__file__).parents[2] / "manifests/samples/tiny-cpu.yaml"
+ROOT = Path(__file__).parents[2]
+SAMPLE = ROOT / "manifests/samples/tiny-cpu.yaml"
 
 
 def write(folder: Path, **changes: object) -> str:
@@ -108,3 +109,8 @@ def test_render_prints_what_the_operator_would_apply(capsys: pytest.CaptureFixtu
     pod = objects["Deployment"]["spec"]["template"]["spec"]
     assert [one["name"] for one in pod["containers"]] == ["engine"]
     assert "registry/plugin:1" in [one["image"] for one in pod["initContainers"]]
+
+
+def test_crd_prints_the_file_of_the_repository(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["crd"]) == 0
+    assert capsys.readouterr().out == (ROOT / "manifests/crd/guidedmodels.guidedmodel.io.yaml").read_text()

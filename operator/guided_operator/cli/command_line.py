@@ -12,6 +12,7 @@ from typing import Final
 import yaml
 
 from guided_operator.api import GuidedModel, ManifestError, Problem, load
+from guided_operator.api.crd import crd_text
 from guided_operator.builders import cluster_site, render
 from guided_operator.cli.run import RunOptions, run
 
@@ -61,6 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_file(command)
     command.add_argument("--plugin-image", default="guidedmodel:dev", help="image of the operator and plugin")
     command.set_defaults(act=_render)
+
+    command = commands.add_parser("crd", help="print the CustomResourceDefinition")
+    command.set_defaults(act=_crd)
     return parser
 
 
@@ -109,4 +113,9 @@ def _validate(options: argparse.Namespace) -> int:
 def _render(options: argparse.Namespace) -> int:
     children = render(_read(options.file), cluster_site(options.plugin_image))
     print(yaml.safe_dump_all(children.manifests(), sort_keys=False), end="")
+    return OK
+
+
+def _crd(_options: argparse.Namespace) -> int:
+    print(crd_text(), end="")
     return OK
