@@ -18,6 +18,8 @@ from guided_engine.admission.spec import Constraint
 # A restarted service is back in under a second; longer than this is an outage that the caller should see.
 SERVICE_WAIT_S: Final = 5.0
 RETRY_AFTER_S: Final = 2.0
+# A grammar that keeps killing the service must not be sent for ever.
+_ATTEMPTS: Final = 3
 # The service keeps to a grammar's deadline itself, twice where a worker crashed, and may have a queue
 # before it. Beyond that it hangs.
 _ANSWER_MARGIN_S: Final = 15.0
@@ -78,7 +80,7 @@ class GrammarClient:
     async def prepare(self, constraint: Constraint, timeout_s: float, traceparent: str | None) -> Lease:
         """Have a grammar compiled, proven and loaded on every rank.
 
-        Cancelling this cancels the preparation. A connection lost meanwhile is tried once more.
+        Cancelling this cancels the preparation. One that a lost connection ends is asked for anew.
 
         Raises
         ------
@@ -87,13 +89,13 @@ class GrammarClient:
         """
         self.start()
         try:
-            for _ in range(2):
+            for _ in range(_ATTEMPTS):
                 await self._reach()
                 with contextlib.suppress(_LostError):
                     return await self._ask(constraint, timeout_s, traceparent)
         except wire.WireError as error:
             raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, str(error)) from error
-        raise _unavailable("the grammar service restarted twice while it prepared the grammar")
+        raise _unavailable("the grammar service went away again and again while it prepared the grammar")
 
     async def _reach(self) -> None:
         try:
@@ -110,7 +112,8 @@ class GrammarClient:
             timeout_s=timeout_s,
             traceparent=traceparent,
         )
-        self._connection.send(message)
+        if not self._connection.send(message):
+            raise _LostError  # between its setting and our waking
         generation = self._connection.generation
         answer: asyncio.Future[wire.Prepared] = asyncio.get_running_loop().create_future()
         self._pending[message.id] = answer

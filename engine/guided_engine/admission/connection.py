@@ -67,8 +67,8 @@ class ServiceConnection:
             await asyncio.sleep(_BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)])
             attempt += 1
 
-    def send(self, message: wire.Message) -> None:
-        """Queue a message on the established connection; without one it is lost.
+    def send(self, message: wire.Message) -> bool:
+        """Queue a message on the established connection; False: there is none, and it is lost.
 
         Raises
         ------
@@ -76,8 +76,10 @@ class ServiceConnection:
             The message is too long for a frame.
         """
         data = wire.frame(message)
-        if self._writer is not None and self.established.is_set():
-            self._writer.write(data)
+        if self._writer is None or not self.established.is_set():
+            return False
+        self._writer.write(data)
+        return True
 
     async def _serve(self) -> None:
         reader, self._writer = await asyncio.open_unix_connection(str(self._path))
