@@ -14,7 +14,7 @@ import pytest
 from guided_contract import wire
 from guided_engine.launcher.stall import is_alive
 from support.engine import wait_until
-from support.stage import Stage, staged
+from support.stage import Stage, completion, error_of, guided, staged
 
 pytestmark = pytest.mark.engine
 
@@ -36,33 +36,6 @@ def stage(engine_stage: Stage) -> Iterator[Stage]:
     yield engine_stage
     wait_until(lambda: engine_stage.running() == 0)
     assert not engine_stage.native_calls.exists(), engine_stage.native_calls.read_text()
-
-
-def guided(route: str, schema: dict[str, Any], *, stream: bool = False, **more: Any) -> dict[str, Any]:
-    """Return the body of a request that asks for a schema, in the way of its route."""
-    body: dict[str, Any] = {"model": "tiny", "stream": stream, "temperature": 0, **more}
-    named = {"name": "x", "schema": schema}
-    if route == "/v1/responses":
-        return body | {
-            "input": "x",
-            "text": {"format": {"type": "json_schema", **named}},
-            "max_output_tokens": 32,
-        }
-    body |= {
-        "response_format": {"type": "json_schema", "json_schema": named},
-        "max_tokens": more.get("max_tokens", 32),
-    }
-    if route == "/v1/completions":
-        return body | {"prompt": "x"}
-    return body | {"messages": [{"role": "user", "content": "x"}]}
-
-
-def completion(*, stream: bool = False, **more: Any) -> dict[str, Any]:
-    return {"model": "tiny", "prompt": "x", "stream": stream, "temperature": 0, "max_tokens": 32, **more}
-
-
-def error_of(response: httpx.Response) -> dict[str, Any]:
-    return dict(response.json()["error"])
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

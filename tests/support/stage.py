@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -102,6 +103,33 @@ def staged() -> Iterator[Stage]:
         service.wait_for(wire.Hello, lambda hello: hello.role == "rank", 60)
         client = stack.enter_context(httpx.Client(base_url=engine.url, timeout=60))
         yield Stage(engine, service, client, telemetry, collector, native_calls)
+
+
+def guided(route: str, schema: dict[str, Any], *, stream: bool = False, **more: Any) -> dict[str, Any]:
+    """Return the body of a request that asks for a schema, in the way of its route."""
+    body: dict[str, Any] = {"model": "tiny", "stream": stream, "temperature": 0, **more}
+    named = {"name": "x", "schema": schema}
+    if route == "/v1/responses":
+        return body | {
+            "input": "x",
+            "text": {"format": {"type": "json_schema", **named}},
+            "max_output_tokens": 32,
+        }
+    body |= {
+        "response_format": {"type": "json_schema", "json_schema": named},
+        "max_tokens": more.get("max_tokens", 32),
+    }
+    if route == "/v1/completions":
+        return body | {"prompt": "x"}
+    return body | {"messages": [{"role": "user", "content": "x"}]}
+
+
+def completion(*, stream: bool = False, **more: Any) -> dict[str, Any]:
+    return {"model": "tiny", "prompt": "x", "stream": stream, "temperature": 0, "max_tokens": 32, **more}
+
+
+def error_of(response: httpx.Response) -> dict[str, Any]:
+    return dict(response.json()["error"])
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from vllm.exceptions import GenerationError, GracefulHTTPError
 from guided_contract.errors import GuidedError
 
 
-class GuidedRequestError(GracefulHTTPError, GenerationError):  # type: ignore[misc]
+class GuidedRequestError(GracefulHTTPError, GenerationError):  # type: ignore[misc]  # vLLM is untyped
     """A refusal or failure of one request, on its way through vLLM's handlers.
 
     As GracefulHTTPError, `AsyncLLM.generate` raises it as it is, and routes without our middleware answer
