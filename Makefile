@@ -34,6 +34,10 @@ lint: $(SETUP)  ## ruff, mypy --strict, import-linter, generated files up to dat
 generate: $(SETUP)  ## write the CRD anew from the API's models
 	$(PY) -m guided_operator.api.crd
 
+.PHONY: demo
+demo: $(SETUP)  ## real vLLM on this machine, five requests and their traces; KEEP=1 keeps serving
+	@$(PY) -m devtools.demo
+
 # One pytest process, so that slow tiers share their engines and clusters, and one line tells the outcome.
 PYTEST := $(VENV)/bin/pytest --durations=15
 

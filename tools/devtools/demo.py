@@ -1,0 +1,246 @@
+"""`make demo`: real vLLM with GuidedModel on this machine, five requests, their answers and their traces.
+
+Ends with 0 only if every answer was as it should be. KEEP=1 keeps serving until Ctrl-C.
+"""
+
+import contextlib
+import json
+import os
+import queue
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import jsonschema
+
+from devtools import tinymodel
+from devtools.tinytasks import task
+
+ROOT: Final = Path(__file__).parents[2]
+SAMPLE: Final = ROOT / "manifests/samples/tiny-cpu.yaml"
+START_TIMEOUT_S: Final = 600.0  # the sample's own startupTimeout
+REQUEST_TIMEOUT_S: Final = 120.0
+TRACE_TIMEOUT_S: Final = 30.0
+STOP_TIMEOUT_S: Final = 90.0
+_SERVING: Final = re.compile(r"^serving \S+ at (http://\S+)/v1 ")
+_TRACE: Final = re.compile(r"^trace ([0-9a-f]{32})$")
+_SPAN: Final = re.compile(r"\d+\.\d ms(  |$)")
+
+BROKEN: Final = {"type": "object", "properties": {"age": {"type": "integr"}}}
+
+
+class DemoError(Exception):
+    """Something was not as the demo promises; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """One request to show. `fields` go into the body; `check` raises DemoError on a wrong answer."""
+
+    title: str
+    prompt: str
+    fields: dict[str, Any]
+    is_refused: bool = False
+
+    def check(self, status: int, text: str) -> str:
+        """Return what to print of the answer."""
+        if self.is_refused:
+            error = json.loads(text)["error"]
+            if status != 400 or error["code"] != "grammar_invalid":
+                raise DemoError(f"{self.title}: expected a 400 grammar_invalid, got {status}: {text}")
+            return f"HTTP {status} {error['code']} at {error['param']}: {error['message']}"
+        if status != 200:
+            raise DemoError(f"{self.title}: HTTP {status}: {text}")
+        answer: str = json.loads(text)["choices"][0]["text"]
+        return f"{answer!r}{self._validated(answer)}"
+
+    def _validated(self, answer: str) -> str:
+        constraint = self.fields.get("structured_outputs", {})
+        if "json" in constraint:
+            try:
+                jsonschema.validate(json.loads(answer), constraint["json"])
+            except (ValueError, jsonschema.ValidationError) as error:
+                raise DemoError(f"{self.title}: {answer!r} breaks the schema: {error}") from error
+            return "   valid against its schema"
+        if "regex" in constraint:
+            if not re.fullmatch(constraint["regex"], answer):
+                raise DemoError(f"{self.title}: {answer!r} does not match {constraint['regex']}")
+            return f"   matches {constraint['regex']}"
+        return ""
+
+
+SHOWS: Final = (
+    Show(
+        "a JSON schema",
+        task("person").prompt("alice"),
+        {"structured_outputs": {"json": json.loads(task("person").spec)}},
+    ),
+    Show(
+        "a regular expression",
+        task("code").prompt("bob"),
+        {"structured_outputs": {"regex": task("code").spec}},
+    ),
+    Show("unguided", task("story").prompt("carol"), {}),
+    Show(
+        "a broken schema",
+        task("person").prompt("dan"),
+        {"structured_outputs": {"json": BROKEN}},
+        is_refused=True,
+    ),
+    Show(
+        "the broken schema again, streaming",
+        task("person").prompt("dan"),
+        {"structured_outputs": {"json": BROKEN}, "stream": True},
+        is_refused=True,
+    ),
+)
+
+
+class Server:
+    """`guidedmodel run` as a child, its lines shown as they come, its traces kept by id."""
+
+    def __init__(self, models: Path) -> None:
+        command = [str(Path(sys.executable).with_name("guidedmodel")), "run", "-f", str(SAMPLE)]
+        self._child = subprocess.Popen(  # noqa: S603 - our own command line
+            [*command, "--volume", f"models={models}"],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C reaches us alone; we pass it on, once
+        )
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+        self.traces: dict[str, list[str]] = {}
+
+    def _read(self) -> None:
+        for line in self._child.stdout or ():
+            self._lines.put(line.rstrip("\n"))
+        self._lines.put(None)
+
+    def lines(self, timeout_s: float, wanted: str) -> Iterator[str]:
+        """Yield lines as they come, for so long; then, or when the server ended, raise DemoError."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                line = self._lines.get(timeout=max(deadline - time.monotonic(), 0))
+            except queue.Empty:
+                raise DemoError(f"waited {timeout_s:.0f} s for {wanted}") from None
+            if line is None:
+                raise DemoError(f"`guidedmodel run` ended with {self._child.wait()}, before {wanted}")
+            yield line
+
+    def url(self) -> str:
+        """Wait until it serves; return its URL. Everything that it says is printed."""
+        for line in self.lines(START_TIMEOUT_S, "the server"):
+            say(f"  {line}")
+            if serving := _SERVING.match(line):
+                return serving[1]
+        raise AssertionError
+
+    def trace(self, trace_id: str) -> list[str]:
+        """Wait for the tree of a trace; return its lines."""
+        tree: list[str] = []
+        current = ""
+        for line in self.lines(TRACE_TIMEOUT_S, f"trace {trace_id}"):
+            if started := _TRACE.match(line):
+                current = started[1]
+            elif current == trace_id and _SPAN.search(line):
+                tree.append(line)
+            if tree and self._lines.empty():
+                break
+        return tree
+
+    def follow(self) -> None:
+        """Print what it says until it ends."""
+        while (line := self._lines.get()) is not None:
+            say(line)
+
+    def stop(self) -> None:
+        """End it and everything that it started."""
+        if self._child.poll() is None:
+            self._child.send_signal(signal.SIGINT)
+        try:
+            self._child.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._child.kill()  # its guard then ends what it started
+            self._child.wait()
+
+
+def say(text: str) -> None:
+    """Print at once, also into a pipe."""
+    print(text, flush=True)  # noqa: T201 - the command's output
+
+
+def ask(url: str, show: Show) -> tuple[int, str, str]:
+    """Send one request; return status, body and the id of its trace."""
+    trace_id = secrets.token_hex(16)
+    body = {"model": "tiny", "prompt": show.prompt, "max_tokens": 100, "temperature": 0, **show.fields}
+    request = urllib.request.Request(  # noqa: S310 - http, to our own server
+        f"{url}/v1/completions",
+        data=json.dumps(body).encode(),
+        headers={
+            "Content-Type": "application/json",
+            "traceparent": f"00-{trace_id}-{secrets.token_hex(8)}-01",
+        },
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT_S) as answer:  # noqa: S310 - see above
+            return answer.status, answer.read().decode(), trace_id
+    except urllib.error.HTTPError as refusal:
+        with refusal:
+            return refusal.code, refusal.read().decode(), trace_id
+
+
+def demonstrate(server: Server, shows: Sequence[Show]) -> None:
+    """Send the requests one by one; print each answer and its trace.
+
+    Raises
+    ------
+    DemoError
+        An answer or trace was not as it should be.
+    """
+    url = server.url()
+    for number, show in enumerate(shows, 1):
+        status, text, trace_id = ask(url, show)
+        say(f"\n{number}. {show.title}: {show.prompt!r}")
+        say(f"   {show.check(status, text)}")
+        for line in server.trace(trace_id):
+            say(f"   {line}")
+
+
+def main() -> int:
+    """Run the demo; return the exit status: 0 as promised, 1 not."""
+    say("demo: the tiny model (trained on this machine for a minute, the first time)")
+    models = tinymodel.models()
+    say("demo: guidedmodel run -f manifests/samples/tiny-cpu.yaml")
+    server = Server(models)
+    try:
+        demonstrate(server, SHOWS)
+        if os.environ.get("KEEP") == "1":
+            say("\ndemo: KEEP=1, serving on; the curl line above works; Ctrl-C stops")
+            server.follow()
+    except DemoError as error:
+        say(f"demo: {error}")
+        return 1
+    finally:
+        with contextlib.suppress(KeyboardInterrupt):
+            server.stop()
+    say("\ndemo: everything was as promised, and everything is stopped")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        status = main()
+    except KeyboardInterrupt:
+        status = 130
+    sys.exit(status)
