@@ -5,6 +5,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from devtools.cluster import CGROUP_PREFIX
+
 # These change by themselves.
 RESTLESS = (
     "random",
@@ -53,14 +55,24 @@ class HostState:
         )
 
     def difference(self, before: "HostState") -> dict[str, list[str]]:
-        """Return what is new or gone since `before`, by kind; empty where nothing is."""
+        """Return what is new or gone since `before`, by kind; empty where nothing is.
+
+        Cgroups of nodes that were there before come and go with their pods, and do not count.
+        """
         found = {
             name: sorted(map(str, getattr(self, name) ^ getattr(before, name)))
             for name in ("links", "sysctls", "mounts", "cgroups", "files")
         }
+        others = {node_of(path) for path in before.cgroups} - {""}
+        found["cgroups"] = [path for path in found["cgroups"] if node_of(path) not in others]
         if self.iptables != before.iptables:
             found["iptables"] = [before.iptables, self.iptables]
         return {name: changes for name, changes in found.items() if changes}
+
+
+def node_of(cgroup: str) -> str:
+    """Return the name of the node that a cgroup belongs to, "" for the machine's own."""
+    return next((part for part in cgroup.split("/") if part.startswith(CGROUP_PREFIX)), "")
 
 
 def namespaces(pid: int) -> dict[str, int]:
