@@ -10,8 +10,8 @@ from typing import Any, Final, Self
 from guided_operator.cli.probes import Probe
 from guided_operator.cli.process import Process, tail
 
-READY_TIMEOUT_S: Final = 180.0  # from the engine's start-up to readiness: grammar workers, the guided probe
-GRACE_S: Final = 20.0  # for the engine's own shutdown after SIGTERM; nothing else is waited for on a laptop
+READY_TIMEOUT_S: Final = 300.0  # from the engine's start-up to readiness: grammar workers, the guided probe
+GRACE_S: Final = 30.0  # after SIGTERM; the launcher itself kills vLLM after 20 s
 _POLL_S: Final = 0.2
 _PROGRESS_S: Final = 10.0
 

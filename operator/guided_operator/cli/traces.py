@@ -115,5 +115,9 @@ def _milliseconds(span: Span) -> str:
 
 
 def _details(span: Span) -> str:
-    shown = [f"{label} {span.attributes[key]}" for key, label in _SHOWN if key in span.attributes]
+    values = ((label, span.attributes.get(key)) for key, label in _SHOWN)
+    # A count of zero says nothing (no draft where nobody drafts); rank 0 does.
+    shown = [
+        f"{label} {value}" for label, value in values if value or (label == "rank" and value is not None)
+    ]
     return "  " + ", ".join(shown) if shown else ""

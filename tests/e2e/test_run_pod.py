@@ -1,0 +1,179 @@
+"""`guidedmodel run` with the sample: vLLM on two ranks, guided requests, traces, and what may go wrong."""
+
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import jsonschema
+import pytest
+from devtools.tinytasks import TOPICS, task
+
+from support import grammars, openai
+from support.pod import Pod, gone, sample, start_pod, temporary_folders
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
+
+DEADLINE_S = 4.0
+LONG_TOKENS = 400
+PERSON = task("person")
+BROKEN = {"type": "object", "properties": {"age": {"type": "integr"}}}
+
+
+@pytest.fixture(scope="module")
+def pod() -> Iterator[Pod]:
+    manifest = sample(guidedDecoding={"backend": "XGrammar", "compile": {"timeout": f"{DEADLINE_S:.0f}s"}})
+    pod = start_pod(manifest)
+    yield pod
+    pod.stop()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
+
+
+def test_answers_meet_their_schema_and_regex(pod: Pod) -> None:
+    for topic in TOPICS[:3]:
+        answer = openai.text(openai.guided(pod.url, PERSON.prompt(topic), "json", json.loads(PERSON.spec)))
+        jsonschema.validate(json.loads(answer), json.loads(PERSON.spec))
+    code = task("code")
+    answer = openai.text(openai.guided(pod.url, code.prompt("bob"), "regex", code.spec))
+    assert re.fullmatch(code.spec, answer)
+    assert openai.text(openai.completion(pod.url, task("story").prompt("bob")))
+
+
+def test_each_request_prints_its_trace_as_a_tree(pod: Pod) -> None:
+    before = len(pod.lines)
+    openai.text(openai.guided(pod.url, PERSON.prompt("dan"), "json", json.loads(PERSON.spec)))
+    pod.wait(lambda: len(pod.lines) > before)
+    tree = "\n".join(pod.lines[before:])
+    root = tree.splitlines()[1]
+    assert root.startswith("POST /v1/completions ")
+    assert "status 200, kind json" in root
+    assert "├─ llm_request" in tree
+    assert "├─ grammar.prepare" in tree
+    assert len(re.findall(r"[├└]─ guided\.decode .*rank [01]", tree)) == 2
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_broken_schema_is_a_400_that_names_the_keyword(pod: Pod, stream: bool) -> None:  # noqa: FBT001 - a case
+    response = openai.guided(pod.url, "x", "json", BROKEN, stream=stream)
+    assert openai.error_code(response) == (400, "grammar_invalid")
+    assert response.json()["error"]["param"] == "$.properties.age.type"
+    assert "integr" in response.json()["error"]["message"]
+
+
+def test_an_endless_compile_is_a_400_at_its_deadline_and_its_worker_is_gone(
+    pod: Pod, pool: ThreadPoolExecutor
+) -> None:
+    begin = time.monotonic()
+    endless = pool.submit(openai.guided, pod.url, "x", "regex", grammars.endless_regex(1))
+    worker = busy_worker(pod)
+
+    short = openai.guided(pod.url, "x", "choice", ["while", "it", "compiles"])
+    assert openai.text(short) in {"while", "it", "compiles"}
+    response = endless.result()
+
+    assert openai.error_code(response) == (400, "grammar_compile_timeout")
+    assert time.monotonic() - begin >= DEADLINE_S
+    assert worker not in pod.processes()
+
+
+def test_a_killed_compile_is_retried_on_another_worker(pod: Pod, pool: ThreadPoolExecutor) -> None:
+    waiting = pool.submit(openai.guided, pod.url, "x", "regex", grammars.slow_regex(300), max_tokens=4)
+    first = busy_worker(pod)
+    os.kill(first, signal.SIGKILL)
+    assert waiting.result().status_code == 200
+    assert first not in pod.processes()
+
+
+def test_a_second_kill_is_a_400_for_that_grammar_alone(pod: Pod, pool: ThreadPoolExecutor) -> None:
+    waiting = [pool.submit(openai.guided, pod.url, "x", "regex", grammars.endless_regex(2)) for _ in range(2)]
+    first = busy_worker(pod)
+    os.kill(first, signal.SIGKILL)
+    os.kill(busy_worker(pod), signal.SIGKILL)
+
+    for one in waiting:
+        assert openai.error_code(one.result()) == (400, "grammar_compile_crashed")
+    assert openai.text(openai.guided(pod.url, "x", "choice", ["after two crashes"])) == "after two crashes"
+
+
+def test_killing_the_sidecars_service_leaves_running_requests_untouched(
+    pod: Pod, pool: ThreadPoolExecutor
+) -> None:
+    running: list[Future[Any]] = [
+        pool.submit(
+            openai.guided, pod.url, "x", "regex", "[a-z ]+", max_tokens=LONG_TOKENS, min_tokens=LONG_TOKENS
+        ),
+        pool.submit(openai.completion, pod.url, "x", max_tokens=LONG_TOKENS, ignore_eos=True),
+    ]
+    pod.wait(lambda: running_requests(pod.url) == 2)
+    containers = {pid for pid in pod.processes() if is_container(pid)}
+    service = pod.sidecar.service_pid()
+    assert service
+    os.kill(service, signal.SIGKILL)
+
+    for one in running:
+        response = one.result()
+        assert response.status_code == 200, response.text
+        assert response.json()["usage"]["completion_tokens"] == LONG_TOKENS
+    pod.wait(lambda: pod.sidecar.service_pid() not in {None, service})
+    assert containers <= pod.processes()
+    after = lambda: openai.guided(pod.url, "x", "choice", ["after"])  # noqa: E731 - asked until the ranks are back
+    pod.wait(lambda: after().status_code == 200)
+
+
+def test_nothing_is_left_when_the_command_is_killed(pod: Pod) -> None:
+    """Last in the module: the pod ends here."""
+    assert len(pod.processes()) > 8  # command, guards, launcher, API server, core, ranks, sidecar
+    folders = temporary_folders()
+    folder = next(one for one in folders if str(one) in pod.config.run_dir)
+    pod.kill()
+    assert gone(pod)
+    assert not folder.exists()
+
+
+def busy_worker(pod: Pod) -> int:
+    """Wait until a grammar worker computes; return it."""
+    sidecar = pod.sidecar
+    used: dict[int, int] = {}
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        for pid in sidecar.workers():
+            ticks = cpu_ticks(pid)
+            if ticks - used.setdefault(pid, ticks) >= 15:
+                return pid
+        time.sleep(0.05)
+    raise AssertionError("no grammar worker computes")
+
+
+def cpu_ticks(pid: int) -> int:
+    """Return a process's CPU time in hundredths of a second; 0 once it has gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - a file of the kernel's
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[11]) + int(fields[12])
+
+
+def running_requests(url: str) -> int:
+    import httpx
+
+    metrics = httpx.get(f"{url}/metrics", timeout=10).text
+    found = re.search(r"^vllm:num_requests_running\{.*\} ([0-9.]+)$", metrics, re.MULTILINE)
+    return int(float(found[1])) if found else 0
+
+
+def is_container(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123 - a file of the kernel's
+            return b"guard.py" in file.read()
+    except OSError:
+        return False

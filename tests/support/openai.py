@@ -1,0 +1,31 @@
+"""Requests to a served model, as an application sends them."""
+
+import json
+from typing import Any
+
+import httpx
+
+TIMEOUT_S = 120.0
+
+
+def completion(url: str, prompt: str, **fields: Any) -> httpx.Response:
+    """Send one greedy completion to the model `tiny`."""
+    body = {"model": "tiny", "prompt": prompt, "max_tokens": 100, "temperature": 0, **fields}
+    return httpx.post(f"{url}/v1/completions", json=body, timeout=TIMEOUT_S)
+
+
+def guided(url: str, prompt: str, kind: str, spec: Any, **fields: Any) -> httpx.Response:
+    """Send one guided completion; `kind` and `spec` as in `structured_outputs`."""
+    return completion(url, prompt, structured_outputs={kind: spec}, **fields)
+
+
+def text(response: httpx.Response) -> str:
+    """Return the answer's text."""
+    assert response.status_code == 200, response.text
+    answer: str = response.json()["choices"][0]["text"]
+    return answer
+
+
+def error_code(response: httpx.Response) -> tuple[int, str]:
+    """Return a refusal's status and code."""
+    return response.status_code, json.loads(response.text)["error"]["code"]
