@@ -58,7 +58,7 @@ class Show:
             error = json.loads(text)["error"]
             if status != 400 or error["code"] != "grammar_invalid":
                 raise DemoError(f"{self.title}: expected a 400 grammar_invalid, got {status}: {text}")
-            return f"HTTP {status} {error['code']} at {error['param']}: {error['message']}"
+            return f"HTTP {status} {error['code']}: {error['message']}"
         if status != 200:
             raise DemoError(f"{self.title}: HTTP {status}: {text}")
         answer: str = json.loads(text)["choices"][0]["text"]
@@ -109,17 +109,17 @@ SHOWS: Final = (
 class Server:
     """`guidedmodel run` as a child, its lines shown as they come, its traces kept by id."""
 
-    def __init__(self, models: Path) -> None:
-        command = [str(Path(sys.executable).with_name("guidedmodel")), "run", "-f", str(SAMPLE)]
+    def __init__(self, models: Path, manifest: Path = SAMPLE) -> None:
+        program = Path(sys.executable).with_name("guidedmodel")
         self._child = subprocess.Popen(  # noqa: S603 - our own command line
-            [*command, "--volume", f"models={models}"],
+            [program, "run", "-f", manifest, "--volume", f"models={models}"],
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,  # Ctrl-C reaches us alone; we pass it on, once
         )
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
-        self.traces: dict[str, list[str]] = {}
+        self.pid = self._child.pid
 
     def _read(self) -> None:
         for line in self._child.stdout or ():
@@ -200,15 +200,14 @@ def ask(url: str, show: Show) -> tuple[int, str, str]:
             return refusal.code, refusal.read().decode(), trace_id
 
 
-def demonstrate(server: Server, shows: Sequence[Show]) -> None:
-    """Send the requests one by one; print each answer and its trace.
+def demonstrate(server: Server, url: str, shows: Sequence[Show]) -> None:
+    """Send the requests one by one to a server that is ready; print each answer and its trace.
 
     Raises
     ------
     DemoError
         An answer or trace was not as it should be.
     """
-    url = server.url()
     for number, show in enumerate(shows, 1):
         status, text, trace_id = ask(url, show)
         say(f"\n{number}. {show.title}: {show.prompt!r}")
@@ -224,7 +223,7 @@ def main() -> int:
     say("demo: guidedmodel run -f manifests/samples/tiny-cpu.yaml")
     server = Server(models)
     try:
-        demonstrate(server, SHOWS)
+        demonstrate(server, server.url(), SHOWS)
         if os.environ.get("KEEP") == "1":
             say("\ndemo: KEEP=1, serving on; the curl line above works; Ctrl-C stops")
             server.follow()
