@@ -5,7 +5,6 @@ import hashlib
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,7 @@ from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfi
 from guided_contract.wire import Kind, Load, Loaded, Prepared, Refused
 from support import grammars
 from support.engine import pod_config
-from support.sidecar import Api, Rank, Sidecar, exists, kill, loaded, until
+from support.sidecar import Api, Rank, Sidecar, busy_worker, exists, kill, loaded, until
 
 # What a compile may take: long, because these machines can be busy. Deadlines are the clients' own.
 CAP_S = 60.0
@@ -86,15 +85,6 @@ async def test_a_prepared_grammar_costs_no_second_compile_or_load(api: Api, rank
     assert isinstance(again, Prepared)
     assert again.key == first.key
     assert len(rank.loads) == before
-
-
-async def test_the_order_of_properties_makes_another_grammar(api: Api) -> None:
-    one = await api.prepare("json", '{"properties": {"a": {"type": "null"}, "b": {"type": "null"}}}')
-    other = await api.prepare("json", '{"properties": {"b": {"type": "null"}, "a": {"type": "null"}}}')
-
-    assert isinstance(one, Prepared)
-    assert isinstance(other, Prepared)
-    assert one.key != other.key
 
 
 def _nested(levels: int) -> str:
@@ -172,7 +162,7 @@ async def test_an_endless_compile_ends_at_its_deadline_and_costs_nobody_else(
     idle = sidecar.workers()
     begin = time.monotonic()
     _, endless = api.begin("regex", grammars.endless_regex(1), timeout_s=DEADLINE_S)
-    busy = await _busy_worker(sidecar)
+    busy = await busy_worker(sidecar)
 
     for number in range(5):
         assert isinstance(await api.prepare("choice", json.dumps([f"while {number}"])), Prepared)
@@ -189,9 +179,9 @@ async def test_an_endless_compile_ends_at_its_deadline_and_costs_nobody_else(
 
 async def test_a_crash_is_retried_once_on_another_worker(sidecar: Sidecar, api: Api) -> None:
     _, answer = api.begin("regex", grammars.slow_regex(400))
-    first = await _busy_worker(sidecar)
+    first = await busy_worker(sidecar)
     kill(first)
-    second = await _busy_worker(sidecar)
+    second = await busy_worker(sidecar)
 
     prepared = await answer
 
@@ -207,7 +197,7 @@ async def test_a_second_crash_refuses_those_who_wait_for_that_grammar_and_nobody
     waiting = [api.begin("regex", spec)[1] for _ in range(3)]
     _, other = api.begin("regex", grammars.slow_regex(200))
     for _ in range(2):
-        kill(await _busy_worker(sidecar, longest=True))
+        kill(await busy_worker(sidecar, longest=True))
 
     refused = [await answer for answer in waiting]
 
@@ -234,7 +224,7 @@ async def test_a_killed_worker_is_replaced_within_a_second(sidecar: Sidecar, api
 async def test_the_last_waiter_who_cancels_kills_the_worker(sidecar: Sidecar, api: Api) -> None:
     spec = grammars.endless_regex(4)
     (first, _), (second, _) = api.begin("regex", spec), api.begin("regex", spec)
-    busy = await _busy_worker(sidecar)
+    busy = await busy_worker(sidecar)
 
     api.cancel(first)
     assert isinstance(await api.prepare("choice", '["one has left"]'), Prepared)
@@ -247,7 +237,7 @@ async def test_the_last_waiter_who_cancels_kills_the_worker(sidecar: Sidecar, ap
 async def test_a_client_that_goes_away_cancels(sidecar: Sidecar, api: Api) -> None:
     async with Api.connected(sidecar.pod) as leaving:
         leaving.begin("regex", grammars.endless_regex(5))
-        busy = await _busy_worker(sidecar)
+        busy = await busy_worker(sidecar)
 
     await until(lambda: not exists(busy), timeout_s=1)
     assert isinstance(await api.prepare("choice", '["still here"]'), Prepared)
@@ -304,23 +294,3 @@ async def test_a_rank_that_comes_back_is_told_what_is_leased_and_nothing_else(si
             assert [load.key for load in back.loads] == [leased.key]
             assert isinstance(await api.prepare("choice", '["released"]'), Prepared)
             assert [load.key for load in back.loads] == [leased.key, released.key]
-
-
-async def _busy_worker(sidecar: Sidecar, *, longest: bool = False) -> int:
-    """Wait for a worker that uses its CPU, and return it; `longest`: the one that has used most."""
-    before = {pid: _cpu_ticks(pid) for pid in sidecar.workers()}
-    async with asyncio.timeout(10):
-        while True:
-            await asyncio.sleep(0.02)
-            now = {pid: _cpu_ticks(pid) for pid in sidecar.workers()}
-            busy = [pid for pid in now if now[pid] - before.get(pid, 0) >= 10]
-            if busy:
-                return max(busy, key=lambda pid: now[pid]) if longest else busy[0]
-
-
-def _cpu_ticks(pid: int) -> int:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return int(fields[11]) + int(fields[12])

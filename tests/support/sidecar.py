@@ -242,6 +242,26 @@ async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
             await asyncio.sleep(0.005)
 
 
+async def busy_worker(sidecar: Sidecar, *, longest: bool = False) -> int:
+    """Wait for a worker that uses its CPU, and return it; `longest`: the one that has used most."""
+    before = {pid: _cpu_ticks(pid) for pid in sidecar.workers()}
+    async with asyncio.timeout(10):
+        while True:
+            await asyncio.sleep(0.02)
+            now = {pid: _cpu_ticks(pid) for pid in sidecar.workers()}
+            busy = [pid for pid in now if now[pid] - before.get(pid, 0) >= 10]
+            if busy:
+                return max(busy, key=lambda pid: now[pid]) if longest else busy[0]
+
+
+def _cpu_ticks(pid: int) -> int:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[11]) + int(fields[12])
+
+
 def descendants(pid: int) -> Iterator[int]:
     """Yield a process and all below it, parents first."""
     if not Path(f"/proc/{pid}").exists():

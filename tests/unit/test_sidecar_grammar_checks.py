@@ -26,6 +26,12 @@ def test_specs_that_mean_the_same_are_the_same(kind: Kind, one: str, other: str)
     assert limits.canonical(kind, one, LIMITS) == limits.canonical(kind, other, LIMITS)
 
 
+def test_the_order_of_properties_matters() -> None:
+    one, other = '{"a": {}, "b": {}}', '{"b": {}, "a": {}}'
+
+    assert limits.canonical("json", one, LIMITS) != limits.canonical("json", other, LIMITS)
+
+
 @pytest.mark.parametrize("kind", ["regex", "grammar"])
 def test_texts_stay_as_they_are(kind: Kind) -> None:
     assert limits.canonical(kind, "a  b\n", LIMITS) == "a  b\n"
