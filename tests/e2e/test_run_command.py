@@ -1,16 +1,17 @@
 """`guidedmodel run` before it serves: bad input, and Ctrl-C while everything is starting."""
 
+from pathlib import Path
+
 import pytest
 
-from support.pod import Pod, gone, sample, temporary_folders
+from support.pod import Pod, gone, sample
 
 
 def test_a_bad_file_names_the_field_and_exits_with_2() -> None:
     pod = Pod.launch(sample(parallelism={"tensor": "two"}))
     try:
-        assert pod.child.wait(60) == 2
+        assert pod.ended(60) == 2
         assert gone(pod)
-        pod.stop()
         assert pod.find(r"^-: spec\.parallelism\.tensor: ")
     finally:
         pod.stop()
@@ -18,16 +19,15 @@ def test_a_bad_file_names_the_field_and_exits_with_2() -> None:
 
 @pytest.mark.engine
 def test_ctrl_c_while_starting_leaves_nothing() -> None:
-    before = temporary_folders()
     pod = Pod.launch(sample())
     try:
         pod.wait(lambda: pod.find("^engine: starting"), 120)
         pod.wait(lambda: len(pod.processes()) >= 6)  # command, two guards, launcher, sidecar's and vLLM's
-        assert temporary_folders() - before
+        folder = Path(pod.config.run_dir).parent
         assert pod.interrupt() == 0
         assert gone(pod)
         assert pod.find("^stopping$")
-        assert temporary_folders() == before
+        assert not folder.exists()
     finally:
         pod.stop()
 
@@ -36,9 +36,8 @@ def test_ctrl_c_while_starting_leaves_nothing() -> None:
 def test_a_model_that_vllm_cannot_load_ends_it_with_1_and_vllms_words() -> None:
     pod = Pod.launch(sample(engine={**sample()["spec"]["engine"], "args": ["--no-such-option"]}))
     try:
-        assert pod.child.wait(200) == 1
+        assert pod.ended(200) == 1
         assert gone(pod)
-        pod.stop()
         assert pod.find("engine ended with status ")
         assert pod.find("unrecognized arguments: --no-such-option")
     finally:

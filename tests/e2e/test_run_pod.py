@@ -7,14 +7,16 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
+import httpx
 import jsonschema
 import pytest
 from devtools.tinytasks import TOPICS, task
 
 from support import grammars, openai
-from support.pod import Pod, gone, sample, start_pod, temporary_folders
+from support.pod import Pod, gone, sample, start_pod
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 
@@ -114,7 +116,7 @@ def test_killing_the_sidecars_service_leaves_running_requests_untouched(
         pool.submit(openai.completion, pod.url, "x", max_tokens=LONG_TOKENS, ignore_eos=True),
     ]
     pod.wait(lambda: running_requests(pod.url) == 2)
-    containers = {pid for pid in pod.processes() if is_container(pid)}
+    containers = pod.containers()
     service = pod.sidecar.service_pid()
     assert service
     os.kill(service, signal.SIGKILL)
@@ -124,7 +126,7 @@ def test_killing_the_sidecars_service_leaves_running_requests_untouched(
         assert response.status_code == 200, response.text
         assert response.json()["usage"]["completion_tokens"] == LONG_TOKENS
     pod.wait(lambda: pod.sidecar.service_pid() not in {None, service})
-    assert containers <= pod.processes()
+    assert pod.containers() == containers
     after = lambda: openai.guided(pod.url, "x", "choice", ["after"])  # noqa: E731 - asked until the ranks are back
     pod.wait(lambda: after().status_code == 200)
 
@@ -132,8 +134,7 @@ def test_killing_the_sidecars_service_leaves_running_requests_untouched(
 def test_nothing_is_left_when_the_command_is_killed(pod: Pod) -> None:
     """Last in the module: the pod ends here."""
     assert len(pod.processes()) > 8  # command, guards, launcher, API server, core, ranks, sidecar
-    folders = temporary_folders()
-    folder = next(one for one in folders if str(one) in pod.config.run_dir)
+    folder = Path(pod.config.run_dir).parent
     pod.kill()
     assert gone(pod)
     assert not folder.exists()
@@ -164,16 +165,6 @@ def cpu_ticks(pid: int) -> int:
 
 
 def running_requests(url: str) -> int:
-    import httpx
-
     metrics = httpx.get(f"{url}/metrics", timeout=10).text
     found = re.search(r"^vllm:num_requests_running\{.*\} ([0-9.]+)$", metrics, re.MULTILINE)
     return int(float(found[1])) if found else 0
-
-
-def is_container(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123 - a file of the kernel's
-            return b"guard.py" in file.read()
-    except OSError:
-        return False

@@ -1,90 +1,185 @@
-"""A pod of `guidedmodel run`, seen from outside: its processes, which of them compiles, its HTTP API."""
+"""A whole pod on this machine: `guidedmodel run` as a child, found and ended by its mark."""
 
 import os
+import re
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Self
 
-import httpx
+import yaml
+from devtools import tinymodel
 
-from support.sidecar import descendants, exists
+from guided_contract import config, names
+from guided_contract.config import PodConfig
+from support.sidecar import Sidecar
 
-PROGRAM = Path(sys.executable).with_name("guidedmodel")
-REQUEST_TIMEOUT_S = 120.0
-_SERVICE = b"guided_sidecar.service"
-_GRAMMAR = b"guided_sidecar.grammar.template"
-_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+ROOT = Path(__file__).parents[2]
+SAMPLE = ROOT / "manifests/samples/tiny-cpu.yaml"
+MARK = "GUIDEDMODEL_TEST_MARK"
+START_TIMEOUT_S = 500.0
+STOP_TIMEOUT_S = 60.0
+V2 = {
+    "PYTHONPATH": str(ROOT / "tests/support/v2cpu"),
+    "VLLM_USE_V2_MODEL_RUNNER": "1",
+    "TORCHDYNAMO_DISABLE": "1",
+}
 
 
-def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run `guidedmodel` to its end."""
-    return subprocess.run(
-        [PROGRAM, *arguments], capture_output=True, text=True, check=False, timeout=60, **options
-    )
-
-
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
-    """Wait for a condition that other processes bring about; fail at the deadline."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
-        time.sleep(0.01)
+def sample(**spec: Any) -> dict[str, Any]:
+    """Return the sample's manifest with some fields of its spec replaced."""
+    manifest: dict[str, Any] = yaml.safe_load(SAMPLE.read_text())
+    manifest["spec"] |= spec
+    return manifest
 
 
 class Pod:
-    """The processes below `guidedmodel run`, and its API."""
+    """`guidedmodel run` and everything below it. `lines` is what it said so far."""
 
-    def __init__(self, pid: int, url: str) -> None:
-        self.pid = pid
-        self.url = url
+    def __init__(self, child: subprocess.Popen[str], mark: str) -> None:
+        self.child = child
+        self.lines: list[str] = []
+        self._mark = mark
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
-    def ask(self, **fields: Any) -> httpx.Response:
-        """Send a completion request; `fields` go into its body."""
-        body = {"model": "tiny", "prompt": "x", "max_tokens": 60, "temperature": 0, **fields}
-        return httpx.post(f"{self.url}/v1/completions", json=body, timeout=REQUEST_TIMEOUT_S)
+    @classmethod
+    def launch(
+        cls, manifest: Mapping[str, Any], *, env: Mapping[str, str] | None = None, v2: bool = False
+    ) -> Self:
+        """Start the command with a manifest on stdin; does not wait. `v2`: with Model Runner V2."""
+        mark = uuid.uuid4().hex
+        command = [sys.executable, "-m", "guided_operator.cli", "run", "-f", "-"]
+        child = subprocess.Popen(
+            [*command, "--volume", f"models={tinymodel.models()}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, **(V2 if v2 else {}), **(env or {}), MARK: mark},
+        )
+        assert child.stdin
+        with child.stdin as stdin:
+            yaml.safe_dump(dict(manifest), stdin)
+        return cls(child, mark)
+
+    @property
+    def url(self) -> str:
+        """Base URL of the OpenAI API, once ready."""
+        found = self.find(r"^serving \S+ at (http://\S+)/v1 ")
+        assert found, self.said()
+        return found[1]
+
+    @property
+    def config(self) -> PodConfig:
+        """The pod's configuration, by the path in its processes' environment."""
+        for pid in self.processes():
+            for variable in _read(pid, "environ").split(b"\0"):
+                key, _, path = variable.decode(errors="replace").partition("=")
+                if key == names.ENV_CONFIG:
+                    return config.decode(Path(path).read_bytes())
+        raise AssertionError("no process of the pod has a configuration")
+
+    @property
+    def sidecar(self) -> Sidecar:
+        """The sidecar's processes."""
+        for pid in self.processes():
+            command = _read(pid, "cmdline")
+            if command.endswith(b"\0-m\0guided_sidecar\0") and b"guard.py" not in command:
+                return Sidecar(self.config, SimpleNamespace(pid=pid))
+        raise AssertionError("the pod has no sidecar")
+
+    def containers(self) -> set[int]:
+        """Return the guards, one for each container's life."""
+        return {pid for pid in self.processes() if b"guard.py" in _read(pid, "cmdline")}
+
+    def find(self, pattern: str) -> re.Match[str] | None:
+        """Return the first match of a pattern in what was said."""
+        return next((found for line in list(self.lines) if (found := re.search(pattern, line))), None)
+
+    def said(self) -> str:
+        return "\n".join(self.lines)
+
+    def wait_ready(self) -> None:
+        self.wait(lambda: self.find("^serving "), START_TIMEOUT_S)
+
+    def wait(self, holds: Callable[[], object], timeout_s: float = 30.0) -> None:
+        """Wait until a condition holds; AssertionError at the deadline, or when the command ends before."""
+        deadline = time.monotonic() + timeout_s
+        while not holds():
+            ended = self.child.poll()
+            assert ended is None, f"ended with {ended}:\n{self.said()}"
+            assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s:\n{self.said()}"
+            time.sleep(0.05)
 
     def processes(self) -> set[int]:
-        """Return every process of the pod."""
-        return set(descendants(self.pid))
+        """Return every process that the command started, the command included, wherever it went."""
+        wanted = f"{MARK}={self._mark}".encode()
+        pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+        return {pid for pid in pids if wanted in _read(pid, "environ").split(b"\0")}
 
-    def service(self) -> int | None:
-        """Return the process of the sidecar's service."""
-        return next((pid for pid in self.processes() if _SERVICE in _command(pid)), None)
+    def interrupt(self) -> int:
+        """Press Ctrl-C; return the exit status."""
+        self.child.send_signal(signal.SIGINT)
+        return self.ended(STOP_TIMEOUT_S)
 
-    def compiling(self) -> int | None:
-        """Return the grammar worker that used CPU in the last tenth of a second, if one did."""
-        workers = [pid for pid in self.processes() if _GRAMMAR in _command(pid)]
-        before = {pid: _cpu_s(pid) for pid in workers}
-        time.sleep(0.1)
-        return next((pid for pid in workers if exists(pid) and _cpu_s(pid) - before[pid] >= 0.05), None)
+    def kill(self) -> None:
+        """Kill the command itself, and nothing else."""
+        self.child.kill()
+        self.ended(STOP_TIMEOUT_S)
 
-    def wait_compiling(self, *besides: int) -> int:
-        """Wait until a grammar worker other than these compiles; return its process."""
-        found: list[int] = []
+    def ended(self, timeout_s: float) -> int:
+        """Wait for the command's own end; return its exit status."""
+        try:
+            return self.child.wait(timeout_s)
+        finally:
+            self.child.kill()  # does nothing where it has ended
+            self.child.wait()
+            self._reader.join(10)
 
-        def seen() -> bool:
-            pid = self.compiling()
-            if pid is not None and pid not in besides:
-                found.append(pid)
-            return bool(found)
+    def stop(self) -> None:
+        """End everything, and see that nothing is left."""
+        if self.child.poll() is None:
+            self.interrupt()
+        assert gone(self), f"left behind: {self.processes()}"
 
-        wait_until(seen, "a grammar worker that compiles")
-        return found[0]
+    def _read(self) -> None:
+        assert self.child.stdout
+        with self.child.stdout as out:
+            for line in out:
+                self.lines.append(line.rstrip("\n"))
 
 
-def _command(pid: int) -> bytes:
+def start_pod(manifest: Mapping[str, Any], *, env: Mapping[str, str] | None = None, v2: bool = False) -> Pod:
+    """Start a pod from a GuidedModel and wait until it is ready. Call `stop`."""
+    pod = Pod.launch(manifest, env=env, v2=v2)
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
+        pod.wait_ready()
+    except BaseException:
+        pod.stop()
+        raise
+    return pod
+
+
+def gone(pod: Pod, timeout_s: float = 20.0) -> bool:
+    """Return whether no process of the pod is left, soon."""
+    deadline = time.monotonic() + timeout_s
+    while pod.processes():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
     except OSError:
         return b""
-
-
-def _cpu_s(pid: int) -> float:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
