@@ -20,7 +20,7 @@ async def run(configuration: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
-        telemetry = Telemetry(configuration.pod)
+        telemetry = Telemetry(configuration.pod, pod=configuration.pod_name)
         service = GrammarService(configuration, telemetry.spans)
         health = HealthServer(configuration.pod, service.snapshot, telemetry.metrics)
         # Stopped in the opposite order: the last spans are sent after their makers have ended.

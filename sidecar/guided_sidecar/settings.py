@@ -4,6 +4,8 @@ The only reader of the environment.
 """
 
 import dataclasses
+import os
+import socket
 
 from guided_contract import config
 from guided_contract.config import PodConfig
@@ -17,6 +19,7 @@ class Settings:
     """
 
     pod: PodConfig
+    pod_name: str = ""  # in a cluster, for the spans' resource; "" for local processes
     hello_timeout_s: float = 5.0  # a peer that has not said who it is holds no connection for longer
     max_connections: int = 256  # a pod has some ten; the rest is somebody's mistake
     max_pending: int = 1024  # prepares under way per connection; more are refused, not queued
@@ -54,4 +57,6 @@ def load() -> Settings:
         raise SettingsError(str(error)) from error
     if pod is None:
         raise SettingsError("GUIDEDMODEL_CONFIG names no configuration file")
-    return Settings(pod=pod)
+    # The kubelet sets it in every pod, and the host name to the pod's name.
+    in_cluster = "KUBERNETES_SERVICE_HOST" in os.environ
+    return Settings(pod=pod, pod_name=socket.gethostname() if in_cluster else "")

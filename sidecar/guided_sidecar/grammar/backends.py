@@ -116,7 +116,7 @@ class GuidanceBackend:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         import llguidance  # noqa: PLC0415 - with the other libraries, in the template
-        import llguidance.numpy  # noqa: PLC0415
+        import llguidance.numpy  # noqa: PLC0415 - only workers load it
 
         self._llguidance: Any = llguidance
         self._tokenizer = vocabulary.guidance_tokenizer

@@ -33,4 +33,4 @@ def _stand_in() -> types.ModuleType:
         setattr(module, name, type(name, (), {}))
     module.int32 = "int32"
     module.tensor = lambda *_args, **_kwargs: None
-    return module  # type: ignore[no-any-return]
+    return module  # type: ignore[no-any-return]  # Any only so that attributes can be set

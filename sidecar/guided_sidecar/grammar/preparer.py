@@ -20,10 +20,14 @@ from guided_sidecar.rendezvous import Rendezvous
 from guided_sidecar.settings import Settings
 from guided_sidecar.telemetry.conventions import (
     GRAMMAR_BACKEND,
+    GRAMMAR_BYTES,
+    GRAMMAR_CACHE,
     GRAMMAR_COMPILE,
+    GRAMMAR_COMPILE_DURATION,
     GRAMMAR_KEY,
     GRAMMAR_KIND,
     GRAMMAR_PREPARE,
+    GRAMMAR_PROOF_DURATION,
 )
 from guided_sidecar.telemetry.spans import OpenSpan, Spans
 
@@ -34,11 +38,6 @@ _FLIGHT_LEASE_S = 1.0
 _CANCELLED: Final = (
     "cancelled"  # a span's error when its client has gone: nobody is told a code of the catalogue
 )
-# Attributes of our spans beside the shared ones. Durations in seconds.
-GRAMMAR_CACHE: Final = "guidedmodel.grammar.cache"  # hit, joined (another request's compile) or miss
-GRAMMAR_BYTES: Final = "guidedmodel.grammar.size"
-GRAMMAR_COMPILE_DURATION: Final = "guidedmodel.grammar.compile.duration"
-GRAMMAR_PROOF_DURATION: Final = "guidedmodel.grammar.proof.duration"
 
 
 @dataclasses.dataclass(slots=True)

@@ -28,8 +28,8 @@ class Vocabulary:
 def load(config: PodConfig) -> Vocabulary:
     """Read tokenizer and model configuration from where vLLM reads them."""
     import llguidance.hf  # noqa: PLC0415 - after native.without_torch()
-    import xgrammar  # noqa: PLC0415
-    from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast  # noqa: PLC0415
+    import xgrammar  # noqa: PLC0415 - only the template loads it
+    from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast  # noqa: PLC0415 - only the template loads it
 
     remote = config.trust_remote_code
     model = AutoConfig.from_pretrained(config.model, trust_remote_code=remote).get_text_config()
