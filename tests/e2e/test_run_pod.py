@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import secrets
 import signal
 import time
 from collections.abc import Iterator
@@ -51,16 +52,23 @@ def test_answers_meet_their_schema_and_regex(pod: Pod) -> None:
 
 
 def test_each_request_prints_its_trace_as_a_tree(pod: Pod) -> None:
-    before = len(pod.lines)
-    openai.text(openai.guided(pod.url, PERSON.prompt("dan"), "json", json.loads(PERSON.spec)))
-    pod.wait(lambda: len(pod.lines) > before)
-    tree = "\n".join(pod.lines[before:])
-    root = tree.splitlines()[1]
-    assert root.startswith("POST /v1/completions ")
-    assert "status 200, kind json" in root
-    assert "├─ llm_request" in tree
-    assert "├─ grammar.prepare" in tree
-    assert len(re.findall(r"[├└]─ guided\.decode .*rank [01]", tree)) == 2
+    trace_id = secrets.token_hex(16)
+    schema = {"type": "object", "properties": {"seen": {"enum": ["once"]}}, "required": ["seen"]}
+    assert openai.text(openai.guided(pod.url, "x", "json", schema, trace_id=trace_id))
+    pod.wait(lambda: len(pod.trace(trace_id)) == 8)
+
+    root, *below = pod.trace(trace_id)
+    assert re.match(r"POST /v1/completions +[0-9.]+ ms  status 200, kind json", root)
+    spans = (re.fullmatch(r"[│├└─ ]+(\S+) +[0-9.]+ ms(?:  (rank \d)?.*)?", line) for line in below)
+    assert sorted(" ".join(filter(None, span.groups())) for span in spans if span) == [
+        "grammar.compile",
+        "grammar.load rank 0",
+        "grammar.load rank 1",
+        "grammar.prepare",
+        "guided.decode rank 0",
+        "guided.decode rank 1",
+        "llm_request",
+    ]
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -8,10 +8,11 @@ import httpx
 TIMEOUT_S = 120.0
 
 
-def completion(url: str, prompt: str, **fields: Any) -> httpx.Response:
-    """Send one greedy completion to the model `tiny`."""
+def completion(url: str, prompt: str, *, trace_id: str = "", **fields: Any) -> httpx.Response:
+    """Send one greedy completion to the model `tiny`, as part of a trace if one is named."""
     body = {"model": "tiny", "prompt": prompt, "max_tokens": 100, "temperature": 0, **fields}
-    return httpx.post(f"{url}/v1/completions", json=body, timeout=TIMEOUT_S)
+    headers = {"traceparent": f"00-{trace_id}-{'1' * 16}-01"} if trace_id else {}
+    return httpx.post(f"{url}/v1/completions", json=body, headers=headers, timeout=TIMEOUT_S)
 
 
 def guided(url: str, prompt: str, kind: str, spec: Any, **fields: Any) -> httpx.Response:

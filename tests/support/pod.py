@@ -1,5 +1,6 @@
 """A whole pod on this machine: `guidedmodel run` as a child, found and ended by its mark."""
 
+import itertools
 import os
 import re
 import signal
@@ -103,6 +104,13 @@ class Pod:
     def find(self, pattern: str) -> re.Match[str] | None:
         """Return the first match of a pattern in what was said."""
         return next((found for line in list(self.lines) if (found := re.search(pattern, line))), None)
+
+    def trace(self, trace_id: str) -> list[str]:
+        """Return the lines of a trace's tree that were printed so far, its root first."""
+        lines = iter(list(self.lines))
+        if f"trace {trace_id}" not in lines:  # goes on behind the line that it finds
+            return []
+        return list(itertools.takewhile(lambda line: not line.startswith("trace "), lines))
 
     def said(self) -> str:
         return "\n".join(self.lines)

@@ -226,8 +226,8 @@ class _Waiting:
                 raise PodError(f"{name} is not {state} after {now - started:.0f} s: {reason}", shown)
             if now - told > _PROGRESS_S:
                 told = now
-                news = tail(log, 1)[-100:] if log else reason
-                self._progress(f"{name}: not {state} yet, {now - started:.0f} s ({news})")
+                news = tail(log, 1).strip()[:120] if log else reason
+                self._progress(f"{name}: not {state} yet, {now - started:.0f} s  {news}".rstrip())
             time.sleep(_POLL_S)
         self._check()
         self._progress(f"{name}: {state} after {time.monotonic() - started:.1f} s")
