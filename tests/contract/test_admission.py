@@ -18,8 +18,6 @@ from support.stage import Stage, completion, error_of, guided, staged
 
 pytestmark = pytest.mark.engine
 
-TRACE = "0af7651916cd43dd8448eb211c80319c"
-PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
 ROUTES = ("/v1/completions", "/v1/chat/completions", "/v1/responses")
 
 
@@ -72,7 +70,6 @@ def test_guided_answer(stage: Stage, route: str, *, stream: bool) -> None:
     response = stage.client.post(
         route,
         json=guided(route, {"enum": ["stone", "water"]}, stream=stream),
-        headers={"traceparent": PARENT},
     )
     assert response.status_code == 200, response.text
     assert '\\"stone\\"' in response.text or '\\"water\\"' in response.text or stream
@@ -81,16 +78,17 @@ def test_guided_answer(stage: Stage, route: str, *, stream: bool) -> None:
     assert stage.service.wait_for(wire.Release).id == asked.id
     record = stage.record()
     assert (record.status, record.error_code, record.kind, record.stream) == (200, None, "json", stream)
-    assert (record.trace_id, record.parent_span_id, record.sampled) == (TRACE, "b7ad6b7169203331", True)
-    assert asked.traceparent == f"00-{TRACE}-{record.span_id}-01"
+    assert (record.trace_id, record.parent_span_id, record.sampled) == (stage.trace_id, "1" * 16, True)
+    assert asked.traceparent == f"00-{stage.trace_id}-{record.span_id}-01"
     assert record.grammar_key
-    assert stage.engine_span(TRACE, record.span_id)
+    assert stage.engine_span(stage.trace_id, record.span_id)
 
 
 def test_unsampled_trace_stays_unsampled(stage: Stage) -> None:
-    stage.client.post("/v1/completions", json=completion(), headers={"traceparent": PARENT[:-2] + "00"})
+    unsampled = stage.client.headers["traceparent"][:-2] + "00"
+    stage.client.post("/v1/completions", json=completion(), headers={"traceparent": unsampled})
     record = stage.record()
-    assert (record.trace_id, record.sampled) == (TRACE, False)
+    assert (record.trace_id, record.sampled) == (stage.trace_id, False)
 
 
 @pytest.mark.parametrize(
@@ -178,8 +176,9 @@ def test_upstreams_own_errors_stay(stage: Stage) -> None:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 def test_disconnect_while_preparing_cancels(stage: Stage, *, stream: bool) -> None:
     stage.service.script["never"] = lambda _asked: None
-    with httpx.Client(base_url=stage.engine.url, timeout=1) as impatient, pytest.raises(httpx.ReadTimeout):
-        impatient.post("/v1/completions", json=guided("/v1/completions", {"const": "never"}, stream=stream))
+    body = guided("/v1/completions", {"const": "never"}, stream=stream)
+    with pytest.raises(httpx.ReadTimeout):
+        stage.client.post("/v1/completions", json=body, timeout=1)
     asked = stage.service.wait_for(wire.Prepare)
     assert stage.service.wait_for(wire.Cancel).id == asked.id
     assert stage.record().status == 499

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import secrets
 import socket
 import tempfile
 import threading
@@ -29,9 +30,12 @@ PROCESSORS = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stage:
-    """What admission works with in one engine, for as long as `staged` runs."""
+    """What admission works with in one engine, for as long as `staged` runs.
+
+    All requests of a test are in one trace, by whose id its records are told from late ones of others.
+    """
 
     engine: Engine
     service: FakeService
@@ -39,10 +43,13 @@ class Stage:
     telemetry: socket.socket
     collector: HttpCollector
     native_calls: Path
+    trace_id: str = ""
 
     def reset(self) -> None:
         """Forget what earlier tests sent and scripted."""
         self.service.forget()
+        self.trace_id = secrets.token_hex(16)
+        self.client.headers["traceparent"] = f"00-{self.trace_id}-{'1' * 16}-01"
         self.telemetry.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -50,10 +57,10 @@ class Stage:
         self.telemetry.settimeout(20)
 
     def record(self) -> records.HttpRequest:
-        """Return the next HTTP record; ranks' records are passed over."""
+        """Return the next HTTP record of this test; ranks' records are passed over."""
         while True:
             record = records.decode(self.telemetry.recv(1 << 16))
-            if isinstance(record, records.HttpRequest):
+            if isinstance(record, records.HttpRequest) and record.trace_id == self.trace_id:
                 return record
 
     def running(self) -> float:
