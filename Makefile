@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 VENV := .venv
 PY := $(VENV)/bin/python
-export PYTHONPATH := tools
+export PYTHONPATH := $(CURDIR)/tools
 SETUP := $(VENV)/.ready
 
 .PHONY: help
