@@ -45,8 +45,8 @@ class Engines:
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
     found = Engines(tmp_path_factory.mktemp("matrix"))
     yield found
-    if matrix.is_full():
-        found.report.write()
+    if matrix.is_full() and len(found.report.rows) == len(CELLS) * len(BACKENDS):
+        found.report.write()  # a run that was cut short tells nothing
 
 
 @pytest.fixture(params=CELLS, ids=lambda cell: cell.name)
@@ -56,7 +56,9 @@ def cell(request: pytest.FixtureRequest) -> Cell:
 
 
 def test_the_engine_is_what_the_cell_says(engines: Engines, cell: Cell) -> None:
-    assert engines.answers(cell)["facts"] == {"async": cell.is_async, "runner": cell.runner}
+    answers = engines.answers(cell)
+    assert answers["facts"] == {"async": cell.is_async, "runner": cell.runner}
+    assert answers["preemptions"] > 0  # so the comparison covers requests that were resumed
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -153,7 +153,7 @@ def rank_job(cell: Cell, folder: Path) -> Job:
         tensor_parallel=cell.tensor_parallel,
         is_async=cell.is_async,
         # Few blocks: requests are preempted and resumed. Few tokens a step: prompts come in chunks.
-        arguments={"block_size": 32, "num_gpu_blocks_override": 48, "max_num_batched_tokens": 160},
+        arguments={"block_size": 32, "num_gpu_blocks_override": 11, "max_num_batched_tokens": 160},
         pod=pod,
     )
 

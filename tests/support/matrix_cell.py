@@ -51,6 +51,7 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
         else:
             tickets = load_all(job, service, backend, corpus())
             answers[backend] = generate(llm, corpus(), tickets)
+    answers["preemptions"] = sum(m.value for m in llm.get_metrics() if m.name == "vllm:num_preemptions")
     if service is not None:
         tickets = load_all(job, service, "xgrammar", corpus())
         chosen = {CHOICE_ARG: ["no-repeat"]}
@@ -132,7 +133,7 @@ def make_engine(job: Job) -> Any:
         enforce_eager=True,
         enable_prefix_caching=False,
         seed=0,
-        disable_log_stats=True,
+        disable_log_stats=False,
         **arguments,
     )
 
