@@ -1,6 +1,5 @@
 """A whole pod on this machine: `guidedmodel run` as a child, found and ended by its mark."""
 
-import itertools
 import os
 import re
 import signal
@@ -106,11 +105,13 @@ class Pod:
         return next((found for line in list(self.lines) if (found := re.search(pattern, line))), None)
 
     def trace(self, trace_id: str) -> list[str]:
-        """Return the lines of a trace's tree that were printed so far, its root first."""
-        lines = iter(list(self.lines))
-        if f"trace {trace_id}" not in lines:  # goes on behind the line that it finds
+        """Return the lines of a trace's tree, its root first; [] until all are printed."""
+        lines = list(self.lines)
+        begin = f"trace {trace_id}"
+        if begin not in lines or "" not in lines[lines.index(begin) :]:
             return []
-        return list(itertools.takewhile(lambda line: not line.startswith("trace "), lines))
+        first = lines.index(begin) + 1
+        return lines[first : lines.index("", first)]
 
     def said(self) -> str:
         return "\n".join(self.lines)

@@ -4,6 +4,7 @@ Ends with 0 only if every answer was as it should be. KEEP=1 keeps serving until
 """
 
 import contextlib
+import itertools
 import json
 import os
 import queue
@@ -33,8 +34,6 @@ REQUEST_TIMEOUT_S: Final = 120.0
 TRACE_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 90.0
 _SERVING: Final = re.compile(r"^serving \S+ at (http://\S+)/v1 ")
-_TRACE: Final = re.compile(r"^trace ([0-9a-f]{32})$")
-_SPAN: Final = re.compile(r"\d+\.\d ms(  |$)")
 
 BROKEN: Final = {"type": "object", "properties": {"age": {"type": "integr"}}}
 
@@ -51,6 +50,12 @@ class Show:
     prompt: str
     fields: dict[str, Any]
     is_refused: bool = False
+
+    @property
+    def spans(self) -> list[str]:
+        """What its trace has to show."""
+        guided = ["grammar.prepare"] if self.fields else []
+        return ["POST /v1/completions", *guided, *([] if self.is_refused else ["llm_request"])]
 
     def check(self, status: int, text: str) -> str:
         """Return what to print of the answer."""
@@ -148,16 +153,11 @@ class Server:
 
     def trace(self, trace_id: str) -> list[str]:
         """Wait for the tree of a trace; return its lines."""
-        tree: list[str] = []
-        current = ""
-        for line in self.lines(TRACE_TIMEOUT_S, f"trace {trace_id}"):
-            if started := _TRACE.match(line):
-                current = started[1]
-            elif current == trace_id and _SPAN.search(line):
-                tree.append(line)
-            if tree and self._lines.empty():
+        lines = self.lines(TRACE_TIMEOUT_S, f"trace {trace_id}")
+        for line in lines:
+            if line == f"trace {trace_id}":
                 break
-        return tree
+        return list(itertools.takewhile(bool, lines))
 
     def follow(self) -> None:
         """Print what it says until it ends."""
@@ -212,8 +212,12 @@ def demonstrate(server: Server, url: str, shows: Sequence[Show]) -> None:
         status, text, trace_id = ask(url, show)
         say(f"\n{number}. {show.title}: {show.prompt!r}")
         say(f"   {show.check(status, text)}")
-        for line in server.trace(trace_id):
+        tree = server.trace(trace_id)
+        for line in tree:
             say(f"   {line}")
+        missing = [name for name in show.spans if not any(f"{name} " in line for line in tree)]
+        if missing:
+            raise DemoError(f"{show.title}: its trace has no {', '.join(missing)}")
 
 
 def main() -> int:
@@ -238,6 +242,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    # As Ctrl-C: what runs below has to be stopped then, too.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     try:
         status = main()
     except KeyboardInterrupt:

@@ -96,7 +96,7 @@ def _serve(pod: LocalPod, stop: _Stop, book: TraceBook, greeting: str) -> int:
             pod.check()
             pod.check_liveness()
             for spans in book.ripe(time.monotonic()):
-                _say(tree(spans))
+                _say(f"{tree(spans)}\n")  # the empty line ends it, for whoever reads our output
     except PodError as error:
         sys.stderr.write(f"guidedmodel: {error}\n")
         if error.log:
