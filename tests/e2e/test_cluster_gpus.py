@@ -53,9 +53,9 @@ def test_each_rank_gets_a_gpu_and_the_node_has_no_more_than_it_says(kubectl: Kub
 def _model(name: str, tensor: int) -> dict[str, Any]:
     model = copy.deepcopy(deploy.sample())
     model["metadata"] = {"name": name, "namespace": NAMESPACE}
-    model["spec"]["engine"] |= {"device": "CUDA"}
+    # Nothing to run, so that pods come and go at once: only where they are put, and with what, is looked at.
+    model["spec"]["engine"] |= {"device": "CUDA", "image": "localhost/none:1"}
     model["spec"]["parallelism"] = {"tensor": tensor}
-    # Its engine finds no driver and ends; only where it runs, and with what, is looked at.
     model["spec"]["resources"] = {"requests": {"cpu": "10m", "memory": "64Mi"}}
     model["spec"]["sidecar"] = {"resources": {"requests": {"cpu": "10m", "memory": "64Mi"}}}
     return model

@@ -72,6 +72,15 @@ def load(folder: Path) -> NodeCluster | None:
     return NodeCluster(**values)
 
 
+def running(folder: Path) -> NodeCluster | None:
+    """Return the cluster of this folder if it runs; tidy up after one that ended by itself."""
+    cluster = load(folder)
+    if cluster is not None and not _is_alive(cluster.name):
+        stop(cluster)
+        return None
+    return cluster
+
+
 def build() -> None:
     """Install and build everything that a node needs, once; in its namespaces there is no network for that.
 
@@ -145,21 +154,37 @@ def stop(cluster: NodeCluster) -> None:
 
     Its folder stays, with the logs. Stopping what is stopped does nothing.
     """
+    first = _processes_of(cluster.name)
     if process := _started.pop(cluster.pid, None):
         process.kill()
-    elif _is_alive(cluster.name):
+    elif first:
         os.kill(cluster.pid, signal.SIGKILL)
     deadline = time.monotonic() + STOP_TIMEOUT_S
-    while _is_alive(cluster.name) and time.monotonic() < deadline:
+    # The first process of a pid namespace ends after all others in it have.
+    while not all(map(_has_ended, first)) and time.monotonic() < deadline:
         time.sleep(0.05)
     isolation.remove_cgroups(cluster.name)
     for made in cluster.made_folders:
-        Path(made).rmdir()
+        if Path(made).exists():
+            Path(made).rmdir()
     (cluster.folder / "cluster.json").unlink(missing_ok=True)
 
 
 def _is_alive(name: str) -> bool:
-    """Return whether the first process of the node of this name runs."""
+    return bool(_processes_of(name))
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state in {"X", "Z"}
+
+
+def _processes_of(name: str) -> list[int]:
+    """Return the first process of the node of this name, and the one that started it; none where it ended."""
+    found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -167,8 +192,8 @@ def _is_alive(name: str) -> bool:
             except OSError:  # it ended
                 continue
             if name.encode() in arguments:
-                return True
-    return False
+                found.append(int(entry.name))
+    return found
 
 
 def _listener() -> socket.socket:
@@ -184,10 +209,11 @@ def main() -> None:
     parser.add_argument("action", choices=["up", "down", "status"])
     parser.add_argument("--folder", type=Path, default=cache.root() / "cluster", help="where the state lies")
     options = parser.parse_args()
-    cluster = load(options.folder)
-    if options.action == "down" and cluster:
-        stop(cluster)
-        shutil.rmtree(options.folder)
+    cluster = running(options.folder)
+    if options.action == "down":
+        if cluster:
+            stop(cluster)
+        shutil.rmtree(options.folder, ignore_errors=True)
     elif options.action == "up" and not cluster:
         shutil.rmtree(options.folder, ignore_errors=True)
         try:

@@ -51,7 +51,7 @@ def _own() -> tuple[Kubectl, str]:
     folder = cache.root() / "cluster"
     venv = _progress("building the engine's environment", engine_env.path)
     models = _progress("building the tiny model", deploy.models)
-    started = cluster.load(folder)
+    started = cluster.running(folder)
     if started is None:
         shutil.rmtree(folder, ignore_errors=True)
         mounts = [(venv, venv)]
