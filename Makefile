@@ -29,10 +29,13 @@ lint: $(SETUP)  ## ruff, mypy --strict, import-linter, generated files up to dat
 	$(VENV)/bin/mypy operator/guided_operator engine/guided_contract engine/guided_engine sidecar/guided_sidecar tools/devtools
 	$(VENV)/bin/lint-imports
 	$(PY) -m guided_operator.api.crd --check
+	$(PY) -m guided_operator.api.reference --check
 
 .PHONY: generate
-generate: $(SETUP)  ## write the CRD anew from the API's models
+generate: $(SETUP)  ## write the CRD, its reference and the chart's copies anew from the API's models
 	$(PY) -m guided_operator.api.crd
+	$(PY) -m guided_operator.api.reference
+	$(PY) -m devtools.chart
 
 .PHONY: demo
 demo: $(SETUP)  ## real vLLM on this machine, five requests and their traces; KEEP=1 keeps serving

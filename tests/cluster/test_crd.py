@@ -110,6 +110,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"guidedDecoding": {"placement": "Scheduler", "whitespace": "Compact"}},
         "set backend to XGrammar or Guidance",
     ),
+    "processors where no rank runs them": (
+        {
+            "guidedDecoding": {"placement": "Scheduler"},
+            "logitsProcessors": [{"name": "a", "factory": "a.b:C"}],
+        },
+        "with placement Scheduler there are none",
+    ),
     "draft model missing": (
         {"speculative": {"method": "DraftModel", "numTokens": 3}},
         "needs draftModel.uri",

@@ -174,6 +174,14 @@ RULES: Final = (
         ),
     ),
     Rule(
+        ("spec",),
+        "logitsProcessors",
+        "logits processors run beside the masks on the ranks: with placement Scheduler there are none",
+        "!has(self.logitsProcessors) || self.logitsProcessors.size() == 0 || !has(self.guidedDecoding) || "
+        "!has(self.guidedDecoding.placement) || self.guidedDecoding.placement != 'Scheduler'",
+        lambda spec: bool(spec.logits_processors) and spec.guided_decoding.placement == "Scheduler",
+    ),
+    Rule(
         ("spec", "speculative"),
         "draftModel",
         "method DraftModel needs draftModel.uri",
