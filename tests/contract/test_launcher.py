@@ -130,11 +130,12 @@ def test_signal_ends_everything_with_the_childs_code(launch: Launch, number: sig
     assert not any(map(is_alive, pids))
 
 
-def test_exit_code_is_passed_on(launch: Launch) -> None:
-    launched = launch("--die", "3")
+@pytest.mark.parametrize(("code", "seen"), [("3", 3), ("0", 1)])
+def test_exit_code_is_passed_on(launch: Launch, code: str, seen: int) -> None:
+    launched = launch("--die", code)
     pids = launched.said["pids"]
     wait_until(lambda: not launched.process.is_running())
-    assert launched.exit_code == 3
+    assert launched.exit_code == seen
     assert not any(map(is_alive, pids))
 
 

@@ -24,6 +24,7 @@ STOP_S: Final = 20.0
 # Core and ranks without an API server have nobody to answer to.
 REST_GRACE_S: Final = 1.0
 REST_TERM_S: Final = 5.0
+_ENDED_UNASKED: Final = 1
 
 
 class Launcher:
@@ -46,7 +47,10 @@ class Launcher:
         self._stopping: asyncio.Task[None] | None = None
 
     async def run(self) -> int:
-        """Start vLLM and return its exit code when it has ended and nothing of it is left."""
+        """Start vLLM and return its exit code when it has ended and nothing of it is left.
+
+        An end that nobody asked for is a failure: vLLM says 0 also when its engine core has died.
+        """
         pod, command = self._pod, self._command
         if command.unsupported:
             _log.warning("guidedmodel: vLLM is left untouched: %s", command.unsupported)
@@ -60,7 +64,8 @@ class Launcher:
             ServiceConnection(pod.service_socket, self._hello, lambda _message: None).run()
         )
         try:
-            return await engine.wait()
+            code = await engine.wait()
+            return code if code or self._stopping is not None else _ENDED_UNASKED
         finally:
             await engine.stop_rest(REST_GRACE_S, REST_TERM_S)
             tasks = [task for task in (hello, self._stopping) if task is not None]
