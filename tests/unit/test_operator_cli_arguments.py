@@ -1,5 +1,8 @@
 """What `guidedmodel` says of bad input, and what it prints of good."""
 
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,6 +81,34 @@ def test_run_says_which_model_folder_is_missing(
     assert main(["run", "-f", str(SAMPLE)]) == 2
     said = f"{SAMPLE}: spec.model.uri: there is no folder {tmp_path}/volumes/models/tiny; --volume models=DIR"
     assert said in capsys.readouterr().err
+
+
+def test_run_refuses_a_port_in_use(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["run", "-f", str(SAMPLE), "--port", str(port)]) == 2
+    assert capsys.readouterr().err == f"guidedmodel: port {port} is in use\n"
+
+
+def test_two_runs_never_share_a_port(tmp_path: Path) -> None:
+    """Both choose long before vLLM binds, and vLLM shares a port in silence."""
+    program = (
+        "import sys; from pathlib import Path; from guided_operator.cli.local_site import local_site\n"
+        "site = local_site(Path('x'), volumes={}, port=None, otlp_endpoint=None)\n"
+        "print(site.ports.engine, flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", program]
+    started = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+        for _ in range(3)
+    ]
+    try:
+        ports = [child.stdout.readline() for child in started if child.stdout]
+        assert all(ports)
+        assert len(set(ports)) == len(started)
+    finally:
+        for child in started:
+            child.communicate("", timeout=30)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import yaml
 from guided_operator.api import GuidedModel, ManifestError, Problem, load
 from guided_operator.api.crd import crd_text
 from guided_operator.builders import cluster_site, render
+from guided_operator.cli.local_site import PortTakenError
 from guided_operator.cli.run import RunOptions, run
 
 OK: Final = 0
@@ -28,6 +29,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ManifestError as error:
         for problem in error.problems:
             sys.stderr.write(f"{getattr(options, 'file', '')}: {problem}\n")
+        return BAD_INPUT
+    except PortTakenError as error:
+        sys.stderr.write(f"guidedmodel: {error}\n")
         return BAD_INPUT
     return status
 

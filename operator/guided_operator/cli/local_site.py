@@ -1,5 +1,6 @@
 """Where a pod runs on a laptop: a temporary folder, free ports of localhost, folders in place of volumes."""
 
+import atexit
 import os
 import random
 import socket
@@ -19,6 +20,10 @@ ENV_HOME: Final = (
 _LOOPBACK: Final = "127.0.0.1"
 _CONFIG_FILE: Final = "config.json"
 _DEFAULT_PORT: Final = 8000
+
+
+class PortTakenError(Exception):
+    """The port that was asked for is in use."""
 
 
 def volumes_folder() -> Path:
@@ -45,6 +50,11 @@ def local_site(
         The engine's port; None: 8000, or another if that is taken.
     otlp_endpoint
         Where traces go; None: as the resource says.
+
+    Raises
+    ------
+    PortTakenError
+        `port` is in use.
     """
     engine, launcher, sidecar, otlp = _free_ports(port)
 
@@ -103,6 +113,8 @@ def _free_ports(wanted: int | None) -> list[int]:
     Those we choose lie below the range from which the kernel takes ports for outgoing connections, so that
     none is lost to one of those before its server binds it.
     """
+    if wanted is not None and not _is_free(wanted):
+        raise PortTakenError(f"port {wanted} is in use")
     first = [wanted] if wanted is not None else [_DEFAULT_PORT] if _is_free(_DEFAULT_PORT) else []
     others = (
         port for port in random.sample(range(20000, 32000), 2000) if port not in first and _is_free(port)
@@ -117,4 +129,19 @@ def _is_free(port: int) -> bool:
             probe.bind((_LOOPBACK, port))
         except OSError:
             return False
+    return _claim(port)
+
+
+def _claim(port: int) -> bool:
+    """Take a port for this process's life; False if another `guidedmodel run` has it.
+
+    vLLM binds its port a minute after it was chosen, and shares it in silence with whoever is there.
+    """
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f"\0guidedmodel-port-{port}")  # an abstract name: exclusive, and gone with the process
+    except OSError:
+        claim.close()
+        return False
+    atexit.register(claim.close)  # keeps it until then
     return True
