@@ -1,6 +1,6 @@
 # The operator, and the folder that its init container copies into engine pods. No torch: the engine's image has it.
 #   docker build --tag guidedmodel .
-ARG BASE=docker.io/library/python:3.12-slim
+ARG BASE=python:3.12-slim
 
 FROM ${BASE} AS build
 # Where packages come from, for builders that have a mirror; both may be absent.

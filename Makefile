@@ -30,6 +30,7 @@ lint: $(SETUP)  ## ruff, mypy --strict, import-linter, generated files up to dat
 	$(VENV)/bin/lint-imports
 	$(PY) -m guided_operator.api.crd --check
 	$(PY) -m guided_operator.api.reference --check
+	$(PY) -m devtools.chart --check
 
 .PHONY: generate
 generate: $(SETUP)  ## write the CRD, its reference and the chart's copies anew from the API's models
@@ -57,10 +58,6 @@ test-matrix: $(SETUP)  ## every cell of the engine matrix on real vLLM; writes d
 	MATRIX=full $(PYTEST) tests/engine
 
 # --- a real Kubernetes (tools/devtools/cluster*.py) ---
-
-.PHONY: chart
-chart: $(SETUP)  ## copy the generated CRD and the RBAC rules into the chart
-	$(PY) -m devtools.chart
 
 .PHONY: cluster
 cluster: $(SETUP)  ## a one-node Kubernetes in namespaces of its own, with the sample on it (root; CLUSTER=existing IMAGE=... takes yours)

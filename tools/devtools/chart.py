@@ -81,7 +81,7 @@ def main() -> None:
         copy()
     elif names := outdated():
         sys.exit(
-            f"chart: {', '.join(str(name.relative_to(ROOT)) for name in names)} outdated: run `make chart`"
+            f"chart: {', '.join(str(name.relative_to(ROOT)) for name in names)} outdated: run `make generate`"
         )
 
 
