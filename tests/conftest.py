@@ -50,5 +50,5 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 def _drop_data(folder: Path) -> None:
     """Keep a stopped node's logs and remove its gigabytes of images."""
-    for name in ("containerd", "etcd", "kubelet", "overlay-probe"):
+    for name in ("containerd", "kubelet", "overlay-probe"):
         shutil.rmtree(folder / name, ignore_errors=True)

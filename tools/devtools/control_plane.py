@@ -1,6 +1,7 @@
 """A real Kubernetes control plane: etcd, API server, controller manager, scheduler. Needs no root."""
 
 import ssl
+import tempfile
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -41,10 +42,22 @@ class Addresses:
         return f"https://127.0.0.1:{self.api}"
 
 
-class ControlPlane:
-    """The four programs, their keys, data and logs below one folder."""
+def _memory() -> Path | None:
+    shared = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
+    return shared if shared.is_dir() else None
 
-    def __init__(self, folder: Path, addresses: Addresses) -> None:
+
+class ControlPlane:
+    """The four programs, their keys and logs below one folder.
+
+    Parameters
+    ----------
+    data
+        etcd's folder, best in memory: a machine that writes gigabytes elsewhere stalls etcd for seconds, and
+        leaders then lose their Leases. None: a temporary one in memory, removed by `stop`.
+    """
+
+    def __init__(self, folder: Path, addresses: Addresses, *, data: Path | None = None) -> None:
         self.folder = folder
         self.addresses = addresses
         self.programs = golang.kubernetes()
@@ -53,6 +66,8 @@ class ControlPlane:
         self.authority = pki.Authority(folder / "pki")
         self.kubeconfig = self.user("admin", "admin", groups=["system:masters"])
         self._processes: list[Process] = []
+        self._data = data
+        self._memory: tempfile.TemporaryDirectory[str] | None = None
 
     def user(self, name: str, common_name: str, *, groups: list[str] | None = None) -> Path:
         """Return a kubeconfig for a user of this name and these groups."""
@@ -79,6 +94,9 @@ class ControlPlane:
         for process in reversed(self._processes):
             process.stop()
         self._processes.clear()
+        if self._memory is not None:
+            self._memory.cleanup()
+            self._memory = None
 
     @property
     def processes(self) -> tuple[Process, ...]:
@@ -121,11 +139,17 @@ class ControlPlane:
         self._processes.append(process)
         return process
 
+    def _data_folder(self) -> Path:
+        if self._data is not None:
+            return self._data
+        self._memory = tempfile.TemporaryDirectory(prefix="guidedmodel-etcd-", dir=_memory())
+        return Path(self._memory.name)
+
     def _etcd_flags(self) -> dict[str, object]:
         client = f"http://127.0.0.1:{self.addresses.etcd}"
         peer = f"http://127.0.0.1:{self.addresses.etcd_peer}"
         return {
-            "data-dir": self.folder / "etcd",
+            "data-dir": self._data_folder(),
             "listen-client-urls": client,
             "advertise-client-urls": client,
             "listen-peer-urls": peer,

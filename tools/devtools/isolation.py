@@ -66,6 +66,12 @@ def make_private(folder: Path, node_name: str) -> None:
     _bind(folder / "resolv.conf", Path("/etc/resolv.conf"), content="nameserver 127.0.0.1\n")
 
 
+def mount_memory(folder: Path) -> None:
+    """Put a tmpfs at `folder`, in these namespaces alone."""
+    folder.mkdir(exist_ok=True)
+    _run("mount", "-t", "tmpfs", "guidedmodel", str(folder))
+
+
 def make_cgroups(name: str) -> None:
     """Make the root of a node's cgroups in every hierarchy."""
     for hierarchy in _hierarchies():

@@ -64,7 +64,8 @@ def _start(config: InitConfig, folder: Path) -> tuple[ControlPlane, Node]:
         bind="0.0.0.0",  # noqa: S104 - of the private network
         advertise=isolation.NODE_ADDRESS,
     )
-    plane = ControlPlane(folder, addresses)
+    isolation.mount_memory(folder / "etcd")
+    plane = ControlPlane(folder, addresses, data=folder / "etcd")
     plane.start()
     mounts = [(Path(source), Path(target)) for source, target in config.mounts]
     node = Node(folder, NodeConfig(config.name, mounts), plane)
