@@ -47,6 +47,7 @@ PYTEST := $(VENV)/bin/pytest --durations=15
 
 .PHONY: test
 test: $(SETUP)  ## every test tier: unit, contract, real API server, engine matrix (pairwise), real node
+	@$(PY) -m devtools.prebuild & trap "kill $$! 2>/dev/null || true" EXIT; \
 	$(PYTEST) tests/unit tests/contract tests/cluster tests/engine tests/e2e
 
 .PHONY: test-unit

@@ -28,7 +28,7 @@ def kubectl(node: Node) -> Iterator[Kubectl]:
     found.run("create", "namespace", NAMESPACE)
     deploy.create_models(found, deploy.models(), NAMESPACE)
     yield found
-    found.run("delete", "namespace", NAMESPACE, "--timeout=120s")
+    found.run("delete", "namespace", NAMESPACE, "--wait=false")  # the node itself goes soon
     _advertise(found, None)
 
 
