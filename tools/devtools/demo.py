@@ -125,6 +125,7 @@ class Server:
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
         self.pid = self._child.pid
+        self.example = ""  # the curl line that it suggests
 
     def _read(self) -> None:
         for line in self._child.stdout or ():
@@ -145,9 +146,12 @@ class Server:
 
     def url(self) -> str:
         """Wait until it serves; return its URL. Everything that it says is printed."""
-        for line in self.lines(START_TIMEOUT_S, "the server"):
+        lines = self.lines(START_TIMEOUT_S, "the server")
+        for line in lines:
             say(f"  {line}")
             if serving := _SERVING.match(line):
+                self.example = next(lines)
+                say(f"  {self.example}")
                 return serving[1]
         raise AssertionError
 
@@ -229,8 +233,9 @@ def main() -> int:
     try:
         demonstrate(server, server.url(), SHOWS)
         if os.environ.get("KEEP") == "1":
-            say("\ndemo: KEEP=1, serving on; the curl line above works; Ctrl-C stops")
-            server.follow()
+            say(f"\ndemo: KEEP=1, serving on until Ctrl-C. Try:\n{server.example}")
+            with contextlib.suppress(KeyboardInterrupt):
+                server.follow()
     except DemoError as error:
         say(f"demo: {error}")
         return 1
