@@ -14,9 +14,9 @@ from guided_contract import records
 from guided_contract.records import AnyRecord
 
 _LATE_RECORDS: Final = 4096
-_LATE_TIMEOUT: Final = struct.pack(
-    "ll", 1, 0
-)  # struct timeval: a sidecar that reads nothing for so long hangs
+# struct timeval: a sidecar that reads nothing for so long hangs. On a busy node it gets little CPU beside
+# the engine, and one second is not enough.
+_LATE_TIMEOUT: Final = struct.pack("ll", 10, 0)
 
 
 class Telemetry:

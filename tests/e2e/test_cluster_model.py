@@ -3,7 +3,7 @@
 import asyncio
 import concurrent.futures
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,7 +104,13 @@ async def test_corpus_is_answered_validly_and_each_request_has_one_trace(served:
     faults = [fault for request, text in finished if (fault := request.fault(text))]
     assert faults == []
     assert len(finished) >= corpus.MIN_FINISHED
-    await asyncio.to_thread(_check_traces, served.node.devtools.jaeger_url, requests, began)
+    await asyncio.to_thread(
+        _check_traces,
+        served.node.devtools.jaeger_url,
+        requests,
+        began,
+        lambda: served.execute("sidecar", "python3", "-c", _READ_COUNTS),
+    )
 
 
 def test_refused_schema_has_a_trace_too(served: Served) -> None:
@@ -167,12 +173,22 @@ for entry in pathlib.Path("/proc").iterdir():
 """
 
 
-def _check_traces(url: str, requests: list[corpus.Request], began: float) -> None:
+# The sidecar's own word on what it lost.
+_READ_COUNTS = """
+import urllib.request
+page = urllib.request.urlopen("http://127.0.0.1:8002/metrics").read().decode()
+print("\\n".join(line for line in page.splitlines() if not line.startswith("#")))
+"""
+
+
+def _check_traces(url: str, requests: list[corpus.Request], began: float, counts: Callable[[], str]) -> None:
     def is_whole(trace: jaeger.Trace) -> bool:
         return bool(trace.named("llm_request")) and any(not span.parents for span in trace.spans)
 
     traces = _traces(url, began, len(requests), is_whole)
     assert len(traces) == len(requests)
+    rootless = [trace.trace_id for trace in traces if all(span.parents for span in trace.spans)]
+    assert not rootless, f"the root's record was lost; the sidecar counted:\n{counts()}"
     guided = [trace for trace in traces if trace.named("grammar.prepare")]
     assert len(guided) == sum(request.is_guided for request in requests)
     for trace in traces:

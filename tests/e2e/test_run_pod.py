@@ -5,13 +5,13 @@ import os
 import re
 import secrets
 import signal
+import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import jsonschema
 import pytest
 from devtools import demo
@@ -118,22 +118,24 @@ def test_a_second_kill_is_a_400_for_that_grammar_alone(pod: Pod, pool: ThreadPoo
 def test_killing_the_sidecars_service_leaves_running_requests_untouched(
     pod: Pod, pool: ThreadPoolExecutor
 ) -> None:
-    running: list[Future[Any]] = [
-        pool.submit(
-            openai.guided, pod.url, "x", "regex", "[a-z ]+", max_tokens=LONG_TOKENS, min_tokens=LONG_TOKENS
-        ),
-        pool.submit(openai.completion, pod.url, "x", max_tokens=LONG_TOKENS, ignore_eos=True),
+    fields: list[dict[str, Any]] = [
+        {"structured_outputs": {"regex": "[a-z ]+"}, "min_tokens": LONG_TOKENS},
+        {"ignore_eos": True},
     ]
-    pod.wait(lambda: running_requests(pod.url) == 2)
+    starts = [threading.Event() for _ in fields]
+    running = [
+        pool.submit(openai.streamed_tokens, pod.url, start, max_tokens=LONG_TOKENS, **chosen)
+        for start, chosen in zip(starts, fields, strict=True)
+    ]
+    assert all(start.wait(60) for start in starts)
+    assert not any(one.done() for one in running)
     containers = pod.containers()
     service = pod.sidecar.service_pid()
     assert service
     os.kill(service, signal.SIGKILL)
 
     for one in running:
-        response = one.result()
-        assert response.status_code == 200, response.text
-        assert response.json()["usage"]["completion_tokens"] == LONG_TOKENS
+        assert one.result() == LONG_TOKENS
     pod.wait(lambda: pod.sidecar.service_pid() not in {None, service})
     assert pod.containers() == containers
     after = lambda: openai.guided(pod.url, "x", "choice", ["after"])  # noqa: E731 - asked until the ranks are back
@@ -180,9 +182,3 @@ def cpu_ticks(pid: int) -> int:
     except OSError:
         return 0
     return int(fields[11]) + int(fields[12])
-
-
-def running_requests(url: str) -> int:
-    metrics = httpx.get(f"{url}/metrics", timeout=10).text
-    found = re.search(r"^vllm:num_requests_running\{.*\} ([0-9.]+)$", metrics, re.MULTILINE)
-    return int(float(found[1])) if found else 0

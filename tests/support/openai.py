@@ -1,6 +1,7 @@
 """Requests to a served model, as an application sends them."""
 
 import json
+import threading
 from typing import Any
 
 import httpx
@@ -18,6 +19,21 @@ def completion(url: str, prompt: str, *, trace_id: str = "", **fields: Any) -> h
 def guided(url: str, prompt: str, kind: str, spec: Any, **fields: Any) -> httpx.Response:
     """Send one guided completion; `kind` and `spec` as in `structured_outputs`."""
     return completion(url, prompt, structured_outputs={kind: spec}, **fields)
+
+
+def streamed_tokens(url: str, started: threading.Event, **fields: Any) -> int:
+    """Send one streaming completion, say when its first token came, and return how many there were."""
+    body = {"model": "tiny", "prompt": "x", "temperature": 0, "stream": True, **fields}
+    body["stream_options"] = {"include_usage": True}
+    tokens = 0
+    with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=TIMEOUT_S) as response:
+        for line in response.iter_lines():
+            if line.startswith("data: {"):
+                started.set()
+                event = json.loads(line.removeprefix("data: "))
+                assert "error" not in event, event
+                tokens = (event.get("usage") or {}).get("completion_tokens", tokens)
+    return tokens
 
 
 def text(response: httpx.Response) -> str:
