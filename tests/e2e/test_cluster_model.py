@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(1200)]
 NAMESPACE = "e2e"
 TIMEOUT_S = 120.0
 READY_WITHIN_S = 180.0
+MAX_RETRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,12 @@ async def test_corpus_is_answered_validly_and_each_request_has_one_trace(served:
         async def ask(request: corpus.Request) -> dict[str, Any]:
             async with gate:
                 answer = await client.post("/v1/completions", json=request.body("tiny"))
+                for _ in range(MAX_RETRIES):
+                    if answer.status_code != 503:
+                        break
+                    # A machine too busy to load a grammar in time says when to come again.
+                    await asyncio.sleep(float(answer.headers["Retry-After"]))
+                    answer = await client.post("/v1/completions", json=request.body("tiny"))
             assert answer.status_code == 200, f"{request}: {answer.text}"
             [choice] = answer.json()["choices"]
             return dict(choice)
@@ -120,7 +127,8 @@ def test_refused_schema_has_a_trace_too(served: Served) -> None:
     assert answer.status_code == 400
     code = answer.json()["error"]["code"]
     assert isinstance(code, str)
-    [trace] = _traces(served.node.devtools.jaeger_url, began, 1, lambda trace: bool(trace.spans))
+    found = _traces(served.node.devtools.jaeger_url, began, 1, _has_root)
+    [trace] = [one for one in found if one.root.tags.get("error.type") == code]
     assert trace.root.tags["http.response.status_code"] == 400
     assert trace.root.tags["error.type"] == code
 
@@ -183,11 +191,14 @@ print("\\n".join(line for line in page.splitlines() if not line.startswith("#"))
 
 def _check_traces(url: str, requests: list[corpus.Request], began: float, counts: Callable[[], str]) -> None:
     def is_whole(trace: jaeger.Trace) -> bool:
-        return bool(trace.named("llm_request")) and any(not span.parents for span in trace.spans)
+        if not _has_root(trace):
+            return False
+        return trace.root.tags.get("http.response.status_code") == 503 or bool(trace.named("llm_request"))
 
-    traces = _traces(url, began, len(requests), is_whole)
+    found = _traces(url, began, len(requests), is_whole)
+    traces = [trace for trace in found if trace.named("llm_request")]
     assert len(traces) == len(requests)
-    rootless = [trace.trace_id for trace in traces if all(span.parents for span in trace.spans)]
+    rootless = [trace.trace_id for trace in traces if not _has_root(trace)]
     assert not rootless, f"the root's record was lost; the sidecar counted:\n{counts()}"
     guided = [trace for trace in traces if trace.named("grammar.prepare")]
     assert len(guided) == sum(request.is_guided for request in requests)
@@ -203,6 +214,10 @@ def _check_traces(url: str, requests: list[corpus.Request], began: float, counts
         assert prepare.parents == (trace.root.span_id,)
         decoded = {span.tags["guidedmodel.rank"] for span in trace.named("guided.decode")}
         assert decoded == {0, 1}, "each rank tells of its own decoding"
+
+
+def _has_root(trace: jaeger.Trace) -> bool:
+    return any(not span.parents for span in trace.spans)
 
 
 def _traces(url: str, began: float, count: int, is_whole: Any) -> list[jaeger.Trace]:
