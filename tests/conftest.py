@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from devtools import cluster, engine_env, golang
+from devtools import cluster, engine_env, golang, image
 from devtools.control_plane import Addresses, ControlPlane
 from devtools.golang import MissingToolError
 
@@ -40,7 +40,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         venv = engine_env.path()
     except MissingToolError as error:
         unavailable(error)
-    started = cluster.start(folder, [(venv, venv)])
+    started = cluster.start(folder, [(venv, image.ENGINE_ENV)])
     try:
         yield Node.of(started, golang.kubernetes())
     finally:

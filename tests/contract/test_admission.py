@@ -199,6 +199,7 @@ def test_one_lease_for_all_sequences(stage: Stage) -> None:
     body = guided("/v1/completions", {"enum": ["stone"]}, n=3, temperature=1)
     response = stage.client.post("/v1/completions", json=body)
     assert [choice["text"] for choice in response.json()["choices"]] == ['"stone"'] * 3
+    wait_until(lambda: stage.service.received(wire.Release))
     wait_until(lambda: stage.running() == 0)
     assert len(stage.service.received(wire.Prepare)) == len(stage.service.received(wire.Release)) == 1
 

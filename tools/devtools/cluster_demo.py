@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from devtools import cache, chart, cluster, deploy, engine_env, golang, node_init
+from devtools import cache, chart, cluster, deploy, engine_env, golang, image, node_init
 from devtools.kubectl import Kubectl, KubectlError
 from devtools.process import StartError
 
@@ -54,7 +54,7 @@ def _own() -> tuple[Kubectl, str]:
     started = cluster.running(folder)
     if started is None:
         shutil.rmtree(folder, ignore_errors=True)
-        mounts = [(venv, venv)]
+        mounts = [(venv, image.ENGINE_ENV)]
         started = _progress("starting a node", lambda: cluster.start(folder, mounts, outlives_us=True))
     running = started
     kubectl = Kubectl(running.kubeconfig)

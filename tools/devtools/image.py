@@ -7,12 +7,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from devtools import cache, engine_env, golang, oci, packages
+from devtools import cache, golang, oci, packages
 
 ROOT = golang.TOOLS.parent
 BASE = "localhost/python-base:1"
 ENGINE = "localhost/vllm-cpu:0.32.0"
 OPERATOR = "localhost/guidedmodel:test"
+# Where a node shows its containers the engine environment. Not its own path: pods mount over /tmp and /run.
+ENGINE_ENV = Path("/opt/engine")
 PACKAGES = "ca-certificates,libnuma1,python3,python3-venv"  # libnuma: vLLM for CPU
 WASTE = ("var/cache/apt", "var/lib/apt", "usr/share/doc", "usr/share/locale", "usr/share/man")
 CERTIFICATES = Path("/etc/ssl/certs")
@@ -52,16 +54,15 @@ def base() -> Path:
 def engine() -> Path:
     """Return the archive of an engine image: the base, with the engine environment's programs on PATH.
 
-    The environment itself is mounted by the node's runtime class.
+    The environment itself is mounted by the node's runtime class, at ENGINE_ENV.
     """
-    venv = engine_env.path()
     rootfs = base().parent / "rootfs"
 
     def build(folder: Path) -> None:
-        path = f"{venv}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        path = f"{ENGINE_ENV}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         oci.archive(rootfs, ENGINE, folder / "image.tar", command=["python3"], environment={"PATH": path})
 
-    return cache.built("engine-image", [str(rootfs), str(venv)], build) / "image.tar"
+    return cache.built("engine-image", [str(rootfs), str(ENGINE_ENV)], build) / "image.tar"
 
 
 def operator() -> Path:
