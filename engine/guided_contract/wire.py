@@ -14,7 +14,7 @@ launcher  -                                           -
 """
 
 import struct
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -138,11 +138,17 @@ class Loaded(Message, frozen=True, kw_only=True):
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True):
-    """What an admitted request carries to the ranks in `extra_args[TICKET_ARG]`, as a plain mapping."""
+    """What an admitted request carries to the ranks in `extra_args[TICKET_ARG]`, as a plain mapping.
+
+    The engine core adds what it was told of the request's reasoning: whether the prompt has ended it (None:
+    ask the parser), and the parser's own arguments.
+    """
 
     key: str
     backend: Backend
     traceparent: str | None = None
+    reasoning_ended: bool | None = None
+    reasoning_arguments: dict[str, Any] = {}
 
 
 ClientMessage = Hello | Prepare | Cancel | Release | Loaded

@@ -12,10 +12,11 @@ from devtools import tinymodel
 from guided_contract import names
 from guided_contract.config import GuidedDecodingConfig, PodConfig
 from guided_contract.heartbeat import CORE_SLOT, Heartbeats
-from guided_contract.wire import Hello
+from guided_contract.wire import Hello, Ticket
 from guided_engine.compat import core, core_presence, cpu
 from guided_engine.compat.ledger import PatchSkippedError
 from guided_engine.compat.runner import ENDS_ATTRIBUTE
+from guided_engine.ranks.tickets import ticket_of
 from support.engine import pod_config, wait_until
 from support.fake_service import FakeService
 
@@ -55,17 +56,18 @@ class Core:
             config, cache, self.manager, block_size=16, log_stats=False
         )
 
-    def add(self, request_id: str, *, guided: bool = True, ticket: bool = True, **params: Any) -> Any:
+    def add(self, request_id: str, *, guided: bool = True, ticket: bool = True, **fields: Any) -> Any:
         from vllm import SamplingParams
         from vllm.sampling_params import StructuredOutputsParams
         from vllm.v1.request import Request
 
+        of_request = {name: fields.pop(name) for name in list(fields) if name.startswith("reasoning")}
         constraint = StructuredOutputsParams(regex="a+") if guided else None
         sampling = SamplingParams(
-            max_tokens=8, structured_outputs=constraint, extra_args=TICKET if ticket else None, **params
+            max_tokens=8, structured_outputs=constraint, extra_args=TICKET if ticket else None, **fields
         )
         sampling.update_from_generation_config({}, 1)
-        request = Request(request_id, [5, 6, 7], sampling, None)
+        request = Request(request_id, [5, 6, 7], sampling, None, **of_request)
         if request.use_structured_output:
             self.manager.grammar_init(request)
         self.scheduler.add_request(request)
@@ -108,6 +110,19 @@ def running(request: pytest.FixtureRequest, _patched: None) -> Core:
 
 
 class TestDetached:
+    def test_the_ticket_tells_the_ranks_what_the_core_was_told_of_reasoning(self, running: Core) -> None:
+        running.add("plain")
+        running.add("told", reasoning_ended=False, reasoning_parser_kwargs={"chat_template_kwargs": {"a": 1}})
+        plain, told = running.scheduler.schedule().scheduled_new_reqs
+        assert plain.sampling_params.extra_args == TICKET
+        assert ticket_of(told.sampling_params.extra_args) == Ticket(
+            key="k",
+            backend="xgrammar",
+            reasoning_ended=False,
+            reasoning_arguments={"chat_template_kwargs": {"a": 1}},
+        )
+        assert list(TICKET[names.TICKET_ARG]) == ["key", "backend"]  # other requests share it
+
     def test_an_admitted_request_is_scheduled_at_once_without_a_grammar(self, running: Core) -> None:
         request = running.add("r")
         assert not request.use_structured_output

@@ -1,110 +1,15 @@
 """A rank's guided decoding step by step, as a runner's adapter takes it: real matchers, real logits."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from llguidance import LLMatcher, LLTokenizer
 
 from guided_contract.config import LogitsProcessorConfig
 from guided_contract.errors import ErrorCode
-from guided_contract.records import Decode  # noqa: TC001 - a test imports what it uses
-from guided_contract.wire import Load, Ticket
-from guided_engine.processors.registry import Registry
-from guided_engine.ranks.bitmasks import BitmaskBuffer
-from guided_engine.ranks.guide import RankGuide, RankTraits
-from guided_engine.ranks.plan import Arrival, Masks, Plan
-from guided_engine.ranks.prototypes import Prototypes
-
-TOKENIZER = LLTokenizer("byte")
-VOCAB = TOKENIZER.vocab_size
-EOS = TOKENIZER.eos_token
-A, B, C = b"abc"
-
-
-class ByteVocabulary:
-    """One token per byte, for llguidance; no test here needs xgrammar's form."""
-
-    def tokenizer_info(self) -> Any:
-        raise NotImplementedError
-
-    def guidance_tokenizer(self) -> Any:
-        return TOKENIZER
-
-
-class Rank:
-    """A guide, and the short way to take it through a step."""
-
-    def __init__(
-        self, tmp_path: Any, processors: Sequence[LogitsProcessorConfig] = (), *, is_async: bool = True
-    ) -> None:
-        self.records: list[Decode] = []
-        self.prototypes = Prototypes(tmp_path, ByteVocabulary())
-        self.guide = RankGuide(
-            RankTraits(0, VOCAB, is_async),
-            self.prototypes,
-            Registry(processors),
-            BitmaskBuffer(64, VOCAB, ByteVocabulary()),
-            self.records.append,
-        )
-
-    def load(self, pattern: str) -> Ticket:
-        loaded = self.prototypes.load(
-            Load(key=pattern, backend="guidance", spec=LLMatcher.grammar_from_regex(pattern))
-        )
-        assert not loaded.error
-        return Ticket(key=pattern, backend="guidance")
-
-    def step(  # noqa: PLR0913 - a Plan's parts, by name
-        self,
-        arrivals: Sequence[Arrival] = (),
-        *,
-        computed: Mapping[str, int] | None = None,
-        scheduled: Mapping[str, int] | None = None,
-        drafts: Mapping[str, Sequence[int]] | None = None,
-        resumed: Mapping[str, Sequence[int]] | None = None,
-        finished: Sequence[str] = (),
-    ) -> Masks | None:
-        """Begin a step and return its masks; an arrival is scheduled with its prompt unless told."""
-        whole = {one.request_id: len(one.known_tokens or one.prompt_tokens) for one in arrivals}
-        self.guide.begin(
-            Plan(
-                finished=finished,
-                arrivals=arrivals,
-                resumed=resumed or {},
-                computed=(computed or {}).items(),
-                scheduled={**whole, **(scheduled or {})},
-                drafts=drafts or {},
-            )
-        )
-        return self.guide.masks() if self.guide.is_sampling else None
-
-    def sampled(self, **tokens: Sequence[int]) -> dict[str, str]:
-        self.guide.sampled(lambda: list(tokens.items()))
-        return self.guide.ends()
-
-
-def arrival(request_id: str, ticket: Ticket | None, **fields: Any) -> Arrival:
-    known = fields.get("known_tokens")
-    return Arrival(
-        request_id=request_id,
-        prompt_tokens=[1, 2, 3],
-        prompt_length=3,
-        known_tokens=known,
-        computed=fields.get("computed", 0),
-        is_guided=fields.get("is_guided", True),
-        ticket=ticket,
-        stop_tokens=[EOS],
-        arguments=fields.get("arguments", {}),
-    )
-
-
-def allowed(masks: Masks | None, row: int = 0) -> list[int]:
-    assert masks is not None
-    bits = np.unpackbits(np.ascontiguousarray(masks.bitmask[row]).view(np.uint8), bitorder="little")
-    return np.flatnonzero(bits)[:VOCAB].tolist()
+from guided_contract.wire import Ticket
+from guided_engine.ranks.plan import Plan
+from support.rank import EOS, VOCAB, A, B, C, Rank, allowed, arrival
 
 
 @pytest.fixture

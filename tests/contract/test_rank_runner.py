@@ -219,6 +219,7 @@ class TestWorker:
                 model_config=SimpleNamespace(get_vocab_size=lambda: 64),
                 scheduler_config=SimpleNamespace(max_num_seqs=2, async_scheduling=True),
                 num_speculative_tokens=0,
+                structured_outputs_config=SimpleNamespace(reasoning_parser="", reasoning_parser_plugin=""),
             )
             worker.load_model()
             return worker

@@ -83,7 +83,10 @@ class Grammars:
     """Fresh matchers for the corpus, made outside any engine."""
 
     def __init__(self) -> None:
+        from transformers import AutoTokenizer
+
         from guided_sidecar.grammar import backends, vocabulary
+        from support.reasoning_parser import CommaReasoningParser
 
         model = str(tinymodel.models() / "tiny")
         pod = PodConfig(name="t", model=model, tokenizer=model, served_name="t", run_dir="/nowhere")
@@ -93,6 +96,13 @@ class Grammars:
             "guidance": backends.GuidanceBackend(words),
         }
         self._compiled: dict[tuple[str, str], Any] = {}
+        self._tokenizer = AutoTokenizer.from_pretrained(model)
+        self._parser = CommaReasoningParser(self._tokenizer)
+
+    def content(self, request: matrix.Request, tokens: list[int]) -> list[int]:
+        """Return what the grammar constrains: all of it, or what comes after the reasoning."""
+        prompt = self._tokenizer.encode(request.prompt)
+        return tokens if self._parser.is_reasoning_end(prompt) else self._parser.extract_content_ids(tokens)
 
     def accept(self, backend: Backend, request: matrix.Request, tokens: list[int]) -> int:
         """Return how many tokens a new matcher accepts."""
@@ -113,9 +123,13 @@ class Grammars:
 def test_a_fresh_matcher_accepts_every_token(
     engines: Engines, cell: Cell, backend: Backend, grammars: Grammars
 ) -> None:
+    reasoned = 0
     for request, (tokens, _, _) in zip(matrix.corpus(), engines.answers(cell)[backend], strict=True):
         if request.kind != "none":
-            assert grammars.accept(backend, request, tokens) == len(tokens), request.prompt
+            content = grammars.content(request, tokens)
+            reasoned += 0 < len(content) < len(tokens)
+            assert grammars.accept(backend, request, content) == len(content), request.prompt
+    assert reasoned >= 18  # vLLM PR 44993: some begin within a draft; what they give equals upstream's, above
 
 
 def test_a_fault_ends_its_own_sequence_with_its_code(engines: Engines, cell: Cell) -> None:

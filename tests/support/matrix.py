@@ -29,7 +29,7 @@ TESTS = Path(__file__).parents[1]
 CELL_TIMEOUT_S = 540
 BACKENDS: tuple[Backend, ...] = ("xgrammar", "guidance")
 # Counted up when a change of the cell program changes what upstream is asked.
-REFERENCE_CODE = "2"
+REFERENCE_CODE = "3"
 Runner = Literal["V1", "V2"]
 
 
@@ -121,7 +121,29 @@ def corpus() -> list[Request]:
         Request(strange, "regex", r"(foo|bar|baz){2,12}-[0-9]{3,20}", 40),
         Request(strange, "regex", r"[a-z ]+", 7),
         Request(strange, "json", '{"type": "array", "items": {"type": "string", "maxLength": 8}}', 24),
+        *reasoning(),
     ]
+
+
+# What opens reasoning, which then ends at the first token with a comma: support.reasoning_parser.
+REASONS = "<|pad|>"
+
+
+def reasoning() -> list[Request]:
+    """Return requests whose grammar begins after some tokens, if it does at all."""
+    person, card, order, story = TASKS[0], TASKS[1], TASKS[2], TASKS[-1]
+    asked = [
+        # What the model goes on with anyway, so that drafts are accepted across the boundary.
+        *((REASONS + task.prompt(t), "regex", r"[ -~]+") for task in (person, card) for t in TOPICS[2:8]),
+        *((REASONS + story.prompt(t), "regex", r"[a-z ]+\.") for t in TOPICS[:3]),
+        # What it does not, so that drafts across the boundary are wrong.
+        *((REASONS + card.prompt(t), TASKS[11].kind, TASKS[11].spec) for t in TOPICS[:3]),
+        *((REASONS + order.prompt(t), card.kind, card.spec) for t in TOPICS[:3]),
+        # It never ends; it has ended in the prompt.
+        (REASONS + TASKS[12].prompt(TOPICS[0]), TASKS[11].kind, TASKS[11].spec),
+        (REASONS + "," + card.prompt(TOPICS[0]), TASKS[11].kind, TASKS[11].spec),
+    ]
+    return [Request(prompt, kind, spec, 48) for prompt, kind, spec in asked]
 
 
 def processed() -> list[Request]:

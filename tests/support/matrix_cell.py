@@ -112,6 +112,8 @@ def faults(llm: Any, job: Job, service: FakeService, tickets: Mapping[str, wire.
 def make_engine(job: Job) -> Any:
     from vllm import LLM
 
+    from support import reasoning_parser
+
     arguments: dict[str, Any] = {
         "tensor_parallel_size": job.tensor_parallel,
         "async_scheduling": job.is_async,
@@ -133,6 +135,8 @@ def make_engine(job: Job) -> Any:
         enforce_eager=True,
         enable_prefix_caching=False,
         seed=0,
+        reasoning_parser=reasoning_parser.NAME,
+        reasoning_parser_plugin=reasoning_parser.PLUGIN,
         disable_log_stats=False,
         **arguments,
     )

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode
+from guided_contract.names import TICKET_ARG
 from guided_engine.compat import core_presence
 from guided_engine.compat.ledger import LedgerEntry, PatchSkippedError
 from guided_engine.compat.runner import ENDS_ATTRIBUTE
@@ -27,6 +28,7 @@ def detach_grammar(config: PodConfig) -> None:
         if structured is None:
             return
         if ticket_of(request.sampling_params.extra_args) is not None:
+            _tell_of_reasoning(request)
             # With neither, nothing in the scheduler waits, defers sampling, fills, validates or ships a mask.
             request.structured_output_request = None
             request.status = RequestStatus.WAITING
@@ -38,6 +40,20 @@ def detach_grammar(config: PodConfig) -> None:
         structured.grammar = refused
 
     StructuredOutputManager.grammar_init = grammar_init
+
+
+def _tell_of_reasoning(request: Any) -> None:
+    """Write into the ticket what the ranks have to know of the request's reasoning."""
+    structured, sampling = request.structured_output_request, request.sampling_params
+    said = {
+        "reasoning_ended": structured.reasoning_ended,
+        "reasoning_arguments": structured.reasoning_parser_kwargs,
+    }
+    told = {name: value for name, value in said.items() if value is not None}
+    if told:
+        # In copies: the parameters' own may be shared by the requests of n > 1.
+        arguments = sampling.extra_args
+        sampling.extra_args = {**arguments, TICKET_ARG: {**arguments[TICKET_ARG], **told}}
 
 
 def end_sequences(config: PodConfig) -> None:

@@ -12,6 +12,7 @@ from guided_contract.wire import Hello, Load, Loaded, ServiceMessage, Unload
 from guided_engine.compat import ledger, version
 from guided_engine.compat.core_presence import boot
 from guided_engine.compat.runner import GuidedRunner
+from guided_engine.compat.runner_reasoning import import_plugin, reasoner_factory
 from guided_engine.compat.runner_v1 import RunnerV1
 from guided_engine.compat.runner_v2 import RunnerV2
 from guided_engine.compat.runner_vocabulary import EngineVocabulary
@@ -42,8 +43,10 @@ class GuidedWorker(PlatformWorker):  # type: ignore[misc]  # vLLM is untyped her
         guided_engine.processors.registry.FactoryError
             A configured logits processor cannot be made; the engine does not start.
         """
-        super().load_model(*args, **kwargs)
         config = pod_config.load()
+        if config is not None:
+            import_plugin(self.vllm_config)
+        super().load_model(*args, **kwargs)
         if config is not None:
             self._guided = _join(self, config)
 
@@ -82,7 +85,12 @@ def _wrap(
     vocab_size = vllm_config.model_config.get_vocab_size()
     rows = vllm_config.scheduler_config.max_num_seqs * (1 + vllm_config.num_speculative_tokens)
     guide = RankGuide(
-        RankTraits(worker.rank, vocab_size, vllm_config.scheduler_config.async_scheduling),
+        RankTraits(
+            worker.rank,
+            vocab_size,
+            vllm_config.scheduler_config.async_scheduling,
+            reasoner_factory(vllm_config),
+        ),
         prototypes,
         Registry(config.logits_processors),
         BitmaskBuffer(rows, vocab_size, vocabulary),

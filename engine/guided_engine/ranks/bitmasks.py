@@ -46,7 +46,7 @@ class BitmaskBuffer:
         )
 
     def fill(self, walks: Sequence[Walk[Any]]) -> tuple[Bitmask, int]:
-        """Fill the rows of `walks`, which must be consecutive from 0.
+        """Fill the rows of `walks`, in ascending order; rows between them stay as they are.
 
         Returns
         -------

@@ -17,22 +17,27 @@ from guided_contract.records import Decode
 from guided_engine.processors.interface import SequenceInfo
 from guided_engine.processors.registry import Registry
 from guided_engine.ranks.application import apply_to_rows
-from guided_engine.ranks.bitmasks import BitmaskBuffer, settle_dead_ends
+from guided_engine.ranks.bitmasks import BitmaskBuffer
+from guided_engine.ranks.parts import Part, masks_of, part_of
 from guided_engine.ranks.plan import Arrival, Masks, Plan, ReadSampled
 from guided_engine.ranks.prototypes import Prototypes
+from guided_engine.ranks.reasoning import Reasoner, Reasoning
 from guided_engine.ranks.sequence import GuidedSequence
-from guided_engine.ranks.walks import Walk
 
 _log = logging.getLogger("guided_engine")
 
 
 @dataclass(frozen=True, slots=True)
 class RankTraits:
-    """What does not change while the engine runs."""
+    """What does not change while the engine runs.
+
+    `reasoner` makes a sequence's reasoner from its request's arguments; None where grammars hold at once.
+    """
 
     rank: int
     vocab_size: int
     is_async: bool
+    reasoner: Callable[[dict[str, Any]], Reasoner] | None = None
 
 
 class RankGuide:
@@ -117,18 +122,15 @@ class RankGuide:
     def masks(self) -> Masks | None:
         """Settle what earlier steps sampled; return this step's masks, None if nothing is to be masked."""
         self._settle()
-        walks: list[tuple[GuidedSequence, Walk[Any]]] = []
-        row = 0
+        parts: list[Part] = []
         for sequence in self._sampling:
-            scheduled = self._drafts.get(sequence.request_id, ())
-            self._take_drafts(sequence, scheduled)
+            scheduled = len(self._take_drafts(sequence))
             if sequence.failure is not None or sequence.matcher is None or sequence.matcher.is_terminated():
                 continue
-            # The row layout follows the scheduled drafts, known or not.
-            walk: Walk[Any] = Walk(sequence.matcher, row, 1 + len(scheduled), sequence.drafts)
-            walks.append((sequence, walk))
-            row = walk.end
-        return self._filled(walks) if walks else None
+            part = part_of(sequence, parts[-1].walk.end if parts else 0, scheduled)
+            if part is not None:
+                parts.append(part)
+        return masks_of(parts, self._bitmasks) if parts else None
 
     def apply_processors(self, rows_of: Callable[[str], tuple[int, int] | None], logits: Any) -> None:
         """Let processors change their rows of `logits` [rows, vocabulary] in place, before the masks.
@@ -176,8 +178,9 @@ class RankGuide:
             if sequence is None or sequence.matcher is None or sequence.failure is not None or not tokens:
                 continue
             known = _known(tokens)
+            first = min(sequence.boundary(known).grammar, len(known))
             try:
-                drafts[index] = known[: sequence.matcher.valid_prefix(known)]
+                drafts[index] = known[: first + sequence.matcher.valid_prefix(known[first:])]
             except Exception:  # noqa: BLE001 - native code; only this sequence pays
                 sequence.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
                 drafts[index] = []
@@ -227,6 +230,10 @@ class RankGuide:
         except Exception as error:  # noqa: BLE001 - native code; only this sequence pays
             _log.warning("guidedmodel: no matcher for request %s: %s", arrival.request_id, error)
             sequence.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
+        if self._traits.reasoner is not None:
+            make = partial(self._traits.reasoner, arrival.ticket.reasoning_arguments)
+            has_ended = arrival.ticket.reasoning_ended
+            sequence.reasoning = Reasoning(make, arrival.prompt_tokens, has_ended=has_ended)
 
     def _resume(self, sequence: GuidedSequence, tokens: Sequence[int]) -> None:
         sequence.since_step = self._step
@@ -251,27 +258,16 @@ class RankGuide:
                 sequence.tally.drafts_accepted += len(tokens) - 1
                 sequence.accept(tokens)
 
-    def _take_drafts(self, sequence: GuidedSequence, scheduled: Sequence[int]) -> None:
+    def _take_drafts(self, sequence: GuidedSequence) -> Sequence[int]:
         """Settle which drafts this step verifies: the scheduler's where it knows them, else the runner's."""
+        scheduled = self._drafts.get(sequence.request_id, ())
         drafts = _known(scheduled)
         if len(drafts) < len(scheduled) and not drafts:
             drafts = _known(sequence.drafts)[: len(scheduled)]
         sequence.drafts = drafts
         sequence.tally.steps += 1
         sequence.tally.drafts_proposed += len(drafts)
-
-    def _filled(self, walks: list[tuple[GuidedSequence, Walk[Any]]]) -> Masks:
-        only_walks = [walk for _, walk in walks]
-        bitmask, duration_ns = self._bitmasks.fill(only_walks)
-        dead = {id(walk) for walk in settle_dead_ends(only_walks, bitmask)}
-        for sequence, walk in walks:
-            sequence.tally.count_fill(duration_ns * walk.rows)
-            if walk.error is not None:
-                _log.warning("guidedmodel: the matcher of %s failed: %s", sequence.request_id, walk.error)
-                sequence.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
-            elif id(walk) in dead:
-                sequence.fail(ErrorCode.SEQUENCE_DEAD_END)
-        return Masks([s.request_id for s, _ in walks], bitmask, [walk.valid for walk in only_walks])
+        return scheduled
 
 
 def _known(drafts: Sequence[int]) -> list[int]:

@@ -1,5 +1,6 @@
 """What a rank knows of one sequence that is guided or has processors."""
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,9 @@ from guided_contract.records import Decode
 from guided_contract.wire import Ticket
 from guided_engine.processors.interface import SequenceProcessor
 from guided_engine.ranks.matchers import Matcher
+from guided_engine.ranks.reasoning import Boundary, Reasoning
+
+_log = logging.getLogger("guided_engine")
 
 
 @dataclass(slots=True)
@@ -40,6 +44,8 @@ class GuidedSequence:
         Tokens that must be computed before a token is sampled: the prompt, after preemption all known tokens.
     since_step
         Outputs of earlier steps are not this sequence's any more (it was preempted meanwhile).
+    reasoning
+        What the matcher waits for; None where the grammar begins with the first token.
     drafts
         The latest drafts that the runner proposed for it.
     failure
@@ -53,6 +59,7 @@ class GuidedSequence:
     computed: int
     since_step: int
     matcher: Matcher | None = None
+    reasoning: Reasoning | None = None
     make_processors: Callable[[], list[SequenceProcessor]] | None = None
     processors: list[SequenceProcessor] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
@@ -63,10 +70,11 @@ class GuidedSequence:
 
     def accept(self, tokens: Sequence[int]) -> None:
         """Advance by sampled tokens; what goes wrong becomes the sequence's failure."""
+        known = len(self.accepted)
         self.accepted.extend(tokens)
         if self.failure is not None or not tokens:
             return
-        self._advance_matcher(tokens)
+        self._advance_matcher(known, tokens)
         self._advance_processors(tokens)
 
     def resync(self, output_tokens: Sequence[int]) -> None:
@@ -76,10 +84,22 @@ class GuidedSequence:
         if self.accepted == wanted[:known]:
             self.accept(wanted[known:])
             return
-        self.accepted = []
+        kept = next((i for i, (a, b) in enumerate(zip(self.accepted, wanted, strict=False)) if a != b), None)
         if self.failure is None:
-            self._restart()
+            self._restart(min(known, len(wanted)) if kept is None else kept)
+        self.accepted = []
         self.accept(wanted)
+
+    def boundary(self, tokens: Sequence[int]) -> Boundary:
+        """Return where the grammar begins among tokens that would come next."""
+        if self.reasoning is None:
+            return Boundary(0, 0)
+        try:
+            return self.reasoning.boundary(tokens)
+        except Exception:  # noqa: BLE001 - a parser may be the user's code; only this sequence pays
+            _log.exception("guidedmodel: the reasoning parser failed for request %s", self.request_id)
+            self.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
+            return Boundary(0, 0)
 
     def fail(self, code: ErrorCode) -> None:
         """End the sequence for that reason; the first one counts."""
@@ -120,18 +140,22 @@ class GuidedSequence:
             end_reason=self.failure or ("completed" if completed else "stopped"),
         )
 
-    def _restart(self) -> None:
+    def _restart(self, kept: int) -> None:
         try:
             if self.matcher is not None:
                 self.matcher.reset()
+            if self.reasoning is not None:
+                self.reasoning.rewind(kept)
         except Exception:  # noqa: BLE001 - native code; only this sequence pays
             self.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
         self.start_processors()
 
-    def _advance_matcher(self, tokens: Sequence[int]) -> None:
+    def _advance_matcher(self, known: int, tokens: Sequence[int]) -> None:
         if self.matcher is None:
             return
         try:
+            if self.reasoning is not None:
+                tokens = tokens[self.reasoning.accept(known, tokens) :]
             if not self.matcher.accept(tokens):
                 self.fail(ErrorCode.SEQUENCE_TOKEN_REJECTED)
         except Exception:  # noqa: BLE001 - native code; only this sequence pays

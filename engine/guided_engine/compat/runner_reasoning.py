@@ -1,0 +1,72 @@
+"""The engine's reasoning parser, asked as upstream's engine core asks it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vllm.parser.engine.adapters import ParserEngineReasoningAdapter
+from vllm.reasoning import ReasoningParserManager
+from vllm.tokenizers import cached_tokenizer_from_config
+
+from guided_engine.ranks.reasoning import Boundary, Reasoner
+
+
+def import_plugin(vllm_config: Any) -> None:
+    """Make the engine's own reasoning parser known in this process, where it comes from a file.
+
+    vLLM leaves that out in workers, and fails there where it copies its configuration for a draft model
+    (v1/worker/gpu/spec_decode/standalone_ar/speculator.py).
+    """
+    plugin = vllm_config.structured_outputs_config.reasoning_parser_plugin
+    if plugin:
+        ReasoningParserManager.import_reasoning_parser(plugin)
+
+
+def reasoner_factory(vllm_config: Any) -> Callable[[dict[str, Any]], Reasoner] | None:
+    """Return what makes a sequence's reasoner from the request's own arguments for the parser.
+
+    Needs `import_plugin`. None where grammars hold from the first token: without a parser, or with
+    `enable_in_reasoning`.
+    """
+    wanted, model = vllm_config.structured_outputs_config, vllm_config.model_config
+    if not wanted.reasoning_parser or wanted.enable_in_reasoning or model.skip_tokenizer_init:
+        return None
+    parser = ReasoningParserManager.get_reasoning_parser(wanted.reasoning_parser)
+    tokenizer = cached_tokenizer_from_config(model)
+    return lambda arguments: EngineReasoner(parser(tokenizer=tokenizer, **arguments))
+
+
+class EngineReasoner:
+    """A request's parser, read as StructuredOutputManager._get_constraint_bounds does (0.32.0)."""
+
+    def __init__(self, parser: Any) -> None:
+        self._parser = parser
+
+    def has_ended(self, prompt: Sequence[int]) -> bool:
+        """Tell whether nothing is to be reasoned after this prompt."""
+        return bool(self._parser.is_reasoning_end(prompt))
+
+    def boundary(self, before: list[int], tokens: Sequence[int]) -> Boundary:
+        """Return where reasoning ends in `tokens`; see ranks.reasoning.Reasoner."""
+        parser = self._parser
+        if isinstance(parser, ParserEngineReasoningAdapter) and parser.reasoning_end_token_ids:
+            end = parser.find_reasoning_end(tokens)
+            if end is not None:
+                first = end.offset if end.implicit else end.offset + 1
+                return Boundary(first, end.offset + 1)
+        first = self._shortest_end(before, list(tokens))
+        return Boundary(first, first)
+
+    def _shortest_end(self, before: list[int], tokens: list[int]) -> int:
+        """Return how many tokens it takes to end reasoning, one more than there are if they do not."""
+        # A parser answers for a whole text, of which the tokens are the end; a copy would cost each step.
+        length = len(before)
+        before.extend(tokens)
+        shortest = len(tokens) + 1
+        try:
+            while tokens and self._parser.is_reasoning_end_streaming(before, tokens):
+                shortest = len(tokens)
+                before.pop()
+                tokens.pop()
+        finally:
+            del before[length:]
+        return shortest

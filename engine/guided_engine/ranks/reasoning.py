@@ -1,0 +1,89 @@
+"""Where a sequence stops reasoning, and its grammar begins."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+
+class Boundary(NamedTuple):
+    """Where a grammar begins among some tokens; both are one past the row after the last where it does not.
+
+    Attributes
+    ----------
+    grammar
+        The first token that the grammar takes.
+    mask
+        The first that it constrains: one later if reasoning ends with a token that is content itself.
+    """
+
+    grammar: int
+    mask: int
+
+
+class Reasoner(Protocol):
+    """What knows the model's way of reasoning; one per sequence."""
+
+    def has_ended(self, prompt: Sequence[int]) -> bool:
+        """Tell whether nothing is to be reasoned after this prompt."""
+
+    def boundary(self, before: list[int], tokens: Sequence[int]) -> Boundary:
+        """Return where reasoning, not over before `tokens`, ends in them; `before` stays as it is."""
+
+
+class Reasoning:
+    """How far one sequence has come: told of every token that it accepts.
+
+    Parameters
+    ----------
+    make
+        Makes the sequence's reasoner, off the path to the forward pass.
+    has_ended
+        What the API server says of the prompt, None where it left that to us.
+    """
+
+    def __init__(
+        self, make: Callable[[], Reasoner], prompt: Sequence[int], *, has_ended: bool | None
+    ) -> None:
+        self._make = make
+        self._prompt = prompt
+        self._has_ended = has_ended
+        self._reasoner: Reasoner | None = None
+        self._tokens: list[int] = []  # prompt and output while it reasons, once it has a reasoner
+        self._end: int | None = 0 if has_ended else None  # output tokens before the grammar's first
+
+    def boundary(self, tokens: Sequence[int]) -> Boundary:
+        """Return where the grammar begins among tokens that would come next. Raises what a parser raises."""
+        if self._is_over():
+            return Boundary(0, 0)
+        return self._started().boundary(self._tokens, tokens)
+
+    def accept(self, known: int, tokens: Sequence[int]) -> int:
+        """Take the tokens after `known` of the output; return the first that is the grammar's.
+
+        Raises what a parser raises.
+        """
+        if not self._is_over():
+            first = self._started().boundary(self._tokens, tokens).grammar
+            if first > len(tokens):
+                self._tokens.extend(tokens)
+                return len(tokens)
+            self._end = known + first
+        return 0 if self._end is None else max(0, self._end - known)
+
+    def rewind(self, kept: int) -> None:
+        """Go back to the start; the first `kept` tokens of the output will come again as they were."""
+        if self._end is None or self._end > kept:
+            self._end = 0 if self._has_ended else None
+            self._tokens = list(self._prompt)
+
+    def _is_over(self) -> bool:
+        if self._end is None and self._has_ended is None:
+            self._has_ended = self._started().has_ended(self._prompt)
+            if self._has_ended:
+                self._end = 0
+        return self._end is not None
+
+    def _started(self) -> Reasoner:
+        if self._reasoner is None:
+            self._reasoner = self._make()
+            self._tokens = list(self._prompt)
+        return self._reasoner

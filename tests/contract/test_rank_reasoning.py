@@ -1,0 +1,298 @@
+"""Where grammars begin after reasoning: against upstream's own rule, and in a rank's rows (vLLM PR 44993)."""
+
+import random
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from devtools import tinymodel
+
+from guided_contract.wire import Ticket
+from guided_engine.ranks.plan import Plan
+from guided_engine.ranks.reasoning import Boundary, Reasoning
+from support.rank import EOS, A, B, C, Rank, allowed, arrival
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+THINK_END, STOP = ord(">"), 7
+WORDS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<|im_start|>", "<|im_end|>")
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    from transformers import AutoTokenizer
+
+    found = AutoTokenizer.from_pretrained(tinymodel.models() / "tiny")
+    found.add_tokens(list(WORDS), special_tokens=True)
+    return found
+
+
+class WholeText:
+    """A parser that answers for a whole text alone: three tokens end it, which a draft may cut anywhere."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._end = [tokenizer.get_vocab()[word] for word in ("</think>", "<tool_call>", "</think>")]
+
+    def is_reasoning_end(self, input_ids: Sequence[int]) -> bool:
+        ids = list(input_ids)
+        return any(ids[i : i + 3] == self._end for i in range(len(ids)))
+
+    def is_reasoning_end_streaming(self, input_ids: Sequence[int], _delta: Sequence[int]) -> bool:
+        return self.is_reasoning_end(input_ids)
+
+
+def make_parser(name: str, tokenizer: Any) -> Any:
+    from vllm.reasoning import ReasoningParserManager
+
+    from support.reasoning_parser import CommaReasoningParser
+
+    if name == "whole text":
+        return WholeText(tokenizer)
+    if name == "comma":
+        return CommaReasoningParser(tokenizer)
+    return ReasoningParserManager.get_reasoning_parser(name)(tokenizer)
+
+
+def upstream(parser: Any, prompt: list[int], *, ended: bool | None) -> tuple[Any, Any]:
+    """Return upstream's manager and a request that has come so far, both with nothing else in them."""
+    from vllm.v1.structured_output import StructuredOutputManager
+
+    manager = object.__new__(StructuredOutputManager)
+    manager.enable_in_reasoning = False
+    manager.reasoner_cls = type(parser)
+    structured = SimpleNamespace(reasoning_ended=ended, reasoner=parser)
+    request = SimpleNamespace(
+        structured_output_request=structured, prompt_token_ids=prompt, all_token_ids=list(prompt)
+    )
+    return manager, request
+
+
+# By one token; by an engine, where a tool call ends it too and is content; by three tokens; by any of many.
+@pytest.mark.parametrize("name", ["deepseek_r1", "qwen3", "whole text", "comma"])
+def test_the_boundary_is_upstreams(name: str, tokenizer: Any) -> None:
+    from guided_engine.compat.runner_reasoning import EngineReasoner
+
+    vocabulary = tokenizer.get_vocab()
+    words = [*(vocabulary[word] for word in WORDS), vocabulary[","], 300, 301, 302]
+    rng = random.Random(44993)
+    inside = 0
+    for _ in range(400):
+        prompt, ended = rng.choices(words, k=3), rng.choice((None, None, False, True))
+        if rng.random() < 0.5:
+            prompt.append(vocabulary["<think>"])
+        reasoning = Reasoning(lambda: EngineReasoner(make_parser(name, tokenizer)), prompt, has_ended=ended)
+        manager, request = upstream(make_parser(name, tokenizer), prompt, ended=ended)
+        known = 0
+        while known < 14:
+            drafts = rng.choices(words, k=rng.randint(0, 4))
+            expected = manager._get_constraint_bounds(request, drafts)
+            assert reasoning.boundary(drafts) == expected
+            inside += 0 < expected.constraint_start <= len(drafts)
+            # As sampled: some of the drafts, and one more token.
+            tokens = [*drafts[: rng.randint(0, len(drafts))], rng.choice(words)]
+            request.all_token_ids += tokens
+            fed: list[int] = []
+            request.structured_output_request.grammar = SimpleNamespace(
+                accept_tokens=lambda _id, given, fed=fed: fed.extend(given) or True
+            )
+            request.use_structured_output, request.request_id = True, "r"
+            manager.accept_tokens(request, tokens)
+            assert tokens[reasoning.accept(known, tokens) :] == fed
+            known += len(tokens)
+    assert inside > (5 if name == "whole text" else 50)
+
+
+def test_a_rewound_sequence_reasons_again_unless_its_end_stays(tokenizer: Any) -> None:
+    from guided_engine.compat.runner_reasoning import EngineReasoner
+
+    comma = tokenizer.get_vocab()[","]
+    prompt = [tokenizer.get_vocab()["<|pad|>"]]
+    for kept, first in ((3, 3), (2, 3), (5, 3)):
+        reasoning = Reasoning(lambda: EngineReasoner(make_parser("comma", tokenizer)), prompt, has_ended=None)
+        output = [300, 301, comma, 302, 303]
+        assert reasoning.accept(0, output) == 3
+        reasoning.rewind(kept)
+        assert reasoning.accept(0, output[:kept]) == min(first, kept)
+        assert (reasoning.boundary([300]) == Boundary(0, 0)) == (kept >= 3)
+        assert reasoning.accept(kept, output[kept:]) == max(0, first - kept)
+    # Reasoning that went another way the second time.
+    reasoning.rewind(1)
+    assert reasoning.accept(0, [300, 302, 302, 302]) == 4
+    assert reasoning.accept(4, [comma, 5]) == 1
+
+
+class TestFactory:
+    @staticmethod
+    def config(**fields: Any) -> Any:
+        from support import reasoning_parser
+
+        model = SimpleNamespace(skip_tokenizer_init=False)
+        given = {
+            "reasoning_parser": reasoning_parser.NAME,
+            "reasoning_parser_plugin": reasoning_parser.PLUGIN,
+            "enable_in_reasoning": False,
+        }
+        return SimpleNamespace(
+            structured_outputs_config=SimpleNamespace(**given | fields), model_config=model
+        )
+
+    def test_takes_the_parser_that_the_engine_was_given(
+        self, monkeypatch: pytest.MonkeyPatch, tokenizer: Any
+    ) -> None:
+        from guided_engine.compat import runner_reasoning
+
+        monkeypatch.setattr(runner_reasoning, "cached_tokenizer_from_config", lambda _model: tokenizer)
+        runner_reasoning.import_plugin(self.config())
+        make = runner_reasoning.reasoner_factory(self.config())
+        assert make is not None
+        reasoner = make({"chat_template_kwargs": {}})
+        assert not reasoner.has_ended(tokenizer.encode("<|pad|>a"))
+        assert reasoner.has_ended(tokenizer.encode("a"))
+
+    @pytest.mark.parametrize("fields", [{"reasoning_parser": ""}, {"enable_in_reasoning": True}])
+    def test_is_none_where_grammars_hold_at_once(self, fields: dict[str, Any]) -> None:
+        from guided_engine.compat.runner_reasoning import reasoner_factory
+
+        assert reasoner_factory(self.config(**fields)) is None
+
+
+class ByEnd:
+    """Reasons until `>`; a prompt that ends with it has reasoned. The argument "broken" makes it raise."""
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        if "broken" in arguments:
+            raise RuntimeError("no such token")
+
+    def has_ended(self, prompt: Sequence[int]) -> bool:
+        return THINK_END in prompt
+
+    def boundary(self, _before: list[int], tokens: Sequence[int]) -> Boundary:
+        first = tokens.index(THINK_END) + 1 if THINK_END in tokens else len(tokens) + 1
+        return Boundary(first, first)
+
+
+class Implicit(ByEnd):
+    """Reasoning ends with the grammar's own first token."""
+
+    def boundary(self, _before: list[int], tokens: Sequence[int]) -> Boundary:
+        first = tokens.index(A) if A in tokens else len(tokens) + 1
+        return Boundary(first, first + 1)
+
+
+@pytest.fixture
+def rank(tmp_path: Any) -> Rank:
+    return Rank(tmp_path, reasoner=ByEnd)
+
+
+def free(masks: Any, row: int) -> bool:
+    return bool((masks.bitmask[row] == -1).all())
+
+
+class TestRows:
+    def test_reasoning_costs_no_mask_and_the_grammar_begins_after_it(self, rank: Rank) -> None:
+        assert rank.step([arrival("r", rank.load("ab"))]) is None
+        rank.sampled(r=[STOP])
+        assert rank.step(computed={"r": 3}, scheduled={"r": 1}) is None
+        rank.sampled(r=[THINK_END])
+        assert allowed(rank.step(computed={"r": 4}, scheduled={"r": 1})) == [A]
+        rank.sampled(r=[A])
+        assert allowed(rank.step(computed={"r": 5}, scheduled={"r": 1})) == [B]
+
+    def test_pr_44993_within_a_draft_only_the_rows_after_the_boundary_are_masked(self, rank: Rank) -> None:
+        ticket = rank.load("abc")
+        rank.step([arrival("r", ticket), arrival("s", ticket)])
+        rank.sampled(r=[STOP], s=[THINK_END])
+        drafts = {"r": [STOP, THINK_END, A, C], "s": [A, B]}
+        masks = rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 5, "s": 3}, drafts=drafts)
+        assert masks is not None
+        assert masks.request_ids == ["r", "s"]
+        assert [free(masks, row) for row in range(8)] == [True, True, False, False, True, False, False, False]
+        assert [allowed(masks, row) for row in (2, 3, 5, 6, 7)] == [[A], [B], [A], [B], [C]]
+        assert masks.acceptable == [3, 2]
+        rank.sampled(r=[STOP, THINK_END, A, B], s=[A])
+        masks = rank.step(computed={"r": 7, "s": 4}, scheduled={"r": 1, "s": 1})
+        assert [allowed(masks, row) for row in range(2)] == [[C], [B]]
+
+    def test_a_draft_that_reasons_on_is_not_masked(self, rank: Rank) -> None:
+        rank.step([arrival("r", rank.load("ab"))])
+        rank.sampled(r=[STOP])
+        assert rank.step(computed={"r": 3}, scheduled={"r": 3}, drafts={"r": [STOP, C]}) is None
+
+    def test_a_boundary_at_the_end_of_a_draft_masks_the_row_after_it(self, rank: Rank) -> None:
+        rank.step([arrival("r", rank.load("ab"))])
+        rank.sampled(r=[STOP])
+        masks = rank.step(computed={"r": 3}, scheduled={"r": 3}, drafts={"r": [STOP, THINK_END]})
+        assert [free(masks, row) for row in range(3)] == [True, True, False]
+        assert allowed(masks, 2) == [A]
+
+    def test_drafts_that_nobody_knows_may_not_be_accepted(self, rank: Rank) -> None:
+        rank.step([arrival("r", rank.load("ab"))])
+        rank.sampled(r=[STOP])
+        rank.guide.begin(Plan((), (), {}, [("r", 3)], {"r": 3}, {"r": [-1, -1]}))
+        masks = rank.guide.masks()
+        assert masks is not None
+        assert masks.acceptable == [0]
+        assert all(free(masks, row) for row in range(3))
+
+    def test_a_token_that_is_content_already_is_the_grammars_but_not_masked(self, tmp_path: Any) -> None:
+        rank = Rank(tmp_path, reasoner=Implicit)
+        rank.step([arrival("r", rank.load("abc"))])
+        rank.sampled(r=[STOP])
+        masks = rank.step(computed={"r": 3}, scheduled={"r": 4}, drafts={"r": [STOP, A, B]})
+        assert [free(masks, row) for row in range(4)] == [True, True, False, False]
+        assert [allowed(masks, row) for row in (2, 3)] == [[B], [C]]
+        assert masks is not None
+        assert masks.acceptable == [3]
+        rank.sampled(r=[STOP, A])
+        assert allowed(rank.step(computed={"r": 5}, scheduled={"r": 1})) == [B]
+
+    def test_a_sync_schedulers_drafts_are_cut_after_the_boundary_alone(self, tmp_path: Any) -> None:
+        rank = Rank(tmp_path, is_async=False, reasoner=ByEnd)
+        ticket = rank.load("abc")
+        rank.step([arrival(name, ticket) for name in "rst"])
+        rank.sampled(r=[STOP], s=[STOP], t=[THINK_END])
+        proposed = [[STOP, C], [STOP, THINK_END, A, A], [A, STOP]]
+        rank.guide.cut_drafts(["r", "s", "t"], proposed)
+        assert proposed == [[STOP, C], [STOP, THINK_END, A], [A]]
+
+    @pytest.mark.parametrize(
+        ("ended", "prompt", "masked"),
+        [(None, [1], False), (None, [1, THINK_END], True), (True, [1], True), (False, [THINK_END], False)],
+    )
+    def test_the_prompt_may_have_ended_it(
+        self,
+        rank: Rank,
+        ended: bool | None,  # noqa: FBT001 - a row of the table
+        prompt: list[int],
+        masked: bool,  # noqa: FBT001 - as above
+    ) -> None:
+        rank.load("ab")
+        ticket = Ticket(key="ab", backend="guidance", reasoning_ended=ended)
+        masks = rank.step([arrival("r", ticket, prompt_tokens=prompt)])
+        assert (masks is not None) == masked
+
+    def test_a_parser_that_fails_ends_its_own_sequence(self, rank: Rank) -> None:
+        healthy = rank.load("ab")
+        broken = Ticket(key="ab", backend="guidance", reasoning_arguments={"broken": 1})
+        rank.step([arrival("r", broken), arrival("s", healthy)])
+        assert rank.sampled(r=[STOP], s=[THINK_END]) == {"r": "sequence_matcher_failed"}
+        masks = rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 1, "s": 1})
+        assert masks is not None
+        assert masks.request_ids == ["s"]
+
+    def test_a_preempted_sequence_comes_back_on_its_side_of_the_boundary(self, rank: Rank) -> None:
+        ticket = rank.load("a[bc]")
+        rank.step([arrival("r", ticket)])
+        rank.sampled(r=[STOP])
+        rank.step(computed={"r": 3}, scheduled={"r": 1})
+        rank.sampled(r=[THINK_END])
+        assert allowed(rank.step(computed={"r": 4}, scheduled={"r": 1})) == [A]
+        rank.sampled(r=[A])
+        rank.step(computed={"r": 5}, scheduled={"r": 1})
+        for known, expected in (([STOP, THINK_END], [A]), ([STOP, THINK_END, A, B], [EOS])):
+            assert allowed(rank.step([arrival("r", ticket, known_tokens=[1, 2, 3, *known])])) == expected
+        # Back before the boundary: it reasons again, and may end elsewhere.
+        assert rank.step([arrival("r", ticket, known_tokens=[1, 2, 3, STOP])]) is None
+        rank.sampled(r=[THINK_END])
+        assert allowed(rank.step(computed={"r": 4}, scheduled={"r": 1})) == [A]
