@@ -26,6 +26,13 @@ class CompileConfig(Struct, frozen=True, kw_only=True):
     max_depth: Positive = 64
 
 
+class ConsensusConfig(Struct, frozen=True, kw_only=True):
+    """How often the ranks' masks and tokens are compared."""
+
+    mode: Literal["Off", "Sampled", "Every"] = "Sampled"
+    sample_every: Positive = 32  # tokens of a sequence from one comparison to the next
+
+
 class GuidedDecodingConfig(Struct, frozen=True, kw_only=True):
     """How guided requests are served; enum values as in the CRD."""
 
@@ -33,6 +40,8 @@ class GuidedDecodingConfig(Struct, frozen=True, kw_only=True):
     backend: Literal["Auto", "XGrammar", "Guidance"] = "Auto"
     whitespace: Literal["Compact", "Flexible"] = "Flexible"  # Flexible is vLLM's own default
     compile: CompileConfig = CompileConfig()
+    consensus: ConsensusConfig = ConsensusConfig()
+    on_desync: Literal["FailRequest", "FallBackToScheduler"] = "FailRequest"
 
 
 class LogitsProcessorConfig(Struct, frozen=True, kw_only=True):

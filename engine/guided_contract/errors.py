@@ -24,6 +24,7 @@ class ErrorCode(enum.StrEnum):
     SEQUENCE_TOKEN_REJECTED = "sequence_token_rejected"  # noqa: S105 - a code, no secret
     SEQUENCE_MATCHER_FAILED = "sequence_matcher_failed"
     SEQUENCE_PROCESSOR_FAILED = "sequence_processor_failed"
+    RANKS_DESYNCHRONIZED = "ranks_desynchronized"
 
 
 class ErrorEntry(NamedTuple):
@@ -70,6 +71,7 @@ CATALOGUE: Final[dict[ErrorCode, ErrorEntry]] = {
     ErrorCode.SEQUENCE_TOKEN_REJECTED: ErrorEntry(422, False, "the grammar rejected a sampled token"),
     ErrorCode.SEQUENCE_MATCHER_FAILED: ErrorEntry(422, False, "the grammar matcher raised while generating"),
     ErrorCode.SEQUENCE_PROCESSOR_FAILED: ErrorEntry(422, False, "a logits processor raised while generating"),
+    ErrorCode.RANKS_DESYNCHRONIZED: ErrorEntry(503, True, "the ranks disagreed about what was generated"),
 }
 
 

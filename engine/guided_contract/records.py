@@ -57,7 +57,28 @@ class Decode(Record, frozen=True, kw_only=True):
     end_reason: str = ""  # an error code, "completed" (the grammar ended) or "stopped" (length, abort)
 
 
-AnyRecord = HttpRequest | Decode
+class Digest(msgspec.Struct, frozen=True, array_like=True):
+    """What one rank knew of one sequence before it sampled.
+
+    `number` counts the sequence's digests from 0: two ranks that went apart still compare the same ones.
+    `position` is how many tokens were accepted, `digest` a checksum of those since the digest before and of
+    the step's masks.
+    """
+
+    request_id: str
+    number: Natural
+    position: Natural
+    digest: Natural
+
+
+class Digests(Record, frozen=True, kw_only=True):
+    """All digests that a rank made in one step; `rank` is the global one."""
+
+    rank: Natural
+    digests: list[Digest]
+
+
+AnyRecord = HttpRequest | Decode | Digests
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[AnyRecord] = msgspec.msgpack.Decoder(AnyRecord)

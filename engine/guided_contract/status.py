@@ -16,7 +16,7 @@ class RankStatus(Struct, frozen=True, kw_only=True):
 
     rank: int
     state: Literal["Connected", "Missing"]
-    desyncs: int = 0
+    desyncs: int = 0  # digests in which it differed from the other ranks, since the sidecar started
 
 
 class WorkersStatus(Struct, frozen=True, kw_only=True):
@@ -54,6 +54,8 @@ class PodStatus(Struct, frozen=True, kw_only=True):
     unsupported: str = ""
     patches: list[Patch] = []
     ranks: list[RankStatus] = []
+    # What there is to know of ranks that disagreed lately, or whose disagreement still has consequences
+    desync: str = ""
     grammar_workers: WorkersStatus = WorkersStatus(ready=0, restarts=0)
     guided_probe: ProbeStatus = ProbeStatus(state="Pending")
     last_failure: Failure | None = None

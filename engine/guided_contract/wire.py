@@ -6,8 +6,8 @@ is the client's Hello; the service answers Welcome. Every other message may come
 ========  ==========================================  ==============================================
 client    sends                                       receives
 ========  ==========================================  ==============================================
-api       Prepare, Cancel, Release                    Prepared, Refused
-rank      Loaded                                      Load, Unload
+api       Prepare, Cancel, Release                    Prepared, Refused, End, Place
+rank      Loaded, Failed                              Load, Unload
 core      -                                           -
 launcher  -                                           -
 ========  ==========================================  ==============================================
@@ -25,6 +25,7 @@ LENGTH: Final = struct.Struct("<I")
 Kind = Literal["json", "json_object", "regex", "choice", "grammar", "structural_tag"]
 Backend = Literal["xgrammar", "guidance"]
 Role = Literal["launcher", "api", "core", "rank"]
+Placement = Literal["Rank", "Scheduler"]
 
 
 class Message(msgspec.Struct, frozen=True, tag=True):
@@ -137,6 +138,29 @@ class Loaded(Message, frozen=True, kw_only=True):
     end_ns: int = 0
 
 
+class Failed(Message, frozen=True, kw_only=True):
+    """A rank gave a sequence up. Only the output rank's word reaches the engine core by itself.
+
+    `request_id` is the engine core's; `code` one of errors.ErrorCode.
+    """
+
+    request_id: str
+    code: str
+
+
+class End(Message, frozen=True, kw_only=True):
+    """An API server is to end a request, if it has it, with an error; fields as in Failed."""
+
+    request_id: str
+    code: str
+
+
+class Place(Message, frozen=True, kw_only=True):
+    """Who is to mask the requests that an API server admits from now on."""
+
+    placement: Placement
+
+
 class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     """What an admitted request carries to the ranks in `extra_args[TICKET_ARG]`, as a plain mapping.
 
@@ -149,10 +173,11 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     traceparent: str | None = None
     reasoning_ended: bool | None = None
     reasoning_arguments: dict[str, Any] = {}
+    placement: Placement = "Rank"
 
 
-ClientMessage = Hello | Prepare | Cancel | Release | Loaded
-ServiceMessage = Welcome | Prepared | Refused | Load | Unload
+ClientMessage = Hello | Prepare | Cancel | Release | Loaded | Failed
+ServiceMessage = Welcome | Prepared | Refused | Load | Unload | End | Place
 
 
 class WireError(Exception):

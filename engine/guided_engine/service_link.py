@@ -7,6 +7,7 @@ import contextlib
 import logging
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ from guided_contract import wire
 
 FIRST_DELAY_S: Final = 0.05
 MAX_DELAY_S: Final = 2.0
+MAX_UNSENT: Final = 1024
 
 _log = logging.getLogger("guided_engine")
 
@@ -47,15 +49,31 @@ class ServiceLink:
         self._lost = lost
         self._stopped = threading.Event()
         self._socket: socket.socket | None = None
+        self._welcomed: socket.socket | None = None
+        self._sending = threading.Lock()  # held for each frame
+        self._unsent: deque[wire.ClientMessage] = deque(maxlen=MAX_UNSENT)
+        self._awake = threading.Event()  # there may be something to send, and somebody to send it to
         self._thread = threading.Thread(target=self._run, name="guided-service-link", daemon=True)
+        self._sender = threading.Thread(target=self._send_unsent, name="guided-service-send", daemon=True)
 
     def start(self) -> None:
         """Start the thread; it connects as soon as the service listens."""
         self._thread.start()
 
+    def send(self, message: wire.ClientMessage) -> None:
+        """Have a message sent, in order, when the service is there; returns at once. From one thread.
+
+        More than MAX_UNSENT while it is away are too many: the oldest are forgotten.
+        """
+        self._unsent.append(message)
+        self._awake.set()
+        if self._sender.ident is None:
+            self._sender.start()
+
     def stop(self, timeout_s: float = 5.0) -> None:
         """End the connection and the thread."""
         self._stopped.set()
+        self._awake.set()
         connection = self._socket
         if connection is not None:
             with contextlib.suppress(OSError):
@@ -82,18 +100,35 @@ class ServiceLink:
                     message = _receive(connection)
                     if isinstance(message, wire.Welcome):
                         welcomed = True
+                        self._welcomed = connection
+                        self._awake.set()
                     elif (reply := self._answer(message)) is not None:
-                        connection.sendall(wire.frame(reply))
+                        with self._sending:
+                            connection.sendall(wire.frame(reply))
         except (OSError, wire.WireError) as error:
             _log.debug("guidedmodel: the grammar service is away: %s", error)
         except Exception:  # noqa: BLE001 - see below
             # Whatever `answer` raises costs this connection; the service sends Load again on the next.
             _log.exception("guidedmodel: the link to the grammar service failed")
         finally:
-            self._socket = None
+            self._socket = self._welcomed = None
         if welcomed:
             self._lost()
         return welcomed
+
+    def _send_unsent(self) -> None:
+        while not self._stopped.is_set():
+            self._awake.wait()
+            self._awake.clear()
+            while self._unsent and (connection := self._welcomed) is not None:
+                message = self._unsent[0]
+                try:
+                    with self._sending:
+                        connection.sendall(wire.frame(message))
+                except OSError:
+                    break  # the next connection's Welcome wakes us
+                with contextlib.suppress(IndexError, ValueError):
+                    self._unsent.remove(message)
 
 
 def _receive(connection: socket.socket) -> wire.ServiceMessage:

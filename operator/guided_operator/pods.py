@@ -89,6 +89,14 @@ def _container(status: Object) -> ContainerView:
     )
 
 
+def replica_failure(deployment: dict[str, Any] | None) -> Trouble | None:
+    """Return why pods cannot even be made (a quota, an admission policy), as the Deployment says."""
+    for condition in (deployment or {}).get("status", {}).get("conditions", ()):
+        if condition["type"] == "ReplicaFailure" and condition["status"] == "True":
+            return Trouble("PodsRefused", condition.get("message", ""))
+    return None
+
+
 def trouble(pods: Iterable[PodView]) -> Trouble | None:
     """Return the first thing that keeps one of the pods from being ready and needs a person, or None."""
     waiting = sorted((pod for pod in pods if pod.live and not pod.ready), key=lambda pod: pod.name)

@@ -14,7 +14,7 @@ from guided_operator.api.status import ConditionStatus
 from guided_operator.apply import Outcome
 from guided_operator.observe import Observed
 from guided_operator.plan import Plan
-from guided_operator.pods import PodView, Trouble, trouble
+from guided_operator.pods import PodView, Trouble, replica_failure, trouble
 
 Object = dict[str, Any]
 
@@ -71,7 +71,7 @@ class Situation:
     @cached_property
     def trouble(self) -> Trouble | None:
         """What keeps the current pods, or the Deployment itself, from getting on."""
-        return trouble(self.current) or _replica_failure(self.deployment)
+        return trouble(self.current) or replica_failure(self.deployment)
 
     @property
     def progress(self) -> str:
@@ -100,9 +100,14 @@ def _spec_invalid(situation: Situation) -> Finding | None:
 
 
 def _vllm_unsupported(situation: Situation) -> Finding | None:
+    return _told(situation, "UnsupportedVLLM", lambda page: page.unsupported)
+
+
+def _told(situation: Situation, reason: str, problem: Callable[[PodStatus], str]) -> Finding | None:
+    """Return the first pod's problem, with its name."""
     for pod, page in situation.pages:
-        if page.unsupported:
-            return Finding("False", "UnsupportedVLLM", f"pod {pod.name}: {page.unsupported}")
+        if message := problem(page):
+            return Finding("False", reason, f"pod {pod.name}: {message}")
     return None
 
 
@@ -189,10 +194,7 @@ def _nothing_known(situation: Situation) -> Finding | None:
 
 
 def _plugin_inactive(situation: Situation) -> Finding | None:
-    for pod, page in situation.pages:
-        if page.unsupported:
-            return Finding("False", "PluginInactive", f"pod {pod.name}: {page.unsupported}")
-    return None
+    return _told(situation, "PluginInactive", lambda page: page.unsupported)
 
 
 def _sidecar_not_ready(situation: Situation) -> Finding | None:
@@ -201,6 +203,10 @@ def _sidecar_not_ready(situation: Situation) -> Finding | None:
             reason = page.reason if page.reason in _SIDECAR_REASONS else "NotReady"
             return Finding("False", reason, f"pod {pod.name}: {page.message or 'the sidecar is not ready'}")
     return None
+
+
+def _ranks_desynchronized(situation: Situation) -> Finding | None:
+    return _told(situation, "Desync", lambda page: page.desync)
 
 
 def _sidecar_silent(situation: Situation) -> Finding | None:
@@ -236,14 +242,6 @@ def _telemetry_set(situation: Situation) -> Finding:
     model = situation.plan.model
     otlp = model.spec.telemetry.otlp if model and model.spec.telemetry else None
     return Finding("True", "Configured", f"traces go to {otlp.endpoint}" if otlp else "")
-
-
-def _replica_failure(deployment: Object | None) -> Trouble | None:
-    """Return why pods cannot even be made (a quota, an admission policy), as the Deployment says."""
-    for condition in (deployment or {}).get("status", {}).get("conditions", ()):
-        if condition["type"] == "ReplicaFailure" and condition["status"] == "True":
-            return Trouble("PodsRefused", condition.get("message", ""))
-    return None
 
 
 def _compatible(_: Situation) -> Finding:
@@ -288,6 +286,7 @@ _CHAINS: Final[dict[str, tuple[Check, ...]]] = {
         _scheduler_placed,
         _plugin_inactive,
         _sidecar_not_ready,
+        _ranks_desynchronized,
         _sidecar_silent,
         _nothing_known,
         _guided_active,

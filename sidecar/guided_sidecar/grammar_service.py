@@ -2,6 +2,7 @@
 
 from guided_contract.errors import ErrorCode
 from guided_contract.wire import ClientMessage, Load, Loaded
+from guided_sidecar.consensus import Consensus
 from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.budget import RestartBudget
 from guided_sidecar.grammar.pool import Pool
@@ -24,12 +25,16 @@ class GrammarService:
         All limits.
     spans
         Where grammar.prepare, grammar.compile and grammar.load go.
+    consensus
+        Whether the ranks agree.
     """
 
-    def __init__(self, settings: Settings, spans: Spans) -> None:
+    def __init__(self, settings: Settings, spans: Spans, consensus: Consensus) -> None:
         self._settings = settings
         self._spans = spans
+        self._consensus = consensus
         self._peers: list[Peer] = []
+        self._boot = ""
         self._pool = Pool(settings, RestartBudget(settings.pod.restart))
         self._rendezvous = Rendezvous(settings.pod.tensor_parallel, self._record_load)
         self._preparer = Preparer(settings, self._pool, self._rendezvous, spans)
@@ -56,18 +61,22 @@ class GrammarService:
             worker_restarts=state.restarts,
             exhausted=self._pool.exhausted_for_s > 0,
             last_failure=state.last_failure,
+            agreement=self._consensus.state,
         )
 
     def _welcome(self, peer: Peer) -> Session:
         self._peers.append(peer)
+        if peer.hello.role == "launcher" and peer.hello.boot != self._boot:
+            self._boot = peer.hello.boot
+            self._consensus.restart()
         return _Registered(self._session(peer), peer, self._peers)
 
     def _session(self, peer: Peer) -> Session:
         hello = peer.hello
         if hello.role == "api":
-            return ApiSession(peer, self._preparer, self._settings.max_pending)
+            return ApiSession(peer, self._preparer, self._settings.max_pending, self._consensus)
         if hello.role == "rank" and hello.samples and hello.rank is not None:
-            return RankSession(peer, hello.rank, self._rendezvous)
+            return RankSession(peer, hello.rank, self._rendezvous, self._consensus)
         return SilentSession()
 
     def _record_load(self, rank: int, load: Load, loaded: Loaded) -> None:

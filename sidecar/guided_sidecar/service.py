@@ -7,6 +7,7 @@ import signal
 import sys
 
 from guided_sidecar import orphans, settings
+from guided_sidecar.consensus import Consensus
 from guided_sidecar.grammar_service import GrammarService
 from guided_sidecar.health.server import HealthServer
 from guided_sidecar.settings import Settings
@@ -20,8 +21,10 @@ async def run(configuration: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
-        telemetry = Telemetry(configuration.pod, pod=configuration.pod_name)
-        service = GrammarService(configuration, telemetry.spans)
+        pod = configuration.pod
+        consensus = Consensus(pod.guided_decoding, pod.tensor_parallel)
+        telemetry = Telemetry(pod, pod=configuration.pod_name, on_digests=consensus.receive)
+        service = GrammarService(configuration, telemetry.spans, consensus)
         health = HealthServer(configuration.pod, service.snapshot, telemetry.metrics)
         # Stopped in the opposite order: the last spans are sent after their makers have ended.
         for part in (telemetry, service, health):

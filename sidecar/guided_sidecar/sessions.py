@@ -4,7 +4,8 @@ import asyncio
 import logging
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_contract.wire import Cancel, ClientMessage, Loaded, Prepare, Refused, Release, WireError
+from guided_contract.wire import Cancel, ClientMessage, Failed, Loaded, Prepare, Refused, Release, WireError
+from guided_sidecar.consensus import Consensus
 from guided_sidecar.grammar.preparer import Preparer
 from guided_sidecar.rendezvous import Rendezvous
 from guided_sidecar.server import Peer
@@ -23,12 +24,16 @@ class ApiSession:
         Prepares.
     max_pending
         Prepares under way at once; more are refused.
+    consensus
+        Tells it what to end.
     """
 
-    def __init__(self, peer: Peer, preparer: Preparer, max_pending: int) -> None:
+    def __init__(self, peer: Peer, preparer: Preparer, max_pending: int, consensus: Consensus) -> None:
         self._peer = peer
         self._preparer = preparer
         self._max_pending = max_pending
+        self._consensus = consensus
+        consensus.connect(peer)
         self._pending: dict[int, asyncio.Task[None]] = {}
         self._leases: dict[int, str] = {}
 
@@ -44,6 +49,7 @@ class ApiSession:
 
     def closed(self) -> None:
         """Cancel what is under way, and end all leases."""
+        self._consensus.disconnect(self._peer)
         for number in [*self._pending, *self._leases]:
             self._end(number)
 
@@ -86,19 +92,24 @@ class ApiSession:
 
 
 class RankSession:
-    """A sampling rank: answers Load."""
+    """A sampling rank: answers Load, and says what it gives up."""
 
-    def __init__(self, peer: Peer, rank: int, rendezvous: Rendezvous) -> None:
+    def __init__(self, peer: Peer, rank: int, rendezvous: Rendezvous, consensus: Consensus) -> None:
         self._peer = peer
         self._rank = rank
         self._rendezvous = rendezvous
+        self._consensus = consensus
         rendezvous.connect(rank, peer)
 
     def receive(self, message: ClientMessage) -> None:
-        """Take a Loaded."""
-        if not isinstance(message, Loaded):
-            raise WireError(f"a rank does not send {type(message).__name__}")
-        self._rendezvous.answer(self._rank, self._peer, message)
+        """Take a Loaded or Failed."""
+        match message:
+            case Loaded():
+                self._rendezvous.answer(self._rank, self._peer, message)
+            case Failed():
+                self._consensus.fail(message)
+            case _:
+                raise WireError(f"a rank does not send {type(message).__name__}")
 
     def closed(self) -> None:
         """Give up the rank's place."""

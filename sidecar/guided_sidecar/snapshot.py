@@ -4,6 +4,7 @@ import dataclasses
 
 from guided_contract.status import Failure
 from guided_contract.wire import Hello
+from guided_sidecar.consensus import AgreementState
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class ServiceSnapshot:
         The restart budget is spent; new grammars are refused with 503 until it recovers.
     last_failure
         The last grammar worker's failure, if there was one.
+    agreement
+        Whether the ranks agree.
     """
 
     hellos: tuple[Hello, ...] = ()
@@ -32,6 +35,7 @@ class ServiceSnapshot:
     worker_restarts: int = 0
     exhausted: bool = False
     last_failure: Failure | None = None
+    agreement: AgreementState = dataclasses.field(default_factory=AgreementState)
 
     @property
     def ranks(self) -> frozenset[int]:

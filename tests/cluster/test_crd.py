@@ -46,6 +46,10 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "guidedDecoding": {"placement": "Scheduler", "backend": "Guidance", "whitespace": "Compact"}
     },
     "compact on the ranks": {"guidedDecoding": {"whitespace": "Compact"}},
+    "ranks compared at every token": {
+        "guidedDecoding": {"consensus": {"mode": "Every"}, "onDesync": "FallBackToScheduler"}
+    },
+    "ranks compared now and then": {"guidedDecoding": {"consensus": {"sampleEvery": 1}}},
     "quantities": {"resources": {"limits": {"cpu": 2, "memory": "1.5Gi"}}},
     "processors": {
         "logitsProcessors": [{"name": "a", "factory": "x.y:Z", "params": {"deep": [{"er": None}, 1.5]}}]
@@ -144,6 +148,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no duration": ({"probes": {"stallTimeout": "1.5m"}}, "stallTimeout"),
     "no quantity": ({"resources": {"limits": {"cpu": "two"}}}, "cpu"),
     "unknown enum value": ({"guidedDecoding": {"placement": "rank"}}, "placement"),
+    "unquoted Off": ({"guidedDecoding": {"consensus": {"mode": False}}}, "mode"),
+    "no interval": ({"guidedDecoding": {"consensus": {"sampleEvery": 0}}}, "sampleEvery"),
+    "unknown policy": ({"guidedDecoding": {"onDesync": "Ignore"}}, "onDesync"),
     "unknown field": ({"guidedDecoding": {"backends": "Auto"}}, "backends"),
     "unknown field of the spec": ({"gpus": 4}, "gpus"),
     "number as text": ({"parallelism": {"tensor": "2"}}, "tensor"),

@@ -95,6 +95,19 @@ def test_scaling_through_the_subresource_and_to_zero(api_server: Cluster, namesp
     eventually(lambda: not items(api_server, namespace, "pods"))
 
 
+def test_ranks_that_disagree_show_and_the_pod_stays_ready(
+    api_server: Cluster, namespace: str, kubelet: Kubelet
+) -> None:
+    told = "ranks disagreed about rank 1 in 3 comparisons; the requests were ended"
+    ranks = [status.RankStatus(rank=rank, state="Connected", desyncs=3 * rank) for rank in (0, 1)]
+    kubelet.say(desync=told, ranks=ranks)
+    api_server.apply(model(namespace))
+    await_condition(api_server, namespace, "Ready", "True", "PodsReady")
+    assert told in await_condition(api_server, namespace, "GuidedDecoding", "False", "Desync")["message"]
+    (state,) = api_server.get("gm", "m", "-n", namespace)["status"]["pods"]
+    assert [rank["desyncs"] for rank in state["ranks"]] == [0, 3]
+
+
 def test_readiness_is_lost_and_regained_with_its_reason(
     api_server: Cluster, namespace: str, kubelet: Kubelet
 ) -> None:

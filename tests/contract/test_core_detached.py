@@ -56,15 +56,29 @@ class Core:
             config, cache, self.manager, block_size=16, log_stats=False
         )
 
-    def add(self, request_id: str, *, guided: bool = True, ticket: bool = True, **fields: Any) -> Any:
+    def add(
+        self,
+        request_id: str,
+        *,
+        guided: bool = True,
+        ticket: bool = True,
+        placed: str = "",
+        regex: str = "a+",
+        **fields: Any,
+    ) -> Any:
+        """Add a request; `placed` names the library with which the scheduler is to keep its grammar."""
         from vllm import SamplingParams
         from vllm.sampling_params import StructuredOutputsParams
         from vllm.v1.request import Request
 
         of_request = {name: fields.pop(name) for name in list(fields) if name.startswith("reasoning")}
-        constraint = StructuredOutputsParams(regex="a+") if guided else None
+        constraint = StructuredOutputsParams(regex=regex) if guided else None
+        extra = {names.TICKET_ARG: {"key": "k", "backend": placed, "placement": "Scheduler"}}
         sampling = SamplingParams(
-            max_tokens=8, structured_outputs=constraint, extra_args=TICKET if ticket else None, **fields
+            max_tokens=8,
+            structured_outputs=constraint,
+            extra_args=extra if placed else TICKET if ticket else None,
+            **fields,
         )
         sampling.update_from_generation_config({}, 1)
         request = Request(request_id, [5, 6, 7], sampling, None, **of_request)
@@ -72,6 +86,13 @@ class Core:
             self.manager.grammar_init(request)
         self.scheduler.add_request(request)
         return request
+
+    def letter(self, text: str) -> int:
+        token: int = self.manager.tokenizer.convert_tokens_to_ids(text)
+        return token
+
+    def requests(self) -> list[Any]:
+        return list(self.scheduler.requests.values())
 
     def step(self, ends: dict[str, str] | None = None, token: int = 9) -> dict[str, Any]:
         """Schedule, answer each row with one token, and return what goes to the client, by request."""
@@ -154,6 +175,41 @@ class TestDetached:
         from guided_engine.ranks.tickets import ticket_of
 
         assert ticket_of(params.extra_args) is None
+
+    @pytest.mark.parametrize("name", ["xgrammar", "guidance"])
+    def test_a_request_placed_in_the_scheduler_is_masked_there_beside_one_that_is_not(
+        self, running: Core, name: str
+    ) -> None:
+        running.add("r", placed=name)
+        running.add("s")
+        wait_until(lambda: running.scheduler.requests["r"].structured_output_request.grammar)
+        scheduled = running.scheduler.schedule()
+        assert list(scheduled.num_scheduled_tokens) == ["s", "r"] or list(scheduled.num_scheduled_tokens) == [
+            "r",
+            "s",
+        ]
+        masks = running.scheduler.get_grammar_bitmask(scheduled)
+        assert masks.structured_output_request_ids == ["r"]
+        assert masks.grammar_bitmask.shape[0] == 1
+        letters = [running.letter("a"), running.letter("b")]
+        assert [bool(masks.grammar_bitmask[0][t // 32] >> (t % 32) & 1) for t in letters] == [True, False]
+        assert running.take(scheduled, token=letters[0])["s"].new_token_ids == [letters[0]]
+
+    def test_both_libraries_serve_one_engine(self, running: Core) -> None:
+        for name in ("xgrammar", "guidance"):
+            running.add(name, placed=name)
+            wait_until(lambda: running.scheduler.requests[name].structured_output_request.grammar)  # noqa: B023
+        made = [type(one.structured_output_request.grammar).__name__ for one in running.requests()]
+        assert made == ["XgrammarGrammar", "GuidanceGrammar"]
+
+    def test_what_the_scheduler_cannot_compile_ends_alone(self, running: Core) -> None:
+        running.add("r", placed="xgrammar", regex="(")
+        running.add("s")
+        wait_until(lambda: running.step().get("s"))
+        outputs = {}
+        wait_until(lambda: outputs.update(running.step()) or "r" in outputs)
+        assert outputs["r"].finish_reason.name == "ERROR"
+        assert outputs["r"].stop_reason == "grammar_load_failed"
 
     def test_an_unguided_request_is_left_alone(self, running: Core) -> None:
         running.add("r", guided=False, ticket=False)

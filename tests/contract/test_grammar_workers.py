@@ -11,6 +11,7 @@ import pytest
 from guided_contract import names
 from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig, RestartConfig
 from guided_contract.wire import Prepared, Refused
+from guided_sidecar.consensus import Consensus
 from guided_sidecar.grammar_service import GrammarService
 from guided_sidecar.settings import Settings
 from guided_sidecar.telemetry.spans import MemorySpans, parse
@@ -29,7 +30,9 @@ async def _serving(
     """Run a service in this process; its template and workers are processes as ever."""
     pod = pod_config(folder, **fields)
     monkeypatch.setenv(names.ENV_CONFIG, str(write_config(pod)))
-    service = GrammarService(Settings(pod=pod, cache_entries=2), spans or MemorySpans())
+    service = GrammarService(
+        Settings(pod=pod, cache_entries=2), spans or MemorySpans(), Consensus(pod.guided_decoding, 1)
+    )
     await service.start()
     try:
         await until(lambda: service.snapshot().workers_ready == 2, 60)

@@ -14,7 +14,7 @@ from devtools import tinymodel
 from guided_contract import wire
 from guided_contract.config import PodConfig
 from guided_contract.heartbeat import CORE_SLOT, Heartbeats, now_ns
-from guided_contract.wire import Hello, Load, Loaded, Unload
+from guided_contract.wire import Failed, Hello, Load, Loaded, Unload
 from guided_engine import service_link
 from guided_engine.heartbeats import Pulse
 from guided_engine.ranks.prototypes import ORPHAN_S, LoadError, Prototypes, read_artifact
@@ -192,6 +192,30 @@ class TestLink:
                     service.wait_for(Hello)
                     wait_until(lambda: service.peers("rank"))
                 wait_until(lambda: len(lost) == life + 1)  # noqa: B023 - called before the next life
+
+    def test_sends_what_it_is_told_in_order_also_after_an_outage(self, path: Path) -> None:
+        with self.linked(path, lambda _: None) as link:
+            link.send(Failed(request_id="early", code="c"))
+            for life in range(2):
+                with FakeService(path) as service:
+                    wait_until(lambda: service.peers("rank"))
+                    link.send(Failed(request_id=f"{life} a", code="c"))
+                    link.send(Failed(request_id=f"{life} b", code="c"))
+                    service.wait_for(Failed, lambda one: one.request_id == f"{life} b")  # noqa: B023 - as above
+                    got = [one.request_id for one in service.received(Failed)]
+                    assert got == [*(["early"] if life == 0 else []), f"{life} a", f"{life} b"]
+                link.send(Failed(request_id="lost with the connection, or sent", code="c"))
+                wait_until(lambda: link._welcomed is None)
+                link._unsent.clear()
+
+    def test_sending_never_waits_and_is_bounded(self, path: Path) -> None:
+        with self.linked(path, lambda _: None) as link:
+            for number in range(2 * service_link.MAX_UNSENT):
+                link.send(Failed(request_id=str(number), code="c"))
+            with FakeService(path) as service:
+                last = str(2 * service_link.MAX_UNSENT - 1)
+                service.wait_for(Failed, lambda one: one.request_id == last)
+                assert len(service.received(Failed)) == service_link.MAX_UNSENT
 
     def test_survives_nonsense_and_its_own_faults(self, path: Path) -> None:
         def answer(_message: Any) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from guided_contract import config as pod_config
@@ -57,6 +58,7 @@ class Guide:
         self.plans: list[Plan] = []
         self.is_empty = True
         self.failed = False
+        self.bitmask: Any = "bits"
 
     @property
     def is_sampling(self) -> bool:
@@ -75,7 +77,7 @@ class Guide:
 
     def masks(self) -> Masks | None:
         self._call("masks")
-        return Masks(["r"], "bits", [0])
+        return Masks(["r"], self.bitmask, [0])
 
     def sampled(self, _read: ReadSampled) -> None:
         self._call("sampled")
@@ -170,10 +172,44 @@ class TestGuidedRunner:
     def test_the_masks_of_a_warm_up_reach_their_kernel(self) -> None:
         runner, guide = Runner(), Guide()
         wrap(runner, guide)
-        runner.execute_model(scheduled(guided=True))
+        runner.execute_model(scheduled(guided=True), dummy_run=True)
         runner.sample_tokens("warm-up")
         assert runner.sampled_with == ["warm-up"]
-        assert guide.calls == ["begin"]
+        assert guide.calls == []
+
+    @pytest.mark.parametrize("acceptable", [[3, 1], None])
+    def test_the_engine_cores_masks_follow_the_ranks(self, acceptable: list[int] | None) -> None:
+        runner, guide = Runner(), Guide()
+        guide.bitmask = np.zeros((2, 4), np.int32)
+        wrap(runner, guide)
+        runner.execute_model(scheduled(guided=True))
+        theirs = np.ones((6, 4), np.int32)
+        runner.sample_tokens(
+            SimpleNamespace(
+                structured_output_request_ids=["s", "t"],
+                grammar_bitmask=theirs,
+                num_acceptable_drafts=acceptable,
+            )
+        )
+        (masks,) = runner.sampled_with
+        assert masks.request_ids == ["r", "s", "t"]
+        assert masks.bitmask.sum(axis=1).tolist() == [0, 0, 4, 4, 4, 4, 4, 4]
+        assert masks.acceptable == [0, *(acceptable or [0, 0])]
+
+    def test_a_request_placed_in_the_scheduler_is_none_of_ours(self) -> None:
+        runner, guide = Runner(), Guide()
+        wrap(runner, guide)
+        step = scheduled(guided=True)
+        step.scheduled_new_reqs[0].sampling_params.extra_args[TICKET_ARG]["placement"] = "Scheduler"
+        runner.execute_model(step)
+        assert guide.calls == ["skip_step"]
+
+    def test_what_a_rank_gives_up_is_reported_beside_the_output(self) -> None:
+        runner, guide, told = Runner(), Guide("masks"), []
+        GuidedRunner(runner, guide, Adapter(), lambda: None, told.append)
+        runner.execute_model(scheduled(guided=True))
+        output = runner.sample_tokens(None)
+        assert told == [getattr(output, ENDS_ATTRIBUTE)] == [{"r": "sequence_matcher_failed"}]
 
     @pytest.mark.parametrize("where", ["begin", "masks", "sampled", "ends"])
     def test_a_fault_of_ours_ends_sequences_and_never_the_step(self, where: str) -> None:

@@ -79,12 +79,17 @@ class Pod:
 
     @property
     def config(self) -> PodConfig:
-        """The pod's configuration, by the path in its processes' environment."""
+        """The pod's configuration."""
+        return config.decode(self.config_path.read_bytes())
+
+    @property
+    def config_path(self) -> Path:
+        """Where the pod's configuration is, by its processes' environment."""
         for pid in self.processes():
             for variable in _read(pid, "environ").split(b"\0"):
                 key, _, path = variable.decode(errors="replace").partition("=")
                 if key == names.ENV_CONFIG:
-                    return config.decode(Path(path).read_bytes())
+                    return Path(path)
         raise AssertionError("no process of the pod has a configuration")
 
     @property

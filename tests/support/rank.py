@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer
 
-from guided_contract.config import LogitsProcessorConfig
-from guided_contract.records import Decode  # noqa: TC001 - a test imports what it uses
+from guided_contract.config import ConsensusConfig, LogitsProcessorConfig
 from guided_contract.wire import Load, Ticket
 from guided_engine.processors.registry import Registry
 from guided_engine.ranks.bitmasks import BitmaskBuffer
@@ -42,11 +41,12 @@ class Rank:
         *,
         is_async: bool = True,
         reasoner: Callable[[dict[str, Any]], Reasoner] | None = None,
+        consensus: ConsensusConfig | None = None,
     ) -> None:
-        self.records: list[Decode] = []
+        self.records: list[Any] = []
         self.prototypes = Prototypes(tmp_path, ByteVocabulary())
         self.guide = RankGuide(
-            RankTraits(0, VOCAB, is_async, reasoner),
+            RankTraits(0, VOCAB, is_async, reasoner, consensus),
             self.prototypes,
             Registry(processors),
             BitmaskBuffer(64, VOCAB, ByteVocabulary()),

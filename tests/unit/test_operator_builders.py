@@ -257,6 +257,16 @@ def test_configuration_belongs_to_its_revision() -> None:
     assert pod_config(other).guided_decoding.compile.timeout_s == 2
 
 
+def test_configuration_says_how_ranks_are_compared_and_what_follows() -> None:
+    default = pod_config(guided_model()).guided_decoding
+    assert (default.consensus.mode, default.consensus.sample_every) == ("Sampled", 32)
+    assert default.on_desync == "FailRequest"
+    chosen = {"consensus": {"mode": "Every", "sampleEvery": 4}, "onDesync": "FallBackToScheduler"}
+    guided = pod_config(guided_model(guidedDecoding=chosen)).guided_decoding
+    assert (guided.consensus.mode, guided.consensus.sample_every) == ("Every", 4)
+    assert guided.on_desync == "FallBackToScheduler"
+
+
 def test_configuration_carries_what_engine_and_sidecar_share() -> None:
     gm = guided_model(
         model__servedName="served",

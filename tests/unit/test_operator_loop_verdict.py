@@ -144,6 +144,12 @@ GUIDED = [
         serving(pod("a", NEW), ready=False, reason="ProbeFailed"), ("False", "ProbeFailed"), id="probe"
     ),
     pytest.param(serving(pod("a", NEW), ready=False, reason="x y"), ("False", "NotReady"), id="untrusted"),
+    pytest.param(serving(pod("a", NEW), desync="rank 1"), ("False", "Desync"), id="ranks disagreed"),
+    pytest.param(
+        serving(pod("a", NEW), ready=False, reason="EngineStalled", desync="rank 1"),
+        ("False", "EngineStalled"),
+        id="the worse first",
+    ),
     pytest.param(
         serving(pod("a", NEW), raw=model(guidedDecoding={"placement": "Scheduler"})),
         ("False", "SchedulerPlacement"),

@@ -31,6 +31,7 @@ class Lease:
 
     key: str
     backend: wire.Backend
+    placement: wire.Placement
     _release: Callable[[], None]
     _released: bool = field(default=False)
 
@@ -52,11 +53,20 @@ class GrammarClient:
         Makes the introduction.
     service_wait_s
         How long a request waits for a service that is away.
+
+    Attributes
+    ----------
+    placement
+        Who is to mask requests from now on, as the service said last.
+    on_end
+        Told of a request that is to end with an error, by the engine core's id.
     """
 
     def __init__(
         self, path: Path, hello: Callable[[], wire.Hello], *, service_wait_s: float = SERVICE_WAIT_S
     ) -> None:
+        self.placement: wire.Placement = "Rank"
+        self.on_end: Callable[[wire.End], None] = lambda _end: None
         self._service_wait_s = service_wait_s
         self._connection = ServiceConnection(path, hello, self._received, self._lost)
         self._pending: dict[int, asyncio.Future[wire.Prepared]] = {}  # Prepare's id -> its answer
@@ -133,7 +143,10 @@ class GrammarClient:
         finally:
             self._pending.pop(message.id, None)
         return Lease(
-            prepared.key, prepared.backend, lambda: self._send(generation, wire.Release(id=message.id))
+            prepared.key,
+            prepared.backend,
+            self.placement,
+            lambda: self._send(generation, wire.Release(id=message.id)),
         )
 
     def _send(self, generation: int, message: wire.Cancel | wire.Release) -> None:
@@ -142,8 +155,15 @@ class GrammarClient:
             self._connection.send(message)
 
     def _received(self, message: wire.ServiceMessage) -> None:
-        if not isinstance(message, wire.Prepared | wire.Refused):
-            return
+        match message:
+            case wire.Prepared() | wire.Refused():
+                self._answered(message)
+            case wire.End():
+                self.on_end(message)
+            case wire.Place():
+                self.placement = message.placement
+
+    def _answered(self, message: wire.Prepared | wire.Refused) -> None:
         answer = self._pending.get(message.id)
         if answer is None or answer.done():
             # The answer crossed our Cancel: without a release its lease would last for ever.
@@ -177,6 +197,8 @@ def _refusal(message: wire.Refused) -> GuidedError:
 
 
 def ticket(lease: Lease, traceparent: str | None) -> dict[str, object]:
-    """Return what an admitted request carries to the ranks, as the mapping of a wire.Ticket."""
-    made = wire.Ticket(key=lease.key, backend=lease.backend, traceparent=traceparent)
+    """Return what an admitted request carries to core and ranks, as the mapping of a wire.Ticket."""
+    made = wire.Ticket(
+        key=lease.key, backend=lease.backend, traceparent=traceparent, placement=lease.placement
+    )
     return dict(msgspec.structs.asdict(made))

@@ -1,5 +1,6 @@
 """Changes to vLLM's API server: admission before the engine, and sequence failures as errors of ours."""
 
+import asyncio
 import copy
 import functools
 import weakref
@@ -7,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from guided_contract import names
+from guided_contract import names, wire
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission.gate import Admitted, process_gate
@@ -18,6 +19,8 @@ _ADMITTED: Final = "_guided_admitted"
 
 AddRequest = Callable[..., Awaitable[Any]]
 _CODES: Final = frozenset(ErrorCode)
+# The loop holds its tasks weakly.
+_aborts: Final[set[asyncio.Task[None]]] = set()
 
 
 def _skip_unless_rank(config: PodConfig) -> None:
@@ -49,6 +52,7 @@ def _admitting(add_request: AddRequest) -> AddRequest:
             admitted = await gate.admit(call.sampling.structured_outputs, call.sampling.extra_args)
         except GuidedError as error:
             raise GuidedRequestError(error) from error
+        gate.client.on_end = functools.partial(_end, weakref.ref(self))
         prompt, params = call.with_ticket(admitted)
         try:
             collector = await add_request(self, request_id, prompt, params, *args, **kwargs)
@@ -117,10 +121,33 @@ def _apply_failures(config: PodConfig) -> None:
     OutputProcessor.process_outputs = _failing(OutputProcessor.process_outputs)
 
 
+def _fail(state: Any, error: GuidedError) -> None:
+    """Have whoever reads a request's output find an error, and its HTTP exchange answer with it."""
+    from guided_engine.compat.api_errors import GuidedRequestError  # noqa: PLC0415 - imports vLLM
+
+    admitted: Admitted | None = getattr(state.queue, _ADMITTED, None)
+    if admitted is not None and admitted.exchange is not None:
+        admitted.exchange.fail(error)
+    state.queue.put(GuidedRequestError(error))
+
+
+def _end(engine: weakref.ref[Any], message: wire.End) -> None:
+    """End a request that is this process', with its siblings of n > 1, on the sidecar's word."""
+    llm = engine()
+    if llm is None or message.code not in _CODES:
+        return
+    state = llm.output_processor.request_states.get(message.request_id)
+    if state is None or state.queue is None:
+        return
+    _fail(state, GuidedError(ErrorCode(message.code)))
+    whole = state.request_id if state.parent_req is None else state.parent_req.request_id
+    task = asyncio.get_running_loop().create_task(llm.abort(whole, internal=True))
+    _aborts.add(task)
+    task.add_done_callback(_aborts.discard)
+
+
 def _failing(process_outputs: Callable[..., Any]) -> Callable[..., Any]:
     from vllm.v1.engine import FinishReason  # noqa: PLC0415 - see compat/__init__.py
-
-    from guided_engine.compat.api_errors import GuidedRequestError  # noqa: PLC0415 - imports vLLM
 
     def code_of(output: Any) -> ErrorCode | None:
         known = output.finish_reason == FinishReason.ERROR and output.stop_reason in _CODES
@@ -132,12 +159,8 @@ def _failing(process_outputs: Callable[..., Any]) -> Callable[..., Any]:
         for output in engine_core_outputs:
             code, state = code_of(output), self.request_states.get(output.request_id)
             if code is not None and state is not None and state.queue is not None:
-                error = GuidedError(code)
-                admitted: Admitted | None = getattr(state.queue, _ADMITTED, None)
-                if admitted is not None and admitted.exchange is not None:
-                    admitted.exchange.fail(error)
                 # First: an exception in the collector keeps what upstream makes of the same output out.
-                state.queue.put(GuidedRequestError(error))
+                _fail(state, GuidedError(code))
                 if state.parent_req is not None:
                     failed.append(state.parent_req.request_id)
         processed = process_outputs(self, engine_core_outputs, *args, **kwargs)

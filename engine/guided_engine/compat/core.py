@@ -7,10 +7,14 @@ from typing import Any, Final
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode
 from guided_contract.names import TICKET_ARG
+from guided_contract.wire import Backend
 from guided_engine.compat import core_presence
 from guided_engine.compat.ledger import LedgerEntry, PatchSkippedError
 from guided_engine.compat.runner import ENDS_ATTRIBUTE
 from guided_engine.ranks.tickets import ticket_of
+
+# Where the manager keeps its backends, by name.
+_BACKENDS_ATTRIBUTE: Final = "guided_backends"
 
 
 class NotAdmittedError(Exception):
@@ -23,11 +27,15 @@ def detach_grammar(config: PodConfig) -> None:
     from vllm.v1.request import RequestStatus  # noqa: PLC0415 - vLLM is imported only where it is changed
     from vllm.v1.structured_output import StructuredOutputManager  # noqa: PLC0415 - see above
 
-    def grammar_init(_self: Any, request: Any) -> None:
+    def grammar_init(self: Any, request: Any) -> None:
         structured = request.structured_output_request
         if structured is None:
             return
-        if ticket_of(request.sampling_params.extra_args) is not None:
+        ticket = ticket_of(request.sampling_params.extra_args)
+        if ticket is not None and ticket.placement == "Scheduler":
+            compile_here(self, request, ticket.backend, config)
+            return
+        if ticket is not None:
             _tell_of_reasoning(request)
             # With neither, nothing in the scheduler waits, defers sampling, fills, validates or ships a mask.
             request.structured_output_request = None
@@ -54,6 +62,42 @@ def _tell_of_reasoning(request: Any) -> None:
         # In copies: the parameters' own may be shared by the requests of n > 1.
         arguments = sampling.extra_args
         sampling.extra_args = {**arguments, TICKET_ARG: {**arguments[TICKET_ARG], **told}}
+
+
+def compile_here(manager: Any, request: Any, name: Backend, config: PodConfig) -> None:
+    """Have upstream's manager keep this request's grammar, by the library that the sidecar chose for it.
+
+    The manager knows one backend, the first request's; what it then does with a grammar fits any.
+    """
+    structured = request.structured_output_request
+
+    def compiled() -> Any:
+        try:
+            kind, spec = structured.structured_output_key
+            stop_tokens = request.sampling_params.all_stop_token_ids
+            return _backend(manager, name, config).compile_grammar(kind, spec, stop_token_ids=stop_tokens)
+        except Exception:
+            # Ends its request alone, at the next step, with this code.
+            request.stop_reason = ErrorCode.GRAMMAR_LOAD_FAILED.value
+            raise
+
+    structured.grammar = manager.executor.submit(compiled)
+
+
+def _backend(manager: Any, name: Backend, config: PodConfig) -> Any:
+    from vllm.v1.structured_output import backend_guidance, backend_xgrammar  # noqa: PLC0415 - see above
+
+    known = manager.__dict__.setdefault(_BACKENDS_ATTRIBUTE, {})
+    if name not in known:
+        made = {"xgrammar": backend_xgrammar.XgrammarBackend, "guidance": backend_guidance.GuidanceBackend}
+        vllm_config = manager.vllm_config
+        known[name] = made[name](
+            vllm_config, tokenizer=manager.tokenizer, vocab_size=vllm_config.model_config.get_vocab_size()
+        )
+        known[name].disable_any_whitespace = config.guided_decoding.whitespace == "Compact"
+    if manager.backend is None:
+        manager.backend = known[name]  # what allocates the bitmask
+    return known[name]
 
 
 def end_sequences(config: PodConfig) -> None:

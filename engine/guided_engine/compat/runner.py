@@ -5,8 +5,10 @@ GuidedWorker wraps the runner *instance* when the model is loaded, which reaches
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import numpy as np
 
 from guided_contract.config import PodConfig
 from guided_engine.compat.ledger import LedgerEntry, PatchSkippedError
@@ -55,15 +57,23 @@ class GuidedRunner:
     ----------
     count_step
         Called once per forward pass.
+    report
+        Takes {request: error code} of sequences that this rank gave up; must not block.
     """
 
     def __init__(
-        self, runner: Any, guide: "RankGuide", adapter: RunnerAdapter, count_step: Callable[[], None]
+        self,
+        runner: Any,
+        guide: "RankGuide",
+        adapter: RunnerAdapter,
+        count_step: Callable[[], None],
+        report: Callable[[Mapping[str, str]], None] = lambda _ends: None,
     ) -> None:
         self._runner = runner
         self._guide = guide
         self._adapter = adapter
         self._count_step = count_step
+        self._report = report
         self._execute_model = runner.execute_model
         self._sample_tokens = runner.sample_tokens
         config = runner.vllm_config
@@ -83,16 +93,15 @@ class GuidedRunner:
 
     def sample_tokens(self, grammar_output: Any) -> Any:
         """Mask what is ours, and sample. Without a sequence of ours it is the runner's own."""
-        # The engine core sends no masks; only a warm-up does, to compile the kernel that applies them.
-        is_warming_up = grammar_output is not None
-        if self._guide.is_empty or is_warming_up or self._runner.execute_model_state is None:
+        # The engine core masks only what it was left; a warm-up has masks, too, but no sequence.
+        if self._guide.is_empty or self._runner.execute_model_state is None:
             return self._sample_tokens(grammar_output)
         if self._asks_for_drafts:
             self._safely(self._learn_drafts, None)
         if not self._guide.is_sampling:
             output = self._sample_tokens(grammar_output)
         else:
-            masks = self._safely(self._guide.masks, None)
+            masks = with_core_masks(self._safely(self._guide.masks, None), grammar_output)
             output = self._adapter.sample(self._sample_tokens, self._guide, masks)
         if self._guide.is_sampling:
             self._safely(lambda: self._guide.sampled(self._adapter.reader(output)), None)
@@ -113,7 +122,7 @@ class GuidedRunner:
         arrivals = [
             self._arrival(new)
             for new in scheduler_output.scheduled_new_reqs
-            if new.sampling_params is not None and self._guide.concerns(_is_guided(new.sampling_params))
+            if new.sampling_params is not None and self._guide.concerns(_is_guided_here(new.sampling_params))
         ]
         if self._guide.is_empty and not arrivals:
             self._guide.skip_step()
@@ -141,7 +150,7 @@ class GuidedRunner:
             prompt_length=new.prompt_len,
             known_tokens=self._adapter.known_tokens(new),
             computed=new.num_computed_tokens,
-            is_guided=_is_guided(params),
+            is_guided=_is_guided_here(params),
             ticket=ticket_of(params.extra_args),
             stop_tokens=tuple(params.all_stop_token_ids or ()),
             arguments=params.extra_args or {},
@@ -153,10 +162,11 @@ class GuidedRunner:
             self._guide.learn_drafts(proposed.req_ids, proposed.draft_token_ids)
 
     def _report_ends(self, output: Any) -> None:
-        """Send the word to the engine core; every rank says it, the output rank's is heard."""
+        """Send the word to the engine core, which hears the output rank's, and to whoever hears them all."""
         ends = self._guide.ends()
         if ends:
             setattr(self._adapter.carrier(output), ENDS_ATTRIBUTE, ends)
+            self._report(ends)
 
     def _safely(self, call: Callable[[], _T], otherwise: _T) -> _T:
         try:
@@ -167,9 +177,26 @@ class GuidedRunner:
             return otherwise
 
 
-def _is_guided(params: Any) -> bool:
+def _is_guided_here(params: Any) -> bool:
+    """Tell whether a request is guided, and not by the engine core's own manager."""
     structured = params.structured_outputs
-    return structured is not None and not structured.all_constraints_none()
+    if structured is None or structured.all_constraints_none():
+        return False
+    ticket = ticket_of(params.extra_args)
+    return ticket is None or ticket.placement == "Rank"
+
+
+def with_core_masks(masks: Masks | None, grammar_output: Any) -> Masks | None:
+    """Return the rank's masks followed by those that the engine core made for requests placed there."""
+    if grammar_output is None:
+        return masks
+    request_ids = grammar_output.structured_output_request_ids
+    # None, as upstream reads it: no draft was constrained.
+    acceptable = grammar_output.num_acceptable_drafts or [0] * len(request_ids)
+    if masks is None:
+        return Masks(request_ids, grammar_output.grammar_bitmask, acceptable)
+    bitmask = np.concatenate((masks.bitmask, grammar_output.grammar_bitmask))
+    return Masks([*masks.request_ids, *request_ids], bitmask, [*masks.acceptable, *acceptable])
 
 
 def _apply(config: PodConfig) -> None:

@@ -1,6 +1,7 @@
 """The worker that vLLM is told to use: the platform's own, joined by guided decoding once it has a model."""
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from vllm.distributed.parallel_state import get_pp_group
@@ -8,7 +9,7 @@ from vllm.platforms import current_platform
 
 from guided_contract import config as pod_config
 from guided_contract.config import PodConfig
-from guided_contract.wire import Hello, Load, Loaded, ServiceMessage, Unload
+from guided_contract.wire import Failed, Hello, Load, Loaded, ServiceMessage, Unload
 from guided_engine.compat import ledger, version
 from guided_engine.compat.core_presence import boot
 from guided_engine.compat.runner import GuidedRunner
@@ -63,42 +64,52 @@ def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
     pulse = Pulse(config.heartbeats_file, 1 + worker.rank)
     pulse.start()
     samples = get_pp_group().is_last_rank
-    prototypes = guided = None
+    prototypes = vocabulary = None
     if samples and config.guided_decoding.placement == "Rank":
         vocabulary = EngineVocabulary(worker.vllm_config)
         prototypes = Prototypes(config.grammars_folder, vocabulary)
-        guided = _wrap(worker, config, (prototypes, vocabulary), pulse)
-    ServiceLink(
+    link = ServiceLink(
         config.service_socket,
         lambda: _hello(worker, samples),
         answer=lambda message: _answer(prototypes, message),
         lost=lambda: None if prototypes is None else prototypes.orphan(),
-    ).start()
+    )
+    guided = None
+    if prototypes is not None and vocabulary is not None:
+        guide = _guide(worker, config, prototypes, vocabulary)
+        runner = worker.model_runner
+        adapter = RunnerV2(runner) if worker.use_v2_model_runner else RunnerV1(runner)
+        guided = GuidedRunner(runner, guide, adapter, pulse.step, lambda ends: _report(link, ends))
+    link.start()
     return guided
 
 
-def _wrap(
-    worker: Any, config: PodConfig, grammars: tuple[Prototypes, EngineVocabulary], pulse: Pulse
-) -> GuidedRunner:
+def _guide(worker: Any, config: PodConfig, prototypes: Prototypes, vocabulary: EngineVocabulary) -> RankGuide:
     vllm_config = worker.vllm_config
-    prototypes, vocabulary = grammars
     vocab_size = vllm_config.model_config.get_vocab_size()
     rows = vllm_config.scheduler_config.max_num_seqs * (1 + vllm_config.num_speculative_tokens)
-    guide = RankGuide(
+    is_async = vllm_config.scheduler_config.async_scheduling
+    consensus = config.guided_decoding.consensus
+    has_peers = config.tensor_parallel > 1 and consensus.mode != "Off"
+    return RankGuide(
         RankTraits(
             worker.rank,
             vocab_size,
-            vllm_config.scheduler_config.async_scheduling,
+            is_async,
             reasoner_factory(vllm_config),
+            consensus if has_peers else None,
         ),
         prototypes,
         Registry(config.logits_processors),
         BitmaskBuffer(rows, vocab_size, vocabulary),
         Telemetry(config.telemetry_socket).send,
     )
-    runner = worker.model_runner
-    adapter = RunnerV2(runner) if worker.use_v2_model_runner else RunnerV1(runner)
-    return GuidedRunner(runner, guide, adapter, pulse.step)
+
+
+def _report(link: ServiceLink, ends: Mapping[str, str]) -> None:
+    """Tell the sidecar what this rank gave up: the engine core hears the output rank alone."""
+    for request_id, code in ends.items():
+        link.send(Failed(request_id=request_id, code=code))
 
 
 def _answer(prototypes: Prototypes | None, message: ServiceMessage) -> Loaded | None:

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from guided_contract.config import ConsensusConfig
 from guided_contract.errors import ErrorCode
 from guided_contract.names import RESERVED_PREFIX
-from guided_contract.records import Decode
+from guided_contract.records import AnyRecord
 from guided_engine.processors.interface import SequenceInfo
 from guided_engine.processors.registry import Registry
+from guided_engine.ranks.agreement import Agreement
 from guided_engine.ranks.application import apply_to_rows
 from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.parts import Part, masks_of, part_of
@@ -32,12 +34,14 @@ class RankTraits:
     """What does not change while the engine runs.
 
     `reasoner` makes a sequence's reasoner from its request's arguments; None where grammars hold at once.
+    `consensus` None: no other rank to agree with.
     """
 
     rank: int
     vocab_size: int
     is_async: bool
     reasoner: Callable[[dict[str, Any]], Reasoner] | None = None
+    consensus: ConsensusConfig | None = None
 
 
 class RankGuide:
@@ -46,7 +50,7 @@ class RankGuide:
     Parameters
     ----------
     send
-        Takes the telemetry record of a sequence that has ended; must not block.
+        Takes telemetry records: of a sequence that has ended, and digests; must not block.
     """
 
     def __init__(
@@ -55,13 +59,16 @@ class RankGuide:
         prototypes: Prototypes,
         registry: Registry,
         bitmasks: BitmaskBuffer,
-        send: Callable[[Decode], None],
+        send: Callable[[AnyRecord], None],
     ) -> None:
         self._traits = traits
         self._prototypes = prototypes
         self._registry = registry
         self._bitmasks = bitmasks
         self._send = send
+        consensus = traits.consensus
+        self._agreement = None if consensus is None else Agreement(traits.rank, consensus, send)
+        self._masked: dict[str, Any] = {}  # request -> its rows of this step's bitmask
         self._sequences: dict[str, GuidedSequence] = {}
         self._sampling: list[GuidedSequence] = []
         self._drafts: Mapping[str, Sequence[int]] = {}
@@ -122,6 +129,7 @@ class RankGuide:
     def masks(self) -> Masks | None:
         """Settle what earlier steps sampled; return this step's masks, None if nothing is to be masked."""
         self._settle()
+        self._masked = {}
         parts: list[Part] = []
         for sequence in self._sampling:
             scheduled = len(self._take_drafts(sequence))
@@ -130,7 +138,11 @@ class RankGuide:
             part = part_of(sequence, parts[-1].walk.end if parts else 0, scheduled)
             if part is not None:
                 parts.append(part)
-        return masks_of(parts, self._bitmasks) if parts else None
+        masks = masks_of(parts, self._bitmasks) if parts else None
+        if self._agreement is not None and masks is not None:
+            rows = (masks.bitmask[part.row : part.walk.end] for part in parts)
+            self._masked = dict(zip(masks.request_ids, rows, strict=True))
+        return masks
 
     def apply_processors(self, rows_of: Callable[[str], tuple[int, int] | None], logits: Any) -> None:
         """Let processors change their rows of `logits` [rows, vocabulary] in place, before the masks.
@@ -158,6 +170,10 @@ class RankGuide:
     def sampled(self, read: ReadSampled) -> None:
         """Remember what this step sampled, to be read when it is needed."""
         self._pending.append((self._step, read))
+        if self._agreement is not None:
+            # After sampling was launched: a GPU works meanwhile. The rows are valid until the next fill.
+            sampling = ((s, self._masked.get(s.request_id)) for s in self._sampling if s.failure is None)
+            self._agreement.compare(sampling)
         for sequence in self._sampling:
             sequence.drafts = ()
 

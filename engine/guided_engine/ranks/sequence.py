@@ -9,6 +9,7 @@ from guided_contract.errors import ErrorCode
 from guided_contract.records import Decode
 from guided_contract.wire import Ticket
 from guided_engine.processors.interface import SequenceProcessor
+from guided_engine.ranks.agreement import Progress
 from guided_engine.ranks.matchers import Matcher
 from guided_engine.ranks.reasoning import Boundary, Reasoning
 
@@ -67,6 +68,7 @@ class GuidedSequence:
     failure: ErrorCode | None = None
     is_reported: bool = False
     tally: Tally = field(default_factory=Tally)
+    progress: Progress = field(default_factory=Progress)
 
     def accept(self, tokens: Sequence[int]) -> None:
         """Advance by sampled tokens; what goes wrong becomes the sequence's failure."""

@@ -159,6 +159,26 @@ class Compile(ApiModel):
     )
 
 
+class Consensus(ApiModel):
+    """How often the ranks' masks and tokens are compared, where parallelism.tensor is above 1."""
+
+    mode: Literal["Off", "Sampled", "Every"] = Field(
+        default="Sampled",
+        description=(
+            "Sampled: at a sequence's first token, then once per sampleEvery tokens. Every: at every token. "
+            "Off: never; quote it in YAML. Default: Sampled, which costs a rank microseconds per step and "
+            "lets no lasting difference go unseen."
+        ),
+    )
+    sample_every: Annotated[int, Field(ge=1, le=65_536)] = Field(
+        default=32,
+        description=(
+            "Tokens of a sequence from one comparison to the next, with mode Sampled: a difference is found "
+            "within so many. Default: 32, one or two lines of text."
+        ),
+    )
+
+
 class GuidedDecoding(ApiModel):
     """How requests with a schema, regex, choice or grammar are served."""
 
@@ -180,6 +200,16 @@ class GuidedDecoding(ApiModel):
         description="Whitespace between JSON tokens. Default: Flexible, any, as in vLLM.",
     )
     compile: Compile = Field(default=Compile(), description="Limits of one grammar's compilation.")
+    consensus: Consensus = Field(default=Consensus(), description="How often the ranks are compared.")
+    on_desync: Literal["FailRequest", "FallBackToScheduler"] = Field(
+        default="FailRequest",
+        description=(
+            "What follows when ranks differ, besides the end of the request that shows it. FailRequest: "
+            "nothing. FallBackToScheduler: vLLM's own path serves new guided requests until the engine "
+            "restarts. Default: FailRequest, since a difference in one request says little about others, "
+            "and vLLM's own path is slower."
+        ),
+    )
 
 
 class LogitsProcessor(ApiModel):

@@ -72,6 +72,10 @@ def _guided_decoding(gm: GuidedModel) -> config.GuidedDecodingConfig:
         backend=guided.backend,
         whitespace=guided.whitespace,
         compile=config.CompileConfig(timeout_s=seconds(guided.compile.timeout)),
+        consensus=config.ConsensusConfig(
+            mode=guided.consensus.mode, sample_every=guided.consensus.sample_every
+        ),
+        on_desync=guided.on_desync,
     )
 
 

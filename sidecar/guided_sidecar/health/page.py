@@ -13,6 +13,7 @@ _WORST: Final = ("Applied", "Skipped", "Failed")
 def page(reading: Reading, verdict: Verdict) -> PodStatus:
     """Return what the operator reads."""
     launcher = reading.launcher()
+    agreement = reading.snapshot.agreement
     return PodStatus(
         ready=verdict.ready,
         reason=verdict.reason,
@@ -22,9 +23,14 @@ def page(reading: Reading, verdict: Verdict) -> PodStatus:
         unsupported=launcher.unsupported if launcher else "",
         patches=_patches(reading.hellos),
         ranks=[
-            RankStatus(rank=rank, state="Connected" if rank in reading.ranks else "Missing")
+            RankStatus(
+                rank=rank,
+                state="Connected" if rank in reading.ranks else "Missing",
+                desyncs=agreement.desyncs.get(rank, 0),
+            )
             for rank in range(reading.snapshot.expected_ranks)
         ],
+        desync=agreement.message,
         grammar_workers=WorkersStatus(
             ready=reading.snapshot.workers_ready, restarts=reading.snapshot.worker_restarts
         ),

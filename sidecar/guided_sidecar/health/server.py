@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from guided_contract import status
 from guided_contract.config import PodConfig
 from guided_contract.heartbeat import now_ns
+from guided_sidecar.consensus import AgreementState
 from guided_sidecar.health import engine
 from guided_sidecar.health.page import page
 from guided_sidecar.health.probe import GuidedProbe
@@ -138,12 +139,28 @@ class HealthCollector(Collector):
             "Grammar workers lost to a crash, a deadline, a limit or a cancelled client",
             value=snapshot.worker_restarts,
         )
+        yield from _agreement(snapshot.agreement)
         probe = GaugeMetricFamily(
             "guidedmodel_guided_probe", "1 for the guided probe's state, 0 for others", labels=("state",)
         )
         for state in _PROBE_STATES:
             probe.add_metric((state,), float(reading.probe.state == state))
         yield probe
+
+
+def _agreement(state: AgreementState) -> Iterable[Metric]:
+    yield CounterMetricFamily(
+        "guidedmodel_digests_compared", "Digests that every rank sent, compared", value=state.compared
+    )
+    yield CounterMetricFamily(
+        "guidedmodel_digests_lost", "Digests that not every rank sent in time", value=state.lost
+    )
+    desyncs = CounterMetricFamily(
+        "guidedmodel_rank_desyncs", "Digests in which a rank differed from the others", labels=("rank",)
+    )
+    for rank, count in sorted(state.desyncs.items()):
+        desyncs.add_metric((str(rank),), count)
+    yield desyncs
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

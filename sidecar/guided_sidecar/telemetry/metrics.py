@@ -72,7 +72,7 @@ class SidecarMetrics:
             self._dropped.inc(record.dropped)
         if isinstance(record, HttpRequest):
             self._take_request(record)
-        else:
+        elif isinstance(record, Decode):
             self._take_decode(record)
 
     def take_garbage(self) -> None:

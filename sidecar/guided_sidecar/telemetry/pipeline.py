@@ -1,8 +1,10 @@
 """All of the sidecar's telemetry as one thing to start and stop."""
 
+from collections.abc import Callable
 from typing import Final
 
 from guided_contract.config import PodConfig
+from guided_contract.records import Digests
 from guided_sidecar.telemetry import resource, transport
 from guided_sidecar.telemetry.exporter import Exporter
 from guided_sidecar.telemetry.metrics import ExportCollector, SidecarMetrics
@@ -20,9 +22,17 @@ class Telemetry:
     ----------
     pod
         The pod's Kubernetes name; "" for local processes.
+    on_digests
+        Takes the ranks' digests, which come among the records.
     """
 
-    def __init__(self, config: PodConfig, *, pod: str = "") -> None:
+    def __init__(
+        self,
+        config: PodConfig,
+        *,
+        pod: str = "",
+        on_digests: Callable[[Digests], None] = lambda _digests: None,
+    ) -> None:
         self.metrics = SidecarMetrics()
         self.spans: OtlpSpans | DisabledSpans = DisabledSpans()
         self._exporter: Exporter | None = None
@@ -32,7 +42,7 @@ class Telemetry:
             self._exporter = Exporter(collector)
             self.spans = OtlpSpans(self._exporter, described, sampling=config.telemetry.sampling)
             self.metrics.registry.register(ExportCollector(self._exporter.counts))
-        self._records = TelemetryReceiver(config.telemetry_socket, self.spans, self.metrics)
+        self._records = TelemetryReceiver(config.telemetry_socket, self.spans, self.metrics, on_digests)
         self._otlp = OtlpReceiver(config.ports.otlp, self._exporter, described)
 
     async def start(self) -> None:

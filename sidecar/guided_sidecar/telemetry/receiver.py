@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from guided_contract import records
 from guided_contract.errors import ErrorCode
-from guided_contract.records import AnyRecord, Decode, HttpRequest
+from guided_contract.records import AnyRecord, Decode, Digests, HttpRequest
 from guided_sidecar.telemetry import conventions as c
 from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.spans import Attributes, FinishedSpan, SpanContext, Spans
@@ -39,12 +39,21 @@ class TelemetryReceiver:
     ----------
     path
         The socket, made anew at `start` with mode 0600; what a dead service left there is replaced.
+    on_digests
+        Takes the ranks' digests.
     """
 
-    def __init__(self, path: Path, spans_: Spans, counts: RecordCounts) -> None:
+    def __init__(
+        self,
+        path: Path,
+        spans_: Spans,
+        counts: RecordCounts,
+        on_digests: Callable[[Digests], None] = lambda _digests: None,
+    ) -> None:
         self._path = path
         self._spans = spans_
         self._counts = counts
+        self._on_digests = on_digests
         self._socket: socket.socket | None = None
 
     def start(self) -> None:
@@ -80,11 +89,13 @@ class TelemetryReceiver:
     def _take(self, datagram: bytes) -> None:
         try:
             record = records.decode(datagram)
-            span = _SPANS[type(record)](record)
+            span = None if isinstance(record, Digests) else _SPANS[type(record)](record)
         except ValueError:
             self._counts.take_garbage()
             return
         self._counts.take(record)
+        if isinstance(record, Digests):
+            self._on_digests(record)
         if span is not None:
             self._spans.record(span)
 

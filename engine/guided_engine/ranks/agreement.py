@@ -1,0 +1,88 @@
+"""Digests of what a rank knows of its sequences, by which the sidecar tells whether the ranks agree.
+
+Every rank picks the same sequences in the same steps without asking: by how many tokens a sequence has
+accepted, which all ranks know alike, never by a count of steps or a clock.
+"""
+
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from guided_contract.config import ConsensusConfig
+from guided_contract.records import Digest, Digests
+from guided_engine.ranks.matchers import Bitmask
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a sequence's digests have come."""
+
+    made: int = 0
+    interval: int = -1  # the last one that had a digest
+    covered: int = 0  # accepted tokens in digests so far
+    offset: int = 0  # where its intervals begin
+
+
+class Compared(Protocol):
+    """A sequence, as far as digests need it."""
+
+    request_id: str
+    accepted: list[int]
+    progress: Progress
+
+
+class Agreement:
+    """Makes this rank's digests.
+
+    Parameters
+    ----------
+    rank
+        The global rank.
+    config
+        How often a sequence has one: its first sampling step, then once per interval of accepted tokens.
+    send
+        Takes the digests of a step; must not block, and counts what it loses.
+    """
+
+    def __init__(self, rank: int, config: ConsensusConfig, send: Callable[[Digests], None]) -> None:
+        self._rank = rank
+        self._every = 1 if config.mode == "Every" else config.sample_every
+        self._send = send
+
+    def compare(self, sampling: Iterable[tuple[Compared, Bitmask | None]]) -> None:
+        """Send the digests that are due among this step's sampling sequences, each with its mask rows.
+
+        The rows are [1 + drafts, words], None where nothing masks the sequence.
+        """
+        due = [_digest(sequence, rows) for sequence, rows in sampling if self._is_due(sequence)]
+        if due:
+            self._send(Digests(rank=self._rank, digests=due))
+
+    def _is_due(self, sequence: Compared) -> bool:
+        progress = sequence.progress
+        if not progress.made:
+            # Sequences that start together must not all have their digests in the same step.
+            progress.offset = zlib.crc32(sequence.request_id.encode()) % self._every
+        interval = (len(sequence.accepted) + progress.offset) // self._every
+        # After preemption a sequence may go through positions again.
+        if interval <= progress.interval:
+            return False
+        progress.interval = interval
+        return True
+
+
+def _digest(sequence: Compared, rows: Bitmask | None) -> Digest:
+    progress, position = sequence.progress, len(sequence.accepted)
+    fresh: Sequence[int] = sequence.accepted[min(progress.covered, position) :]
+    known = zlib.crc32(array("q", fresh))
+    made = Digest(
+        request_id=sequence.request_id,
+        number=progress.made,
+        position=position,
+        digest=known if rows is None else zlib.crc32(rows.data, known),
+    )
+    progress.made += 1
+    progress.covered = position
+    return made

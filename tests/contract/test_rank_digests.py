@@ -1,0 +1,101 @@
+"""Two ranks that go through the same steps say the same of it; one that strays says something else."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from guided_contract.config import ConsensusConfig
+from guided_contract.records import Digest, Digests
+from support.rank import EOS, A, B, C, Rank, arrival
+
+
+def ranks(tmp_path: Any, **fields: Any) -> list[Rank]:
+    return [Rank(tmp_path, consensus=ConsensusConfig(**fields)) for _ in range(2)]
+
+
+def said(rank: Rank) -> list[Digest]:
+    return [one for record in rank.records if isinstance(record, Digests) for one in record.digests]
+
+
+def run(rank: Rank, tokens: Sequence[int], *, drafts: Sequence[int] = (), pattern: str = "[a-c]*") -> None:
+    rank.step([arrival("r", rank.load(pattern))])
+    for position, token in enumerate(tokens):
+        rank.sampled(r=[token])
+        rank.step(
+            computed={"r": 3 + position},
+            scheduled={"r": 1 + len(drafts)},
+            drafts={"r": drafts} if drafts else {},
+        )
+    rank.sampled(r=[A])
+
+
+def test_every_token_has_one_in_order(tmp_path: Any) -> None:
+    one, other = ranks(tmp_path, mode="Every")
+    for rank in (one, other):
+        run(rank, [A, B, C, B])
+    assert said(one) == said(other)
+    assert [(sent.number, sent.position) for sent in said(one)] == [(n, n) for n in range(5)]
+    assert len({sent.digest for sent in said(one)}) > 1
+
+
+@pytest.mark.parametrize("every", [1, 4, 7])
+def test_a_sequence_has_its_first_and_then_one_per_interval(tmp_path: Any, every: int) -> None:
+    one, other = ranks(tmp_path, sample_every=every)
+    for rank in (one, other):
+        run(rank, [A] * 20)
+    positions = [sent.position for sent in said(one)]
+    assert positions[0] == 0
+    assert 0 < positions[1] <= every
+    assert {after - before for before, after in pairwise(positions[1:])} == {every}
+    assert said(one) == said(other)
+
+
+def test_another_token_shows_in_the_next_alone(tmp_path: Any) -> None:
+    one, other = ranks(tmp_path, mode="Every")
+    run(one, [A, B, C])
+    run(other, [A, C, C])
+    differs = [a != b for a, b in zip(said(one), said(other), strict=True)]
+    assert differs == [False, False, True, False]
+
+
+@pytest.mark.parametrize("field", [{"pattern": "[a-d]*"}, {"drafts": [B]}])
+def test_other_masks_show_also_those_of_drafts(tmp_path: Any, field: dict[str, Any]) -> None:
+    one, other = ranks(tmp_path, mode="Every")
+    run(one, [A, B])
+    run(other, [A, B], **field)
+    assert said(one)[1].digest != said(other)[1].digest
+
+
+def test_a_rank_whose_grammar_has_ended_still_speaks(tmp_path: Any) -> None:
+    one, other = ranks(tmp_path, mode="Every")
+    run(one, [A, EOS, A])
+    run(other, [A, B, A])
+    assert [sent.number for sent in said(one)] == [sent.number for sent in said(other)]
+    assert said(one)[3].digest != said(other)[3].digest
+
+
+def test_a_failed_sequence_is_silent(tmp_path: Any) -> None:
+    rank, _ = ranks(tmp_path, mode="Every")
+    run(rank, [A, 0, 0, 0])
+    assert [sent.position for sent in said(rank)] == [0, 1]
+
+
+def test_preemption_repeats_none(tmp_path: Any) -> None:
+    one, other = ranks(tmp_path, mode="Every")
+    for rank in (one, other):
+        run(rank, [A, B, C])
+        ticket = rank.load("[a-c]*")
+        rank.step([arrival("r", ticket, known_tokens=[1, 2, 3, A])])  # two tokens were dropped
+        for position, token in enumerate([B, B, B, B]):
+            rank.sampled(r=[token])
+            rank.step(computed={"r": 4 + position}, scheduled={"r": 1})
+    assert said(one) == said(other)
+    assert [sent.position for sent in said(one)] == [0, 1, 2, 3, 4]
+
+
+def test_alone_there_is_nobody_to_agree_with(tmp_path: Any) -> None:
+    rank = Rank(tmp_path)
+    run(rank, [A, B])
+    assert not said(rank)

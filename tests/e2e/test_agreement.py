@@ -1,0 +1,163 @@
+"""A whole pod on two ranks, one of which goes wrong: that request ends with its code, and nothing else."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from guided_contract import config, status
+from guided_contract.status import PodStatus
+from support import openai, planted
+from support.pod import ROOT, Pod, sample, start_pod
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+
+EVERY = 8
+AFTER = 5
+TOKENS = 60
+LETTERS = {"structured_outputs": {"regex": "[a-z ]+"}, "min_tokens": TOKENS, "max_tokens": TOKENS}
+SLACK = 8
+CODES = {
+    planted.STRAYS: "ranks_desynchronized",
+    planted.RAISES: "sequence_processor_failed",
+    planted.MATCHER_RAISES: "sequence_matcher_failed",
+    planted.MASK_DIFFERS: "ranks_desynchronized",
+}
+
+
+@pytest.fixture(scope="module")
+def pod() -> Iterator[Pod]:
+    processors = [
+        {
+            "name": kind,
+            "factory": "support.planted:Planted",
+            "params": {"kind": kind, "after": AFTER},
+            "applyByDefault": False,
+        }
+        for kind in planted.KINDS
+    ]
+    manifest = sample(
+        guidedDecoding={"consensus": {"mode": "Sampled", "sampleEvery": EVERY}, "backend": "XGrammar"},
+        logitsProcessors=processors,
+    )
+    pod = start_pod(manifest, env={"PYTHONPATH": str(ROOT / "tests")})
+    yield pod
+    pod.stop()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
+
+
+def faulty(pod: Pod, kind: str, **fields: Any) -> httpx.Response:
+    return openai.completion(pod.url, "x", vllm_xargs={"logits_processors": [kind]}, **{**LETTERS, **fields})
+
+
+def page(pod: Pod) -> PodStatus:
+    url = f"http://127.0.0.1:{pod.config.ports.sidecar}/status"
+    return status.decode(httpx.get(url, timeout=10).content)
+
+
+def metric(pod: Pod, name: str, url: str = "") -> float:
+    url = url or f"http://127.0.0.1:{pod.config.ports.sidecar}"
+    lines = httpx.get(f"{url}/metrics", timeout=10).text.splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
+
+
+def test_ranks_that_agree_are_compared(pod: Pod) -> None:
+    answer = openai.completion(pod.url, "x", **LETTERS, temperature=1)
+    assert openai.text(answer)
+    pod.wait(lambda: metric(pod, "guidedmodel_digests_compared_total") > TOKENS // EVERY)
+    assert page(pod).desync == ""
+
+
+@pytest.mark.parametrize("kind", [planted.STRAYS, planted.MASK_DIFFERS])
+def test_a_request_on_which_ranks_differ_ends(pod: Pod, kind: str) -> None:
+    before = [rank.desyncs for rank in page(pod).ranks]
+    response = faulty(pod, kind)
+    assert openai.error_code(response) == (503, "ranks_desynchronized")
+    pod.wait(lambda: [rank.desyncs for rank in page(pod).ranks] == [count + 1 for count in before])
+    assert page(pod).desync
+    assert page(pod).ready
+
+
+@pytest.mark.parametrize("kind", [planted.STRAYS, planted.RAISES, planted.MATCHER_RAISES])
+def test_a_stream_ends_with_the_error_within_the_interval(pod: Pod, kind: str) -> None:
+    fields = {**LETTERS, "stream": True, "vllm_xargs": {"logits_processors": [kind]}}
+    body = {"model": "tiny", "prompt": "x", "temperature": 0, **fields}
+    with httpx.stream("POST", f"{pod.url}/v1/completions", json=body, timeout=openai.TIMEOUT_S) as response:
+        assert response.status_code == 200
+        events = [line.removeprefix("data: ") for line in response.iter_lines() if line]
+    assert events[-1] == "[DONE]"
+    assert json.loads(events[-2])["error"]["code"] == CODES[kind]
+    # A step is on its way, and the word goes through two processes, while the engine runs on.
+    assert len(events) - 2 <= AFTER + EVERY + SLACK
+
+
+@pytest.mark.parametrize("kind", [planted.RAISES, planted.MATCHER_RAISES])
+@pytest.mark.parametrize("n", [1, 3])
+def test_what_only_a_silent_rank_saw_ends_the_request_and_its_siblings(pod: Pod, kind: str, n: int) -> None:
+    response = faulty(pod, kind, n=n, temperature=1)
+    assert openai.error_code(response) == (422, CODES[kind])
+    pod.wait(lambda: metric(pod, "vllm:num_requests_running", pod.url) == 0)
+
+
+@pytest.mark.parametrize(
+    "sampling", [{"temperature": 0}, {"temperature": 1, "seed": 7}], ids=["greedy", "seeded"]
+)
+def test_neighbours_of_a_failing_request_generate_what_they_do_without_it(
+    pod: Pod, pool: ThreadPoolExecutor, sampling: Mapping[str, Any]
+) -> None:
+    def neighbours() -> list[Future[httpx.Response]]:
+        return [
+            pool.submit(openai.completion, pod.url, prompt, **{**LETTERS, **constraint, **sampling})
+            for prompt in ("one", "another")
+            for constraint in ({}, {"structured_outputs": None})
+        ]
+
+    alone = [openai.text(one.result()) for one in neighbours()]
+    beside = neighbours()
+    failed = [faulty(pod, kind, **sampling) for kind in planted.KINDS]
+    assert [response.status_code for response in failed] == [503, 422, 422, 503]
+    assert [openai.text(one.result()) for one in beside] == alone
+
+
+def test_another_policy_places_new_requests_in_the_scheduler(pod: Pod, pool: ThreadPoolExecutor) -> None:
+    """Last but for the restart: the sidecar's service reads its configuration anew when it is replaced."""
+    adopt(pod, "FallBackToScheduler")
+    begun = threading.Event()
+    running = pool.submit(
+        openai.streamed_tokens, pod.url, begun, **{**LETTERS, "max_tokens": 300, "min_tokens": 300}
+    )
+    assert begun.wait(60)
+    assert openai.error_code(faulty(pod, planted.STRAYS)) == (503, "ranks_desynchronized")
+    pod.wait(lambda: "own scheduler" in page(pod).desync)
+
+    fills = metric(pod, "guidedmodel_mask_fills_total")
+    answers = [pool.submit(openai.guided, pod.url, "x", "choice", ["stone", "water"]) for _ in range(3)]
+    assert {openai.text(one.result()) for one in answers} <= {"stone", "water"}
+    assert not running.done(), "the placed ones ran in the same batches as one that the ranks mask"
+    assert metric(pod, "guidedmodel_mask_fills_total") == fills
+    assert openai.error_code(openai.guided(pod.url, "x", "json", {"type": "oddity"}))[1] == "grammar_invalid"
+    assert running.result() == 300
+
+
+def adopt(pod: Pod, policy: str) -> None:
+    """Have the sidecar follow another policy, by replacing its service."""
+    known = pod.config
+    guided = msgspec.structs.replace(known.guided_decoding, on_desync=policy)
+    pod.config_path.write_bytes(config.encode(msgspec.structs.replace(known, guided_decoding=guided)))
+    service = pod.sidecar.service_pid()
+    assert service
+    os.kill(service, signal.SIGKILL)
+    pod.wait(lambda: pod.sidecar.service_pid() not in {None, service})
+    pod.wait(lambda: openai.guided(pod.url, "x", "choice", ["after"]).status_code == 200)
