@@ -44,6 +44,20 @@ time.sleep(600)
 DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); time.sleep(600)"
 
 
+# Maps shared memory of its own and that of another, and says so.
+SHARES = """
+import mmap, pathlib, signal, sys, time
+maps = []
+for path in sys.argv[1:]:
+    file = open(path, "a+b")
+    file.truncate(4096)
+    maps.append(mmap.mmap(file.fileno(), 4096))
+    file.close()
+print(1, flush=True)
+time.sleep(600)
+"""
+
+
 def eventually(is_true: Callable[[], bool], timeout_s: float = 10) -> bool:
     deadline = time.monotonic() + timeout_s
     while not is_true():
@@ -216,3 +230,29 @@ def test_the_command_dies_with_its_guard(mark: str, tmp_path: Path) -> None:
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait(10)
     assert eventually(lambda: not marked(mark))
+
+
+@pytest.mark.parametrize("ending", ["term", "kill"])
+def test_shared_memory_goes_with_the_processes_that_mapped_it(ending: str, tmp_path: Path) -> None:
+    own, others = (Path(f"/dev/shm/gm-test-{uuid.uuid4().hex}") for _ in range(2))
+    others.write_bytes(bytes(4096))
+    try:
+        process = Process.start(
+            "x",
+            [sys.executable, "-c", SHARES, str(own), str(others)],
+            environment=os.environ,
+            log=tmp_path / "log",
+            folder=tmp_path,
+        )
+        assert eventually(lambda: (tmp_path / "log").read_text() == "1\n")
+        assert own.exists()
+        if ending == "term":
+            process.ask_to_stop()
+            assert process.wait(10)
+        else:
+            process.kill()
+        assert not own.exists()
+        assert others.exists(), "it was there before: not ours to remove"
+    finally:
+        own.unlink(missing_ok=True)
+        others.unlink(missing_ok=True)

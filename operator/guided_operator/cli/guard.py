@@ -8,9 +8,12 @@ ours is imported. FD is the read end of a pipe whose write end the parent holds 
 * SIGTERM: pass it to the command and go on waiting, as a container runtime does.
 
 The exit status is the command's (128 + N after signal N). Whatever the command left running is killed with
-it, also daemons: as a child subreaper this process inherits all orphans.
+it, also daemons: as a child subreaper this process inherits all orphans. Shared memory that they had mapped
+goes, too: a container's is private and ends with it, a local process's stays (vLLM leaves some even when it
+ends in order).
 """
 
+import contextlib
 import ctypes
 import os
 import select
@@ -22,6 +25,8 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 KILLED = 137
+_LOOK_AGAIN_S = 0.1
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory is
 
 
 def main(lifeline: int, folder: str, command: list[str]) -> int:
@@ -32,21 +37,28 @@ def main(lifeline: int, folder: str, command: list[str]) -> int:
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)  # the wake-up pipe tells
+    not_ours = _shared_memory()
     child = _spawn(libc, command)
+    mapped: set[Path] = set()
+    look_again_s = None
     while True:
-        ready, _, _ = select.select([lifeline, woken], [], [])
+        ready, _, _ = select.select([lifeline, woken], [], [], look_again_s)
+        if look_again_s:
+            mapped |= _mapped()  # one that ends while it starts goes on mapping until it has heard
         if lifeline in ready:
             parent_lives = bool(os.read(lifeline, 1))
-            _kill_all()
+            _end_all(mapped, not_ours)
             if not parent_lives:
                 shutil.rmtree(folder, ignore_errors=True)
             return KILLED
-        signals = os.read(woken, 4096)
+        signals = os.read(woken, 4096) if woken in ready else b""
         status = _reap(child)
         if status is not None:
-            _kill_all()
+            _end_all(mapped, not_ours)
             return status
         if signal.SIGTERM in signals or signal.SIGINT in signals:
+            mapped |= _mapped()
+            look_again_s = _LOOK_AGAIN_S
             os.kill(child, signal.SIGTERM)
 
 
@@ -94,6 +106,34 @@ def _kill_all() -> None:
             os.waitpid(-1, 0)
         except ChildProcessError:
             return
+
+
+def _end_all(mapped: set[Path], not_ours: set[Path]) -> None:
+    """Kill what is left, and remove what it and those before it had mapped."""
+    mapped |= _mapped()
+    _kill_all()
+    for file in mapped - not_ours:
+        with contextlib.suppress(OSError):  # gone meanwhile, or another user's
+            file.unlink()
+
+
+def _shared_memory() -> set[Path]:
+    return set(_SHARED_MEMORY.iterdir()) if _SHARED_MEMORY.is_dir() else set()
+
+
+def _mapped() -> set[Path]:
+    """Return the files in shared memory that a process below this one has mapped."""
+    files = _shared_memory()
+    found = set()
+    for pid in _descendants():
+        try:
+            maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
+        except OSError:
+            continue  # it ended meanwhile
+        # Address, access, offset, device, inode, and the path, which may hold blanks.
+        fields = (line.split(maxsplit=5) for line in maps.splitlines())
+        found |= files & {Path(field[5]) for field in fields if len(field) == 6}
+    return found
 
 
 def _descendants() -> list[int]:
