@@ -42,7 +42,9 @@ FIELDS = st.fixed_dictionaries(
         "engine__plugin": st.sampled_from(["Inject", "Prebuilt"]),
         "engine__device": st.sampled_from(["Auto", "CUDA", "CPU"]),
         "engine__maxModelLen": st.integers(16, 10**6),
-        "engine__args": st.lists(st.sampled_from(["--enforce-eager", "--max-num-seqs=3", "--seed", "7"])),
+        "engine__args": st.lists(
+            st.sampled_from(["--enforce-eager", "--max-num-seqs=3", "--seed", "7"]), max_size=64
+        ),
         "engine__env": st.lists(
             st.fixed_dictionaries(
                 {"name": st.sampled_from(["HOME", "PYTHONPATH", "A", "HF_TOKEN"]), "value": st.just("x")}
