@@ -46,13 +46,15 @@ DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=T
 
 # Maps shared memory of its own and that of another, and says so.
 SHARES = """
-import mmap, pathlib, signal, sys, time
+import mmap, os, sys, time
 maps = []
 for path in sys.argv[1:]:
-    file = open(path, "a+b")
+    made = path if os.path.exists(path) else path + "-made"
+    file = open(made, "a+b")
     file.truncate(4096)
     maps.append(mmap.mmap(file.fileno(), 4096))
     file.close()
+    os.rename(made, path)  # as a semaphore gets its name
 print(1, flush=True)
 time.sleep(600)
 """

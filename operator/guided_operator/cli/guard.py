@@ -37,7 +37,7 @@ def main(lifeline: int, folder: str, command: list[str]) -> int:
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)  # the wake-up pipe tells
-    not_ours = _shared_memory()
+    not_ours = set(_shared_memory().values())
     child = _spawn(libc, command)
     mapped: set[Path] = set()
     look_again_s = None
@@ -117,12 +117,16 @@ def _end_all(mapped: set[Path], not_ours: set[Path]) -> None:
             file.unlink()
 
 
-def _shared_memory() -> set[Path]:
-    return set(_SHARED_MEMORY.iterdir()) if _SHARED_MEMORY.is_dir() else set()
+def _shared_memory() -> dict[int, Path]:
+    """Return what is in shared memory, by inode."""
+    if not _SHARED_MEMORY.is_dir():
+        return {}
+    return {entry.inode(): Path(entry.path) for entry in os.scandir(_SHARED_MEMORY)}
 
 
 def _mapped() -> set[Path]:
     """Return the files in shared memory that a process below this one has mapped."""
+    # By inode: a semaphore is linked to its name after it was mapped, and maps show the name before.
     files = _shared_memory()
     found = set()
     for pid in _descendants():
@@ -130,9 +134,13 @@ def _mapped() -> set[Path]:
             maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
         except OSError:
             continue  # it ended meanwhile
-        # Address, access, offset, device, inode, and the path, which may hold blanks.
+        # Address, access, offset, device, inode, and the path, if there is one.
         fields = (line.split(maxsplit=5) for line in maps.splitlines())
-        found |= files & {Path(field[5]) for field in fields if len(field) == 6}
+        found |= {
+            files[int(field[4])]
+            for field in fields
+            if len(field) == 6 and int(field[4]) in files and field[5].startswith(f"{_SHARED_MEMORY}/")
+        }
     return found
 
 
