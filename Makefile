@@ -26,7 +26,7 @@ lock:  ## pin all dependencies anew (requirements/*.txt)
 lint: $(SETUP)  ## ruff, mypy --strict, import-linter, generated files up to date
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy operator/guided_operator engine/guided_contract engine/guided_engine sidecar/guided_sidecar tools/devtools
+	$(VENV)/bin/mypy operator/guided_operator engine/guided_contract engine/guided_engine sidecar/guided_sidecar tools/devtools benchmarks/rankbench
 	$(VENV)/bin/lint-imports
 	$(PY) -m guided_operator.api.crd --check
 	$(PY) -m guided_operator.api.reference --check
@@ -67,3 +67,9 @@ cluster: $(SETUP)  ## a one-node Kubernetes in namespaces of its own, with the s
 .PHONY: cluster-down
 cluster-down: $(SETUP)  ## end that cluster; nothing of it stays
 	$(PY) -m devtools.cluster down
+
+# --- benchmarks (benchmarks/README.md) ---
+
+.PHONY: bench-ranks
+bench-ranks: $(SETUP)  ## guided decoding on a virtual GPU against upstream; ROWS=, MODES=, REPS=, FULL=1
+	@PYTHONPATH=tools:benchmarks $(PY) -m rankbench

@@ -1,0 +1,111 @@
+"""`make bench-ranks`; see benchmarks/README.md for ROWS, MODES, REPS, FULL and OUT."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import vocabulary
+from devtools import cache
+
+from rankbench import corpora, measure, plugin, speculation, table
+from rankbench.bars import outcomes
+from rankbench.cells import BASELINE, MODES, SETS, Cell, Mode, default_cells, grid
+from rankbench.clock import Costs
+from rankbench.masks import References
+from rankbench.records import Journal, Record
+
+_REPETITIONS: Final = 5
+
+
+def main() -> int:
+    """Measure, print, and return 1 where a bar is missed."""
+    wanted = _cells(os.environ.get("ROWS", ""))
+    modes = _modes(os.environ.get("MODES", ""))
+    repetitions = int(os.environ.get("REPS", _REPETITIONS))
+    commit = _commit()
+    out = Path(os.environ.get("OUT") or cache.root() / "bench-ranks" / commit)
+    logs = out / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    journal = Journal(out / "records.jsonl")
+    model = vocabulary.folder()
+    references = References(corpora.load_tokenizer(model), vocabulary.SIZE)
+    known = {(record.cell, record.mode) for record in journal}
+    missing = [cell for cell in wanted if any((cell.name, mode.name) not in known for mode in modes)]
+    for cells in measure.by_engines(missing).values():
+        session = measure.Session(cells, modes, model, logs, _say)
+        try:
+            for cell in cells:
+                for record in session.measure(cell, repetitions, references):
+                    journal.append(record)
+        finally:
+            session.close()
+    return _report(list(journal), wanted, modes, commit, out)
+
+
+def _report(found: list[Record], wanted: list[Cell], modes: list[Mode], commit: str, out: Path) -> int:
+    records: dict[str, dict[str, Record]] = {}
+    for cell in wanted:
+        # The last of each: a cell that was interrupted was measured again.
+        latest = {record.mode: record for record in found if record.cell == cell.name}
+        records[cell.name] = {mode.name: latest[mode.name] for mode in modes if mode.name in latest}
+    judged = outcomes(records)
+    text = "\n".join([*_conditions(commit), "", *table.lines(records), *table.bar_lines(judged)])
+    (out / "report.md").write_text(text + "\n")
+    print(text)
+    print(f"\nwritten to {out}")
+    return 1 if any(outcome.met is False for outcome in judged) else 0
+
+
+def _conditions(commit: str) -> list[str]:
+    costs = ", ".join(f"{name} {value:g}" for name, value in msgspec.to_builtins(Costs()).items())
+    libraries = ", ".join(f"{name} {version}" for name, version in plugin.versions().items())
+    return [
+        f"commit {commit}, {os.cpu_count()} cores, {libraries}; vocabulary {vocabulary.SIZE}",
+        f"clock, seconds: {costs}",
+        f"drafts: right with probability {speculation.ACCEPTANCE} where those before were; same seed for all",
+        *(f"changed in all engines alike: {change}" for change in plugin.CHANGES),
+    ]
+
+
+def _cells(names: str) -> list[Cell]:
+    everything = list(grid()) if os.environ.get("FULL") == "1" else default_cells()
+    if not names:
+        return everything
+    by_name = {cell.name: cell for cell in (*everything, *grid())}
+    unknown = [name for name in names.split(",") if name not in by_name]
+    if unknown:
+        raise SystemExit(f"no such row: {', '.join(unknown)}; a row is as k3-b64-plain, sets are {SETS}")
+    return [by_name[name] for name in names.split(",")]
+
+
+def _modes(names: str) -> list[Mode]:
+    if not names:
+        return list(MODES)
+    by_name = {mode.name: mode for mode in MODES}
+    unknown = [name for name in names.split(";") if name not in by_name]
+    if unknown:
+        raise SystemExit(f"no such mode: {'; '.join(unknown)}; modes: {'; '.join(by_name)}")
+    chosen = [by_name[name] for name in names.split(";")]
+    return chosen if BASELINE in chosen else [BASELINE, *chosen]
+
+
+def _commit() -> str:
+    """Return the commit, and a mark where the working tree differs from it."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True).stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no")
+    return git("rev-parse", "--short", "HEAD") + (f"-changed-{int(time.time())}" if changed else "")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

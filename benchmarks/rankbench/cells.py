@@ -1,0 +1,117 @@
+"""What is measured: modes of guided decoding, the cells of the grid, and the bars that rows must meet."""
+
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from rankbench.protocol import Backend
+
+# Steps that are measured, by drafts: about 120 tokens of each document.
+STEPS: Final = {0: 120, 3: 48, 7: 36}
+DRAFTS: Final = (0, 3, 7)
+BATCHES: Final = (1, 16, 64, 128, 256)
+SHARES: Final = (0.0, 0.2, 0.8, 1.0)
+RANKS: Final = (1, 2, 4)
+SETS: Final = ("plain", "nested", "bounded", "public")
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A way to serve a batch: which engine does it, and the backend that it is asked to use."""
+
+    name: str
+    ours: bool
+    backend: Backend
+    is_async: bool = True
+
+    @property
+    def engine(self) -> str:
+        """Return the engine's name; modes of one engine take turns on it."""
+        if self.ours:
+            return "ours"
+        backend = "guidance" if self.backend == "guidance" else "xgrammar"
+        return f"upstream-{backend}-{'async' if self.is_async else 'sync'}"
+
+    def backend_for(self, schema: str) -> str:
+        """Return the library that makes the masks of a schema."""
+        if self.backend == "auto":
+            from guided_sidecar.grammar import features  # noqa: PLC0415 - the driver's alone
+
+            return features.order("json", json.loads(schema))[0]
+        return self.backend
+
+    def excluded(self, cell: "Cell") -> str:
+        """Return why this mode is not measured in a cell; empty where it is."""
+        if cell.schemas == "bounded" and self.backend == "xgrammar":
+            return "xgrammar compiles 64 schemas with maxLength 2000 for hours"
+        return ""
+
+
+BASELINE: Final = Mode("unguided", ours=False, backend="none")
+WITH_PLUGIN: Final = Mode("unguided, plugin", ours=True, backend="none")
+UPSTREAM: Final = (
+    Mode("upstream xgrammar", ours=False, backend="xgrammar"),
+    Mode("upstream llguidance", ours=False, backend="guidance"),
+)
+UPSTREAM_SYNC: Final = (
+    Mode("upstream xgrammar, sync", ours=False, backend="xgrammar", is_async=False),
+    Mode("upstream llguidance, sync", ours=False, backend="guidance", is_async=False),
+)
+OURS: Final = Mode("ours", ours=True, backend="auto")
+OURS_EACH: Final = (
+    Mode("ours xgrammar", ours=True, backend="xgrammar"),
+    Mode("ours llguidance", ours=True, backend="guidance"),
+)
+MODES: Final = (BASELINE, WITH_PLUGIN, *UPSTREAM, *UPSTREAM_SYNC, OURS, *OURS_EACH)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cell:
+    """One row of the table for each mode."""
+
+    ranks: int
+    drafts: int
+    batch: int
+    schemas: str
+    share: float
+
+    @property
+    def name(self) -> str:
+        """Return its short name, as ROWS= takes it."""
+        share = "" if self.share == 1 else f"-{self.share:.0%}"
+        ranks = "" if self.ranks == 1 else f"tp{self.ranks}-"
+        return f"{ranks}k{self.drafts}-b{self.batch}-{self.schemas}{share}"
+
+    @property
+    def steps(self) -> int:
+        """Return how many steps are measured."""
+        return STEPS[self.drafts]
+
+
+def default_cells() -> list[Cell]:
+    """Return the cells that the bars name."""
+    return sorted(
+        {
+            Cell(1, 3, 64, "plain", 1.0),
+            Cell(1, 3, 256, "plain", 1.0),
+            Cell(1, 3, 64, "nested", 1.0),
+            Cell(1, 3, 64, "bounded", 1.0),
+            Cell(1, 3, 64, "public", 1.0),
+            Cell(1, 3, 128, "plain", 1.0),
+            Cell(1, 3, 64, "plain", 0.2),
+            Cell(1, 0, 64, "plain", 1.0),
+            Cell(1, 0, 128, "plain", 1.0),
+            Cell(1, 0, 256, "plain", 1.0),
+            Cell(4, 3, 64, "plain", 1.0),
+        }
+    )
+
+
+def grid() -> Iterator[Cell]:
+    """Yield every cell of the full run."""
+    for ranks, drafts, schemas, batch, share in itertools.product(RANKS, DRAFTS, SETS, BATCHES, SHARES):
+        # Without a guided request the schemas do not matter.
+        if share or schemas == SETS[0]:
+            yield Cell(ranks, drafts, batch, schemas, share)

@@ -1,0 +1,131 @@
+"""The virtual GPU: a timeline of kernels that the ranks of one tensor-parallel group fill together.
+
+Work is enqueued without waiting, as on a stream. A step's forward pass begins when the GPU is free and every
+rank has launched it (its collectives need all of them); sampling begins after it, when every rank's masks are
+copied. So a rank that is late with a launch or a mask leaves a gap, and gaps are what the benchmark measures.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+_SLOTS: Final = 1024  # steps kept for the slowest rank; ranks are never that far apart
+_POLL_S: Final = 5e-5
+_PEER_TIMEOUT_S: Final = 120.0
+_LAUNCHED, _SAMPLING, _COPY_S, _ROWS, _STEP = range(5)
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What the GPU and its driver take, in seconds; the same for all that is compared."""
+
+    launch_s: float = 1.0e-3  # the host's work for one forward pass (slept)
+    forward_s: float = 12.0e-3
+    sample_s: float = 0.5e-3
+    draft_s: float = 2.0e-3  # all drafts of a step together
+    copy_bytes_per_s: float = 20e9  # pinned host memory to the device
+    mask_row_s: float = 0.2e-6  # the kernel that writes -inf: half a megabyte of logits a row
+
+
+@dataclass(slots=True)
+class Step:
+    """When a step's work ended, and what the GPU waited for."""
+
+    start: float
+    sampled: float
+    end: float
+    busy_s: float
+    late_launch_s: float
+    late_mask_s: float
+
+
+class Timeline:
+    """One rank's view of the GPU. Times are of `time.perf_counter`, which all processes share.
+
+    Parameters
+    ----------
+    shared
+        A file in shared memory that all ranks open; made by the first.
+    """
+
+    def __init__(self, costs: Costs, shared: Path, rank: int, ranks: int, *, drafts: bool) -> None:
+        self._costs = costs
+        self._rank = rank
+        self._draft_s = costs.draft_s if drafts else 0.0
+        # [ranks, slots, fields] one writer per rank; the step's number, from 1, is written last
+        if not shared.exists():
+            shared.touch()
+        with shared.open("r+b") as file:
+            file.truncate(ranks * _SLOTS * 5 * 8)
+        self._marks = np.memmap(shared, np.float64, "r+", shape=(ranks, _SLOTS, 5))
+        self._launched = 0  # steps whose forward pass this rank has enqueued
+        self._resolved: list[Step] = []
+        self._free = 0.0
+
+    @property
+    def launched(self) -> int:
+        """Return how many steps this rank has enqueued."""
+        return self._launched
+
+    def launch(self) -> int:
+        """Enqueue a forward pass; return the step's number, from 0."""
+        if self._costs.launch_s:
+            time.sleep(self._costs.launch_s)
+        step = self._launched
+        self._launched += 1
+        self._marks[self._rank, step % _SLOTS, _LAUNCHED] = time.perf_counter()
+        return step
+
+    def sample(self, step: int, mask_bytes: int, mask_rows: int) -> None:
+        """Enqueue the masks' copy, their kernel, sampling and drafting."""
+        mark = self._marks[self._rank, step % _SLOTS]
+        mark[_COPY_S] = mask_bytes / self._costs.copy_bytes_per_s
+        mark[_ROWS] = mask_rows
+        mark[_SAMPLING] = time.perf_counter()
+        mark[_STEP] = step + 1
+
+    def at(self, step: int) -> Step:
+        """Return a step's times; waits until all ranks have enqueued it, not until it is over."""
+        while len(self._resolved) <= step:
+            self._resolve(len(self._resolved))
+        return self._resolved[step]
+
+    def _resolve(self, step: int) -> None:
+        marks = self._marks[:, step % _SLOTS]  # [ranks, fields]
+        deadline = time.perf_counter() + _PEER_TIMEOUT_S
+        while (marks[:, _STEP] != step + 1).any():
+            if time.perf_counter() > deadline:
+                raise TimeoutError(f"a rank of the virtual GPU did not enqueue step {step}")
+            time.sleep(_POLL_S)
+        costs = self._costs
+        launched = float(marks[:, _LAUNCHED].max())
+        copied = float((marks[:, _SAMPLING] + marks[:, _COPY_S]).max())
+        start = max(self._free, launched)
+        forward_end = start + costs.forward_s
+        sampling = max(forward_end, copied)
+        busy_s = costs.forward_s + float(marks[:, _ROWS].max()) * costs.mask_row_s + costs.sample_s
+        sampled = sampling + busy_s - costs.forward_s
+        gap = 0.0 if step == 0 else start - self._free
+        end = sampled + self._draft_s
+        made = Step(start, sampled, end, busy_s + self._draft_s, gap, sampling - forward_end)
+        self._resolved.append(made)
+        self._free = end
+
+
+class Event:
+    """What a CUDA event offers to a runner: a point in the GPU's time that can be waited for."""
+
+    def __init__(self, timeline: Timeline, step: int, *, drafted: bool = False) -> None:
+        self._timeline = timeline
+        self._step = step
+        self._drafted = drafted
+
+    def synchronize(self) -> None:
+        """Sleep until that point."""
+        step = self._timeline.at(self._step)
+        left_s = (step.end if self._drafted else step.sampled) - time.perf_counter()
+        if left_s > 0:
+            time.sleep(left_s)

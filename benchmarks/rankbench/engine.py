@@ -1,0 +1,229 @@
+"""One engine of the benchmark, `python -m rankbench.engine SPEC.json REPLIES`: real vLLM on a virtual GPU.
+
+Reads a protocol.Run per line on its standard input, serves it, and writes a protocol.Served per line to the
+file descriptor REPLIES. All requests of a batch are queued while the scheduler pauses, and their grammars
+compiled; then all start in one step.
+"""
+
+import contextlib
+import itertools
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from guided_contract import config as pod_config
+from guided_contract import names
+from guided_contract.config import PodConfig
+from rankbench import processes
+from rankbench.documents import SEQUENCES, TOKENS, Corpus
+from rankbench.plugin import NAME
+from rankbench.protocol import EngineSpec, Failed, Run, Served
+from rankbench.speculation import Drafts
+from rankbench.window import LEAD_IN, Report
+
+PROMPT_TOKENS: Final = 8
+FIRST_DOCUMENT: Final = 16
+_QUIET_S: Final = 0.15
+_QUIET_SHARE: Final = 0.1  # of a core
+_SETTLE_TIMEOUT_S: Final = 900.0
+
+
+class Engine:
+    """A vLLM engine and what it is asked."""
+
+    def __init__(self, spec: EngineSpec, stack: contextlib.ExitStack) -> None:
+        self._spec = spec
+        folder = Path(spec.folder)
+        self._corpora = {name: Corpus.load(name, Path(spec.corpora)) for name in spec.sets}
+        documents = np.concatenate([self._corpora[name].tokens for name in spec.sets])
+        np.save(folder / "documents.npy", documents)
+        (folder / "costs.json").write_bytes(msgspec.json.encode(spec.costs))
+        self._proposals = Drafts.make(documents, spec.drafts) if spec.drafts else None
+        self._grammars: Any = None
+        if spec.ours:
+            self._grammars = _pod(spec, stack)
+        self._llm = _llm(spec)
+        self._core = self._llm.llm_engine.engine_core
+        self._ids = itertools.count()
+
+    def serve(self, run: Run) -> Served | Failed:
+        """Serve one batch and return what was measured."""
+        params = self._params(run)
+        engine = self._llm.llm_engine
+        self._core.call_utility("pause_scheduler", "keep", False)
+        for sequence, one in enumerate(params):
+            prompt = [FIRST_DOCUMENT + self._document(run, sequence), *range(100, 99 + PROMPT_TOKENS)]
+            engine.add_request(str(next(self._ids)), {"prompt_token_ids": prompt}, one)
+        self._llm.collective_rpc("rankbench_begin", args=(run.batch, run.steps))
+        self._settle()
+        cpu_s = processes.cpu_s(os.getpid())
+        self._core.call_utility("resume_scheduler")
+        ends: list[Any] = []
+        tokens = 0
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                if output.finished:
+                    ends.append((output.outputs[0].finish_reason, output.outputs[0].stop_reason))
+                    tokens += len(output.outputs[0].token_ids)
+        cpu_s = processes.cpu_s(os.getpid()) - cpu_s
+        reports = [msgspec.convert(r, Report) for r in self._llm.collective_rpc("rankbench_report")]
+        if wrong := [end for end in ends if end != ("length", None)]:
+            return Failed(reason=f"{len(wrong)} of {run.batch} requests ended otherwise: {wrong[0]}")
+        if not reports[0].steps:
+            return Failed(reason="the batch was not full for long enough")
+        return Served(tokens=tokens, cpu_s=cpu_s, ranks=reports)
+
+    def _params(self, run: Run) -> list[Any]:
+        from vllm import SamplingParams  # noqa: PLC0415 - loaded by now
+        from vllm.sampling_params import StructuredOutputsParams  # noqa: PLC0415 - as above
+
+        corpus = self._corpora[run.schemas]
+        # Spread over the batch, not its first part.
+        guided = [int((n + 1) * run.share) > int(n * run.share) for n in range(run.batch)]
+        schemas = [corpus.schema(n) for n in range(run.batch)]
+        tickets: list[Any] = [None] * run.batch
+        if self._grammars is not None and run.backend != "none" and any(guided):
+            tickets = self._grammars.tickets(schemas, run.backend)
+        made = []
+        for sequence, schema in enumerate(schemas):
+            is_guided = guided[sequence] and run.backend != "none"
+            arguments = None
+            if is_guided and tickets[sequence] is not None:
+                arguments = {names.TICKET_ARG: msgspec.to_builtins(tickets[sequence])}
+            made.append(
+                SamplingParams(
+                    temperature=0.0,
+                    max_tokens=self._length(run, sequence),
+                    ignore_eos=True,
+                    detokenize=False,
+                    structured_outputs=StructuredOutputsParams(json=schema) if is_guided else None,
+                    extra_args=arguments,
+                )
+            )
+        return made
+
+    def _document(self, run: Run, sequence: int) -> int:
+        return self._spec.sets.index(run.schemas) * SEQUENCES + sequence
+
+    def _length(self, run: Run, sequence: int) -> int:
+        """Return how many tokens a sequence needs so that all of a batch end together, after the window."""
+        steps = run.steps + 2 * LEAD_IN
+        if self._proposals is None:
+            return min(steps, TOKENS - 2)
+        generated = 1
+        right = self._proposals.right[self._document(run, sequence)]
+        for _ in range(steps):
+            generated += 1 + int(right[generated])
+            if generated >= TOKENS - 10:
+                raise ValueError("the documents are too short for so many steps")
+        return generated
+
+    def _settle(self) -> None:
+        """Wait until what was queued is compiled: no process of this engine uses its CPU any more."""
+        deadline = time.monotonic() + _SETTLE_TIMEOUT_S
+        before = processes.cpu_s(os.getpid())
+        while time.monotonic() < deadline:
+            time.sleep(_QUIET_S)
+            now = processes.cpu_s(os.getpid())
+            if now - before < _QUIET_SHARE * _QUIET_S:
+                return
+            before = now
+        raise TimeoutError("the engine does not come to rest")
+
+
+def _pod(spec: EngineSpec, stack: contextlib.ExitStack) -> Any:
+    """Write the pod's configuration and stand in for its sidecar."""
+    from rankbench.grammars import Grammars, Ranks  # noqa: PLC0415 - not for upstream's engines
+
+    folder = Path(spec.folder)
+    pod = PodConfig(
+        name="bench",
+        model=spec.model,
+        tokenizer=spec.model,
+        served_name="bench",
+        run_dir=str(folder),
+        tensor_parallel=spec.tensor_parallel,
+    )
+    (folder / "config.json").write_bytes(pod_config.encode(pod))
+    pod.grammars_folder.mkdir(mode=0o700, exist_ok=True)
+    os.environ[names.ENV_CONFIG] = str(folder / "config.json")
+    return Grammars(pod, stack.enter_context(Ranks(pod.service_socket, spec.tensor_parallel)))
+
+
+def _llm(spec: EngineSpec) -> Any:
+    from vllm import LLM  # noqa: PLC0415 - reads the environment
+
+    arguments: dict[str, Any] = {}
+    if spec.ours:
+        arguments["worker_cls"] = "guided_engine.worker.GuidedWorker"
+    if spec.tensor_parallel == 1:
+        # As on a GPU; the CPU platform takes a process for the only rank, too.
+        arguments["distributed_executor_backend"] = "uni"
+    if spec.drafts:
+        arguments["speculative_config"] = {
+            "method": "draft_model",
+            "model": spec.model,
+            "num_speculative_tokens": spec.drafts,
+        }
+    backend = "guidance" if spec.backend == "guidance" else "xgrammar"
+    return LLM(
+        spec.model,
+        dtype="bfloat16",
+        tensor_parallel_size=spec.tensor_parallel,
+        async_scheduling=spec.is_async,
+        structured_outputs_config={"backend": backend},
+        max_model_len=PROMPT_TOKENS + TOKENS + 64,
+        max_num_seqs=spec.max_batch,
+        max_num_batched_tokens=16 * spec.max_batch,
+        num_gpu_blocks_override=16 * spec.max_batch,
+        block_size=128,
+        enable_prefix_caching=False,
+        enforce_eager=True,
+        disable_log_stats=True,
+        skip_tokenizer_init=False,
+        seed=0,
+        **arguments,
+    )
+
+
+def environment(spec: EngineSpec) -> dict[str, str]:
+    """Return what an engine program needs in its environment."""
+    chosen = f"{NAME},guidedmodel" if spec.ours else NAME
+    repository = Path(__file__).parents[2]
+    # vLLM wants a Triton before it takes Model Runner V2; none of its kernels runs here.
+    interpreter = repository / "tests" / "support" / "v2cpu"
+    known = {k: v for k, v in os.environ.items() if k != names.ENV_CONFIG}
+    return known | {
+        "VLLM_PLUGINS": chosen,
+        "VLLM_USE_V2_MODEL_RUNNER": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_CI_ENV": "1",
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TORCHDYNAMO_DISABLE": "1",
+        "RANKBENCH_FOLDER": spec.folder,
+        "PYTHONPATH": os.pathsep.join(map(str, [spec.folder, repository / "benchmarks", interpreter])),
+    }
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=EngineSpec)
+    with contextlib.ExitStack() as stack:
+        replies = stack.enter_context(os.fdopen(int(sys.argv[2]), "wb", buffering=0))
+        engine = Engine(spec, stack)
+        replies.write(msgspec.json.encode("ready") + b"\n")
+        for line in sys.stdin.buffer:
+            served = engine.serve(msgspec.json.decode(line, type=Run))
+            replies.write(msgspec.json.encode(served) + b"\n")
+
+
+if __name__ == "__main__":
+    main()

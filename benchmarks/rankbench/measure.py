@@ -1,0 +1,152 @@
+"""Measures cells: all modes of a cell take turns, so that what disturbs the machine disturbs all of them."""
+
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from rankbench import corpora, masks
+from rankbench.cells import Cell, Mode
+from rankbench.documents import SEQUENCES, Corpus
+from rankbench.masks import ReferenceMatcher, References
+from rankbench.programs import Program
+from rankbench.protocol import EngineSpec, Failed, Run, Served
+from rankbench.records import Record
+
+_MOST_COMPARED: Final = 24  # mask rows per cell and mode
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class _Found:
+    served: list[Served] = field(default_factory=list)
+    reason: str = ""
+
+
+class Session:
+    """Engines of one (ranks, drafts), all alive at once; one serves while the others sleep."""
+
+    def __init__(
+        self, cells: Sequence[Cell], modes: Sequence[Mode], model: Path, logs: Path, say: Say
+    ) -> None:
+        self._say = say
+        self._modes = modes
+        self._stack = contextlib.ExitStack()
+        self._corpora = {name: _corpus(name) for name in sorted({cell.schemas for cell in cells})}
+        folder = Path(tempfile.mkdtemp(prefix="rbc-", dir="/tmp"))
+        self._stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        for corpus in self._corpora.values():
+            corpus.save(folder)
+        first = cells[0]
+        batch = max(cell.batch for cell in cells)
+        specs = {
+            mode.engine: EngineSpec(
+                name=mode.engine,
+                ours=mode.ours,
+                is_async=mode.is_async,
+                backend="xgrammar" if mode.backend in {"none", "auto"} else mode.backend,
+                drafts=first.drafts,
+                tensor_parallel=first.ranks,
+                max_batch=max(batch, 2),
+                model=str(model),
+                folder="",
+                corpora=str(folder),
+                sets=list(self._corpora),
+            )
+            for mode in modes
+        }
+        self._programs: dict[str, Program] = {}
+        try:
+            started = time.monotonic()
+            self._programs = {
+                name: self._stack.enter_context(Program(spec, logs)) for name, spec in specs.items()
+            }
+            for program in self._programs.values():
+                program.wait_ready()
+            say(f"{len(specs)} engines started in {time.monotonic() - started:.0f} s")
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End all engines."""
+        self._stack.close()
+
+    def measure(self, cell: Cell, repetitions: int, references: References) -> list[Record]:
+        """Measure one cell in all modes; the first round compiles, and does not count."""
+        modes = [mode for mode in self._modes if cell.share or mode.backend == "none"]
+        found = {mode.name: _Found() for mode in modes}
+        for repetition in range(repetitions + 1):
+            # Another begins each time: what one leaves behind (caches, heat) hits all alike.
+            turn = repetition % len(modes)
+            for mode in (*modes[turn:], *modes[:turn]):
+                self._once(cell, mode, found[mode.name], counts=repetition > 0)
+        return [self._record(cell, mode, found[mode.name], references) for mode in modes]
+
+    def _once(self, cell: Cell, mode: Mode, found: _Found, *, counts: bool) -> None:
+        if not found.reason:
+            found.reason = mode.excluded(cell)
+        if found.reason:
+            return
+        run = Run(
+            schemas=cell.schemas, batch=cell.batch, share=cell.share, backend=mode.backend, steps=cell.steps
+        )
+        started = time.monotonic()
+        answer = self._programs[mode.engine].serve(run)
+        if isinstance(answer, Failed):
+            found.reason = answer.reason
+            self._say(f"{cell.name}, {mode.name}: {answer.reason}")
+        elif counts:
+            found.served.append(answer)
+            rank = answer.ranks[0]
+            self._say(
+                f"{cell.name}, {mode.name}: {rank.tokens / rank.wall_s:.0f} tok/s, "
+                f"busy {rank.busy_s / rank.wall_s:.3f} ({time.monotonic() - started:.1f} s)"
+            )
+
+    def _record(self, cell: Cell, mode: Mode, found: _Found, references: References) -> Record:
+        if found.reason:
+            return Record(cell=cell.name, mode=mode.name, reason=found.reason)
+        corpus = self._corpora[cell.schemas]
+        first = [served.ranks[0] for served in found.served]
+        rows = [row for served in found.served for rank in served.ranks for row in rank.rows]
+        step = max(1, len(rows) // _MOST_COMPARED)
+        verdict = masks.compare(
+            rows[::step][:_MOST_COMPARED],
+            lambda document: _reference(references, mode, corpus.schema(document % SEQUENCES)),
+        )
+        reports = [rank for served in found.served for rank in served.ranks]
+        return Record(
+            cell=cell.name,
+            mode=mode.name,
+            tokens_per_s=[r.tokens / r.wall_s for r in first],
+            gpu_busy=[r.busy_s / r.wall_s for r in first],
+            exposed_us=[(r.wall_s - r.busy_s) / r.steps * 1e6 for r in first],
+            late_mask_us=[r.late_mask_s / r.steps * 1e6 for r in first],
+            cpu_s_per_1000=[served.cpu_s / served.tokens * 1000 for served in found.served],
+            mask_bytes=sum(r.shipped_bytes for r in reports),
+            lost_drafts=sum(r.lost_drafts for r in reports),
+            forbidden=sum(r.forbidden for r in reports),
+            compared=verdict.compared,
+            faults=verdict.faults,
+        )
+
+
+def _reference(references: References, mode: Mode, schema: str) -> ReferenceMatcher:
+    return references.matcher(mode.backend_for(schema), schema)
+
+
+def _corpus(name: str) -> Corpus:
+    return Corpus.load(name, corpora.folder(name))
+
+
+def by_engines(cells: Iterable[Cell]) -> dict[tuple[int, int], list[Cell]]:
+    """Return cells by (ranks, drafts): each group is one session's."""
+    groups: dict[tuple[int, int], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.ranks, cell.drafts), []).append(cell)
+    return groups

@@ -1,0 +1,52 @@
+"""What the benchmark's driver and its engine programs say to each other: a line of JSON each way."""
+
+from typing import Literal
+
+import msgspec
+
+from rankbench.clock import Costs
+from rankbench.window import Report
+
+Backend = Literal["none", "xgrammar", "guidance", "auto"]
+
+
+class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine program. `ours`: with plugin and GuidedWorker; else upstream, on one backend for good."""
+
+    name: str
+    ours: bool
+    is_async: bool = True
+    backend: Backend = "xgrammar"
+    drafts: int = 3
+    tensor_parallel: int = 1
+    max_batch: int = 256
+    model: str
+    folder: str  # short: it holds sockets
+    corpora: str  # folder of the documents
+    sets: list[str]
+    costs: Costs = Costs()
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """Serve one batch. `share` is the part of its requests that are guided, from 0 to 1."""
+
+    schemas: str
+    batch: int
+    share: float
+    backend: Backend
+    steps: int
+    profile: str = ""  # where a rank writes its profile
+
+
+class Served(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """What became of a batch. `cpu_s` is of the engine's processes; `ranks` in their order."""
+
+    tokens: int
+    cpu_s: float
+    ranks: list[Report]
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The batch was not served as it should be."""
+
+    reason: str

@@ -1,0 +1,80 @@
+"""The part of a run that is measured: so many steps of the full batch, in the steady state."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from rankbench.clock import Timeline
+from rankbench.masks import SampledRow
+
+LEAD_IN: Final = 4  # steps of the full batch before it: the pipeline fills
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rank saw in a window."""
+
+    steps: int
+    tokens: int
+    wall_s: float
+    busy_s: float
+    late_launch_s: float
+    late_mask_s: float
+    shipped_bytes: int
+    lost_drafts: int
+    forbidden: int
+    rows: list[SampledRow]
+
+
+@dataclass(slots=True)
+class Window:
+    """Counts while it is open. `batch` requests must be decoding; any other step is not counted."""
+
+    batch: int
+    steps: int
+    steps_seen: int = 0
+    tokens: int = 0
+    shipped_bytes: int = 0
+    lost_drafts: int = 0
+    forbidden: int = 0
+    rows: list[SampledRow] = field(default_factory=list)
+    _first: int = 0
+    _last: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether the current step counts."""
+        return LEAD_IN < self.steps_seen <= LEAD_IN + self.steps
+
+    def step(self, number: int, requests: int, tokens: int, *, has_prefill: bool) -> None:
+        """Take note of a step that was sampled."""
+        if has_prefill or requests != self.batch or self.steps_seen > LEAD_IN + self.steps:
+            return
+        self.steps_seen += 1
+        if self.steps_seen == LEAD_IN:
+            self._first = number
+        if self.is_open:
+            self.tokens += tokens
+            self._last = number
+
+    def ship(self, size: int) -> None:
+        """Count bytes of masks from the engine core."""
+        if LEAD_IN <= self.steps_seen < LEAD_IN + self.steps:
+            self.shipped_bytes += size
+
+    def report(self, timeline: Timeline) -> Report:
+        """Return the figures; the wall time is from the end of the step before to the end of the last."""
+        measured = [timeline.at(number) for number in range(self._first + 1, self._last + 1)]
+        complete = self.steps_seen >= LEAD_IN + self.steps
+        return Report(
+            steps=len(measured) if complete else 0,
+            tokens=self.tokens,
+            wall_s=timeline.at(self._last).end - timeline.at(self._first).end if complete else 0.0,
+            busy_s=sum(step.busy_s for step in measured),
+            late_launch_s=sum(step.late_launch_s for step in measured),
+            late_mask_s=sum(step.late_mask_s for step in measured),
+            shipped_bytes=self.shipped_bytes,
+            lost_drafts=self.lost_drafts,
+            forbidden=self.forbidden,
+            rows=self.rows,
+        )
