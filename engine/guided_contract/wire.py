@@ -18,6 +18,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from guided_contract.counting import Position
+
 PROTOCOL: Final = 1
 MAX_FRAME_BYTES: Final = 4 << 20  # a longer frame closes the connection, unread
 LENGTH: Final = struct.Struct("<I")
@@ -113,6 +115,7 @@ class Load(Message, frozen=True, kw_only=True):
 
     xgrammar: `artifact` is a file name below the grammars folder, `sha256` its content's hash.
     guidance: `spec` is llguidance's own serialised grammar text.
+    `positions`: the bounds that it does not hold, because ranks count them (see counting.Bounds).
     """
 
     key: str
@@ -120,6 +123,7 @@ class Load(Message, frozen=True, kw_only=True):
     artifact: str | None = None
     sha256: str | None = None
     spec: str | None = None
+    positions: list[Position] = []
     traceparent: str | None = None
 
 

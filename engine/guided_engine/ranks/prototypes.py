@@ -13,7 +13,9 @@ from typing import Any, Final, Protocol
 import llguidance
 import xgrammar
 
-from guided_contract.wire import Load, Loaded, Unload
+from guided_contract.wire import Backend, Load, Loaded, Unload
+from guided_engine.ranks.counted import CountedGrammar, CountedText
+from guided_engine.ranks.counted_tokens import TokenTable
 from guided_engine.ranks.matchers import GuidanceMatcher, Matcher, XGrammarMatcher
 
 # A service that died cannot unload what it loaded, and requests that it admitted may still be waiting.
@@ -60,6 +62,7 @@ class Prototypes:
         self._clock = clock
         self._lock = threading.Lock()
         self._by_key: dict[str, _Prototype] = {}
+        self._tables: dict[Backend, TokenTable] = {}
 
     def load(self, message: Load) -> Loaded:
         """Load a grammar and answer; loading what is loaded is cheap. Never raises."""
@@ -114,9 +117,18 @@ class Prototypes:
                 known.is_orphan = False
                 return
         load = _load_xgrammar if message.backend == "xgrammar" else _load_guidance
-        prototype = _Prototype(load(message, self._folder, self._vocabulary), self._clock())
+        make = load(message, self._folder, self._vocabulary)
+        if message.positions:
+            make = _counting(make, CountedGrammar(message.positions, self._table(message.backend)))
+        prototype = _Prototype(make, self._clock())
         with self._lock:
             self._by_key[message.key] = prototype
+
+    def _table(self, backend: Backend) -> TokenTable:
+        if backend not in self._tables:
+            make = _xgrammar_table if backend == "xgrammar" else _guidance_table
+            self._tables[backend] = make(self._vocabulary)
+        return self._tables[backend]
 
     def _drop_old_orphans(self) -> None:
         oldest = self._clock() - ORPHAN_S
@@ -146,6 +158,28 @@ def _load_guidance(
         raise LoadError("llguidance refuses the grammar")
     eos_token = tokenizer.eos_token
     return lambda _stop_tokens: GuidanceMatcher(prototype, eos_token)
+
+
+def _counting(
+    make: Callable[[Sequence[int] | None], Matcher], grammar: CountedGrammar
+) -> Callable[[Sequence[int] | None], Matcher]:
+    def make_counting(stop_tokens: Sequence[int] | None) -> Matcher:
+        matcher = make(stop_tokens)
+        matcher.counted = CountedText(grammar)
+        return matcher
+
+    return make_counting
+
+
+def _xgrammar_table(vocabulary: Vocabulary) -> TokenTable:
+    info = vocabulary.tokenizer_info()
+    return TokenTable(info.decoded_vocab, info.vocab_size)
+
+
+def _guidance_table(vocabulary: Vocabulary) -> TokenTable:
+    tokenizer = vocabulary.guidance_tokenizer()
+    tokens = [tokenizer.decode_bytes([token]) for token in range(tokenizer.vocab_size)]
+    return TokenTable(tokens, tokenizer.vocab_size)
 
 
 def read_artifact(folder: Path, name: str, sha256: str) -> bytes:

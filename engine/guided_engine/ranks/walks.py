@@ -111,6 +111,7 @@ def fill_walks(walks: Sequence[Walk[Any]], bitmask: Bitmask, fill: Fill) -> None
     try:
         if live:
             fill(live, bitmask)
+            _restrict(live, bitmask)
     except Exception:  # noqa: BLE001 - whatever a native library raises; one by one shows whose fault it is
         for walk in live:
             _fill_alone(walk, bitmask, fill)
@@ -120,10 +121,21 @@ def fill_walks(walks: Sequence[Walk[Any]], bitmask: Bitmask, fill: Fill) -> None
         bitmask[walk.row + walk.filled : walk.end] = FULL_MASK
 
 
+def _restrict(walks: Sequence[Walk[Any]], bitmask: Bitmask) -> None:
+    """Take what counted bounds forbid out of the filled rows, and the drafts that break one."""
+    for walk in walks:
+        counted = walk.matcher.counted
+        if counted is not None:
+            rows = bitmask[walk.row : walk.row + walk.filled]
+            walk.valid = counted.restrict(rows, walk.drafts[: walk.valid])
+            walk.filled = min(walk.filled, 1 + walk.valid)
+
+
 def _fill_alone(walk: Walk[Any], bitmask: Bitmask, fill: Fill) -> None:
     walk.valid = walk.filled = 0
     try:
         fill([walk], bitmask)
+        _restrict([walk], bitmask)
     except Exception as error:  # noqa: BLE001 - see fill_walks
         walk.error = error
         walk.valid = walk.filled = 0

@@ -3,13 +3,14 @@
 import json
 import time
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
+from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind
-from guided_sidecar.grammar import artifacts, features, proof, schema
+from guided_sidecar.grammar import artifacts, counted, features, proof, schema
 from guided_sidecar.grammar.backends import BackendError, Compiled
 from guided_sidecar.grammar.deaths import ran_out_of_memory
 from guided_sidecar.grammar.jobs import Done, Job
@@ -52,18 +53,15 @@ class Compiler:
             The grammar is refused; grammar_compile_memory also where a library said so in its own words.
         """
         start = time.perf_counter_ns()
-        spec: Any = job.spec
-        if job.kind == "json":
-            spec = json.loads(job.spec)
-            schema.check(spec)
+        source = _read(job)
         refusals: list[GuidedError] = []
-        for backend in self._order(job, spec):
+        for backend in self._order(job, source.spec):
             try:
-                return self._one(job, spec, backend, start)
+                return self._one(job, source, backend, start)
             except BackendError as refusal:
                 if ran_out_of_memory(str(refusal)):
                     raise GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY) from refusal
-                refusals.append(_explained(job.kind, spec, backend, str(refusal)))
+                refusals.append(_explained(job.kind, source.spec, backend, str(refusal)))
             except GuidedError as error:
                 refusals.append(error)
         raise _clearest(refusals)
@@ -78,21 +76,43 @@ class Compiler:
                 raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=found.path)
         return job.backends
 
-    def _one(self, job: Job, spec: Any, backend: Backend, start: int) -> Done:
-        compiled = self._backends[backend].compile(job.kind, job.spec, any_whitespace=job.any_whitespace)
+    def _one(self, job: Job, source: "_Source", backend: Backend, start: int) -> Done:
+        compiled = self._backends[backend].compile(job.kind, source.text, any_whitespace=job.any_whitespace)
         text = compiled.load_text()
         compiled_at = time.perf_counter_ns()
         if stuck := proof.dead_end(compiled, self._vocab_size, job.key):
-            path = "$" if isinstance(spec, dict) else None
+            path = "$" if isinstance(source.spec, dict) else None
             raise GuidedError(ErrorCode.GRAMMAR_DEAD_END, f"the grammar has a dead end: {stuck}", path=path)
         proven_at = time.perf_counter_ns()
-        done = Done(backend=backend, compile_ns=compiled_at - start, proof_ns=proven_at - compiled_at)
+        done = Done(
+            backend=backend,
+            positions=source.positions,
+            compile_ns=compiled_at - start,
+            proof_ns=proven_at - compiled_at,
+        )
         content = text.encode()
         _check_size(len(content))
         if backend == "guidance":
             return msgspec.structs.replace(done, spec=text, size_bytes=len(content))
         sha256 = artifacts.write(self._folder, job.key, content)
         return msgspec.structs.replace(done, artifact=job.key, sha256=sha256, size_bytes=len(content))
+
+
+class _Source(NamedTuple):
+    """A job's grammar: as it was asked for, parsed if it is a schema; what of it is compiled, and counted."""
+
+    spec: Any
+    text: str
+    positions: list[Position]
+
+
+def _read(job: Job) -> _Source:
+    if job.kind != "json":
+        return _Source(job.spec, job.spec, [])
+    spec = json.loads(job.spec)
+    schema.check(spec)
+    relaxed, positions = counted.split(spec)
+    return _Source(spec, json.dumps(relaxed), positions)
 
 
 def _check_size(size_bytes: int) -> None:

@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from guided_contract.counting import Position
 from guided_contract.wire import Backend, Kind
 
 LENGTH: Final = struct.Struct("<I")
@@ -67,6 +68,7 @@ class Done(Packet, frozen=True, kw_only=True):
     artifact: str | None = None
     sha256: str | None = None
     spec: str | None = None
+    positions: list[Position] = []
     size_bytes: int = 0
     compile_ns: int = 0
     proof_ns: int = 0

@@ -288,5 +288,6 @@ def _load(entry: Entry, traceparent: str) -> Load:
         artifact=done.artifact,
         sha256=done.sha256,
         spec=done.spec,
+        positions=done.positions,
         traceparent=traceparent,
     )

@@ -1,0 +1,341 @@
+"""Which minLength and maxLength the ranks can count, so that they need not be compiled.
+
+A bound can be counted where the path to a string alone tells that it applies: wherever the text may stand
+when it begins a value, every schema that may then hold must want the same of a string, and take any
+characters. So the schema is followed as a finite automaton is made deterministic: a place is the set of all
+schemas that may hold there. What does not decide (a pattern, an enum, branches that differ, keywords that
+are not understood) keeps its bounds in the grammar; a schema is relaxed only if all of its places decide.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from guided_contract.counting import NOTHING, Position
+
+_LENGTHS: Final = ("minLength", "maxLength")
+_ANNOTATIONS: Final = frozenset(
+    [
+        "$comment",
+        "$defs",
+        "$schema",
+        "default",
+        "definitions",
+        "deprecated",
+        "description",
+        "discriminator",
+        "example",
+        "examples",
+        "readOnly",
+        "title",
+        "writeOnly",
+    ]
+)
+_BRANCHES: Final = ("allOf", "anyOf", "oneOf")
+_TEXTS: Final = frozenset(["const", "contentEncoding", "contentMediaType", "enum", "format", "pattern"])
+_VALUES: Final = frozenset(
+    [
+        "additionalItems",
+        "additionalProperties",
+        "exclusiveMaximum",
+        "exclusiveMinimum",
+        "items",
+        "maxItems",
+        "maxProperties",
+        "maximum",
+        "minItems",
+        "minProperties",
+        "minimum",
+        "multipleOf",
+        "patternProperties",
+        "prefixItems",
+        "properties",
+        "propertyNames",
+        "required",
+        "type",
+        "uniqueItems",
+    ]
+)
+_UNDERSTOOD: Final = _ANNOTATIONS | _TEXTS | _VALUES | {"$ref", *_BRANCHES, *_LENGTHS}
+_MOST_PLACES: Final = (
+    4096  # sets of schemas can grow without end in theory; such a schema is compiled as it is
+)
+
+_Text = tuple[int, int | None]  # the bounds of a string that takes any characters
+_ANY: Final[dict[str, Any]] = {}
+
+
+class Counted(NamedTuple):
+    """A schema without the bounds that are counted, and these; no positions: nothing is counted."""
+
+    schema: Any
+    positions: list[Position]
+
+
+def split(schema: Any) -> Counted:
+    """Take the bounds that can be counted out of a schema that has been checked; it stays as it is."""
+    if not _has_lengths(schema):
+        return Counted(schema, [])
+    try:
+        analysis = _Analysis(schema)
+        analysis.explore()
+    except _UndecidableError:
+        return Counted(schema, [])
+    positions = analysis.positions()
+    return Counted(_without(schema, analysis.relaxed), positions) if positions else Counted(schema, [])
+
+
+class _UndecidableError(Exception):
+    """The schema refers to what is not found, or has too many places."""
+
+
+@dataclasses.dataclass(slots=True)
+class _Place:
+    """All schemas that may hold at one place, and where its values' parts are; None: nothing can be there."""
+
+    schemas: tuple[dict[str, Any], ...]
+    bounds: _Text | None = None
+    properties: dict[str, int] = dataclasses.field(default_factory=dict)
+    others: int = NOTHING
+    prefix: list[int] = dataclasses.field(default_factory=list)
+    items: int = NOTHING
+
+    def parts(self) -> Iterator[int]:
+        yield from self.properties.values()
+        yield from self.prefix
+        yield self.others
+        yield self.items
+
+
+class _Analysis:
+    def __init__(self, schema: Any) -> None:
+        self._root = schema
+        self._places: list[_Place] = []
+        self._known: dict[frozenset[int], int] = {}
+        self._compiled: set[int] = set()  # schemas, by id, whose bounds must stay in the grammar
+        self._swept: set[int] = set()  # those whose parts are in _compiled, too
+        self._begin([schema])
+
+    def explore(self) -> None:
+        """Find all places and what holds there."""
+        for place in self._places:  # grows meanwhile
+            self._decide(place)
+            self._enter_objects(place)
+            self._enter_arrays(place)
+
+    @property
+    def relaxed(self) -> set[int]:
+        """The schemas, by id, whose bounds the grammar need not hold."""
+        found = {id(s) for place in self._places for s in place.schemas if _has_own_lengths(s)}
+        return found - self._compiled
+
+    def positions(self) -> list[Position]:
+        """Return the places from which a counted string can be reached, the root first."""
+        relaxed = self.relaxed
+        counted = [any(id(schema) in relaxed for schema in place.schemas) for place in self._places]
+        useful = self._leading_to({index for index, is_counted in enumerate(counted) if is_counted})
+        order = [index for index in range(len(self._places)) if index in useful]
+        if not order or order[0] != 0:
+            return []
+        number = {index: position for position, index in enumerate(order)}
+        return [self._position(self._places[index], number, is_counted=counted[index]) for index in order]
+
+    def _position(self, place: _Place, number: dict[int, int], *, is_counted: bool) -> Position:
+        minimum, maximum = place.bounds if is_counted and place.bounds else (0, None)
+        others = number.get(place.others, NOTHING)
+        items = number.get(place.items, NOTHING)
+        properties = {name: number.get(index, NOTHING) for name, index in place.properties.items()}
+        prefix = [number.get(index, NOTHING) for index in place.prefix]
+        while prefix and prefix[-1] == items:
+            prefix.pop()
+        return Position(
+            minimum=minimum,
+            maximum=maximum,
+            properties={name: index for name, index in properties.items() if index != others},
+            others=others,
+            prefix=prefix,
+            items=items,
+        )
+
+    def _leading_to(self, goals: set[int]) -> set[int]:
+        outer: dict[int, set[int]] = {}
+        for index, place in enumerate(self._places):
+            for part in place.parts():
+                outer.setdefault(part, set()).add(index)
+        found, stack = set(goals), list(goals)
+        while stack:
+            new = outer.get(stack.pop(), set()) - found
+            found |= new
+            stack.extend(new)
+        return found
+
+    def _decide(self, place: _Place) -> None:
+        """Find what a string must be here; where that differs, or is not only a length, compile it."""
+        texts = [_text(schema) for schema in place.schemas if _allows(schema, "string")]
+        if texts and texts[0] is not None and all(text == texts[0] for text in texts):
+            place.bounds = texts[0]
+        else:
+            self._compiled.update(id(schema) for schema in place.schemas)
+
+    def _enter_objects(self, place: _Place) -> None:
+        schemas = [schema for schema in place.schemas if _allows(schema, "object")]
+        names = dict.fromkeys(name for schema in schemas for name in schema.get("properties", ()))
+        place.properties = {name: self._begin(_of_name(schemas, name)) for name in names}
+        place.others = self._begin(part for schema in schemas for part in _of_other_names(schema))
+        for schema in schemas:
+            self._compile(schema.get("propertyNames"))
+
+    def _enter_arrays(self, place: _Place) -> None:
+        schemas = [schema for schema in place.schemas if _allows(schema, "array")]
+        prefixes = [_prefix(schema) for schema in schemas]
+        for index in range(max(map(len, prefixes), default=0)):
+            parts = [
+                prefix[index] if index < len(prefix) else _items(schema)
+                for prefix, schema in zip(prefixes, schemas, strict=True)
+            ]
+            place.prefix.append(self._begin(parts))
+        place.items = self._begin(map(_items, schemas))
+
+    def _begin(self, schemas: Iterable[Any]) -> int:
+        """Return the number of the place where these schemas may hold, NOTHING if no value can be there."""
+        leaves = {id(leaf): leaf for leaf in self._leaves(schemas)}
+        if not leaves:
+            return NOTHING
+        key = frozenset(leaves)
+        if key not in self._known:
+            if len(self._places) >= _MOST_PLACES:
+                raise _UndecidableError
+            self._known[key] = len(self._places)
+            self._places.append(_Place(tuple(leaves.values())))
+        return self._known[key]
+
+    def _leaves(self, schemas: Iterable[Any]) -> Iterator[dict[str, Any]]:
+        """Yield the schemas that may hold: of references and branches each, and what stands beside them.
+
+        Of allOf all hold, of anyOf some: a place decides only if all want the same, which covers both.
+        """
+        stack, seen = list(schemas), set()
+        while stack:
+            schema = stack.pop()
+            if schema is False or id(schema) in seen:
+                continue
+            seen.add(id(schema))
+            if schema is True or not self._is_understood(schema):
+                self._compile(schema)
+                yield _ANY
+                continue
+            branches = [branch for keyword in _BRANCHES for branch in schema.get(keyword, ())]
+            if "$ref" in schema:
+                branches.append(_target(self._root, schema["$ref"]))
+            stack.extend(branches)
+            if not branches or _asserts(schema):
+                yield schema
+
+    def _is_understood(self, schema: dict[str, Any]) -> bool:
+        if not _UNDERSTOOD.issuperset(schema) and (
+            schema is not self._root or schema.keys() - _UNDERSTOOD != {"$id"}
+        ):
+            return False
+        values = [*schema.get("enum", ()), schema.get("const")]
+        if any(isinstance(value, dict | list) for value in values):
+            return False
+        return all(name.isprintable() for name in schema.get("properties", ()))
+
+    def _compile(self, schema: Any) -> None:
+        """Keep the bounds of a schema and all below it, references included, in the grammar."""
+        stack = [schema]
+        while stack:
+            current = stack.pop()
+            if isinstance(current, list):
+                stack.extend(current)
+            elif isinstance(current, dict) and id(current) not in self._swept:
+                self._swept.add(id(current))
+                self._compiled.add(id(current))
+                stack.extend(current.values())
+                if isinstance(current.get("$ref"), str):
+                    stack.append(_target(self._root, current["$ref"]))
+
+
+def _asserts(schema: dict[str, Any]) -> bool:
+    """Tell whether something stands beside references and branches that is more than a comment."""
+    return not (_ANNOTATIONS | {"$ref", *_BRANCHES}).issuperset(schema)
+
+
+def _allows(schema: dict[str, Any], kind: str) -> bool:
+    named = schema.get("type", kind)
+    if kind != named and kind not in named:
+        return False
+    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    return values is None or (kind == "string" and any(isinstance(value, str) for value in values))
+
+
+def _text(schema: dict[str, Any]) -> _Text | None:
+    """Return the bounds of a schema's strings, None if they are not all that is asked of them."""
+    if not _TEXTS.isdisjoint(schema):
+        return None
+    if "type" not in schema and _has_own_lengths(schema):
+        return None  # without a type, the libraries differ in what it means
+    maximum = schema.get("maxLength")
+    bounds = int(schema.get("minLength", 0)), None if maximum is None else int(maximum)
+    return None if bounds[1] is not None and bounds[0] > bounds[1] else bounds
+
+
+def _of_name(schemas: list[dict[str, Any]], name: str) -> Iterator[Any]:
+    for schema in schemas:
+        own = schema.get("properties", _ANY)
+        if name in own:
+            yield own[name]
+            yield from schema.get("patternProperties", _ANY).values()
+        else:
+            yield from _of_other_names(schema)
+
+
+def _of_other_names(schema: dict[str, Any]) -> Iterator[Any]:
+    yield from schema.get("patternProperties", _ANY).values()
+    yield schema.get("additionalProperties", True)
+
+
+def _prefix(schema: dict[str, Any]) -> list[Any]:
+    items = schema.get("items")
+    prefix: list[Any] = items if isinstance(items, list) else schema.get("prefixItems", [])
+    return prefix
+
+
+def _items(schema: dict[str, Any]) -> Any:
+    items = schema.get("items", True)
+    return schema.get("additionalItems", True) if isinstance(items, list) else items
+
+
+def _target(root: Any, reference: str) -> Any:
+    """Return what a reference within the schema names."""
+    current = root
+    if reference == "#":
+        return current
+    if not reference.startswith("#/") or "%" in reference:
+        raise _UndecidableError
+    for part in reference[2:].split("/"):
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(current, dict) and key in current:
+            current = current[key]
+        elif isinstance(current, list) and key.isdecimal() and int(key) < len(current):
+            current = current[int(key)]
+        else:
+            raise _UndecidableError
+    return current
+
+
+def _has_own_lengths(schema: dict[str, Any]) -> bool:
+    return any(keyword in schema for keyword in _LENGTHS)
+
+
+def _has_lengths(value: Any) -> bool:
+    if isinstance(value, dict):
+        return _has_own_lengths(value) or any(map(_has_lengths, value.values()))
+    return isinstance(value, list) and any(map(_has_lengths, value))
+
+
+def _without(value: Any, relaxed: set[int]) -> Any:
+    if isinstance(value, dict):
+        dropped = _LENGTHS if id(value) in relaxed else ()
+        return {name: _without(part, relaxed) for name, part in value.items() if name not in dropped}
+    return [_without(part, relaxed) for part in value] if isinstance(value, list) else value
