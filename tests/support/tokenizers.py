@@ -1,0 +1,54 @@
+"""A small tokenizer whose tokens are awkward for JSON strings: they run across quotes and escapes."""
+
+import functools
+import json
+import random
+from typing import Any
+
+VOCAB = 4096
+BOS, EOS = 0, 1
+_TEXTS = ("", "a", "ab", "é", "漢字", "🙂", "🙂🙂", "𝄞", '"', "\\", "\n", "/", "\x1f", "word word", "ß" * 3)
+
+
+@functools.cache
+def awkward() -> Any:
+    """Return a byte-level BPE tokenizer that merges across word, quote and escape boundaries."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer: Any = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCAB,
+        special_tokens=["<|bos|>", "<|eos|>"],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_documents(), trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<|bos|>", eos_token="<|eos|>")
+
+
+def vocabulary() -> Any:
+    """Return the awkward tokenizer as grammar workers hold theirs."""
+    import llguidance.hf
+    import xgrammar
+
+    from guided_sidecar.grammar.vocabulary import Vocabulary
+
+    tokenizer = awkward()
+    info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=VOCAB)
+    return Vocabulary(VOCAB, info, llguidance.hf.from_tokenizer(tokenizer, VOCAB), "awkward")
+
+
+def _documents() -> list[str]:
+    rng = random.Random(0)
+    found = []
+    for number in range(3000):
+        values = ["".join(rng.choices(_TEXTS, k=rng.randrange(4))) for _ in range(5)]
+        document = {"a": values[0], "b": values[1:], "c": {"d": None, "e": values[2]}}
+        text = json.dumps(
+            document, ensure_ascii=bool(number % 2), separators=((",", ":"), None)[number % 3 > 0]
+        )
+        found += [text] * (1 + number % 3)
+    return found

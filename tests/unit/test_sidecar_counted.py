@@ -1,0 +1,195 @@
+"""Which bounds are taken out of a schema to be counted, and which stay in the grammar."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from guided_contract.counting import OUTSIDE, Bounds, Where
+from guided_sidecar.grammar import counted
+
+S: dict[str, Any] = {"type": "string", "maxLength": 3}
+L: dict[str, Any] = {"type": "string", "minLength": 2, "maxLength": 9}
+T: dict[str, Any] = {"type": "string"}
+
+
+def obj(closed: bool = True, **properties: Any) -> dict[str, Any]:  # noqa: FBT001, FBT002 - of a schema
+    found: dict[str, Any] = {"type": "object", "properties": properties}
+    return {**found, "additionalProperties": False} if closed else found
+
+
+# name: schema, texts that a counter must let pass, texts that it must refuse
+COUNTED: dict[str, tuple[Any, list[Any], list[Any]]] = {
+    "the whole text": (S, ["", "abc", "🙂🙂🙂"], ["abcd"]),
+    "a minimum alone": ({"type": "string", "minLength": 2}, ["ab"], ["", "a", "🙂"]),
+    "whole numbers as floats": ({"type": "string", "maxLength": 2.0}, ["ab"], ["abc"]),
+    "among types": ({"type": ["null", "string"], "maxLength": 1}, [None, "a"], ["ab"]),
+    "properties": (obj(a=S, b=L, c=T), [{"a": "x", "b": "1234", "c": "long"}], [{"a": "long"}, {"b": "x"}]),
+    "open objects": (obj(closed=False, a=S), [{"b": "long"}], [{"b": "long", "a": "long"}]),
+    "other properties": ({"type": "object", "additionalProperties": S}, [{"a": "x"}], [{"a": "long"}]),
+    "named and other properties": (
+        {**obj(a=L), "additionalProperties": S},
+        [{"a": "12345", "b": "123"}],
+        [{"a": "12345", "b": "1234"}, {"a": "1"}],
+    ),
+    "pattern properties": (
+        {"type": "object", "patternProperties": {"^a": S}, "additionalProperties": False},
+        [{"ab": "x"}],
+        [{"ab": "long"}],
+    ),
+    "items": ({"type": "array", "items": S}, [["", "abc"]], [["a", "abcd"]]),
+    "first items": (
+        {"type": "array", "prefixItems": [S, {"type": "integer"}], "items": L},
+        [["abc", 1, "1234"]],
+        [["abcd"], ["a", 1, "a"]],
+    ),
+    "first items only": (
+        {"type": "array", "prefixItems": [S, T], "items": False},
+        [["abc", "long"]],
+        [["abcd"]],
+    ),
+    "a list of items and more": (
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "type": "array",
+            "items": [S],
+            "additionalItems": L,
+        },
+        [["abc", "12345"]],
+        [["abcd"], ["a", "1"]],
+    ),
+    "nullable by anyOf": (
+        obj(a={"anyOf": [S, {"type": "null"}], "title": "A"}),
+        [{"a": None}],
+        [{"a": "long"}],
+    ),
+    "branches that want the same": (
+        {"anyOf": [obj(a=S), obj(a=S, b=T)]},
+        [{"a": "x", "b": "long"}],
+        [{"a": "long"}],
+    ),
+    "one branch alone has it": (
+        {"oneOf": [obj(kind={"const": "a"}, a=S), obj(kind={"const": "b"}, b=L)]},
+        [{"kind": "long", "b": "12"}],
+        [{"a": "long"}, {"b": "1"}],
+    ),
+    "a reference": (
+        {"$defs": {"S": S}, **obj(a={"$ref": "#/$defs/S", "description": "d"})},
+        [],
+        [{"a": "long"}],
+    ),
+    "a single allOf": ({"$defs": {"S": S}, **obj(a={"allOf": [{"$ref": "#/$defs/S"}]})}, [], [{"a": "long"}]),
+    "recursion": (
+        {"$defs": {"N": obj(t=S, next={"$ref": "#/$defs/N"})}, "$ref": "#/$defs/N"},
+        [{"next": {"next": {"t": "abc"}}}],
+        [{"next": {"next": {"t": "long"}}}],
+    ),
+    "recursion to the root": (
+        {"$id": "http://x/y", **obj(t=S, more={"type": "array", "items": {"$ref": "#"}})},
+        [{"more": [{"t": "a"}]}],
+        [{"more": [{}, {"t": "long"}]}],
+    ),
+    "a reference that names a property": (
+        obj(a=S, **{"b/~": {"$ref": "#/properties/a"}}),
+        [],
+        [{"b/~": "long"}],
+    ),
+    "names that must be escaped": (obj(**{'"\\é': S}), [{'"\\é': "abc"}], [{'"\\é': "abcd"}]),
+    "beside a string that cannot be": (obj(a=S, b={**S, "pattern": "^x"}), [{"b": "long"}], [{"a": "long"}]),
+    "with numbers and enums as alternatives": ({"anyOf": [S, {"enum": [1, None]}]}, [1], ["long"]),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_what_the_path_decides_is_counted(name: str) -> None:
+    before, allowed, refused = COUNTED[name]
+    schema = _parsed(before)
+
+    relaxed, positions = counted.split(schema)
+
+    assert schema == before
+    assert "Length" not in json.dumps(relaxed).replace(json.dumps({**S, "pattern": "^x"}), "")
+    bounds = Bounds(positions)
+    for value in allowed:
+        after = bounds.advance(Where(), json.dumps(value, ensure_ascii=False).encode())
+        assert after is not None, value
+        assert after.mode == OUTSIDE
+    for value in refused:
+        assert bounds.advance(Where(), json.dumps(value, ensure_ascii=False).encode()) is None, value
+
+
+COMPILED: dict[str, Any] = {
+    "a pattern": {**S, "pattern": "^a"},
+    "a format": {**S, "format": "date"},
+    "an enum": {**S, "enum": ["a", "b"]},
+    "a constant": {**S, "const": "a"},
+    "no type": {"maxLength": 3},
+    "names of properties": {"type": "object", "propertyNames": S},
+    "more than can be": {"type": "string", "minLength": 4, "maxLength": 3},
+    "branches that differ": {"anyOf": [S, L]},
+    "a branch with an enum": {"anyOf": [S, {"enum": ["long"]}]},
+    "a branch that takes anything": {"anyOf": [S, {"minimum": 3}]},
+    "branches that differ below": {"anyOf": [obj(a=S), obj(a=L)]},
+    "a branch that takes other properties": {"anyOf": [obj(a=S), obj(closed=False, b=T)]},
+    "a branch with other items": {"anyOf": [{"type": "array", "items": S}, {"type": "array", "items": T}]},
+    "all of several": {"allOf": [S, {"minLength": 2}]},
+    "beside a reference": {"$defs": {"S": T}, "$ref": "#/$defs/S", "maxLength": 3},
+    "beside branches": {**S, "anyOf": [{"minLength": 2}, {"pattern": "a"}]},
+    "a keyword that turns it round": {"not": S},
+    "a condition": {"type": "object", "if": obj(a=S), "then": obj(b=S)},
+    "a condition beside": {**obj(a=S), "if": {"required": ["a"]}, "then": {"required": ["b"]}},
+    "unknown keywords": obj(a={**S, "x-kind": 1}),
+    "a schema with an address of its own": obj(a={**S, "$id": "http://x/y"}),
+    "shared with what is compiled": {
+        "$defs": {"S": S},
+        **obj(a={"$ref": "#/$defs/S"}, b={"not": {"$ref": "#/$defs/S"}}),
+    },
+    "shared with names": {
+        "$defs": {"S": S},
+        **obj(a={"$ref": "#/$defs/S"}),
+        "propertyNames": {"$ref": "#/$defs/S"},
+    },
+    "shared with a branch that differs": {
+        "$defs": {"S": S},
+        **obj(a={"$ref": "#/$defs/S"}, b={"anyOf": [{"$ref": "#/$defs/S"}, T]}),
+    },
+    "below what is compiled, and above": {
+        "$defs": {"S": S, "O": obj(s={"$ref": "#/$defs/S"})},
+        **obj(
+            a={"$ref": "#/$defs/S"}, b={"anyOf": [{"$ref": "#/$defs/S"}, T]}, c={"not": {"$ref": "#/$defs/O"}}
+        ),
+    },
+    "references that are not found": {**obj(a=S, b={"$ref": "http://x/y"})},
+    "a name that libraries may write in two ways": obj(**{"\x7f": S}),
+    "a pattern beside a property": {**obj(a=S), "patternProperties": {"a": T}},
+    "nothing": obj(a=T),
+    "a constant that looks like one": {"const": {"maxLength": 3}},
+}
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_what_it_does_not_decide_stays_in_the_grammar(name: str) -> None:
+    assert counted.split(_parsed(COMPILED[name])) == (COMPILED[name], [])
+
+
+def test_a_schema_with_too_many_places_is_compiled_as_it_is() -> None:
+    """As with the automaton that asks what the 14th letter from the end was, each level doubles the sets."""
+    defs = {f"n{level}": obj(a=_reference(level + 1), b=_reference(level + 1)) for level in range(1, 14)}
+    defs |= {"n0": obj(a={"anyOf": [_reference(0), _reference(1)]}, b=_reference(0)), "n14": obj(s=S)}
+    schema = _parsed({"$defs": defs, "$ref": "#/$defs/n0"})
+
+    started = time.monotonic()
+    assert counted.split(schema) == (schema, [])
+    assert time.monotonic() - started < 5
+    del defs["n0"]["properties"]["a"]["anyOf"][0]
+    assert counted.split(_parsed({"$defs": defs, "$ref": "#/$defs/n0"})).positions
+
+
+def _reference(level: int) -> dict[str, Any]:
+    return {"$ref": f"#/$defs/n{level}"}
+
+
+def _parsed(schema: Any) -> Any:
+    """Return a schema as a worker has it: no two places are the same object."""
+    return json.loads(json.dumps(schema))
