@@ -12,57 +12,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from guided_contract.counting import NOTHING, Position
+from guided_sidecar.grammar import keywords
+from guided_sidecar.grammar.keywords import ANY, BRANCHES, LENGTHS, UndecidableError, allows
 
-_LENGTHS: Final = ("minLength", "maxLength")
-_ANNOTATIONS: Final = frozenset(
-    [
-        "$comment",
-        "$defs",
-        "$schema",
-        "default",
-        "definitions",
-        "deprecated",
-        "description",
-        "discriminator",
-        "example",
-        "examples",
-        "readOnly",
-        "title",
-        "writeOnly",
-    ]
-)
-_BRANCHES: Final = ("allOf", "anyOf", "oneOf")
-_TEXTS: Final = frozenset(["const", "contentEncoding", "contentMediaType", "enum", "format", "pattern"])
-_VALUES: Final = frozenset(
-    [
-        "additionalItems",
-        "additionalProperties",
-        "exclusiveMaximum",
-        "exclusiveMinimum",
-        "items",
-        "maxItems",
-        "maxProperties",
-        "maximum",
-        "minItems",
-        "minProperties",
-        "minimum",
-        "multipleOf",
-        "patternProperties",
-        "prefixItems",
-        "properties",
-        "propertyNames",
-        "required",
-        "type",
-        "uniqueItems",
-    ]
-)
-_UNDERSTOOD: Final = _ANNOTATIONS | _TEXTS | _VALUES | {"$ref", *_BRANCHES, *_LENGTHS}
-_MOST_PLACES: Final = (
-    4096  # sets of schemas can grow without end in theory; such a schema is compiled as it is
-)
-
-_Text = tuple[int, int | None]  # the bounds of a string that takes any characters
-_ANY: Final[dict[str, Any]] = {}
+# Sets of schemas can grow without end in theory; such a schema is compiled as it is.
+_MOST_PLACES: Final = 4096
 
 
 class Counted(NamedTuple):
@@ -79,14 +33,10 @@ def split(schema: Any) -> Counted:
     try:
         analysis = _Analysis(schema)
         analysis.explore()
-    except _UndecidableError:
+    except UndecidableError:
         return Counted(schema, [])
     positions = analysis.positions()
     return Counted(_without(schema, analysis.relaxed), positions) if positions else Counted(schema, [])
-
-
-class _UndecidableError(Exception):
-    """The schema refers to what is not found, or has too many places."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -94,7 +44,7 @@ class _Place:
     """All schemas that may hold at one place, and where its values' parts are; None: nothing can be there."""
 
     schemas: tuple[dict[str, Any], ...]
-    bounds: _Text | None = None
+    bounds: keywords.Text | None = None
     properties: dict[str, int] = dataclasses.field(default_factory=dict)
     others: int = NOTHING
     prefix: list[int] = dataclasses.field(default_factory=list)
@@ -126,7 +76,7 @@ class _Analysis:
     @property
     def relaxed(self) -> set[int]:
         """The schemas, by id, whose bounds the grammar need not hold."""
-        found = {id(s) for place in self._places for s in place.schemas if _has_own_lengths(s)}
+        found = {id(s) for place in self._places for s in place.schemas if keywords.has_lengths(s)}
         return found - self._compiled
 
     def positions(self) -> list[Position]:
@@ -171,30 +121,30 @@ class _Analysis:
 
     def _decide(self, place: _Place) -> None:
         """Find what a string must be here; where that differs, or is not only a length, compile it."""
-        texts = [_text(schema) for schema in place.schemas if _allows(schema, "string")]
+        texts = [keywords.text(schema) for schema in place.schemas if allows(schema, "string")]
         if texts and texts[0] is not None and all(text == texts[0] for text in texts):
             place.bounds = texts[0]
         else:
             self._compiled.update(id(schema) for schema in place.schemas)
 
     def _enter_objects(self, place: _Place) -> None:
-        schemas = [schema for schema in place.schemas if _allows(schema, "object")]
+        schemas = [schema for schema in place.schemas if allows(schema, "object")]
         names = dict.fromkeys(name for schema in schemas for name in schema.get("properties", ()))
-        place.properties = {name: self._begin(_of_name(schemas, name)) for name in names}
-        place.others = self._begin(part for schema in schemas for part in _of_other_names(schema))
+        place.properties = {name: self._begin(keywords.of_name(schemas, name)) for name in names}
+        place.others = self._begin(part for schema in schemas for part in keywords.of_other_names(schema))
         for schema in schemas:
             self._compile(schema.get("propertyNames"))
 
     def _enter_arrays(self, place: _Place) -> None:
-        schemas = [schema for schema in place.schemas if _allows(schema, "array")]
-        prefixes = [_prefix(schema) for schema in schemas]
+        schemas = [schema for schema in place.schemas if allows(schema, "array")]
+        prefixes = [keywords.first_items(schema) for schema in schemas]
         for index in range(max(map(len, prefixes), default=0)):
             parts = [
-                prefix[index] if index < len(prefix) else _items(schema)
+                prefix[index] if index < len(prefix) else keywords.other_items(schema)
                 for prefix, schema in zip(prefixes, schemas, strict=True)
             ]
             place.prefix.append(self._begin(parts))
-        place.items = self._begin(map(_items, schemas))
+        place.items = self._begin(map(keywords.other_items, schemas))
 
     def _begin(self, schemas: Iterable[Any]) -> int:
         """Return the number of the place where these schemas may hold, NOTHING if no value can be there."""
@@ -204,7 +154,7 @@ class _Analysis:
         key = frozenset(leaves)
         if key not in self._known:
             if len(self._places) >= _MOST_PLACES:
-                raise _UndecidableError
+                raise UndecidableError
             self._known[key] = len(self._places)
             self._places.append(_Place(tuple(leaves.values())))
         return self._known[key]
@@ -220,26 +170,16 @@ class _Analysis:
             if schema is False or id(schema) in seen:
                 continue
             seen.add(id(schema))
-            if schema is True or not self._is_understood(schema):
+            if schema is True or not keywords.is_understood(schema, is_root=schema is self._root):
                 self._compile(schema)
-                yield _ANY
+                yield ANY
                 continue
-            branches = [branch for keyword in _BRANCHES for branch in schema.get(keyword, ())]
+            branches = [branch for keyword in BRANCHES for branch in schema.get(keyword, ())]
             if "$ref" in schema:
-                branches.append(_target(self._root, schema["$ref"]))
+                branches.append(keywords.target(self._root, schema["$ref"]))
             stack.extend(branches)
-            if not branches or _asserts(schema):
+            if not branches or keywords.asserts(schema):
                 yield schema
-
-    def _is_understood(self, schema: dict[str, Any]) -> bool:
-        if not _UNDERSTOOD.issuperset(schema) and (
-            schema is not self._root or schema.keys() - _UNDERSTOOD != {"$id"}
-        ):
-            return False
-        values = [*schema.get("enum", ()), schema.get("const")]
-        if any(isinstance(value, dict | list) for value in values):
-            return False
-        return all(name.isprintable() for name in schema.get("properties", ()))
 
     def _compile(self, schema: Any) -> None:
         """Keep the bounds of a schema and all below it, references included, in the grammar."""
@@ -253,89 +193,17 @@ class _Analysis:
                 self._compiled.add(id(current))
                 stack.extend(current.values())
                 if isinstance(current.get("$ref"), str):
-                    stack.append(_target(self._root, current["$ref"]))
-
-
-def _asserts(schema: dict[str, Any]) -> bool:
-    """Tell whether something stands beside references and branches that is more than a comment."""
-    return not (_ANNOTATIONS | {"$ref", *_BRANCHES}).issuperset(schema)
-
-
-def _allows(schema: dict[str, Any], kind: str) -> bool:
-    named = schema.get("type", kind)
-    if kind != named and kind not in named:
-        return False
-    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    return values is None or (kind == "string" and any(isinstance(value, str) for value in values))
-
-
-def _text(schema: dict[str, Any]) -> _Text | None:
-    """Return the bounds of a schema's strings, None if they are not all that is asked of them."""
-    if not _TEXTS.isdisjoint(schema):
-        return None
-    if "type" not in schema and _has_own_lengths(schema):
-        return None  # without a type, the libraries differ in what it means
-    maximum = schema.get("maxLength")
-    bounds = int(schema.get("minLength", 0)), None if maximum is None else int(maximum)
-    return None if bounds[1] is not None and bounds[0] > bounds[1] else bounds
-
-
-def _of_name(schemas: list[dict[str, Any]], name: str) -> Iterator[Any]:
-    for schema in schemas:
-        own = schema.get("properties", _ANY)
-        if name in own:
-            yield own[name]
-            yield from schema.get("patternProperties", _ANY).values()
-        else:
-            yield from _of_other_names(schema)
-
-
-def _of_other_names(schema: dict[str, Any]) -> Iterator[Any]:
-    yield from schema.get("patternProperties", _ANY).values()
-    yield schema.get("additionalProperties", True)
-
-
-def _prefix(schema: dict[str, Any]) -> list[Any]:
-    items = schema.get("items")
-    prefix: list[Any] = items if isinstance(items, list) else schema.get("prefixItems", [])
-    return prefix
-
-
-def _items(schema: dict[str, Any]) -> Any:
-    items = schema.get("items", True)
-    return schema.get("additionalItems", True) if isinstance(items, list) else items
-
-
-def _target(root: Any, reference: str) -> Any:
-    """Return what a reference within the schema names."""
-    current = root
-    if reference == "#":
-        return current
-    if not reference.startswith("#/") or "%" in reference:
-        raise _UndecidableError
-    for part in reference[2:].split("/"):
-        key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(current, dict) and key in current:
-            current = current[key]
-        elif isinstance(current, list) and key.isdecimal() and int(key) < len(current):
-            current = current[int(key)]
-        else:
-            raise _UndecidableError
-    return current
-
-
-def _has_own_lengths(schema: dict[str, Any]) -> bool:
-    return any(keyword in schema for keyword in _LENGTHS)
+                    stack.append(keywords.target(self._root, current["$ref"]))
 
 
 def _has_lengths(value: Any) -> bool:
     if isinstance(value, dict):
-        return _has_own_lengths(value) or any(map(_has_lengths, value.values()))
+        return keywords.has_lengths(value) or any(map(_has_lengths, value.values()))
     return isinstance(value, list) and any(map(_has_lengths, value))
 
 
 def _without(value: Any, relaxed: set[int]) -> Any:
     if isinstance(value, dict):
-        dropped = _LENGTHS if id(value) in relaxed else ()
+        dropped = LENGTHS if id(value) in relaxed else ()
         return {name: _without(part, relaxed) for name, part in value.items() if name not in dropped}
     return [_without(part, relaxed) for part in value] if isinstance(value, list) else value

@@ -1,0 +1,156 @@
+"""What one schema says of strings, properties and items, for following the places of a value.
+
+Only keywords that are understood are followed; a schema with another is one that takes anything.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+LENGTHS: Final = ("minLength", "maxLength")
+_ANNOTATIONS: Final = frozenset(
+    [
+        "$comment",
+        "$defs",
+        "$schema",
+        "default",
+        "definitions",
+        "deprecated",
+        "description",
+        "discriminator",
+        "example",
+        "examples",
+        "readOnly",
+        "title",
+        "writeOnly",
+    ]
+)
+BRANCHES: Final = ("allOf", "anyOf", "oneOf")
+_TEXTS: Final = frozenset(["const", "contentEncoding", "contentMediaType", "enum", "format", "pattern"])
+_VALUES: Final = frozenset(
+    [
+        "additionalItems",
+        "additionalProperties",
+        "exclusiveMaximum",
+        "exclusiveMinimum",
+        "items",
+        "maxItems",
+        "maxProperties",
+        "maximum",
+        "minItems",
+        "minProperties",
+        "minimum",
+        "multipleOf",
+        "patternProperties",
+        "prefixItems",
+        "properties",
+        "propertyNames",
+        "required",
+        "type",
+        "uniqueItems",
+    ]
+)
+_UNDERSTOOD: Final = _ANNOTATIONS | _TEXTS | _VALUES | {"$ref", *BRANCHES, *LENGTHS}
+
+ANY: Final[dict[str, Any]] = {}
+
+
+Text = tuple[int, int | None]  # the bounds of a string that takes any characters
+
+
+class UndecidableError(Exception):
+    """A schema refers to what is not found, or its values have too many places."""
+
+
+def has_lengths(schema: dict[str, Any]) -> bool:
+    """Tell whether a schema bounds the length of strings."""
+    return any(keyword in schema for keyword in LENGTHS)
+
+
+def asserts(schema: dict[str, Any]) -> bool:
+    """Tell whether something stands beside references and branches that is more than a comment."""
+    return not (_ANNOTATIONS | {"$ref", *BRANCHES}).issuperset(schema)
+
+
+def allows(schema: dict[str, Any], kind: str) -> bool:
+    """Tell whether a value of a type can be meant."""
+    named = schema.get("type", kind)
+    if kind != named and kind not in named:
+        return False
+    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    return values is None or (kind == "string" and any(isinstance(value, str) for value in values))
+
+
+def text(schema: dict[str, Any]) -> Text | None:
+    """Return the bounds of a schema's strings, None if they are not all that is asked of them."""
+    if not _TEXTS.isdisjoint(schema):
+        return None
+    if "type" not in schema and has_lengths(schema):
+        return None  # without a type, the libraries differ in what it means
+    maximum = schema.get("maxLength")
+    bounds = int(schema.get("minLength", 0)), None if maximum is None else int(maximum)
+    return None if bounds[1] is not None and bounds[0] > bounds[1] else bounds
+
+
+def of_name(schemas: list[dict[str, Any]], name: str) -> Iterator[Any]:
+    """Yield what may hold for the value of a property."""
+    for schema in schemas:
+        own = schema.get("properties", ANY)
+        if name in own:
+            yield own[name]
+            yield from schema.get("patternProperties", ANY).values()
+        else:
+            yield from of_other_names(schema)
+
+
+def of_other_names(schema: dict[str, Any]) -> Iterator[Any]:
+    """Yield what may hold for the value of a property that is not named."""
+    yield from schema.get("patternProperties", ANY).values()
+    yield schema.get("additionalProperties", True)
+
+
+def first_items(schema: dict[str, Any]) -> list[Any]:
+    """Return what holds for the first items of an array."""
+    items = schema.get("items")
+    prefix: list[Any] = items if isinstance(items, list) else schema.get("prefixItems", [])
+    return prefix
+
+
+def other_items(schema: dict[str, Any]) -> Any:
+    """Return what holds for the items behind them."""
+    items = schema.get("items", True)
+    return schema.get("additionalItems", True) if isinstance(items, list) else items
+
+
+def target(root: Any, reference: str) -> Any:
+    """Return what a reference within the schema `root` names.
+
+    Raises
+    ------
+    UndecidableError
+        It names nothing there, or not by a plain path.
+    """
+    current = root
+    if reference == "#":
+        return current
+    if not reference.startswith("#/") or "%" in reference:
+        raise UndecidableError
+    for part in reference[2:].split("/"):
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(current, dict) and key in current:
+            current = current[key]
+        elif isinstance(current, list) and key.isdecimal() and int(key) < len(current):
+            current = current[int(key)]
+        else:
+            raise UndecidableError
+    return current
+
+
+def is_understood(schema: dict[str, Any], *, is_root: bool) -> bool:
+    """Tell whether all that a schema asks of values is followed here; an address changes its references."""
+    unknown = schema.keys() - _UNDERSTOOD
+    if unknown and not (is_root and unknown == {"$id"}):
+        return False
+    if any(isinstance(value, dict | list) for value in [*schema.get("enum", ()), schema.get("const")]):
+        return False
+    # Of other names it is not known how both libraries write them.
+    return all(name.isprintable() for name in schema.get("properties", ()))
