@@ -102,6 +102,8 @@ class PodConfig(Struct, frozen=True, kw_only=True):
     trust_remote_code: bool = False
     run_dir: str
     tensor_parallel: Positive = 1
+    pipeline_parallel: Positive = 1
+    data_parallel: Positive = 1  # engine cores in this pod
     bind_host: str = "0.0.0.0"  # noqa: S104 - inside a pod; `guidedmodel run` writes 127.0.0.1
     ports: PortsConfig = PortsConfig()
     guided_decoding: GuidedDecodingConfig = GuidedDecodingConfig()
@@ -111,6 +113,16 @@ class PodConfig(Struct, frozen=True, kw_only=True):
     probes: ProbesConfig = ProbesConfig()
     restart: RestartConfig = RestartConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
+
+    @property
+    def workers(self) -> int:
+        """Number of workers of one engine core."""
+        return self.tensor_parallel * self.pipeline_parallel
+
+    @property
+    def sampling_ranks(self) -> int:
+        """Number of workers that sample: those of the last stages."""
+        return self.tensor_parallel * self.data_parallel
 
     @property
     def service_socket(self) -> Path:

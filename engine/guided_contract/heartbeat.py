@@ -1,8 +1,9 @@
 """Heartbeats in shared memory: who lives, and who makes steps.
 
-Written by engine core and ranks, read by launcher and sidecar. The file holds SLOTS records: slot 0 is
-the engine core, slot 1 + r is rank r. A record is five unsigned 64-bit integers: pid, beat, steps,
-step time, busy. Times are CLOCK_MONOTONIC nanoseconds, which the containers of a pod share.
+Written by engine cores and workers, read by launcher and sidecar. The file holds SLOTS records: slot 0 is
+the engine core, slot 1 + r its worker r; further cores (data parallelism) follow likewise. A record is five
+unsigned 64-bit integers: pid, beat, steps, step time, busy. Times are CLOCK_MONOTONIC nanoseconds, which the
+containers of a pod share.
 """
 
 import mmap
@@ -13,9 +14,13 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 SLOTS: Final = 129
-CORE_SLOT: Final = 0
 _RECORD: Final = struct.Struct("<5Q")
 FILE_BYTES: Final = SLOTS * _RECORD.size
+
+
+def core_slot(engine: int, workers: int) -> int:
+    """Return the slot of an engine core, the first of its own and its workers' `1 + workers` slots."""
+    return engine * (1 + workers)
 
 
 class Beat(NamedTuple):

@@ -45,7 +45,8 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
 class Hello(Message, frozen=True, kw_only=True):
     """A process of the engine introduces itself; also what makes the plugin count as active.
 
-    `rank` is the global rank of a worker; `samples` whether it samples (last pipeline stage).
+    `samples`: whether a worker samples (last pipeline stage). `rank`: its number among those that do, of all
+    engine cores; of another worker, its rank in its engine.
     `boot` is the same for all processes of one engine start (made by the launcher).
     """
 

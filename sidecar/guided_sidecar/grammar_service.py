@@ -36,7 +36,7 @@ class GrammarService:
         self._peers: list[Peer] = []
         self._boot = ""
         self._pool = Pool(settings, RestartBudget(settings.pod.restart))
-        self._rendezvous = Rendezvous(settings.pod.tensor_parallel, self._record_load)
+        self._rendezvous = Rendezvous(settings.pod.sampling_ranks, self._record_load)
         self._preparer = Preparer(settings, self._pool, self._rendezvous, spans)
         self._server = SocketServer(settings, self._welcome)
 
@@ -56,7 +56,7 @@ class GrammarService:
         state = self._pool.state
         return ServiceSnapshot(
             hellos=tuple(peer.hello for peer in self._peers),
-            expected_ranks=self._settings.pod.tensor_parallel,
+            expected_ranks=self._settings.pod.sampling_ranks,
             workers_ready=state.ready,
             worker_restarts=state.restarts,
             exhausted=self._pool.exhausted_for_s > 0,

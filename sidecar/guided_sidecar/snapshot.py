@@ -16,7 +16,7 @@ class ServiceSnapshot:
     hellos
         One per open connection, oldest first; a closed connection's hello is gone at once.
     expected_ranks
-        Sampling ranks that must connect: the tensor-parallel size.
+        Sampling ranks that must connect, of all engine cores.
     workers_ready
         Grammar workers that could take a compile now or are compiling; 0 until the template is warm.
     worker_restarts

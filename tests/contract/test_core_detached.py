@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from devtools import tinymodel
 
 from guided_contract import names
 from guided_contract.config import GuidedDecodingConfig, PodConfig
-from guided_contract.heartbeat import CORE_SLOT, Heartbeats
+from guided_contract.heartbeat import Heartbeats, core_slot
 from guided_contract.wire import Hello, Ticket
 from guided_engine.compat import core, core_presence, cpu
 from guided_engine.compat.ledger import PatchSkippedError
@@ -315,6 +316,7 @@ def engine_core(
     core_presence.show_presence(pod)
     engine = object.__new__(EngineCoreProc)
     engine.scheduler = IdleScheduler()
+    engine.vllm_config = SimpleNamespace(parallel_config=SimpleNamespace(data_parallel_index=1))
     heartbeats = Heartbeats.create(pod.heartbeats_file)
     with FakeService(pod.service_socket) as service:
         engine.run_busy_loop()
@@ -329,12 +331,12 @@ def test_the_engine_core_says_hello_beats_and_counts_its_steps(
     hello = service.wait_for(Hello)
     assert (hello.role, hello.rank, hello.unsupported) == ("core", None, "")
     assert hello.versions["vllm"]
-    wait_until(lambda: heartbeats.read(CORE_SLOT).pid == hello.pid)
+    wait_until(lambda: heartbeats.read(core_slot(1, 1)).pid == hello.pid)
     engine.scheduler.unfinished = 3
     assert engine.scheduler.update_from_output(Scheduled(5), None) == "outputs"
     engine.scheduler.update_from_output(Scheduled(0), None)  # nothing ran
-    wait_until(lambda: heartbeats.read(CORE_SLOT).busy == 3)
-    assert heartbeats.read(CORE_SLOT).steps == 1
+    wait_until(lambda: heartbeats.read(core_slot(1, 1)).busy == 3)
+    assert heartbeats.read(core_slot(1, 1)).steps == 1
 
 
 class TestCpu:
@@ -355,6 +357,23 @@ class TestCpu:
         model = str(tinymodel.models() / "tiny")
         config = EngineArgs(model=model, max_model_len=64, async_scheduling=asked_for).create_engine_config()
         assert config.scheduler_config.async_scheduling is asked_for
+
+    def test_vllm_itself_refuses_stages_with_async_scheduling_on_v1(
+        self, pod: PodConfig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from vllm.engine.arg_utils import EngineArgs
+
+        monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "0")
+        cpu.keep_async_scheduling(pod)
+        asked = EngineArgs(
+            model=str(tinymodel.models() / "tiny"),
+            max_model_len=64,
+            pipeline_parallel_size=2,
+            distributed_executor_backend="mp",
+            async_scheduling=True,
+        )
+        with pytest.raises(ValueError, match="pipeline parallelism with async scheduling"):
+            asked.create_engine_config()
 
     @pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
     def test_expanding_reaches_the_caller_for_every_dtype(self, pod: PodConfig, dtype: str) -> None:

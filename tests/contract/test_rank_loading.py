@@ -13,7 +13,7 @@ from devtools import tinymodel
 
 from guided_contract import wire
 from guided_contract.config import PodConfig
-from guided_contract.heartbeat import CORE_SLOT, Heartbeats, now_ns
+from guided_contract.heartbeat import Heartbeats, core_slot, now_ns
 from guided_contract.wire import Failed, Hello, Load, Loaded, Unload
 from guided_engine import service_link
 from guided_engine.heartbeats import Pulse
@@ -244,21 +244,21 @@ class TestPulse:
     def test_shows_life_steps_and_work(self, tmp_path: Path) -> None:
         path = tmp_path / "heartbeats"
         busy = [0]
-        pulse = Pulse(path, CORE_SLOT, lambda: busy[0])
+        pulse = Pulse(path, core_slot(0, 1), lambda: busy[0])
         with pytest.raises(OSError, match="heartbeats"):
             pulse.beat()
         reader = Heartbeats.create(path)
         pulse.beat()
-        idle = reader.read(CORE_SLOT)
+        idle = reader.read(core_slot(0, 1))
         assert (idle.pid, idle.steps, idle.busy) == (os.getpid(), 0, 0)
         busy[0] = 2
         pulse.beat()
-        waiting = reader.read(CORE_SLOT)
+        waiting = reader.read(core_slot(0, 1))
         assert (waiting.busy, waiting.steps) == (2, 0)
         assert waiting.beat_ns > waiting.step_ns == idle.step_ns  # it is busy, and made no step since
         pulse.step()
         pulse.beat()
-        stepped = reader.read(CORE_SLOT)
+        stepped = reader.read(core_slot(0, 1))
         assert stepped.steps == 1
         assert idle.step_ns < stepped.step_ns <= now_ns()
         reader.close()

@@ -257,6 +257,7 @@ class TestWorker:
                 num_speculative_tokens=0,
                 structured_outputs_config=SimpleNamespace(reasoning_parser="", reasoning_parser_plugin=""),
             )
+            worker.parallel_config = SimpleNamespace(data_parallel_index=0)
             worker.load_model()
             return worker
 
@@ -270,13 +271,34 @@ class TestWorker:
     def test_only_shows_itself_under_scheduler_placement(
         self, load: Callable[[PodConfig | None], Any], tmp_path: Path
     ) -> None:
-        pod = pod_for(tmp_path, model="/nowhere", guided_decoding=GuidedDecodingConfig(placement="Scheduler"))
+        pod = pod_for(
+            tmp_path,
+            model="/nowhere",
+            guided_decoding=GuidedDecodingConfig(placement="Scheduler"),
+            tensor_parallel=2,
+        )
         with FakeService(pod.service_socket) as service:
             worker = load(pod)
             hello = service.wait_for(Hello)
             assert (hello.role, hello.rank, hello.samples) == ("rank", 1, True)
             assert worker._guided is None
             assert "execute_model" not in vars(worker.model_runner)
+
+    def test_ranks_that_sample_are_numbered_over_all_engines(self, tmp_path: Path) -> None:
+        from guided_engine.compat.runner_worker import number
+
+        pod = pod_for(tmp_path, model="/nowhere", tensor_parallel=2, pipeline_parallel=2, data_parallel=2)
+        numbers = [
+            number(
+                SimpleNamespace(rank=rank, parallel_config=SimpleNamespace(data_parallel_index=engine)),
+                pod,
+                samples=rank >= 2,
+            )
+            for engine in range(2)
+            for rank in range(4)
+        ]
+        assert numbers == [0, 1, 0, 1, 0, 1, 2, 3]
+        assert pod.sampling_ranks == 4
 
     def test_says_hello_and_loads_what_it_is_told(
         self, load: Callable[[PodConfig | None], Any], tmp_path: Path

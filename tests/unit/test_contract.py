@@ -128,7 +128,7 @@ def test_heartbeats_are_seen_by_another_mapping(tmp_path: Path) -> None:
     beat = heartbeat.Beat(pid=7, beat_ns=heartbeat.now_ns(), steps=3, step_ns=5, busy=2)
     writer.write(heartbeat.SLOTS - 1, beat)
     assert reader.read(heartbeat.SLOTS - 1) == beat
-    assert reader.read(heartbeat.CORE_SLOT).pid == 0
+    assert reader.read(heartbeat.core_slot(0, 1)).pid == 0
     writer.close()
     reader.close()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from guided_contract.config import GuidedDecodingConfig, PodConfig
-from guided_contract.heartbeat import Beat, Heartbeats
+from guided_contract.heartbeat import Beat, Heartbeats, core_slot
 from guided_contract.status import Failure, ProbeStatus
 from guided_contract.wire import Hello, Patch
 from guided_sidecar.health import engine
@@ -169,14 +169,14 @@ def test_heartbeats_tell_what_stands_still(core: Beat, rank: Beat, stall: str) -
 
 def test_heartbeats_are_read_anew_from_a_replaced_file(tmp_path: Path) -> None:
     path = tmp_path / "heartbeats"
-    assert engine.read(path, ranks=1, now_ns=S) == EngineState(running=False)
+    assert engine.read(path, workers=1, engines=1, now_ns=S) == EngineState(running=False)
     path.write_bytes(b"short")
-    assert engine.read(path, ranks=1, now_ns=S) == EngineState(running=False)
+    assert engine.read(path, workers=1, engines=1, now_ns=S) == EngineState(running=False)
     for steps in (7, 8):
         beats = Heartbeats.create(path)
-        assert not engine.read(path, ranks=1, now_ns=S).running
+        assert not engine.read(path, workers=1, engines=1, now_ns=S).running
         beats.write(0, Beat(1, S, steps, S, 0))
-        assert engine.read(path, ranks=1, now_ns=S) == EngineState(running=True, steps=steps)
+        assert engine.read(path, workers=1, engines=1, now_ns=S) == EngineState(running=True, steps=steps)
         beats.close()
 
 
@@ -220,3 +220,15 @@ def test_the_page_shows_the_later_failure(worker: int | None, probe: int | None,
 
     now = replace(reading(last_failure=failure(worker)), probe_failure=failure(probe))
     assert page(now, judge(now)).last_failure == failure(last)
+
+
+def test_each_engine_core_of_a_pod_has_its_own_slots(tmp_path: Path) -> None:
+    path = tmp_path / "heartbeats"
+    beats = Heartbeats.create(path)
+    beats.write(0, Beat(1, 99 * S, 5, 99 * S, 1))
+    assert not engine.read(path, workers=2, engines=2, now_ns=100 * S).running
+    beats.write(core_slot(1, 2), Beat(2, 99 * S, 7, 99 * S, 1))
+    assert engine.read(path, workers=2, engines=2, now_ns=100 * S) == EngineState(running=True, steps=12)
+    beats.write(core_slot(1, 2) + 2, Beat(3, 70 * S, 7, 70 * S, 0))
+    assert "rank 1 gave no sign of life" in engine.read(path, workers=2, engines=2, now_ns=100 * S).stall
+    beats.close()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from guided_contract.config import PodConfig
-from guided_contract.heartbeat import CORE_SLOT
+from guided_contract.heartbeat import core_slot
 from guided_contract.names import ENV_BOOT
 from guided_contract.wire import Hello
 from guided_engine.compat import ledger, version
@@ -28,7 +28,8 @@ def show_presence(config: PodConfig) -> None:
 def _showing(run_busy_loop: Callable[[Any], Any], config: PodConfig) -> Callable[[Any], Any]:
     @functools.wraps(run_busy_loop)
     def showing(self: Any) -> Any:
-        _start(self.scheduler, config)
+        engine = self.vllm_config.parallel_config.data_parallel_index
+        _start(self.scheduler, config, core_slot(engine, config.workers))
         return run_busy_loop(self)
 
     return showing
@@ -39,9 +40,9 @@ def boot() -> str:
     return os.environ.get(ENV_BOOT, "")
 
 
-def _start(scheduler: Any, config: PodConfig) -> None:
+def _start(scheduler: Any, config: PodConfig, slot: int) -> None:
     """Start both threads for a scheduler; they end with the process."""
-    pulse = Pulse(config.heartbeats_file, CORE_SLOT, busy=scheduler.get_num_unfinished_requests)
+    pulse = Pulse(config.heartbeats_file, slot, busy=scheduler.get_num_unfinished_requests)
     _count_steps(scheduler, pulse)
     pulse.start()
     ServiceLink(config.service_socket, hello).start()

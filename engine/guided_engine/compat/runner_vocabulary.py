@@ -1,5 +1,6 @@
 """The engine's tokenizer in the form of each grammar library, made by upstream's own backends."""
 
+import logging
 import threading
 from typing import Any
 
@@ -7,15 +8,28 @@ from vllm.tokenizers import cached_tokenizer_from_config
 from vllm.v1.structured_output.backend_guidance import GuidanceBackend
 from vllm.v1.structured_output.backend_xgrammar import XgrammarBackend
 
+_log = logging.getLogger("guided_engine")
+
 
 class EngineVocabulary:
-    """Built at the first grammar of each library, in the thread that loads it."""
+    """Each form is built once, by whoever needs it first."""
 
     def __init__(self, vllm_config: Any) -> None:
         self._config = vllm_config
         self._lock = threading.Lock()
         self._tokenizer_info: Any = None
         self._guidance_tokenizer: Any = None
+
+    def prepare(self) -> None:
+        """Build both forms before there are steps: later, the thread that loads grammars has to take turns.
+
+        What a library makes of a tokenizer that it cannot take is said again to the first grammar.
+        """
+        for form in (self.tokenizer_info, self.guidance_tokenizer):
+            try:
+                form()
+            except Exception as error:  # noqa: BLE001 - whatever a library raises; the other one may do
+                _log.warning("guidedmodel: no %s from this tokenizer: %s", form.__name__, error)
 
     def tokenizer_info(self) -> Any:
         """Return xgrammar's TokenizerInfo."""

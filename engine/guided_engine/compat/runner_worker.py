@@ -9,6 +9,7 @@ from vllm.platforms import current_platform
 
 from guided_contract import config as pod_config
 from guided_contract.config import PodConfig
+from guided_contract.heartbeat import core_slot
 from guided_contract.wire import Failed, Hello, Load, Loaded, ServiceMessage, Unload
 from guided_engine.compat import ledger, version
 from guided_engine.compat.core_presence import boot
@@ -61,16 +62,18 @@ class GuidedWorker(PlatformWorker):  # type: ignore[misc]  # vLLM is untyped her
 
 def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
     """Start this rank's signs of life, and its guided decoding where it samples."""
-    pulse = Pulse(config.heartbeats_file, 1 + worker.rank)
+    engine = worker.parallel_config.data_parallel_index
+    pulse = Pulse(config.heartbeats_file, core_slot(engine, config.workers) + 1 + worker.rank)
     pulse.start()
     samples = get_pp_group().is_last_rank
     prototypes = vocabulary = None
     if samples and config.guided_decoding.placement == "Rank":
         vocabulary = EngineVocabulary(worker.vllm_config)
+        vocabulary.prepare()
         prototypes = Prototypes(config.grammars_folder, vocabulary)
     link = ServiceLink(
         config.service_socket,
-        lambda: _hello(worker, samples),
+        lambda: _hello(worker, config, samples=samples),
         answer=lambda message: _answer(prototypes, message),
         lost=lambda: None if prototypes is None else prototypes.orphan(),
     )
@@ -93,7 +96,7 @@ def _guide(worker: Any, config: PodConfig, prototypes: Prototypes, vocabulary: E
     has_peers = config.tensor_parallel > 1 and consensus.mode != "Off"
     return RankGuide(
         RankTraits(
-            worker.rank,
+            number(worker, config, samples=True),
             vocab_size,
             is_async,
             reasoner_factory(vllm_config),
@@ -123,13 +126,21 @@ def _answer(prototypes: Prototypes | None, message: ServiceMessage) -> Loaded | 
     return None
 
 
-def _hello(worker: Any, samples: bool) -> Hello:  # noqa: FBT001 - as the message has it
+def number(worker: Any, config: PodConfig, *, samples: bool) -> int:
+    """Return the worker's `rank` as in its Hello."""
+    if not samples:
+        return int(worker.rank)
+    in_stage = worker.rank % config.tensor_parallel
+    return int(worker.parallel_config.data_parallel_index * config.tensor_parallel + in_stage)
+
+
+def _hello(worker: Any, config: PodConfig, *, samples: bool) -> Hello:
     model_runner = "V2" if worker.use_v2_model_runner else "V1"
     return Hello(
         role="rank",
         pid=os.getpid(),
         boot=boot(),
-        rank=worker.rank,
+        rank=number(worker, config, samples=samples),
         samples=samples,
         versions={**version.versions(), "modelRunner": model_runner},
         patches=ledger.applied(),

@@ -44,7 +44,7 @@ def plan(
 
 
 def _threads(pod: PodConfig, env: Mapping[str, str], cpus: Cpus) -> dict[str, str]:
-    ranks, chosen = pod.tensor_parallel, {}
+    ranks, chosen = pod.workers * pod.data_parallel, {}
     if ranks > 1 and version.builds_for_cpu(env):
         # Upstream's automatic choice fails where ranks outnumber NUMA nodes or physical cores.
         chosen["VLLM_CPU_OMP_THREADS_BIND"] = cpus.binding(ranks)

@@ -9,7 +9,7 @@ from typing import Final
 from aiohttp import web
 
 from guided_contract.config import PodConfig
-from guided_contract.heartbeat import Heartbeats, now_ns
+from guided_contract.heartbeat import Heartbeats, core_slot, now_ns
 from guided_engine.launcher.stall import HealthWatch, StallWatch
 
 _log = logging.getLogger("guided_engine")
@@ -32,9 +32,8 @@ class Probes:
     def __init__(self, pod: PodConfig, beats: Heartbeats) -> None:
         self._pod = pod
         self._beats = beats
-        self._steps = StallWatch(pod.probes.stall_timeout_s)
+        self._engines = [StallWatch(pod.probes.stall_timeout_s) for _ in range(pod.data_parallel)]
         self._health = HealthWatch(pod.probes.stall_timeout_s)
-        self._slots = range(1 + pod.tensor_parallel)
         self._wrong: dict[str, str] = {}  # by watch; "" is right
         self._runner: web.AppRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -73,7 +72,10 @@ class Probes:
 
     async def _watch_steps(self) -> None:
         while True:
-            self._judge("steps", self._steps.verdict(map(self._beats.read, self._slots), now_ns()))
+            for engine, watch in enumerate(self._engines):
+                first = core_slot(engine, self._pod.workers)
+                beats = map(self._beats.read, range(first, first + 1 + self._pod.workers))
+                self._judge(f"steps of engine {engine}", watch.verdict(beats, now_ns()))
             await asyncio.sleep(_PERIOD_S)
 
     async def _watch_health(self) -> None:

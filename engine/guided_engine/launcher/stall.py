@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from guided_contract.heartbeat import CORE_SLOT, Beat
+from guided_contract.heartbeat import Beat
 
 _NEVER: Final = Beat(0, 0, 0, 0, 0)
 
@@ -39,7 +39,7 @@ class HealthWatch:
 
 @dataclass(slots=True)
 class StallWatch:
-    """Follows the beats of one engine start.
+    """Follows the beats of one engine core and its workers.
 
     Parameters
     ----------
@@ -55,13 +55,13 @@ class StallWatch:
     _progress_ns: int = 0
 
     def verdict(self, beats: Iterable[Beat], now_ns: int) -> str:
-        """Return what is wrong, "" if nothing. `beats`: slot 0 is the core, slot 1 + r rank r."""
+        """Return what is wrong, "" if nothing. `beats`: the core's, then each worker's."""
         beats = list(beats)
-        gone = [slot for slot, beat in enumerate(beats) if beat.pid and not self.is_alive(beat.pid)]
+        gone = [place for place, beat in enumerate(beats) if beat.pid and not self.is_alive(beat.pid)]
         if gone:
-            names = ["engine core" if slot == CORE_SLOT else f"rank {slot - 1}" for slot in gone]
+            names = [f"rank {place - 1}" if place else "engine core" for place in gone]
             return f"{', '.join(names)} has gone"
-        core = beats[CORE_SLOT]
+        core = beats[0]
         # The core was idle at the last look, or has made a step since. Its own step time is not asked: after
         # an idle hour it is an hour old at the first request.
         if not core.busy or not self._last.busy or core.steps != self._last.steps:

@@ -4,25 +4,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from guided_contract.heartbeat import CORE_SLOT, Beat, Heartbeats
+from guided_contract.heartbeat import Beat, Heartbeats, core_slot
 
 FRESH_NS: Final = 20_000_000_000  # with the probe's period, a dead engine is unready within 30 s
 
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """One reading: the engine core's steps so far, and what stands still ("" while nothing does)."""
+    """One reading: the engine cores' steps so far, and what stands still ("" while nothing does)."""
 
     running: bool
     steps: int = 0
     stall: str = ""
 
 
-def read(path: Path, *, ranks: int, now_ns: int) -> EngineState:
+def read(path: Path, *, workers: int, engines: int, now_ns: int) -> EngineState:
     """Return the engine's state by the heartbeats file at `path`.
 
     Parameters
     ----------
+    workers
+        Of each engine core.
+    engines
+        Number of engine cores.
     now_ns
         Now, by heartbeat.now_ns.
     """
@@ -32,15 +36,20 @@ def read(path: Path, *, ranks: int, now_ns: int) -> EngineState:
     except (OSError, ValueError):
         return EngineState(running=False)
     try:
-        core = beats.read(CORE_SLOT)
-        others = [beats.read(CORE_SLOT + 1 + rank) for rank in range(ranks)]
+        slots = [beats.read(slot) for slot in range(core_slot(engines, workers))]
     finally:
         beats.close()
-    return judge(core, others, now_ns)
+    firsts = [core_slot(engine, workers) for engine in range(engines)]
+    states = [judge(slots[first], slots[first + 1 : first + 1 + workers], now_ns) for first in firsts]
+    return EngineState(
+        running=all(state.running for state in states),
+        steps=sum(state.steps for state in states),
+        stall=next((state.stall for state in states if state.stall), ""),
+    )
 
 
 def judge(core: Beat, ranks: list[Beat], now_ns: int) -> EngineState:
-    """Return the engine's state by the engine core's and the ranks' beats."""
+    """Return the state of one engine core, by its beats and its workers'."""
     if core.pid == 0:
         return EngineState(running=False)
     stalls = [_standstill(core, now_ns), _silence("the engine core", core, now_ns)]

@@ -73,7 +73,10 @@ class HealthServer:
             config=self._config,
             snapshot=self._snapshot(),
             engine=engine.read(
-                self._config.heartbeats_file, ranks=self._config.tensor_parallel, now_ns=now_ns()
+                self._config.heartbeats_file,
+                workers=self._config.workers,
+                engines=self._config.data_parallel,
+                now_ns=now_ns(),
             ),
             probe=self.probe.status,
             probe_failure=self.probe.last_failure,
