@@ -54,6 +54,10 @@ test: $(SETUP)  ## every test tier: unit, contract, real API server, engine matr
 test-unit: $(SETUP)  ## the tests that take seconds
 	$(PYTEST) -q tests/unit
 
+.PHONY: test-gpu
+test-gpu: $(SETUP)  ## what only a GPU shows: pinned copies, streams, CUDA graphs (skips where there is none)
+	$(PYTEST) -rs tests/gpu
+
 .PHONY: test-matrix
 test-matrix: $(SETUP)  ## every cell of the engine matrix on real vLLM; writes docs/matrix.md
 	MATRIX=full $(PYTEST) tests/engine

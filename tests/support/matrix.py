@@ -72,6 +72,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     tensor_parallel: int = 1
     is_async: bool = False
     arguments: dict[str, Any] = {}
+    on_gpu: bool = False
     pod: PodConfig | None = None
 
 
@@ -208,7 +209,7 @@ def start_cell(job: Job, runner: Runner, folder: Path) -> dict[str, Any]:
     """
     description = folder / "job.json"
     description.write_bytes(msgspec.json.encode(job))
-    environment = cell_environment(runner, job.tensor_parallel)
+    environment = cell_environment(runner, job.tensor_parallel, on_gpu=job.on_gpu)
     if job.pod is None:
         # The engine core in the cell's own process, where its grammar backend can be changed.
         environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
@@ -232,7 +233,7 @@ def start_cell(job: Job, runner: Runner, folder: Path) -> dict[str, Any]:
     return answers
 
 
-def cell_environment(runner: Runner, tensor_parallel: int) -> dict[str, str]:
+def cell_environment(runner: Runner, tensor_parallel: int, *, on_gpu: bool = False) -> dict[str, str]:
     paths: tuple[Path, ...] = (TESTS, TESTS.parent / "tools")
     environment = {
         **{k: v for k, v in os.environ.items() if not k.startswith("GUIDEDMODEL_CONFIG")},
@@ -243,10 +244,10 @@ def cell_environment(runner: Runner, tensor_parallel: int) -> dict[str, str]:
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_USE_V2_MODEL_RUNNER": "1" if runner == "V2" else "0",
     }
-    if runner == "V2":
+    if runner == "V2" and not on_gpu:
         paths = (*paths, TESTS / "support" / "v2cpu")
         environment["TORCHDYNAMO_DISABLE"] = "1"
-    if tensor_parallel == 2:
+    if tensor_parallel == 2 and not on_gpu:
         environment["VLLM_CPU_OMP_THREADS_BIND"] = "0|1"
     environment["PYTHONPATH"] = os.pathsep.join(map(str, paths))
     return environment

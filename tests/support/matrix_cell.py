@@ -116,6 +116,7 @@ def make_engine(job: Job) -> Any:
 
     arguments: dict[str, Any] = {
         "tensor_parallel_size": job.tensor_parallel,
+        "enforce_eager": True,
         "async_scheduling": job.is_async,
         **job.arguments,
     }
@@ -132,7 +133,6 @@ def make_engine(job: Job) -> Any:
         dtype="float32",
         max_model_len=256,
         max_num_seqs=32,
-        enforce_eager=True,
         enable_prefix_caching=False,
         seed=0,
         reasoning_parser=reasoning_parser.NAME,
