@@ -212,7 +212,7 @@ class VirtualRunner:
         if grammar_output is not None:
             request_ids = grammar_output.structured_output_request_ids
             self.structured_outputs_worker.apply_grammar_bitmask(
-                None, batch, request_ids, grammar_output.grammar_bitmask
+                torch.empty(0), batch, request_ids, grammar_output.grammar_bitmask
             )
             acceptable = dict(
                 zip(request_ids, grammar_output.num_acceptable_drafts or [0] * len(request_ids), strict=True)

@@ -12,9 +12,10 @@ from guided_contract.config import PodConfig
 from guided_contract.wire import Backend, Kind
 from guided_engine.ranks.bitmasks import BitmaskBuffer, settle_dead_ends
 from guided_engine.ranks.matchers import GuidanceMatcher, Matcher, XGrammarMatcher
+from guided_engine.ranks.strings import PlainStrings, PlainTokens
 from guided_engine.ranks.walks import Walk, fill_walks
 from guided_sidecar.grammar import backends, vocabulary
-from support.grammars import OF_EVERY_KIND
+from support.grammars import OF_EVERY_KIND, PERSON
 
 # vLLM and torch warn of their own deprecations where they are imported.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -45,6 +46,7 @@ class Words:
         model = str(tinymodel.models() / "tiny")
         pod = PodConfig(name="t", model=model, tokenizer=model, served_name="t", run_dir="/nowhere")
         self.vocabulary = vocabulary.load(pod)
+        self.plain = PlainTokens(self.vocabulary.xgrammar_info)
 
     def tokenizer_info(self) -> Any:
         return self.vocabulary.xgrammar_info
@@ -61,8 +63,9 @@ class Words:
         if backend == "xgrammar":
             text = backends.XGrammarBackend(self.vocabulary, 1).compile(kind, spec, any_whitespace=True)
             compiled = xgrammar.CompiledGrammar.deserialize_json(text.load_text(), self.tokenizer_info())
+            strings = PlainStrings.of(compiled, self.plain)
             return Twins(
-                lambda: XGrammarMatcher(compiled, [EOS]),
+                lambda: XGrammarMatcher(compiled, [EOS], strings),
                 lambda: XgrammarGrammar(
                     VOCAB, xgrammar.GrammarMatcher(compiled, override_stop_tokens=[EOS]), compiled
                 ),
@@ -263,3 +266,26 @@ def test_a_wider_tokenizer_is_cut_to_the_model_and_a_narrower_one_forbids_the_re
         assert not bitmask[0, shared:].any()
         assert bitmask[0, shared:].size == spare
         assert (bitmask[1:] == -1).all()
+
+
+def test_a_mask_kept_inside_a_string_has_the_models_width(words: Words) -> None:
+    """Padded vocabularies, vLLM 51467, where rows are copies."""
+    texts = words.vocabulary.xgrammar_info.decoded_vocab
+    opening = [texts.index(bytes([byte])) for byte in b'{"name": "']
+    letter, quote = texts.index(b"q"), texts.index(b'"')
+    for width in (VOCAB - 32, VOCAB, VOCAB + 64):
+        ours, fresh = (words.twins("xgrammar", "json", PERSON).make_ours() for _ in range(2))
+        buffer = BitmaskBuffer(4, width, words)
+        for token in (*opening, letter):
+            buffer.fill([Walk(ours, 0, 1, [])])
+            assert ours.accept([token])
+        bitmask, _ = buffer.fill([Walk(ours, 0, 4, [letter, letter, quote])])
+        assert buffer.counts.reused == 3
+        assert fresh.accept([*opening, letter])
+        expected = np.zeros((1, VOCAB // 32), dtype=np.int32)
+        fresh.fill(expected, 0)
+        shared = min(width, VOCAB) // 32
+        for row in bitmask[:3]:
+            np.testing.assert_array_equal(row[:shared], expected[0, :shared])
+            assert not row[shared:].any()
+        assert not (bitmask[3, :shared] == expected[0, :shared]).all()

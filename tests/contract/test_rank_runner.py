@@ -13,6 +13,7 @@ from guided_contract.config import GuidedDecodingConfig, LogitsProcessorConfig, 
 from guided_contract.names import TICKET_ARG
 from guided_contract.wire import Hello, Load, Loaded
 from guided_engine.compat.runner import ENDS_ATTRIBUTE, GuidedRunner, RunnerAdapter
+from guided_engine.cpus import Cpus
 from guided_engine.processors.registry import FactoryError
 from guided_engine.ranks.guide import RankGuide
 from guided_engine.ranks.plan import Masks, Plan, ReadSampled
@@ -255,6 +256,7 @@ class TestWorker:
                 model_config=SimpleNamespace(get_vocab_size=lambda: 64),
                 scheduler_config=SimpleNamespace(max_num_seqs=2, async_scheduling=True),
                 num_speculative_tokens=0,
+                parallel_config=SimpleNamespace(local_world_size=1, data_parallel_size_local=1),
                 structured_outputs_config=SimpleNamespace(reasoning_parser="", reasoning_parser_plugin=""),
             )
             worker.parallel_config = SimpleNamespace(data_parallel_index=0)
@@ -313,6 +315,18 @@ class TestWorker:
             wait_until(lambda: service.peers("rank"))
             service.peers("rank")[0].send(Load(key="k", backend="xgrammar", artifact="absent", sha256="0"))
             assert "No such file" in service.wait_for(Loaded).error
+
+    def test_fills_in_no_more_threads_than_its_share_of_the_quota(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As vLLM 49013: thread counts taken from the host, in a container with less."""
+        from guided_engine.compat import runner_worker
+
+        host = tuple(range(64))
+        for quota, ranks, threads in ((None, 1, 4), (2.0, 1, 2), (6.0, 4, 1), (1.5, 1, 1), (16.0, 8, 2)):
+            monkeypatch.setattr(runner_worker.Cpus, "of_this_process", lambda quota=quota: Cpus(host, quota))
+            parallel = SimpleNamespace(local_world_size=ranks, data_parallel_size_local=1)
+            assert runner_worker._fill_threads(parallel) == threads
 
     def test_a_factory_that_cannot_be_made_keeps_the_engine_from_starting(
         self, load: Callable[[PodConfig | None], Any], tmp_path: Path

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from guided_contract.heartbeat import Beat
-from guided_engine.launcher.cpus import Cpus, read_quota
+from guided_engine.cpus import Cpus, read_quota
 from guided_engine.launcher.stall import HealthWatch, StallWatch
 
 SECOND = 10**9

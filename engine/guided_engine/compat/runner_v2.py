@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import torch
 from vllm.v1.core.sched.output import GrammarOutput
 
 from guided_engine.compat.runner import RunnerAdapter
@@ -55,6 +56,11 @@ class RunnerV2(RunnerAdapter):
             rows = dict(zip(input_batch.req_ids, bounds, strict=False))
             self._guide.apply_processors(rows.get, logits)
         self._apply_bitmask(logits, input_batch, request_ids, bitmask)
+        if self._guide is not None and request_ids and not logits.is_cpu:
+            # The runner's stream waits for the copy before it masks; on a CPU both are done by now.
+            masked = torch.cuda.Event()
+            masked.record()
+            self._guide.handed_over(masked.synchronize)
 
 
 def _read(output: Any) -> Iterator[tuple[str, Sequence[int]]]:

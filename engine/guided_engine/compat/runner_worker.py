@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from vllm.distributed.parallel_state import get_pp_group
 from vllm.platforms import current_platform
@@ -18,6 +18,7 @@ from guided_engine.compat.runner_reasoning import import_plugin, reasoner_factor
 from guided_engine.compat.runner_v1 import RunnerV1
 from guided_engine.compat.runner_v2 import RunnerV2
 from guided_engine.compat.runner_vocabulary import EngineVocabulary
+from guided_engine.cpus import Cpus
 from guided_engine.heartbeats import Pulse
 from guided_engine.processors.registry import Registry
 from guided_engine.ranks.bitmasks import BitmaskBuffer
@@ -30,6 +31,9 @@ if current_platform.is_cpu():
     from vllm.v1.worker.cpu_worker import CPUWorker as PlatformWorker
 else:
     from vllm.v1.worker.gpu_worker import Worker as PlatformWorker
+
+# More gain little: sequences of one llguidance grammar share a lexer, and launching kernels needs a CPU too.
+_MOST_FILL_THREADS: Final = 4
 
 
 class GuidedWorker(PlatformWorker):  # type: ignore[misc]  # vLLM is untyped here
@@ -70,7 +74,8 @@ def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
     if samples and config.guided_decoding.placement == "Rank":
         vocabulary = EngineVocabulary(worker.vllm_config)
         vocabulary.prepare()
-        prototypes = Prototypes(config.grammars_folder, vocabulary)
+        threads = _fill_threads(worker.vllm_config.parallel_config)
+        prototypes = Prototypes(config.grammars_folder, vocabulary, threads=threads)
     link = ServiceLink(
         config.service_socket,
         lambda: _hello(worker, config, samples=samples),
@@ -104,9 +109,15 @@ def _guide(worker: Any, config: PodConfig, prototypes: Prototypes, vocabulary: E
         ),
         prototypes,
         Registry(config.logits_processors),
-        BitmaskBuffer(rows, vocab_size, vocabulary),
+        BitmaskBuffer(rows, vocab_size, vocabulary, _fill_threads(vllm_config.parallel_config)),
         Telemetry(config.telemetry_socket).send,
     )
+
+
+def _fill_threads(parallel: Any) -> int:
+    """Return this rank's share of the container's CPUs, as far as filling gains by it."""
+    ranks_here = parallel.local_world_size * max(1, parallel.data_parallel_size_local)
+    return min(_MOST_FILL_THREADS, Cpus.of_this_process().threads_per_rank(ranks_here))
 
 
 def _report(link: ServiceLink, ends: Mapping[str, str]) -> None:

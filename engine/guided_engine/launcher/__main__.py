@@ -6,8 +6,8 @@ import os
 import sys
 
 from guided_contract import config, names
+from guided_engine.cpus import Cpus
 from guided_engine.launcher.command import API_SERVER, plan
-from guided_engine.launcher.cpus import Cpus
 from guided_engine.launcher.run import Launcher
 
 

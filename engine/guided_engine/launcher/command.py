@@ -9,7 +9,7 @@ from typing import Final
 from guided_contract import names
 from guided_contract.config import PodConfig
 from guided_engine.compat import version
-from guided_engine.launcher.cpus import Cpus
+from guided_engine.cpus import Cpus
 
 # Not the `vllm` command: in the CPU build it looks for a distribution named vllm, and dies.
 API_SERVER: Final = (sys.executable, "-m", "vllm.entrypoints.openai.api_server")

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from guided_contract.config import ConsensusConfig
 from guided_contract.records import Digest, Digests
-from guided_engine.ranks.matchers import Bitmask
+from guided_engine.ranks.strings import Bitmask
 
 
 @dataclass(slots=True)

@@ -1,16 +1,41 @@
-"""The step's bitmask: one buffer, filled by the backend of each sequence, as wide as the runner wants it."""
+"""The step's bitmask: filled by the backend of each sequence, as wide as the runner wants it."""
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from guided_engine.ranks.matchers import Bitmask, GuidanceMatcher, XGrammarMatcher
+from guided_engine.ranks.matchers import GuidanceMatcher, XGrammarMatcher
 from guided_engine.ranks.prototypes import Vocabulary
+from guided_engine.ranks.strings import Bitmask
 from guided_engine.ranks.walks import FULL_MASK, Fill, GuidanceFiller, Walk, XGrammarFiller, fill_walks
+
+# While the device still reads one step's masks, the next step's are filled into another.
+_SLOTS: Final = 2
+_FEWEST_ROWS: Final = 64
+# Nearly every mask allows a token among the first of a vocabulary, where single bytes stand.
+_PROBED_WORDS: Final = 32
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a buffer has done: fills (one a step), rows filled, rows copied from a mask that was known."""
+
+    fills: int = 0
+    rows: int = 0
+    reused: int = 0
+
+
+@dataclass(slots=True)
+class _Slot:
+    """Memory for one step's masks, and what waits until the device has read it."""
+
+    bitmask: Bitmask
+    wait: Callable[[], None] | None = None
 
 
 @dataclass(slots=True)
@@ -22,7 +47,7 @@ class _Backend:
 
 
 class BitmaskBuffer:
-    """Fills walks of all backends into one array, reused from step to step.
+    """Fills walks of all backends into one array, whose memory it uses again once the device has read it.
 
     Parameters
     ----------
@@ -32,16 +57,24 @@ class BitmaskBuffer:
         The model's vocabulary: the width of its logits.
     vocabulary
         The tokenizer, whose own width differs where it counts more tokens than the model, or fewer.
+    threads
+        How many threads fill.
     """
 
-    def __init__(self, rows: int, vocab_size: int, vocabulary: Vocabulary) -> None:
+    def __init__(self, rows: int, vocab_size: int, vocabulary: Vocabulary, threads: int = 1) -> None:
+        self.counts = Counts()
         self._rows = rows
         self._words = words(vocab_size)
-        self._bitmask: Bitmask | None = None
+        self._slots: list[_Slot] = []
+        self._turn = 0
         self._backends = (
-            _Backend(XGrammarMatcher, XGrammarFiller().fill, lambda: vocabulary.tokenizer_info().vocab_size),
             _Backend(
-                GuidanceMatcher, GuidanceFiller().fill, lambda: vocabulary.guidance_tokenizer().vocab_size
+                XGrammarMatcher, XGrammarFiller(threads).fill, lambda: vocabulary.tokenizer_info().vocab_size
+            ),
+            _Backend(
+                GuidanceMatcher,
+                GuidanceFiller(threads).fill,
+                lambda: vocabulary.guidance_tokenizer().vocab_size,
             ),
         )
 
@@ -51,17 +84,52 @@ class BitmaskBuffer:
         Returns
         -------
         bitmask, duration_ns
-            [rows, ceil(vocabulary / 32)] int32, valid until the next call, and how long one row took.
+            [rows, ceil(vocabulary / 32)] int32, and how long one row took. It is not written again before
+            what `handed_over` was told has returned.
         """
-        if self._bitmask is None:
-            self._bitmask = np.full((self._rows, self._words), FULL_MASK, dtype=np.int32)
+        end = walks[-1].end
+        bitmask = self._next_slot(end)
         start_ns = time.perf_counter_ns()
         for backend in self._backends:
             of_backend = [walk for walk in walks if isinstance(walk.matcher, backend.matcher)]
             if of_backend:
-                self._fill_backend(backend, of_backend, self._bitmask)
-        end = walks[-1].end
-        return self._bitmask[:end], (time.perf_counter_ns() - start_ns) // end
+                self._fill_backend(backend, of_backend, bitmask)
+        self.counts.fills += 1
+        self.counts.rows += end
+        self.counts.reused += sum([walk.reused for walk in walks])
+        return bitmask[:end], (time.perf_counter_ns() - start_ns) // end
+
+    def handed_over(self, wait: Callable[[], None]) -> None:
+        """Take note that copies of the last fill are under way.
+
+        Parameters
+        ----------
+        wait
+            Returns once they are done; called before that memory is written again, two fills later.
+        """
+        if self._slots:
+            self._slots[self._turn].wait = wait
+
+    def _next_slot(self, rows: int) -> Bitmask:
+        """Return memory of at least that many rows which the device does not read any more."""
+        self._turn = (self._turn + 1) % _SLOTS
+        if not self._slots:
+            self._slots = [_Slot(self._allocate(0)) for _ in range(_SLOTS)]
+        slot = self._slots[self._turn]
+        wait, slot.wait = slot.wait, None
+        if wait is not None:
+            wait()
+        if len(slot.bitmask) < rows:
+            slot.bitmask = self._allocate(rows)
+        return slot.bitmask
+
+    def _allocate(self, rows: int) -> Bitmask:
+        """Return memory for the masks of that many rows; a device copies from it by itself."""
+        enough = min(self._rows, max(_FEWEST_ROWS, 1 << (rows - 1).bit_length())) if rows else 0
+        # Unpinned, vLLM would first copy it into pinned memory, in the thread that launches kernels.
+        memory = torch.empty((enough, self._words), dtype=torch.int32, pin_memory=torch.cuda.is_available())
+        bitmask: Bitmask = memory.numpy()
+        return bitmask
 
     def _fill_backend(self, backend: _Backend, walks: Sequence[Walk[Any]], bitmask: Bitmask) -> None:
         width = words(backend.vocab_size())
@@ -89,7 +157,9 @@ def settle_dead_ends(walks: Sequence[Walk[Any]], bitmask: Bitmask) -> list[Walk[
 
     A later row without a choice makes the draft before it unacceptable: sampling may not go that way.
     """
-    has_choice: npt.NDArray[np.bool_] = np.any(bitmask, axis=1)  # [rows]
+    has_choice: npt.NDArray[np.bool_] = np.any(bitmask[:, :_PROBED_WORDS], axis=1)  # [rows]
+    for row in np.flatnonzero(~has_choice).tolist():
+        has_choice[row] = bitmask[row].any()
     if has_choice.all():
         return []
     dead = []

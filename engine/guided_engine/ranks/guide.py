@@ -144,6 +144,10 @@ class RankGuide:
             self._masked = dict(zip(masks.request_ids, rows, strict=True))
         return masks
 
+    def handed_over(self, wait: Callable[[], None]) -> None:
+        """Take note that this step's masks are on their way to the device; `wait` returns once they are."""
+        self._bitmasks.handed_over(wait)
+
     def apply_processors(self, rows_of: Callable[[str], tuple[int, int] | None], logits: Any) -> None:
         """Let processors change their rows of `logits` [rows, vocabulary] in place, before the masks.
 

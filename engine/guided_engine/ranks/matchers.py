@@ -8,14 +8,10 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import llguidance.numpy as llguidance_numpy
-import numpy as np
-import numpy.typing as npt
 import xgrammar
 
 from guided_engine.ranks.counted import CountedText
-
-# [rows, ceil(vocabulary / 32)] one bit per token, 1 = allowed
-Bitmask = npt.NDArray[np.int32]
+from guided_engine.ranks.strings import Bitmask, PlainStrings
 
 
 class MatcherError(Exception):
@@ -45,28 +41,51 @@ class Matcher(Protocol):
 
 
 class XGrammarMatcher:
-    """A matcher over a compiled grammar that all sequences of its key share."""
+    """A matcher over a compiled grammar that all sequences of its key share.
+
+    Parameters
+    ----------
+    stop_tokens
+        The request's own; without them the tokenizer's stop tokens end it, as upstream.
+    strings
+        The grammar's plain strings, None where it has none that can be told.
+    """
 
     counted: CountedText | None = None
 
-    def __init__(self, compiled: Any, stop_tokens: Sequence[int] | None) -> None:
-        # Without a list the matcher takes the tokenizer's own stop tokens, as upstream does.
+    def __init__(
+        self, compiled: Any, stop_tokens: Sequence[int] | None, strings: PlainStrings | None = None
+    ) -> None:
         self.native = xgrammar.GrammarMatcher(
             compiled, override_stop_tokens=list(stop_tokens) if stop_tokens else None
         )
+        self.strings = strings
+        # The mask of the next token while it stays what it was: inside a plain string.
+        self.string_mask: Bitmask | None = None
+        self._ahead: list[tuple[Sequence[int], Bitmask]] = []
+        self._stop_tokens = frozenset(self.native.stop_token_ids)
         self._terminated = False
 
     def accept(self, tokens: Sequence[int]) -> bool:
         """Advance by sampled tokens; see Matcher."""
-        for token in tokens:
-            if self._terminated:
-                return True
-            if not self.native.accept_token(token):
+        if self._terminated:
+            return True
+        self.string_mask = self._string_mask_after(tokens)
+        self._ahead.clear()
+        accept_token = self.native.accept_token
+        for index, token in enumerate(tokens):
+            if not accept_token(token):
+                self.string_mask = None
                 return False
-            if self.counted is not None and not self.counted.accept((token,)):
-                return False
-            self._terminated = self.native.is_terminated()
-        return True
+            if token in self._stop_tokens:
+                self._terminated = True
+                tokens = tokens[: index + 1]
+                break
+        return self.counted is None or self.counted.accept(tokens)
+
+    def ends_at(self, token: int) -> bool:
+        """Tell whether the grammar ends once that token is accepted."""
+        return token in self._stop_tokens
 
     def valid_prefix(self, drafts: Sequence[int]) -> int:
         """Return how many leading drafts the grammar allows; see Matcher."""
@@ -78,7 +97,7 @@ class XGrammarMatcher:
                 if not self.native.accept_token(token):
                     break
                 valid += 1
-                if self.native.is_terminated():
+                if token in self._stop_tokens:
                     break
         finally:
             if valid:
@@ -90,9 +109,32 @@ class XGrammarMatcher:
         self.native.fill_next_token_bitmask(bitmask, row)
         _restrict(self.counted, bitmask, row)
 
+    @property
+    def plain_tokens(self) -> frozenset[int]:
+        """Return the tokens that stay inside a plain string wherever one is."""
+        return self.strings.plain.tokens if self.strings is not None else frozenset()
+
+    def start_walk(self) -> Bitmask | None:
+        """Forget what the last fill saw ahead; return the next token's mask if it is known already."""
+        self._ahead.clear()
+        return self.string_mask
+
+    def keep_if_string(self, drafts: Sequence[int], mask: Bitmask) -> Bitmask | None:
+        """Return a copy of the native matcher's mask if it stands inside a plain string after `drafts`."""
+        if self.strings is None or not self.strings.holds(self.native, mask):
+            return None
+        kept = mask.copy()
+        if drafts:
+            self._ahead.append((drafts, kept))
+        else:
+            self.string_mask = kept
+        return kept
+
     def reset(self) -> None:
         """Go back to the start."""
         self.native.reset()
+        self.string_mask = None
+        self._ahead.clear()
         self._terminated = False
         if self.counted is not None:
             self.counted.reset()
@@ -100,6 +142,19 @@ class XGrammarMatcher:
     def is_terminated(self) -> bool:
         """Tell whether a stop token was accepted."""
         return self._terminated
+
+    def _string_mask_after(self, tokens: Sequence[int]) -> Bitmask | None:
+        """Return the mask after these tokens if the last fill, or one before it, has shown it."""
+        if self.strings is None:
+            return None
+        plain = self.strings.plain.tokens
+        for drafts, mask in reversed(self._ahead):
+            known = len(drafts)
+            if list(tokens[:known]) == drafts:
+                return mask if plain.issuperset(tokens[known:]) else None
+        if self.string_mask is not None and plain.issuperset(tokens):
+            return self.string_mask
+        return None
 
 
 class GuidanceMatcher:

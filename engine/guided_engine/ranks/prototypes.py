@@ -1,6 +1,7 @@
 """Grammars that this rank has loaded: proven by the sidecar, shared by all sequences of a key."""
 
 import hashlib
+import itertools
 import os
 import stat
 import threading
@@ -17,6 +18,7 @@ from guided_contract.wire import Backend, Load, Loaded, Unload
 from guided_engine.ranks.counted import CountedGrammar, CountedText
 from guided_engine.ranks.counted_tokens import TokenTable
 from guided_engine.ranks.matchers import GuidanceMatcher, Matcher, XGrammarMatcher
+from guided_engine.ranks.strings import PlainStrings, PlainTokens
 
 # A service that died cannot unload what it loaded, and requests that it admitted may still be waiting.
 ORPHAN_S: Final = 900.0
@@ -52,17 +54,26 @@ class Prototypes:
         Where the sidecar puts compiled artefacts.
     vocabulary
         The engine's tokenizer; asked for a library's form of it at that library's first grammar.
+    threads
+        How many threads fill masks. As many prototypes are made of an llguidance grammar: sequences copied
+        from one share its lexer, behind a lock.
     """
 
     def __init__(
-        self, folder: Path, vocabulary: Vocabulary, clock: Callable[[], float] = time.monotonic
+        self,
+        folder: Path,
+        vocabulary: Vocabulary,
+        clock: Callable[[], float] = time.monotonic,
+        threads: int = 1,
     ) -> None:
         self._folder = folder
         self._vocabulary = vocabulary
         self._clock = clock
+        self._threads = threads
         self._lock = threading.Lock()
         self._by_key: dict[str, _Prototype] = {}
         self._tables: dict[Backend, TokenTable] = {}
+        self._plain_tokens: PlainTokens | None = None
 
     def load(self, message: Load) -> Loaded:
         """Load a grammar and answer; loading what is loaded is cheap. Never raises."""
@@ -116,8 +127,7 @@ class Prototypes:
             if known is not None:
                 known.is_orphan = False
                 return
-        load = _load_xgrammar if message.backend == "xgrammar" else _load_guidance
-        make = load(message, self._folder, self._vocabulary)
+        make = self._load_xgrammar(message) if message.backend == "xgrammar" else self._load_guidance(message)
         if message.positions:
             make = _counting(make, CountedGrammar(message.positions, self._table(message.backend)))
         prototype = _Prototype(make, self._clock())
@@ -136,28 +146,29 @@ class Prototypes:
             for key in [k for k, p in self._by_key.items() if p.is_orphan and p.used_at < oldest]:
                 del self._by_key[key]
 
+    def _load_xgrammar(self, message: Load) -> Callable[[Sequence[int] | None], Matcher]:
+        if not message.artifact or not message.sha256:
+            raise LoadError("an xgrammar grammar needs an artefact and its hash")
+        content = read_artifact(self._folder, message.artifact, message.sha256)
+        info = self._vocabulary.tokenizer_info()
+        compiled = xgrammar.CompiledGrammar.deserialize_json(content.decode(), info)
+        if self._plain_tokens is None:
+            self._plain_tokens = PlainTokens(info)
+        strings = PlainStrings.of(compiled, self._plain_tokens)
+        return lambda stop_tokens: XGrammarMatcher(compiled, stop_tokens, strings)
 
-def _load_xgrammar(
-    message: Load, folder: Path, vocabulary: Vocabulary
-) -> Callable[[Sequence[int] | None], Matcher]:
-    if not message.artifact or not message.sha256:
-        raise LoadError("an xgrammar grammar needs an artefact and its hash")
-    content = read_artifact(folder, message.artifact, message.sha256)
-    compiled = xgrammar.CompiledGrammar.deserialize_json(content.decode(), vocabulary.tokenizer_info())
-    return lambda stop_tokens: XGrammarMatcher(compiled, stop_tokens)
-
-
-def _load_guidance(
-    message: Load, _folder: Path, vocabulary: Vocabulary
-) -> Callable[[Sequence[int] | None], Matcher]:
-    if not message.spec:
-        raise LoadError("an llguidance grammar needs its text")
-    tokenizer = vocabulary.guidance_tokenizer()
-    prototype = llguidance.LLMatcher(tokenizer, message.spec, log_level=0)
-    if prototype.is_error():
-        raise LoadError("llguidance refuses the grammar")
-    eos_token = tokenizer.eos_token
-    return lambda _stop_tokens: GuidanceMatcher(prototype, eos_token)
+    def _load_guidance(self, message: Load) -> Callable[[Sequence[int] | None], Matcher]:
+        if not message.spec:
+            raise LoadError("an llguidance grammar needs its text")
+        tokenizer = self._vocabulary.guidance_tokenizer()
+        prototypes = [
+            llguidance.LLMatcher(tokenizer, message.spec, log_level=0) for _ in range(self._threads)
+        ]
+        if any(prototype.is_error() for prototype in prototypes):
+            raise LoadError("llguidance refuses the grammar")
+        turns = itertools.cycle(prototypes)
+        eos_token = tokenizer.eos_token
+        return lambda _stop_tokens: GuidanceMatcher(next(turns), eos_token)
 
 
 def _counting(

@@ -9,7 +9,8 @@ import llguidance.numpy as llguidance_numpy
 import numpy as np
 import xgrammar
 
-from guided_engine.ranks.matchers import Bitmask, GuidanceMatcher, Matcher, XGrammarMatcher
+from guided_engine.ranks.matchers import GuidanceMatcher, Matcher, XGrammarMatcher
+from guided_engine.ranks.strings import Bitmask, allows
 
 FULL_MASK: Final = np.int32(-1)
 _M = TypeVar("_M", bound=Matcher)
@@ -20,8 +21,9 @@ class Walk(Generic[_M]):
     """One sequence's part of a step: `rows` rows from `row` on, for the next token and after each draft.
 
     `drafts` are the drafts that are known, perhaps fewer than scheduled, never -1. Filling sets `filled`, the
-    number of rows that hold masks, and `valid`, the number of leading drafts that may be accepted. The other
-    rows are full, since no accepted draft reaches them or the grammar has ended.
+    number of rows that hold masks (`reused` of them copies of a mask known before), and `valid`, the number
+    of leading drafts that may be accepted. The other rows are full, since no accepted draft reaches them or
+    the grammar has ended.
     """
 
     matcher: _M
@@ -30,6 +32,7 @@ class Walk(Generic[_M]):
     drafts: Sequence[int]
     valid: int = field(default=0, init=False)
     filled: int = field(default=0, init=False)
+    reused: int = field(default=0, init=False)
     error: Exception | None = field(default=None, init=False)
 
     @property
@@ -42,61 +45,119 @@ Fill = Callable[[Sequence[Walk[Any]], Bitmask], None]
 
 
 class XGrammarFiller:
-    """Fills level by level: one native call for all first rows, one for all first drafts, and so on."""
+    """Fills level by level: one native call for all first rows, one for all first drafts, and so on.
 
-    def __init__(self) -> None:
-        self._batch = xgrammar.BatchGrammarMatcher(max_threads=1)
+    Rows inside a plain string are copies of one mask, without a native call: see guided_engine.ranks.strings.
+
+    Parameters
+    ----------
+    threads
+        How many threads fill the rows of a level.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._batch = xgrammar.BatchGrammarMatcher(max_threads=threads)
 
     def fill(self, walks: Sequence[Walk[XGrammarMatcher]], bitmask: Bitmask) -> None:
         """Fill the rows of sequences that are not terminated; raises what the library raises."""
-        live = list(walks)
-        level = 0
+        climbs = [_Climb(walk) for walk in walks]
         try:
+            live = [climb for climb in climbs if climb.copy_string(bitmask)]
             while live:
-                rows = [walk.row + level for walk in live]
-                natives = [walk.matcher.native for walk in live]
-                self._batch.batch_fill_next_token_bitmask(natives, bitmask, rows)
-                for walk in live:
-                    walk.filled = level + 1
-                live = [walk for walk in live if _accept_draft(walk, level)]
-                level += 1
+                self._batch.batch_fill_next_token_bitmask(
+                    [climb.walk.matcher.native for climb in live], bitmask, [climb.row for climb in live]
+                )
+                live = [climb for climb in live if climb.go_on(bitmask) and climb.copy_string(bitmask)]
         finally:
-            for walk in walks:
-                if walk.valid:
-                    walk.matcher.native.rollback(walk.valid)
+            for climb in climbs:
+                climb.come_back()
 
 
-def _accept_draft(walk: Walk[XGrammarMatcher], level: int) -> bool:
-    """Advance over the draft of one level; tell whether the row after it needs a mask."""
-    if level >= len(walk.drafts):
-        return False
-    native = walk.matcher.native
-    if not native.accept_token(walk.drafts[level]):
-        return False
-    walk.valid = level + 1
-    return not native.is_terminated()
+class _Climb:
+    """One xgrammar matcher's way along its drafts; `level` lie behind, `accepted` by the native one."""
+
+    __slots__ = ("accepted", "level", "string_mask", "walk")
+
+    def __init__(self, walk: Walk[XGrammarMatcher]) -> None:
+        self.walk = walk
+        self.level = 0
+        self.accepted = 0
+        self.string_mask = walk.matcher.start_walk()
+
+    @property
+    def row(self) -> int:
+        """Return the row of this level."""
+        return self.walk.row + self.level
+
+    def copy_string(self, bitmask: Bitmask) -> bool:
+        """Write the rows for which the string's mask is known; tell whether a row is to be filled after."""
+        mask = self.string_mask
+        if mask is None:
+            return True
+        walk = self.walk
+        drafts = walk.drafts
+        plain, end = walk.matcher.plain_tokens, self.level
+        while end < len(drafts) and drafts[end] in plain and allows(mask, drafts[end]):
+            end += 1
+        bitmask[self.row : walk.row + end + 1] = mask
+        walk.reused += end + 1 - walk.filled
+        self.level = walk.valid = end
+        walk.filled = end + 1
+        if end == len(drafts) or not allows(mask, drafts[end]):
+            return False
+        self.string_mask = None
+        return self._accept_next()
+
+    def go_on(self, bitmask: Bitmask) -> bool:
+        """Take note of the row that was filled; tell whether rows after it are wanted."""
+        walk = self.walk
+        walk.filled = self.level + 1
+        # The last row is the first one of the next step if all drafts are accepted.
+        self.string_mask = walk.matcher.keep_if_string(walk.drafts[: self.level], bitmask[self.row])
+        if self.level == len(walk.drafts):
+            return False
+        return self.string_mask is not None or self._accept_next()
+
+    def come_back(self) -> None:
+        """Take the native matcher back to where it was."""
+        if self.accepted:
+            self.walk.matcher.native.rollback(self.accepted)
+
+    def _accept_next(self) -> bool:
+        """Advance over the next draft; tell whether the row after it needs a mask."""
+        walk = self.walk
+        native = walk.matcher.native
+        for draft in walk.drafts[self.accepted : self.level + 1]:
+            if not native.accept_token(draft):
+                return False
+            self.accepted += 1
+        self.level += 1
+        walk.valid = self.level
+        return not walk.matcher.ends_at(walk.drafts[self.level - 1])
 
 
 class GuidanceFiller:
     """Fills all rows of all sequences, drafts included, in one native call for each of two kinds of rows."""
 
-    def __init__(self) -> None:
-        self._executor = llguidance.LLExecutor(num_threads=1)
+    def __init__(self, threads: int) -> None:
+        self._executor = llguidance.LLExecutor(num_threads=threads)
 
     def fill(self, walks: Sequence[Walk[GuidanceMatcher]], bitmask: Bitmask) -> None:
         """Fill the rows of sequences that are not terminated; raises what the library raises."""
         single, drafted = [], []
         for walk in walks:
-            native = walk.matcher.native
-            walk.valid = walk.matcher.valid_prefix(walk.drafts)
-            drafts = list(walk.drafts[: walk.valid])
-            if drafts and drafts[-1] == walk.matcher.eos_token:
-                drafts.pop()  # it may be accepted, and what follows the end is free
+            matcher = walk.matcher
+            drafts = walk.drafts
+            if drafts:
+                walk.valid = matcher.valid_prefix(drafts)
+                drafts = drafts[: walk.valid]
+            if drafts and drafts[-1] == matcher.eos_token:
+                drafts = drafts[:-1]  # it may be accepted, and what follows the end is free
             walk.filled = 1 + len(drafts)
             if drafts:
-                drafted.append((native, walk.row, drafts))
+                drafted.append((matcher.native, walk.row, drafts))
             else:
-                single.append((native, walk.row))
+                single.append((matcher.native, walk.row))
         if drafted:
             llguidance_numpy.fill_next_token_bitmask_par_with_draft_tokens(self._executor, drafted, bitmask)
         if single:
@@ -116,9 +177,10 @@ def fill_walks(walks: Sequence[Walk[Any]], bitmask: Bitmask, fill: Fill) -> None
         for walk in live:
             _fill_alone(walk, bitmask, fill)
     for walk in walks:
-        if walk.matcher.is_terminated():
-            walk.valid = len(walk.drafts)
-        bitmask[walk.row + walk.filled : walk.end] = FULL_MASK
+        if walk.filled < walk.rows:
+            if walk.matcher.is_terminated():
+                walk.valid = len(walk.drafts)
+            bitmask[walk.row + walk.filled : walk.end] = FULL_MASK
 
 
 def _restrict(walks: Sequence[Walk[Any]], bitmask: Bitmask) -> None:
@@ -132,10 +194,10 @@ def _restrict(walks: Sequence[Walk[Any]], bitmask: Bitmask) -> None:
 
 
 def _fill_alone(walk: Walk[Any], bitmask: Bitmask, fill: Fill) -> None:
-    walk.valid = walk.filled = 0
+    walk.valid = walk.filled = walk.reused = 0
     try:
         fill([walk], bitmask)
         _restrict([walk], bitmask)
     except Exception as error:  # noqa: BLE001 - see fill_walks
         walk.error = error
-        walk.valid = walk.filled = 0
+        walk.valid = walk.filled = walk.reused = 0
