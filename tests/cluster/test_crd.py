@@ -84,7 +84,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "owned argument, short": ({"engine__args": ["-tp=2"]}, "repeats what"),
     "plugin's argument": ({"engine__args": ["--worker-cls", "x.Y"]}, "repeats what"),
     "more parallelism than the pod waits for": (
-        {"engine__args": ["--pipeline-parallel-size=2"]},
+        {"engine__args": ["--prefill-context-parallel-size=2"]},
         "asks for what these pods do not serve yet",
     ),
     "short form of more nodes": ({"engine__args": ["-n", "2"]}, "asks for what these pods"),
@@ -154,6 +154,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "unknown field": ({"guidedDecoding": {"backends": "Auto"}}, "backends"),
     "unknown field of the spec": ({"gpus": 4}, "gpus"),
     "number as text": ({"parallelism": {"tensor": "2"}}, "tensor"),
+    "too many ranks of all engines": (
+        {"parallelism": {"tensor": 32, "pipeline": 2, "data": 2}},
+        "129, the slots for heartbeats",
+    ),
     "too many ranks": ({"parallelism": {"tensor": 129}}, "tensor"),
     "no ranks": ({"parallelism": {"tensor": 0}}, "tensor"),
     "negative replicas": ({"replicas": -1}, "replicas"),

@@ -165,6 +165,18 @@ def test_gpus_follow_from_parallelism(device: str, gpus: str | None) -> None:
     assert limits == {"memory": "1536Mi"}
 
 
+def test_stages_and_engines_are_told_to_everyone_who_counts_ranks() -> None:
+    gm = guided_model(parallelism={"tensor": 2, "pipeline": 3, "data": 4})
+    container = engine(gm)
+    assert option(container, "--pipeline-parallel-size") == "3"
+    assert option(container, "--data-parallel-size") == "4"
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "24"
+    found = pod_config(gm)
+    assert (found.tensor_parallel, found.pipeline_parallel, found.data_parallel) == (2, 3, 4)
+    assert (found.workers, found.sampling_ranks) == (6, 8)
+    assert not {"--pipeline-parallel-size", "--data-parallel-size"} & set(engine(guided_model())["args"])
+
+
 @pytest.mark.parametrize(("tensor", "size"), [(1, "1536Mi"), (2, "2Gi"), (8, "5Gi")])
 def test_shared_memory_grows_with_the_ranks(tensor: int, size: str) -> None:
     (shm,) = [v for v in pod(guided_model(parallelism__tensor=tensor))["volumes"] if v["name"] == "shm"]

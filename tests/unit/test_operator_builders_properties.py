@@ -51,7 +51,10 @@ FIELDS = st.fixed_dictionaries(
             ),
             unique_by=lambda variable: variable["name"],
         ),
-        "parallelism__tensor": st.integers(1, 128),
+        "parallelism": st.just({"tensor": 128})
+        | st.fixed_dictionaries(
+            {"tensor": st.integers(1, 8), "pipeline": st.integers(1, 4), "data": st.integers(1, 3)}
+        ),
         "guidedDecoding__placement": st.sampled_from(["Rank", "Scheduler"]),
         "guidedDecoding__backend": st.sampled_from(["Auto", "XGrammar", "Guidance"]),
         "speculative": SPECULATIVE,

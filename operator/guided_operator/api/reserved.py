@@ -9,12 +9,14 @@ from typing import Final
 # What typed fields, launcher and plugin set; with vLLM's short form.
 OWNED_ARGS: Final = {
     "config": "",  # a file that could set all of these
+    "data-parallel-size": "dp",
     "host": "",
     "max-model-len": "",
     "middleware": "",
     "model": "",
     "no-trust-remote-code": "",
     "otlp-traces-endpoint": "",
+    "pipeline-parallel-size": "pp",
     "port": "",
     "revision": "",
     "served-model-name": "",
@@ -35,14 +37,12 @@ OWNED_ARGS: Final = {
 # spread over ranks, an API that its own probe could not reach.
 UNSUPPORTED_ARGS: Final = {
     "api-key": "",
-    "data-parallel-size": "dp",
     "decode-context-parallel-size": "dcp",
     "distributed-executor-backend": "",
     "enable-batch-sharded-sampling": "",
     "grpc": "",
     "headless": "",
     "nnodes": "n",
-    "pipeline-parallel-size": "pp",
     "prefill-context-parallel-size": "pcp",
     "ssl-certfile": "",
     "ssl-keyfile": "",

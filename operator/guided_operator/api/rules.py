@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from guided_contract.heartbeat import SLOTS
 from guided_operator.api.base import ApiModel, seconds
 from guided_operator.api.reserved import (
     OWNED,
@@ -97,7 +98,7 @@ def _gpu_rule(part: str) -> Rule:
     return Rule(
         ("spec", "resources"),
         part,
-        "GPUs follow from engine.device and parallelism.tensor; remove nvidia.com/gpu",
+        "GPUs follow from engine.device and parallelism; remove nvidia.com/gpu",
         f"!has(self.{part}) || !('nvidia.com/gpu' in self.{part})",
         lambda resources: "nvidia.com/gpu" in getattr(resources, part),
     )
@@ -124,6 +125,15 @@ def _variable_rule(pattern: str, message: str) -> Rule:
 
 
 RULES: Final = (
+    Rule(
+        ("spec", "parallelism"),
+        "data",
+        f"data times (1 + tensor times pipeline) may not exceed {SLOTS}, the slots for heartbeats",
+        # Where the whole object is a default, its own are not in it yet.
+        "!has(self.tensor) || !has(self.pipeline) || !has(self.data)"
+        f" || self.data * (1 + self.tensor * self.pipeline) <= {SLOTS}",
+        lambda spread: spread.data * (1 + spread.tensor * spread.pipeline) > SLOTS,
+    ),
     Rule(
         (),
         "metadata.name",

@@ -105,7 +105,7 @@ class Engine(ApiModel):
     device: Literal["Auto", "CUDA", "CPU"] = Field(
         default="Auto",
         description=(
-            "CUDA and Auto ask for parallelism.tensor GPUs per pod (nvidia.com/gpu); Auto lets vLLM find "
+            "CUDA and Auto ask for a GPU per rank (nvidia.com/gpu); Auto lets vLLM find "
             "out what to use; CPU asks for none. Default: Auto."
         ),
     )
@@ -142,9 +142,22 @@ class Parallelism(ApiModel):
     tensor: Annotated[int, Field(ge=1, le=128)] = Field(
         default=1,
         description=(
-            "Tensor-parallel ranks, and so GPUs, per pod. Default: 1. At most 128, the slots for heartbeats."
+            "Ranks that share each layer. Default: 1. GPUs per pod are tensor times pipeline times data; "
+            "at most about 128, the slots for heartbeats."
         ),
     )
+    pipeline: Annotated[int, Field(ge=1, le=128)] = Field(
+        default=1, description="Stages that the layers are parted into; the last one samples. Default: 1."
+    )
+    data: Annotated[int, Field(ge=1, le=64)] = Field(
+        default=1,
+        description="Engines in a pod that take requests in turn, each with all layers. Default: 1.",
+    )
+
+    @property
+    def ranks(self) -> int:
+        """Workers in a pod, of all its engines."""
+        return self.tensor * self.pipeline * self.data
 
 
 class Compile(ApiModel):

@@ -28,6 +28,10 @@ def engine_arguments(gm: GuidedModel, site: Site) -> list[str]:
         "--tensor-parallel-size",
         str(spec.parallelism.tensor),
     ]
+    if spec.parallelism.pipeline > 1:
+        arguments += ["--pipeline-parallel-size", str(spec.parallelism.pipeline)]
+    if spec.parallelism.data > 1:
+        arguments += ["--data-parallel-size", str(spec.parallelism.data)]
     if spec.model.revision is not None:
         arguments += ["--revision", spec.model.revision, "--tokenizer-revision", spec.model.revision]
     if spec.model.trust_remote_code:

@@ -24,6 +24,8 @@ def pod_config(gm: GuidedModel, site: Site) -> config.PodConfig:
         trust_remote_code=spec.model.trust_remote_code,
         run_dir=site.run_dir,
         tensor_parallel=spec.parallelism.tensor,
+        pipeline_parallel=spec.parallelism.pipeline,
+        data_parallel=spec.parallelism.data,
         bind_host=site.bind_host,
         ports=site.ports,
         guided_decoding=_guided_decoding(gm),

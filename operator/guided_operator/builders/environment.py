@@ -47,16 +47,16 @@ def _shared(gm: GuidedModel, site: Site) -> dict[str, str]:
 
 
 def _cpu(gm: GuidedModel) -> dict[str, str]:
-    tensor = gm.spec.parallelism.tensor
+    ranks = gm.spec.parallelism.ranks
     resources = gm.spec.resources
     cpu = resources.limits.get("cpu") or resources.requests.get("cpu")
     variables = {"VLLM_CPU_KVCACHE_SPACE": "1"}  # GiB for each rank
-    if tensor > 1:
+    if ranks > 1:
         # vLLM's own choice (auto) wants a NUMA node per rank and refuses to start without.
         variables["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
-    if cpu is not None or tensor > 1:
+    if cpu is not None or ranks > 1:
         # Otherwise each rank starts a thread per CPU of the node, whatever the pod may use.
-        variables["OMP_NUM_THREADS"] = str(max(1, floor(amount(cpu or "1") / tensor)))
+        variables["OMP_NUM_THREADS"] = str(max(1, floor(amount(cpu or "1") / ranks)))
     return variables
 
 

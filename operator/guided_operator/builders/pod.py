@@ -108,7 +108,7 @@ def _engine_resources(gm: GuidedModel) -> k8s.V1ResourceRequirements:
     resources = gm.spec.resources
     if gm.spec.engine.device == "CPU":
         return _resources(resources)
-    gpus = {GPU: str(gm.spec.parallelism.tensor)}
+    gpus = {GPU: str(gm.spec.parallelism.ranks)}
     # The server adds requests equal to these limits; written out, the live object equals the wanted one.
     return _resources(Resources(requests=resources.requests | gpus, limits=resources.limits | gpus))
 

@@ -22,9 +22,9 @@ _HUB: Final = "hub"
 _RUN_LIMIT: Final = "1Gi"
 
 
-def shm_limit(tensor: int) -> str:
+def shm_limit(ranks: int) -> str:
     """Return the size of /dev/shm: vLLM's message queues (16 MiB x 10 chunks per rank) and NCCL's buffers."""
-    return canonical(f"{1024 + 512 * tensor}Mi")
+    return canonical(f"{1024 + 512 * ranks}Mi")
 
 
 def volumes(gm: GuidedModel, site: Site, config_map: str) -> list[k8s.V1Volume]:
@@ -32,7 +32,7 @@ def volumes(gm: GuidedModel, site: Site, config_map: str) -> list[k8s.V1Volume]:
     found = [
         k8s.V1Volume(name=_RUN, empty_dir=_memory(_RUN_LIMIT)),
         k8s.V1Volume(name=_CONFIG, config_map=k8s.V1ConfigMapVolumeSource(name=config_map)),
-        k8s.V1Volume(name=_SHM, empty_dir=_memory(shm_limit(gm.spec.parallelism.tensor))),
+        k8s.V1Volume(name=_SHM, empty_dir=_memory(shm_limit(gm.spec.parallelism.ranks))),
         k8s.V1Volume(name=_ENGINE_TMP, empty_dir=k8s.V1EmptyDirVolumeSource()),
         k8s.V1Volume(name=_SIDECAR_TMP, empty_dir=k8s.V1EmptyDirVolumeSource()),
     ]
