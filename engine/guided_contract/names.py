@@ -15,6 +15,8 @@ ENV_BOOT: Final = "GUIDEDMODEL_BOOT"
 # Keys of `sampling_params.extra_args` (which clients can reach as `vllm_xargs`) that begin so are ours;
 # admission refuses a client's.
 RESERVED_PREFIX: Final = "guided_"
+# The one such key that a client may send: which grammar library makes its masks, a wire.Backend.
+BACKEND_ARG: Final = "guided_backend"
 # The admitted request's ticket on its way to the ranks, a mapping made by wire.Ticket.
 TICKET_ARG: Final = "guided_ticket"
 

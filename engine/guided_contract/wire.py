@@ -26,6 +26,8 @@ LENGTH: Final = struct.Struct("<I")
 
 Kind = Literal["json", "json_object", "regex", "choice", "grammar", "structural_tag"]
 Backend = Literal["xgrammar", "guidance"]
+# What guidedDecoding.backend calls them; Auto is none of them.
+BACKENDS: Final[dict[str, Backend]] = {"XGrammar": "xgrammar", "Guidance": "guidance"}
 Role = Literal["launcher", "api", "core", "rank"]
 Placement = Literal["Rank", "Scheduler"]
 
@@ -72,12 +74,14 @@ class Prepare(Message, frozen=True, kw_only=True):
 
     `spec`: JSON text of the schema (json), JSON array of strings (choice), the pattern (regex),
     EBNF or Lark (grammar), JSON text (structural_tag), "" (json_object).
+    `backend`: the one to use; None: as the pod is configured.
     """
 
     id: int
     kind: Kind
     spec: str
     timeout_s: float
+    backend: Backend | None = None
     traceparent: str | None = None
 
 

@@ -59,6 +59,7 @@ class GrammarService:
             expected_ranks=self._settings.pod.sampling_ranks,
             workers_ready=state.ready,
             worker_restarts=state.restarts,
+            leases=self._preparer.leases,
             exhausted=self._pool.exhausted_for_s > 0,
             last_failure=state.last_failure,
             agreement=self._consensus.state,

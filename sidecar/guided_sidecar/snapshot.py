@@ -21,6 +21,8 @@ class ServiceSnapshot:
         Grammar workers that could take a compile now or are compiling; 0 until the template is warm.
     worker_restarts
         Grammar workers lost to a crash, a deadline, a limit or a cancelled client, since the service started.
+    leases
+        Guided requests that hold a grammar on the ranks.
     exhausted
         The restart budget is spent; new grammars are refused with 503 until it recovers.
     last_failure
@@ -33,6 +35,7 @@ class ServiceSnapshot:
     expected_ranks: int = 1
     workers_ready: int = 0
     worker_restarts: int = 0
+    leases: int = 0
     exhausted: bool = False
     last_failure: Failure | None = None
     agreement: AgreementState = dataclasses.field(default_factory=AgreementState)

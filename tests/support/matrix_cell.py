@@ -101,12 +101,19 @@ def faults(llm: Any, job: Job, service: FakeService, tickets: Mapping[str, wire.
     }
     params = [sampling(request, ticket, extra) for request, ticket, extra in requests.values()]
     prompts = [request.prompt for request, _, _ in requests.values()]
+    past_the_offline_guard(llm)
     outputs = llm.generate(prompts, params, use_tqdm=False)
     ended = [output.outputs[0] for output in outputs]
     return {
         name: (list(one.token_ids), one.finish_reason, one.stop_reason)
         for name, one in zip(requests, ended, strict=True)
     }
+
+
+def past_the_offline_guard(llm: Any) -> None:
+    """Let requests without a ticket through to the engine core, as a front end outside this process would."""
+    engine = llm.llm_engine
+    engine.add_request = type(engine).add_request.__wrapped__.__get__(engine)
 
 
 def make_engine(job: Job) -> Any:

@@ -1,5 +1,6 @@
 """A whole pod on this machine: `guidedmodel run` as a child, found and ended by its mark."""
 
+import functools
 import os
 import re
 import signal
@@ -17,7 +18,7 @@ import yaml
 from devtools import tinymodel
 
 from guided_contract import config, names
-from guided_contract.config import PodConfig
+from guided_contract.config import PodConfig, PortsConfig
 from support.sidecar import Sidecar
 
 ROOT = Path(__file__).parents[2]
@@ -25,6 +26,7 @@ SAMPLE = ROOT / "manifests/samples/tiny-cpu.yaml"
 MARK = "GUIDEDMODEL_TEST_MARK"
 START_TIMEOUT_S = 500.0
 STOP_TIMEOUT_S = 60.0
+COMPILE_DEADLINE_S = 4.0  # of the pod that the modules of tests/e2e share
 V2 = {
     "PYTHONPATH": str(ROOT / "tests/support/v2cpu"),
     "VLLM_USE_V2_MODEL_RUNNER": "1",
@@ -91,6 +93,11 @@ class Pod:
                 if key == names.ENV_CONFIG:
                     return Path(path)
         raise AssertionError("no process of the pod has a configuration")
+
+    @functools.cached_property
+    def ports(self) -> PortsConfig:
+        """The pod's ports; they stay."""
+        return self.config.ports
 
     @property
     def sidecar(self) -> Sidecar:

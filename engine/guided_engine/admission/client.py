@@ -120,6 +120,7 @@ class GrammarClient:
             kind=constraint.kind,
             spec=constraint.spec,
             timeout_s=timeout_s,
+            backend=constraint.backend,
             traceparent=traceparent,
         )
         if not self._connection.send(message):

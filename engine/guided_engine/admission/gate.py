@@ -15,11 +15,28 @@ from guided_engine.admission.spec import constraint_of
 from guided_engine.compat import ledger, version
 from guided_engine.telemetry import Telemetry
 
-# Routes on which the middleware answers for us. vLLM generates on others too (/v1/messages, /invocations,
-# /inference/v1/generate, /cohere/v2/chat, /v1/systemone, /generative_scoring, audio, /v1/realtime, gRPC):
-# there a guided request is refused, because an error of ours would get lost in the route's own format.
+# Where guided requests are served, and the middleware answers for us in the route's own format.
 ROUTES: Final = frozenset(
-    {"/v1/completions", "/v1/chat/completions", "/v1/chat/completions/batch", "/v1/responses"}
+    {
+        "/v1/completions",
+        "/v1/chat/completions",
+        "/v1/chat/completions/batch",
+        "/v1/responses",
+        "/v1/messages",
+        "/inference/v1/generate",
+    }
+)
+# vLLM generates here too, in formats that have no place for our errors (docs/routes.md says for each why):
+# unguided requests are served, guided ones refused. What is on neither list has no exchange, and is refused.
+UNGUIDED_ROUTES: Final = frozenset(
+    {
+        "/invocations",
+        "/cohere/v2/chat",
+        "/v1/systemone",
+        "/generative_scoring",
+        "/v1/audio/transcriptions",
+        "/v1/audio/translations",
+    }
 )
 
 
@@ -66,21 +83,39 @@ class Gate:
                 if exchange is not None:
                     exchange.decided = True
                 return Admitted(exchange)
-            return await self._admit_guided(structured_outputs, exchange)
+            return await self._admit_guided(structured_outputs, exchange, self._backend(extra_args))
         except GuidedError as error:
             if exchange is not None:
                 exchange.fail(error)
             raise
 
-    async def _admit_guided(self, structured_outputs: Any, exchange: HttpExchange | None) -> Admitted:
-        if exchange is None:
+    def _backend(self, extra_args: Mapping[str, Any] | None) -> wire.Backend | None:
+        """Return the grammar library that a request asks for; None: as the pod is configured."""
+        asked = (extra_args or {}).get(names.BACKEND_ARG)
+        configured = wire.BACKENDS.get(self.config.guided_decoding.backend)
+        offered = wire.BACKENDS.values() if configured is None else (configured,)
+        for backend in offered:
+            if asked == backend:
+                return backend
+        if asked is None:
+            return None
+        raise GuidedError(
+            ErrorCode.GRAMMAR_UNSUPPORTED,
+            f"{names.BACKEND_ARG} must be {' or '.join(offered)} here",
+            path=f"vllm_xargs.{names.BACKEND_ARG}",
+        )
+
+    async def _admit_guided(
+        self, structured_outputs: Any, exchange: HttpExchange | None, backend: wire.Backend | None
+    ) -> Admitted:
+        if exchange is None or exchange.route not in ROUTES:
             served = ", ".join(sorted(ROUTES))
             raise GuidedError(
                 ErrorCode.REQUEST_NOT_ADMITTED,
                 f"guided requests are not served on this route, only on {served}",
             )
         limits = self.config.guided_decoding.compile
-        constraint = constraint_of(structured_outputs, limits.max_schema_bytes)
+        constraint = constraint_of(structured_outputs, limits.max_schema_bytes)._replace(backend=backend)
         exchange.kind = constraint.kind
         lease = await self.client.prepare(constraint, limits.timeout_s, exchange.span.traceparent)
         exchange.grammar_key = lease.key
@@ -98,7 +133,8 @@ def process_gate() -> Gate | None:
 
 
 def _refuse_reserved(extra_args: Mapping[str, Any] | None) -> None:
-    reserved = [key for key in extra_args or () if key.startswith(names.RESERVED_PREFIX)]
+    ours = (key for key in extra_args or () if key.startswith(names.RESERVED_PREFIX))
+    reserved = [key for key in ours if key != names.BACKEND_ARG]
     if reserved:
         raise GuidedError(
             ErrorCode.REQUEST_RESERVED_ARGUMENT,

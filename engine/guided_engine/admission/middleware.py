@@ -6,7 +6,7 @@ from typing import Any
 
 from guided_contract.records import HttpRequest
 from guided_engine.admission import answers, trace
-from guided_engine.admission.gate import ROUTES, process_gate
+from guided_engine.admission.gate import ROUTES, UNGUIDED_ROUTES, process_gate
 from guided_engine.admission.request import HttpExchange, current
 from guided_engine.telemetry import Telemetry
 
@@ -16,6 +16,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 _CLIENT_GONE = 499
+_GENERATING = ROUTES | UNGUIDED_ROUTES
 
 
 class AdmissionMiddleware:
@@ -37,7 +38,7 @@ class AdmissionMiddleware:
         if scope["type"] == "lifespan" and self._gate.active:
             self._gate.client.start()
         route = scope.get("path", "").removeprefix(scope.get("root_path", ""))
-        if scope["type"] != "http" or scope["method"] != "POST" or route not in ROUTES:
+        if scope["type"] != "http" or scope["method"] != "POST" or route not in _GENERATING:
             await self._app(scope, receive, send)
             return
         span = trace.begin(scope["headers"], self._gate.config.telemetry.sampling)
@@ -107,7 +108,7 @@ class _Response:
             return
         self._kept.clear()
         if self._status is None:
-            self._kept.extend(answers.response(failure))
+            self._kept.extend(answers.response(failure, self._exchange.route))
         else:
             self._kept.append(answers.last_event(failure, self._exchange.route, self._events))
         await self._flush()

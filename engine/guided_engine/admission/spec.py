@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_contract.wire import Kind
+from guided_contract.wire import Backend, Kind
 
 
 class Constraint(NamedTuple):
@@ -13,6 +13,7 @@ class Constraint(NamedTuple):
 
     kind: Kind
     spec: str
+    backend: Backend | None = None  # None: as the pod is configured
 
 
 def constraint_of(structured_outputs: Any, max_bytes: int) -> Constraint:

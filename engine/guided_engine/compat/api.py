@@ -172,34 +172,6 @@ def _failing(process_outputs: Callable[..., Any]) -> Callable[..., Any]:
     return failing
 
 
-def _apply_beam_search(config: PodConfig) -> None:
-    _skip_unless_rank(config)
-    from vllm.entrypoints.openai.chat_completion.protocol import (  # noqa: PLC0415 - see compat/__init__.py
-        ChatCompletionRequest,
-    )
-    from vllm.entrypoints.openai.completion.protocol import CompletionRequest  # noqa: PLC0415 - as above
-
-    for request in (ChatCompletionRequest, CompletionRequest):
-        request.to_beam_search_params = _refusing_guided(request.to_beam_search_params)
-
-
-def _refusing_guided(to_beam_search_params: Callable[..., Any]) -> Callable[..., Any]:
-    from guided_engine.admission.request import current  # noqa: PLC0415 - beside the next line
-    from guided_engine.compat.api_errors import GuidedRequestError  # noqa: PLC0415 - imports vLLM
-
-    @functools.wraps(to_beam_search_params)
-    def refusing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.extract_structured_outputs() is not None:
-            error = GuidedError(ErrorCode.REQUEST_NOT_ADMITTED, "beam search cannot be guided")
-            exchange = current.get()
-            if exchange is not None:
-                exchange.fail(error)
-            raise GuidedRequestError(error)
-        return to_beam_search_params(self, *args, **kwargs)
-
-    return refusing
-
-
 ENTRIES: Final = (
     LedgerEntry(
         name="admission",
@@ -214,12 +186,5 @@ ENTRIES: Final = (
         upstream="vllm/v1/engine/__init__.py, FinishReason.ERROR: always converted to 500",
         goes_when="vLLM carries an error code per finished request",
         apply=_apply_failures,
-    ),
-    LedgerEntry(
-        name="beam-search",
-        why="online beam search drops the constraint in silence; a guided one is refused instead",
-        upstream="vllm/entrypoints/generate/beam_search/online.py makes parameters of its own",
-        goes_when="online beam search honours structured_outputs, or refuses them",
-        apply=_apply_beam_search,
     ),
 )

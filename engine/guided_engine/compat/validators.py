@@ -6,8 +6,6 @@ Upstream imports the validators inside functions, so replacing the attributes of
 """
 
 import contextlib
-import json
-from dataclasses import replace
 from typing import Any, Final, NoReturn
 
 from guided_contract.config import PodConfig
@@ -59,27 +57,13 @@ def rewrite_choice(sampling_params: Any) -> None:
         constraint.choice = None
 
 
-def constrains_tools(structured_outputs: Any) -> bool:
-    """Return whether a constraint can be combined with tools, for tool_choice auto.
+def constrains_tools(_structured_outputs: Any) -> bool:
+    """Say that any constraint can stand beside strict tools: the grammar service judges the two together.
 
-    As upstream, by what can be told without native code: JSON that parses, no keyword that xgrammar
-    ignores, no Lark. What only the converter would refuse is refused by the grammar service, with an error
-    where upstream silently leaves the tools unconstrained.
+    Upstream asks xgrammar on the event loop, and leaves the tools unconstrained where it says no. Here such
+    a request gets the service's error.
     """
-    from vllm.v1.structured_output import backend_xgrammar, utils  # noqa: PLC0415 - see compat/__init__.py
-
-    constraint = replace(structured_outputs)
-    if constraint.grammar:
-        return not utils.grammar_is_likely_lark(constraint.grammar)
-    try:
-        if constraint.structural_tag:
-            json.loads(constraint.structural_tag)
-        if not constraint.json:
-            return True
-        schema = json.loads(constraint.json) if isinstance(constraint.json, str) else constraint.json
-        return not backend_xgrammar.has_xgrammar_unsupported_json_features(schema)
-    except (ValueError, RecursionError):
-        return False
+    return True
 
 
 def _accept(*_args: Any, **_kwargs: Any) -> None:

@@ -49,6 +49,11 @@ class GrammarCache:
         self._bytes = 0
         self._entries: collections.OrderedDict[str, Entry] = collections.OrderedDict()
 
+    @property
+    def leases(self) -> int:
+        """Leases on all entries together."""
+        return sum(entry.leases for entry in self._entries.values())
+
     def get(self, key: str) -> Entry | None:
         """Return an entry and count it as used."""
         entry = self._entries.get(key)

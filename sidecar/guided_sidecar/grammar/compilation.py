@@ -10,7 +10,7 @@ import msgspec
 from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind
-from guided_sidecar.grammar import artifacts, counted, features, proof, schema
+from guided_sidecar.grammar import artifacts, counted, features, proof, schema, subschemas
 from guided_sidecar.grammar.backends import BackendError, Compiled
 from guided_sidecar.grammar.deaths import ran_out_of_memory
 from guided_sidecar.grammar.jobs import Done, Job
@@ -107,12 +107,36 @@ class _Source(NamedTuple):
 
 
 def _read(job: Job) -> _Source:
+    if job.kind == "structural_tag":
+        _check_tag(job)
     if job.kind != "json":
         return _Source(job.spec, job.spec, [])
     spec = json.loads(job.spec)
     schema.check(spec)
     relaxed, positions = counted.split(spec)
     return _Source(spec, json.dumps(relaxed), positions)
+
+
+def _check_tag(job: Job) -> None:
+    """Refuse a structural tag with a schema that is none, or that nobody here would enforce.
+
+    llguidance takes tags in the old form; what it cannot enforce of them it says itself.
+    """
+    tag = json.loads(job.spec)
+    guidance_may = "guidance" in job.backends and "structures" in tag
+    for path, inner in subschemas.in_tag(tag):
+        try:
+            schema.check(inner)
+            found = features.xgrammar_ignores(inner)
+        except GuidedError as error:
+            raise GuidedError(error.code, error.message, path=_below(path, error.path)) from error
+        if found is not None and not guidance_may:
+            at = _below(path, found.path)
+            raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{at}: {found.reason}", path=at)
+
+
+def _below(path: str, inner: str | None) -> str:
+    return path + (inner or "$").removeprefix("$")
 
 
 def _check_size(size_bytes: int) -> None:

@@ -16,12 +16,13 @@ anything else                           xgrammar, guidance      vLLM's own order
 ======================================  ======================  ===================================
 """
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from guided_contract.wire import Backend, Kind
-from guided_sidecar.grammar.subschemas import Place, walk
+from guided_sidecar.grammar.subschemas import Place, in_tag, walk
 
 _FORMATS: Final = frozenset(
     [
@@ -87,6 +88,8 @@ def order(kind: Kind, spec: Any) -> list[Backend]:
     """
     if kind == "regex" and _repeats_too_often(spec):
         return ["guidance"]
+    if kind == "structural_tag" and any(map(xgrammar_ignores, _schemas_of_tag(spec))):
+        return ["guidance"]
     if kind != "json":
         return ["xgrammar", "guidance"]
     if xgrammar_ignores(spec) is not None:
@@ -94,6 +97,10 @@ def order(kind: Kind, spec: Any) -> list[Backend]:
     if any(_is_costly(place) for place in walk(spec)):
         return ["guidance", "xgrammar"]
     return ["xgrammar", "guidance"]
+
+
+def _schemas_of_tag(spec: str) -> Iterator[Any]:
+    return (inner for _, inner in in_tag(json.loads(spec)))
 
 
 def _is_costly(place: Place) -> bool:

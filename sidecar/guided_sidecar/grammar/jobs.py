@@ -5,7 +5,7 @@ and to each worker over a stream pair (frames with a 4-byte little-endian length
 """
 
 import struct
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
@@ -86,10 +86,6 @@ class Failed(Packet, frozen=True, kw_only=True):
 
 FromTemplate = Ready | Forked | Exited
 Outcome = Done | Failed
-BACKENDS: Final[dict[Literal["XGrammar", "Guidance"], Backend]] = {
-    "XGrammar": "xgrammar",
-    "Guidance": "guidance",
-}
 
 _encoder = msgspec.msgpack.Encoder()
 _to_template: msgspec.msgpack.Decoder[Fork] = msgspec.msgpack.Decoder(Fork)

@@ -5,11 +5,18 @@ import hashlib
 import msgspec
 
 from guided_contract.config import PodConfig
+from guided_contract.wire import BACKENDS, Backend
 from guided_sidecar.grammar.jobs import Ready
 
 
-def grammar_key(kind: str, spec: str, pod: PodConfig, facts: Ready) -> str:
+def backends(asked: Backend | None, pod: PodConfig) -> list[Backend]:
+    """Return the backends to choose from: the request's own, else the pod's, else (Auto) all."""
+    chosen = asked or BACKENDS.get(pod.guided_decoding.backend)
+    return list(BACKENDS.values()) if chosen is None else [chosen]
+
+
+def grammar_key(kind: str, spec: str, candidates: list[Backend], pod: PodConfig, facts: Ready) -> str:
     """Return the hash of all that a compiled grammar depends on, as 64 hex digits."""
-    guided = pod.guided_decoding
-    parts = [kind, spec, guided.backend, guided.whitespace, facts.tokenizer, facts.vocab_size, facts.versions]
+    whitespace = pod.guided_decoding.whitespace
+    parts = [kind, spec, candidates, whitespace, facts.tokenizer, facts.vocab_size, facts.versions]
     return hashlib.sha256(msgspec.msgpack.encode(parts, order="deterministic")).hexdigest()

@@ -10,11 +10,11 @@ import time
 from typing import Any, Final
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_contract.wire import Backend, Load, Prepare, Prepared
+from guided_contract.wire import Load, Prepare, Prepared
 from guided_sidecar.grammar import artifacts, limits
 from guided_sidecar.grammar.cache import Entry, GrammarCache, Verdicts
-from guided_sidecar.grammar.jobs import BACKENDS, Done, Failed, Job, Outcome
-from guided_sidecar.grammar.keys import grammar_key
+from guided_sidecar.grammar.jobs import Done, Failed, Job, Outcome
+from guided_sidecar.grammar.keys import backends, grammar_key
 from guided_sidecar.grammar.pool import Pool
 from guided_sidecar.rendezvous import Rendezvous
 from guided_sidecar.settings import Settings
@@ -31,7 +31,6 @@ from guided_sidecar.telemetry.conventions import (
 )
 from guided_sidecar.telemetry.spans import OpenSpan, Spans
 
-_ALL_BACKENDS: list[Backend] = ["xgrammar", "guidance"]
 # A waiter whose compile had less than this share of its time was short of a worker, which is not its fault.
 _FAIR_SHARE = 0.5
 _FLIGHT_LEASE_S = 1.0
@@ -87,6 +86,11 @@ class Preparer:
         )
         self._flights: dict[str, _Flight] = {}
 
+    @property
+    def leases(self) -> int:
+        """Leases on all grammars together."""
+        return self._cache.leases
+
     async def prepare(self, request: Prepare) -> Prepared:
         """Compile, prove and load a grammar; on return the caller has a lease on it, ended by `release`.
 
@@ -133,7 +137,9 @@ class Preparer:
         request = waiter.request
         spec = limits.canonical(request.kind, request.spec, self._pod.guided_decoding.compile)
         facts = await self._pool.facts()
-        waiter.key = key = grammar_key(request.kind, spec, self._pod, facts)
+        waiter.key = key = grammar_key(
+            request.kind, spec, backends(request.backend, self._pod), self._pod, facts
+        )
         entry = self._cache.get(key)
         if entry is None:
             self._verdicts.check(key, time.monotonic())
@@ -174,12 +180,11 @@ class Preparer:
 
     def _start(self, waiter: _Waiter, spec: str) -> _Flight:
         compile_config = self._pod.guided_decoding.compile
-        chosen = self._pod.guided_decoding.backend
         job = Job(
             key=waiter.key,
             kind=waiter.request.kind,
             spec=spec,
-            backends=_ALL_BACKENDS if chosen == "Auto" else [BACKENDS[chosen]],
+            backends=backends(waiter.request.backend, self._pod),
             any_whitespace=self._pod.guided_decoding.whitespace == "Flexible",
             timeout_s=compile_config.timeout_s,
             memory_bytes=compile_config.memory_bytes,

@@ -54,6 +54,22 @@ def walk(schema: Any) -> Iterator[Place]:
         stack.extend(reversed(list(_children(path, current))))
 
 
+def in_tag(tag: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the JSON schemas inside a structural tag with their JSONPaths, in the old form or the new."""
+    stack = [("$", tag)]
+    while stack:
+        path, current = stack.pop()
+        if isinstance(current, list):
+            stack.extend((f"{path}[{number}]", child) for number, child in enumerate(current))
+        elif isinstance(current, dict):
+            # {"begin": ..., "schema": ...} of the old form; {"type": "json_schema", ...} of the new.
+            keyword = next((key for key in ("json_schema", "schema") if key in current), None)
+            if keyword is not None:
+                yield step(path, keyword), current[keyword]
+            rest = ((key, child) for key, child in current.items() if key != keyword)
+            stack.extend((step(path, key), child) for key, child in rest)
+
+
 def step(path: str, key: str) -> str:
     """Return the JSONPath of a key below `path`."""
     if key.replace("$", "_").isidentifier():

@@ -133,6 +133,9 @@ class HealthCollector(Collector):
             "guidedmodel_grammar_workers_ready", "Grammar workers that can compile", snapshot.workers_ready
         )
         yield _gauge(
+            "guidedmodel_grammar_leases", "Guided requests that hold a grammar on the ranks", snapshot.leases
+        )
+        yield _gauge(
             "guidedmodel_grammar_service_exhausted",
             "1 while the grammar workers' restart budget is spent",
             snapshot.exhausted,

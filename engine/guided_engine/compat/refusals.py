@@ -1,0 +1,161 @@
+"""Ways into vLLM on which a constraint would be dropped in silence: there it is refused, with a sentence."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final
+
+from guided_contract.config import PodConfig
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_engine.compat.ledger import LedgerEntry, PatchSkippedError
+from guided_engine.ranks.tickets import ticket_of
+
+Refusal = Callable[[Any], GuidedError | None]
+
+
+def _skip_unless_rank(config: PodConfig) -> None:
+    if config.guided_decoding.placement != "Rank":
+        raise PatchSkippedError("guidedDecoding.placement is Scheduler: vLLM decides what it serves")
+
+
+def _refuse(error: GuidedError) -> None:
+    """Raise an error as vLLM's handlers let it through, and have the middleware answer with it."""
+    from guided_engine.admission.request import current  # noqa: PLC0415 - beside the next line
+    from guided_engine.compat.api_errors import GuidedRequestError  # noqa: PLC0415 - imports vLLM
+
+    exchange = current.get()
+    if exchange is not None:
+        exchange.fail(error)
+    raise GuidedRequestError(error)
+
+
+def _checked(make_params: Callable[..., Any], refusal: Refusal) -> Callable[..., Any]:
+    """Wrap a request's `to_..._params`, which vLLM calls once the tool parser has changed the request."""
+
+    @functools.wraps(make_params)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        error = refusal(self)
+        if error is not None:
+            _refuse(error)
+        return make_params(self, *args, **kwargs)
+
+    return checked
+
+
+def _apply_beam_search(config: PodConfig) -> None:
+    _skip_unless_rank(config)
+    from vllm.entrypoints.openai.chat_completion.protocol import (  # noqa: PLC0415 - see compat/__init__.py
+        ChatCompletionRequest,
+    )
+    from vllm.entrypoints.openai.completion.protocol import CompletionRequest  # noqa: PLC0415 - as above
+
+    for request in (ChatCompletionRequest, CompletionRequest):
+        request.to_beam_search_params = _checked(request.to_beam_search_params, _guided_beams)
+
+
+def _guided_beams(request: Any) -> GuidedError | None:
+    if request.extract_structured_outputs() is None and _loose_tools(request) is None:
+        return None
+    return GuidedError(ErrorCode.REQUEST_NOT_ADMITTED, "beam search cannot be guided")
+
+
+def _apply_strict_tools(config: PodConfig) -> None:
+    _skip_unless_rank(config)
+    from vllm.entrypoints.openai.chat_completion.protocol import (  # noqa: PLC0415 - see compat/__init__.py
+        ChatCompletionRequest,
+    )
+    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest  # noqa: PLC0415 - as above
+
+    for request in (ChatCompletionRequest, ResponsesRequest):
+        request.to_sampling_params = _checked(request.to_sampling_params, _loose_tools)
+
+
+def _loose_tools(request: Any) -> GuidedError | None:
+    """Return why strict tools would go unconstrained, None where they do not or none is strict."""
+    from vllm import envs  # noqa: PLC0415 - see compat/__init__.py
+    from vllm.tool_parsers.structural_tag_registry import _any_tool_strict  # noqa: PLC0415 - as above
+
+    tools = getattr(request, "tools", None)
+    if not tools or request.tool_choice == "none" or not _any_tool_strict(tools):
+        return None
+    if not envs.VLLM_ENFORCE_STRICT_TOOL_CALLING:
+        return None  # the engine's owner said so
+    constraint = request.extract_structured_outputs()
+    # A forced call is constrained by a JSON schema where the parser has no structural tag.
+    forced = request.tool_choice != "auto"
+    ours = getattr(request, "_grammar_from_parser", False)
+    if constraint is not None and (forced or ours or constraint.structural_tag):
+        return None
+    return GuidedError(
+        ErrorCode.GRAMMAR_UNSUPPORTED,
+        "the tool parser of this engine cannot constrain tools: send them without strict",
+        path="tools",
+    )
+
+
+def _apply_streaming_input(config: PodConfig) -> None:
+    _skip_unless_rank(config)
+    from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415 - see compat/__init__.py
+
+    validate = AsyncLLM._validate_streaming_input_sampling_params  # noqa: SLF001 - what this module is for
+
+    @functools.wraps(validate)
+    def unguided(params: Any) -> None:
+        validate(params)
+        if params.structured_outputs is not None:
+            _refuse(GuidedError(ErrorCode.REQUEST_NOT_ADMITTED, "streaming input cannot be guided"))
+
+    # Called for the request's parameters and for those of each chunk, which admission never sees.
+    AsyncLLM._validate_streaming_input_sampling_params = staticmethod(unguided)  # noqa: SLF001 - as above
+
+
+def _apply_offline(config: PodConfig) -> None:
+    _skip_unless_rank(config)
+    from vllm.v1.engine.llm_engine import LLMEngine  # noqa: PLC0415 - see compat/__init__.py
+
+    add_request = LLMEngine.add_request
+
+    @functools.wraps(add_request)
+    def refusing(self: Any, request_id: str, prompt: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
+        for given in (params, getattr(prompt, "sampling_params", None)):
+            guided = getattr(given, "structured_outputs", None) is not None
+            if guided and ticket_of(getattr(given, "extra_args", None)) is None:
+                message = (
+                    "offline LLM does not serve guided requests inside a pod of GuidedModel: "
+                    "ask its API server, or start Python without GUIDEDMODEL_CONFIG"
+                )
+                _refuse(GuidedError(ErrorCode.REQUEST_NOT_ADMITTED, message))
+        return add_request(self, request_id, prompt, params, *args, **kwargs)
+
+    LLMEngine.add_request = refusing
+
+
+ENTRIES: Final = (
+    LedgerEntry(
+        name="beam-search",
+        why="online beam search drops the constraint in silence; a guided one is refused instead",
+        upstream="vllm/entrypoints/generate/beam_search/online.py makes parameters of its own",
+        goes_when="online beam search honours structured_outputs, or refuses them",
+        apply=_apply_beam_search,
+    ),
+    LedgerEntry(
+        name="strict-tools",
+        why="a parser without structural tags leaves strict tools unconstrained, with a line in the log",
+        upstream="vllm/parser/abstract_parser.py: DelegatingParser._apply_structural_tag",
+        goes_when="vLLM refuses strict tools that it cannot constrain",
+        apply=_apply_strict_tools,
+    ),
+    LedgerEntry(
+        name="streaming-input",
+        why="parameters of later chunks reach the engine core without passing admission",
+        upstream="vllm/v1/engine/async_llm.py: AsyncLLM._add_streaming_input_request",
+        goes_when="each chunk passes AsyncLLM.add_request",
+        apply=_apply_streaming_input,
+    ),
+    LedgerEntry(
+        name="offline",
+        why="offline LLM has no admission: its guided requests would end as errors without a word",
+        upstream="vllm/v1/engine/llm_engine.py: LLMEngine.add_request",
+        goes_when="offline LLM is worth an admission of its own",
+        apply=_apply_offline,
+    ),
+)

@@ -1,0 +1,220 @@
+"""Every HTTP route times every kind of constraint, tools and refusals, on a whole pod with two ranks."""
+
+import json
+import secrets
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+from devtools.tinytasks import TOPICS, task
+
+from support import openai
+from support.pod import Pod, gone
+from support.routes import CARD, CONSTRAINTS, ROUTES, TIMEOUT_S, Constraint, events
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
+
+BROKEN = Constraint("json", {"type": "object", "properties": {"age": {"type": "integr"}}}, "x")
+STREAMED = [
+    (name, stream) for name, route in ROUTES.items() for stream in (False, True) if route.pieces or not stream
+]
+
+
+def cases() -> Iterator[tuple[str, str, bool]]:
+    """Yield route, constraint and whether the answer is streamed."""
+    for name, stream in STREAMED:
+        for constraint in CONSTRAINTS:
+            if constraint in ROUTES[name].kinds:
+                yield name, constraint, stream
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After each test no request runs and no lease is held, whatever became of its requests."""
+    yield
+    if "pod" not in request.fixturenames:
+        return
+    pod: Pod = request.getfixturevalue("pod")
+    if pod.child.poll() is None:
+        pod.wait(lambda: running(pod) == 0)
+
+
+def running(pod: Pod) -> float:
+    """Return requests in the engine plus leases in the sidecar, by their own metrics."""
+    sidecar = f"http://127.0.0.1:{pod.ports.sidecar}"
+    lines = [line for url in (pod.url, sidecar) for line in httpx.get(f"{url}/metrics").text.splitlines()]
+    names = ("vllm:num_requests_running{", "vllm:num_requests_waiting{", "guidedmodel_grammar_leases ")
+    found = [float(line.rpartition(" ")[2]) for line in lines if line.startswith(names)]
+    assert len(found) == len(names)
+    return sum(found)
+
+
+@pytest.mark.parametrize(("route", "constraint", "stream"), list(cases()))
+def test_answers_meet_their_constraint(pod: Pod, route: str, constraint: str, stream: bool) -> None:  # noqa: FBT001 - a case
+    asked = CONSTRAINTS[constraint]
+    answers = ROUTES[route].answers(ROUTES[route].ask(pod.url, asked, stream=stream))
+    assert len(answers) == (2 if route == "batch chat" else 1)
+    for answer in answers:
+        asked.check(answer)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_each_prompt_of_a_list_gets_its_n_choices(pod: Pod, stream: bool) -> None:  # noqa: FBT001 - a case
+    route, asked = ROUTES["completions"], CONSTRAINTS["json"]
+    prompts = [task("card").prompt(topic) for topic in TOPICS[:3]]
+    response = route.ask(pod.url, asked, stream=stream, prompt=prompts, n=2, temperature=0.7, seed=1)
+    answers = route.answers(response)
+    assert len(answers) == 6
+    for answer in answers:
+        asked.check(answer)
+
+
+@pytest.mark.parametrize(("route", "stream"), STREAMED)
+def test_a_broken_schema_is_one_400_in_the_routes_own_form(pod: Pod, route: str, stream: bool) -> None:  # noqa: FBT001 - a case
+    response = ROUTES[route].ask(pod.url, BROKEN, stream=stream)
+    assert openai.error_code(response) == (400, "grammar_invalid")
+    assert response.json()["error"]["param"] == "$.properties.age.type"
+    assert (response.json().get("type") == "error") == (route == "Anthropic messages")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_list_of_prompts_with_a_broken_schema_is_one_400(pod: Pod, stream: bool) -> None:  # noqa: FBT001 - a case
+    response = ROUTES["completions"].ask(pod.url, BROKEN, stream=stream, prompt=["a", "b", "c"], n=2)
+    assert openai.error_code(response) == (400, "grammar_invalid")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_other_routes_refuse_guided_requests(pod: Pod, stream: bool) -> None:  # noqa: FBT001 - a case
+    body = {"model": "tiny", "prompt": "x", "max_tokens": 4, "stream": stream}
+    assert httpx.post(f"{pod.url}/invocations", json=body, timeout=TIMEOUT_S).status_code == 200
+    body["structured_outputs"] = {"choice": ["a"]}
+    response = httpx.post(f"{pod.url}/invocations", json=body, timeout=TIMEOUT_S)
+    assert openai.error_code(response) == (400, "request_not_admitted")
+
+
+@pytest.mark.parametrize("route", ["completions", "chat"])
+def test_guided_beam_search_is_refused(pod: Pod, route: str) -> None:
+    response = ROUTES[route].ask(pod.url, CONSTRAINTS["json"], use_beam_search=True, n=2)
+    assert openai.error_code(response) == (400, "request_not_admitted")
+    assert "beam search" in response.json()["error"]["message"]
+
+
+class TestBackends:
+    def test_one_batch_holds_both(self, pod: Pod) -> None:
+        """Each request names its library; upstream knows one per engine, the first request's."""
+        names = ["json", "json_object", "regex", "choice", "EBNF", "Lark"]
+        asked = [(name, backend) for name in names for backend in ("xgrammar", "guidance")]
+        # llguidance reads no EBNF, as upstream's does not.
+        asked.remove(("EBNF", "guidance"))
+        traces = [secrets.token_hex(16) for _ in asked]
+
+        def ask(name: str, backend: str, trace_id: str) -> str:
+            constraint = CONSTRAINTS[name]
+            chosen = {"vllm_xargs": {"guided_backend": backend}}
+            return openai.text(
+                openai.guided(
+                    pod.url, constraint.prompt, constraint.kind, constraint.spec, trace_id=trace_id, **chosen
+                )
+            )
+
+        with ThreadPoolExecutor(len(asked)) as pool:
+            answers = list(pool.map(ask, *zip(*asked, strict=True), traces))
+        for (name, backend), answer, trace_id in zip(asked, answers, traces, strict=True):
+            CONSTRAINTS[name].check(answer)
+            pod.wait(lambda trace_id=trace_id: pod.trace(trace_id))
+            decoded = [line for line in pod.trace(trace_id) if "guided.decode" in line]
+            assert len(decoded) == 2
+            assert all(backend in line for line in decoded), decoded
+
+    def test_an_unknown_one_is_a_400(self, pod: Pod) -> None:
+        chosen = {"vllm_xargs": {"guided_backend": "outlines"}}
+        response = openai.guided(pod.url, "x", "choice", ["a"], **chosen)
+        assert openai.error_code(response) == (400, "grammar_unsupported")
+        assert response.json()["error"]["param"] == "vllm_xargs.guided_backend"
+
+
+FILE_CARD = {"type": "function", "function": {"name": "file_card"}}
+
+
+class TestTools:
+    """Tool calling with the hermes parser; the model never learned it: each call is the grammar's work."""
+
+    def tool(self, **parameters: Any) -> dict[str, Any]:
+        function = {"name": "file_card", "strict": True, "parameters": {**CARD, **parameters}}
+        return {"type": "function", "function": function}
+
+    def ask(self, pod: Pod, *, stream: bool = False, **fields: Any) -> httpx.Response:
+        prompt = task("card").prompt("alice")
+        return openai.chat(pod.url, prompt, stream=stream, max_tokens=200, **fields)
+
+    @pytest.mark.parametrize("stream", [False, True])
+    @pytest.mark.parametrize("choice", ["required", FILE_CARD], ids=["required", "named"])
+    def test_a_forced_call_has_the_tools_arguments(self, pod: Pod, choice: Any, stream: bool) -> None:  # noqa: FBT001 - a case
+        response = self.ask(
+            pod, stream=stream, tools=[self.tool()], tool_choice=choice, parallel_tool_calls=False
+        )
+        name, arguments = called(response)
+        assert name == "file_card"
+        jsonschema.validate(json.loads(arguments), CARD)
+
+    @pytest.mark.parametrize("stream", [False, True])
+    def test_auto_beside_a_schema_gives_either(self, pod: Pod, stream: bool) -> None:  # noqa: FBT001 - a case
+        schema = {"enum": ["stone", "water"]}
+        wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+        response = self.ask(pod, stream=stream, tools=[self.tool()], response_format=wanted)
+        name, text = called(response)
+        if name:
+            jsonschema.validate(json.loads(text), CARD)
+        else:
+            assert json.loads(text) in schema["enum"]
+
+    def test_auto_is_guided_too(self, pod: Pod) -> None:
+        trace_id = secrets.token_hex(16)
+        assert self.ask(pod, tools=[self.tool()], trace_id=trace_id).status_code == 200
+        pod.wait(lambda: pod.trace(trace_id))
+        assert "kind structural_tag" in pod.trace(trace_id)[0]
+
+    @pytest.mark.parametrize("choice", ["auto", "required"])
+    def test_a_keyword_that_nobody_would_enforce_is_a_400(self, pod: Pod, choice: str) -> None:
+        numbers = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
+        tool = self.tool(properties={**CARD["properties"], "numbers": numbers})
+        response = self.ask(pod, tools=[tool], tool_choice=choice)
+        assert openai.error_code(response) == (400, "grammar_unsupported")
+        assert "uniqueItems" in response.json()["error"]["param"]
+
+    def test_a_broken_schema_is_a_400(self, pod: Pod) -> None:
+        response = self.ask(
+            pod, tools=[self.tool(properties={"a": {"type": "strng"}})], tool_choice="required"
+        )
+        assert openai.error_code(response) == (400, "grammar_invalid")
+
+    def test_lark_beside_strict_tools_is_a_400(self, pod: Pod) -> None:
+        response = self.ask(pod, tools=[self.tool()], structured_outputs=CONSTRAINTS["Lark"].field)
+        assert openai.error_code(response) == (400, "grammar_unsupported")
+
+
+def called(response: httpx.Response) -> tuple[str, str]:
+    """Return the one call's name and arguments; "" and the text where there is no call."""
+    assert response.status_code == 200, response.text
+    if response.headers["content-type"].startswith("text/event-stream"):
+        parts = [choice["delta"] for event in events(response) for choice in event["choices"]]
+    else:
+        parts = [choice["message"] for choice in response.json()["choices"]]
+    calls = [call["function"] for part in parts for call in part.get("tool_calls") or ()]
+    if not calls:
+        return "", "".join(part.get("content") or "" for part in parts)
+    name = "".join(call.get("name") or "" for call in calls)
+    return name, "".join(call.get("arguments") or "" for call in calls)
+
+
+def test_nothing_is_left_when_the_command_is_killed(pod: Pod) -> None:
+    """Last of the modules that share the pod: it ends here."""
+    assert len(pod.processes()) > 8  # command, guards, launcher, API server, core, ranks, sidecar
+    folder = Path(pod.config.run_dir).parent
+    pod.kill()
+    assert gone(pod)
+    assert not folder.exists()
