@@ -132,6 +132,11 @@ def test_a_fresh_matcher_accepts_every_token(
     assert reasoned >= 18  # vLLM PR 44993: some begin within a draft; what they give equals upstream's, above
 
 
+def test_offline_requests_without_admission_are_refused_in_words(engines: Engines, cell: Cell) -> None:
+    said = engines.answers(cell)["offline"]
+    assert said.startswith("request_not_admitted: offline LLM does not serve guided requests")
+
+
 def test_a_fault_ends_its_own_sequence_with_its_code(engines: Engines, cell: Cell) -> None:
     faults = engines.answers(cell)["faults"]
     codes = {name: (reason, code) for name, (_, reason, code) in faults.items() if reason == "error"}

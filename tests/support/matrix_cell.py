@@ -56,6 +56,7 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
         tickets = load_all(job, service, "xgrammar", corpus())
         chosen = {CHOICE_ARG: ["no-repeat"]}
         answers["processed"] = generate(llm, processed(), tickets, chosen)
+        answers["offline"] = offline_refusal(llm)
         answers["faults"] = faults(llm, job, service, tickets)
     return answers
 
@@ -108,6 +109,15 @@ def faults(llm: Any, job: Job, service: FakeService, tickets: Mapping[str, wire.
         name: (list(one.token_ids), one.finish_reason, one.stop_reason)
         for name, one in zip(requests, ended, strict=True)
     }
+
+
+def offline_refusal(llm: Any) -> str:
+    """Ask as an application in Python would, which has no ticket; return what it is told."""
+    try:
+        llm.generate(["x"], [sampling(corpus()[0], None)], use_tqdm=False)
+    except Exception as error:  # noqa: BLE001 - the test reads what it says
+        return str(error)
+    return "no refusal"
 
 
 def past_the_offline_guard(llm: Any) -> None:

@@ -126,6 +126,12 @@ def tokenizer() -> Any:
     return AutoTokenizer.from_pretrained(tinymodel.models() / "tiny")
 
 
+def whitespace() -> list[int]:
+    """Return the tokens that are nothing but whitespace."""
+    known = tokenizer()
+    return [token for token in range(len(known)) if known.decode([token]).isspace()]
+
+
 def _greedy(**fields: Any) -> dict[str, Any]:
     return {"temperature": 0, "max_tokens": 120, **fields}
 

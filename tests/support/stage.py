@@ -97,6 +97,7 @@ def staged() -> Iterator[Stage]:
             pod,
             [
                 *("--middleware", "support.forbidden.Forbidden", "--enable-scale-out"),
+                *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
                 *("--otlp-traces-endpoint", f"{collector.endpoint}/v1/traces"),
             ],
             {
@@ -128,6 +129,17 @@ def guided(route: str, schema: dict[str, Any], *, stream: bool = False, **more: 
     }
     if route == "/v1/completions":
         return body | {"prompt": "x"}
+    if route == "/v1/messages":
+        del body["response_format"]
+        body |= {"output_config": {"format": {"type": "json_schema", "schema": schema}}}
+    if route == "/inference/v1/generate":
+        sampling = {
+            "max_tokens": body["max_tokens"],
+            "temperature": 0,
+            "structured_outputs": {"json": schema},
+        }
+        sampling |= {"extra_args": more["vllm_xargs"]} if "vllm_xargs" in more else {}
+        return {"model": "tiny", "stream": stream, "token_ids": [5, 6], "sampling_params": sampling}
     return body | {"messages": [{"role": "user", "content": "x"}]}
 
 

@@ -6,15 +6,19 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from guided_contract import wire
+from guided_contract.config import GuidedDecodingConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission import gate as gate_module
 from guided_engine.admission import trace
 from guided_engine.admission.client import GrammarClient
+from guided_engine.admission.request import HttpExchange, current
 from guided_engine.admission.spec import Constraint, constraint_of
-from support.engine import structured_outputs
+from guided_engine.telemetry import Telemetry
+from support.engine import pod_config, structured_outputs
 from support.fake_service import FakeService
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -118,12 +122,57 @@ class TestConstraint:
             schema = schema["not"]
 
     @pytest.mark.parametrize(
+        "option", ["whitespace_pattern", "disable_any_whitespace", "disable_additional_properties"]
+    )
+    def test_options_without_effect_are_refused(self, option: str) -> None:
+        given = structured_outputs(regex="a")
+        setattr(given, option, True)
+        with pytest.raises(GuidedError) as raised:
+            constraint_of(given, 1000)
+        assert raised.value.code is ErrorCode.GRAMMAR_UNSUPPORTED
+        assert raised.value.path == f"structured_outputs.{option}"
+
+    @pytest.mark.parametrize(
         "given", [{}, {"json_object": False}, {"json": {"a": float("nan")}}, {"regex": "\ud800"}]
     )
     def test_invalid(self, given: dict[str, Any]) -> None:
         with pytest.raises(GuidedError) as raised:
             constraint_of(structured_outputs(**given), 1000)
         assert raised.value.code is ErrorCode.GRAMMAR_INVALID
+
+
+@pytest.mark.parametrize(
+    ("configured", "asked", "allowed"),
+    [
+        ("Auto", None, True),
+        ("Auto", "xgrammar", True),
+        ("Auto", "guidance", True),
+        ("Auto", "outlines", False),
+        ("Auto", 1, False),
+        ("XGrammar", "xgrammar", True),
+        ("XGrammar", "guidance", False),
+    ],
+)
+async def test_a_request_may_choose_among_the_pods_backends(
+    service: FakeService, client: GrammarClient, configured: Any, asked: Any, *, allowed: bool
+) -> None:
+    guided = GuidedDecodingConfig(backend=configured)
+    pod = msgspec.structs.replace(pod_config(service.path.parent), guided_decoding=guided)
+    gate = gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
+    service.script["a+"] = prepared
+    current.set(HttpExchange(trace.begin([], 1), "POST", "/v1/completions"))
+    given = {"guided_backend": asked} if asked else None
+    try:
+        if allowed:
+            await gate.admit(structured_outputs(regex="a+"), given)
+            assert service.wait_for(wire.Prepare).backend == asked
+            return
+        with pytest.raises(GuidedError) as raised:
+            await gate.admit(structured_outputs(regex="a+"), given)
+    finally:
+        current.set(None)
+    assert raised.value.code is ErrorCode.GRAMMAR_UNSUPPORTED
+    assert raised.value.path == "vllm_xargs.guided_backend"
 
 
 def prepared(asked: wire.Prepare) -> wire.Prepared:

@@ -6,6 +6,7 @@ import pytest
 
 from guided_contract.heartbeat import Beat
 from guided_engine.cpus import Cpus, read_quota
+from guided_engine.launcher.command import program
 from guided_engine.launcher.stall import HealthWatch, StallWatch
 
 SECOND = 10**9
@@ -24,6 +25,19 @@ SECOND = 10**9
 )
 def test_binding(cpus: Cpus, ranks: int, binding: str) -> None:
     assert cpus.binding(ranks) == binding
+
+
+@pytest.mark.parametrize(
+    ("args", "module"),
+    [
+        (["--port", "1"], "vllm.entrypoints.openai.api_server"),
+        (["--api-server-count", "2"], "guided_engine.compat.serve"),
+        (["--api_server_count=2"], "guided_engine.compat.serve"),
+        (["-asc", "2"], "guided_engine.compat.serve"),
+    ],
+)
+def test_several_api_servers_have_a_program_of_their_own(args: list[str], module: str) -> None:
+    assert program(args)[-1] == module
 
 
 def test_only_a_quota_below_the_cpus_limits() -> None:

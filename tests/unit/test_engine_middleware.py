@@ -18,7 +18,7 @@ from guided_engine.admission import middleware
 from guided_engine.admission.client import GrammarClient
 from guided_engine.admission.gate import Gate
 from guided_engine.admission.request import current
-from guided_engine.compat import api, ledger, validators
+from guided_engine.compat import api, ledger, refusals, validators
 from guided_engine.telemetry import Telemetry
 from support.engine import structured_outputs
 
@@ -247,7 +247,9 @@ async def test_vllms_own_path_is_not_kept_back(served: Served, monkeypatch: pyte
     assert served.record.status == 200
 
 
-@pytest.mark.parametrize("entry", [*api.ENTRIES, *validators.ENTRIES], ids=lambda entry: entry.name)
+@pytest.mark.parametrize(
+    "entry", [*api.ENTRIES, *refusals.ENTRIES, *validators.ENTRIES], ids=lambda entry: entry.name
+)
 def test_scheduler_placement_changes_nothing(entry: ledger.LedgerEntry) -> None:
     scheduler = GuidedDecodingConfig(placement="Scheduler")
     pod = PodConfig(
@@ -265,6 +267,24 @@ async def test_guided_request_on_another_route_is_refused() -> None:
         await gate.admit(structured_outputs(regex="a"), None)
     assert raised.value.code is ErrorCode.REQUEST_NOT_ADMITTED
     assert (await gate.admit(None, {"mine": 1})).ticket is None
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_route_without_a_form_for_our_errors_answers_400(served: Served, *, stream: bool) -> None:
+    gate = middleware.process_gate()
+    assert gate is not None
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        if stream:
+            await send(STREAM)
+        with pytest.raises(GuidedError):
+            await gate.admit(structured_outputs(regex="a"), None)
+        await send(chunk(b"whatever vLLM makes of it", more=False))
+
+    await served.run(app, "/invocations")
+    start, body = served.sent
+    assert start["status"] == 400
+    assert json.loads(body["body"])["error"]["code"] == "request_not_admitted"
 
 
 @pytest.mark.usefixtures("served")

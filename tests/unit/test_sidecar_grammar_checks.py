@@ -26,6 +26,16 @@ def test_specs_that_mean_the_same_are_the_same(kind: Kind, one: str, other: str)
     assert limits.canonical(kind, one, LIMITS) == limits.canonical(kind, other, LIMITS)
 
 
+def test_schemas_are_found_in_structural_tags_of_both_forms() -> None:
+    inner = {"type": "object", "properties": {"schema": {"uniqueItems": True}}}
+    new = {"format": {"elements": [{"type": "json_schema", "json_schema": inner}, {"type": "any_text"}]}}
+    old = {"structures": [{"begin": "<f>", "schema": inner, "end": "</f>"}], "triggers": ["<f"]}
+
+    assert list(subschemas.in_tag(new)) == [("$.format.elements[0].json_schema", inner)]
+    assert list(subschemas.in_tag(old)) == [("$.structures[0].schema", inner)]
+    assert features.order("structural_tag", json.dumps(old)) == ["guidance"]
+
+
 def test_the_order_of_properties_matters() -> None:
     one, other = '{"a": {}, "b": {}}', '{"b": {}, "a": {}}'
 

@@ -22,9 +22,17 @@ def constraint_of(structured_outputs: Any, max_bytes: int) -> Constraint:
     Raises
     ------
     GuidedError
-        No constraint is set (grammar_invalid), or its text is longer than `max_bytes` or too deep to be
-        written as JSON (grammar_too_large).
+        No constraint is set (grammar_invalid), its text is longer than `max_bytes` or too deep to be
+        written as JSON (grammar_too_large), or an option is set that vLLM takes and ignores
+        (grammar_unsupported).
     """
+    for option in _IGNORED:
+        if getattr(structured_outputs, option, None):
+            raise GuidedError(
+                ErrorCode.GRAMMAR_UNSUPPORTED,
+                f"{option} has no effect on one request: leave it out",
+                path=f"structured_outputs.{option}",
+            )
     for kind, text in _READERS.items():
         value = getattr(structured_outputs, kind)
         if value is not None:
@@ -54,6 +62,9 @@ def _object_text(value: Any) -> str:
         raise ValueError("json_object must be true if set")
     return ""
 
+
+# vLLM 0.32 reads these from the engine's configuration alone.
+_IGNORED: Final = ("whitespace_pattern", "disable_any_whitespace", "disable_additional_properties")
 
 # In the order in which vLLM looks at them; it refuses more than one.
 _READERS: Final[dict[Kind, Callable[[Any], str]]] = {

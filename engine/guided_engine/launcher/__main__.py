@@ -7,7 +7,7 @@ import sys
 
 from guided_contract import config, names
 from guided_engine.cpus import Cpus
-from guided_engine.launcher.command import API_SERVER, plan
+from guided_engine.launcher.command import plan, program
 from guided_engine.launcher.run import Launcher
 
 
@@ -22,7 +22,8 @@ def main(argv: list[str]) -> int:
         return _refuse(f"{names.ENV_CONFIG} does not name a configuration file")
     if argv[:1] != ["--"]:
         return _refuse("usage: python3 -m guided_engine.launcher -- VLLM_ARGS")
-    command = plan(pod, argv[1:], os.environ, Cpus.of_this_process(), API_SERVER)
+    args = argv[1:]
+    command = plan(pod, args, os.environ, Cpus.of_this_process(), program(args))
     return asyncio.run(Launcher(pod, command).run())
 
 

@@ -1,5 +1,6 @@
 """Decides how vLLM is started: its command line, its environment, and whether the plugin is in it. Pure."""
 
+import re
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,8 @@ from guided_engine.cpus import Cpus
 
 # Not the `vllm` command: in the CPU build it looks for a distribution named vllm, and dies.
 API_SERVER: Final = (sys.executable, "-m", "vllm.entrypoints.openai.api_server")
+API_SERVERS: Final = (sys.executable, "-m", "guided_engine.compat.serve")
+_COUNT: Final = re.compile(r"(--api[-_]server[-_]count|-asc)(=.*)?")
 WORKER_CLASS: Final = "guided_engine.worker.GuidedWorker"
 MIDDLEWARE: Final = "guided_engine.admission.middleware.AdmissionMiddleware"
 
@@ -25,6 +28,11 @@ class EngineCommand:
     env: Mapping[str, str]
     boot: str
     unsupported: str
+
+
+def program(args: Sequence[str]) -> tuple[str, ...]:
+    """Return what serves vLLM's `args`: one API server, or several where the arguments count them."""
+    return API_SERVERS if any(map(_COUNT.fullmatch, args)) else API_SERVER
 
 
 def plan(

@@ -1,0 +1,121 @@
+"""Ways into vLLM on which a constraint would be lost are refused: vLLM's own classes, patched."""
+
+import importlib
+from typing import Any
+
+import pytest
+
+from guided_contract.config import PodConfig
+from guided_engine.compat import refusals
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+POD = PodConfig(name="t", model="m", tokenizer="m", served_name="m", run_dir="/nowhere")
+PATCHED = (
+    ("vllm.entrypoints.openai.chat_completion.protocol", "ChatCompletionRequest", "to_beam_search_params"),
+    ("vllm.entrypoints.openai.chat_completion.protocol", "ChatCompletionRequest", "to_sampling_params"),
+    ("vllm.entrypoints.openai.completion.protocol", "CompletionRequest", "to_beam_search_params"),
+    ("vllm.entrypoints.openai.responses.protocol", "ResponsesRequest", "to_sampling_params"),
+    ("vllm.v1.engine.async_llm", "AsyncLLM", "_validate_streaming_input_sampling_params"),
+    ("vllm.v1.engine.llm_engine", "LLMEngine", "add_request"),
+)
+SCHEMA = {"type": "object", "properties": {"a": {"type": "boolean"}}}
+GUIDED = {"structured_outputs": {"json": SCHEMA}}
+TAGGED = {
+    "structured_outputs": {"structural_tag": '{"type": "structural_tag", "format": {"type": "any_text"}}'}
+}
+
+
+@pytest.fixture(autouse=True)
+def patched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apply the changes for one test; other tests see upstream's."""
+    for module, name, method in PATCHED:
+        owner = getattr(importlib.import_module(module), name)
+        monkeypatch.setattr(owner, method, owner.__dict__[method])  # restored afterwards
+    for entry in refusals.ENTRIES:
+        entry.apply(POD)
+
+
+def refused() -> Any:
+    from guided_engine.compat.api_errors import GuidedRequestError
+
+    return pytest.raises(GuidedRequestError)
+
+
+def chat(**fields: Any) -> Any:
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+
+    return ChatCompletionRequest.model_validate({"messages": [{"role": "user", "content": "x"}], **fields})
+
+
+def tool(*, strict: bool | None) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "f", "parameters": SCHEMA, "strict": strict}}
+
+
+@pytest.mark.parametrize("route", ["chat", "completions"])
+def test_guided_beam_search(route: str) -> None:
+    from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+
+    def request(**fields: Any) -> Any:
+        if route == "chat":
+            return chat(use_beam_search=True, **fields)
+        return CompletionRequest.model_validate({"prompt": "x", "use_beam_search": True, **fields})
+
+    assert request().to_beam_search_params(9, {}).beam_width == 1
+    with refused() as refusal:
+        request(**GUIDED).to_beam_search_params(9, {})
+    assert refusal.value.error.code == "request_not_admitted"
+
+
+@pytest.mark.parametrize(
+    ("fields", "refuses"),
+    [
+        # As a tool parser without structural tags leaves the request: no constraint on a strict tool.
+        ({"tools": [tool(strict=True)]}, True),
+        ({"tools": [tool(strict=None), tool(strict=True)], **GUIDED}, True),
+        ({"tools": [tool(strict=True)], "tool_choice": "none"}, False),
+        ({"tools": [tool(strict=None)]}, False),
+        ({"tools": [tool(strict=False)]}, False),
+        ({}, False),
+        (GUIDED, False),
+        # As one with structural tags leaves it; and a forced call, constrained by the tools' schema.
+        ({"tools": [tool(strict=True)], **TAGGED}, False),
+        ({"tools": [tool(strict=True)], "tool_choice": "required", **GUIDED}, False),
+    ],
+)
+def test_strict_tools_without_a_constraint(fields: dict[str, Any], *, refuses: bool) -> None:
+    request = chat(**fields)
+    if not refuses:
+        assert request.to_sampling_params(9, {}).max_tokens == 9
+        return
+    with refused() as refusal:
+        request.to_sampling_params(9, {})
+    assert refusal.value.error.code == "grammar_unsupported"
+    assert refusal.value.error.path == "tools"
+
+
+def test_strict_tools_of_responses_without_a_constraint() -> None:
+    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
+
+    function = {"type": "function", "name": "f", "parameters": SCHEMA, "strict": True}
+    request = ResponsesRequest.model_validate({"input": "x", "tools": [function]})
+    with refused():
+        request.to_sampling_params(9, {})
+
+
+def test_the_engines_owner_may_turn_strict_tools_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_ENFORCE_STRICT_TOOL_CALLING", "0")
+    assert chat(tools=[tool(strict=True)]).to_sampling_params(9, {}).max_tokens == 9
+
+
+def test_streaming_input() -> None:
+    """Called by vLLM for the request's parameters and for those of each later chunk."""
+    from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    params = SamplingParams(output_kind=RequestOutputKind.DELTA)
+    AsyncLLM._validate_streaming_input_sampling_params(params)
+    params.structured_outputs = StructuredOutputsParams(json=SCHEMA)
+    with refused() as refusal:
+        AsyncLLM._validate_streaming_input_sampling_params(params)
+    assert "streaming input" in str(refusal.value)
