@@ -1,12 +1,18 @@
 """Ways into vLLM on which a constraint would be lost are refused: vLLM's own classes, patched."""
 
 import importlib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from guided_contract import wire
 from guided_contract.config import PodConfig
-from guided_engine.compat import refusals
+from guided_engine.admission.client import GrammarClient
+from guided_engine.admission.gate import Gate
+from guided_engine.compat import api, refusals, serve
+from guided_engine.telemetry import Telemetry
+from support.engine import pod_config
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -106,6 +112,50 @@ def test_strict_tools_of_responses_without_a_constraint() -> None:
 def test_the_engines_owner_may_turn_strict_tools_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_ENFORCE_STRICT_TOOL_CALLING", "0")
     assert chat(tools=[tool(strict=True)]).to_sampling_params(9, {}).max_tokens == 9
+
+
+@pytest.mark.parametrize("what", ["gRPC", "Rust"])
+def test_front_ends_past_admission_do_not_start(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    monkeypatch.setenv("VLLM_USE_RUST_FRONTEND", "1" if what == "Rust" else "0")
+    monkeypatch.setenv("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # as vLLM sets it; restored afterwards
+    monkeypatch.setattr("sys.argv", ["serve", *(["--grpc"] if what == "gRPC" else [])])
+    with pytest.raises(SystemExit, match="neither is served"):
+        serve.main()
+
+
+@pytest.mark.parametrize("guided", [False, True])
+async def test_engine_core_requests(monkeypatch: pytest.MonkeyPatch, *, guided: bool) -> None:
+    """Made by Python beside vLLM: their own parameters count, and no HTTP request stands behind them."""
+    from vllm.sampling_params import SamplingParams, StructuredOutputsParams
+    from vllm.v1.engine import EngineCoreRequest
+    from vllm.v1.engine.output_processor import RequestOutputCollector
+
+    own = SamplingParams(structured_outputs=StructuredOutputsParams(json=SCHEMA) if guided else None)
+    given = dict.fromkeys(EngineCoreRequest.__struct_fields__)
+    request = EngineCoreRequest(
+        **{**given, "request_id": "1", "prompt_token_ids": [1], "sampling_params": own}
+    )
+    pod = pod_config(Path("/nowhere"))
+    client = GrammarClient(pod.service_socket, lambda: wire.Hello(role="api", pid=1, boot=""))
+    gate = Gate(pod, client, Telemetry(pod.telemetry_socket))
+    monkeypatch.setattr(api, "process_gate", lambda: gate)
+
+    async def inner(_self: Any, _id: str, prompt: Any, _params: Any) -> Any:
+        assert prompt is request
+        return RequestOutputCollector(own.output_kind, "1")
+
+    class Engine:
+        """Stands for AsyncLLM, which needs an engine core; all that matters here is what comes before it."""
+
+        add_request = api._admitting(inner)
+
+    added = Engine().add_request("1", request, SamplingParams())
+    if guided:
+        with refused() as refusal:
+            await added
+        assert refusal.value.error.code == "request_not_admitted"
+    else:
+        assert await added
 
 
 def test_streaming_input() -> None:

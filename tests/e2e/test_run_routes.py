@@ -172,6 +172,28 @@ class TestTools:
         assert name == "file_card"
         jsonschema.validate(json.loads(arguments), ARGUMENTS)
 
+    def test_other_routes_constrain_their_tools_too(self, pod: Pod) -> None:
+        prompt = task("card").prompt("alice")
+        bias = {str(token): -100 for token in routes.whitespace()}
+        tool = {"name": "file_card", "strict": True}
+        body = {"input": prompt, "max_output_tokens": 200, "temperature": 0, "logit_bias": bias}
+        body |= {"tools": [{"type": "function", "parameters": ARGUMENTS, **tool}], "tool_choice": "required"}
+        answer = httpx.post(f"{pod.url}/v1/responses", json=body, timeout=TIMEOUT_S).json()
+        call = next(item for item in answer["output"] if item["type"] == "function_call")
+        assert call["name"] == "file_card"
+        jsonschema.validate(json.loads(call["arguments"]), ARGUMENTS)
+
+        # No logit_bias here, so whether the model comes to the call's end is its own affair.
+        trace_id = secrets.token_hex(16)
+        headers = {"traceparent": f"00-{trace_id}-{'1' * 16}-01"}
+        body = {"model": "tiny", "messages": [{"role": "user", "content": prompt}], "max_tokens": 40}
+        body |= {"tools": [{"input_schema": ARGUMENTS, **tool}]}
+        body |= {"tool_choice": {"type": "tool", "name": "file_card", "disable_parallel_tool_use": True}}
+        response = httpx.post(f"{pod.url}/v1/messages", json=body, headers=headers, timeout=TIMEOUT_S)
+        assert response.status_code == 200, response.text
+        pod.wait(lambda: pod.trace(trace_id))
+        assert "kind structural_tag" in pod.trace(trace_id)[0]
+
     @pytest.mark.parametrize("stream", [False, True])
     def test_auto_beside_a_schema_gives_either(self, pod: Pod, stream: bool) -> None:  # noqa: FBT001 - a case
         schema = {"enum": ["stone", "water"]}

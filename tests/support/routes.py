@@ -29,10 +29,6 @@ TAG = {
         "end": "</card>",
     },
 }
-OLD_TAG = {
-    "structures": [{"begin": "<card>", "schema": CARD, "end": "</card>"}],
-    "triggers": ["<card>"],
-}
 
 
 @dataclass(frozen=True, slots=True)
