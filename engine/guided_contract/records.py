@@ -62,7 +62,7 @@ class Digest(msgspec.Struct, frozen=True, array_like=True):
 
     `number` counts the sequence's digests from 0: two ranks that went apart still compare the same ones.
     `position` is how many tokens were accepted, `digest` a checksum of those since the digest before and of
-    the step's masks.
+    the next token's mask.
     """
 
     request_id: str

@@ -50,6 +50,7 @@ class Hello(Message, frozen=True, kw_only=True):
     `samples`: whether a worker samples (last pipeline stage). `rank`: its number among those that do, of all
     engine cores; of another worker, its rank in its engine.
     `boot` is the same for all processes of one engine start (made by the launcher).
+    `placement` is who masks the requests that an API server admits, as an earlier service may have told it.
     """
 
     protocol: int = PROTOCOL
@@ -61,6 +62,7 @@ class Hello(Message, frozen=True, kw_only=True):
     versions: dict[str, str] = {}  # vllm, xgrammar, llguidance, guidedmodel, modelRunner ("V1" | "V2")
     patches: list[Patch] = []
     unsupported: str = ""  # launcher only: why vLLM was left untouched
+    placement: Placement = "Rank"
 
 
 class Welcome(Message, frozen=True, kw_only=True):

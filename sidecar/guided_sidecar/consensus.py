@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from guided_contract.config import GuidedDecodingConfig
 from guided_contract.errors import ErrorCode
 from guided_contract.records import Digests
-from guided_contract.wire import End, Failed, Place, ServiceMessage
+from guided_contract.wire import End, Failed, Place, Placement, ServiceMessage
 
 # Ranks are a step apart, and a sender whose datagram finds the queue full tries for ten seconds.
 PATIENCE_S: Final = 30.0
@@ -89,10 +89,12 @@ class Consensus:
         self._give_up_late()
         return AgreementState(self._compared, dict(self._desyncs), self._lost, self._message())
 
-    def connect(self, api: ApiLink) -> None:
-        """Take a new API server, and tell it where to place requests if that has changed."""
+    def connect(self, api: ApiLink, placement: Placement = "Rank") -> None:
+        """Take a new API server, which places requests so far; a service before us may have told it to."""
         self._apis.append(api)
-        if self._fell_back:
+        if placement == "Scheduler":
+            self._fall_back()
+        elif self._fell_back:
             api.send(Place(placement="Scheduler"))
 
     def disconnect(self, api: ApiLink) -> None:
@@ -133,7 +135,11 @@ class Consensus:
         self._last_desync_s = self._clock()
         _log.error("ranks disagree about request %s: %s", request_id, _told(by_rank))
         self._end(request_id, ErrorCode.RANKS_DESYNCHRONIZED.value)
-        if self._config.on_desync == "FallBackToScheduler" and not self._fell_back:
+        if self._config.on_desync == "FallBackToScheduler":
+            self._fall_back()
+
+    def _fall_back(self) -> None:
+        if not self._fell_back:
             self._fell_back = True
             self._tell(Place(placement="Scheduler"))
 
@@ -159,13 +165,14 @@ class Consensus:
             self._lost += 1
 
     def _message(self) -> str:
-        if self._last_desync_s is None:
+        shown = self._last_desync_s is not None and self._clock() - self._last_desync_s < SHOWN_S
+        if not (shown or self._fell_back):
             return ""
-        ranks = ", ".join(f"rank {rank} in {count}" for rank, count in sorted(self._desyncs.items()))
-        told = f"ranks disagreed about {ranks} comparisons"
-        if self._fell_back:
-            return f"{told}; vLLM's own scheduler masks new requests until the engine restarts"
-        return f"{told}; the requests were ended" if self._clock() - self._last_desync_s < SHOWN_S else ""
+        counts = ", ".join(f"rank {rank}: {count}" for rank, count in sorted(self._desyncs.items()))
+        ended = f"ranks disagreed, and the requests were ended ({counts or 'before the sidecar restarted'})"
+        if not self._fell_back:
+            return ended
+        return f"{ended}; vLLM's own scheduler masks new requests until the engine restarts"
 
 
 def _astray(by_rank: Mapping[int, _Sent]) -> list[int]:

@@ -67,9 +67,10 @@ class GrammarService:
 
     def _welcome(self, peer: Peer) -> Session:
         self._peers.append(peer)
-        if peer.hello.role == "launcher" and peer.hello.boot != self._boot:
+        if peer.hello.role == "launcher":
+            if self._boot not in {"", peer.hello.boot}:
+                self._consensus.restart()
             self._boot = peer.hello.boot
-            self._consensus.restart()
         return _Registered(self._session(peer), peer, self._peers)
 
     def _session(self, peer: Peer) -> Session:

@@ -33,7 +33,7 @@ class ApiSession:
         self._preparer = preparer
         self._max_pending = max_pending
         self._consensus = consensus
-        consensus.connect(peer)
+        consensus.connect(peer, peer.hello.placement)
         self._pending: dict[int, asyncio.Task[None]] = {}
         self._leases: dict[int, str] = {}
 

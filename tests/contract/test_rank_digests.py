@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from guided_contract import records
 from guided_contract.config import ConsensusConfig
 from guided_contract.records import Digest, Digests
+from guided_engine.ranks.agreement import Agreement, Progress
 from support.rank import EOS, A, B, C, Rank, arrival
 
 
@@ -60,12 +63,18 @@ def test_another_token_shows_in_the_next_alone(tmp_path: Any) -> None:
     assert differs == [False, False, True, False]
 
 
-@pytest.mark.parametrize("field", [{"pattern": "[a-d]*"}, {"drafts": [B]}])
-def test_other_masks_show_also_those_of_drafts(tmp_path: Any, field: dict[str, Any]) -> None:
+def test_another_mask_shows(tmp_path: Any) -> None:
     one, other = ranks(tmp_path, mode="Every")
     run(one, [A, B])
-    run(other, [A, B], **field)
+    run(other, [A, B], pattern="[a-d]*")
     assert said(one)[1].digest != said(other)[1].digest
+
+
+def test_drafts_show_by_what_is_accepted_of_them(tmp_path: Any) -> None:
+    one, other = ranks(tmp_path, mode="Every")
+    run(one, [A, B])
+    run(other, [A, B], drafts=[B])
+    assert said(one) == said(other)
 
 
 def test_a_rank_whose_grammar_has_ended_still_speaks(tmp_path: Any) -> None:
@@ -99,3 +108,12 @@ def test_alone_there_is_nobody_to_agree_with(tmp_path: Any) -> None:
     rank = Rank(tmp_path)
     run(rank, [A, B])
     assert not said(rank)
+
+
+def test_what_is_due_at_once_fits_into_datagrams() -> None:
+    sent: list[Digests] = []
+    names = [f"chatcmpl-{number:032x}-{number:08x}" for number in range(1024)]
+    new = [SimpleNamespace(request_id=name, accepted=[], progress=Progress()) for name in names]
+    Agreement(0, ConsensusConfig(), sent.append).compare((one, None) for one in new)
+    assert [digest.request_id for record in sent for digest in record.digests] == names
+    assert max(len(records.encode(record)) for record in sent) < 32 << 10

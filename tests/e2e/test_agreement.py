@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -73,6 +74,15 @@ def metric(pod: Pod, name: str, url: str = "") -> float:
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
 
 
+def settled(pod: Pod, name: str) -> float:
+    """Return a metric when it has stopped growing: a sequence is counted some steps after its end."""
+    last, now = -1.0, metric(pod, name)
+    while now != last:
+        time.sleep(0.5)
+        last, now = now, metric(pod, name)
+    return now
+
+
 def test_ranks_that_agree_are_compared(pod: Pod) -> None:
     answer = openai.completion(pod.url, "x", **LETTERS, temperature=1)
     assert openai.text(answer)
@@ -126,8 +136,8 @@ def test_neighbours_of_a_failing_request_generate_what_they_do_without_it(
 
     alone = [openai.text(one.result()) for one in neighbours()]
     beside = neighbours()
-    failed = [faulty(pod, kind, **sampling) for kind in planted.KINDS]
-    assert [response.status_code for response in failed] == [503, 422, 422, 503]
+    failed = [pool.submit(faulty, pod, kind, **sampling) for kind in planted.KINDS]
+    assert [one.result().status_code for one in failed] == [503, 422, 422, 503]
     assert [openai.text(one.result()) for one in beside] == alone
 
 
@@ -142,7 +152,7 @@ def test_another_policy_places_new_requests_in_the_scheduler(pod: Pod, pool: Thr
     assert openai.error_code(faulty(pod, planted.STRAYS)) == (503, "ranks_desynchronized")
     pod.wait(lambda: "own scheduler" in page(pod).desync)
 
-    fills = metric(pod, "guidedmodel_mask_fills_total")
+    fills = settled(pod, "guidedmodel_mask_fills_total")
     answers = [pool.submit(openai.guided, pod.url, "x", "choice", ["stone", "water"]) for _ in range(3)]
     assert {openai.text(one.result()) for one in answers} <= {"stone", "water"}
     assert not running.done(), "the placed ones ran in the same batches as one that the ranks mask"
@@ -150,14 +160,24 @@ def test_another_policy_places_new_requests_in_the_scheduler(pod: Pod, pool: Thr
     assert openai.error_code(openai.guided(pod.url, "x", "json", {"type": "oddity"}))[1] == "grammar_invalid"
     assert running.result() == 300
 
+    replace_service(pod)
+    pod.wait(lambda: "own scheduler" in page(pod).desync)
+    assert metric(pod, "guidedmodel_mask_fills_total") == 0
+
 
 def adopt(pod: Pod, policy: str) -> None:
     """Have the sidecar follow another policy, by replacing its service."""
     known = pod.config
     guided = msgspec.structs.replace(known.guided_decoding, on_desync=policy)
     pod.config_path.write_bytes(config.encode(msgspec.structs.replace(known, guided_decoding=guided)))
+    replace_service(pod)
+
+
+def replace_service(pod: Pod) -> None:
+    """Kill the sidecar's service, and wait until its successor serves."""
     service = pod.sidecar.service_pid()
     assert service
     os.kill(service, signal.SIGKILL)
     pod.wait(lambda: pod.sidecar.service_pid() not in {None, service})
     pod.wait(lambda: openai.guided(pod.url, "x", "choice", ["after"]).status_code == 200)
+    pod.wait(lambda: page(pod).ready)

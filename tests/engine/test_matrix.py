@@ -23,6 +23,7 @@ pytestmark = [
 ]
 
 CELLS = matrix.cells()
+MANY = 1000  # digests, of some thousand tokens that the guided requests of a cell have
 
 
 class Engines:
@@ -139,7 +140,8 @@ def test_offline_requests_without_admission_are_refused_in_words(engines: Engine
 
 def test_a_fault_ends_its_own_sequence_with_its_code(engines: Engines, cell: Cell) -> None:
     faults = engines.answers(cell)["faults"]
-    codes = {name: (reason, code) for name, (_, reason, code) in faults.items() if reason == "error"}
+    ended = {name: answer for name, answer in faults.items() if name != "without faults"}
+    codes = {name: (reason, code) for name, (_, reason, code) in ended.items() if reason == "error"}
     assert codes == {
         "no ticket": ("error", "request_not_admitted"),
         "not loaded": ("error", "sequence_matcher_failed"),
@@ -156,6 +158,29 @@ def test_whoever_shares_a_batch_with_faults_is_untouched(engines: Engines, cell:
     corpus = matrix.corpus()
     for name, request in (("healthy", corpus[0]), ("unguided", corpus[26])):
         assert answers["faults"][name] == answers["xgrammar"][corpus.index(request)]
+    without = answers["faults"]["without faults"]
+    assert without.keys() == {"healthy", "unguided", "seeded healthy", "seeded unguided"}
+    assert {name: answers["faults"][name] for name in without} == without
+
+
+def test_ranks_agree_at_every_token(engines: Engines, cell: Cell) -> None:
+    found = engines.answers(cell)["agreement"]
+    assert (found["desyncs"], found["lost"]) == ({}, 0)
+    assert (found["compared"] > MANY) == (cell.tensor_parallel > 1)
+
+
+def test_ranks_and_scheduler_mask_in_one_batch(engines: Engines, cell: Cell) -> None:
+    """After a desync new requests are the scheduler's, while the ranks go on with theirs."""
+    placed = matrix.mixed()
+    upstream = matrix.reference(cell.runner, cell.tensor_parallel)
+    answers = engines.answers(cell)["mixed"]
+    differing = []
+    for index, (request, ours) in enumerate(zip(matrix.corpus(), answers, strict=True)):
+        backend, placement = placed.get(request.key, ("xgrammar", "Rank"))
+        if ours != upstream[backend][index]:
+            differing.append((placement, backend, request.prompt))
+    assert not differing
+    assert {placement for _, placement in placed.values()} == {"Rank", "Scheduler"}
 
 
 def test_processors_give_the_same_in_every_engine_of_a_kind(engines: Engines, cell: Cell) -> None:

@@ -21,8 +21,8 @@ from devtools import cache, tinymodel
 from devtools.tinytasks import TASKS, TOPICS
 
 from guided_contract import config as pod_config
-from guided_contract import names
-from guided_contract.config import LogitsProcessorConfig, PodConfig
+from guided_contract import names, wire
+from guided_contract.config import ConsensusConfig, GuidedDecodingConfig, LogitsProcessorConfig, PodConfig
 from guided_contract.wire import Backend
 
 TESTS = Path(__file__).parents[1]
@@ -147,6 +147,13 @@ def reasoning() -> list[Request]:
     return [Request(prompt, kind, spec, 48) for prompt, kind, spec in asked]
 
 
+def mixed() -> dict[str, tuple[Backend, wire.Placement]]:
+    """Return who masks each grammar of the corpus, by which library, where all is mixed in one batch."""
+    turns = itertools.cycle(itertools.product(BACKENDS, ("Rank", "Scheduler")))
+    keys = dict.fromkeys(request.key for request in corpus() if request.kind != "none")
+    return dict(zip(keys, turns, strict=False))
+
+
 def processed() -> list[Request]:
     """Return what is asked with a logits processor: guided and not, of the kind that repeats itself."""
     return [
@@ -168,6 +175,7 @@ def rank_job(cell: Cell, folder: Path) -> Job:
         run_dir=str(folder),
         tensor_parallel=cell.tensor_parallel,
         logits_processors=PROCESSORS,
+        guided_decoding=GuidedDecodingConfig(consensus=ConsensusConfig(mode="Every")),
     )
     return Job(
         answer=str(folder / "answer.json"),

@@ -16,9 +16,10 @@ import msgspec
 from guided_contract import names, wire
 from guided_contract.wire import Backend
 from guided_engine.processors.registry import CHOICE_ARG
+from support.digests import Comparing
 from support.engine import wait_until
 from support.fake_service import FakeService
-from support.matrix import BACKENDS, DEAD_END, Answer, Job, Request, corpus, processed
+from support.matrix import BACKENDS, DEAD_END, Answer, Job, Request, corpus, mixed, processed
 
 LOAD_TIMEOUT_S = 60.0
 
@@ -28,8 +29,9 @@ def main(path: Path) -> None:
     if job.pod is None:
         answers = run(job, None)
     else:
-        with FakeService(job.pod.service_socket) as service:
+        with FakeService(job.pod.service_socket) as service, Comparing(job.pod) as digests:
             answers = run(job, service)
+            answers["agreement"] = digests.outcome()
     Path(job.answer).write_bytes(msgspec.json.encode(answers))
 
 
@@ -54,6 +56,7 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
     answers["preemptions"] = sum(m.value for m in llm.get_metrics() if m.name == "vllm:num_preemptions")
     if service is not None:
         tickets = load_all(job, service, "xgrammar", corpus())
+        answers["mixed"] = generate(llm, corpus(), mixed_tickets(job, service))
         chosen = {CHOICE_ARG: ["no-repeat"]}
         answers["processed"] = generate(llm, processed(), tickets, chosen)
         answers["offline"] = offline_refusal(llm)
@@ -86,8 +89,20 @@ def generate(
     return [(list(one.token_ids), one.finish_reason, one.stop_reason) for one in ended]
 
 
-def faults(llm: Any, job: Job, service: FakeService, tickets: Mapping[str, wire.Ticket]) -> dict[str, Answer]:
-    """Send one request of every fault among healthy ones, in one batch; return what became of each."""
+def mixed_tickets(job: Job, service: FakeService) -> dict[str, wire.Ticket]:
+    """Return tickets by which ranks and scheduler mask requests of one batch, with both libraries."""
+    known = {backend: load_all(job, service, backend, corpus()) for backend in BACKENDS}
+    return {
+        key: msgspec.structs.replace(known[backend][key], placement=placement)
+        for key, (backend, placement) in mixed().items()
+    }
+
+
+def faults(llm: Any, job: Job, service: FakeService, tickets: Mapping[str, wire.Ticket]) -> dict[str, Any]:
+    """Send one request of every fault among healthy ones, in one batch, then those without the faults.
+
+    Returns what became of each, and under "without faults" what the second batch gave.
+    """
     healthy, unguided = corpus()[0], corpus()[26]
     stuck = Request(healthy.prompt, "grammar", DEAD_END, 30)
     known = load_all(job, service, "xgrammar", [stuck])
@@ -99,8 +114,22 @@ def faults(llm: Any, job: Job, service: FakeService, tickets: Mapping[str, wire.
         "processor": (unguided, None, {CHOICE_ARG: "fails"}),
         "guided processor": (healthy, tickets[healthy.key], {CHOICE_ARG: "fails"}),
         "unguided": (unguided, None, {}),
+        "seeded healthy": (healthy, tickets[healthy.key], {}),
+        "seeded unguided": (unguided, None, {}),
     }
+    together = in_one_batch(llm, requests)
+    untouched = {name: requests[name] for name, (_, reason, _) in together.items() if reason != "error"}
+    return {**together, "without faults": in_one_batch(llm, untouched)}
+
+
+def in_one_batch(
+    llm: Any, requests: Mapping[str, tuple[Request, wire.Ticket | None, dict[str, Any]]]
+) -> dict[str, Any]:
+    """Send requests at temperature 0, those whose name says so at temperature 1 with a seed."""
     params = [sampling(request, ticket, extra) for request, ticket, extra in requests.values()]
+    for name, chosen in zip(requests, params, strict=True):
+        if name.startswith("seeded"):
+            chosen.temperature, chosen.seed = 1.0, 7
     prompts = [request.prompt for request, _, _ in requests.values()]
     past_the_offline_guard(llm)
     outputs = llm.generate(prompts, params, use_tqdm=False)

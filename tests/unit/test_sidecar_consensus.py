@@ -58,7 +58,7 @@ def test_a_difference_ends_the_request_once_and_counts_where_two_ranks_cannot_te
     assert pod.api.told == [ENDED]
     state = pod.consensus.state
     assert state.desyncs == {0: 1, 1: 1}
-    assert "rank 0 in 1" in state.message
+    assert "(rank 0: 1, rank 1: 1)" in state.message
     pod.now_s += 10 * PATIENCE_S
     assert pod.consensus.state.lost == 0
 
@@ -107,6 +107,13 @@ def test_falling_back_is_told_once_and_to_who_comes_later_until_the_engine_resta
     assert pod.consensus.state.message == ""
     pod.consensus.connect(later := Api())
     assert not later.told
+
+
+def test_a_restarted_service_hears_of_the_fallback_from_an_api_server() -> None:
+    pod = Pod(on_desync="FallBackToScheduler")
+    pod.consensus.connect(Api(), "Scheduler")
+    assert pod.api.told == [Place(placement="Scheduler")]
+    assert "before the sidecar restarted" in pod.consensus.state.message
 
 
 def test_failing_the_request_alone_shows_for_a_while() -> None:

@@ -129,7 +129,8 @@ def process_gate() -> Gate | None:
     pod = config.load()
     if pod is None:
         return None
-    return Gate(pod, GrammarClient(pod.service_socket, _hello), Telemetry(pod.telemetry_socket))
+    client = GrammarClient(pod.service_socket, lambda: _hello(client.placement))
+    return Gate(pod, client, Telemetry(pod.telemetry_socket))
 
 
 def _refuse_reserved(extra_args: Mapping[str, Any] | None) -> None:
@@ -143,11 +144,12 @@ def _refuse_reserved(extra_args: Mapping[str, Any] | None) -> None:
         )
 
 
-def _hello() -> wire.Hello:
+def _hello(placement: wire.Placement) -> wire.Hello:
     return wire.Hello(
         role="api",
         pid=os.getpid(),
         boot=os.environ.get(names.ENV_BOOT, ""),
         versions=version.versions(),
         patches=ledger.applied(),
+        placement=placement,
     )

@@ -8,11 +8,13 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from guided_contract.config import ConsensusConfig
 from guided_contract.records import Digest, Digests
 from guided_engine.ranks.strings import Bitmask
+
+_PER_RECORD: Final = 256  # a record is one datagram, of 64 KiB at most
 
 
 @dataclass(slots=True)
@@ -52,13 +54,14 @@ class Agreement:
         self._send = send
 
     def compare(self, sampling: Iterable[tuple[Compared, Bitmask | None]]) -> None:
-        """Send the digests that are due among this step's sampling sequences, each with its mask rows.
+        """Send the digests that are due among this step's sampling sequences, each with its mask.
 
-        The rows are [1 + drafts, words], None where nothing masks the sequence.
+        The mask is [words], that of the next token, None where nothing masks the sequence. It tells the
+        matcher's state; where only the masks after drafts differ, either no token does, or the next digest.
         """
-        due = [_digest(sequence, rows) for sequence, rows in sampling if self._is_due(sequence)]
-        if due:
-            self._send(Digests(rank=self._rank, digests=due))
+        due = [_digest(sequence, mask) for sequence, mask in sampling if self._is_due(sequence)]
+        for begin in range(0, len(due), _PER_RECORD):
+            self._send(Digests(rank=self._rank, digests=due[begin : begin + _PER_RECORD]))
 
     def _is_due(self, sequence: Compared) -> bool:
         progress = sequence.progress
@@ -73,7 +76,7 @@ class Agreement:
         return True
 
 
-def _digest(sequence: Compared, rows: Bitmask | None) -> Digest:
+def _digest(sequence: Compared, mask: Bitmask | None) -> Digest:
     progress, position = sequence.progress, len(sequence.accepted)
     fresh: Sequence[int] = sequence.accepted[min(progress.covered, position) :]
     known = zlib.crc32(array("q", fresh))
@@ -81,7 +84,7 @@ def _digest(sequence: Compared, rows: Bitmask | None) -> Digest:
         request_id=sequence.request_id,
         number=progress.made,
         position=position,
-        digest=known if rows is None else zlib.crc32(rows.data, known),
+        digest=known if mask is None else zlib.crc32(mask.data, known),
     )
     progress.made += 1
     progress.covered = position

@@ -68,7 +68,7 @@ class RankGuide:
         self._send = send
         consensus = traits.consensus
         self._agreement = None if consensus is None else Agreement(traits.rank, consensus, send)
-        self._masked: dict[str, Any] = {}  # request -> its rows of this step's bitmask
+        self._masked: dict[str, Any] = {}  # request -> its first row of this step's bitmask
         self._sequences: dict[str, GuidedSequence] = {}
         self._sampling: list[GuidedSequence] = []
         self._drafts: Mapping[str, Sequence[int]] = {}
@@ -140,7 +140,7 @@ class RankGuide:
                 parts.append(part)
         masks = masks_of(parts, self._bitmasks) if parts else None
         if self._agreement is not None and masks is not None:
-            rows = (masks.bitmask[part.row : part.walk.end] for part in parts)
+            rows = (masks.bitmask[part.row] for part in parts)
             self._masked = dict(zip(masks.request_ids, rows, strict=True))
         return masks
 
