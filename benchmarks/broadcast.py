@@ -2,7 +2,7 @@
 
 `python benchmarks/broadcast.py [--ranks 2] [--steps 60]` prints a table: per step, the time until the last
 rank holds its masks, CPU time of all ranks together, and the bytes that crossed a process. The ranks are
-processes, matchers and fill are the product's own, every sequence has a schema of its own and three drafts
+processes, matchers and fill are the product's own, there are 64 schemas, and every sequence has three drafts
 inside a free string. gloo is what vLLM's CPU groups use; the shared-memory arm is the best that can be had:
 filled in place, read in place, waited for by spinning.
 """
@@ -36,6 +36,7 @@ from guided_sidecar.grammar import backends, vocabulary
 
 DRAFTS: Final = 3
 ROW_BYTES: Final = 4 * words(wide.SIZE)
+SCHEMAS: Final = 64
 WARM_UP: Final = 5
 ARMS: Final = ("every rank", "shared memory", "gloo")
 TEXT: Final = '{"%s": "the value of this field is a rather common'
@@ -55,13 +56,16 @@ class Setup:
 
 
 class Ranks:
-    """One rank's sequences, each of a schema of its own, in the middle of a free string."""
+    """One rank's sequences, each in the middle of a free string."""
 
     def __init__(self, setup: Setup) -> None:
         folder = str(wide.folder())
         pod = PodConfig(name="b", model=folder, tokenizer=folder, served_name="b", run_dir="/nowhere")
         self.words = vocabulary.load(pod)
         self._encode = _encoder(folder)
+        self._xgrammar = backends.XGrammarBackend(self.words, 1)
+        self._guidance = backends.GuidanceBackend(self.words)
+        self._loaded: dict[str, Any] = {}
         self._fill = XGrammarFiller().fill if setup.backend == "xgrammar" else GuidanceFiller().fill
         self._matchers = [self._matcher(setup.backend, number) for number in range(setup.batch)]
         self._drafts = self._encode(DRAFTED)[:DRAFTS]
@@ -74,23 +78,22 @@ class Ranks:
         assert all(walk.valid == DRAFTS for walk in walks)
 
     def _matcher(self, backend: str, number: int) -> Any:
-        name = f"field{number}"
-        schema = {"type": "object", "properties": {name: {"type": "string"}}, "required": [name]}
-        made: Any
-        if backend == "xgrammar":
-            compiler = backends.XGrammarBackend(self.words, 1)
-            text = compiler.compile("json", json.dumps(schema), any_whitespace=True).load_text()
-            compiled = xgrammar.CompiledGrammar.deserialize_json(text, self.words.xgrammar_info)
-            made = XGrammarMatcher(compiled, [wide.EOS])
-        else:
-            text = (
-                backends.GuidanceBackend(self.words)
-                .compile("json", json.dumps(schema), any_whitespace=True)
-                .load_text()
-            )
-            made = GuidanceMatcher(llguidance.LLMatcher(self.words.guidance_tokenizer, text), wide.EOS)
+        name = f"field{number % SCHEMAS}"
+        if name not in self._loaded:
+            schema = {"type": "object", "properties": {name: {"type": "string"}}, "required": [name]}
+            self._loaded[name] = self._load(backend, json.dumps(schema))
+        loaded = self._loaded[name]
+        is_xgrammar = backend == "xgrammar"
+        made: Any = XGrammarMatcher(loaded, [wide.EOS]) if is_xgrammar else GuidanceMatcher(loaded, wide.EOS)
         assert made.accept(self._encode(TEXT % name))
         return made
+
+    def _load(self, backend: str, schema: str) -> Any:
+        if backend == "xgrammar":
+            text = self._xgrammar.compile("json", schema, any_whitespace=True).load_text()
+            return xgrammar.CompiledGrammar.deserialize_json(text, self.words.xgrammar_info)
+        text = self._guidance.compile("json", schema, any_whitespace=True).load_text()
+        return llguidance.LLMatcher(self.words.guidance_tokenizer, text)
 
 
 def run(rank: int, setup: Setup, barrier: Any, results: Any) -> None:

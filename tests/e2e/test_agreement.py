@@ -25,11 +25,14 @@ AFTER = 5
 TOKENS = 60
 LETTERS = {"structured_outputs": {"regex": "[a-z ]+"}, "min_tokens": TOKENS, "max_tokens": TOKENS}
 SLACK = 8
-CODES = {
-    planted.STRAYS: "ranks_desynchronized",
-    planted.RAISES: "sequence_processor_failed",
-    planted.MATCHER_RAISES: "sequence_matcher_failed",
-    planted.MASK_DIFFERS: "ranks_desynchronized",
+EVERYWHERE = "-everywhere"
+DESYNC = (503, "ranks_desynchronized")
+FAILING = {kind: (422, code) for kind, code in planted.CODES.items()}
+# What each planted fault ends its request with, by the processor's name: on rank 1 alone, or on both.
+FAULTS = {
+    **dict.fromkeys(planted.DIFFERING, DESYNC),
+    **FAILING,
+    **{kind + EVERYWHERE: ended for kind, ended in FAILING.items()},
 }
 
 
@@ -37,12 +40,16 @@ CODES = {
 def pod() -> Iterator[Pod]:
     processors = [
         {
-            "name": kind,
+            "name": name,
             "factory": "support.planted:Planted",
-            "params": {"kind": kind, "after": AFTER},
+            "params": {
+                "kind": name.removesuffix(EVERYWHERE),
+                "after": AFTER,
+                "rank": None if name.endswith(EVERYWHERE) else 1,
+            },
             "applyByDefault": False,
         }
-        for kind in planted.KINDS
+        for name in FAULTS
     ]
     manifest = sample(
         guidedDecoding={"consensus": {"mode": "Sampled", "sampleEvery": EVERY}, "backend": "XGrammar"},
@@ -55,12 +62,12 @@ def pod() -> Iterator[Pod]:
 
 @pytest.fixture
 def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(8) as pool:
+    with ThreadPoolExecutor(16) as pool:
         yield pool
 
 
-def faulty(pod: Pod, kind: str, **fields: Any) -> httpx.Response:
-    return openai.completion(pod.url, "x", vllm_xargs={"logits_processors": [kind]}, **{**LETTERS, **fields})
+def faulty(pod: Pod, fault: str, **fields: Any) -> httpx.Response:
+    return openai.completion(pod.url, "x", vllm_xargs={"logits_processors": [fault]}, **{**LETTERS, **fields})
 
 
 def page(pod: Pod) -> PodStatus:
@@ -90,34 +97,38 @@ def test_ranks_that_agree_are_compared(pod: Pod) -> None:
     assert page(pod).desync == ""
 
 
-@pytest.mark.parametrize("kind", [planted.STRAYS, planted.MASK_DIFFERS])
-def test_a_request_on_which_ranks_differ_ends(pod: Pod, kind: str) -> None:
+@pytest.mark.parametrize("fault", planted.DIFFERING)
+def test_a_request_on_which_ranks_differ_ends(pod: Pod, fault: str) -> None:
     before = [rank.desyncs for rank in page(pod).ranks]
-    response = faulty(pod, kind)
-    assert openai.error_code(response) == (503, "ranks_desynchronized")
+    response = faulty(pod, fault)
+    assert openai.error_code(response) == DESYNC
+    assert response.headers["retry-after"] == "1"
     pod.wait(lambda: [rank.desyncs for rank in page(pod).ranks] == [count + 1 for count in before])
     assert page(pod).desync
     assert page(pod).ready
 
 
-@pytest.mark.parametrize("kind", [planted.STRAYS, planted.RAISES, planted.MATCHER_RAISES])
-def test_a_stream_ends_with_the_error_within_the_interval(pod: Pod, kind: str) -> None:
-    fields = {**LETTERS, "stream": True, "vllm_xargs": {"logits_processors": [kind]}}
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_stream_ends_with_the_error_within_the_interval(pod: Pod, fault: str) -> None:
+    fields = {**LETTERS, "stream": True, "vllm_xargs": {"logits_processors": [fault]}}
     body = {"model": "tiny", "prompt": "x", "temperature": 0, **fields}
     with httpx.stream("POST", f"{pod.url}/v1/completions", json=body, timeout=openai.TIMEOUT_S) as response:
         assert response.status_code == 200
         events = [line.removeprefix("data: ") for line in response.iter_lines() if line]
     assert events[-1] == "[DONE]"
-    assert json.loads(events[-2])["error"]["code"] == CODES[kind]
+    assert json.loads(events[-2])["error"]["code"] == FAULTS[fault][1]
     # A step is on its way, and the word goes through two processes, while the engine runs on.
     assert len(events) - 2 <= AFTER + EVERY + SLACK
 
 
-@pytest.mark.parametrize("kind", [planted.RAISES, planted.MATCHER_RAISES])
+@pytest.mark.parametrize("fault", [*FAILING, planted.REJECTS + EVERYWHERE])
 @pytest.mark.parametrize("n", [1, 3])
-def test_what_only_a_silent_rank_saw_ends_the_request_and_its_siblings(pod: Pod, kind: str, n: int) -> None:
-    response = faulty(pod, kind, n=n, temperature=1)
-    assert openai.error_code(response) == (422, CODES[kind])
+def test_a_failure_on_any_rank_ends_the_request_and_its_siblings(pod: Pod, fault: str, n: int) -> None:
+    """Also one on a rank whose output nobody reads."""
+    before = [rank.desyncs for rank in page(pod).ranks]
+    response = faulty(pod, fault, n=n, temperature=1)
+    assert openai.error_code(response) == FAULTS[fault]
+    assert [rank.desyncs for rank in page(pod).ranks] == before
     pod.wait(lambda: metric(pod, "vllm:num_requests_running", pod.url) == 0)
 
 
@@ -136,8 +147,8 @@ def test_neighbours_of_a_failing_request_generate_what_they_do_without_it(
 
     alone = [openai.text(one.result()) for one in neighbours()]
     beside = neighbours()
-    failed = [pool.submit(faulty, pod, kind, **sampling) for kind in planted.KINDS]
-    assert [one.result().status_code for one in failed] == [503, 422, 422, 503]
+    failed = {fault: pool.submit(faulty, pod, fault, **sampling) for fault in FAULTS}
+    assert {fault: openai.error_code(one.result()) for fault, one in failed.items()} == FAULTS
     assert [openai.text(one.result()) for one in beside] == alone
 
 
@@ -149,7 +160,7 @@ def test_another_policy_places_new_requests_in_the_scheduler(pod: Pod, pool: Thr
         openai.streamed_tokens, pod.url, begun, **{**LETTERS, "max_tokens": 300, "min_tokens": 300}
     )
     assert begun.wait(60)
-    assert openai.error_code(faulty(pod, planted.STRAYS)) == (503, "ranks_desynchronized")
+    assert openai.error_code(faulty(pod, planted.STRAYS)) == DESYNC
     pod.wait(lambda: "own scheduler" in page(pod).desync)
 
     fills = settled(pod, "guidedmodel_mask_fills_total")

@@ -9,10 +9,18 @@ from guided_engine.processors.interface import ProcessorFactory, SequenceInfo, S
 from guided_engine.ranks import bitmasks, prototypes
 
 STRAYS: Final = "strays"  # samples other tokens than the other ranks, all allowed
+MASK_DIFFERS: Final = "mask-differs"  # in a bit that changes no token
 RAISES: Final = "raises"  # its processor raises
 MATCHER_RAISES: Final = "matcher-raises"
-MASK_DIFFERS: Final = "mask-differs"  # in bits that change no token
-KINDS: Final = (STRAYS, RAISES, MATCHER_RAISES, MASK_DIFFERS)
+REJECTS: Final = "rejects"  # its matcher rejects what was sampled
+DEAD_END: Final = "dead-end"  # its mask allows nothing
+DIFFERING: Final = (STRAYS, MASK_DIFFERS)
+CODES: Final = {
+    RAISES: "sequence_processor_failed",
+    MATCHER_RAISES: "sequence_matcher_failed",
+    REJECTS: "sequence_token_rejected",
+    DEAD_END: "sequence_dead_end",
+}
 
 
 class Planted(ProcessorFactory):
@@ -30,10 +38,10 @@ class Planted(ProcessorFactory):
     def create(self, _sequence: SequenceInfo) -> SequenceProcessor | None:
         if not self._is_here:
             return None
-        if self._kind in {MATCHER_RAISES, MASK_DIFFERS}:
-            _next_matcher.append((self._kind, self._after))
-            return None
-        return _State(self._kind, self._after)
+        if self._kind in {STRAYS, RAISES}:
+            return _State(self._kind, self._after)
+        _next_matcher.append((self._kind, self._after))
+        return None
 
 
 class _State(SequenceProcessor):
@@ -54,7 +62,6 @@ class _State(SequenceProcessor):
 
 # Taken by the next matcher made in this process: a sequence's is made right after its processors.
 _next_matcher: list[tuple[str, int]] = []
-_marked: dict[int, int] = {}  # id of a matcher whose masks are to differ -> tokens left until then
 
 
 def _patch() -> None:
@@ -72,8 +79,11 @@ def _patch() -> None:
     def filled(self: Any, walks: Any) -> Any:
         bitmask, duration_ns = fill(self, walks)
         for walk in walks:
-            if _marked.get(id(walk.matcher), 1) <= 0:
+            kind = getattr(walk.matcher, "planted", "")
+            if kind == MASK_DIFFERS:
                 bitmask[walk.row, -1] ^= 1
+            elif kind == DEAD_END:
+                bitmask[walk.row] = 0
         return bitmask, duration_ns
 
     prototypes.Prototypes.matcher = matcher  # type: ignore[method-assign]
@@ -81,16 +91,15 @@ def _patch() -> None:
 
 
 def _plant(matcher: Any, kind: str, after: int) -> None:
-    accept = matcher.accept
-    _marked[id(matcher)] = after
+    accept, left = matcher.accept, after
 
     def accepting(tokens: Any) -> bool:
-        _marked[id(matcher)] -= len(tokens)
-        if kind == MATCHER_RAISES and _marked[id(matcher)] <= 0:
-            _marked.pop(id(matcher))
-            raise RuntimeError("planted")
-        return bool(accept(tokens))
+        nonlocal left
+        left -= len(tokens)
+        if left <= 0:
+            matcher.planted = kind
+            if kind == MATCHER_RAISES:
+                raise RuntimeError("planted")
+        return bool(accept(tokens)) and not (left <= 0 and kind == REJECTS)
 
     matcher.accept = accepting
-    if kind == MATCHER_RAISES:
-        return

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from guided_contract import names, wire
 from guided_contract.config import PodConfig
-from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.errors import CATALOGUE, ErrorCode, GuidedError
 from guided_engine.admission.gate import Admitted, process_gate
 from guided_engine.compat.ledger import LedgerEntry, PatchSkippedError
 
@@ -19,6 +19,7 @@ _ADMITTED: Final = "_guided_admitted"
 
 AddRequest = Callable[..., Awaitable[Any]]
 _CODES: Final = frozenset(ErrorCode)
+RETRY_AFTER_S: Final = 1.0  # nothing has to recover before another try of a request that ranks differed on
 # The loop holds its tasks weakly.
 _aborts: Final[set[asyncio.Task[None]]] = set()
 
@@ -139,7 +140,9 @@ def _end(engine: weakref.ref[Any], message: wire.End) -> None:
     state = llm.output_processor.request_states.get(message.request_id)
     if state is None or state.queue is None:
         return
-    _fail(state, GuidedError(ErrorCode(message.code)))
+    code = ErrorCode(message.code)
+    retry_after_s = RETRY_AFTER_S if CATALOGUE[code].retryable else None
+    _fail(state, GuidedError(code, retry_after_s=retry_after_s))
     whole = state.request_id if state.parent_req is None else state.parent_req.request_id
     task = asyncio.get_running_loop().create_task(llm.abort(whole, internal=True))
     _aborts.add(task)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from vllm.distributed.parallel_state import get_pp_group
@@ -87,7 +88,9 @@ def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
         guide = _guide(worker, config, prototypes, vocabulary)
         runner = worker.model_runner
         adapter = RunnerV2(runner) if worker.use_v2_model_runner else RunnerV1(runner)
-        guided = GuidedRunner(runner, guide, adapter, pulse.step, lambda ends: _report(link, ends))
+        # A rank alone is the one that the engine core hears.
+        reports = partial(_report, link) if config.tensor_parallel > 1 else _ignore
+        guided = GuidedRunner(runner, guide, adapter, pulse.step, reports)
     link.start()
     return guided
 
@@ -118,6 +121,10 @@ def _fill_threads(parallel: Any) -> int:
     """Return this rank's share of the container's CPUs, as far as filling gains by it."""
     ranks_here = parallel.local_world_size * max(1, parallel.data_parallel_size_local)
     return min(_MOST_FILL_THREADS, Cpus.of_this_process().threads_per_rank(ranks_here))
+
+
+def _ignore(_ends: Mapping[str, str]) -> None:
+    pass
 
 
 def _report(link: ServiceLink, ends: Mapping[str, str]) -> None:
