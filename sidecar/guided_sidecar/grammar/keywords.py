@@ -49,7 +49,11 @@ _VALUES: Final = frozenset(
         "uniqueItems",
     ]
 )
-_UNDERSTOOD: Final = _ANNOTATIONS | _TEXTS | _VALUES | {"$ref", *BRANCHES, *LENGTHS}
+CONSTRAINTS: Final = (_TEXTS | _VALUES | {"$ref", *BRANCHES, *LENGTHS}) - {
+    "contentEncoding",
+    "contentMediaType",
+}
+_UNDERSTOOD: Final = _ANNOTATIONS | _TEXTS | CONSTRAINTS
 
 ANY: Final[dict[str, Any]] = {}
 
