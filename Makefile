@@ -77,3 +77,7 @@ cluster-down: $(SETUP)  ## end that cluster; nothing of it stays
 .PHONY: bench-ranks
 bench-ranks: $(SETUP)  ## guided decoding on a virtual GPU against upstream; ROWS=, MODES=, REPS=, FULL=1
 	@PYTHONPATH=tools:benchmarks $(PY) -m rankbench
+
+.PHONY: bench-cpu
+bench-cpu: $(SETUP)  ## the tiny model on real vLLM and this CPU, guided, ours against upstream
+	@PYTHONPATH=tools:benchmarks $(PY) -m rankbench.real

@@ -11,7 +11,7 @@ import msgspec
 import vocabulary
 from devtools import cache
 
-from rankbench import corpora, measure, plugin, speculation, table
+from rankbench import corpora, measure, picture, plugin, speculation, table
 from rankbench.bars import outcomes
 from rankbench.cells import BASELINE, MODES, SETS, Cell, Mode, default_cells, grid
 from rankbench.clock import Costs
@@ -29,14 +29,17 @@ def main() -> int:
     commit = _commit()
     out = Path(os.environ.get("OUT") or cache.root() / "bench-ranks" / commit)
     logs = out / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
+    profiles = out / "profiles" if os.environ.get("PROFILE") == "1" else None
+    for folder in (logs, profiles):
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
     journal = Journal(out / "records.jsonl")
     model = vocabulary.folder()
     references = References(corpora.load_tokenizer(model), vocabulary.SIZE)
     known = {(record.cell, record.mode) for record in journal}
     missing = [cell for cell in wanted if any((cell.name, mode.name) not in known for mode in modes)]
     for cells in measure.by_engines(missing).values():
-        session = measure.Session(cells, modes, model, logs, _say)
+        session = measure.Session(cells, modes, model, logs, profiles)
         try:
             for cell in cells:
                 for record in session.measure(cell, repetitions, references):
@@ -55,6 +58,7 @@ def _report(found: list[Record], wanted: list[Cell], modes: list[Mode], commit: 
     judged = outcomes(records)
     text = "\n".join([*_conditions(commit), "", *table.lines(records), *table.bar_lines(judged)])
     (out / "report.md").write_text(text + "\n")
+    (out / "gpu-busy.svg").write_text(picture.svg(records))
     print(text)
     print(f"\nwritten to {out}")
     return 1 if any(outcome.met is False for outcome in judged) else 0
@@ -101,10 +105,6 @@ def _commit() -> str:
 
     changed = git("status", "--porcelain", "--untracked-files=no")
     return git("rev-parse", "--short", "HEAD") + (f"-changed-{int(time.time())}" if changed else "")
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -44,8 +44,14 @@ class Mode:
 
     def excluded(self, cell: "Cell") -> str:
         """Return why this mode is not measured in a cell; empty where it is."""
+        if self.backend == "none":
+            return ""
+        if not cell.share:
+            return "no request is guided"
         if cell.schemas == "bounded" and self.backend == "xgrammar":
-            return "xgrammar compiles 64 schemas with maxLength 2000 for hours"
+            return "xgrammar compiles 64 schemas with maxLength 200 and 2000 for hours"
+        if cell.ranks > 1 and not self.is_async:
+            return "sync scheduling is measured on one rank"
         return ""
 
 
@@ -112,6 +118,6 @@ def default_cells() -> list[Cell]:
 def grid() -> Iterator[Cell]:
     """Yield every cell of the full run."""
     for ranks, drafts, schemas, batch, share in itertools.product(RANKS, DRAFTS, SETS, BATCHES, SHARES):
-        # Without a guided request the schemas do not matter.
-        if share or schemas == SETS[0]:
+        # Without a guided request the schemas do not matter; one sequence is guided or is not.
+        if (share or schemas == SETS[0]) and (batch > 1 or share in {0.0, 1.0}):
             yield Cell(ranks, drafts, batch, schemas, share)

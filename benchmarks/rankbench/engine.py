@@ -19,9 +19,8 @@ import numpy as np
 from guided_contract import config as pod_config
 from guided_contract import names
 from guided_contract.config import PodConfig
-from rankbench import processes
+from rankbench import plugin, processes
 from rankbench.documents import SEQUENCES, TOKENS, Corpus
-from rankbench.plugin import NAME
 from rankbench.protocol import EngineSpec, Failed, Run, Served
 from rankbench.speculation import Drafts
 from rankbench.window import LEAD_IN, Report
@@ -57,11 +56,15 @@ class Engine:
         engine = self._llm.llm_engine
         self._core.call_utility("pause_scheduler", "keep", False)
         for sequence, one in enumerate(params):
-            prompt = [FIRST_DOCUMENT + self._document(run, sequence), *range(100, 99 + PROMPT_TOKENS)]
+            # On a virtual GPU the first token says what is generated.
+            first = FIRST_DOCUMENT + (self._document(run, sequence) if self._spec.virtual else sequence)
+            prompt = [first, *range(100, 99 + PROMPT_TOKENS)]
             engine.add_request(str(next(self._ids)), {"prompt_token_ids": prompt}, one)
-        self._llm.collective_rpc("rankbench_begin", args=(run.batch, run.steps))
+        if self._spec.virtual:
+            self._llm.collective_rpc("rankbench_begin", args=(run.batch, run.steps, run.profile))
         self._settle()
         cpu_s = processes.cpu_s(os.getpid())
+        start = time.perf_counter()
         self._core.call_utility("resume_scheduler")
         ends: list[Any] = []
         tokens = 0
@@ -71,12 +74,15 @@ class Engine:
                     ends.append((output.outputs[0].finish_reason, output.outputs[0].stop_reason))
                     tokens += len(output.outputs[0].token_ids)
         cpu_s = processes.cpu_s(os.getpid()) - cpu_s
+        wall_s = time.perf_counter() - start
+        if not self._spec.virtual:
+            return Served(tokens=tokens, cpu_s=cpu_s, wall_s=wall_s, ranks=[])
         reports = [msgspec.convert(r, Report) for r in self._llm.collective_rpc("rankbench_report")]
         if wrong := [end for end in ends if end != ("length", None)]:
             return Failed(reason=f"{len(wrong)} of {run.batch} requests ended otherwise: {wrong[0]}")
         if not reports[0].steps:
             return Failed(reason="the batch was not full for long enough")
-        return Served(tokens=tokens, cpu_s=cpu_s, ranks=reports)
+        return Served(tokens=tokens, cpu_s=cpu_s, wall_s=wall_s, ranks=reports)
 
     def _params(self, run: Run) -> list[Any]:
         from vllm import SamplingParams  # noqa: PLC0415 - loaded by now
@@ -99,7 +105,7 @@ class Engine:
                 SamplingParams(
                     temperature=0.0,
                     max_tokens=self._length(run, sequence),
-                    ignore_eos=True,
+                    ignore_eos=self._spec.virtual,
                     detokenize=False,
                     structured_outputs=StructuredOutputsParams(json=schema) if is_guided else None,
                     extra_args=arguments,
@@ -112,6 +118,8 @@ class Engine:
 
     def _length(self, run: Run, sequence: int) -> int:
         """Return how many tokens a sequence needs so that all of a batch end together, after the window."""
+        if not self._spec.virtual:
+            return run.steps
         steps = run.steps + 2 * LEAD_IN
         if self._proposals is None:
             return min(steps, TOKENS - 2)
@@ -193,14 +201,14 @@ def _llm(spec: EngineSpec) -> Any:
 
 def environment(spec: EngineSpec) -> dict[str, str]:
     """Return what an engine program needs in its environment."""
-    chosen = f"{NAME},guidedmodel" if spec.ours else NAME
+    chosen = f"{plugin.NAME},guidedmodel" if spec.ours else plugin.NAME
     repository = Path(__file__).parents[2]
     # vLLM wants a Triton before it takes Model Runner V2; none of its kernels runs here.
     interpreter = repository / "tests" / "support" / "v2cpu"
     known = {k: v for k, v in os.environ.items() if k != names.ENV_CONFIG}
     return known | {
         "VLLM_PLUGINS": chosen,
-        "VLLM_USE_V2_MODEL_RUNNER": "1",
+        "VLLM_USE_V2_MODEL_RUNNER": "1" if spec.virtual else "0",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_CI_ENV": "1",
@@ -208,7 +216,7 @@ def environment(spec: EngineSpec) -> dict[str, str]:
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
         "TORCHDYNAMO_DISABLE": "1",
-        "RANKBENCH_FOLDER": spec.folder,
+        plugin.ENV_FOLDER: spec.folder if spec.virtual else "",
         "PYTHONPATH": os.pathsep.join(map(str, [spec.folder, repository / "benchmarks", interpreter])),
     }
 

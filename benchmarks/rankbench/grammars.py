@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import json
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,8 @@ from typing import Any, Final, Self
 
 from guided_contract import wire
 from guided_contract.config import PodConfig
-from guided_sidecar.grammar import artifacts, backends, features, vocabulary
+from guided_sidecar.grammar import backends, compilation, vocabulary
+from guided_sidecar.grammar.jobs import Job
 
 _LOAD_TIMEOUT_S: Final = 300.0
 _COMPILE_THREADS: Final = 4
@@ -78,16 +78,17 @@ class Ranks:
 
 
 class Grammars:
-    """Compiles schemas with the sidecar's own code, once each, and loads them on the ranks."""
+    """Compiles and proves schemas as the sidecar's workers do, once each, and has the ranks load them."""
 
     def __init__(self, pod: PodConfig, ranks: Ranks) -> None:
-        self._pod = pod
-        self._ranks = ranks
         words = vocabulary.load(pod)
-        self._compilers: dict[wire.Backend, Any] = {
+        known: dict[wire.Backend, compilation.GrammarBackend] = {
             "xgrammar": backends.XGrammarBackend(words, _COMPILE_THREADS),
             "guidance": backends.GuidanceBackend(words),
         }
+        self._backends = list(known)
+        self._compiler = compilation.Compiler(known, words.vocab_size, pod.grammars_folder)
+        self._ranks = ranks
         self._tickets: dict[str, wire.Ticket] = {}
 
     def tickets(self, schemas: Sequence[str], choice: str) -> list[wire.Ticket]:
@@ -96,30 +97,36 @@ class Grammars:
         Parameters
         ----------
         choice
-            A backend, or "auto" for the one that the sidecar would try first.
+            A backend, or "auto" for the sidecar's own choice.
         """
-        keys = []
+        keys = [hashlib.sha256(f"{choice} {schema}".encode()).hexdigest() for schema in schemas]
         loads = []
-        for schema in schemas:
-            backend = features.order("json", json.loads(schema))[0] if choice == "auto" else _backend(choice)
-            key = hashlib.sha256(f"{backend} {schema}".encode()).hexdigest()
-            keys.append(key)
+        for key, schema in zip(keys, schemas, strict=True):
             if key not in self._tickets:
-                loads.append(self._compile(key, backend, schema))
-                self._tickets[key] = wire.Ticket(key=key, backend=backend)
+                loads.append(self._compile(key, choice, schema))
+                self._tickets[key] = wire.Ticket(key=key, backend=loads[-1].backend)
         self._ranks.load(loads)
         return [self._tickets[key] for key in keys]
 
-    def _compile(self, key: str, backend: wire.Backend, schema: str) -> wire.Load:
-        text = self._compilers[backend].compile("json", schema, any_whitespace=True).load_text()
-        if backend == "guidance":
-            return wire.Load(key=key, backend=backend, spec=text)
-        sha256 = artifacts.write(self._pod.grammars_folder, key, text.encode())
-        return wire.Load(key=key, backend=backend, artifact=key, sha256=sha256)
-
-
-def _backend(choice: str) -> wire.Backend:
-    return "xgrammar" if choice == "xgrammar" else "guidance"
+    def _compile(self, key: str, choice: str, schema: str) -> wire.Load:
+        job = Job(
+            key=key,
+            kind="json",
+            spec=schema,
+            backends=[one for one in self._backends if choice in {one, "auto"}],
+            any_whitespace=True,
+            timeout_s=_LOAD_TIMEOUT_S,
+            memory_bytes=1 << 40,
+        )
+        done = self._compiler.run(job)
+        return wire.Load(
+            key=key,
+            backend=done.backend,
+            artifact=done.artifact,
+            sha256=done.sha256,
+            spec=done.spec,
+            positions=done.positions,
+        )
 
 
 def _messages(connection: socket.socket) -> Iterator[wire.ClientMessage]:

@@ -2,9 +2,10 @@
 
 import contextlib
 import shutil
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -17,8 +18,8 @@ from rankbench.programs import Program
 from rankbench.protocol import EngineSpec, Failed, Run, Served
 from rankbench.records import Record
 
+_READERS_REST_S: Final = 1.2
 _MOST_COMPARED: Final = 24  # mask rows per cell and mode
-Say = Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -31,9 +32,9 @@ class Session:
     """Engines of one (ranks, drafts), all alive at once; one serves while the others sleep."""
 
     def __init__(
-        self, cells: Sequence[Cell], modes: Sequence[Mode], model: Path, logs: Path, say: Say
+        self, cells: Sequence[Cell], modes: Sequence[Mode], model: Path, logs: Path, profiles: Path | None
     ) -> None:
-        self._say = say
+        self._profiles = profiles
         self._modes = modes
         self._stack = contextlib.ExitStack()
         self._corpora = {name: _corpus(name) for name in sorted({cell.schemas for cell in cells})}
@@ -58,6 +59,7 @@ class Session:
                 sets=list(self._corpora),
             )
             for mode in modes
+            if not all(mode.excluded(cell) for cell in cells)
         }
         self._programs: dict[str, Program] = {}
         try:
@@ -67,7 +69,7 @@ class Session:
             }
             for program in self._programs.values():
                 program.wait_ready()
-            say(f"{len(specs)} engines started in {time.monotonic() - started:.0f} s")
+            _say(f"{len(specs)} engines started in {time.monotonic() - started:.0f} s")
         except BaseException:
             self.close()
             raise
@@ -78,7 +80,7 @@ class Session:
 
     def measure(self, cell: Cell, repetitions: int, references: References) -> list[Record]:
         """Measure one cell in all modes; the first round compiles, and does not count."""
-        modes = [mode for mode in self._modes if cell.share or mode.backend == "none"]
+        modes = self._modes
         found = {mode.name: _Found() for mode in modes}
         for repetition in range(repetitions + 1):
             # Another begins each time: what one leaves behind (caches, heat) hits all alike.
@@ -92,18 +94,27 @@ class Session:
             found.reason = mode.excluded(cell)
         if found.reason:
             return
+        profile = str(self._profiles / f"{cell.name} {mode.name}.prof") if self._profiles else ""
         run = Run(
-            schemas=cell.schemas, batch=cell.batch, share=cell.share, backend=mode.backend, steps=cell.steps
+            schemas=cell.schemas,
+            batch=cell.batch,
+            share=cell.share,
+            backend=mode.backend,
+            steps=cell.steps,
+            profile=profile,
         )
+        if cell.ranks > 1:
+            # vLLM's readers of shared memory poll for a second after their last message.
+            time.sleep(_READERS_REST_S)
         started = time.monotonic()
         answer = self._programs[mode.engine].serve(run)
         if isinstance(answer, Failed):
             found.reason = answer.reason
-            self._say(f"{cell.name}, {mode.name}: {answer.reason}")
+            _say(f"{cell.name}, {mode.name}: {answer.reason}")
         elif counts:
             found.served.append(answer)
             rank = answer.ranks[0]
-            self._say(
+            _say(
                 f"{cell.name}, {mode.name}: {rank.tokens / rank.wall_s:.0f} tok/s, "
                 f"busy {rank.busy_s / rank.wall_s:.3f} ({time.monotonic() - started:.1f} s)"
             )
@@ -142,6 +153,10 @@ def _reference(references: References, mode: Mode, schema: str) -> ReferenceMatc
 
 def _corpus(name: str) -> Corpus:
     return Corpus.load(name, corpora.folder(name))
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def by_engines(cells: Iterable[Cell]) -> dict[tuple[int, int], list[Cell]]:

@@ -5,12 +5,14 @@ nothing is installed.
 """
 
 import importlib.metadata
+import os
 import sys
 import time
 import types
 from typing import Any, Final
 
 NAME: Final = "rankbench"
+ENV_FOLDER: Final = "RANKBENCH_FOLDER"  # documents and clock of a virtual GPU; empty for a real model
 _IDLE_S: Final = 5e-5
 _RUNNER: Final = "vllm.v1.worker.cpu.model_runner"
 
@@ -23,15 +25,20 @@ CHANGES: Final = (
     "workers count the bytes of masks that the engine core sends them",
 )
 
+_is_registered = False
+
 
 def register() -> None:
     """Make the changes; more calls than one do nothing."""
-    if _RUNNER in sys.modules:
+    global _is_registered  # noqa: PLW0603 - vLLM calls it more than once in a process
+    if _is_registered:
         return
-    # GuidedWorker and upstream's CPUWorker both import their runner from here when they start.
-    module = types.ModuleType(_RUNNER)
-    module.__getattr__ = _runner  # type: ignore[method-assign]
-    sys.modules[_RUNNER] = module
+    _is_registered = True
+    if os.environ.get(ENV_FOLDER):
+        # GuidedWorker and upstream's CPUWorker both import their runner from here when they start.
+        module = types.ModuleType(_RUNNER)
+        module.__getattr__ = _runner  # type: ignore[method-assign]
+        sys.modules[_RUNNER] = module
     from vllm.distributed.device_communicators import shm_broadcast  # noqa: PLC0415 - vLLM is loading
 
     from guided_engine.compat.cpu import keep_async_scheduling  # noqa: PLC0415 - as above

@@ -11,10 +11,14 @@ Backend = Literal["none", "xgrammar", "guidance", "auto"]
 
 
 class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine program. `ours`: with plugin and GuidedWorker; else upstream, on one backend for good."""
+    """One engine program. `ours`: with plugin and GuidedWorker; else upstream, on one backend for good.
+
+    Not `virtual`: a real model on the CPU, with vLLM's own choice of runner there.
+    """
 
     name: str
     ours: bool
+    virtual: bool = True
     is_async: bool = True
     backend: Backend = "xgrammar"
     drafts: int = 3
@@ -28,7 +32,10 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """Serve one batch. `share` is the part of its requests that are guided, from 0 to 1."""
+    """Serve one batch. `share` is the part of its requests that are guided, from 0 to 1.
+
+    `steps` are measured on a virtual GPU; a real model generates so many tokens.
+    """
 
     schemas: str
     batch: int
@@ -39,10 +46,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What became of a batch. `cpu_s` is of the engine's processes; `ranks` in their order."""
+    """What became of a batch. `cpu_s` is of the engine's processes; `ranks` in their order.
+
+    `wall_s` is from the first step to the last answer; a virtual GPU's own time is in `ranks`.
+    """
 
     tokens: int
     cpu_s: float
+    wall_s: float
     ranks: list[Report]
 
 

@@ -22,10 +22,10 @@ from vllm.v1.worker.gpu_worker import Worker
 from rankbench.clock import Costs, Event, Timeline
 from rankbench.documents import TOKENS
 from rankbench.masks import SampledRow
+from rankbench.plugin import ENV_FOLDER
 from rankbench.speculation import Drafts
 from rankbench.window import Window
 
-ENV_FOLDER: Final = "RANKBENCH_FOLDER"  # where the engine program puts documents.npy and the shared clock
 FIRST_DOCUMENT: Final = 16  # a prompt's first token less this is its document's row
 _CHECK_EVERY: Final = 4  # steps between rows kept for the comparison of masks
 
@@ -248,9 +248,9 @@ class VirtualRunner:
 
     # --- the benchmark's own questions ---
 
-    def begin_window(self, batch: int, steps: int) -> None:
+    def begin_window(self, batch: int, steps: int, profile: str) -> None:
         """Measure the next `steps` steps of a full batch."""
-        self._window = Window(batch, steps)
+        self._window = Window(batch, steps, profile)
 
     def report(self) -> dict[str, Any]:
         """Return what the window saw; only on the first rank of the group it is complete."""
@@ -353,8 +353,8 @@ def _extend_workers() -> None:
             self.model_runner.count_shipped(grammar_output.grammar_bitmask.nbytes)
         return original(self, grammar_output)
 
-    def begin_window(self: Any, batch: int, steps: int) -> None:
-        self.model_runner.begin_window(batch, steps)
+    def begin_window(self: Any, batch: int, steps: int, profile: str) -> None:
+        self.model_runner.begin_window(batch, steps, profile)
 
     def window_report(self: Any) -> dict[str, Any]:
         made: dict[str, Any] = self.model_runner.report()

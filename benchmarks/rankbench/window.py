@@ -1,5 +1,7 @@
 """The part of a run that is measured: so many steps of the full batch, in the steady state."""
 
+import cProfile
+import time
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,16 +30,21 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class Window:
-    """Counts while it is open. `batch` requests must be decoding; any other step is not counted."""
+    """Counts while it is open. `batch` requests must be decoding; any other step is not counted.
+
+    `profile` names a file for cProfile's statistics of the thread that samples; without it none are made.
+    """
 
     batch: int
     steps: int
+    profile: str = ""
     steps_seen: int = 0
     tokens: int = 0
     shipped_bytes: int = 0
     lost_drafts: int = 0
     forbidden: int = 0
     rows: list[SampledRow] = field(default_factory=list)
+    _profiler: cProfile.Profile | None = None
     _first: int = 0
     _last: int = 0
 
@@ -53,9 +60,16 @@ class Window:
         self.steps_seen += 1
         if self.steps_seen == LEAD_IN:
             self._first = number
+            if self.profile:
+                self._profiler = cProfile.Profile(time.perf_counter)
+                self._profiler.enable()
         if self.is_open:
             self.tokens += tokens
             self._last = number
+        if self._profiler is not None and self.steps_seen == LEAD_IN + self.steps:
+            self._profiler.disable()
+            self._profiler.dump_stats(self.profile)
+            self._profiler = None
 
     def ship(self, size: int) -> None:
         """Count bytes of masks from the engine core."""

@@ -1,0 +1,91 @@
+"""`make bench-cpu`: the tiny model on real vLLM and a real CPU, ours against upstream."""
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from devtools import cache, tinymodel
+
+from rankbench import corpora, statistics
+from rankbench.cells import BASELINE, OURS, OURS_EACH, UPSTREAM, WITH_PLUGIN, Mode
+from rankbench.documents import Corpus
+from rankbench.programs import Program
+from rankbench.protocol import EngineSpec, Failed, Run, Served
+
+_BATCH: Final = 16
+_TOKENS: Final = 128
+_REPETITIONS: Final = 5
+_MODES: Final = (BASELINE, WITH_PLUGIN, *UPSTREAM, OURS, *OURS_EACH)
+
+
+def main() -> int:
+    """Measure, and print a table."""
+    folder = Path(tempfile.mkdtemp(prefix="rbc-", dir="/tmp"))
+    logs = cache.root() / "bench-ranks" / "real-logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    Corpus.load("plain", corpora.folder("plain")).save(folder)
+    programs: dict[str, Program] = {}
+    try:
+        for mode in _MODES:
+            if mode.engine not in programs:
+                programs[mode.engine] = Program(_spec(mode, folder), logs)
+        for program in programs.values():
+            program.wait_ready()
+        _print(_measured(programs))
+    finally:
+        for program in programs.values():
+            program.end()
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+def _spec(mode: Mode, folder: Path) -> EngineSpec:
+    return EngineSpec(
+        name=f"real-{mode.engine}",
+        ours=mode.ours,
+        virtual=False,
+        backend="guidance" if mode.backend == "guidance" else "xgrammar",
+        drafts=0,
+        max_batch=_BATCH,
+        model=str(tinymodel.models() / "tiny"),
+        folder="",
+        corpora=str(folder),
+        sets=["plain"],
+    )
+
+
+def _measured(programs: dict[str, Program]) -> dict[str, list[Served]]:
+    found: dict[str, list[Served]] = {mode.name: [] for mode in _MODES}
+    repetitions = int(os.environ.get("REPS", _REPETITIONS))
+    for repetition in range(repetitions + 1):
+        for mode in _MODES:
+            run = Run(schemas="plain", batch=_BATCH, share=1.0, backend=mode.backend, steps=_TOKENS)
+            served = programs[mode.engine].serve(run)
+            if isinstance(served, Failed):
+                raise SystemExit(f"{mode.name}: {served.reason}")
+            if repetition:  # the first compiles
+                found[mode.name].append(served)
+    return found
+
+
+def _print(found: dict[str, list[Served]]) -> None:
+    print(f"real vLLM on {os.cpu_count()} cores, tiny model, {_BATCH} sequences of up to {_TOKENS} tokens,")
+    print("async scheduling, the CPU's own model runner, a different schema for each sequence\n")
+    print("| mode | tokens | tok/s | of unguided (95 %) | CPU s per 1,000 tok |")
+    print("| --- | --- | --- | --- | --- |")
+    baseline = [served.tokens / served.wall_s for served in found[BASELINE.name]]
+    for name, all_served in found.items():
+        speeds = [served.tokens / served.wall_s for served in all_served]
+        ratio = statistics.paired_ratio(speeds, baseline)
+        cpu = statistics.mean([served.cpu_s / served.tokens * 1000 for served in all_served])
+        print(
+            f"| {name} | {all_served[0].tokens} | {statistics.mean(speeds).value:.0f} "
+            f"| {ratio.value:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) | {cpu.value:.3f} |"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
