@@ -37,6 +37,7 @@ def outcomes(records: Records) -> list[Outcome]:
         _grammar_cpu(records),
         *_all_cells(records),
         _plugin_costs_nothing(records),
+        _all_served(records),
         _no_masks_shipped(records),
         _masks_right(records),
     ]
@@ -115,6 +116,12 @@ def _plugin_costs_nothing(records: Records) -> Outcome:
     return Outcome(asks, f"least {ratios[worst]:.3f}, {worst}", ratios[worst] >= 0.97)
 
 
+def _all_served(records: Records) -> Outcome:
+    failed = [record for modes in records.values() for record in modes.values() if record.failed]
+    found = "; ".join(f"{record.cell}, {record.mode}: {record.reason}" for record in failed)
+    return Outcome("every batch is served to its end", found or "yes", not failed)
+
+
 def _no_masks_shipped(records: Records) -> Outcome:
     shipped = sum(record.mask_bytes for record in _of_ours(records))
     return Outcome("mask bytes through the engine core or a socket: 0", str(shipped), shipped == 0)
@@ -124,7 +131,7 @@ def _masks_right(records: Records) -> Outcome:
     """Judge all modes: a wrong mask makes any figure worthless."""
     found = [record for modes in records.values() for record in modes.values()]
     compared = sum(record.compared for record in found)
-    wrong = [record for record in found if record.faults or record.forbidden]
+    wrong = [r for r in found if r.faults or r.forbidden or (r.is_checked and not r.compared)]
     lost = sum(record.lost_drafts for record in _of_ours(records))
     text = f"{compared} rows compared, wrong in {len(wrong)} records, {lost} right drafts refused"
     if wrong:

@@ -10,6 +10,7 @@ import itertools
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -82,7 +83,8 @@ class Engine:
             return Failed(reason=f"{len(wrong)} of {run.batch} requests ended otherwise: {wrong[0]}")
         if not reports[0].steps:
             return Failed(reason="the batch was not full for long enough")
-        return Served(tokens=tokens, cpu_s=cpu_s, wall_s=wall_s, ranks=reports)
+        used = self._backends(run, params)
+        return Served(tokens=tokens, cpu_s=cpu_s, wall_s=wall_s, backends=used, ranks=reports)
 
     def _params(self, run: Run) -> list[Any]:
         from vllm import SamplingParams  # noqa: PLC0415 - loaded by now
@@ -112,6 +114,14 @@ class Engine:
                 )
             )
         return made
+
+    def _backends(self, run: Run, params: Sequence[Any]) -> dict[int, str]:
+        """Return the library that makes the masks of each guided sequence."""
+        return {
+            sequence: (one.extra_args or {}).get(names.TICKET_ARG, {}).get("backend", run.backend)
+            for sequence, one in enumerate(params)
+            if one.structured_outputs is not None
+        }
 
     def _document(self, run: Run, sequence: int) -> int:
         return self._spec.sets.index(run.schemas) * SEQUENCES + sequence
@@ -171,7 +181,7 @@ def _llm(spec: EngineSpec) -> Any:
         arguments["worker_cls"] = "guided_engine.worker.GuidedWorker"
     if spec.tensor_parallel == 1:
         # As on a GPU; the CPU platform takes a process for the only rank, too.
-        arguments["distributed_executor_backend"] = "uni"
+        arguments["distributed_executor_backend"] = spec.executor
     if spec.drafts:
         arguments["speculative_config"] = {
             "method": "draft_model",

@@ -42,16 +42,17 @@ class Verdict:
     faults: list[str]
 
 
-def compare(rows: Iterable[SampledRow], matcher_of: Callable[[int], ReferenceMatcher]) -> Verdict:
+def compare(rows: Iterable[SampledRow], matcher_of: Callable[[int], ReferenceMatcher | None]) -> Verdict:
     """Compare rows with fresh matchers.
 
-    A row behind a draft that the grammar forbids is skipped: sampling never gets there.
+    A row behind a draft that the grammar forbids is skipped: sampling never gets there. So is one for whose
+    sequence there is no matcher.
     """
     compared = skipped = 0
     faults = []
     for row in rows:
         matcher = matcher_of(row.sequence)
-        if not all(matcher.accept(token) for token in row.tokens):
+        if matcher is None or not all(matcher.accept(token) for token in row.tokens):
             skipped += 1
             continue
         compared += 1

@@ -26,6 +26,7 @@ _MOST_COMPARED: Final = 24  # mask rows per cell and mode
 class _Found:
     served: list[Served] = field(default_factory=list)
     reason: str = ""
+    failed: bool = False
 
 
 class Session:
@@ -52,6 +53,7 @@ class Session:
                 backend="xgrammar" if mode.backend in {"none", "auto"} else mode.backend,
                 drafts=first.drafts,
                 tensor_parallel=first.ranks,
+                executor=mode.executor,
                 max_batch=max(batch, 2),
                 model=str(model),
                 folder="",
@@ -109,7 +111,7 @@ class Session:
         started = time.monotonic()
         answer = self._programs[mode.engine].serve(run)
         if isinstance(answer, Failed):
-            found.reason = answer.reason
+            found.reason, found.failed = answer.reason, True
             _say(f"{cell.name}, {mode.name}: {answer.reason}")
         elif counts:
             found.served.append(answer)
@@ -121,24 +123,32 @@ class Session:
 
     def _record(self, cell: Cell, mode: Mode, found: _Found, references: References) -> Record:
         if found.reason:
-            return Record(cell=cell.name, mode=mode.name, reason=found.reason)
+            return Record(cell=cell.name, mode=mode.name, reason=found.reason, failed=found.failed)
         corpus = self._corpora[cell.schemas]
         first = [served.ranks[0] for served in found.served]
         rows = [row for served in found.served for rank in served.ranks for row in rank.rows]
+        chosen = found.served[0].backends
+        # xgrammar would take minutes to compile these bounds; the contract tests compare their masks.
+        is_endless = cell.schemas == "bounded" and mode.backend == "xgrammar"
+
+        def fresh(document: int) -> ReferenceMatcher | None:
+            schema = corpus.schema(document % SEQUENCES)
+            backend = chosen[document % SEQUENCES]
+            return None if is_endless else references.matcher(backend, schema)
+
         step = max(1, len(rows) // _MOST_COMPARED)
-        verdict = masks.compare(
-            rows[::step][:_MOST_COMPARED],
-            lambda document: _reference(references, mode, corpus.schema(document % SEQUENCES)),
-        )
+        verdict = masks.compare(rows[::step][:_MOST_COMPARED], fresh)
         reports = [rank for served in found.served for rank in served.ranks]
         return Record(
             cell=cell.name,
             mode=mode.name,
+            is_checked=bool(chosen) and not is_endless,
             tokens_per_s=[r.tokens / r.wall_s for r in first],
             gpu_busy=[r.busy_s / r.wall_s for r in first],
             exposed_us=[(r.wall_s - r.busy_s) / r.steps * 1e6 for r in first],
             late_mask_us=[r.late_mask_s / r.steps * 1e6 for r in first],
             cpu_s_per_1000=[served.cpu_s / served.tokens * 1000 for served in found.served],
+            reused=_part(sum(r.reused for r in reports), sum(r.filled for r in reports)),
             mask_bytes=sum(r.shipped_bytes for r in reports),
             lost_drafts=sum(r.lost_drafts for r in reports),
             forbidden=sum(r.forbidden for r in reports),
@@ -147,8 +157,8 @@ class Session:
         )
 
 
-def _reference(references: References, mode: Mode, schema: str) -> ReferenceMatcher:
-    return references.matcher(mode.backend_for(schema), schema)
+def _part(some: int, whole: int) -> float | None:
+    return some / whole if whole else None
 
 
 def _corpus(name: str) -> Corpus:

@@ -22,6 +22,7 @@ CHANGES: Final = (
     "the CPU platform keeps async scheduling as asked for (upstream turns it off on CPU)",
     "a single rank runs in the engine core's process, as on a GPU (upstream gives it its own on CPU)",
     f"readers of vLLM's shared-memory queues sleep {_IDLE_S * 1e6:.0f} us where they would spin (TP > 1)",
+    "memory that the plugin asks to be pinned counts as pinned: vLLM's staging copy is left out, as on a GPU",
     "workers count the bytes of masks that the engine core sends them",
 )
 

@@ -23,6 +23,7 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
     backend: Backend = "xgrammar"
     drafts: int = 3
     tensor_parallel: int = 1
+    executor: Literal["uni", "mp"] = "uni"  # with one rank: in the engine core's process, or in its own
     max_batch: int = 256
     model: str
     folder: str  # short: it holds sockets
@@ -48,12 +49,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 class Served(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """What became of a batch. `cpu_s` is of the engine's processes; `ranks` in their order.
 
-    `wall_s` is from the first step to the last answer; a virtual GPU's own time is in `ranks`.
+    `wall_s` is from the first step to the last answer; a virtual GPU's own time is in `ranks`. `backends` are
+    of the guided sequences.
     """
 
     tokens: int
     cpu_s: float
     wall_s: float
+    backends: dict[int, str] = {}
     ranks: list[Report]
 
 

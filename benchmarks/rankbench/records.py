@@ -9,12 +9,15 @@ import msgspec
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One mode in one cell; a value per repetition, paired by index with the other modes' of the cell.
 
-    `reason` says why there are none. `mask_bytes` are of the whole measurement, from the engine core.
+    `reason` says why there are none; `failed`, that there should be. `is_checked`: masks are to be compared.
+    `mask_bytes` are of the whole measurement, from the engine core.
     """
 
     cell: str
     mode: str
     reason: str = ""
+    failed: bool = False
+    is_checked: bool = False
     tokens_per_s: list[float] = []
     gpu_busy: list[float] = []
     exposed_us: list[float] = []  # GPU idle per step

@@ -19,6 +19,8 @@ from vllm.v1.worker.gpu.async_utils import AsyncOutput
 from vllm.v1.worker.gpu.structured_outputs import _build_grammar_mapping
 from vllm.v1.worker.gpu_worker import Worker
 
+from guided_contract import names
+from rankbench import pinned
 from rankbench.clock import Costs, Event, Timeline
 from rankbench.documents import TOKENS
 from rankbench.masks import SampledRow
@@ -27,6 +29,7 @@ from rankbench.speculation import Drafts
 from rankbench.window import Window
 
 FIRST_DOCUMENT: Final = 16  # a prompt's first token less this is its document's row
+_LOGITS: Final = torch.empty(0)  # real ones never reach the host; the plugin asks where they lie
 _CHECK_EVERY: Final = 4  # steps between rows kept for the comparison of masks
 
 
@@ -88,7 +91,10 @@ class VirtualMasker:
         if not grammar_req_ids:
             return
         rows = len(grammar_bitmask)
-        np.copyto(self._pinned[:rows], grammar_bitmask)
+        self.applied = grammar_bitmask
+        if not pinned.is_pinned(grammar_bitmask):
+            np.copyto(self._pinned[:rows], grammar_bitmask)
+            self.applied = self._pinned[:rows]
         mapping = _build_grammar_mapping(
             input_batch.req_ids,
             grammar_req_ids,
@@ -100,7 +106,6 @@ class VirtualMasker:
         torch.tensor(mapping, dtype=torch.int32)
         if len(mapping) != rows:
             raise RuntimeError(f"{rows} mask rows for {len(mapping)} rows of logits")
-        self.applied = self._pinned[:rows]
         self.rows_of = {}
         row = 0
         for request_id in grammar_req_ids:
@@ -212,7 +217,7 @@ class VirtualRunner:
         if grammar_output is not None:
             request_ids = grammar_output.structured_output_request_ids
             self.structured_outputs_worker.apply_grammar_bitmask(
-                torch.empty(0), batch, request_ids, grammar_output.grammar_bitmask
+                _LOGITS, batch, request_ids, grammar_output.grammar_bitmask
             )
             acceptable = dict(
                 zip(request_ids, grammar_output.num_acceptable_drafts or [0] * len(request_ids), strict=True)
@@ -344,6 +349,15 @@ def _batch(scheduler_output: Any) -> Batch:
     )
 
 
+def _counts(worker: Any) -> tuple[int, int]:
+    """Return the mask rows that a worker of ours has filled, and those of them that it copied."""
+    guided = getattr(worker, "_guided", None)
+    if guided is None:
+        return 0, 0
+    counts = guided._guide._bitmasks.counts  # noqa: SLF001 - nothing else asks for them
+    return counts.rows, counts.reused
+
+
 def _extend_workers() -> None:
     """Give every worker class, ours and upstream's, the benchmark's questions and the count of masks."""
     original = Worker.sample_tokens
@@ -354,11 +368,15 @@ def _extend_workers() -> None:
         return original(self, grammar_output)
 
     def begin_window(self: Any, batch: int, steps: int, profile: str) -> None:
+        self.rankbench_counts = _counts(self)
         self.model_runner.begin_window(batch, steps, profile)
 
     def window_report(self: Any) -> dict[str, Any]:
         made: dict[str, Any] = self.model_runner.report()
-        return made
+        rows, reused = (
+            now - before for now, before in zip(_counts(self), self.rankbench_counts, strict=True)
+        )
+        return made | {"filled": rows, "reused": reused}
 
     Worker.sample_tokens = sample_tokens
     Worker.rankbench_begin = begin_window
@@ -366,3 +384,5 @@ def _extend_workers() -> None:
 
 
 _extend_workers()
+if os.environ.get(names.ENV_CONFIG):
+    pinned.watch()

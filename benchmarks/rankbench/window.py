@@ -26,6 +26,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     lost_drafts: int
     forbidden: int
     rows: list[SampledRow]
+    filled: int = 0  # mask rows of the whole batch, from its first step to its last
+    reused: int = 0  # of them, copied instead of filled
 
 
 @dataclass(slots=True)

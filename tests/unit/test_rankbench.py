@@ -128,6 +128,8 @@ def test_bars_are_met_and_missed() -> None:
 def test_a_wrong_mask_or_one_from_the_engine_core_fails_the_run() -> None:
     assert any("fresh matcher" in asks for asks in missed(records(199.0, 0.99, faults=["row"])))
     assert any("fresh matcher" in asks for asks in missed(records(199.0, 0.99, lost_drafts=1)))
+    assert any("fresh matcher" in asks for asks in missed(records(199.0, 0.99, is_checked=True)))
+    assert any("to its end" in asks for asks in missed(records(199.0, 0.99, failed=True)))
     assert any("mask bytes" in asks for asks in missed(records(199.0, 0.99, mask_bytes=1)))
 
 
