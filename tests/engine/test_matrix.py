@@ -23,6 +23,7 @@ pytestmark = [
 ]
 
 CELLS = matrix.cells()
+MANY = 1000  # digests, of some thousand tokens that the guided requests of a cell have
 
 
 class Engines:
@@ -157,6 +158,15 @@ def test_whoever_shares_a_batch_with_faults_is_untouched(engines: Engines, cell:
     corpus = matrix.corpus()
     for name, request in (("healthy", corpus[0]), ("unguided", corpus[26])):
         assert answers["faults"][name] == answers["xgrammar"][corpus.index(request)]
+    without = answers["faults"]["without faults"]
+    assert without.keys() == {"healthy", "unguided", "seeded healthy", "seeded unguided"}
+    assert {name: answers["faults"][name] for name in without} == without
+
+
+def test_ranks_agree_at_every_token(engines: Engines, cell: Cell) -> None:
+    found = engines.answers(cell)["agreement"]
+    assert (found["desyncs"], found["lost"]) == ({}, 0)
+    assert (found["compared"] > MANY) == (cell.tensor_parallel > 1)
 
 
 def test_ranks_and_scheduler_mask_in_one_batch(engines: Engines, cell: Cell) -> None:
