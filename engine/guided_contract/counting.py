@@ -114,7 +114,8 @@ class Where(NamedTuple):
     characters: int = 0  # begun in this string
     position: int = 0  # of this value or the next one
     name: bytes = b""  # of a property, as far as it is known
-    frame: Any = None  # (outer frame, Position of the object or array, index of the item or -1)
+    # (outer frame, Position of the object or array, -1 or the item's index as far as it matters)
+    frame: Any = None
 
 
 def scan(mode: int, data: bytes, start: int = 0) -> tuple[int, int, int]:
@@ -208,7 +209,8 @@ class Bounds:
         outer, position, index = frame
         if index < 0:
             return Where(OUTSIDE, 0, _NAME_NEXT, b"", frame)
-        return Where(OUTSIDE, 0, self._item(position, index + 1), b"", (outer, position, index + 1))
+        index = min(index + 1, len(self._prefixes[position]))
+        return Where(OUTSIDE, 0, self._item(position, index), b"", (outer, position, index))
 
     def _item(self, position: int, index: int) -> int:
         prefix = self._prefixes[position]

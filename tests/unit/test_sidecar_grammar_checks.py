@@ -88,6 +88,11 @@ def test_depth_counts_objects_and_arrays(value: Any, levels: int) -> None:
         ({"type": ["string", "nil"]}, "$.type[1]", "'nil'"),
         ({"minLength": -1}, "$.minLength", "-1 is less than the minimum of 0"),
         ({"allOf": []}, "$.allOf", "[]"),
+        (
+            {"properties": {"a": {"type": "string", "minLength": 3, "maxLength": 2}}},
+            "$.properties.a.minLength",
+            "no string has at least 3 and at most 2 characters",
+        ),
         ({"properties": {"type": "text"}}, "$.properties.type", "'text' is not of type 'object', 'boolean'"),
         ({"$schema": "http://json-schema.org/draft-07/schema#", "items": 1}, "$.items", "1"),
         ({"items": {"$ref": "#/$defs/gone"}}, "$.items.$ref", "does not exist"),
@@ -117,6 +122,8 @@ def test_a_long_value_is_cut_in_the_message() -> None:
         {"properties": {"not": {"type": "string"}, "$ref": {"type": "null"}}},
         {"$defs": {"a/b": {"type": "null"}}, "$ref": "#/$defs/a~1b"},
         {"$ref": "#"},
+        {"type": ["string", "null"], "minLength": 3, "maxLength": 2},
+        {"type": "string", "minLength": 2, "maxLength": 2},
         {"items": [{"type": "null"}], "$schema": "http://json-schema.org/draft-07/schema#"},
     ],
 )

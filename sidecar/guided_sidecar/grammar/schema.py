@@ -13,7 +13,7 @@ _SHOWN_CHARACTERS: Final = 80
 
 
 def check(schema: Any) -> None:
-    """Check a schema against its metaschema (that of $schema, or draft 2020-12), and its references.
+    """Check a schema against its metaschema (that of $schema, or draft 2020-12), its references and lengths.
 
     Raises
     ------
@@ -28,6 +28,7 @@ def check(schema: Any) -> None:
         )
     for place in subschemas.walk(schema):
         _check_reference(schema, place)
+        _check_lengths(place)
 
 
 def _reason(error: Any) -> str:
@@ -55,6 +56,15 @@ def _check_reference(schema: Any, place: subschemas.Place) -> None:
         raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=path)
     if reference.startswith("#/") and not _exists(schema, reference):
         message = f"{path}: {_shown(reference)} does not exist in the schema"
+        raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path)
+
+
+def _check_lengths(place: subschemas.Place) -> None:
+    """Refuse a string that cannot be; among other types, or without one, the schema still has values."""
+    minimum, maximum = place.schema.get("minLength", 0), place.schema.get("maxLength")
+    if maximum is not None and minimum > maximum and place.types() == {"string"}:
+        path = place.at("minLength")
+        message = f"{path}: no string has at least {minimum} and at most {maximum} characters"
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path)
 
 
