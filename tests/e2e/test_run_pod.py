@@ -44,6 +44,17 @@ def test_answers_meet_their_schema_and_regex(pod: Pod) -> None:
     assert openai.text(openai.completion(pod.url, task("story").prompt("bob")))
 
 
+@pytest.mark.parametrize("backend", [{}, XGRAMMAR])
+def test_a_string_is_as_long_as_its_bounds_say(pod: Pod, backend: dict[str, Any]) -> None:
+    """Compiled by xgrammar, these bounds take seconds for a vocabulary of this size, and more for a real one."""
+    note = {"type": "string", "minLength": 190, "maxLength": 200}
+    schema = {"type": "array", "items": note, "minItems": 1, "maxItems": 1}
+    answer = openai.guided(pod.url, PERSON.prompt("ada"), "json", schema, max_tokens=400, **backend)
+
+    (found,) = json.loads(openai.text(answer))
+    assert 190 <= len(found) <= 200
+
+
 def test_each_request_prints_its_trace_as_a_tree(pod: Pod) -> None:
     trace_id = secrets.token_hex(16)
     schema = {"type": "object", "properties": {"seen": {"enum": ["once"]}}, "required": ["seen"]}

@@ -215,7 +215,7 @@ def load_all(
     job: Job, service: FakeService, backend: Backend, requests: Sequence[Request]
 ) -> dict[str, wire.Ticket]:
     """Compile every grammar as the sidecar does, and have all ranks load it."""
-    from guided_sidecar.grammar import artifacts, backends, vocabulary
+    from guided_sidecar.grammar import artifacts, backends, counted, vocabulary
 
     assert job.pod is not None
     words = vocabulary.load(job.pod)
@@ -227,11 +227,15 @@ def load_all(
         if request.kind == "none" or request.key in tickets:
             continue
         key = hashlib.sha256(f"{backend}:{request.key}".encode()).hexdigest()
-        text = compiler.compile(request.kind, request.spec, any_whitespace=True).load_text()
-        load = wire.Load(key=key, backend=backend, spec=text)
+        spec, positions = request.spec, []
+        if request.kind == "json":
+            relaxed, positions = counted.split(json.loads(spec))
+            spec = json.dumps(relaxed)
+        text = compiler.compile(request.kind, spec, any_whitespace=True).load_text()
+        load = wire.Load(key=key, backend=backend, spec=text, positions=positions)
         if is_xgrammar:
             sha256 = artifacts.write(job.pod.grammars_folder, key, text.encode())
-            load = wire.Load(key=key, backend=backend, artifact=key, sha256=sha256)
+            load = msgspec.structs.replace(load, spec=None, artifact=key, sha256=sha256)
         for rank in service.peers("rank") if key not in known else ():
             rank.send(load)
         tickets[request.key] = wire.Ticket(key=key, backend=backend)
