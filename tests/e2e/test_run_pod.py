@@ -46,7 +46,7 @@ def test_answers_meet_their_schema_and_regex(pod: Pod) -> None:
 
 @pytest.mark.parametrize("backend", [{}, XGRAMMAR])
 def test_a_string_is_as_long_as_its_bounds_say(pod: Pod, backend: dict[str, Any]) -> None:
-    """Compiled by xgrammar, these bounds take seconds for a vocabulary of this size, and more for a real one."""
+    """Compiled by xgrammar, such bounds take seconds, and a mask of them milliseconds."""
     note = {"type": "string", "minLength": 190, "maxLength": 200}
     schema = {"type": "array", "items": note, "minItems": 1, "maxItems": 1}
     answer = openai.guided(pod.url, PERSON.prompt("ada"), "json", schema, max_tokens=400, **backend)

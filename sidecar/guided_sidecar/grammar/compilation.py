@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -33,15 +34,17 @@ class Compiler:
     ----------
     backends
         The compilers by name.
-    vocab_size
-        Width of the logits.
+    tokens
+        Each token's bytes, as many as the logits are wide.
     folder
         Where artefacts go.
     """
 
-    def __init__(self, backends: dict[Backend, GrammarBackend], vocab_size: int, folder: Path) -> None:
+    def __init__(
+        self, backends: dict[Backend, GrammarBackend], tokens: Sequence[bytes], folder: Path
+    ) -> None:
         self._backends = backends
-        self._vocab_size = vocab_size
+        self._tokens = tokens
         self._folder = folder
 
     def run(self, job: Job) -> Done:
@@ -80,7 +83,7 @@ class Compiler:
         compiled = self._backends[backend].compile(job.kind, source.text, any_whitespace=job.any_whitespace)
         text = compiled.load_text()
         compiled_at = time.perf_counter_ns()
-        if stuck := proof.dead_end(compiled, self._vocab_size, job.key):
+        if stuck := proof.dead_end(compiled, source.positions, self._tokens, job.key):
             path = "$" if isinstance(source.spec, dict) else None
             raise GuidedError(ErrorCode.GRAMMAR_DEAD_END, f"the grammar has a dead end: {stuck}", path=path)
         proven_at = time.perf_counter_ns()

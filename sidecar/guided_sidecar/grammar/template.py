@@ -147,7 +147,7 @@ def _compiler(pod: PodConfig, words: vocabulary.Vocabulary) -> Compiler:
     xgrammar = XGrammarBackend(words, compile_threads(pod.guided_decoding.compile.workers))
     xgrammar.warm()
     return Compiler(
-        {"xgrammar": xgrammar, "guidance": GuidanceBackend(words)}, words.vocab_size, pod.grammars_folder
+        {"xgrammar": xgrammar, "guidance": GuidanceBackend(words)}, words.tokens, pod.grammars_folder
     )
 
 

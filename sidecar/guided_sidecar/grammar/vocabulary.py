@@ -16,13 +16,14 @@ from guided_contract.config import PodConfig
 class Vocabulary:
     """What both libraries need of a tokenizer.
 
-    `vocab_size` is the model's (padding included), the width of the logits.
+    `vocab_size` is the model's (padding included), the width of the logits; `tokens` are their bytes.
     """
 
     vocab_size: int
     xgrammar_info: Any  # xgrammar.TokenizerInfo
     guidance_tokenizer: Any  # llguidance.LLTokenizer; None: not a fast tokenizer, so no llguidance
     fingerprint: str
+    tokens: list[bytes]
 
 
 def load(config: PodConfig) -> Vocabulary:
@@ -39,7 +40,9 @@ def load(config: PodConfig) -> Vocabulary:
     guidance = None
     if isinstance(tokenizer, PreTrainedTokenizerFast):
         guidance = llguidance.hf.from_tokenizer(tokenizer, max(vocab_size, len(tokenizer)))
-    return Vocabulary(vocab_size, info, guidance, _fingerprint(tokenizer, info, vocab_size))
+    return Vocabulary(
+        vocab_size, info, guidance, _fingerprint(tokenizer, info, vocab_size), info.decoded_vocab
+    )
 
 
 def _fingerprint(tokenizer: Any, info: Any, vocab_size: int) -> str:
