@@ -87,7 +87,7 @@ class Grammars:
             "guidance": backends.GuidanceBackend(words),
         }
         self._backends = list(known)
-        self._compiler = compilation.Compiler(known, words.vocab_size, pod.grammars_folder)
+        self._compiler = compilation.Compiler(known, words.tokens, pod.grammars_folder)
         self._ranks = ranks
         self._tickets: dict[str, wire.Ticket] = {}
 
