@@ -1,5 +1,6 @@
 """The schema sets with their documents, tokenized once and kept in the cache."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,18 @@ def folder(name: str) -> Path:
         documents.build(name, encode, is_valid).save(target)
 
     return cache.built(f"rankbench-{name}", [name, model.name, *code], build)
+
+
+def write_model(source: Path, target: Path, ranks: int) -> None:
+    """Write a model without weights that so many ranks can share, with the tokenizer of `source`."""
+    target.mkdir()
+    for file in source.iterdir():
+        if file.name != "config.json":
+            (target / file.name).symlink_to(file)
+    config = json.loads((source / "config.json").read_text())
+    heads = max(2, ranks)
+    shape = {"num_attention_heads": heads, "num_key_value_heads": heads, "hidden_size": 32 * heads}
+    (target / "config.json").write_text(json.dumps(config | shape | {"head_dim": 32}))
 
 
 def load_tokenizer(model: Path) -> Any:

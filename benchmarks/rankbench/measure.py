@@ -44,6 +44,7 @@ class Session:
         for corpus in self._corpora.values():
             corpus.save(folder)
         first = cells[0]
+        corpora.write_model(model, folder / "model", first.ranks)
         batch = max(cell.batch for cell in cells)
         specs = {
             mode.engine: EngineSpec(
@@ -55,7 +56,7 @@ class Session:
                 tensor_parallel=first.ranks,
                 executor=mode.executor,
                 max_batch=max(batch, 2),
-                model=str(model),
+                model=str(folder / "model"),
                 folder="",
                 corpora=str(folder),
                 sets=list(self._corpora),

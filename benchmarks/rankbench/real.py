@@ -73,7 +73,7 @@ def _measured(programs: dict[str, Program]) -> dict[str, list[Served]]:
 
 def _print(found: dict[str, list[Served]]) -> None:
     print(f"real vLLM on {os.cpu_count()} cores, tiny model, {_BATCH} sequences of up to {_TOKENS} tokens,")
-    print("async scheduling, the CPU's own model runner, a different schema for each sequence\n")
+    print("one thread, async scheduling, the CPU's own model runner, a different schema for each sequence\n")
     print("| mode | tokens | tok/s | of unguided (95 %) | CPU s per 1,000 tok |")
     print("| --- | --- | --- | --- | --- |")
     baseline = [served.tokens / served.wall_s for served in found[BASELINE.name]]
