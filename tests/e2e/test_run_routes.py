@@ -3,7 +3,7 @@
 import json
 import secrets
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,28 @@ STREAMED = [
 ]
 
 
-def cases() -> Iterator[tuple[str, str, bool]]:
+Case = tuple[str, str, bool]
+
+
+def cases() -> Iterator[Case]:
     """Yield route, constraint and whether the answer is streamed."""
     for name, stream in STREAMED:
         for constraint in CONSTRAINTS:
             if constraint in ROUTES[name].kinds:
                 yield name, constraint, stream
+
+
+@pytest.fixture(scope="module")
+def responses(pod: Pod) -> Iterator[dict[Case, Future[httpx.Response]]]:
+    """Every case's answer; all are asked at once, so that they share batches."""
+    routes.tokenizer()  # imported once, not by every thread
+    with ThreadPoolExecutor(16) as pool:
+        yield {
+            (route, constraint, stream): pool.submit(
+                ROUTES[route].ask, pod.url, CONSTRAINTS[constraint], stream=stream
+            )
+            for route, constraint, stream in cases()
+        }
 
 
 @pytest.fixture(autouse=True)
@@ -53,13 +69,15 @@ def running(pod: Pod) -> float:
     return sum(found)
 
 
-@pytest.mark.parametrize(("route", "constraint", "stream"), list(cases()))
-def test_answers_meet_their_constraint(pod: Pod, route: str, constraint: str, stream: bool) -> None:  # noqa: FBT001 - a case
-    asked = CONSTRAINTS[constraint]
-    answers = ROUTES[route].answers(ROUTES[route].ask(pod.url, asked, stream=stream))
+@pytest.mark.parametrize(
+    "case", list(cases()), ids=lambda case: f"{case[0]}-{case[1]}{'-streamed' * case[2]}"
+)
+def test_answers_meet_their_constraint(responses: dict[Case, Future[httpx.Response]], case: Case) -> None:
+    route, constraint, _ = case
+    answers = ROUTES[route].answers(responses[case].result())
     assert len(answers) == (2 if route == "batch chat" else 1)
     for answer in answers:
-        asked.check(answer)
+        CONSTRAINTS[constraint].check(answer)
 
 
 @pytest.mark.parametrize("stream", [False, True])
