@@ -1,6 +1,6 @@
 """What it costs to match on one rank and broadcast the masks, against matching on every rank.
 
-`python benchmarks/broadcast.py [--ranks 2] [--steps 60]` prints a table: per step, the time from knowing the
+`python benchmarks/broadcast.py` (see --help) prints a table: per step, the time from knowing the
 last step's tokens until the last rank holds its masks, CPU time of all ranks together for it, and the bytes
 that crossed a process. Ranks are processes with the product's own guide under fill_cost.py's load: as many
 schemas as sequences, k=3. gloo is what vLLM's CPU groups use; shared memory is one copy in and a semaphore.
@@ -148,14 +148,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--backend", nargs="+", default=["xgrammar", "guidance"])
+    parser.add_argument("--batch", type=int, nargs="+", default=[64, 256])
     options = parser.parse_args()
     print(f"{options.ranks} ranks, {os.cpu_count()} cores, k={DRAFTS}, {tokenizers.SIZE} tokens")
     print(
         "| backend | B | masks by | last rank has them, median us | p95 us | CPU ms a step | bytes a step |"
     )
     print("|---|---|---|---|---|---|---|")
-    for backend in ("xgrammar", "guidance"):
-        for batch in (64, 256):
+    for backend in options.backend:
+        for batch in options.batch:
             crossing = batch * (1 + DRAFTS) * WORDS * 4 * (options.ranks - 1)
             for arm, median, late, cpu in measure(options.ranks, batch, backend, options.steps):
                 figures = f"{median:.0f} | {late:.0f} | {cpu:.2f} | {0 if arm == ARMS[0] else crossing:,}"
