@@ -88,7 +88,7 @@ def matchers(
         else backends.GuidanceBackend(words.loaded)
     )
     start = time.perf_counter()
-    split = counted.split(spec) if count else counted.Counted(spec, [])
+    split = counted.split(spec, backend) if count else counted.Counted(spec, [])
     text = compiler.compile("json", json.dumps(split.schema), any_whitespace=True).load_text()
     compiled_s = time.perf_counter() - start
     load = Load(key="k", backend=backend, spec=text, positions=split.positions)

@@ -62,7 +62,7 @@ class Words:
 
     def _loaded(self, backend: Backend, kind: str, text: str, count: bool) -> Callable[[], Matcher]:  # noqa: FBT001 - the question itself
         """Load a grammar as a rank does, its bounds counted or compiled."""
-        split = counted.split(json.loads(text)) if count else counted.Counted(None, [])
+        split = counted.split(json.loads(text), backend) if count else counted.Counted(None, [])
         spec = json.dumps(split.schema) if count else text
         compiled = self._compilers[backend].compile(kind, spec, any_whitespace=True).load_text()
         load = Load(key=KEY, backend=backend, spec=compiled, positions=split.positions)
@@ -206,7 +206,7 @@ class TestAgainstXGrammar:
     def _compare(words: Words, bound: dict[str, Any], values: list[str], rng: Any, same: Same = None) -> None:
         for schema, texts in same_everywhere(bound):
             text = json.dumps(schema)
-            relaxed = counted.split(json.loads(text)).schema
+            relaxed = counted.split(json.loads(text), "xgrammar").schema
             grammar = with_bounded_strings(relaxed, bound.get("minLength", 0), bound.get("maxLength"))
             ours = words.loaded("xgrammar", "json", text, True)
             theirs = words.loaded("xgrammar", "grammar", grammar, False)

@@ -229,7 +229,7 @@ def load_all(
         key = hashlib.sha256(f"{backend}:{request.key}".encode()).hexdigest()
         spec, positions = request.spec, []
         if request.kind == "json":
-            relaxed, positions = counted.split(json.loads(spec))
+            relaxed, positions = counted.split(json.loads(spec), backend)
             spec = json.dumps(relaxed)
         text = compiler.compile(request.kind, spec, any_whitespace=True).load_text()
         load = wire.Load(key=key, backend=backend, spec=text, positions=positions)

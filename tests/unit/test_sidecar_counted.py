@@ -106,7 +106,7 @@ def test_what_the_path_decides_is_counted(name: str) -> None:
     before, allowed, refused = COUNTED[name]
     schema = _parsed(before)
 
-    relaxed, positions = counted.split(schema)
+    relaxed, positions = counted.split(schema, "xgrammar")
 
     assert schema == before
     assert "Length" not in json.dumps(relaxed).replace(json.dumps({**S, "pattern": "^x"}), "")
@@ -170,7 +170,20 @@ COMPILED: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", COMPILED)
 def test_what_it_does_not_decide_stays_in_the_grammar(name: str) -> None:
-    assert counted.split(_parsed(COMPILED[name])) == (COMPILED[name], [])
+    assert counted.split(_parsed(COMPILED[name]), "xgrammar") == (COMPILED[name], [])
+
+
+def test_a_minimum_alone_stays_with_llguidance() -> None:
+    """Its masks of one cost less than counting does; beside a maximum it is counted."""
+    alone = {"type": "string", "minLength": 2}
+    schema = _parsed(obj(a=alone, b=L))
+
+    relaxed, positions = counted.split(schema, "guidance")
+
+    assert relaxed == obj(a=alone, b=T)
+    assert [(position.minimum, position.maximum) for position in positions] == [(0, None), (2, 9)]
+    assert counted.split(alone, "guidance") == (alone, [])
+    assert counted.split(alone, "xgrammar").positions
 
 
 def test_a_schema_with_too_many_places_is_compiled_as_it_is() -> None:
@@ -180,10 +193,10 @@ def test_a_schema_with_too_many_places_is_compiled_as_it_is() -> None:
     schema = _parsed({"$defs": defs, "$ref": "#/$defs/n0"})
 
     started = time.monotonic()
-    assert counted.split(schema) == (schema, [])
+    assert counted.split(schema, "xgrammar") == (schema, [])
     assert time.monotonic() - started < 5
     del defs["n0"]["properties"]["a"]["anyOf"][0]
-    assert counted.split(_parsed({"$defs": defs, "$ref": "#/$defs/n0"})).positions
+    assert counted.split(_parsed({"$defs": defs, "$ref": "#/$defs/n0"}), "xgrammar").positions
 
 
 def _reference(level: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -56,15 +56,15 @@ class Compiler:
             The grammar is refused; grammar_compile_memory also where a library said so in its own words.
         """
         start = time.perf_counter_ns()
-        source = _read(job)
+        spec = _read(job)
         refusals: list[GuidedError] = []
-        for backend in self._order(job, source.spec):
+        for backend in self._order(job, spec):
             try:
-                return self._one(job, source, backend, start)
+                return self._one(job, spec, backend, start)
             except BackendError as refusal:
                 if ran_out_of_memory(str(refusal)):
                     raise GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY) from refusal
-                refusals.append(_explained(job.kind, source.spec, backend, str(refusal)))
+                refusals.append(_explained(job.kind, spec, backend, str(refusal)))
             except GuidedError as error:
                 refusals.append(error)
         raise _clearest(refusals)
@@ -79,17 +79,18 @@ class Compiler:
                 raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=found.path)
         return job.backends
 
-    def _one(self, job: Job, source: "_Source", backend: Backend, start: int) -> Done:
-        compiled = self._backends[backend].compile(job.kind, source.text, any_whitespace=job.any_whitespace)
+    def _one(self, job: Job, spec: Any, backend: Backend, start: int) -> Done:
+        source, positions = _relaxed(job, spec, backend)
+        compiled = self._backends[backend].compile(job.kind, source, any_whitespace=job.any_whitespace)
         text = compiled.load_text()
         compiled_at = time.perf_counter_ns()
-        if stuck := proof.dead_end(compiled, source.positions, self._tokens, job.key):
-            path = "$" if isinstance(source.spec, dict) else None
+        if stuck := proof.dead_end(compiled, positions, self._tokens, job.key):
+            path = "$" if isinstance(spec, dict) else None
             raise GuidedError(ErrorCode.GRAMMAR_DEAD_END, f"the grammar has a dead end: {stuck}", path=path)
         proven_at = time.perf_counter_ns()
         done = Done(
             backend=backend,
-            positions=source.positions,
+            positions=positions,
             compile_ns=compiled_at - start,
             proof_ns=proven_at - compiled_at,
         )
@@ -101,23 +102,23 @@ class Compiler:
         return msgspec.structs.replace(done, artifact=job.key, sha256=sha256, size_bytes=len(content))
 
 
-class _Source(NamedTuple):
-    """A job's grammar: as it was asked for, parsed if it is a schema; what of it is compiled, and counted."""
-
-    spec: Any
-    text: str
-    positions: list[Position]
-
-
-def _read(job: Job) -> _Source:
+def _read(job: Job) -> Any:
+    """Return the schema parsed and checked, of another kind the text."""
     if job.kind == "structural_tag":
         _check_tag(job)
     if job.kind != "json":
-        return _Source(job.spec, job.spec, [])
+        return job.spec
     spec = json.loads(job.spec)
     schema.check(spec)
-    relaxed, positions = counted.split(spec)
-    return _Source(spec, json.dumps(relaxed), positions)
+    return spec
+
+
+def _relaxed(job: Job, spec: Any, backend: Backend) -> tuple[str, list[Position]]:
+    """Return the text to compile, and the bounds that ranks count beside it."""
+    if job.kind != "json":
+        return job.spec, []
+    relaxed, positions = counted.split(spec, backend)
+    return json.dumps(relaxed), positions
 
 
 def _check_tag(job: Job) -> None:

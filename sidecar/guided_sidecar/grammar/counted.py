@@ -5,6 +5,7 @@ when it begins a value, every schema that may then hold must want the same of a 
 characters. So the schema is followed as a finite automaton is made deterministic: a place is the set of all
 schemas that may hold there. What does not decide (a pattern, an enum, branches that differ, keywords that
 are not understood) keeps its bounds in the grammar; a schema is relaxed only if all of its places decide.
+A minLength alone llguidance compiles to masks that cost less than counting (docs/decisions/0005).
 """
 
 import dataclasses
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from guided_contract.counting import NOTHING, Position
+from guided_contract.wire import Backend
 from guided_sidecar.grammar import keywords
 from guided_sidecar.grammar.keywords import ANY, BRANCHES, LENGTHS, UndecidableError, allows
 
@@ -26,12 +28,12 @@ class Counted(NamedTuple):
     positions: list[Position]
 
 
-def split(schema: Any) -> Counted:
-    """Take the bounds that can be counted out of a schema that has been checked; it stays as it is."""
+def split(schema: Any, backend: Backend) -> Counted:
+    """Take what is better counted than compiled out of a schema that has been checked; it stays as it is."""
     if not _has_lengths(schema):
         return Counted(schema, [])
     try:
-        analysis = _Analysis(schema)
+        analysis = _Analysis(schema, counts_minimum_alone=backend == "xgrammar")
         analysis.explore()
     except UndecidableError:
         return Counted(schema, [])
@@ -58,8 +60,9 @@ class _Place:
 
 
 class _Analysis:
-    def __init__(self, schema: Any) -> None:
+    def __init__(self, schema: Any, *, counts_minimum_alone: bool) -> None:
         self._root = schema
+        self._counts_minimum_alone = counts_minimum_alone
         self._places: list[_Place] = []
         self._known: dict[frozenset[int], int] = {}
         self._compiled: set[int] = set()  # schemas, by id, whose bounds must stay in the grammar
@@ -122,8 +125,9 @@ class _Analysis:
     def _decide(self, place: _Place) -> None:
         """Find what a string must be here; where that differs, or is not only a length, compile it."""
         texts = [keywords.text(schema) for schema in place.schemas if allows(schema, "string")]
-        if texts and texts[0] is not None and all(text == texts[0] for text in texts):
-            place.bounds = texts[0]
+        bounds = texts[0] if texts and all(text == texts[0] for text in texts) else None
+        if bounds is not None and (bounds[1] is not None or self._counts_minimum_alone):
+            place.bounds = bounds
         else:
             self._compiled.update(id(schema) for schema in place.schemas)
 
