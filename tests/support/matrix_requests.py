@@ -1,0 +1,184 @@
+"""What the engine matrix asks: guided requests of every kind, and what a request's life can hold."""
+
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+from devtools import tinymodel
+from devtools.tinytasks import TASKS, TOPICS, task
+
+from guided_contract.wire import Backend
+
+# Tokens (-1 between choices; where logprobs were asked for, a -2 and the likely ones per token), reasons
+Answer = tuple[list[int], str | None, int | str | None]
+# Prompts come in chunks: longer than max_num_batched_tokens of a cell.
+LONG = "river stone light garden window paper winter music " * 21
+# Two blocks of a cell's cache, and some more.
+SHARED = "music window river paper stone winter garden light " * 9
+
+
+# What opens reasoning, which then ends at the first token with a comma: support.reasoning_parser.
+REASONS = "<|pad|>"
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One request of the corpus; kind "none" is unguided. `params` are sampling parameters."""
+
+    prompt: str
+    kind: str
+    spec: str
+    max_tokens: int
+    params: dict[str, Any] = {}
+
+    @property
+    def key(self) -> str:
+        return f"{self.kind}:{self.spec}"
+
+
+def token(text: str) -> int:
+    """Return the tiny model's token of a word."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(tinymodel.models() / "tiny" / "tokenizer.json"))
+    (one,) = tokenizer.encode(text).ids
+    return int(one)
+
+
+def choices(tokens: list[int]) -> list[list[int]]:
+    """Return the tokens of each choice of an answer."""
+    bounds = [-1, *(index for index, one in enumerate(tokens) if one == -1), len(tokens)]
+    parts = [tokens[first + 1 : end] for first, end in pairwise(bounds)]
+    return [part[: part.index(-2)] if -2 in part else part for part in parts]
+
+
+def corpus() -> list[Request]:
+    """Two topics of every task; what a token limit or a grammar without end cuts off; reasoning."""
+    topics = (TOPICS[0], TOPICS[5])
+    requests = [Request(task.prompt(t), task.kind, task.spec, 56) for task in TASKS for t in topics]
+    strange = "Say anything you like\n"
+    return [
+        *requests,
+        Request(strange, "regex", r"(foo|bar|baz){2,12}-[0-9]{3,20}", 40),
+        Request(strange, "regex", r"[a-z ]+", 7),
+        Request(strange, "json", '{"type": "array", "items": {"type": "string", "maxLength": 8}}', 24),
+        *reasoning(),
+    ]
+
+
+def asked(backend: Backend, *, speculates: bool, adapter: bool = False) -> list[Request]:
+    """Return what upstream and we are asked alike; sampling parameters with one backend alone."""
+    if adapter:
+        return corpus() + adapted()
+    if backend == "guidance":
+        return corpus()
+    return corpus() + settings() + ([] if speculates else unspeculated())
+
+
+def processed() -> list[Request]:
+    """Return what is asked with a logits processor: guided and not, of the kind that repeats itself."""
+    return [
+        Request(TASKS[-1].prompt(TOPICS[1]), "none", "", 40),
+        Request("a b a b a b\n", "none", "", 40),
+        Request("a b a b a b\n", TASKS[4].kind, TASKS[4].spec, 40),
+        Request(TASKS[0].prompt(TOPICS[2]), TASKS[0].kind, TASKS[0].spec, 56),
+    ]
+
+
+def reasoning() -> list[Request]:
+    """Return requests whose grammar begins after some tokens, if it does at all."""
+    person, card, order, story = task("person"), task("card"), task("order"), task("story")
+    colour, query = task("colour"), task("query")
+    asked = [
+        # What the model goes on with anyway, so that drafts are accepted across the boundary.
+        *((REASONS + one.prompt(t), "regex", r"[ -~]+") for one in (person, card) for t in TOPICS[2:4]),
+        *((REASONS + story.prompt(t), "regex", r"[a-z ]+\.") for t in TOPICS[:2]),
+        # What it does not, so that drafts across the boundary are wrong.
+        *((REASONS + card.prompt(t), colour.kind, colour.spec) for t in TOPICS[:2]),
+        *((REASONS + order.prompt(t), card.kind, card.spec) for t in TOPICS[:2]),
+        # It never ends; it has ended in the prompt.
+        (REASONS + query.prompt(TOPICS[0]), colour.kind, colour.spec),
+        (REASONS + "," + card.prompt(TOPICS[0]), colour.kind, colour.spec),
+    ]
+    return [Request(prompt, kind, spec, 48) for prompt, kind, spec in asked]
+
+
+def adapted() -> list[Request]:
+    """Return requests of an engine with a LoRA adapter: with it and without, side by side."""
+    return [
+        Request(one.prompt(topic), one.kind, one.spec, 40, params)
+        for one in (task("person"), task("words"), task("story"))
+        for topic in TOPICS[:2]
+        for params in ({}, {"adapter": True})
+    ]
+
+
+def settings() -> list[Request]:
+    """Return guided requests with sampling parameters that upstream defines, with and without speculation."""
+    person, card, words, story = task("person"), task("card"), task("words"), task("story")
+    # As good as greedy, which n > 1 refuses. (No top_k: Triton's interpreter cannot run V2's kernel for it.)
+    asked: list[tuple[str, str, str, dict[str, Any]]] = [
+        (person.prompt(TOPICS[1]), person.kind, person.spec, {"stop": ["age"]}),
+        (
+            person.prompt(TOPICS[2]),
+            person.kind,
+            person.spec,
+            {"stop": ['"note":'], "include_stop_str_in_output": True},
+        ),
+        # Own stop tokens are the grammar's ends, too: upstream hands them to xgrammar.
+        (
+            words.prompt(TOPICS[1]),
+            words.kind,
+            words.spec,
+            {"stop_token_ids": [token(" light"), token(" stone")]},
+        ),
+        (words.prompt(TOPICS[2]), words.kind, words.spec, {"min_tokens": 9}),
+        (card.prompt(TOPICS[1]), card.kind, card.spec, {"min_tokens": 12}),
+        (words.prompt(TOPICS[3]), words.kind, words.spec, {"presence_penalty": 1.5}),
+        (
+            words.prompt(TOPICS[4]),
+            words.kind,
+            words.spec,
+            {"frequency_penalty": 1.0, "repetition_penalty": 1.3},
+        ),
+        (person.prompt(TOPICS[3]), person.kind, person.spec, {"repetition_penalty": 1.2}),
+        (person.prompt(TOPICS[4]), person.kind, person.spec, {"logprobs": 2}),
+        (card.prompt(TOPICS[2]), card.kind, card.spec, {"logprobs": 2, "prompt_logprobs": 1}),
+        (
+            person.prompt(TOPICS[5]),
+            person.kind,
+            person.spec,
+            {"bad_words": ["apples", "office", "White", "Stone"]},
+        ),
+        (card.prompt(TOPICS[3]), card.kind, card.spec, {"ignore_eos": True}),
+        (person.prompt(TOPICS[6]), person.kind, person.spec, {"n": 3, "temperature": 0.01}),
+        (words.prompt(TOPICS[5]), words.kind, words.spec, {"temperature": 0.01, "seed": 7}),
+        (story.prompt(TOPICS[6]), "none", "", {"n": 2, "temperature": 0.01, "stop": ["and"]}),
+        (LONG + person.prompt(TOPICS[7]), person.kind, person.spec, {}),
+        *((SHARED + card.prompt(topic), card.kind, card.spec, {}) for topic in TOPICS[:3]),
+    ]
+    return [Request(prompt, kind, spec, 40, params) for prompt, kind, spec, params in asked]
+
+
+def unspeculated() -> list[Request]:
+    """Return guided requests that vLLM refuses under speculation."""
+    words, card = task("words"), task("card")
+    return [
+        Request(
+            words.prompt(TOPICS[6]),
+            words.kind,
+            words.spec,
+            40,
+            {"logit_bias": {token(" music"): 8.0}},
+        ),
+        Request(card.prompt(TOPICS[4]), card.kind, card.spec, 40, {"min_p": 0.3, "temperature": 0.01}),
+    ]
+
+
+def overlong() -> list[Request]:
+    """Return requests whose grammar ends before they may: no token is left to sample then."""
+    colour = task("colour")
+    prompt = colour.prompt(TOPICS[0])
+    return [
+        Request(prompt, colour.kind, colour.spec, 40, {"min_tokens": 20, "temperature": temperature})
+        for temperature in (0.0, 1.0)
+    ]
