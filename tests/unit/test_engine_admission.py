@@ -14,7 +14,7 @@ from guided_contract.config import GuidedDecodingConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission import gate as gate_module
 from guided_engine.admission import trace
-from guided_engine.admission.client import GrammarClient
+from guided_engine.admission.client import GrammarClient, ticket
 from guided_engine.admission.request import HttpExchange, current
 from guided_engine.admission.spec import Constraint, constraint_of
 from guided_engine.telemetry import Telemetry
@@ -191,6 +191,34 @@ class TestClient:
         await asyncio.to_thread(service.wait_for, wire.Release)
         await client.close()
         assert [message.id for message in service.received(wire.Release)] == [asked.id]
+
+    async def test_tickets_say_where_the_service_places_requests_also_after_it_restarted(
+        self, service: FakeService
+    ) -> None:
+        def hello() -> wire.Hello:
+            return wire.Hello(role="api", pid=1, boot="b", placement=client.placement)
+
+        client = GrammarClient(service.path, hello, service_wait_s=2)
+        try:
+            before = await client.prepare(Constraint("regex", "a"), 5, None)
+            service.peers("api")[0].send(wire.Place(placement="Scheduler"))
+            after = await client.prepare(Constraint("regex", "a"), 5, None)
+            placed = [ticket(lease, None)["placement"] for lease in (before, after)]
+            assert placed == ["Rank", "Scheduler"]
+            service.stop()
+            service.start()
+            await client.prepare(Constraint("regex", "a"), 5, None)
+            assert [said.placement for said in service.received(wire.Hello)] == ["Rank", "Scheduler"]
+        finally:
+            await client.close()
+
+    async def test_is_told_what_to_end(self, service: FakeService, client: GrammarClient) -> None:
+        told: asyncio.Queue[wire.End] = asyncio.Queue()
+        client.on_end = told.put_nowait
+        await client.prepare(Constraint("regex", "a"), 5, None)
+        end = wire.End(request_id="r", code="ranks_desynchronized")
+        service.peers("api")[0].send(end)
+        assert await asyncio.wait_for(told.get(), 5) == end
 
     async def test_refusal(self, service: FakeService, client: GrammarClient) -> None:
         service.refuse("a", "grammar_invalid", "no", path="$.type", retry_after_s=3)
