@@ -107,7 +107,7 @@ class Rank:
         self._rng = random.Random(0)
         self._folder = Path(tempfile.mkdtemp(prefix="fill-cost-"))
         self.buffer = BitmaskBuffer(load.batch * (1 + load.drafts), tokenizers.SIZE, words, load.threads)
-        prototypes = Prototypes(self._folder, words, threads=load.threads)
+        prototypes = Prototypes(self._folder, words)
         self.guide = RankGuide(
             RankTraits(0, tokenizers.SIZE, is_async=True),
             prototypes,

@@ -33,7 +33,7 @@ if current_platform.is_cpu():
 else:
     from vllm.v1.worker.gpu_worker import Worker as PlatformWorker
 
-# More gain little: sequences of one llguidance grammar share a lexer, and launching kernels needs a CPU too.
+# More gain little, and other threads need CPUs, too.
 _MOST_FILL_THREADS: Final = 4
 
 
@@ -75,8 +75,7 @@ def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
     if samples and config.guided_decoding.placement == "Rank":
         vocabulary = EngineVocabulary(worker.vllm_config)
         vocabulary.prepare()
-        threads = _fill_threads(worker.vllm_config.parallel_config)
-        prototypes = Prototypes(config.grammars_folder, vocabulary, threads=threads)
+        prototypes = Prototypes(config.grammars_folder, vocabulary)
     link = ServiceLink(
         config.service_socket,
         lambda: _hello(worker, config, samples=samples),

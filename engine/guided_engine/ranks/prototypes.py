@@ -1,7 +1,6 @@
 """Grammars that this rank has loaded: proven by the sidecar, shared by all sequences of a key."""
 
 import hashlib
-import itertools
 import os
 import stat
 import threading
@@ -54,22 +53,14 @@ class Prototypes:
         Where the sidecar puts compiled artefacts.
     vocabulary
         The engine's tokenizer; asked for a library's form of it at that library's first grammar.
-    threads
-        How many threads fill masks. As many prototypes are made of an llguidance grammar: sequences copied
-        from one share its lexer, behind a lock.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        vocabulary: Vocabulary,
-        clock: Callable[[], float] = time.monotonic,
-        threads: int = 1,
+        self, folder: Path, vocabulary: Vocabulary, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._folder = folder
         self._vocabulary = vocabulary
         self._clock = clock
-        self._threads = threads
         self._lock = threading.Lock()
         self._by_key: dict[str, _Prototype] = {}
         self._tables: dict[Backend, TokenTable] = {}
@@ -161,14 +152,11 @@ class Prototypes:
         if not message.spec:
             raise LoadError("an llguidance grammar needs its text")
         tokenizer = self._vocabulary.guidance_tokenizer()
-        prototypes = [
-            llguidance.LLMatcher(tokenizer, message.spec, log_level=0) for _ in range(self._threads)
-        ]
-        if any(prototype.is_error() for prototype in prototypes):
+        prototype = llguidance.LLMatcher(tokenizer, message.spec, log_level=0)
+        if prototype.is_error():
             raise LoadError("llguidance refuses the grammar")
-        turns = itertools.cycle(prototypes)
         eos_token = tokenizer.eos_token
-        return lambda _stop_tokens: GuidanceMatcher(next(turns), eos_token)
+        return lambda _stop_tokens: GuidanceMatcher(prototype, eos_token)
 
 
 def _counting(
