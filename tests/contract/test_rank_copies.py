@@ -113,7 +113,7 @@ class Rank:
             RankTraits(0, VOCAB, is_async=True), prototypes, Registry([]), self.buffer, lambda _record: None
         )
         masker = StructuredOutputsWorker(8, VOCAB, torch.device("cpu"), 1, 1)
-        self.runner: Any = SimpleNamespace(structured_outputs_worker=masker)
+        self.runner: Any = SimpleNamespace(structured_outputs_worker=masker, batch_sharder=None)
         self.adapter = RunnerV2(self.runner)
         self.expected: list[np.ndarray] = []
 

@@ -55,6 +55,7 @@ class Runner:
             speculative_config=None, scheduler_config=SimpleNamespace(async_scheduling=True)
         )
         self.structured_outputs_worker = Masker()
+        self.batch_sharder = None
         self.execute_model_state: Any = None
         self.waits = 0
 
