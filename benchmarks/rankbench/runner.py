@@ -149,6 +149,7 @@ class VirtualRunner:
         self.structured_outputs_worker = VirtualMasker(
             rows, vllm_config.model_config.get_vocab_size(), self._drafts
         )
+        self.batch_sharder = None  # as a Model Runner V2 whose ranks all sample every row
         self._places: dict[str, list[int]] = {}  # request -> [document, tokens generated]
         self._proposed: tuple[list[str], npt.NDArray[np.int64] | None, Event | None] = ([], None, None)
         self._window = Window(0, 0)
