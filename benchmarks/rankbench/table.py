@@ -24,6 +24,8 @@ _HEAD: Final = (
 def lines(records: Records) -> Iterator[str]:
     """Yield a table per cell."""
     for cell, modes in records.items():
+        if not modes:
+            continue
         yield f"**{cell}**"
         yield ""
         yield _row(_HEAD)
