@@ -8,7 +8,7 @@ import pytest
 from guided_contract.config import CompileConfig
 from guided_contract.errors import GuidedError
 from guided_contract.wire import Kind
-from guided_sidecar.grammar import deaths, features, limits, schema, subschemas
+from guided_sidecar.grammar import closed, deaths, features, limits, schema, subschemas
 
 LIMITS = CompileConfig(max_schema_bytes=1000, max_depth=5)
 
@@ -242,3 +242,36 @@ def test_paths_are_jsonpath() -> None:
 )
 def test_a_death_is_told_in_words(status: int | None, words: str) -> None:
     assert deaths.describe(status) == words
+
+
+@pytest.mark.parametrize(
+    ("schema", "silent"),
+    [
+        ({"type": "object", "properties": {"a": {}}}, ["$"]),
+        ({"properties": {}}, ["$"]),
+        ({"properties": {"a": {"properties": {"b": {}}, "required": ["b"]}}}, ["$", "$.properties.a"]),
+        ({"anyOf": [{"properties": {}}, {"items": {"properties": {}}}]}, ["$.anyOf[0]", "$.anyOf[1].items"]),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"b": {"$ref": "#"}}}}}, ["$.$defs.a"]),
+        ({"properties": {}, "additionalProperties": True}, []),
+        ({"properties": {}, "patternProperties": {"^a": {}}}, []),
+        ({"properties": {"a": {}}, "required": ["a", "b"]}, []),
+        ({"properties": {"a": {}}, "minProperties": 2}, []),
+        ({"properties": {"a": {}}, "anyOf": [{"required": ["b"]}, {}]}, []),
+        ({"allOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]}, []),
+        ({"oneOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]}, []),
+        ({"type": "object"}, []),
+        ({"type": "string", "properties": {}}, []),
+        (True, []),
+    ],
+)
+def test_objects_that_are_silent_on_further_properties_are_closed(schema: Any, silent: list[str]) -> None:
+    before = json.dumps(schema)
+    closed_schema = closed.close(schema)
+    assert json.dumps(schema) == before
+
+    added = [
+        place.path
+        for place, old in zip(subschemas.walk(closed_schema), subschemas.walk(schema), strict=True)
+        if place.schema.get("additionalProperties") != old.schema.get("additionalProperties")
+    ]
+    assert sorted(added) == silent

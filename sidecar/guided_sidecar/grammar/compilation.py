@@ -11,7 +11,7 @@ import msgspec
 from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind
-from guided_sidecar.grammar import artifacts, counted, features, proof, schema, subschemas
+from guided_sidecar.grammar import artifacts, closed, counted, features, proof, schema, subschemas
 from guided_sidecar.grammar.backends import BackendError, Compiled
 from guided_sidecar.grammar.deaths import ran_out_of_memory
 from guided_sidecar.grammar.jobs import Done, Job
@@ -117,7 +117,9 @@ def _relaxed(job: Job, spec: Any, backend: Backend) -> tuple[str, list[Position]
     """Return the text to compile, and the bounds that ranks count beside it."""
     if job.kind != "json":
         return job.spec, []
-    relaxed, positions = counted.split(spec, backend)
+    # One library that was asked for by name compiles the schema as vLLM would have it compile it.
+    meant = closed.close(spec) if len(job.backends) > 1 else spec
+    relaxed, positions = counted.split(meant, backend)
     return json.dumps(relaxed), positions
 
 
