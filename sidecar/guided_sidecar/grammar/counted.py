@@ -5,7 +5,7 @@ when it begins a value, every schema that may then hold must want the same of a 
 characters. So the schema is followed as a finite automaton is made deterministic: a place is the set of all
 schemas that may hold there. What does not decide (a pattern, an enum, branches that differ, keywords that
 are not understood) keeps its bounds in the grammar; a schema is relaxed only if all of its places decide.
-A minLength alone llguidance compiles to masks that cost less than counting (docs/decisions/0007).
+A minLength alone llguidance compiles to masks that cost less than counting (docs/decisions/0008).
 """
 
 import dataclasses
