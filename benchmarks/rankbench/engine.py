@@ -107,7 +107,8 @@ class Engine:
                 SamplingParams(
                     temperature=0.0,
                     max_tokens=self._length(run, sequence),
-                    ignore_eos=self._spec.virtual,
+                    # Unguided, the tiny model would end at once; a grammar's end is its own to choose.
+                    ignore_eos=self._spec.virtual or not is_guided,
                     detokenize=False,
                     structured_outputs=StructuredOutputsParams(json=schema) if is_guided else None,
                     extra_args=arguments,
