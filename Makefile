@@ -62,6 +62,14 @@ test-gpu: $(SETUP)  ## what only a GPU shows: pinned copies, streams, CUDA graph
 test-matrix: $(SETUP)  ## every cell of the engine matrix on real vLLM; writes docs/matrix.md
 	MATRIX=full $(PYTEST) tests/engine
 
+.PHONY: test-property
+test-property: $(SETUP)  ## 500 drawn requests on real vLLM, every answer judged, and the distribution of tokens (SEED=7)
+	$(PYTEST) tests/property
+
+.PHONY: soak
+soak: $(SETUP)  ## drawn traffic on real vLLM for 30 minutes, every answer judged (DURATION=5m N=100000 SEED=7 REQUEST=3 RUNNER=V2)
+	@PYTHONPATH=$(CURDIR)/tools:$(CURDIR)/tests $(PY) -m support.soak
+
 # --- a real Kubernetes (tools/devtools/cluster*.py) ---
 
 .PHONY: cluster

@@ -12,6 +12,7 @@ import msgspec
 from support.soak.requests import Request
 
 TIMEOUT_S = 240.0
+MOST_TRIES = 4
 
 
 class Choice(msgspec.Struct):
@@ -38,6 +39,8 @@ class Outcome(msgspec.Struct):
     message: str = ""
     choices: list[Choice] = []
     is_aborted: bool = False
+    retry_after_s: float | None = None  # a 503 that says when to come again: a busy machine's, no fault
+    tries: int = 1
 
     @property
     def is_answered(self) -> bool:
@@ -58,7 +61,16 @@ async def send_all(url: str, requests: Sequence[Request], *, at_once: int) -> li
 
 
 async def _send(client: httpx.AsyncClient, request: Request) -> Outcome:
-    outcome = Outcome(request=request, trace_id=secrets.token_hex(16))
+    """Send a request, again where the pod asks for it, and keep what came of the last try."""
+    tries = 1
+    while (outcome := await _try(client, request, tries)).retry_after_s is not None and tries < MOST_TRIES:
+        await asyncio.sleep(outcome.retry_after_s)
+        tries += 1
+    return outcome
+
+
+async def _try(client: httpx.AsyncClient, request: Request, tries: int) -> Outcome:
+    outcome = Outcome(request=request, trace_id=secrets.token_hex(16), tries=tries)
     try:
         async with asyncio.timeout(request.abort_after_s):
             await _receive(client, outcome)
@@ -74,6 +86,8 @@ async def _receive(client: httpx.AsyncClient, outcome: Outcome) -> None:
     begin = client.stream("POST", "/v1/completions", json=outcome.request.body(), headers=headers)
     async with begin as response:
         outcome.status = response.status_code
+        if response.status_code == 503 and "Retry-After" in response.headers:
+            outcome.retry_after_s = float(response.headers["Retry-After"])
         events = _events(response) if outcome.request.sampling.get("stream") else _whole(response)
         choices: dict[int, Choice] = {}
         async for event in events:

@@ -1,0 +1,88 @@
+"""Drawn requests of every kind on a real pod: each answer is one that its own constraint allows.
+
+SEED=n draws others; `make soak SEED=0 N=500` sends those of a failure again, and with REQUEST=n one of them.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from support import chi_square
+from support.pod import start_pod
+from support.soak import drawing, session
+from support.soak.requests import Request, drawn
+from support.soak.session import Session
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
+
+SEED = int(os.environ.get("SEED") or 0)
+REQUESTS = 500
+MOST_REFUSED = 0.15
+ALPHA = 1e-4
+
+
+@pytest.fixture(scope="module")
+def soaked() -> Iterator[Session]:
+    pod = start_pod(session.manifest())
+    try:
+        yield Session(pod)
+    finally:
+        pod.stop()
+
+
+def test_every_answer_is_what_its_constraint_allows(soaked: Session) -> None:
+    tally = soaked.tally
+    soaked.run(SEED, drawn(SEED, REQUESTS))
+    shown = "\n".join(map(": ".join, tally.rows()))
+    faults = "\n".join(map(str, tally.faults))
+    sys.stdout.write(f"seed {SEED}\n{shown}\n{faults}\n")
+
+    assert not faults
+    # That this says something: most were answered, by both backends in the same batches, many to their end.
+    assert tally.requests == REQUESTS
+    assert tally.refused_share < MOST_REFUSED
+    assert tally.backends["xgrammar"] > 200
+    assert tally.backends["guidance"] > 20
+    assert tally.backends.get("unknown", 0) < 10
+    assert tally.whole > 200
+    assert tally.cut > 50
+    assert tally.aborted > 5
+
+
+def test_ranks_agreed_on_every_token(soaked: Session) -> None:
+    """After the one above: temperature 1, two ranks, every token compared."""
+    assert soaked.compared() > soaked.tally.tokens / 2
+    assert soaked.desyncs() == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "draws", "other_temperature"),
+    [("", 20_000, 1.1), ("\x01", 5_000, 1.3)],
+    ids=["sampled", "drafted"],
+)
+def test_tokens_are_distributed_as_upstreams(
+    soaked: Session, first: str, draws: int, other_temperature: float
+) -> None:
+    """Against the engine's own unguided log-probabilities under a fresh matcher's mask, as upstream samples.
+
+    The second token is one that a draft was proposed for; a byte that is one token alone stands before it.
+    """
+    request = Request(prompt="Write the words", kind="regex", constraint=f"{first}[a-z ]{{1,9}}", sampling={})
+    prompt, before = (
+        drawing.prompt_tokens(soaked.url, request),
+        [] if not first else soaked.judge.tokens(first),
+    )
+    logprobs = drawing.logprobs(soaked.url, [*prompt, *before])
+    allowed = soaked.judge.allowed(request, "xgrammar", before)
+
+    drawn_tokens = drawing.tokens_at(soaked.url, request, len(before), draws)
+
+    assert len(drawn_tokens) == draws
+    assert len(allowed) > 100
+    assert chi_square.excess(drawn_tokens, chi_square.tempered(logprobs, allowed), ALPHA) < 1
+    # Draws enough to tell it from the nearly right:
+    assert (
+        chi_square.excess(drawn_tokens, chi_square.tempered(logprobs, allowed, other_temperature), ALPHA) > 1
+    )
