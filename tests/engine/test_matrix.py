@@ -167,7 +167,7 @@ def test_whoever_shares_a_batch_with_faults_is_untouched(engines: Engines, cell:
     for name, request in (("healthy", corpus[0]), ("unguided", corpus[26])):
         assert answers["faults"][name] == answers["xgrammar"][corpus.index(request)]
     without = answers["faults"]["without faults"]
-    assert without.keys() == {"healthy", "unguided", "seeded healthy", "seeded unguided"}
+    assert without.keys() >= {"healthy", "unguided", "seeded healthy", "seeded unguided"}
     assert {name: answers["faults"][name] for name in without} == without
 
 
