@@ -36,6 +36,8 @@ rank_pid = int(child.stdout.readline())
 def end(*_):
     if "--deaf" in sys.argv:
         return
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would wait for the lock of the wait below
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.kill(rank_pid, signal.SIGKILL)
     child.kill()
     child.wait()
