@@ -6,6 +6,8 @@ Only keywords that are understood are followed; a schema with another is one tha
 from collections.abc import Iterator
 from typing import Any, Final
 
+from guided_sidecar.grammar.subschemas import referred
+
 LENGTHS: Final = ("minLength", "maxLength")
 _ANNOTATIONS: Final = frozenset(
     [
@@ -133,20 +135,12 @@ def target(root: Any, reference: str) -> Any:
     UndecidableError
         It names nothing there, or not by a plain path.
     """
-    current = root
-    if reference == "#":
-        return current
-    if not reference.startswith("#/") or "%" in reference:
+    if (reference != "#" and not reference.startswith("#/")) or "%" in reference:
         raise UndecidableError
-    for part in reference[2:].split("/"):
-        key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(current, dict) and key in current:
-            current = current[key]
-        elif isinstance(current, list) and key.isdecimal() and int(key) < len(current):
-            current = current[int(key)]
-        else:
-            raise UndecidableError
-    return current
+    try:
+        return referred(root, reference)
+    except LookupError as error:
+        raise UndecidableError from error
 
 
 def is_understood(schema: dict[str, Any], *, is_root: bool) -> bool:

@@ -69,13 +69,8 @@ def _check_lengths(place: subschemas.Place) -> None:
 
 
 def _exists(schema: Any, pointer: str) -> bool:
-    current = schema
-    for part in pointer[2:].split("/"):
-        key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(current, dict) and key in current:
-            current = current[key]
-        elif isinstance(current, list) and key.isdecimal() and int(key) < len(current):
-            current = current[int(key)]
-        else:
-            return "%" in part  # an escaped name; the backend finds out
+    try:
+        subschemas.referred(schema, pointer)
+    except LookupError:
+        return "%" in pointer  # an escaped name; the backend finds out
     return True

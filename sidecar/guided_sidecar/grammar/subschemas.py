@@ -70,6 +70,26 @@ def in_tag(tag: Any) -> Iterator[tuple[str, Any]]:
             stack.extend((step(path, key), child) for key, child in rest)
 
 
+def referred(root: Any, pointer: str) -> Any:
+    """Return what a local reference without escapes names, `#` or `#/...`.
+
+    Raises
+    ------
+    LookupError
+        Nothing is there.
+    """
+    current = root
+    for part in pointer[1:].split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(current, dict):
+            current = current[key]
+        elif isinstance(current, list) and key.isdecimal():
+            current = current[int(key)]
+        else:
+            raise LookupError(pointer)
+    return current
+
+
 def step(path: str, key: str) -> str:
     """Return the JSONPath of a key below `path`."""
     if key.replace("$", "_").isidentifier():
