@@ -167,7 +167,7 @@ def test_whoever_shares_a_batch_with_faults_is_untouched(engines: Engines, cell:
     for name, request in (("healthy", corpus[0]), ("unguided", corpus[26])):
         assert answers["faults"][name] == answers["xgrammar"][corpus.index(request)]
     without = answers["faults"]["without faults"]
-    assert without.keys() >= {"healthy", "unguided", "seeded healthy", "seeded unguided"}
+    assert without.keys() >= {"healthy", "unguided", "seeded healthy", "seeded unguided", "seeded overlong"}
     assert {name: answers["faults"][name] for name in without} == without
 
 
@@ -194,7 +194,7 @@ def test_ranks_and_scheduler_mask_in_one_batch(engines: Engines, cell: Cell) -> 
 def test_a_grammar_that_ends_before_min_tokens_ends_its_request(engines: Engines, cell: Cell) -> None:
     faults = engines.answers(cell)["faults"]
     assert faults["overlong"] == faults["colour"]
-    tokens, reason, _ = faults["overlong at random"]
+    tokens, reason, _ = faults["seeded overlong"]
     assert (tokens[-1], reason) == (tinymodel.EOS, "stop")
 
 

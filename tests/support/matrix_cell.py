@@ -151,7 +151,7 @@ def faults(llm: Any, job: Job, service: FakeService, tickets: Mapping[str, wire.
         "healthy": (healthy, tickets[healthy.key], {}),
         "colour": (msgspec.structs.replace(early, params={}), tickets[early.key], {}),
         "overlong": (early, tickets[early.key], {}),
-        "overlong at random": (random, tickets[random.key], {}),
+        "seeded overlong": (random, tickets[random.key], {}),
         "no ticket": (healthy, None, {}),
         "not loaded": (healthy, wire.Ticket(key="absent", backend="xgrammar"), {}),
         "dead end": (stuck, known[stuck.key], {}),
