@@ -73,7 +73,7 @@ soak: $(SETUP)  ## drawn traffic on real vLLM for 30 minutes, every answer judge
 # --- a real Kubernetes (tools/devtools/cluster*.py) ---
 
 .PHONY: cluster
-cluster: $(SETUP)  ## a one-node Kubernetes in namespaces of its own, with the sample on it (root; CLUSTER=existing IMAGE=... takes yours)
+cluster: $(SETUP)  ## a one-node Kubernetes in namespaces of its own, with the sample on it (root; CLUSTER=existing IMAGE=... takes yours, SAMPLE= and JAEGER= other manifests)
 	$(PY) -m devtools.cluster_demo
 
 .PHONY: cluster-down

@@ -1,7 +1,9 @@
 """`make cluster`: GuidedModel on a real one-node Kubernetes on this machine, or on the one that kubectl has.
 
-CLUSTER=existing takes the current kubeconfig instead of starting a node; IMAGE then names our image, pushed
-where that cluster finds it, and the claim `models` with a folder `tiny` has to be there.
+CLUSTER=existing takes the current kubeconfig instead of starting a node. IMAGE then names our image, pushed
+where that cluster finds it, and its namespace `default` has to have the claim `models` with a folder `tiny`.
+A cluster that pulls from a registry of its own gets copies of the sample and of
+manifests/observability/jaeger.yaml with its images in them: SAMPLE=FILE and JAEGER=FILE.
 """
 
 import json
@@ -13,9 +15,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
-
-import yaml
 
 from devtools import cache, chart, cluster, deploy, engine_env, golang, image, node_init
 from devtools.kubectl import Kubectl, KubectlError
@@ -74,19 +75,28 @@ def _own() -> tuple[Kubectl, str]:
 def _existing() -> tuple[Kubectl, str]:
     kubectl = Kubectl(None)
     image = os.environ.get("IMAGE")
+    sample = Path(os.environ.get("SAMPLE") or deploy.SAMPLE)
+    jaeger = Path(os.environ.get("JAEGER") or OBSERVABILITY)
     if not image:
         raise golang.MissingToolError(
             "CLUSTER=existing needs IMAGE=REGISTRY/NAME:TAG, built from the Dockerfile"
         )
     try:
-        kubectl.run("get", "persistentvolumeclaim/models")
+        kubectl.run("get", "persistentvolumeclaim/models", "--namespace=default")
     except KubectlError as error:
         raise KubectlError(f"the sample's model is in a claim `models`, folder `tiny`: {error}") from error
     _progress("installing the chart", lambda: chart.install(deploy.NAMESPACE, image))
-    kubectl.run("apply", f"--filename={OBSERVABILITY}")
+    kubectl.run("apply", f"--filename={jaeger}")
     kubectl.run("rollout", "status", "deployment/jaeger", "--namespace=observability", "--timeout=110s")
-    kubectl.apply(yaml.safe_load(deploy.SAMPLE.read_text()))
-    return kubectl, "\nkubectl delete guidedmodel/tiny; helm uninstall guidedmodel -n guidedmodel-system"
+    kubectl.run("apply", f"--filename={sample}", "--namespace=default")
+    undo = (
+        "",
+        "To remove everything:",
+        "kubectl delete guidedmodel/tiny --namespace=default",
+        f"helm uninstall guidedmodel --namespace={deploy.NAMESPACE}",
+        "kubectl delete namespace/observability",
+    )
+    return kubectl, "\n".join(undo)
 
 
 def _show(kubectl: Kubectl) -> None:

@@ -68,12 +68,13 @@ def helm() -> Path:
 
 
 def jaeger() -> Path:
-    """Return the folder of Jaeger's `all-in-one`: OTLP in, its query API out."""
+    """Return the folder of Jaeger's `all-in-one`, a static program: OTLP in, its query API out."""
     module = TOOLS / "jaeger"
+    static = {"CGO_ENABLED": "0"}
     return cache.built(
         "jaeger",
-        [module / "go.mod", module / "go.sum"],
-        lambda folder: _go("build", "-ldflags", "-s -w", "-o", f"{folder}/", "tool", cwd=module),
+        [module / "go.mod", module / "go.sum", str(static)],
+        lambda folder: _go("build", "-ldflags", "-s -w", "-o", f"{folder}/", "tool", cwd=module, env=static),
     )
 
 

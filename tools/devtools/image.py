@@ -46,7 +46,7 @@ def base() -> Path:
             shutil.rmtree(rootfs / waste, ignore_errors=True)
         # The mirror's address is this machine's business.
         (rootfs / "etc/apt/sources.list").unlink(missing_ok=True)
-        oci.archive(rootfs, BASE, folder / "image.tar", command=["python3"])
+        oci.archive(rootfs, BASE, folder / "image.tar", {"Cmd": ["python3"]})
 
     return cache.built("base-image", [suite, PACKAGES], build) / "image.tar"
 
@@ -59,8 +59,8 @@ def engine() -> Path:
     rootfs = base().parent / "rootfs"
 
     def build(folder: Path) -> None:
-        path = f"{ENGINE_ENV}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        oci.archive(rootfs, ENGINE, folder / "image.tar", command=["python3"], environment={"PATH": path})
+        path = oci.PATH.replace("=", f"={ENGINE_ENV}/bin:")
+        oci.archive(rootfs, ENGINE, folder / "image.tar", {"Cmd": ["python3"], "Env": [path]})
 
     return cache.built("engine-image", [str(rootfs), str(ENGINE_ENV)], build) / "image.tar"
 

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import shutil
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,44 +12,53 @@ from typing import Any
 from devtools import cache, golang
 
 PAUSE = "localhost/pause:1"
+JAEGER = "localhost/jaeger:1"
+PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MEDIA = "application/vnd.oci.image"
 
 
 def pause_image() -> Path:
     """Return the archive of the image that every pod's sandbox runs."""
+    return _of_program(golang.pause() / "pause", PAUSE)
+
+
+def jaeger_image() -> Path:
+    """Return the archive of an image that takes Jaeger's flags as arguments, as Jaeger's own does."""
+    return _of_program(golang.jaeger() / "all-in-one", JAEGER)
+
+
+def _of_program(program: Path, name: str) -> Path:
+    """Return the archive of an image that holds one static program and runs it."""
 
     def build(folder: Path) -> None:
         rootfs = folder / "rootfs"
         rootfs.mkdir()
-        program = golang.pause() / "pause"
-        (rootfs / "pause").write_bytes(program.read_bytes())
-        (rootfs / "pause").chmod(0o755)
-        archive(rootfs, PAUSE, folder / "image.tar", command=["/pause"])
+        shutil.copy(program, rootfs)
+        archive(rootfs, name, folder / "image.tar", {"Entrypoint": [f"/{program.name}"]})
 
-    return cache.built("pause-image", [golang.TOOLS / "pause"], build) / "image.tar"
+    return cache.built(f"{program.name}-image", [str(program)], build) / "image.tar"
 
 
 def archive(
     rootfs: Path,
     name: str,
     path: Path,
-    *,
-    command: Sequence[str],
-    environment: Mapping[str, str] | None = None,
+    config: Mapping[str, Sequence[str]],
 ) -> None:
-    """Write the one-layer image NAME:TAG, whose layer is the folder `rootfs`, as an OCI archive."""
+    """Write the one-layer image NAME:TAG, whose layer is the folder `rootfs`, as an OCI archive.
+
+    `config`: what its containers run, by OCI's names: Entrypoint, Cmd, Env.
+    """
     layer = path.with_suffix(".layer")
     try:
         with tarfile.open(layer, "w") as tar:
             tar.add(rootfs, arcname=".")
         layer_digest = _digest(layer)
-        paths = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        variables = [paths, *(f"{key}={value}" for key, value in (environment or {}).items())]
-        config = _json(
+        image = _json(
             {
                 "architecture": "amd64",
                 "os": "linux",
-                "config": {"Cmd": list(command), "Env": variables},
+                "config": {"Env": [PATH], **config},
                 "rootfs": {"type": "layers", "diff_ids": [layer_digest]},
             }
         )
@@ -56,7 +66,7 @@ def archive(
             {
                 "schemaVersion": 2,
                 "mediaType": f"{MEDIA}.manifest.v1+json",
-                "config": _descriptor("config.v1+json", config),
+                "config": _descriptor("config.v1+json", image),
                 "layers": [
                     {
                         "mediaType": f"{MEDIA}.layer.v1.tar",
@@ -74,7 +84,7 @@ def archive(
         with tarfile.open(path, "w") as tar:
             _add(tar, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
             _add(tar, "index.json", _json({"schemaVersion": 2, "manifests": [described]}))
-            for blob in (config, manifest):
+            for blob in (image, manifest):
                 _add(tar, f"blobs/sha256/{hashlib.sha256(blob).hexdigest()}", blob)
             tar.add(layer, arcname=f"blobs/sha256/{layer_digest.removeprefix('sha256:')}")
     finally:

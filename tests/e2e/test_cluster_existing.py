@@ -1,0 +1,64 @@
+"""`make cluster CLUSTER=existing`: a bare node of ours is somebody else's cluster, with images of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from devtools import cluster_demo, deploy, golang, image, oci
+from devtools.kubectl import Kubectl
+
+from support.cluster import Node
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
+
+TIMEOUT_S = 600
+
+
+@pytest.fixture
+def environment(node: Node, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """What an administrator of the node gives the command; what it puts there goes again."""
+    kubectl = Kubectl(node.kubeconfig)
+    for archive in (image.operator(), image.engine(), oci.jaeger_image()):
+        node.devtools.import_image(archive)
+    deploy.create_models(kubectl, deploy.models())
+    sample, jaeger = tmp_path / "sample.yaml", tmp_path / "jaeger.yaml"
+    sample.write_text(json.dumps(deploy.sample()))
+    objects = list(yaml.safe_load_all(cluster_demo.OBSERVABILITY.read_text()))
+    [deployment] = (one for one in objects if one["kind"] == "Deployment")
+    deployment["spec"]["template"]["spec"]["containers"][0]["image"] = oci.JAEGER
+    jaeger.write_text(yaml.safe_dump_all(objects))
+    yield os.environ | {
+        "PYTHONPATH": str(golang.TOOLS),
+        "KUBECONFIG": str(node.kubeconfig),
+        "CLUSTER": "existing",
+        "IMAGE": image.OPERATOR,
+        "SAMPLE": str(sample),
+        "JAEGER": str(jaeger),
+    }
+    for gone in ("guidedmodel/tiny", "namespace/observability", "pvc/models", "pv/models-default"):
+        kubectl.run("delete", gone, "--ignore-not-found")
+
+
+def test_the_sample_answers_on_it_and_its_trace_is_in_a_jaeger_there(environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "devtools.cluster_demo"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    _, _, told = done.stdout.partition("the pod answered ")
+    answer, _, trace = told.partition("\n")
+    assert json.loads(answer).keys() == {"name", "age", "note"}
+    assert "its trace in Jaeger" in trace
+    assert "llm_request" in trace
+    assert "helm uninstall guidedmodel" in trace
