@@ -85,6 +85,25 @@ def test_llguidances_text_is_vllms(words: Vocabulary, upstream: Any) -> None:
     assert ours.load_text() == upstream["guidance"].serialized_grammar
 
 
+@pytest.mark.parametrize("backend", ["xgrammar", "guidance"])
+def test_compact_json_leaves_no_room_for_endless_whitespace(words: Vocabulary, backend: str) -> None:
+    """vLLM 38696: where whitespace is flexible, a model may write it until max_tokens."""
+    compiler = XGrammarBackend(words, 2) if backend == "xgrammar" else GuidanceBackend(words)
+    blank = [token for token, text in enumerate(words.tokens) if text and not text.strip()]
+    opening = words.tokens.index(b"{")
+    allowed = {}
+    for flexible in (True, False):
+        compiled = compiler.compile("json", grammars.PERSON, any_whitespace=flexible)
+        matcher = compiled.matcher()
+        assert matcher.accept(opening)
+        mask: Any = np.empty((1, compiled.mask_words), dtype=np.int32)
+        matcher.fill(mask)
+        bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+        allowed[flexible] = [token for token in blank if bits[token]]
+    assert allowed[True]
+    assert not allowed[False]
+
+
 CHOICES = ["plain", 'a "quote"', "back\\slash", "new\nline\r\ttab", "\x00\x1f\x7f", "äöü 漢字 🙂", ""]
 
 

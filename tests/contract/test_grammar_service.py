@@ -72,6 +72,14 @@ async def test_a_grammar_of_every_kind_is_loaded_on_the_rank(
     assert artifact.stat().st_mode & 0o777 == 0o600
 
 
+async def test_a_repeat_bound_that_xgrammar_cannot_compile_goes_to_llguidance(api: Api) -> None:
+    """With its cache on, as vLLM has it, xgrammar raises for bounds over 128, after validation has passed."""
+    answer = await api.prepare("json", '{"type": "string", "pattern": "^[0-9]{200}$"}')
+
+    assert isinstance(answer, Prepared), answer
+    assert answer.backend == "guidance"
+
+
 async def test_a_prepared_grammar_costs_no_second_compile_or_load(api: Api, rank: Rank) -> None:
     schema = {"type": "object", "properties": {"once": {"type": "integer"}}}
     first = await api.prepare("json", json.dumps(schema))
@@ -149,6 +157,7 @@ def _nested(levels: int) -> str:
 async def test_a_refusal_says_which_keyword_and_why(  # noqa: PLR0913, PLR0917 - a table
     api: Api, kind: Kind, spec: str, code: str, path: str | None, words: str
 ) -> None:
+    """Those called dead ends compile upstream, and end the engine with a first mask of zeros (RFC 5423)."""
     answer = await api.prepare(kind, spec)
 
     assert isinstance(answer, Refused)
@@ -159,6 +168,7 @@ async def test_a_refusal_says_which_keyword_and_why(  # noqa: PLR0913, PLR0917 -
 async def test_an_endless_compile_ends_at_its_deadline_and_costs_nobody_else(
     sidecar: Sidecar, api: Api
 ) -> None:
+    """vLLM 54003, 53130, 14151: a thread that compiles cannot be stopped."""
     idle = sidecar.workers()
     begin = time.monotonic()
     _, endless = api.begin("regex", grammars.endless_regex(1), timeout_s=DEADLINE_S)
@@ -193,6 +203,7 @@ async def test_a_crash_is_retried_once_on_another_worker(sidecar: Sidecar, api: 
 async def test_a_second_crash_refuses_those_who_wait_for_that_grammar_and_nobody_else(
     sidecar: Sidecar, api: Api
 ) -> None:
+    """vLLM 51660: a crash in the grammar library was the engine's."""
     spec = grammars.endless_regex(3)
     waiting = [api.begin("regex", spec)[1] for _ in range(3)]
     _, other = api.begin("regex", grammars.slow_regex(200))

@@ -130,6 +130,7 @@ async def test_the_socket_is_for_our_user_alone(sidecar: Sidecar) -> None:
 
 
 async def test_a_grammar_is_prepared_when_both_ranks_have_loaded_it(sidecar: Sidecar) -> None:
+    """SGLang 4040, PR 30747: ranks differed on whether a grammar was ready."""
     held: list[wire.Load] = []
 
     def hold(load: wire.Load) -> None:

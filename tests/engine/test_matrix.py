@@ -23,6 +23,7 @@ pytestmark = [
 ]
 
 CELLS = matrix.cells()
+SYNC_DRAFT = Cell("V2", 1, "draft", is_async=False)
 MANY = 1000  # digests, of some thousand tokens that the guided requests of a cell have
 
 
@@ -64,8 +65,20 @@ def test_the_engine_is_what_the_cell_says(engines: Engines, cell: Cell) -> None:
     assert (answers["prefix_cache_hits"] > 0) == cell.is_async
 
 
+@pytest.mark.parametrize("drafts", [one for one in CELLS if one.speculation == "draft"], ids=lambda c: c.name)
+def test_as_many_drafted_tokens_are_accepted_in_async_as_in_sync(engines: Engines, drafts: Cell) -> None:
+    """vLLM PR 24799: async scheduling with speculation must not cost accepted drafts.
+
+    Tokens, for the same output; not their share of the drafts, which a sync scheduler cuts to what the
+    grammar allows before it counts them. Preemption drops a few.
+    """
+    name = "spec_decode_num_accepted_tokens"
+    assert engines.answers(drafts)[name] >= 0.95 * engines.answers(SYNC_DRAFT)[name]
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_output_equals_upstreams_token_for_token(engines: Engines, cell: Cell, backend: Backend) -> None:
+    """InternLM/lmdeploy PR 4167 and after (4341, 4349, 4559, 4590, 4605): ranks that shared matcher state."""
     ours = engines.answers(cell)[backend]
     requests = matrix_requests.asked(backend, speculates=cell.speculates, adapter=cell.has_adapter)
     # Upstream does not speculate, and so was asked for more.
@@ -128,6 +141,7 @@ class Grammars:
 def test_a_fresh_matcher_accepts_every_token(
     engines: Engines, cell: Cell, backend: Backend, grammars: Grammars
 ) -> None:
+    """vLLM 49694, 52620, 44006, 53181: async scheduling with speculation let illegal drafts through."""
     reasoned = 0
     requests = matrix_requests.asked(backend, speculates=cell.speculates, adapter=cell.has_adapter)
     for request, (tokens, _, _) in zip(requests, engines.answers(cell)[backend], strict=True):
@@ -147,6 +161,7 @@ def test_offline_requests_without_admission_are_refused_in_words(engines: Engine
 
 
 def test_a_fault_ends_its_own_sequence_with_its_code(engines: Engines, cell: Cell) -> None:
+    """vLLM RFC 5423, issues 43920, 51660, 24107, TensorRT-LLM PR 18896: it ended the engine, or all ranks."""
     faults = engines.answers(cell)["faults"]
     ended = {name: answer for name, answer in faults.items() if name != "without faults"}
     codes = {name: (reason, code) for name, (_, reason, code) in ended.items() if reason == "error"}
@@ -205,6 +220,7 @@ def test_logit_bias_and_min_p_work_except_under_speculation(engines: Engines, ce
 
 
 def test_an_abort_in_any_state_touches_nobody_and_frees_the_name(engines: Engines, cell: Cell) -> None:
+    """InternLM/lmdeploy PR 4167: a request object used again still had the last one's matcher."""
     answers = engines.answers(cell)
     alone = answers["xgrammar"][: len(answers["live"])]
     assert answers["live"] == alone  # streamed
@@ -213,6 +229,7 @@ def test_an_abort_in_any_state_touches_nobody_and_frees_the_name(engines: Engine
 
 
 def test_processors_give_the_same_in_every_engine_of_a_kind(engines: Engines, cell: Cell) -> None:
+    """IBM/vllm PR 38, vLLM PR 5329: one processor object served all sequences and mixed up their state."""
     alike = [c for c in CELLS if (c.runner, c.tensor_parallel) == (cell.runner, cell.tensor_parallel)]
     plain = min(alike, key=lambda c: (c.speculates, c.is_async))
     assert engines.answers(cell)["processed"] == engines.answers(plain)["processed"]

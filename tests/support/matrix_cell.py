@@ -25,6 +25,13 @@ from support.matrix import BACKENDS, DEAD_END, Job, mixed
 from support.matrix_requests import Answer, Request, asked, corpus, overlong, processed, unspeculated
 
 LOAD_TIMEOUT_S = 60.0
+# vLLM's own counters, as they stand when the corpora have been answered.
+COUNTED = (
+    "num_preemptions",
+    "prefix_cache_hits",
+    "spec_decode_num_draft_tokens",
+    "spec_decode_num_accepted_tokens",
+)
 
 
 def main(path: Path) -> None:
@@ -57,7 +64,7 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
         else:
             tickets = load_all(job, service, backend, requests)
             answers[backend] = generate(llm, requests, tickets, adapter=job.adapter)
-    for name in ("num_preemptions", "prefix_cache_hits"):
+    for name in COUNTED:
         answers[name] = sum(m.value for m in llm.get_metrics() if m.name == f"vllm:{name}")
     if service is not None:
         tickets = load_all(job, service, "xgrammar", corpus() + unspeculated())
