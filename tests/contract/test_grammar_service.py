@@ -206,9 +206,10 @@ async def test_a_second_crash_refuses_those_who_wait_for_that_grammar_and_nobody
     """vLLM 51660: a crash in the grammar library was the engine's."""
     spec = grammars.endless_regex(3)
     waiting = [api.begin("regex", spec)[1] for _ in range(3)]
+    kill(await busy_worker(sidecar))
+    second = await busy_worker(sidecar)
     _, other = api.begin("regex", grammars.slow_regex(200))
-    for _ in range(2):
-        kill(await busy_worker(sidecar, longest=True))
+    kill(second)
 
     refused = [await answer for answer in waiting]
 

@@ -57,7 +57,7 @@ async def test_a_compile_over_its_memory_limit_is_refused_as_that(
         Api.connected(pod) as api,
     ):
         before = _workers()
-        refused = await api.prepare("regex", grammars.endless_regex())
+        refused = await api.prepare("regex", grammars.hungry_regex())
         failure = service.snapshot().last_failure
 
         assert isinstance(refused, Refused)

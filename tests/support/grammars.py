@@ -38,6 +38,11 @@ def slow_regex(parts: int) -> str:
 
 
 def endless_regex(seed: int = 0) -> str:
-    """Return a regex that xgrammar compiles for minutes; each seed makes another."""
+    """Return a regex that xgrammar compiles for minutes, in a few MiB; each seed makes another."""
+    return f"{seed}{slow_regex(6000)}"
+
+
+def hungry_regex() -> str:
+    """Return a regex whose compiling takes xgrammar ever more memory: a GiB or two within seconds."""
     parts = "|".join(f"x{part}[^ab]{{0,{100 + part % 28}}}y{part}" for part in range(2000))
-    return f"{seed}({parts})"
+    return f"({parts})"

@@ -242,8 +242,8 @@ async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
             await asyncio.sleep(0.005)
 
 
-async def busy_worker(sidecar: Sidecar, *, longest: bool = False) -> int:
-    """Wait for a worker that uses its CPU, and return it; `longest`: the one that has used most."""
+async def busy_worker(sidecar: Sidecar) -> int:
+    """Wait for a worker that uses its CPU, and return it; for tests with one compile under way."""
     before = {pid: _cpu_ticks(pid) for pid in sidecar.workers()}
     async with asyncio.timeout(10):
         while True:
@@ -251,7 +251,7 @@ async def busy_worker(sidecar: Sidecar, *, longest: bool = False) -> int:
             now = {pid: _cpu_ticks(pid) for pid in sidecar.workers()}
             busy = [pid for pid in now if now[pid] - before.get(pid, 0) >= 10]
             if busy:
-                return max(busy, key=lambda pid: now[pid]) if longest else busy[0]
+                return busy[0]
 
 
 def _cpu_ticks(pid: int) -> int:
