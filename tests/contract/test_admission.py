@@ -1,10 +1,10 @@
 """Admission in a real API server with a real engine; only the grammar service is a fake, on a real wire."""
 
+import http.client
 import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -227,9 +227,11 @@ def test_upstreams_own_errors_stay(stage: Stage) -> None:
 def test_disconnect_while_preparing_cancels(stage: Stage, *, stream: bool) -> None:
     stage.service.script["never"] = lambda _asked: None
     body = guided("/v1/completions", {"const": "never"}, stream=stream)
-    with pytest.raises(httpx.ReadTimeout):
-        stage.client.post("/v1/completions", json=body, timeout=1)
+    headers = {**stage.client.headers, "content-type": "application/json"}
+    connection = http.client.HTTPConnection(stage.client.base_url.host, stage.client.base_url.port)
+    connection.request("POST", "/v1/completions", json.dumps(body), headers)
     asked = stage.service.wait_for(wire.Prepare)
+    connection.close()
     assert stage.service.wait_for(wire.Cancel).id == asked.id
     assert stage.record().status == 499
 
@@ -317,10 +319,10 @@ class TestSequenceFailures:
         data = [line[6:] for line in response.text.splitlines() if line.startswith("data: ")]
         assert json.loads(data[-2])["error"]["code"] == "sequence_processor_failed"
         assert len(data) < 300  # 1200 tokens were asked for
-        wait_until(lambda: stage.running() == 0, 2)
+        wait_until(lambda: stage.running() == 0)
 
     def test_siblings_are_aborted(self, stage: Stage) -> None:
-        start = time.monotonic()
+        before = stage.steps()
         body = completion(
             n=3,
             max_tokens=400,
@@ -330,18 +332,18 @@ class TestSequenceFailures:
         )
         response = stage.client.post("/v1/completions", json=body)
         assert response.status_code == 422
-        took = time.monotonic() - start
-        wait_until(lambda: stage.running() == 0, took + 2)
+        wait_until(lambda: stage.running() == 0)
+        assert stage.steps() - before < 300  # 400 would end them by themselves
 
     def test_other_prompts_of_the_request_are_aborted(self, stage: Stage) -> None:
-        start = time.monotonic()
+        before = stage.steps()
         chosen = {"logits_processors": "first-fails"}
         body = completion(prompt=["a", "b", "c"], max_tokens=400, ignore_eos=True, vllm_xargs=chosen)
         response = stage.client.post("/v1/completions", json=body)
         assert response.status_code == 422
         assert error_of(response)["code"] == "sequence_processor_failed"
-        took = time.monotonic() - start
-        wait_until(lambda: stage.running() == 0, took + 2)
+        wait_until(lambda: stage.running() == 0)
+        assert stage.steps() - before < 300  # 400 would end them by themselves
 
     def test_grammar_unknown_to_the_rank(self, stage: Stage) -> None:
         stage.service.script["unknown"] = lambda asked: wire.Prepared(

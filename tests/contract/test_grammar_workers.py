@@ -118,7 +118,7 @@ async def test_a_spent_restart_budget_refuses_for_a_while(
 async def test_a_grammar_that_keeps_failing_is_not_tried_again_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    guided = GuidedDecodingConfig(compile=CompileConfig(timeout_s=0.5))
+    guided = GuidedDecodingConfig(compile=CompileConfig(timeout_s=1))
     async with (
         _serving(tmp_path, monkeypatch, guided_decoding=guided) as (service, pod),
         Rank.connected(pod),

@@ -69,6 +69,12 @@ class Stage:
         names = ("vllm:num_requests_running{", "vllm:num_requests_waiting{")
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(names))
 
+    def steps(self) -> float:
+        """Return how many steps the engine has made, by its own metrics."""
+        lines = self.client.get("/metrics").text.splitlines()
+        name = "vllm:iteration_tokens_total_count{"
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
     def engine_span(self, trace_id: str, parent: str) -> Received:
         """Return vLLM's own span below a span of ours, waiting for its export."""
 

@@ -119,11 +119,11 @@ def test_a_pod_starts_in_order_and_leaves_nothing(mark: str, tmp_path: Path, por
 
 
 def test_the_second_container_waits_for_the_first(mark: str, tmp_path: Path, port: int) -> None:
-    never = server("first", port, "/never", failures=5)
+    never = server("first", port, "/never", failures=15)
     second = Container("second", (sys.executable, "-c", ""), {})
     pod = LocalPod([never, second], tmp_path)
     try:
-        with pytest.raises(PodError, match=r"first is not started after 1 s: /never: 503 not yet") as caught:
+        with pytest.raises(PodError, match=r"first is not started after 3 s: /never: 503 not yet") as caught:
             pod.start(lambda _: None)
     finally:
         pod.stop()
@@ -166,7 +166,7 @@ def test_starting_can_be_given_up(mark: str, tmp_path: Path, port: int) -> None:
 
 def test_a_dead_container_is_noticed_by_its_liveness_probe(tmp_path: Path, port: int) -> None:
     healthy = server("one", port)
-    liveness = Probe("/dead", port, period_s=0.0, timeout_s=1, failures=2)
+    liveness = Probe("/dead", port, period_s=0.0, timeout_s=10, failures=2)
     pod = LocalPod([Container("one", healthy.command, {}, healthy.startup, None, liveness)], tmp_path)
     try:
         pod.start(lambda _: None)

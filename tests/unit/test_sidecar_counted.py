@@ -192,9 +192,9 @@ def test_a_schema_with_too_many_places_is_compiled_as_it_is() -> None:
     defs |= {"n0": obj(a={"anyOf": [_reference(0), _reference(1)]}, b=_reference(0)), "n14": obj(s=S)}
     schema = _parsed({"$defs": defs, "$ref": "#/$defs/n0"})
 
-    started = time.monotonic()
+    started = time.process_time()
     assert counted.split(schema, "xgrammar") == (schema, [])
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
     del defs["n0"]["properties"]["a"]["anyOf"][0]
     assert counted.split(_parsed({"$defs": defs, "$ref": "#/$defs/n0"}), "xgrammar").positions
 

@@ -70,7 +70,7 @@ class Engine:
             self.config(placement),
             self.snapshot,
             lambda: self.steps,
-            timeout_s=0.3,
+            timeout_s=1.0,  # on a busy machine an answer of this process to itself may take a while
             poll_s=0.01,
             max_delay_s=0.02,
         )
