@@ -80,6 +80,10 @@ def versions() -> dict[str, str]:
 def _runner(name: str) -> Any:
     if name != "CPUModelRunner":
         raise AttributeError(name)
-    from rankbench.runner import VirtualRunner  # noqa: PLC0415 - loads much, and in workers only
+    from rankbench import workers  # noqa: PLC0415 - loads much, and in workers only
+    from rankbench.runner import VirtualRunner  # noqa: PLC0415 - as above
+
+    workers.extend()
+    vars(sys.modules[_RUNNER])[name] = VirtualRunner  # once in a process
 
     return VirtualRunner

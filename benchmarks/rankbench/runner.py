@@ -4,7 +4,6 @@ Stock workers make it in place of vLLM's CPU runner (see `plugin`), and GuidedWo
 """
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,113 +14,18 @@ import torch
 from vllm.distributed import get_tensor_model_parallel_rank
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, DraftTokenIds, ModelRunnerOutput
-from vllm.v1.worker.gpu.async_utils import AsyncOutput
-from vllm.v1.worker.gpu.structured_outputs import _build_grammar_mapping
-from vllm.v1.worker.gpu_worker import Worker
 
-from guided_contract import names
-from rankbench import pinned
 from rankbench.clock import Costs, Event, Timeline
 from rankbench.documents import TOKENS
 from rankbench.masks import SampledRow
 from rankbench.plugin import ENV_FOLDER
+from rankbench.sampling import Batch, ExecuteModelState, Sampled, VirtualMasker, VirtualOutput, batch_of
 from rankbench.speculation import Drafts
 from rankbench.window import Window
 
 FIRST_DOCUMENT: Final = 16  # a prompt's first token less this is its document's row
 _LOGITS: Final = torch.empty(0)  # real ones never reach the host; the plugin asks where they lie
 _CHECK_EVERY: Final = 4  # steps between rows kept for the comparison of masks
-
-
-@dataclass(slots=True)
-class Batch:
-    """What a step's sampling sees of vLLM's InputBatch."""
-
-    req_ids: list[str]
-    num_reqs: int
-    cu_num_logits_np: npt.NDArray[np.int32]  # [requests + 1]
-    num_draft_tokens_per_req: npt.NDArray[np.int32] | None  # [requests]
-    num_draft_tokens: int
-    has_structured_output_reqs: bool
-
-
-@dataclass(slots=True)
-class ExecuteModelState:
-    """A launched step that has not been sampled."""
-
-    batch: Batch
-    step: int
-    has_prefill: bool
-
-
-class VirtualOutput(AsyncOutput):  # type: ignore[misc]  # vLLM is untyped here
-    """vLLM's own output object over tokens that the host knows already, and a virtual event."""
-
-    def __init__(
-        self,
-        output: ModelRunnerOutput,
-        tokens: npt.NDArray[np.int64],
-        counts: npt.NDArray[np.int64],
-        event: Event,
-    ) -> None:
-        self.model_runner_output = output
-        self.sampled_token_ids = tokens  # [requests, 1 + k]
-        self.num_sampled_tokens_np = counts  # [requests]
-        self.copy_event = event
-        self.prompt_logprobs_dict: dict[str, Any] = {}
-        self.prompt_token_id_logprobs_dict: dict[str, Any] = {}
-        self.sampling_mask_tensors = self.num_nans = self.logprobs_tensors = None
-        self.pending_aux_output = self._has_fault = None
-
-
-class VirtualMasker:
-    """The host's side of vLLM's StructuredOutputsWorker; the copy and the kernel are left to the clock."""
-
-    def __init__(self, max_rows: int, vocab_size: int, drafts: int) -> None:
-        self._stride = 1 + drafts
-        # As the caching allocator of pinned memory: mapped once. On a GPU each mask is staged in it.
-        self._pinned = np.zeros((max_rows, (vocab_size + 31) // 32), dtype=np.int32)
-        self.applied: npt.NDArray[np.int32] | None = None  # [rows, words] of this step
-        self.rows_of: dict[str, int] = {}  # request -> its first row
-
-    def apply_grammar_bitmask(
-        self, _logits: Any, input_batch: Batch, grammar_req_ids: list[str], grammar_bitmask: Any
-    ) -> None:
-        """Stage the masks and make their mapping to logits, as vLLM does."""
-        if not grammar_req_ids:
-            return
-        rows = len(grammar_bitmask)
-        self.applied = grammar_bitmask
-        if not pinned.is_pinned(grammar_bitmask):
-            np.copyto(self._pinned[:rows], grammar_bitmask)
-            self.applied = self._pinned[:rows]
-        mapping = _build_grammar_mapping(
-            input_batch.req_ids,
-            grammar_req_ids,
-            input_batch.cu_num_logits_np,
-            input_batch.num_draft_tokens_per_req,
-            1,
-            self._stride,
-        )
-        torch.tensor(mapping, dtype=torch.int32)
-        if len(mapping) != rows:
-            raise RuntimeError(f"{rows} mask rows for {len(mapping)} rows of logits")
-        self.rows_of = {}
-        row = 0
-        for request_id in grammar_req_ids:
-            self.rows_of[request_id] = row
-            row += 1 + self._drafts(input_batch, request_id)
-
-    def take(self) -> tuple[npt.NDArray[np.int32] | None, dict[str, int]]:
-        """Return this step's masks and each request's first row in them; None: nothing was masked."""
-        taken = self.applied, self.rows_of
-        self.applied, self.rows_of = None, {}
-        return taken
-
-    def _drafts(self, batch: Batch, request_id: str) -> int:
-        if batch.num_draft_tokens_per_req is None:
-            return 0
-        return int(batch.num_draft_tokens_per_req[batch.req_ids.index(request_id)])
 
 
 class VirtualRunner:
@@ -201,7 +105,7 @@ class VirtualRunner:
         if not scheduler_output.total_num_scheduled_tokens:
             return EMPTY_MODEL_RUNNER_OUTPUT
         self.execute_model_state = ExecuteModelState(
-            _batch(scheduler_output),
+            batch_of(scheduler_output),
             self._timeline.launch(),
             has_prefill=bool(scheduler_output.scheduled_new_reqs),
         )
@@ -223,7 +127,7 @@ class VirtualRunner:
             acceptable = dict(
                 zip(request_ids, grammar_output.num_acceptable_drafts or [0] * len(request_ids), strict=True)
             )
-        masks, rows_of = self.structured_outputs_worker.take()
+        masks, masked = self.structured_outputs_worker.take()
         self._timeline.sample(
             state.step, 0 if masks is None else masks.nbytes, 0 if masks is None else len(masks)
         )
@@ -231,10 +135,10 @@ class VirtualRunner:
         documents, positions = places[:, 0], places[:, 1]
         counts = 1 + self._accepted(batch, acceptable, documents, positions)
         columns = np.minimum(positions[:, None] + np.arange(1 + self._drafts), TOKENS - 1)
-        tokens = self._documents[documents[:, None], columns]  # [requests, 1 + k]
+        sampled = Sampled(self._documents[documents[:, None], columns], counts)
         self._window.step(state.step, len(batch.req_ids), int(counts.sum()), has_prefill=state.has_prefill)
         if masks is not None and self._window.is_open and state.step % _CHECK_EVERY == 0:
-            self._check(batch, masks, rows_of, tokens, counts)
+            self._check(batch, masks, masked, sampled)
         for request_id, count in zip(batch.req_ids, counts.tolist(), strict=True):
             self._places[request_id][1] += count
         self._propose(batch, documents, positions + counts, state.step)
@@ -242,7 +146,7 @@ class VirtualRunner:
             req_ids=batch.req_ids,
             req_id_to_index={request_id: index for index, request_id in enumerate(batch.req_ids)},
         )
-        return VirtualOutput(output, tokens, counts, Event(self._timeline, state.step))
+        return VirtualOutput(output, sampled, Event(self._timeline, state.step))
 
     def take_draft_token_ids(self) -> DraftTokenIds:
         """Return the last step's drafts, waiting for the draft model; -1 where nobody needs them."""
@@ -301,89 +205,23 @@ class VirtualRunner:
             tokens = self._proposals.tokens[documents, np.minimum(positions, TOKENS - 1)]
         self._proposed = (batch.req_ids, tokens, Event(self._timeline, step, drafted=True))
 
-    def _check(
-        self,
-        batch: Batch,
-        masks: npt.NDArray[np.int32],
-        rows_of: dict[str, int],
-        tokens: npt.NDArray[np.int64],
-        counts: npt.NDArray[np.int64],
-    ) -> None:
+    def _check(self, batch: Batch, masks: npt.NDArray[np.int32], masked: list[str], sampled: Sampled) -> None:
         """Look up every sampled token in its mask, and keep one row for the comparison."""
         index_of = {request_id: index for index, request_id in enumerate(batch.req_ids)}
-        indices = np.array([index_of[request_id] for request_id in rows_of])
-        firsts = np.array(list(rows_of.values()))
+        indices = np.array([index_of[request_id] for request_id in masked])
+        firsts = batch.rows_before(indices)
         for offset in range(1 + self._drafts):
-            reached = counts[indices] > offset
-            sampled = tokens[indices[reached], offset]
-            words = masks[firsts[reached] + offset, sampled >> 5]
-            self._window.forbidden += int(((words >> (sampled & 31)) & 1 == 0).sum())
-        number = self._window.steps_seen % len(rows_of)
-        request_id, first = list(rows_of.items())[number]
-        document, generated = self._places[request_id]
-        offset = self._window.steps_seen % int(counts[index_of[request_id]])
+            reached = sampled.counts[indices] > offset
+            tokens = sampled.tokens[indices[reached], offset]
+            words = masks[firsts[reached] + offset, tokens >> 5]
+            self._window.forbidden += int(((words >> (tokens & 31)) & 1 == 0).sum())
+        number = self._window.steps_seen % len(masked)
+        document, generated = self._places[masked[number]]
+        offset = self._window.steps_seen % int(sampled.counts[indices[number]])
         self._window.rows.append(
             SampledRow(
                 sequence=document,
                 tokens=self._documents[document, : generated + offset].tolist(),
-                mask=masks[first + offset].tobytes(),
+                mask=masks[firsts[number] + offset].tobytes(),
             )
         )
-
-
-def _batch(scheduler_output: Any) -> Batch:
-    scheduled = scheduler_output.num_scheduled_tokens
-    drafts = scheduler_output.scheduled_spec_decode_tokens
-    request_ids = list(scheduled)
-    counts = None
-    ends = np.arange(len(request_ids) + 1, dtype=np.int32)
-    if drafts:
-        counts = np.fromiter((len(drafts.get(r, ())) for r in request_ids), np.int32, len(request_ids))
-        ends[1:] += np.cumsum(counts, dtype=np.int32)
-    return Batch(
-        req_ids=request_ids,
-        num_reqs=len(request_ids),
-        cu_num_logits_np=ends,
-        num_draft_tokens_per_req=counts,
-        num_draft_tokens=0 if counts is None else int(counts.sum()),
-        has_structured_output_reqs=scheduler_output.has_structured_output_requests,
-    )
-
-
-def _counts(worker: Any) -> tuple[int, int]:
-    """Return the mask rows that a worker of ours has filled, and those of them that it copied."""
-    guided = getattr(worker, "_guided", None)
-    if guided is None:
-        return 0, 0
-    counts = guided._guide._bitmasks.counts  # noqa: SLF001 - nothing else asks for them
-    return counts.rows, counts.reused
-
-
-def _extend_workers() -> None:
-    """Give every worker class, ours and upstream's, the benchmark's questions and the count of masks."""
-    original = Worker.sample_tokens
-
-    def sample_tokens(self: Any, grammar_output: Any) -> Any:
-        if grammar_output is not None:
-            self.model_runner.count_shipped(grammar_output.grammar_bitmask.nbytes)
-        return original(self, grammar_output)
-
-    def begin_window(self: Any, batch: int, steps: int, profile: str) -> None:
-        self.rankbench_counts = _counts(self)
-        self.model_runner.begin_window(batch, steps, profile)
-
-    def window_report(self: Any) -> dict[str, Any]:
-        made: dict[str, Any] = self.model_runner.report()
-        rows, reused = (
-            now - before for now, before in zip(_counts(self), self.rankbench_counts, strict=True)
-        )
-        return made | {"filled": rows, "reused": reused}
-
-    Worker.sample_tokens = sample_tokens
-    Worker.rankbench_begin = begin_window
-    Worker.rankbench_report = window_report
-
-
-_extend_workers()
-if os.environ.get(names.ENV_CONFIG):
-    pinned.watch()

@@ -76,6 +76,9 @@ class Guide:
     def skip_step(self) -> None:
         self.calls.append("skip_step")
 
+    def settle(self) -> None:
+        self._call("settle")
+
     def masks(self) -> Masks | None:
         self._call("masks")
         return Masks(["r"], self.bitmask, [0])
@@ -148,10 +151,18 @@ class TestGuidedRunner:
         assert step.has_structured_output_requests
         output = runner.sample_tokens(None)
         assert runner.sampled_with[0].request_ids == ["r"]
-        assert guide.calls == ["begin", "masks", "sampled", "ends"]
+        assert guide.calls == ["begin", "settle", "masks", "sampled", "ends"]
         assert guide.plans[0].arrivals[0].ticket.key == "k"
         assert not hasattr(output, ENDS_ATTRIBUTE)
         assert len(steps) == 1
+
+    def test_tokens_are_accepted_before_drafts_are_waited_for(self) -> None:
+        runner, guide = Runner(drafts=True), Guide()
+        runner.take_draft_token_ids = lambda: guide.calls.append("drafts")  # type: ignore[method-assign]
+        wrap(runner, guide)
+        runner.execute_model(scheduled(guided=True))
+        runner.sample_tokens(None)
+        assert guide.calls == ["begin", "settle", "drafts", "masks", "sampled", "ends"]
 
     def test_a_step_without_ours_costs_nothing(self) -> None:
         runner, guide = Runner(), Guide()
@@ -212,7 +223,7 @@ class TestGuidedRunner:
         output = runner.sample_tokens(None)
         assert told == [getattr(output, ENDS_ATTRIBUTE)] == [{"r": "sequence_matcher_failed"}]
 
-    @pytest.mark.parametrize("where", ["begin", "masks", "sampled", "ends"])
+    @pytest.mark.parametrize("where", ["begin", "settle", "masks", "sampled", "ends"])
     def test_a_fault_of_ours_ends_sequences_and_never_the_step(self, where: str) -> None:
         runner, guide = Runner(drafts=True), Guide(where)
         wrap(runner, guide)

@@ -261,3 +261,19 @@ def test_a_kept_mask_does_not_outlive_its_string(tokenizer: Tokenizer) -> None:
     pair.ours.reset()
     pair.native.reset()
     pair.check(opening[:3])
+
+
+def test_a_plain_string_takes_every_plain_token_and_is_the_same_after_it(tokenizer: Tokenizer) -> None:
+    """So a draft that is plain needs no look at the mask, and the native matcher need not be told of it."""
+    compiled = tokenizer.compiler.compile_json_schema(json.dumps(SCHEMAS["nested"]))
+    pair = Pair(tokenizer, compiled, PlainStrings.of(compiled, tokenizer.plain))
+    texts = list(tokenizer.info.decoded_vocab)
+    for byte in b'{"a": [{"b": ["':
+        pair.accept([texts.index(bytes([byte]))])
+    before = pair.check([])
+    plain = tokenizer.plain.tokens
+    assert plain <= set(allowed(before, pair.vocab_size))
+    for token in sorted(plain)[:: max(1, len(plain) // 200)]:
+        assert pair.native.accept_token(token)
+        np.testing.assert_array_equal(pair.expected([])[0][0], before)
+        pair.native.rollback(1)

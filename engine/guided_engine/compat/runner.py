@@ -96,6 +96,9 @@ class GuidedRunner:
         # The engine core masks only what it was left; a warm-up has masks, too, but no sequence.
         if self._guide.is_empty or self._runner.execute_model_state is None:
             return self._sample_tokens(grammar_output)
+        if self._guide.is_sampling:
+            # The last step's tokens are here before its drafts: taken while the draft model still runs.
+            self._safely(self._guide.settle, None)
         if self._asks_for_drafts:
             self._safely(self._learn_drafts, None)
         if not self._guide.is_sampling:

@@ -1,7 +1,7 @@
 """Guided decoding on one rank: every sequence's matcher and processors, step by step.
 
-An adapter (compat.runner) calls, per step: `begin` before the forward pass; `learn_drafts`, `masks` and
-`apply_processors` while it runs; `sampled` and `ends` after sampling. All ranks do the same from the same
+An adapter (compat.runner) calls, per step: `begin` before the forward pass; `settle`, `learn_drafts`, `masks`
+and `apply_processors` while it runs; `sampled` and `ends` after sampling. All ranks do the same from the same
 inputs, so nothing is shared between them.
 """
 
@@ -95,7 +95,7 @@ class RankGuide:
         self._drafts = plan.drafts
         if not self._traits.is_async:
             # The last step's tokens are on the host: count a sequence's end before it is forgotten.
-            self._settle()
+            self.settle()
         for request_id in plan.finished:
             self._forget(request_id)
         for arrival in plan.arrivals:
@@ -119,6 +119,17 @@ class RankGuide:
         self._sampling = []
         self._pending = []
 
+    def settle(self) -> None:
+        """Accept what earlier steps sampled; waits for their copies to the host alone."""
+        pending, self._pending = self._pending, []
+        for step, read in pending:
+            for request_id, tokens in read():
+                sequence = self._sequences.get(request_id)
+                if sequence is None or step < sequence.since_step or not tokens:
+                    continue
+                sequence.tally.drafts_accepted += len(tokens) - 1
+                sequence.accept(tokens)
+
     def learn_drafts(self, request_ids: Sequence[str], drafts: Sequence[Sequence[int]]) -> None:
         """Take the drafts that the runner proposed in the last step; -1 where it kept them to itself."""
         for request_id, tokens in zip(request_ids, drafts, strict=False):
@@ -128,16 +139,18 @@ class RankGuide:
 
     def masks(self) -> Masks | None:
         """Settle what earlier steps sampled; return this step's masks, None if nothing is to be masked."""
-        self._settle()
+        self.settle()
         self._masked = {}
         parts: list[Part] = []
+        row = 0
         for sequence in self._sampling:
-            scheduled = len(self._take_drafts(sequence))
+            scheduled = self._take_drafts(sequence)
             if sequence.failure is not None or sequence.matcher is None or sequence.matcher.is_terminated():
                 continue
-            part = part_of(sequence, parts[-1].walk.end if parts else 0, scheduled)
+            part = part_of(sequence, row, scheduled)
             if part is not None:
                 parts.append(part)
+                row += 1 + scheduled
         masks = masks_of(parts, self._bitmasks) if parts else None
         if self._agreement is not None and masks is not None:
             rows = (masks.bitmask[part.row] for part in parts)
@@ -192,7 +205,7 @@ class RankGuide:
 
     def cut_drafts(self, request_ids: Sequence[str], drafts: list[list[int]]) -> None:
         """Cut, in place, proposed drafts that a grammar does not allow; for sync scheduling, as upstream."""
-        self._settle()
+        self.settle()
         for index, (request_id, tokens) in enumerate(zip(request_ids, drafts, strict=False)):
             sequence = self._sequences.get(request_id)
             if sequence is None or sequence.matcher is None or sequence.failure is not None or not tokens:
@@ -267,27 +280,18 @@ class RankGuide:
         if record is not None:
             self._send(record)
 
-    def _settle(self) -> None:
-        """Accept what earlier steps sampled; waits for their copies to the host alone."""
-        pending, self._pending = self._pending, []
-        for step, read in pending:
-            for request_id, tokens in read():
-                sequence = self._sequences.get(request_id)
-                if sequence is None or step < sequence.since_step or not tokens:
-                    continue
-                sequence.tally.drafts_accepted += len(tokens) - 1
-                sequence.accept(tokens)
+    def _take_drafts(self, sequence: GuidedSequence) -> int:
+        """Settle which drafts this step verifies: the scheduler's where it knows them, else the runner's.
 
-    def _take_drafts(self, sequence: GuidedSequence) -> Sequence[int]:
-        """Settle which drafts this step verifies: the scheduler's where it knows them, else the runner's."""
+        Returns how many were scheduled, known or not.
+        """
         scheduled = self._drafts.get(sequence.request_id, ())
-        drafts = _known(scheduled)
-        if len(drafts) < len(scheduled) and not drafts:
-            drafts = _known(sequence.drafts)[: len(scheduled)]
-        sequence.drafts = drafts
-        sequence.tally.steps += 1
-        sequence.tally.drafts_proposed += len(drafts)
-        return scheduled
+        proposed = sequence.drafts if scheduled and scheduled[0] < 0 else scheduled
+        sequence.drafts = drafts = _known(proposed[: len(scheduled)])
+        tally = sequence.tally
+        tally.steps += 1
+        tally.drafts_proposed += len(drafts)
+        return len(scheduled)
 
 
 def _known(drafts: Sequence[int]) -> list[int]:

@@ -60,6 +60,8 @@ class XGrammarMatcher:
             compiled, override_stop_tokens=list(stop_tokens) if stop_tokens else None
         )
         self.strings = strings
+        # Those that stay inside a plain string wherever one is.
+        self.plain_tokens = strings.plain.tokens if strings is not None else frozenset()
         # The mask of the next token while it stays what it was: inside a plain string.
         self.string_mask: Bitmask | None = None
         self._ahead: list[tuple[Sequence[int], Bitmask]] = []
@@ -70,10 +72,11 @@ class XGrammarMatcher:
         """Advance by sampled tokens; see Matcher."""
         if self._terminated:
             return True
-        self.string_mask = self._string_mask_after(tokens)
+        before, self.string_mask = self._string_in(tokens)
         self._ahead.clear()
         accept_token = self.native.accept_token
-        for index, token in enumerate(tokens):
+        # Tokens within a plain string change nothing that may follow: the native matcher is not told of them.
+        for index, token in enumerate(tokens[:before]):
             if not accept_token(token):
                 self.string_mask = None
                 return False
@@ -109,11 +112,6 @@ class XGrammarMatcher:
         self.native.fill_next_token_bitmask(bitmask, row)
         _restrict(self.counted, bitmask, row)
 
-    @property
-    def plain_tokens(self) -> frozenset[int]:
-        """Return the tokens that stay inside a plain string wherever one is."""
-        return self.strings.plain.tokens if self.strings is not None else frozenset()
-
     def start_walk(self) -> Bitmask | None:
         """Forget what the last fill saw ahead; return the next token's mask if it is known already."""
         self._ahead.clear()
@@ -143,18 +141,15 @@ class XGrammarMatcher:
         """Tell whether a stop token was accepted."""
         return self._terminated
 
-    def _string_mask_after(self, tokens: Sequence[int]) -> Bitmask | None:
-        """Return the mask after these tokens if the last fill, or one before it, has shown it."""
-        if self.strings is None:
-            return None
-        plain = self.strings.plain.tokens
+    def _string_in(self, tokens: Sequence[int]) -> tuple[int, Bitmask | None]:
+        """Return how many tokens come before a plain string that lasts, and its mask if a fill showed it."""
         for drafts, mask in reversed(self._ahead):
             known = len(drafts)
             if list(tokens[:known]) == drafts:
-                return mask if plain.issuperset(tokens[known:]) else None
-        if self.string_mask is not None and plain.issuperset(tokens):
-            return self.string_mask
-        return None
+                return (known, mask) if self.plain_tokens.issuperset(tokens[known:]) else (len(tokens), None)
+        if self.string_mask is not None and self.plain_tokens.issuperset(tokens):
+            return 0, self.string_mask
+        return len(tokens), None
 
 
 class GuidanceMatcher:

@@ -2,8 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from guided_contract.errors import ErrorCode
 from guided_engine.ranks.bitmasks import BitmaskBuffer, settle_dead_ends
@@ -14,8 +13,7 @@ from guided_engine.ranks.walks import FULL_MASK, Walk
 _log = logging.getLogger("guided_engine")
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """One sequence's rows: from `row` on, the first `free` stay unmasked, whatever its `walk` fills."""
 
     sequence: GuidedSequence
@@ -30,6 +28,8 @@ def part_of(sequence: GuidedSequence, row: int, scheduled: int) -> Part | None:
     The layout follows the `scheduled` number of drafts, known or not.
     """
     drafts = sequence.drafts
+    if sequence.reasoning is None and sequence.matcher is not None:
+        return Part(sequence, row, 0, Walk(sequence.matcher, row, 1 + scheduled, drafts))
     begin = sequence.boundary(drafts)
     if sequence.matcher is None or sequence.failure is not None or begin.mask > scheduled:
         return None
@@ -48,7 +48,8 @@ def masks_of(parts: Sequence[Part], bitmasks: BitmaskBuffer) -> Masks:
     acceptable = []
     for part in parts:
         sequence, walk = part.sequence, part.walk
-        bitmask[part.row : part.row + part.free] = FULL_MASK
+        if part.free:
+            bitmask[part.row : part.row + part.free] = FULL_MASK
         acceptable.append(walk.row - part.row + walk.valid)
         sequence.tally.count_fill(duration_ns * walk.rows)
         if walk.error is not None:

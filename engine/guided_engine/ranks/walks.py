@@ -74,7 +74,10 @@ class XGrammarFiller:
 
 
 class _Climb:
-    """One xgrammar matcher's way along its drafts; `level` lie behind, `accepted` by the native one."""
+    """One xgrammar matcher's way along its drafts.
+
+    `level` of them lie behind; the native matcher has `accepted` those that are not within a plain string.
+    """
 
     __slots__ = ("accepted", "level", "string_mask", "walk")
 
@@ -96,10 +99,11 @@ class _Climb:
             return True
         walk = self.walk
         drafts = walk.drafts
-        plain, end = walk.matcher.plain_tokens, self.level
-        while end < len(drafts) and drafts[end] in plain and allows(mask, drafts[end]):
+        plain, begin = walk.matcher.plain_tokens, self.level
+        end = begin
+        while end < len(drafts) and drafts[end] in plain:
             end += 1
-        bitmask[self.row : walk.row + end + 1] = mask
+        bitmask[walk.row + begin : walk.row + end + 1] = mask
         walk.reused += end + 1 - walk.filled
         self.level = walk.valid = end
         walk.filled = end + 1
@@ -126,14 +130,12 @@ class _Climb:
     def _accept_next(self) -> bool:
         """Advance over the next draft; tell whether the row after it needs a mask."""
         walk = self.walk
-        native = walk.matcher.native
-        for draft in walk.drafts[self.accepted : self.level + 1]:
-            if not native.accept_token(draft):
-                return False
-            self.accepted += 1
-        self.level += 1
-        walk.valid = self.level
-        return not walk.matcher.ends_at(walk.drafts[self.level - 1])
+        draft = walk.drafts[self.level]
+        if not walk.matcher.native.accept_token(draft):
+            return False
+        self.accepted += 1
+        self.level = walk.valid = self.level + 1
+        return not walk.matcher.ends_at(draft)
 
 
 class GuidanceFiller:
