@@ -5,6 +5,7 @@ and nothing beside it; and it takes oneOf for anyOf where branches meet (both me
 """
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -28,13 +29,24 @@ def is_ruled_alone(place: Place) -> bool:
     if ruler is None or not beside:
         return False
     if ruler in ("const", "enum") and "$ref" not in json.dumps(beside):
-        meets = jsonschema.Draft202012Validator(beside).is_valid
         values = place.schema["enum"] if ruler == "enum" else [place.schema["const"]]
-        return not all(map(meets, values))
+        return not _all_meet(beside, values)
     if ruler in ("anyOf", "oneOf", "allOf") and beside.keys() == {"type"}:
         branches = [Place("", branch) for branch in place.schema[ruler] if isinstance(branch, dict)]
         return not all(branch.types() and branch.types() <= place.types() for branch in branches)
     return True
+
+
+def _all_meet(schema: dict[str, Any], values: Sequence[Any]) -> bool:
+    """Return whether all values are valid; False where that cannot be told.
+
+    Python reads not every pattern, and what a later draft than the schema's own calls a keyword may hold
+    anything.
+    """
+    try:
+        return all(map(jsonschema.Draft202012Validator(schema).is_valid, values))
+    except (AttributeError, TypeError, ValueError, re.error):
+        return False
 
 
 def _apart(one: Any, other: Any) -> bool:

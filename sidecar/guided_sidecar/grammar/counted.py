@@ -12,13 +12,18 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from guided_contract.counting import NOTHING, Position
 from guided_contract.wire import Backend
 from guided_sidecar.grammar import keywords
 from guided_sidecar.grammar.keywords import ANY, BRANCHES, LENGTHS, UndecidableError, allows
 
-# Sets of schemas can grow without end in theory; such a schema is compiled as it is.
+# Sets of schemas can grow without end in theory; such a schema is compiled as it is. So is one whose many
+# places repeat many names: a rank gets all of them in one message.
 _MOST_PLACES: Final = 4096
+_MOST_PARTS: Final = 1 << 16
+_MOST_BYTES: Final = 1 << 20
 
 
 class Counted(NamedTuple):
@@ -38,7 +43,9 @@ def split(schema: Any, backend: Backend) -> Counted:
     except UndecidableError:
         return Counted(schema, [])
     positions = analysis.positions()
-    return Counted(_without(schema, analysis.relaxed), positions) if positions else Counted(schema, [])
+    if not positions or len(msgspec.msgpack.encode(positions)) > _MOST_BYTES:
+        return Counted(schema, [])
+    return Counted(_without(schema, analysis.relaxed), positions)
 
 
 @dataclasses.dataclass(slots=True)
@@ -71,10 +78,14 @@ class _Analysis:
 
     def explore(self) -> None:
         """Find all places and what holds there."""
+        parts = 0
         for place in self._places:  # grows meanwhile
             self._decide(place)
             self._enter_objects(place)
             self._enter_arrays(place)
+            parts += len(place.properties) + len(place.prefix)
+            if parts > _MOST_PARTS:
+                raise UndecidableError
 
     @property
     def relaxed(self) -> set[int]:
@@ -174,7 +185,10 @@ class _Analysis:
             if schema is False or id(schema) in seen:
                 continue
             seen.add(id(schema))
-            if schema is True or not keywords.is_understood(schema, is_root=schema is self._root):
+            is_followed = isinstance(schema, dict) and keywords.is_understood(
+                schema, is_root=schema is self._root
+            )
+            if not is_followed:
                 self._compile(schema)
                 yield ANY
                 continue

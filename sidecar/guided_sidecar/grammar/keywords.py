@@ -1,6 +1,7 @@
 """What one schema says of strings, properties and items, for following the places of a value.
 
-Only keywords that are understood are followed; a schema with another is one that takes anything.
+Only keywords that are understood are followed; a schema with another is one that takes anything. A schema is
+checked by its own draft, so keywords of later ones may hold anything here.
 """
 
 from collections.abc import Iterator
@@ -58,13 +59,13 @@ CONSTRAINTS: Final = (_TEXTS | _VALUES | {"$ref", *BRANCHES, *LENGTHS}) - {
 _UNDERSTOOD: Final = _ANNOTATIONS | _TEXTS | CONSTRAINTS
 
 ANY: Final[dict[str, Any]] = {}
-
+_LONGEST: Final = 1 << 31  # characters, more than any text has; what is larger may not fit the wire
 
 Text = tuple[int, int | None]  # the bounds of a string that takes any characters
 
 
 class UndecidableError(Exception):
-    """A schema refers to what is not found, or its values have too many places."""
+    """A schema refers to what is not found, holds no schema where one is due, or has too many places."""
 
 
 def has_lengths(schema: dict[str, Any]) -> bool:
@@ -93,8 +94,11 @@ def text(schema: dict[str, Any]) -> Text | None:
     if "type" not in schema and has_lengths(schema):
         return None  # without a type, the libraries differ in what it means
     maximum = schema.get("maxLength")
-    bounds = int(schema.get("minLength", 0)), None if maximum is None else int(maximum)
-    return None if bounds[1] is not None and bounds[0] > bounds[1] else bounds
+    minimum, maximum = (
+        int(schema.get("minLength", 0)),
+        None if maximum is None else min(int(maximum), _LONGEST),
+    )
+    return None if minimum > (_LONGEST if maximum is None else maximum) else (minimum, maximum)
 
 
 def of_name(schemas: list[dict[str, Any]], name: str) -> Iterator[Any]:
@@ -115,9 +119,17 @@ def of_other_names(schema: dict[str, Any]) -> Iterator[Any]:
 
 
 def first_items(schema: dict[str, Any]) -> list[Any]:
-    """Return what holds for the first items of an array."""
+    """Return what holds for the first items of an array.
+
+    Raises
+    ------
+    UndecidableError
+        That is no list.
+    """
     items = schema.get("items")
-    prefix: list[Any] = items if isinstance(items, list) else schema.get("prefixItems", [])
+    prefix = items if isinstance(items, list) else schema.get("prefixItems", [])
+    if not isinstance(prefix, list):
+        raise UndecidableError
     return prefix
 
 
@@ -127,7 +139,7 @@ def other_items(schema: dict[str, Any]) -> Any:
     return schema.get("additionalItems", True) if isinstance(items, list) else items
 
 
-def target(root: Any, reference: str) -> Any:
+def target(root: Any, reference: Any) -> Any:
     """Return what a reference within the schema `root` names.
 
     Raises
@@ -135,6 +147,8 @@ def target(root: Any, reference: str) -> Any:
     UndecidableError
         It names nothing there, or not by a plain path.
     """
+    if not isinstance(reference, str):
+        raise UndecidableError
     if (reference != "#" and not reference.startswith("#/")) or "%" in reference:
         raise UndecidableError
     try:

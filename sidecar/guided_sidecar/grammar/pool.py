@@ -25,6 +25,7 @@ from guided_sidecar.settings import Settings
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 2  # a crash is tried once more, on another worker
 _LOOK_AGAIN_S = 0.05
+_SPOILING = (ErrorCode.GRAMMAR_COMPILE_MEMORY, ErrorCode.GRAMMAR_COMPILE_CRASHED)
 
 
 @dataclasses.dataclass(slots=True)
@@ -127,8 +128,8 @@ class Pool:
         finally:
             await asyncio.shield(self._put_back(worker, outcome))
         self._budget.record_success()
-        if _is_spoilt(outcome):
-            self.note(ErrorCode.GRAMMAR_COMPILE_MEMORY, "a grammar worker ran out of memory")
+        if isinstance(outcome, Failed) and _is_spoilt(outcome):
+            self.note(ErrorCode(outcome.code), outcome.message)
         return outcome
 
     def _judge(self, death: WorkerDiedError, attempt: int) -> None:
@@ -258,4 +259,4 @@ def _is_spoilt(outcome: Outcome | None) -> bool:
     """Return whether a worker goes because of its last job, not because it has done enough of them."""
     if outcome is None:
         return True
-    return isinstance(outcome, Failed) and outcome.code == ErrorCode.GRAMMAR_COMPILE_MEMORY
+    return isinstance(outcome, Failed) and outcome.code in _SPOILING

@@ -18,9 +18,10 @@ def check(schema: Any) -> None:
     Raises
     ------
     GuidedError
-        grammar_invalid, or grammar_unsupported for a reference that leaves the schema; with the path.
+        grammar_invalid, or grammar_unsupported for draft 3 and for a reference that leaves the schema; with
+        the path.
     """
-    validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    validator = _dialect(schema)
     error = best_match(validator(validator.META_SCHEMA).iter_errors(schema))
     if error is not None:
         raise GuidedError(
@@ -29,6 +30,22 @@ def check(schema: Any) -> None:
     for place in subschemas.walk(schema):
         _check_reference(schema, place)
         _check_lengths(place)
+
+
+def _dialect(schema: Any) -> Any:
+    """Return the validator class of a schema's dialect."""
+    if isinstance(schema, dict) and "$schema" in schema:
+        path, named = "$.$schema", schema["$schema"]
+        if not isinstance(named, str):
+            raise GuidedError(
+                ErrorCode.GRAMMAR_INVALID, f"{path}: {_shown(named)} is not a string", path=path
+            )
+        validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+        if validator is jsonschema.Draft3Validator:
+            message = f"{path}: draft 3 is not supported; later drafts are"
+            raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=path)
+        return validator
+    return jsonschema.Draft202012Validator
 
 
 def _reason(error: Any) -> str:

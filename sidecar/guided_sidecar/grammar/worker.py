@@ -13,6 +13,7 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_sidecar import orphans
 from guided_sidecar.grammar import jobs
 from guided_sidecar.grammar.compilation import Compiler
+from guided_sidecar.grammar.deaths import ran_out_of_memory
 from guided_sidecar.grammar.jobs import Failed, Job, Outcome
 
 _PAGE: Final = resource.getpagesize()
@@ -113,11 +114,20 @@ def _outcome(compiler: Compiler, job: Job) -> Outcome:
         retire = error.code is ErrorCode.GRAMMAR_COMPILE_MEMORY
         return Failed(code=error.code, message=error.message, path=error.path, retire=retire)
     except MemoryError:
-        code = ErrorCode.GRAMMAR_COMPILE_MEMORY
-        return Failed(code=code, message=GuidedError(code).message, retire=True)
+        return _out_of_memory()
     except RecursionError:
         message = "the grammar is nested too deeply for its checks"
         return Failed(code=ErrorCode.GRAMMAR_TOO_LARGE, message=message)
+    except Exception as error:  # noqa: BLE001 - a fault of ours must cost no second worker, and no restart budget
+        if ran_out_of_memory(str(error)):
+            return _out_of_memory()
+        message = f"the grammar met a fault in its checks: {type(error).__name__}: {error}"
+        return Failed(code=ErrorCode.GRAMMAR_COMPILE_CRASHED, message=message, retire=True)
+
+
+def _out_of_memory() -> Outcome:
+    code = ErrorCode.GRAMMAR_COMPILE_MEMORY
+    return Failed(code=code, message=GuidedError(code).message, retire=True)
 
 
 def _with_retire(outcome: Outcome) -> Outcome:
