@@ -14,7 +14,9 @@ from guided_contract.config import ConsensusConfig
 from guided_contract.records import Digest, Digests
 from guided_engine.ranks.strings import Bitmask
 
-_PER_RECORD: Final = 256  # a record is one datagram, of 64 KiB at most
+# A record is one datagram, of 64 KiB at most. Clients name their requests, at any length.
+_RECORD_BYTES: Final = 32 << 10
+_DIGEST_BYTES: Final = 32  # without the name
 
 
 @dataclass(slots=True)
@@ -60,8 +62,9 @@ class Agreement:
         matcher's state; where only the masks after drafts differ, either no token does, or the next digest.
         """
         due = [_digest(sequence, mask) for sequence, mask in sampling if self._is_due(sequence)]
-        for begin in range(0, len(due), _PER_RECORD):
-            self._send(Digests(rank=self._rank, digests=due[begin : begin + _PER_RECORD]))
+        while due:
+            record, due = _first_record(due)
+            self._send(Digests(rank=self._rank, digests=record))
 
     def _is_due(self, sequence: Compared) -> bool:
         progress = sequence.progress
@@ -74,6 +77,16 @@ class Agreement:
             return False
         progress.interval = interval
         return True
+
+
+def _first_record(due: list[Digest]) -> tuple[list[Digest], list[Digest]]:
+    """Return as many digests as one record takes, at least one, and the rest."""
+    left = _RECORD_BYTES
+    for index, digest in enumerate(due):
+        left -= _DIGEST_BYTES + 4 * len(digest.request_id)  # UTF-8
+        if left < 0:
+            return due[: index or 1], due[index or 1 :]
+    return due, []
 
 
 def _digest(sequence: Compared, mask: Bitmask | None) -> Digest:
