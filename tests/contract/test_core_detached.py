@@ -277,6 +277,28 @@ class TestEnds:
         assert not hasattr(EMPTY_MODEL_RUNNER_OUTPUT, ENDS_ATTRIBUTE)
 
 
+def test_a_backend_is_whole_when_another_thread_may_take_it(
+    pod: PodConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM compiles in a pool of threads, which share the manager's backends."""
+    from vllm.v1.structured_output import backend_xgrammar
+
+    class Shared(dict[str, Any]):
+        def __setitem__(self, name: str, backend: Any) -> None:
+            assert backend.disable_any_whitespace is False
+            super().__setitem__(name, backend)
+
+    monkeypatch.setattr(backend_xgrammar, "XgrammarBackend", lambda *_args, **_kwargs: SimpleNamespace())
+    model = SimpleNamespace(get_vocab_size=lambda: 8)
+    manager = SimpleNamespace(
+        tokenizer=None,
+        vllm_config=SimpleNamespace(model_config=model),
+        backend=None,
+        **{core._BACKENDS_ATTRIBUTE: Shared()},
+    )
+    assert core._backend(manager, "xgrammar", pod) is manager.backend
+
+
 def test_nothing_is_changed_under_scheduler_placement(tmp_path: Path) -> None:
     pod = pod_config(tmp_path, model="/nowhere", guided_decoding=GuidedDecodingConfig(placement="Scheduler"))
     for change in (core.detach_grammar, core.end_sequences):

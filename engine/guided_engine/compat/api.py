@@ -12,7 +12,7 @@ from guided_contract import names, wire
 from guided_contract.config import PodConfig
 from guided_contract.errors import CATALOGUE, ErrorCode, GuidedError
 from guided_engine.admission.gate import Admitted, process_gate
-from guided_engine.compat.ledger import LedgerEntry, PatchSkippedError
+from guided_engine.compat.ledger import LedgerEntry, skip_unless_rank
 
 # Where an admitted request is found again when its output fails: an attribute of its output collector.
 _ADMITTED: Final = "_guided_admitted"
@@ -24,15 +24,8 @@ RETRY_AFTER_S: Final = 1.0  # nothing has to recover before another try of a req
 _aborts: Final[set[asyncio.Task[None]]] = set()
 
 
-def _skip_unless_rank(config: PodConfig) -> None:
-    if config.guided_decoding.placement != "Rank":
-        raise PatchSkippedError(
-            "guidedDecoding.placement is Scheduler: vLLM's own path serves guided requests"
-        )
-
-
 def _apply_admission(config: PodConfig) -> None:
-    _skip_unless_rank(config)
+    skip_unless_rank(config)
     from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415 - see compat/__init__.py
 
     AsyncLLM.add_request = _admitting(AsyncLLM.add_request)
@@ -116,7 +109,7 @@ def _hold(collector: Any, admitted: Admitted) -> None:
 
 
 def _apply_failures(config: PodConfig) -> None:
-    _skip_unless_rank(config)
+    skip_unless_rank(config)
     from vllm.v1.engine.output_processor import OutputProcessor  # noqa: PLC0415 - see compat/__init__.py
 
     OutputProcessor.process_outputs = _failing(OutputProcessor.process_outputs)

@@ -1,10 +1,12 @@
 """Our errors as vLLM lets them through; imports vLLM, so only the patches of the API server import it."""
 
 from http import HTTPStatus
+from typing import NoReturn
 
 from vllm.exceptions import GenerationError, GracefulHTTPError
 
 from guided_contract.errors import GuidedError
+from guided_engine.admission.request import current
 
 
 class GuidedRequestError(GracefulHTTPError, GenerationError):  # type: ignore[misc]  # vLLM is untyped
@@ -18,3 +20,11 @@ class GuidedRequestError(GracefulHTTPError, GenerationError):  # type: ignore[mi
         GracefulHTTPError.__init__(self, str(error), HTTPStatus(error.entry.http_status))
         self.status_code = self.http_status
         self.error = error
+
+
+def refuse(error: GuidedError) -> NoReturn:
+    """Raise an error as vLLM's handlers let it through, and have the middleware answer with it."""
+    exchange = current.get()
+    if exchange is not None:
+        exchange.fail(error)
+    raise GuidedRequestError(error)

@@ -9,7 +9,7 @@ from guided_contract.errors import ErrorCode
 from guided_contract.names import TICKET_ARG
 from guided_contract.wire import Backend
 from guided_engine.compat import core_presence
-from guided_engine.compat.ledger import LedgerEntry, PatchSkippedError
+from guided_engine.compat.ledger import LedgerEntry, skip_unless_rank
 from guided_engine.compat.runner import ENDS_ATTRIBUTE
 from guided_engine.ranks.tickets import ticket_of
 
@@ -23,7 +23,7 @@ class NotAdmittedError(Exception):
 
 def detach_grammar(config: PodConfig) -> None:
     """Replace `grammar_init`: an admitted request loses its grammar here, another ends without a token."""
-    _needs_rank_placement(config)
+    skip_unless_rank(config)
     from vllm.v1.request import RequestStatus  # noqa: PLC0415 - vLLM is imported only where it is changed
     from vllm.v1.structured_output import StructuredOutputManager  # noqa: PLC0415 - see above
 
@@ -91,10 +91,11 @@ def _backend(manager: Any, name: Backend, config: PodConfig) -> Any:
     if name not in known:
         made = {"xgrammar": backend_xgrammar.XgrammarBackend, "guidance": backend_guidance.GuidanceBackend}
         vllm_config = manager.vllm_config
-        known[name] = made[name](
+        backend = made[name](
             vllm_config, tokenizer=manager.tokenizer, vocab_size=vllm_config.model_config.get_vocab_size()
         )
-        known[name].disable_any_whitespace = config.guided_decoding.whitespace == "Compact"
+        backend.disable_any_whitespace = config.guided_decoding.whitespace == "Compact"
+        known[name] = backend  # whole: another thread of the manager's may take it at once
     if manager.backend is None:
         manager.backend = known[name]  # what allocates the bitmask
     return known[name]
@@ -102,7 +103,7 @@ def _backend(manager: Any, name: Backend, config: PodConfig) -> Any:
 
 def end_sequences(config: PodConfig) -> None:
     """Wrap `update_from_output`: a request that a rank names ends alone, as an error with its code."""
-    _needs_rank_placement(config)
+    skip_unless_rank(config)
     from vllm.v1.core.sched.scheduler import Scheduler  # noqa: PLC0415 - see above
 
     original = Scheduler.update_from_output
@@ -148,11 +149,6 @@ def _write_codes(codes: dict[str, str], outputs: dict[int, Any]) -> None:
         for output in per_client.outputs:
             if output.finish_reason is not None and output.request_id in codes:
                 output.stop_reason = codes[output.request_id]
-
-
-def _needs_rank_placement(config: PodConfig) -> None:
-    if config.guided_decoding.placement == "Scheduler":
-        raise PatchSkippedError("placement is Scheduler: vLLM's own path")
 
 
 ENTRIES: Final = (

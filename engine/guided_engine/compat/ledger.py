@@ -45,6 +45,20 @@ class LedgerEntry:
     apply: Callable[[PodConfig], None]
 
 
+def skip_unless_rank(config: PodConfig) -> None:
+    """Leave vLLM as it is in a pod with placement Scheduler.
+
+    Raises
+    ------
+    PatchSkippedError
+        This is such a pod.
+    """
+    if config.guided_decoding.placement != "Rank":
+        raise PatchSkippedError(
+            "guidedDecoding.placement is Scheduler: vLLM's own path serves guided requests"
+        )
+
+
 def all_entries() -> list[LedgerEntry]:
     """Return the entries of all modules, in order; a module that cannot be imported is one that fails."""
     entries: list[LedgerEntry] = []

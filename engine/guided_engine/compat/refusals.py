@@ -2,30 +2,20 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_engine.compat.ledger import LedgerEntry, PatchSkippedError
+from guided_engine.compat.ledger import LedgerEntry, skip_unless_rank
 from guided_engine.ranks.tickets import ticket_of
 
 Refusal = Callable[[Any], GuidedError | None]
 
 
-def _skip_unless_rank(config: PodConfig) -> None:
-    if config.guided_decoding.placement != "Rank":
-        raise PatchSkippedError("guidedDecoding.placement is Scheduler: vLLM decides what it serves")
+def _refuse(error: GuidedError) -> NoReturn:
+    from guided_engine.compat.api_errors import refuse  # noqa: PLC0415 - imports vLLM
 
-
-def _refuse(error: GuidedError) -> None:
-    """Raise an error as vLLM's handlers let it through, and have the middleware answer with it."""
-    from guided_engine.admission.request import current  # noqa: PLC0415 - beside the next line
-    from guided_engine.compat.api_errors import GuidedRequestError  # noqa: PLC0415 - imports vLLM
-
-    exchange = current.get()
-    if exchange is not None:
-        exchange.fail(error)
-    raise GuidedRequestError(error)
+    refuse(error)
 
 
 def _checked(make_params: Callable[..., Any], refusal: Refusal) -> Callable[..., Any]:
@@ -42,7 +32,7 @@ def _checked(make_params: Callable[..., Any], refusal: Refusal) -> Callable[...,
 
 
 def _apply_beam_search(config: PodConfig) -> None:
-    _skip_unless_rank(config)
+    skip_unless_rank(config)
     from vllm.entrypoints.openai.chat_completion.protocol import (  # noqa: PLC0415 - see compat/__init__.py
         ChatCompletionRequest,
     )
@@ -59,7 +49,7 @@ def _guided_beams(request: Any) -> GuidedError | None:
 
 
 def _apply_strict_tools(config: PodConfig) -> None:
-    _skip_unless_rank(config)
+    skip_unless_rank(config)
     from vllm.entrypoints.openai.chat_completion.protocol import (  # noqa: PLC0415 - see compat/__init__.py
         ChatCompletionRequest,
     )
@@ -93,7 +83,7 @@ def _loose_tools(request: Any) -> GuidedError | None:
 
 
 def _apply_streaming_input(config: PodConfig) -> None:
-    _skip_unless_rank(config)
+    skip_unless_rank(config)
     from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415 - see compat/__init__.py
 
     validate = AsyncLLM._validate_streaming_input_sampling_params  # noqa: SLF001 - what this module is for
@@ -109,7 +99,7 @@ def _apply_streaming_input(config: PodConfig) -> None:
 
 
 def _apply_offline(config: PodConfig) -> None:
-    _skip_unless_rank(config)
+    skip_unless_rank(config)
     from vllm.v1.engine.llm_engine import LLMEngine  # noqa: PLC0415 - see compat/__init__.py
 
     add_request = LLMEngine.add_request

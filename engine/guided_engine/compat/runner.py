@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 
 from guided_contract.config import PodConfig
-from guided_engine.compat.ledger import LedgerEntry, PatchSkippedError
+from guided_engine.compat.ledger import LedgerEntry, skip_unless_rank
 from guided_engine.ranks.plan import Arrival, Masks, Plan, ReadSampled
 from guided_engine.ranks.tickets import ticket_of
 
@@ -204,8 +204,7 @@ def with_core_masks(masks: Masks | None, grammar_output: Any) -> Masks | None:
 
 def _apply(config: PodConfig) -> None:
     """Say that the ranks own the masks; the change itself is GuidedWorker's, when its model is loaded."""
-    if config.guided_decoding.placement == "Scheduler":
-        raise PatchSkippedError("placement is Scheduler: vLLM's own path")
+    skip_unless_rank(config)
 
 
 ENTRIES: Final = (

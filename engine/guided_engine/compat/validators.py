@@ -10,12 +10,11 @@ from typing import Any, Final, NoReturn
 
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_engine.compat.ledger import LedgerEntry, PatchSkippedError
+from guided_engine.compat.ledger import LedgerEntry, skip_unless_rank
 
 
 def _apply(config: PodConfig) -> None:
-    if config.guided_decoding.placement != "Rank":
-        raise PatchSkippedError("guidedDecoding.placement is Scheduler: nothing else judges the grammar")
+    skip_unless_rank(config)
     _replace_validators()
     _replace_tool_grammars()
 
@@ -77,14 +76,9 @@ class _Refusing:
         self._what = what
 
     def __getattr__(self, name: str) -> NoReturn:
-        from guided_engine.admission.request import current  # noqa: PLC0415 - beside the next line
-        from guided_engine.compat.api_errors import GuidedRequestError  # noqa: PLC0415 - imports vLLM
+        from guided_engine.compat.api_errors import refuse  # noqa: PLC0415 - imports vLLM
 
-        error = GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{self._what} cannot be guided")
-        exchange = current.get()
-        if exchange is not None:
-            exchange.fail(error)
-        raise GuidedRequestError(error)
+        refuse(GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{self._what} cannot be guided"))
 
 
 ENTRIES: Final = (
