@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple
 
 from guided_contract.wire import Backend, Kind
 from guided_sidecar.grammar.alternatives import are_apart, is_ruled_alone
+from guided_sidecar.grammar.keywords import has_lengths
 from guided_sidecar.grammar.subschemas import Place, in_tag, walk
 
 _FORMATS: Final = frozenset(
@@ -45,7 +46,6 @@ _FORMATS: Final = frozenset(
         "uuid",
     ]
 )
-_LENGTHS: Final = ("minLength", "maxLength")
 _REPEAT: Final = re.compile(r"(?<!\\)\{(\d*),?(\d*)\}")
 _REPEAT_LIMIT: Final = 128
 _REPEAT_DIGITS: Final = len(str(_REPEAT_LIMIT))
@@ -113,7 +113,7 @@ def _is_costly(place: Place) -> bool:
     """Return whether xgrammar takes much longer to compile, or in strings to fill, than llguidance."""
     properties = place.schema.get("properties")
     is_wide = isinstance(properties, dict) and len(properties) > _MANY_PROPERTIES
-    return is_wide or (place.allows("string") and _has_lengths(place))
+    return is_wide or (place.allows("string") and has_lengths(place.schema))
 
 
 def _always(place: Place) -> bool:  # noqa: ARG001 - a table's function
@@ -132,12 +132,8 @@ def _in_number(place: Place) -> bool:
     return place.allows("integer", "number")
 
 
-def _has_lengths(place: Place) -> bool:
-    return any(keyword in place.schema for keyword in _LENGTHS)
-
-
 def _in_bounded_string(place: Place) -> bool:
-    return place.allows("string") and _has_lengths(place)
+    return place.allows("string") and has_lengths(place.schema)
 
 
 def _is_unknown_format(place: Place) -> bool:
@@ -150,11 +146,7 @@ def _has_long_repeat(place: Place) -> bool:
 
 def _names_meet_properties(place: Place) -> bool:
     names = place.schema["propertyNames"]
-    bounded = (
-        isinstance(names, dict)
-        and ("pattern" in names or "format" in names)
-        and _has_lengths(Place("", names))
-    )
+    bounded = isinstance(names, dict) and ("pattern" in names or "format" in names) and has_lengths(names)
     beside = "properties" in place.schema or "patternProperties" in place.schema
     return bounded or beside or place.schema.get("unevaluatedProperties", True) is not True
 
