@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher
 
 from guided_contract.wire import Load, Ticket
 from guided_engine.compat.runner_v2 import RunnerV2
@@ -20,11 +20,10 @@ from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.guide import RankGuide, RankTraits
 from guided_engine.ranks.plan import Arrival, Plan
 from guided_engine.ranks.prototypes import Prototypes
+from support.rank import VOCAB, ByteVocabulary
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
-TOKENIZER = LLTokenizer("byte")
-VOCAB = TOKENIZER.vocab_size
 STEPS = 9
 TEXT = b"abcabcabcabc"
 
@@ -87,14 +86,6 @@ def device(monkeypatch: pytest.MonkeyPatch) -> LateDevice:
     for name in ("Stream", "stream", "current_stream"):
         monkeypatch.setattr(torch.cuda, name, lambda *_a, **_k: _Stream())
     return late
-
-
-class ByteVocabulary:
-    def tokenizer_info(self) -> Any:
-        raise NotImplementedError
-
-    def guidance_tokenizer(self) -> Any:
-        return TOKENIZER
 
 
 class Rank:

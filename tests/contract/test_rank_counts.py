@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher
 
 from guided_contract.names import TICKET_ARG
 from guided_contract.wire import Load
@@ -17,20 +17,11 @@ from guided_engine.processors.registry import Registry
 from guided_engine.ranks.bitmasks import BitmaskBuffer, Counts
 from guided_engine.ranks.guide import RankGuide, RankTraits
 from guided_engine.ranks.prototypes import Prototypes
+from support.rank import VOCAB, ByteVocabulary
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
-TOKENIZER = LLTokenizer("byte")
-VOCAB = TOKENIZER.vocab_size
 A = ord("a")
-
-
-class ByteVocabulary:
-    def tokenizer_info(self) -> Any:
-        raise NotImplementedError
-
-    def guidance_tokenizer(self) -> Any:
-        return TOKENIZER
 
 
 class Masker:

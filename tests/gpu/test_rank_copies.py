@@ -6,33 +6,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher
 
 from guided_contract.wire import Load, Ticket
 from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.prototypes import Prototypes
 from guided_engine.ranks.walks import Walk
+from support.rank import VOCAB, ByteVocabulary
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
-TOKENIZER = LLTokenizer("byte")
-VOCAB = TOKENIZER.vocab_size
 ROWS = 256
 STEPS = 12
 TEXT = b"abcabcabcabc"
 # About 20 ms on today's devices: far behind what the host does in a step.
 BEHIND_CYCLES = 40_000_000
-
-
-class ByteVocabulary:
-    def tokenizer_info(self) -> Any:
-        raise NotImplementedError
-
-    def guidance_tokenizer(self) -> Any:
-        return TOKENIZER
 
 
 class Rank:
