@@ -2,9 +2,9 @@
 
 import json
 import os
+import re
 import signal
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -24,7 +24,7 @@ EVERY = 8
 AFTER = 5
 TOKENS = 60
 LETTERS = {"structured_outputs": {"regex": "[a-z ]+"}, "min_tokens": TOKENS, "max_tokens": TOKENS}
-SLACK = 8
+LONG = 400  # tokens, so many that no busy machine is through with them before word of a fault comes
 EVERYWHERE = "-everywhere"
 DESYNC = (503, "ranks_desynchronized")
 FAILING = {kind: (422, code) for kind, code in planted.CODES.items()}
@@ -81,13 +81,18 @@ def metric(pod: Pod, name: str, url: str = "") -> float:
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
 
 
-def settled(pod: Pod, name: str) -> float:
-    """Return a metric when it has stopped growing: a sequence is counted some steps after its end."""
-    last, now = -1.0, metric(pod, name)
-    while now != last:
-        time.sleep(0.5)
-        last, now = now, metric(pod, name)
-    return now
+def stopped(pod: Pod) -> float:
+    """Return how many guided sequences ended before their grammar did, counted on each rank."""
+    return sum(
+        metric(pod, f'guidedmodel_sequences_total{{backend="xgrammar",end_reason="stopped",rank="{rank}"}}')
+        for rank in range(2)
+    )
+
+
+def seen_at(pod: Pod, request_id: str) -> list[int]:
+    """Return after how many tokens of a request the sidecar saw its ranks differ, by its log."""
+    log = (pod.config_path.parent / "sidecar.log").read_text()
+    return [int(at) for at in re.findall(rf"disagree about request {request_id}\S*: .* at token (\d+)", log)]
 
 
 def test_ranks_that_agree_are_compared(pod: Pod) -> None:
@@ -110,15 +115,19 @@ def test_a_request_on_which_ranks_differ_ends(pod: Pod, fault: str) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_stream_ends_with_the_error_within_the_interval(pod: Pod, fault: str) -> None:
-    fields = {**LETTERS, "stream": True, "vllm_xargs": {"logits_processors": [fault]}}
+    length = {"min_tokens": LONG, "max_tokens": LONG}
+    fields = {**LETTERS, **length, "stream": True, "vllm_xargs": {"logits_processors": [fault]}}
     body = {"model": "tiny", "prompt": "x", "temperature": 0, **fields}
     with httpx.stream("POST", f"{pod.url}/v1/completions", json=body, timeout=openai.TIMEOUT_S) as response:
         assert response.status_code == 200
         events = [line.removeprefix("data: ") for line in response.iter_lines() if line]
     assert events[-1] == "[DONE]"
     assert json.loads(events[-2])["error"]["code"] == FAULTS[fault][1]
-    # A step is on its way, and the word goes through two processes, while the engine runs on.
-    assert len(events) - 2 <= AFTER + EVERY + SLACK
+    # The word goes through two processes, while the engine runs on.
+    assert len(events) - 2 < LONG
+    if fault in planted.DIFFERING:
+        [position] = seen_at(pod, json.loads(events[0])["id"])
+        assert AFTER < position <= AFTER + EVERY
 
 
 @pytest.mark.parametrize("fault", [*FAILING, planted.REJECTS + EVERYWHERE])
@@ -157,19 +166,21 @@ def test_another_policy_places_new_requests_in_the_scheduler(pod: Pod, pool: Thr
     adopt(pod, "FallBackToScheduler")
     begun = threading.Event()
     running = pool.submit(
-        openai.streamed_tokens, pod.url, begun, **{**LETTERS, "max_tokens": 300, "min_tokens": 300}
+        openai.streamed_tokens, pod.url, begun, **{**LETTERS, "max_tokens": LONG, "min_tokens": LONG}
     )
     assert begun.wait(60)
+    before = stopped(pod)
     assert openai.error_code(faulty(pod, planted.STRAYS)) == DESYNC
     pod.wait(lambda: "own scheduler" in page(pod).desync)
 
-    fills = settled(pod, "guidedmodel_mask_fills_total")
+    pod.wait(lambda: stopped(pod) == before + 2)  # the one that ranks differed on, some steps after its end
+    fills = metric(pod, "guidedmodel_mask_fills_total")
     answers = [pool.submit(openai.guided, pod.url, "x", "choice", ["stone", "water"]) for _ in range(3)]
     assert {openai.text(one.result()) for one in answers} <= {"stone", "water"}
     assert not running.done(), "the placed ones ran in the same batches as one that the ranks mask"
     assert metric(pod, "guidedmodel_mask_fills_total") == fills
     assert openai.error_code(openai.guided(pod.url, "x", "json", {"type": "oddity"}))[1] == "grammar_invalid"
-    assert running.result() == 300
+    assert running.result() == LONG
 
     replace_service(pod)
     pod.wait(lambda: "own scheduler" in page(pod).desync)
