@@ -1,4 +1,4 @@
-"""`make bench-ranks`; see benchmarks/README.md for ROWS, MODES, REPS, FULL and OUT."""
+"""`make bench-ranks`; see benchmarks/README.md for its variables."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ import msgspec
 import vocabulary
 from devtools import cache
 
-from rankbench import corpora, measure, picture, plugin, speculation, table
+from rankbench import corpora, measure, picture, plugin, speculation, suite, table
 from rankbench.bars import outcomes
 from rankbench.cells import BASELINE, MODES, OURS_APART, SETS, Cell, Mode, default_cells, grid
 from rankbench.clock import Costs
@@ -31,11 +31,13 @@ def main() -> int:
     out = Path(os.environ.get("OUT") or cache.root() / "bench-ranks" / commit)
     logs = out / "logs"
     profiles = out / "profiles" if os.environ.get("PROFILE") == "1" else None
+    suite_tests = Path(os.environ["SUITE"]) if os.environ.get("SUITE") else None
     for folder in (logs, profiles):
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
     journal = Journal(out / "records.jsonl")
     model = vocabulary.folder()
+    folders = measure.Folders(model, logs, profiles, suite_tests)
     references = References(corpora.load_tokenizer(model), vocabulary.SIZE)
     known = {(record.cell, record.mode) for record in journal}
     missing = [cell for cell in wanted if any((cell.name, mode.name) not in known for mode in modes)]
@@ -46,7 +48,7 @@ def main() -> int:
     for cells in measure.by_engines(missing).values():
         if time.monotonic() + longest_s > end_s:
             break
-        session = measure.Session(cells, modes, model, logs, profiles)
+        session = measure.Session(cells, modes, folders)
         try:
             for cell in cells:
                 started = time.monotonic()
@@ -57,31 +59,41 @@ def main() -> int:
                 longest_s = max(longest_s, time.monotonic() - started)
         finally:
             session.close()
-    return _report(list(journal), wanted, modes, commit, out)
-
-
-def _report(found: list[Record], wanted: list[Cell], modes: list[Mode], commit: str, out: Path) -> int:
-    records: dict[str, dict[str, Record]] = {}
-    for cell in wanted:
-        # The last of each: a cell that was interrupted was measured again.
-        latest = {record.mode: record for record in found if record.cell == cell.name}
-        records[cell.name] = {mode.name: latest[mode.name] for mode in modes if mode.name in latest}
-    judged = outcomes(records)
-    text = "\n".join([*_conditions(commit), "", *table.lines(records), *table.bar_lines(judged)])
+    records = _latest(journal, wanted, modes)
+    judged = outcomes(records, _before(wanted, modes))
+    text = "\n".join([*_conditions(commit, suite_tests), "", *table.lines(records), *table.bar_lines(judged)])
     (out / "report.md").write_text(text + "\n")
     (out / "gpu-busy.svg").write_text(picture.svg(records))
     print(text)
     print(f"\nwritten to {out}")
+    if left := [name for name, found in records.items() if not found]:
+        print(f"not measured yet: {', '.join(left)}; the same command with OUT={out} goes on")
     return 1 if any(outcome.met is False for outcome in judged) else 0
 
 
-def _conditions(commit: str) -> list[str]:
+def _latest(journal: Journal, wanted: list[Cell], modes: list[Mode]) -> dict[str, dict[str, Record]]:
+    """Return the last record of each cell and mode: a cell that was interrupted was measured again."""
+    found: dict[str, dict[str, Record]] = {}
+    for cell in wanted:
+        latest = {record.mode: record for record in journal if record.cell == cell.name}
+        found[cell.name] = {mode.name: latest[mode.name] for mode in modes if mode.name in latest}
+    return found
+
+
+def _before(wanted: list[Cell], modes: list[Mode]) -> dict[str, dict[str, Record]]:
+    """Return what an earlier run found, for the bars that ask for two."""
+    before = os.environ.get("BEFORE")
+    return _latest(Journal(Path(before) / "records.jsonl"), wanted, modes) if before else {}
+
+
+def _conditions(commit: str, suite_tests: Path | None) -> list[str]:
     costs = ", ".join(f"{name} {value:g}" for name, value in msgspec.to_builtins(Costs()).items())
     libraries = ", ".join(f"{name} {version}" for name, version in plugin.versions().items())
     return [
         f"commit {commit}, {os.cpu_count()} cores, {libraries}; vocabulary {vocabulary.SIZE}",
         f"clock, seconds: {costs}",
         f"drafts: right with probability {speculation.ACCEPTANCE} where those before were; same seed for all",
+        suite.LEFT_OUT if suite_tests is None else "the public schemas hold JSON-Schema-Test-Suite's",
         *(f"changed in all engines alike: {change}" for change in plugin.CHANGES),
     ]
 

@@ -1,6 +1,6 @@
 """The bars of the benchmark, each a judgement over the records of one run."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,6 +9,8 @@ from rankbench.cells import BASELINE, OURS, UPSTREAM, UPSTREAM_SYNC, WITH_PLUGIN
 from rankbench.records import Record
 
 Records = Mapping[str, Mapping[str, Record]]  # cell -> mode -> record
+_EACH_ASKS: Final = "over all cells: none below 0.97 of upstream's better backend in two runs"
+_PLUGIN_ASKS: Final = "unguided traffic with the plugin >= 0.97 of vLLM without it, in every cell of two runs"
 _UPSTREAM: Final = [mode.name for mode in (*UPSTREAM, *UPSTREAM_SYNC)]
 
 
@@ -21,8 +23,14 @@ class Outcome:
     met: bool | None
 
 
-def outcomes(records: Records) -> list[Outcome]:
-    """Judge all bars."""
+def outcomes(records: Records, before: Records) -> list[Outcome]:
+    """Judge all bars.
+
+    Parameters
+    ----------
+    before
+        What an earlier run found; empty where there was none.
+    """
     return [
         _busy(records, Cell(1, 3, 64, "plain", 1.0), 0.98, 0.95),
         _busy(records, Cell(1, 3, 256, "plain", 1.0), 0.85, 0.85),
@@ -35,8 +43,9 @@ def outcomes(records: Records) -> list[Outcome]:
             for batch in (64, 128)
         ),
         _grammar_cpu(records),
-        *_all_cells(records),
-        _plugin_costs_nothing(records),
+        _middle(records),
+        _two_runs(_EACH_ASKS, [_to_better(run) for run in (records, before)]),
+        _two_runs(_PLUGIN_ASKS, [_plugin_costs(run) for run in (records, before)]),
         _all_served(records),
         _no_masks_shipped(records),
         _masks_right(records),
@@ -74,46 +83,53 @@ def _unguided_ratio(records: Records, cell: Cell, least: float) -> Outcome:
 
 
 def _grammar_cpu(records: Records) -> Outcome:
-    asks = "TP 4, k=3, B=64: CPU of grammars <= 1.5 times that of TP 1"
-    costs = []
-    for ranks in (1, 4):
-        pair = _pair(records, Cell(ranks, 3, 64, "plain", 1.0).name, OURS.name, WITH_PLUGIN.name)
-        if pair is None:
-            return Outcome(asks, "not measured", None)
-        costs.append(
-            statistics.mean(pair[0].cpu_s_per_1000).value - statistics.mean(pair[1].cpu_s_per_1000).value
-        )
+    asks = "TP 4, k=3, B=64: CPU of ours less that of unguided <= 1.5 times that at TP 1"
+    costs = [
+        statistics.mean(pair[0].cpu_s_per_1000).value - statistics.mean(pair[1].cpu_s_per_1000).value
+        for ranks in (1, 4)
+        if (pair := _pair(records, Cell(ranks, 3, 64, "plain", 1.0).name, OURS.name, BASELINE.name))
+        and pair[0].cpu_s_per_1000
+    ]
+    if len(costs) < 2:
+        return Outcome(asks, "not measured", None)
     found = f"{costs[1] / costs[0]:.2f} ({costs[0]:.3f} and {costs[1]:.3f} s per 1,000 tokens)"
     return Outcome(asks, found, costs[1] <= 1.5 * costs[0])
 
 
-def _all_cells(records: Records) -> list[Outcome]:
-    ratios = {
+def _middle(records: Records) -> Outcome:
+    asks = "over all cells: geometric mean of ours over upstream's better backend >= 1.0"
+    ratios = _to_better(records)
+    if not ratios:
+        return Outcome(asks, "not measured", None)
+    middle = statistics.geometric_mean(list(ratios.values()))
+    return Outcome(asks, f"{middle:.3f} over {len(ratios)} cells", middle >= 1.0)
+
+
+def _two_runs(asks: str, runs: Sequence[Mapping[str, float]]) -> Outcome:
+    """Judge that no cell is below 0.97 in this run, nor in the one before if that was given."""
+    if not runs[0]:
+        return Outcome(asks, "not measured", None)
+    least = []
+    for name, ratios in zip(("least", "in the run before"), runs, strict=True):
+        if ratios:
+            worst = min(ratios, key=lambda cell: ratios[cell])
+            least.append((ratios[worst], f"{name} {ratios[worst]:.3f}, {worst}"))
+    text = "; ".join(text for _, text in least) + ("" if runs[1] else "; one run (BEFORE= names another)")
+    return Outcome(asks, text, all(ratio >= 0.97 for ratio, _ in least))
+
+
+def _to_better(records: Records) -> dict[str, float]:
+    return {
         cell: ratio.value for cell, modes in records.items() if (ratio := ratio_to_better(modes)) is not None
     }
-    mean_asks = "over all cells: geometric mean of ours over upstream's better backend >= 1.0"
-    each_asks = "over all cells: none below 0.97 of upstream's better backend"
-    if not ratios:
-        return [Outcome(mean_asks, "not measured", None), Outcome(each_asks, "not measured", None)]
-    middle = statistics.geometric_mean(list(ratios.values()))
-    worst = min(ratios, key=lambda cell: ratios[cell])
-    return [
-        Outcome(mean_asks, f"{middle:.3f} over {len(ratios)} cells", middle >= 1.0),
-        Outcome(each_asks, f"least {ratios[worst]:.3f}, {worst}", ratios[worst] >= 0.97),
-    ]
 
 
-def _plugin_costs_nothing(records: Records) -> Outcome:
-    asks = "unguided traffic with the plugin >= 0.97 of vLLM without it, in every cell"
-    ratios = {
+def _plugin_costs(records: Records) -> dict[str, float]:
+    return {
         cell: statistics.paired_ratio(pair[0].tokens_per_s, pair[1].tokens_per_s).value
         for cell in records
         if (pair := _pair(records, cell, WITH_PLUGIN.name, BASELINE.name)) is not None
     }
-    if not ratios:
-        return Outcome(asks, "not measured", None)
-    worst = min(ratios, key=lambda cell: ratios[cell])
-    return Outcome(asks, f"least {ratios[worst]:.3f}, {worst}", ratios[worst] >= 0.97)
 
 
 def _all_served(records: Records) -> Outcome:

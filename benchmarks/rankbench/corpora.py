@@ -1,21 +1,33 @@
 """The schema sets with their documents, tokenized once and kept in the cache."""
 
+import functools
 import json
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import vocabulary
 from devtools import cache
 
-from rankbench import documents, masks
+from guided_contract.config import PodConfig
+from guided_contract.errors import GuidedError
+from rankbench import documents, masks, schemas, suite
+from rankbench.grammars import Sidecar
 
 
-def folder(name: str) -> Path:
-    """Return the folder of a set's documents, made the first time."""
+def folder(name: str, suite_tests: Path | None = None) -> Path:
+    """Return the folder of a set's documents, made the first time.
+
+    Parameters
+    ----------
+    suite_tests
+        JSON-Schema-Test-Suite's tests, which the public set takes schemas from.
+    """
     here = Path(__file__).parent
     model = vocabulary.folder()
-    code = [here / f"{module}.py" for module in ("documents", "instances", "schemas", "openapi")]
+    code = [here / f"{module}.py" for module in ("documents", "instances", "schemas", "openapi", "suite")]
+    given = suite.files(suite_tests) if suite_tests is not None and name == "public" else []
 
     def build(target: Path) -> None:
         tokenizer = load_tokenizer(model)
@@ -24,14 +36,36 @@ def folder(name: str) -> Path:
         backends = ("guidance",) if name == "bounded" else ("guidance", "xgrammar")
 
         def is_valid(schema: str, tokens: Sequence[int]) -> bool:
-            return all(references.accepts(backend, schema, tokens) for backend in backends)
+            accepted = all(references.accepts(backend, schema, tokens) for backend in backends)
+            return accepted and is_admitted(schema)
 
         def encode(text: str) -> Sequence[int]:
             return list(tokenizer.encode(text, add_special_tokens=False))
 
-        documents.build(name, encode, is_valid).save(target)
+        with tempfile.TemporaryDirectory() as run_dir:
+            # The other sets are of kinds that are known to be admitted.
+            is_admitted = _admission(model, run_dir) if name == "public" else lambda _schema: True
+            documents.build(name, schemas.schemas(name, suite_tests), encode, is_valid).save(target)
 
-    return cache.built(f"rankbench-{name}", [name, model.name, *code], build)
+    return cache.built(f"rankbench-{name}", [name, model.name, *given, *code], build)
+
+
+def _admission(model: Path, run_dir: str) -> Callable[[str], bool]:
+    """Return what tells whether the sidecar admits a schema, to its own choice and to either library."""
+    pod = PodConfig(name="b", model=str(model), tokenizer=str(model), served_name="b", run_dir=run_dir)
+    pod.grammars_folder.mkdir()
+    sidecar = Sidecar(pod)
+
+    @functools.cache
+    def is_admitted(schema: str) -> bool:
+        try:
+            for choice in ("auto", "xgrammar", "guidance"):
+                sidecar.compile("admitted", choice, schema)
+        except GuidedError:
+            return False
+        return True
+
+    return is_admitted
 
 
 def write_model(source: Path, target: Path, ranks: int) -> None:

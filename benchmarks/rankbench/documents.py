@@ -2,16 +2,17 @@
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
+import jsonschema
 import numpy as np
 import numpy.typing as npt
+import referencing
 
 from rankbench.instances import Instances, Schema, UnsupportedSchemaError
-from rankbench.schemas import schemas
 
 SCHEMAS: Final = 64  # different ones in a batch, or as many as it has sequences
 SEQUENCES: Final = 256
@@ -53,8 +54,8 @@ class Corpus:
         return cls(name, json.loads((folder / f"{name}.json").read_text()), np.load(folder / f"{name}.npy"))
 
 
-def build(name: str, encode: Encode, is_valid: IsValid) -> Corpus:
-    """Return a schema set with its documents, the same at each call.
+def build(name: str, schemas: Iterable[Schema], encode: Encode, is_valid: IsValid) -> Corpus:
+    """Return the first schemas of a set that can be used with their documents, the same at each call.
 
     Schemas for which no document is long enough, or is not valid for every backend, are passed over.
 
@@ -65,7 +66,7 @@ def build(name: str, encode: Encode, is_valid: IsValid) -> Corpus:
     """
     chosen: list[Schema] = []
     rows: dict[int, Sequence[int]] = {}
-    for schema in schemas(name):
+    for schema in schemas:
         numbers = range(len(chosen), SEQUENCES, SCHEMAS)
         try:
             made = [document(schema, encode, random.Random(f"{name} {number}")) for number in numbers]
@@ -88,9 +89,11 @@ def document(schema: Schema, encode: Encode, rng: random.Random) -> Sequence[int
     UnsupportedSchemaError
         None can be drawn that is long enough.
     """
+    judge = jsonschema.Draft202012Validator(schema, registry=referencing.Registry())  # which fetches nothing
     for size in range(1, _MOST_SIZE):
-        text = json.dumps(Instances(schema, rng, size).draw())
+        value = Instances(schema, rng, size).draw()
+        text = json.dumps(value)
         # A short one would end, and one engine's batch would empty before another's.
-        if len(text) > 2 * TOKENS and len(tokens := encode(text)) > TOKENS:
+        if len(text) > 2 * TOKENS and len(tokens := encode(text)) > TOKENS and judge.is_valid(value):
             return tokens[:TOKENS]
     raise UnsupportedSchemaError("no document is long enough")

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from guided_contract import wire
 from guided_contract.config import PodConfig
 from guided_sidecar.grammar import backends, compilation, vocabulary
-from guided_sidecar.grammar.jobs import Job
+from guided_sidecar.grammar.jobs import Done, Job
 
 _LOAD_TIMEOUT_S: Final = 300.0
 _COMPILE_THREADS: Final = 4
@@ -77,10 +77,10 @@ class Ranks:
                 self._changed.notify_all()
 
 
-class Grammars:
-    """Compiles and proves schemas as the sidecar's workers do, once each, and has the ranks load them."""
+class Sidecar:
+    """Compiles and proves schemas as the sidecar's workers do."""
 
-    def __init__(self, pod: PodConfig, ranks: Ranks) -> None:
+    def __init__(self, pod: PodConfig) -> None:
         words = vocabulary.load(pod)
         known: dict[wire.Backend, compilation.GrammarBackend] = {
             "xgrammar": backends.XGrammarBackend(words, _COMPILE_THREADS),
@@ -88,6 +88,37 @@ class Grammars:
         }
         self._backends = list(known)
         self._compiler = compilation.Compiler(known, words.tokens, pod.grammars_folder)
+
+    def compile(self, key: str, choice: str, schema: str) -> Done:
+        """Compile and prove a schema.
+
+        Parameters
+        ----------
+        choice
+            A backend, or "auto" for the sidecar's own choice.
+
+        Raises
+        ------
+        GuidedError
+            It is refused.
+        """
+        job = Job(
+            key=key,
+            kind="json",
+            spec=schema,
+            backends=[one for one in self._backends if choice in {one, "auto"}],
+            any_whitespace=True,
+            timeout_s=_LOAD_TIMEOUT_S,
+            memory_bytes=1 << 40,
+        )
+        return self._compiler.run(job)
+
+
+class Grammars:
+    """The sidecar's grammars, each compiled once and loaded by the ranks."""
+
+    def __init__(self, pod: PodConfig, ranks: Ranks) -> None:
+        self._sidecar = Sidecar(pod)
         self._ranks = ranks
         self._tickets: dict[str, wire.Ticket] = {}
 
@@ -97,7 +128,7 @@ class Grammars:
         Parameters
         ----------
         choice
-            A backend, or "auto" for the sidecar's own choice.
+            As Sidecar.compile.
         """
         keys = [hashlib.sha256(f"{choice} {schema}".encode()).hexdigest() for schema in schemas]
         loads = []
@@ -109,16 +140,7 @@ class Grammars:
         return [self._tickets[key] for key in keys]
 
     def _compile(self, key: str, choice: str, schema: str) -> wire.Load:
-        job = Job(
-            key=key,
-            kind="json",
-            spec=schema,
-            backends=[one for one in self._backends if choice in {one, "auto"}],
-            any_whitespace=True,
-            timeout_s=_LOAD_TIMEOUT_S,
-            memory_bytes=1 << 40,
-        )
-        done = self._compiler.run(job)
+        done = self._sidecar.compile(key, choice, schema)
         return wire.Load(
             key=key,
             backend=done.backend,

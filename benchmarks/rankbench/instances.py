@@ -20,6 +20,12 @@ _FORMATS: Final = {
     "uuid": "3f2b8c1e-5d4a-4c6b-9e7f-0a1b2c3d4e5f",
     "ipv4": "192.0.2.1",
 }
+# What a schema without a type speaks of.
+_TELLING: Final = {
+    "object": {"properties", "required", "additionalProperties"},
+    "array": {"items", "prefixItems", "minItems"},
+    "string": {"minLength"},
+}
 _MOST_DEPTH: Final = 6
 
 
@@ -54,6 +60,8 @@ class Instances:
         return self._draw(self._root, 0)
 
     def _draw(self, schema: Any, depth: int) -> Any:
+        if schema is True:
+            return self._string({}, depth)
         if not isinstance(schema, dict) or depth > _MOST_DEPTH:
             raise UnsupportedSchemaError(f"not drawn: {schema!r:.80}")
         if "$ref" in schema:
@@ -65,7 +73,9 @@ class Instances:
         for keyword in ("anyOf", "oneOf"):
             if keyword in schema:
                 return self._draw_any(schema[keyword], depth)
-        kind = schema.get("type", "object" if "properties" in schema else None)
+        kind = schema.get("type") or next(
+            (kind for kind, telling in _TELLING.items() if telling & set(schema)), None
+        )
         if isinstance(kind, list):
             kind = next(name for name in kind if name != "null")
         if kind not in _DRAWERS:
@@ -85,6 +95,8 @@ class Instances:
         if not reference.startswith("#"):
             raise UnsupportedSchemaError(reference)
         for part in reference[1:].split("/")[1:]:
+            if not isinstance(found, dict) or part not in found:
+                raise UnsupportedSchemaError(reference)
             found = found[part]
         return found
 
@@ -104,7 +116,9 @@ class Instances:
     def _array(self, schema: Schema, depth: int) -> Any:
         least, most = schema.get("minItems", 0), schema.get("maxItems", 1 << 20)
         count = min(most, max(least, self._rng.randint(1, self._size + 1)))
-        return [self._draw(schema.get("items"), depth + 1) for _ in range(count)]
+        first = [self._draw(sub, depth + 1) for sub in schema.get("prefixItems", ())]
+        rest = schema.get("items", True)
+        return first + [self._draw(rest, depth + 1) for _ in range(count - len(first)) if rest is not False]
 
     def _string(self, schema: Schema, _depth: int) -> Any:
         if "pattern" in schema:

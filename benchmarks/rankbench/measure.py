@@ -1,6 +1,7 @@
 """Measures cells: all modes of a cell take turns, so that what disturbs the machine disturbs all of them."""
 
 import contextlib
+import json
 import shutil
 import sys
 import tempfile
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from guided_sidecar.grammar import closed
 from rankbench import corpora, masks
 from rankbench.cells import Cell, Mode
 from rankbench.documents import SEQUENCES, Corpus
@@ -29,22 +31,33 @@ class _Found:
     failed: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """Where things are. `profiles` None: none are made; `suite_tests` None: no JSON-Schema-Test-Suite."""
+
+    model: Path
+    logs: Path
+    profiles: Path | None
+    suite_tests: Path | None
+
+
 class Session:
     """Engines of one (ranks, drafts), all alive at once; one serves while the others sleep."""
 
-    def __init__(
-        self, cells: Sequence[Cell], modes: Sequence[Mode], model: Path, logs: Path, profiles: Path | None
-    ) -> None:
-        self._profiles = profiles
+    def __init__(self, cells: Sequence[Cell], modes: Sequence[Mode], folders: Folders) -> None:
+        self._profiles = folders.profiles
         self._modes = modes
         self._stack = contextlib.ExitStack()
-        self._corpora = {name: _corpus(name) for name in sorted({cell.schemas for cell in cells})}
+        self._corpora = {
+            name: Corpus.load(name, corpora.folder(name, folders.suite_tests))
+            for name in sorted({cell.schemas for cell in cells})
+        }
         folder = Path(tempfile.mkdtemp(prefix="rbc-", dir="/tmp"))
         self._stack.callback(shutil.rmtree, folder, ignore_errors=True)
         for corpus in self._corpora.values():
             corpus.save(folder)
         first = cells[0]
-        corpora.write_model(model, folder / "model", first.ranks)
+        corpora.write_model(folders.model, folder / "model", first.ranks)
         batch = max(cell.batch for cell in cells)
         specs = {
             mode.engine: EngineSpec(
@@ -68,7 +81,7 @@ class Session:
         try:
             started = time.monotonic()
             self._programs = {
-                name: self._stack.enter_context(Program(spec, logs)) for name, spec in specs.items()
+                name: self._stack.enter_context(Program(spec, folders.logs)) for name, spec in specs.items()
             }
             for program in self._programs.values():
                 program.wait_ready()
@@ -134,6 +147,9 @@ class Session:
 
         def fresh(document: int) -> ReferenceMatcher | None:
             schema = corpus.schema(document % SEQUENCES)
+            if mode.backend == "auto":
+                # What it then means with either library: docs/decisions/0010.
+                schema = json.dumps(closed.close(json.loads(schema)))
             backend = chosen[document % SEQUENCES]
             return None if is_endless else references.matcher(backend, schema)
 
@@ -160,10 +176,6 @@ class Session:
 
 def _part(some: int, whole: int) -> float | None:
     return some / whole if whole else None
-
-
-def _corpus(name: str) -> Corpus:
-    return Corpus.load(name, corpora.folder(name))
 
 
 def _say(text: str) -> None:

@@ -1,17 +1,26 @@
 """The schema sets: each yields different schemas, the same ones at each call."""
 
+import itertools
 import json
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from rankbench.instances import WORDS, Schema
+from rankbench.suite import case_schemas
 
 
-def schemas(name: str) -> Iterator[Schema]:
-    """Yield the schemas of a set, all different; only the public set ends."""
+def schemas(name: str, suite: Path | None = None) -> Iterator[Schema]:
+    """Yield the schemas of a set, all different; only the public set ends.
+
+    Parameters
+    ----------
+    suite
+        JSON-Schema-Test-Suite's folder of tests, for the public set.
+    """
     found = set()
-    for schema in SETS[name](random.Random(name)):
+    for schema in SETS[name](random.Random(name)) if name in SETS else _public(suite):
         text = json.dumps(schema)
         if text not in found:
             found.add(text)
@@ -53,11 +62,13 @@ def _bounded(rng: random.Random) -> Iterator[Schema]:
             yield schema
 
 
-def _public(_rng: random.Random) -> Iterator[Schema]:
-    """Yield the types of Kubernetes' API."""
+def _public(suite: Path | None) -> Iterator[Schema]:
+    """Yield the types of Kubernetes' API and, where it is here, the schemas of the test suite, in turn."""
     from rankbench.openapi import component_schemas  # noqa: PLC0415 - see there
 
-    yield from component_schemas()
+    cases = case_schemas(suite) if suite is not None else ()
+    for pair in itertools.zip_longest(cases, component_schemas()):
+        yield from (schema for schema in pair if schema is not None)
 
 
 def _object(properties: dict[str, Any]) -> Schema:
@@ -85,5 +96,4 @@ SETS: Final[dict[str, Callable[[random.Random], Iterator[Schema]]]] = {
     "plain": _plain,
     "nested": _nested,
     "bounded": _bounded,
-    "public": _public,
 }

@@ -10,8 +10,9 @@ The grammar of every JSON Schema has one rule for the body of a plain string, wh
 Let the matcher's only state be at the start of S. After one character other than a quote, a backslash or a
 control character it is at the start of the S that ends the first one: the same rule, and after it the same
 may follow, because S stands last. So after a token of such whole characters the same tokens are allowed as
-before. The state is read from the matcher's own description; that it is S's start, not within a character,
-shows in the mask: it allows `z`, which no other position of S takes.
+before, and a matcher that was not told of it stands where it would. The state is read from the matcher's own
+description; that it is S's start, not within a character, shows in the mask: it allows `z`, which no other
+position of S takes.
 """
 
 import re
