@@ -26,7 +26,7 @@ SAMPLE = ROOT / "manifests/samples/tiny-cpu.yaml"
 MARK = "GUIDEDMODEL_TEST_MARK"
 START_TIMEOUT_S = 500.0
 STOP_TIMEOUT_S = 60.0
-COMPILE_DEADLINE_S = 4.0  # of the pod that the modules of tests/e2e share
+COMPILE_DEADLINE_S = 8.0  # of the pod that the modules of tests/e2e share
 V2 = {
     "PYTHONPATH": str(ROOT / "tests/support/v2cpu"),
     "VLLM_USE_V2_MODEL_RUNNER": "1",
