@@ -125,6 +125,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"speculative": {"method": "DraftModel", "numTokens": 3}},
         "needs draftModel.uri",
     ),
+    "draft model behind stages": (
+        {"speculative": DRAFT, "parallelism": {"pipeline": 2}},
+        "no draft model behind pipeline stages",
+    ),
     "draft model for ngram": ({"speculative": DRAFT | {"method": "NGram"}}, "has no draft model"),
     "async ngram": (
         {"speculative": NGRAM | {"asyncScheduling": "On"}},

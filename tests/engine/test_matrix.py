@@ -32,15 +32,21 @@ class Engines:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._answers: dict[Cell, dict[str, Any]] = {}
+        self._answers: dict[Cell, dict[str, Any] | AssertionError] = {}
         self.report = matrix_report.Report()
 
     def answers(self, cell: Cell) -> dict[str, Any]:
         if cell not in self._answers:
             folder = self._folder / cell.name
             folder.mkdir()
-            self._answers[cell] = matrix.start_cell(matrix.rank_job(cell, folder), cell.runner, folder)
-        return self._answers[cell]
+            try:
+                self._answers[cell] = matrix.start_cell(matrix.rank_job(cell, folder), cell.runner, folder)
+            except AssertionError as error:
+                self._answers[cell] = error
+        found = self._answers[cell]
+        if isinstance(found, AssertionError):
+            raise found
+        return found
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +68,7 @@ def test_the_engine_is_what_the_cell_says(engines: Engines, cell: Cell) -> None:
     assert answers["facts"] == {"async": cell.is_async, "runner": cell.runner}
     # So the comparison covers requests that were resumed, and that began in the middle.
     assert answers["num_preemptions"] > 0
-    assert (answers["prefix_cache_hits"] > 0) == cell.is_async
+    assert (answers["prefix_cache_hits"] > 0) == (cell.is_async and not cell.has_adapter)
 
 
 @pytest.mark.parametrize("drafts", [one for one in CELLS if one.speculation == "draft"], ids=lambda c: c.name)

@@ -1,7 +1,6 @@
 """A LoRA adapter of the tiny model that changes what it says, made from a fixed seed."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,11 @@ def adapter() -> Path:
     return cache.built("lora", [Path(__file__), tinymodel.models().name], build)
 
 
-def lora_requests(wanted: Sequence[bool], path: str | None) -> list[Any] | None:
-    """Return what vLLM needs for each request of a batch, None without an adapter."""
+def lora_request(path: str) -> Any:
+    """Return what vLLM needs for each request that wants the adapter."""
     from vllm.lora.request import LoRARequest
 
-    found = None if path is None else LoRARequest("adapter", 1, path)
-    return [found if wants else None for wants in wanted] if found else None
+    return LoRARequest("adapter", 1, path)
 
 
 def build(folder: Path) -> None:

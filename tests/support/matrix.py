@@ -56,6 +56,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     speculation: dict[str, Any] = {}
     ranks: int = 1
+    stages: int = 1
     arguments: dict[str, Any] = {}
     on_gpu: bool = False
     adapter: str | None = None
@@ -100,7 +101,7 @@ class Cell:
 
 # What differs on V1, then what neither TP nor a draft model shows: the CPU's ngram drafts, which vLLM runs in
 # sync alone; the GPU's, which V2 has; stages, of which the last samples; ranks that sample a share
-# each; an adapter.
+# each; an adapter. (A draft model with stages ends vLLM: docs/decisions/0003.)
 FULL = [
     *(Cell("V2", *rest) for rest in itertools.product((1, 2), ("none", "draft"), (False, True))),
     Cell("V1", 1, "none", is_async=True),
@@ -109,7 +110,7 @@ FULL = [
     Cell("V1", 1, "ngram", is_async=False),
     Cell("V2", 1, "ngram_gpu", is_async=True),
     Cell("V2", 1, "none", is_async=True, pipeline_parallel=2),
-    Cell("V2", 1, "draft", is_async=True, pipeline_parallel=2),
+    Cell("V2", 1, "ngram_gpu", is_async=True, pipeline_parallel=2),
     Cell("V1", 1, "none", is_async=False, pipeline_parallel=2),
     Cell("V2", 2, "draft", is_async=True, is_sharded=True),
     Cell("V2", 1, "none", is_async=True, has_adapter=True),
@@ -159,6 +160,7 @@ def rank_job(cell: Cell, folder: Path) -> Job:
         model=model,
         speculation=speculation(cell.speculation, models),
         ranks=cell.ranks,
+        stages=cell.pipeline_parallel,
         arguments={
             "tensor_parallel_size": cell.tensor_parallel,
             "pipeline_parallel_size": cell.pipeline_parallel,
@@ -235,7 +237,7 @@ def start_cell(job: Job, runner: Runner, folder: Path) -> dict[str, Any]:
     """
     description = folder / "job.json"
     description.write_bytes(msgspec.json.encode(job))
-    environment = cell_environment(runner, job.ranks, on_gpu=job.on_gpu)
+    environment = cell_environment(job, runner)
     if job.pod is None:
         # The engine core in the cell's own process, where its grammar backend can be changed.
         environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
@@ -259,22 +261,23 @@ def start_cell(job: Job, runner: Runner, folder: Path) -> dict[str, Any]:
     return answers
 
 
-def cell_environment(runner: Runner, ranks: int, *, on_gpu: bool = False) -> dict[str, str]:
+def cell_environment(job: Job, runner: Runner) -> dict[str, str]:
     paths: tuple[Path, ...] = (TESTS, TESTS.parent / "tools")
     environment = {
         **{k: v for k, v in os.environ.items() if not k.startswith("GUIDEDMODEL_CONFIG")},
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "HF_HUB_OFFLINE": "1",
-        "VLLM_CPU_CI_ENV": "1",
+        # No warm-up; but V1 makes what its later stages receive into there.
+        "VLLM_CPU_CI_ENV": "0" if runner == "V1" and job.stages > 1 else "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",  # the cell looks into its own ranks
         "VLLM_USE_V2_MODEL_RUNNER": "1" if runner == "V2" else "0",
     }
-    if runner == "V2" and not on_gpu:
+    if runner == "V2" and not job.on_gpu:
         paths = (*paths, TESTS / "support" / "v2cpu")
         environment["TORCHDYNAMO_DISABLE"] = "1"
-    if ranks == 2 and not on_gpu:
+    if job.ranks == 2 and not job.on_gpu:
         environment["VLLM_CPU_OMP_THREADS_BIND"] = "0|1"
     environment["PYTHONPATH"] = os.pathsep.join(map(str, paths))
     return environment

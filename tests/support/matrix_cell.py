@@ -5,6 +5,7 @@ generated to the job's `answer` file.
 """
 
 import hashlib
+import itertools
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from guided_contract import names, wire
 from guided_contract.wire import Backend
 from guided_engine.processors.registry import CHOICE_ARG
 from support import matrix_life
-from support.adapter import lora_requests
+from support.adapter import lora_request
 from support.digests import Comparing
 from support.engine import wait_until
 from support.fake_service import FakeService, Peer
@@ -117,11 +118,18 @@ def generate(
     extra: Mapping[str, Any] | None = None,
     adapter: str | None = None,
 ) -> list[Answer]:
-    params = [sampling(request, tickets.get(request.key), extra) for request in requests]
-    prompts = [request.prompt for request in requests]
-    chosen = lora_requests(["adapter" in request.params for request in requests], adapter)
-    outputs = llm.generate(prompts, params, use_tqdm=False, lora_request=chosen)
-    return [answer(output) for output in outputs]
+    answers: list[Answer] = []
+    # On a CPU, Model Runner V2 applies an adapter to the whole batch: docs/decisions/0003.
+    for is_adapted, batch in itertools.groupby(requests, lambda request: "adapter" in request.params):
+        alike = list(batch)
+        outputs = llm.generate(
+            [request.prompt for request in alike],
+            [sampling(request, tickets.get(request.key), extra) for request in alike],
+            use_tqdm=False,
+            lora_request=lora_request(adapter) if is_adapted and adapter else None,
+        )
+        answers += map(answer, outputs)
+    return answers
 
 
 def answer(output: Any) -> Answer:

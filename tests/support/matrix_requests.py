@@ -103,12 +103,11 @@ def reasoning() -> list[Request]:
 
 
 def adapted() -> list[Request]:
-    """Return requests of an engine with a LoRA adapter: with it and without, side by side."""
+    """Return requests of an engine with a LoRA adapter, all with it."""
     return [
-        Request(one.prompt(topic), one.kind, one.spec, 40, params)
-        for one in (task("person"), task("words"), task("story"))
-        for topic in TOPICS[:2]
-        for params in ({}, {"adapter": True})
+        Request(one.prompt(topic), one.kind, one.spec, 40, {"adapter": True})
+        for one in (task("person"), task("card"), task("words"), task("story"))
+        for topic in TOPICS[:3]
     ]
 
 

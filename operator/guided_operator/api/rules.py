@@ -206,6 +206,18 @@ RULES: Final = (
         lambda spec: spec.method == "NGram" and spec.draft_model is not None,
     ),
     Rule(
+        ("spec",),
+        "speculative.method",
+        "vLLM 0.32 runs no draft model behind pipeline stages: set parallelism.pipeline to 1, or use NGram",
+        "!has(self.speculative) || self.speculative.method != 'DraftModel' || !has(self.parallelism) || "
+        "!has(self.parallelism.pipeline) || self.parallelism.pipeline == 1",
+        lambda spec: (
+            spec.speculative is not None
+            and spec.speculative.method == "DraftModel"
+            and spec.parallelism.pipeline > 1
+        ),
+    ),
+    Rule(
         ("spec", "speculative"),
         "asyncScheduling",
         "NGram guesses on the CPU between two steps, so vLLM must schedule synchronously: "

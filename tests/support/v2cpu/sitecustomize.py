@@ -6,8 +6,13 @@ than half of that time the interpreter spends on itself, and that is spared here
 
 import dataclasses
 import functools
+import importlib.abc
+import importlib.machinery
+import importlib.util
 import inspect
 import os
+import sys
+from collections.abc import Callable
 from typing import Any
 
 
@@ -42,8 +47,48 @@ def _quicken(interpreter: Any) -> None:
     builder.options = dataclasses.replace(builder.options, sanitize_overflow=False)
 
 
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Calls `change(module)` once a module has been imported, whenever that is."""
+
+    def __init__(self, name: str, change: Callable[[Any], None]) -> None:
+        self._name = name
+        self._change = change
+
+    def find_spec(self, fullname: str, *_: object) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        assert spec is not None
+        assert spec.loader is not None
+        run = spec.loader.exec_module
+
+        def run_and_change(module: Any) -> None:
+            run(module)
+            self._change(module)
+
+        spec.loader.exec_module = run_and_change  # type: ignore[method-assign]
+        return spec
+
+
+def _gather_integers(communicators: Any) -> None:
+    """Let batch-sharded sampling gather its token ids: vLLM's kernel copies bits, but takes floats alone."""
+    import torch
+
+    gather = communicators._CPUSHMDistributed.all_gather_into_tensor
+
+    def all_gather_into_tensor(self: Any, output: Any, input: Any, group: Any = None) -> None:  # noqa: A002 - its name
+        if not input.is_floating_point():
+            input, output = input.contiguous().view(torch.float32), output.view(torch.float32)  # noqa: A001 - likewise
+        gather(self, output, input, group)
+
+    communicators._CPUSHMDistributed.all_gather_into_tensor = all_gather_into_tensor
+
+
 if os.environ.get("VLLM_USE_V2_MODEL_RUNNER") == "1":
     os.environ["TRITON_INTERPRET"] = "1"
+    name = "vllm.distributed.device_communicators.cpu_communicator"
+    sys.meta_path.insert(0, _AfterImport(name, _gather_integers))
 
     from triton.backends import Backend, backends
     from triton.backends.compiler import GPUTarget
