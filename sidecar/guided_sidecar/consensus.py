@@ -23,7 +23,7 @@ SHOWN_S: Final = 600.0
 _MAX_PENDING: Final = 100_000  # digests that wait for other ranks'; more are given up, oldest first
 _MAX_ENDED: Final = 4096  # requests remembered as ended: digests of theirs may still arrive
 
-_Key = tuple[str, int]  # request, number
+_Key = tuple[int, str, int]  # data-parallel group, request, number
 _Sent = tuple[int, int]  # position, digest
 _log = logging.getLogger(__name__)
 
@@ -63,7 +63,8 @@ class Consensus:
     config
         The policy.
     ranks
-        How many ranks sample one sequence: the tensor-parallel size.
+        How many ranks sample one sequence: the tensor-parallel size. As many with consecutive numbers are a
+        data-parallel group, and compared with each other alone.
     clock
         Monotonic seconds.
     """
@@ -118,7 +119,8 @@ class Consensus:
         for digest in record.digests:
             if digest.request_id in self._ended:
                 continue
-            key = (digest.request_id, digest.number)
+            # Ranks of different groups sample different sequences, whatever these are called.
+            key = (record.rank // self._expected, digest.request_id, digest.number)
             pending = self._pending.setdefault(key, _Pending(self._clock()))
             pending.by_rank[record.rank] = (digest.position, digest.digest)
             if len(pending.by_rank) == self._expected:
@@ -147,7 +149,7 @@ class Consensus:
         self._ended[request_id] = None
         if len(self._ended) > _MAX_ENDED:
             self._ended.popitem(last=False)
-        for key in [key for key in self._pending if key[0] == request_id]:
+        for key in [key for key in self._pending if key[1] == request_id]:
             del self._pending[key]
         self._tell(End(request_id=request_id, code=code))
 

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from guided_contract import records
-from guided_contract.config import ConsensusConfig
+from guided_contract.config import ConsensusConfig, GuidedDecodingConfig
 from guided_contract.records import Digest, Digests
 from guided_engine.ranks.agreement import Agreement, Progress
+from guided_sidecar.consensus import Consensus
 from support.rank import EOS, A, B, C, Rank, arrival
 
 
-def ranks(tmp_path: Any, **fields: Any) -> list[Rank]:
-    return [Rank(tmp_path, consensus=ConsensusConfig(**fields)) for _ in range(2)]
+def ranks(tmp_path: Any, count: int = 2, **fields: Any) -> list[Rank]:
+    return [Rank(tmp_path, consensus=ConsensusConfig(**fields), number=number) for number in range(count)]
 
 
 def said(rank: Rank) -> list[Digest]:
@@ -102,6 +103,26 @@ def test_preemption_repeats_none(tmp_path: Any) -> None:
             rank.step(computed={"r": 4 + position}, scheduled={"r": 1})
     assert said(one) == said(other)
     assert [sent.position for sent in said(one)] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("strays", [False, True])
+def test_data_parallel_groups_are_never_compared(tmp_path: Any, strays: bool) -> None:  # noqa: FBT001 - a case
+    """Two groups of two, which know a request by the same name; a rank's word may come before its peer's."""
+    every = ranks(tmp_path, 4, mode="Every")
+    for rank, tokens in zip(
+        every, ([A, B, C], [A, B, C], [C, C, A], [C, B if strays else C, A]), strict=True
+    ):
+        run(rank, tokens)
+    consensus = Consensus(GuidedDecodingConfig(), 2)
+    for number in (0, 2, 1, 3):
+        for record in every[number].records:
+            consensus.receive(record)
+    state = consensus.state
+    if strays:
+        assert state.desyncs == {2: 1, 3: 1}
+    else:
+        assert (state.compared, state.desyncs) == (8, {})
+    assert not consensus._pending
 
 
 def test_alone_there_is_nobody_to_agree_with(tmp_path: Any) -> None:

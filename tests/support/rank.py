@@ -34,7 +34,7 @@ class ByteVocabulary:
 class Rank:
     """A guide, and the short way to take it through a step."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - RankTraits' own, by name
         self,
         tmp_path: Any,
         processors: Sequence[LogitsProcessorConfig] = (),
@@ -42,11 +42,12 @@ class Rank:
         is_async: bool = True,
         reasoner: Callable[[dict[str, Any]], Reasoner] | None = None,
         consensus: ConsensusConfig | None = None,
+        number: int = 0,
     ) -> None:
         self.records: list[Any] = []
         self.prototypes = Prototypes(tmp_path, ByteVocabulary())
         self.guide = RankGuide(
-            RankTraits(0, VOCAB, is_async, reasoner, consensus),
+            RankTraits(number, VOCAB, is_async, reasoner, consensus),
             self.prototypes,
             Registry(processors),
             BitmaskBuffer(64, VOCAB, ByteVocabulary()),
