@@ -1,5 +1,6 @@
 """The engine core's changes in the installed vLLM's own scheduler; the model runner answers by script."""
 
+import inspect
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -427,6 +428,58 @@ class TestCpu:
         totals = torch.tensor([1, 3], dtype=torch.int32)
         cpu_triton_utils._expand_kernel_impl(output, torch.tensor([0.25, 0.5]), totals, 0, 1)
         assert output.tolist() != [0.25, 0.5, 0.5]
+
+    def test_top_k_of_no_rows_is_none(self, pod: PodConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+        import torch
+        from vllm.v1.sample.ops import topk_topp_sampler as sampler
+
+        logits, no_k = torch.zeros(0, 8), torch.zeros(0, dtype=torch.int32)
+        with pytest.raises(RuntimeError, match="numel"):  # else the ledger's entry can go
+            sampler.apply_top_k_top_p(logits, no_k, None)
+        monkeypatch.setattr(sampler, "apply_top_k_only", sampler.apply_top_k_only)
+        cpu.keep_no_rows(pod)
+        assert sampler.apply_top_k_top_p(logits, no_k, None).shape == (0, 8)
+        (row,) = sampler.apply_top_k_top_p(torch.arange(8.0)[None], torch.tensor([2]), None).isfinite()
+        assert row.tolist() == [False] * 6 + [True] * 2
+
+    def test_a_discarded_row_gives_back_what_it_drew_and_the_others_keep_theirs(self) -> None:
+        import numpy as np
+        import torch
+
+        class Runner:
+            """Samples by each row's generator, and keeps books as vLLM's V1 runner does."""
+
+            def __init__(self) -> None:
+                generators = {row: torch.Generator().manual_seed(row) for row in (0, 2)}
+                self.input_batch = SimpleNamespace(num_reqs=3, generators=generators)
+                self.discard_request_mask = SimpleNamespace(np=np.array([False, True, True, True]))
+
+            def _sample(self) -> list[float]:
+                return [torch.rand(1, generator=one).item() for one in self.input_batch.generators.values()]
+
+            def _bookkeeping_sync(self) -> None:
+                for row in (1, 2):
+                    if (generator := self.input_batch.generators.get(row)) is not None:
+                        generator.set_offset(generator.get_offset() - 4)
+
+        upstream = Runner()
+        upstream._sample()
+        with pytest.raises(RuntimeError, match="CPU Generator does not use offset"):
+            upstream._bookkeeping_sync()
+        runner = Runner()
+        cpu.rewind(runner)
+        drawn = []
+        for _ in range(2):
+            drawn.append(runner._sample())
+            runner._bookkeeping_sync()
+        assert sorted(runner.input_batch.generators) == [0, 2]
+        assert [first == second for first, second in zip(*drawn, strict=True)] == [False, True]
+
+    def test_upstream_still_sets_back_an_offset(self) -> None:
+        """When this fails, look whether the ledger's entry cpu-seeds-in-chunks can go."""
+        from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+        assert "gen.set_offset(gen.get_offset() - 4)" in inspect.getsource(GPUModelRunner._bookkeeping_sync)
 
 
 def test_the_ledgers_modules_load_no_grammar_library() -> None:

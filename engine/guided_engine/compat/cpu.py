@@ -1,4 +1,4 @@
-"""What vLLM's CPU build needs: async scheduling as asked for, and a kernel that keeps its result."""
+"""What vLLM's CPU build needs: async scheduling as asked, a kernel that keeps its result, seeds in chunks."""
 
 from typing import Any, Final
 
@@ -54,6 +54,57 @@ def expand(  # noqa: PLR0913, PLR0917 - the kernel's own signature
     output.copy_(values.repeat_interleave(counts, output_size=output.shape[0]))
 
 
+def keep_no_rows(_config: PodConfig) -> None:
+    """Make top_k leave a step alone that has no row to restrict."""
+    _cpu_platform()
+    from vllm.v1.sample.ops import topk_topp_sampler as sampler  # noqa: PLC0415 - see above
+
+    original = sampler.apply_top_k_only
+
+    def apply_top_k_only(logits: Any, k: Any) -> Any:
+        return original(logits, k) if k.numel() else logits
+
+    sampler.apply_top_k_only = apply_top_k_only
+
+
+def rewind_generators(_config: PodConfig) -> None:
+    """Say that seeded requests may come in chunks; the change itself is `rewind`, for a runner once made."""
+    _cpu_platform()
+
+
+def rewind(runner: Any) -> None:
+    """Make a V1 runner undo what a row whose token is discarded drew from its request's generator.
+
+    Upstream subtracts from the generator's offset, which a CPU's has not: it raises, and the engine ends.
+    """
+    sample, keep_books = runner._sample, runner._bookkeeping_sync  # noqa: SLF001 - the change
+
+    def discarded() -> dict[int, Any]:
+        """Return the generators of rows whose token is discarded, by row."""
+        batch = runner.input_batch  # vLLM makes another one when it knows its cache
+        rows = runner.discard_request_mask.np[: batch.num_reqs].nonzero()[0].tolist()
+        return {row: batch.generators[row] for row in rows if row in batch.generators}
+
+    def rewound(*args: Any, **kwargs: Any) -> Any:
+        before = [(generator, generator.get_state()) for generator in discarded().values()]
+        try:
+            return sample(*args, **kwargs)
+        finally:
+            for generator, state in before:
+                generator.set_state(state)
+
+    def kept(*args: Any, **kwargs: Any) -> Any:
+        batch, hidden = runner.input_batch, discarded()
+        for row in hidden:
+            del batch.generators[row]
+        try:
+            return keep_books(*args, **kwargs)
+        finally:
+            batch.generators.update(hidden)
+
+    runner._sample, runner._bookkeeping_sync = rewound, kept  # noqa: SLF001 - the change
+
+
 def _cpu_platform() -> Any:
     """Return vLLM's CPU platform class.
 
@@ -84,5 +135,21 @@ ENTRIES: Final = (
         upstream="vllm/utils/cpu_triton_utils.py: _expand_kernel_impl",
         goes_when="_expand_kernel_impl copies its result back, as its neighbours do",
         apply=keep_expanded_values,
+    ),
+    LedgerEntry(
+        name="cpu-top-k-without-rows",
+        why="where a request has top_k and a speculating step has no draft at all, the rejection sampler "
+        "asks for the largest of no k, so the engine core dies",
+        upstream="vllm/v1/sample/ops/topk_topp_sampler.py: apply_top_k_only",
+        goes_when="apply_top_k_only takes no rows",
+        apply=keep_no_rows,
+    ),
+    LedgerEntry(
+        name="cpu-seeds-in-chunks",
+        why="in a step that takes a part of a seeded request's prompt, Model Runner V1 sets back its "
+        "generator's offset, which a CPU's generator has not, so the engine core dies",
+        upstream="vllm/v1/worker/gpu_model_runner.py: _bookkeeping_sync",
+        goes_when="_bookkeeping_sync sets back a CPU's generator by its state, or V1 is gone",
+        apply=rewind_generators,
     ),
 )

@@ -12,7 +12,7 @@ from guided_contract import config as pod_config
 from guided_contract.config import PodConfig
 from guided_contract.heartbeat import core_slot
 from guided_contract.wire import Failed, Hello, Load, Loaded, ServiceMessage, Unload
-from guided_engine.compat import ledger, version
+from guided_engine.compat import cpu, ledger, version
 from guided_engine.compat.core_presence import boot
 from guided_engine.compat.runner import GuidedRunner
 from guided_engine.compat.runner_reasoning import import_plugin, reasoner_factory
@@ -55,6 +55,8 @@ class GuidedWorker(PlatformWorker):  # type: ignore[misc]  # vLLM is untyped her
             import_plugin(self.vllm_config)
         super().load_model(*args, **kwargs)
         if config is not None:
+            if current_platform.is_cpu() and not self.use_v2_model_runner:
+                cpu.rewind(self.model_runner)
             self._guided = _join(self, config)
 
     def take_draft_token_ids(self) -> Any:
