@@ -46,9 +46,9 @@ demo: $(SETUP)  ## real vLLM on this machine, five requests and their traces; KE
 PYTEST := $(VENV)/bin/pytest --durations=15
 
 .PHONY: test
-test: $(SETUP)  ## every test tier: unit, contract, real API server, engine matrix (pairwise), real node
+test: $(SETUP)  ## every test tier: unit, contract, real API server, engine matrix (pairwise), drawn requests, real node
 	@$(PY) -m devtools.prebuild & trap "kill $$! 2>/dev/null || true" EXIT; \
-	$(PYTEST) tests/unit tests/contract tests/cluster tests/engine tests/e2e
+	$(PYTEST) tests/unit tests/contract tests/cluster tests/engine tests/property tests/e2e
 
 .PHONY: test-unit
 test-unit: $(SETUP)  ## the tests that take seconds

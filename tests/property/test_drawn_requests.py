@@ -1,10 +1,11 @@
 """Drawn requests of every kind on a real pod: each answer is one that its own constraint allows.
 
 SEED=n draws others; `make soak SEED=0 N=500` sends those of a failure again, and with REQUEST=n one of them.
+One rank, because two that wait for each other leave little of two cores to the grammar workers; the soak has
+two, and so has TENSOR=2.
 """
 
 import os
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -18,6 +19,7 @@ from support.soak.session import Session
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 
 SEED = int(os.environ.get("SEED") or 0)
+TENSOR = int(os.environ.get("TENSOR") or 1)
 REQUESTS = 500
 MOST_REFUSED = 0.15
 ALPHA = 1e-4
@@ -25,21 +27,23 @@ ALPHA = 1e-4
 
 @pytest.fixture(scope="module")
 def soaked() -> Iterator[Session]:
-    pod = start_pod(session.manifest())
+    pod = start_pod(session.manifest(tensor=TENSOR))
     try:
         yield Session(pod)
     finally:
         pod.stop()
 
 
-def test_every_answer_is_what_its_constraint_allows(soaked: Session) -> None:
+def test_every_answer_is_what_its_constraint_allows(
+    soaked: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
     tally = soaked.tally
     soaked.run(SEED, drawn(SEED, REQUESTS))
-    shown = "\n".join(map(": ".join, tally.rows()))
-    faults = "\n".join(map(str, tally.faults))
-    sys.stdout.write(f"seed {SEED}\n{shown}\n{faults}\n")
+    with capsys.disabled():
+        print(f"\nSEED={SEED}: {'; '.join(map(': '.join, tally.rows()))}")  # noqa: T201 - to send them again
 
-    assert not faults
+    assert soaked.pod.child.poll() is None, soaked.pod.said()[-6000:]
+    assert not tally.faults, "\n".join(map(str, tally.faults))
     # That this says something: most were answered, by both backends in the same batches, many to their end.
     assert tally.requests == REQUESTS
     assert tally.refused_share < MOST_REFUSED
@@ -49,12 +53,8 @@ def test_every_answer_is_what_its_constraint_allows(soaked: Session) -> None:
     assert tally.whole > 200
     assert tally.cut > 50
     assert tally.aborted > 5
-
-
-def test_ranks_agreed_on_every_token(soaked: Session) -> None:
-    """After the one above: temperature 1, two ranks, every token compared."""
-    assert soaked.compared() > soaked.tally.tokens / 2
     assert soaked.desyncs() == 0
+    assert (soaked.compared() > tally.tokens / 2) == (TENSOR > 1)
 
 
 @pytest.mark.parametrize(
