@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from guided_contract.config import PodConfig
+from guided_contract.config import ConsensusConfig, GuidedDecodingConfig, PodConfig
 from guided_contract.heartbeat import Heartbeats, core_slot
 from support import matrix, openai
 from support.engine import Engine, pod_config, wait_until
@@ -33,10 +33,16 @@ SCHEMA = {
 }
 
 
-@pytest.fixture(params=[(1, 2), (2, 1)], ids=["dp2", "pp2"])
+@pytest.fixture(params=[(1, 1, 2), (1, 2, 1), (2, 1, 2)], ids=["dp2", "pp2", "tp2dp2"])
 def pod(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodConfig]:
-    stages, engines = request.param
-    pod = pod_config(tmp_path_factory.mktemp("p"), pipeline_parallel=stages, data_parallel=engines)
+    tensor, stages, engines = request.param
+    pod = pod_config(
+        tmp_path_factory.mktemp("p"),
+        tensor_parallel=tensor,
+        pipeline_parallel=stages,
+        data_parallel=engines,
+        guided_decoding=GuidedDecodingConfig(consensus=ConsensusConfig(mode="Every")),
+    )
     args = ("--pipeline-parallel-size", str(stages), "--data-parallel-size", str(engines))
     sidecar = Sidecar.start(pod)
     environment = {**V2, "PYTHONPATH": f"{Path(__file__).parents[1]}:{V2['PYTHONPATH']}"}
@@ -55,10 +61,14 @@ def test_every_sampling_rank_is_waited_for_and_serves(pod: PodConfig) -> None:
     import httpx
 
     url = f"http://127.0.0.1:{pod.ports.engine}"
-    status = f"http://127.0.0.1:{pod.ports.sidecar}/status"
+    sidecar = f"http://127.0.0.1:{pod.ports.sidecar}"
 
     def ranks() -> list[tuple[int, str]]:
-        return [(one["rank"], one["state"]) for one in httpx.get(status, timeout=5).json()["ranks"]]
+        return [(one["rank"], one["state"]) for one in httpx.get(f"{sidecar}/status").json()["ranks"]]
+
+    def agreement(what: str) -> float:
+        lines = httpx.get(f"{sidecar}/metrics").text.splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(f"guidedmodel_{what}_total"))
 
     wait_until(lambda: ranks() == [(number, "Connected") for number in range(pod.sampling_ranks)], 60)
     # Enough at once that each engine core gets some; a rank without the grammar would end its requests.
@@ -69,6 +79,11 @@ def test_every_sampling_rank_is_waited_for_and_serves(pod: PodConfig) -> None:
         )
     assert all(isinstance(json.loads(openai.text(answer))["age"], int) for answer in schemas)
     assert all(re.fullmatch("[a-c]{3,9}", openai.text(answer)) for answer in patterns)
+    # Ranks that sample the same sequences agree about each token; those of another group are never asked.
+    tokens = sum(answer.json()["usage"]["completion_tokens"] for answer in (*schemas, *patterns))
+    wait_until(lambda: agreement("digests_compared") >= tokens * (pod.tensor_parallel > 1))
+    assert (agreement("rank_desyncs"), agreement("digests_lost")) == (0, 0)
+    assert pod.tensor_parallel > 1 or not agreement("digests_compared")
     beats = Heartbeats(pod.heartbeats_file, writable=False)
     cores = [beats.read(core_slot(engine, pod.workers)) for engine in range(pod.data_parallel)]
     assert len({core.pid for core in cores} - {0}) == pod.data_parallel
