@@ -17,7 +17,7 @@ import msgspec
 from guided_contract import names, wire
 from guided_contract.wire import Backend
 from guided_engine.processors.registry import CHOICE_ARG
-from support import matrix_life
+from support import matrix_costs, matrix_life
 from support.adapter import lora_request
 from support.digests import Comparing
 from support.engine import wait_until
@@ -81,6 +81,7 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
         # The ranks hear of an end with the next step that is scheduled.
         generate(llm, [Request("Go on\n", "none", "", 1)], {})
         answers["left"] = llm.collective_rpc(matrix_life.sequences)
+        answers["costs"] = matrix_costs.costs(llm, corpus()[0], tickets)
     return answers
 
 
@@ -177,7 +178,11 @@ def faults(llm: Any, job: Job, service: FakeService, tickets: Mapping[str, wire.
         "seeded unguided": (unguided, None, {}),
     }
     together = in_one_batch(llm, requests)
-    untouched = {name: requests[name] for name, (_, reason, _) in together.items() if reason != "error"}
+    untouched = {
+        name: requests[name]
+        for name, (_, reason, _) in together.items()
+        if reason != "error" and "processor" not in name
+    }
     return {**together, "without faults": in_one_batch(llm, untouched)}
 
 
