@@ -64,6 +64,13 @@ FIELDS = st.fixed_dictionaries(
         "telemetry": st.just({}) | st.just({"otlp": {"endpoint": "http://c:4318"}}),
     },
 )
+# A draft model behind stages is refused.
+FIELDS = FIELDS.filter(
+    lambda fields: (
+        fields.get("speculative", {}).get("method") != "DraftModel"
+        or fields.get("parallelism", {}).get("pipeline", 1) == 1
+    )
+)
 MODELS = FIELDS.map(lambda fields: parse(changed(minimal(), **fields)))
 
 
