@@ -88,6 +88,12 @@ def test_vllms_own_path_is_configured_as_vllm_allows(parser: Any, backend: str, 
     assert known.disable_any_whitespace is (whitespace == "Compact")
 
 
+def test_batch_sharded_sampling_may_be_asked_for(parser: Any) -> None:
+    """Every rank masks the rows that it samples: tests/engine has a cell of it."""
+    asked = guided_model(parallelism__tensor=2, engine__args=["--enable-batch-sharded-sampling"])
+    assert parsed(parser, asked).enable_batch_sharded_sampling is True
+
+
 def test_revision_is_the_tokenizers_too(parser: Any) -> None:
     arguments = parsed(parser, parse(changed(minimal(), model={"uri": "hf://o/n", "revision": "abc"})))
     assert (arguments.model, arguments.revision, arguments.tokenizer_revision) == ("o/n", "abc", "abc")

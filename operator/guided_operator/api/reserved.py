@@ -33,13 +33,12 @@ OWNED_ARGS: Final = {
     "uds": "",
     "worker-cls": "",
 }
-# What the pod as it is made today cannot serve: more ranks or nodes than it waits for, sampling that is
-# spread over ranks, an API that its own probe could not reach.
+# What the pod as it is made today cannot serve: more ranks or nodes than it waits for, an API that its own
+# probe could not reach.
 UNSUPPORTED_ARGS: Final = {
     "api-key": "",
     "decode-context-parallel-size": "dcp",
     "distributed-executor-backend": "",
-    "enable-batch-sharded-sampling": "",
     "grpc": "",
     "headless": "",
     "nnodes": "n",
