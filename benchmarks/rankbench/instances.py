@@ -24,7 +24,6 @@ _FORMATS: Final = {
 _TELLING: Final = {
     "object": {"properties", "required", "additionalProperties"},
     "array": {"items", "prefixItems", "minItems"},
-    "string": {"minLength"},
 }
 _MOST_DEPTH: Final = 6
 
@@ -68,14 +67,14 @@ class Instances:
             return self._draw(self._resolved(schema["$ref"]), depth + 1)
         if "const" in schema:
             return schema["const"]
-        if "enum" in schema:
+        if schema.get("enum"):
             return self._rng.choice(schema["enum"])
         for keyword in ("anyOf", "oneOf"):
             if keyword in schema:
                 return self._draw_any(schema[keyword], depth)
-        kind = schema.get("type") or next(
-            (kind for kind, telling in _TELLING.items() if telling & set(schema)), None
-        )
+        # One that says nothing of its type takes a string, too; whether it is valid is judged by others.
+        told = (kind for kind, telling in _TELLING.items() if telling & set(schema))
+        kind = schema.get("type") or next(told, "string")
         if isinstance(kind, list):
             kind = next(name for name in kind if name != "null")
         if kind not in _DRAWERS:
@@ -114,7 +113,7 @@ class Instances:
         return made
 
     def _array(self, schema: Schema, depth: int) -> Any:
-        least, most = schema.get("minItems", 0), schema.get("maxItems", 1 << 20)
+        least, most = int(schema.get("minItems", 0)), int(schema.get("maxItems", 1 << 20))
         count = min(most, max(least, self._rng.randint(1, self._size + 1)))
         first = [self._draw(sub, depth + 1) for sub in schema.get("prefixItems", ())]
         rest = schema.get("items", True)
@@ -128,8 +127,8 @@ class Instances:
                 raise UnsupportedSchemaError(schema["format"])
             return _FORMATS[schema["format"]]
         words = self._rng.choices(WORDS, k=self._rng.randint(2, 2 + 4 * self._size))
-        text = " ".join(words)[: schema.get("maxLength")]
-        return text + "x" * (schema.get("minLength", 0) - len(text))
+        text = " ".join(words)[: int(schema.get("maxLength", 1 << 20))]
+        return text + "x" * (int(schema.get("minLength", 0)) - len(text))
 
     def _integer(self, schema: Schema, _depth: int) -> Any:
         least = schema.get("minimum", schema.get("exclusiveMinimum", -1) + 1)

@@ -1,6 +1,5 @@
 """The schema sets: each yields different schemas, the same ones at each call."""
 
-import itertools
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -63,12 +62,12 @@ def _bounded(rng: random.Random) -> Iterator[Schema]:
 
 
 def _public(suite: Path | None) -> Iterator[Schema]:
-    """Yield the types of Kubernetes' API and, where it is here, the schemas of the test suite, in turn."""
+    """Yield the schemas of the test suite, where it is here, then the types of Kubernetes' API."""
     from rankbench.openapi import component_schemas  # noqa: PLC0415 - see there
 
-    cases = case_schemas(suite) if suite is not None else ()
-    for pair in itertools.zip_longest(cases, component_schemas()):
-        yield from (schema for schema in pair if schema is not None)
+    if suite is not None:
+        yield from case_schemas(suite)
+    yield from component_schemas()
 
 
 def _object(properties: dict[str, Any]) -> Schema:
