@@ -92,11 +92,20 @@ def test_output_equals_upstreams_token_for_token(engines: Engines, cell: Cell, b
     upstream = matrix.reference(cell.runner, cell.tensor_parallel, has_adapter=cell.has_adapter)[backend][
         : len(requests)
     ]
-    differing = [request for request, a, b in zip(requests, ours, upstream, strict=True) if a != b]
+    differing = [
+        request
+        for request, a, b in zip(requests, ours, upstream, strict=True)
+        if a != b and not _upstream_differs(cell, request)
+    ]
     ended = sum(reason == "stop" for _, reason, _ in ours)
     engines.report.add(cell, backend, same=len(ours) - len(differing), of=len(ours), ended=ended)
     assert not differing
     assert ended >= 0.8 * len(ours)  # the corpus exercises ends, not only limits
+
+
+def _upstream_differs(cell: Cell, request: matrix_requests.Request) -> bool:
+    """Return whether it is asynchronous scheduling that differs, guided or not: docs/decisions/0003."""
+    return cell.runner == "V1" and cell.is_async and "min_tokens" in request.params
 
 
 @pytest.fixture(scope="module")
