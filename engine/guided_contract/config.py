@@ -101,6 +101,8 @@ class PodConfig(Struct, frozen=True, kw_only=True):
     served_name: str
     trust_remote_code: bool = False
     run_dir: str
+    # Where proven grammars survive a restart; of the sidecar alone. None: they do not.
+    grammar_cache_dir: str | None = None
     tensor_parallel: Positive = 1
     pipeline_parallel: Positive = 1
     data_parallel: Positive = 1  # engine cores in this pod

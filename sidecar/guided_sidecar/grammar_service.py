@@ -1,10 +1,13 @@
 """The grammar service as a whole: who is connected, the pool, the ranks, and what is told of them."""
 
+from pathlib import Path
+
 from guided_contract.errors import ErrorCode
 from guided_contract.wire import ClientMessage, Load, Loaded
 from guided_sidecar.consensus import Consensus
 from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.budget import RestartBudget
+from guided_sidecar.grammar.disk import GrammarDisk
 from guided_sidecar.grammar.pool import Pool
 from guided_sidecar.grammar.preparer import Preparer
 from guided_sidecar.rendezvous import Rendezvous
@@ -37,12 +40,14 @@ class GrammarService:
         self._boot = ""
         self._pool = Pool(settings, RestartBudget(settings.pod.restart))
         self._rendezvous = Rendezvous(settings.pod.sampling_ranks, self._record_load)
-        self._preparer = Preparer(settings, self._pool, self._rendezvous, spans)
+        self._disk = _disk(settings)
+        self._preparer = Preparer(settings, self._pool, self._disk, self._rendezvous, spans)
         self._server = SocketServer(settings, self._welcome)
 
     async def start(self) -> None:
         """Bind the socket, and begin to make workers; returns before they are ready."""
         artifacts.reset(self._settings.pod.grammars_folder)
+        await self._disk.start()
         await self._server.start()
         self._pool.start()
 
@@ -50,6 +55,7 @@ class GrammarService:
         """Close all connections and kill all workers."""
         await self._server.stop()
         await self._pool.stop()
+        await self._disk.stop()
 
     def snapshot(self) -> ServiceSnapshot:
         """Return how the service is at this moment."""
@@ -96,6 +102,12 @@ class GrammarService:
             error_code=ErrorCode.GRAMMAR_LOAD_FAILED.value if loaded.error else "",
             end_ns=loaded.end_ns or None,
         )
+
+
+def _disk(settings: Settings) -> GrammarDisk:
+    pod = settings.pod
+    folder = Path(pod.grammar_cache_dir) if pod.grammar_cache_dir else None
+    return GrammarDisk(folder, settings.disk_entries, settings.disk_bytes, pod.grammars_folder)
 
 
 class _Registered:

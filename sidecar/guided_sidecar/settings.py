@@ -26,6 +26,8 @@ class Settings:
     max_unsent_bytes: int = 16 << 20  # a peer that does not read is cut off rather than buffered for
     cache_entries: int = 512  # grammars kept compiled without a lease
     cache_bytes: int = 256 << 20  # of artefacts on the run folder's tmpfs, and of llguidance texts
+    disk_entries: int = 20_000  # grammars kept on disk
+    disk_bytes: int = 1 << 30
     verdict_entries: int = 2048  # refusals remembered, so that a repeated bad schema costs nothing
     quarantine_after: int = (
         3  # equal failures (crash, deadline, memory) of one grammar until it is refused unseen

@@ -173,7 +173,7 @@ async def test_a_killed_service_is_back_and_old_leases_are_harmless(sidecar: Sid
         kill(old)
         await until(api.client.reader.at_eof)
         await until(lambda: sidecar.service_pid() not in (None, old))
-        fresh = await _connect(sidecar)
+        fresh = await Client.reach(sidecar.pod)
     await until(lambda: not any(exists(pid) for pid in family))
 
     fresh.send(API)
@@ -210,15 +210,6 @@ async def test_a_killed_supervisor_leaves_nothing(tmp_path_factory: pytest.TempP
         started.process.kill()
 
     await until(lambda: not any(exists(pid) for pid in family))
-
-
-async def _connect(sidecar: Sidecar) -> Client:
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                return await Client.open(sidecar.pod)
-            except OSError:
-                await asyncio.sleep(0.02)
 
 
 def _resident_kib(pid: int) -> int:

@@ -3,9 +3,11 @@
 import functools
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -19,6 +21,7 @@ from devtools import tinymodel
 
 from guided_contract import config, names
 from guided_contract.config import PodConfig, PortsConfig
+from guided_operator.cli.local_site import ENV_HOME
 from support.sidecar import Sidecar
 
 ROOT = Path(__file__).parents[2]
@@ -44,8 +47,9 @@ def sample(**spec: Any) -> dict[str, Any]:
 class Pod:
     """`guidedmodel run` and everything below it. `lines` is what it said so far."""
 
-    def __init__(self, child: subprocess.Popen[str], mark: str) -> None:
+    def __init__(self, child: subprocess.Popen[str], mark: str, home: Path) -> None:
         self.child = child
+        self._home = home
         self.lines: list[str] = []
         self._mark = mark
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -57,6 +61,7 @@ class Pod:
     ) -> Self:
         """Start the command with a manifest on stdin; does not wait. `v2`: with Model Runner V2."""
         mark = uuid.uuid4().hex
+        home = Path(tempfile.mkdtemp(prefix="pod-home-"))  # no grammar that an earlier pod has compiled
         command = [sys.executable, "-m", "guided_operator.cli", "run", "-f", "-"]
         child = subprocess.Popen(
             [*command, "--volume", f"models={tinymodel.models()}"],
@@ -65,12 +70,18 @@ class Pod:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
-            env={**os.environ, **(V2 if v2 else {}), **(env or {}), MARK: mark},
+            env={
+                **os.environ,
+                ENV_HOME: str(home),
+                **(V2 if v2 else {}),
+                **(env or {}),
+                MARK: mark,
+            },
         )
         assert child.stdin
         with child.stdin as stdin:
             yaml.safe_dump(dict(manifest), stdin)
-        return cls(child, mark)
+        return cls(child, mark, home)
 
     @property
     def url(self) -> str:
@@ -164,6 +175,7 @@ class Pod:
             self.child.kill()  # does nothing where it has ended
             self.child.wait()
             self._reader.join(10)
+            shutil.rmtree(self._home, ignore_errors=True)
 
     def stop(self) -> None:
         """End everything, and see that nothing is left."""

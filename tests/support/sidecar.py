@@ -98,6 +98,16 @@ class Client:
     async def open(cls, pod: PodConfig) -> Self:
         return cls(*await asyncio.open_unix_connection(pod.service_socket))
 
+    @classmethod
+    async def reach(cls, pod: PodConfig) -> Self:
+        """Open a connection as soon as the service takes one."""
+        async with asyncio.timeout(START_TIMEOUT_S):
+            while True:
+                try:
+                    return await cls.open(pod)
+                except OSError:
+                    await asyncio.sleep(0.02)
+
     def send(self, message: ClientMessage) -> None:
         self.writer.write(wire.frame(message))
 

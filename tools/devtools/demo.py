@@ -13,6 +13,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -116,10 +117,13 @@ class Server:
 
     def __init__(self, models: Path, manifest: Path = SAMPLE) -> None:
         program = Path(sys.executable).with_name("guidedmodel")
+        # A home of its own: what an earlier run compiled would not be compiled before your eyes.
+        self._home = tempfile.TemporaryDirectory(prefix="guidedmodel-demo-")
         self._child = subprocess.Popen(  # noqa: S603 - our own command line
             [program, "run", "-f", manifest, "--volume", f"models={models}"],
             stdout=subprocess.PIPE,
             text=True,
+            env=os.environ | {"GUIDEDMODEL_HOME": self._home.name},
             start_new_session=True,  # Ctrl-C reaches us alone; we pass it on, once
         )
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -177,6 +181,7 @@ class Server:
         except subprocess.TimeoutExpired:
             self._child.kill()  # its guard then ends what it started
             self._child.wait()
+        self._home.cleanup()
 
 
 def say(text: str) -> None:

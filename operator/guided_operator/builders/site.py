@@ -33,6 +33,8 @@ class Site:
         Folder that plugin and sidecar are imported from; "" where they already can be.
     home
         Home of both processes, for caches and temporary files; "" leaves the user's own.
+    grammar_cache
+        Folder in which the sidecar keeps proven grammars, on disk.
     hub
         Folder of what is downloaded from the hub; "" leaves the user's own.
     models
@@ -51,6 +53,7 @@ class Site:
     config_path: str = "/etc/guidedmodel/config.json"
     plugin_dir: str = "/guidedmodel"
     home: str = "/tmp"  # noqa: S108 - an emptyDir of the pod's own
+    grammar_cache: str = "/tmp/grammars"  # noqa: S108 - likewise: it outlives the container, not the pod
     hub: str = "/hub"
     models: Callable[[str], str] = _claim_folder
     bind_host: str = "0.0.0.0"  # noqa: S104 - inside a pod

@@ -3,8 +3,9 @@
 import hashlib
 import os
 from pathlib import Path
+from typing import Final
 
-_TEMPORARY = ".part-"
+UNFINISHED: Final = ".part-"  # the names of what is being written begin so
 
 
 def reset(folder: Path) -> None:
@@ -16,7 +17,7 @@ def reset(folder: Path) -> None:
 
 def write(folder: Path, key: str, content: bytes) -> str:
     """Write an artefact and return its content's SHA-256 in hex."""
-    temporary = folder / f"{_TEMPORARY}{os.getpid()}-{key}"
+    temporary = folder / f"{UNFINISHED}{os.getpid()}-{key}"
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(file, "wb") as stream:
         stream.write(content)
@@ -31,5 +32,5 @@ def remove(folder: Path, key: str) -> None:
 
 def discard_unfinished(folder: Path, pid: int) -> None:
     """Remove what a worker that was killed had begun to write."""
-    for path in folder.glob(f"{_TEMPORARY}{pid}-*"):
+    for path in folder.glob(f"{UNFINISHED}{pid}-*"):
         path.unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Load, Prepare, Prepared
 from guided_sidecar.grammar import artifacts, limits
 from guided_sidecar.grammar.cache import Entry, GrammarCache, Verdicts
+from guided_sidecar.grammar.disk import GrammarDisk
 from guided_sidecar.grammar.jobs import Done, Failed, Job, Outcome
 from guided_sidecar.grammar.keys import backends, grammar_key
 from guided_sidecar.grammar.pool import Pool
@@ -44,6 +45,7 @@ class _Flight:
     task: asyncio.Task[Entry]
     waiters: int = 0
     started: float | None = None  # monotonic seconds at which a worker had it
+    from_disk: bool = False
 
 
 @dataclasses.dataclass(slots=True)
@@ -69,15 +71,20 @@ class Preparer:
         Limits and sizes.
     pool
         Compiles.
+    disk
+        What was compiled before.
     rendezvous
         The ranks.
     spans
         Where grammar.prepare and grammar.compile go.
     """
 
-    def __init__(self, settings: Settings, pool: Pool, rendezvous: Rendezvous, spans: Spans) -> None:
+    def __init__(
+        self, settings: Settings, pool: Pool, disk: GrammarDisk, rendezvous: Rendezvous, spans: Spans
+    ) -> None:
         self._pod = settings.pod
         self._pool = pool
+        self._disk = disk
         self._rendezvous = rendezvous
         self._spans = spans
         self._cache = GrammarCache(settings.cache_entries, settings.cache_bytes)
@@ -168,7 +175,10 @@ class Preparer:
         waiter.flight = flight
         flight.waiters += 1
         try:
-            return await asyncio.shield(flight.task)
+            entry = await asyncio.shield(flight.task)
+            if flight.from_disk and waiter.cache == "miss":
+                waiter.cache = "disk"
+            return entry
         finally:
             flight.waiters -= 1
             if not flight.waiters and not flight.task.done():
@@ -201,16 +211,29 @@ class Preparer:
             flight.task.exception()  # seen, also when every waiter has gone
 
     async def _fly(self, job: Job, traceparent: str) -> Entry:
+        done = await self._disk.get(job.key)
+        if done is None:
+            done = await self._compile(job, traceparent)
+            self._disk.put(job.key, done)
+        elif flight := self._flights.get(job.key):
+            flight.from_disk = True
+        # The flight's own lease keeps the grammar until those who waited have taken theirs.
+        entry = Entry(job.key, done, leases=1)
+        self._cache.add(entry)
+        asyncio.get_running_loop().call_later(_FLIGHT_LEASE_S, self.release, job.key)
+        return entry
+
+    async def _compile(self, job: Job, traceparent: str) -> Done:
         span = self._spans.start(GRAMMAR_COMPILE, traceparent=traceparent)
         attributes: dict[str, Any] = {GRAMMAR_KEY: job.key, GRAMMAR_KIND: job.kind}
         error_code = _CANCELLED
         try:
-            entry = await self._compile(job)
+            done = await self._compile_in_a_worker(job)
             attributes |= {
-                GRAMMAR_BACKEND: entry.done.backend,
-                GRAMMAR_BYTES: entry.done.size_bytes,
-                GRAMMAR_COMPILE_DURATION: entry.done.compile_ns / 1e9,
-                GRAMMAR_PROOF_DURATION: entry.done.proof_ns / 1e9,
+                GRAMMAR_BACKEND: done.backend,
+                GRAMMAR_BYTES: done.size_bytes,
+                GRAMMAR_COMPILE_DURATION: done.compile_ns / 1e9,
+                GRAMMAR_PROOF_DURATION: done.proof_ns / 1e9,
             }
             error_code = ""
         except GuidedError as error:
@@ -220,11 +243,11 @@ class Preparer:
             error_code = str(error.args[0]) if error.args else _CANCELLED
             raise
         else:
-            return entry
+            return done
         finally:
             span.end(error_code=error_code, attributes=attributes)
 
-    async def _compile(self, job: Job) -> Entry:
+    async def _compile_in_a_worker(self, job: Job) -> Done:
         def started() -> None:
             flight = self._flights.get(job.key)
             if flight is not None:
@@ -236,11 +259,7 @@ class Preparer:
             self._verdicts.record(job.key, error, time.monotonic())
             raise
         self._verdicts.forgive(job.key)
-        # The flight's own lease keeps the grammar until those who waited have taken theirs.
-        entry = Entry(job.key, done, leases=1)
-        self._cache.add(entry)
-        asyncio.get_running_loop().call_later(_FLIGHT_LEASE_S, self.release, job.key)
-        return entry
+        return done
 
     def _too_late(self, waiter: _Waiter) -> GuidedError:
         """Say what a waiter whose time ran out was waiting for."""
@@ -272,6 +291,7 @@ class Preparer:
     def _drop(self, entry: Entry) -> None:
         self._cache.remove(entry.key)
         self._discard(entry)
+        self._disk.drop(entry.key)
 
     def _discard(self, entry: Entry) -> None:
         self._rendezvous.forget(entry.key)
