@@ -1,51 +1,26 @@
-"""From Prepare to Prepared: limits, key, one flight per key, cache, leases, and the ranks.
-
-A flight is one compile and all who wait for it. Each waiter has its own deadline; the last to leave ends the
-flight, and with it the worker.
-"""
+"""From Prepare to Prepared: limits, key, cache, flights, leases and the ranks, before each deadline."""
 
 import asyncio
 import dataclasses
 import time
-from typing import Any, Final
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Load, Prepare, Prepared
 from guided_sidecar.grammar import artifacts, limits
 from guided_sidecar.grammar.cache import Entry, GrammarCache, Verdicts
 from guided_sidecar.grammar.disk import GrammarDisk
-from guided_sidecar.grammar.jobs import Done, Failed, Job, Outcome
+from guided_sidecar.grammar.flights import CANCELLED, Flight, Flights
+from guided_sidecar.grammar.jobs import Done, Job
 from guided_sidecar.grammar.keys import backends, grammar_key
 from guided_sidecar.grammar.pool import Pool
 from guided_sidecar.rendezvous import Rendezvous
 from guided_sidecar.settings import Settings
-from guided_sidecar.telemetry.conventions import (
-    GRAMMAR_BACKEND,
-    GRAMMAR_BYTES,
-    GRAMMAR_CACHE,
-    GRAMMAR_COMPILE,
-    GRAMMAR_COMPILE_DURATION,
-    GRAMMAR_KEY,
-    GRAMMAR_KIND,
-    GRAMMAR_PREPARE,
-    GRAMMAR_PROOF_DURATION,
-)
+from guided_sidecar.telemetry.conventions import GRAMMAR_CACHE, GRAMMAR_KEY, GRAMMAR_KIND, GRAMMAR_PREPARE
 from guided_sidecar.telemetry.spans import OpenSpan, Spans
 
 # A waiter whose compile had less than this share of its time was short of a worker, which is not its fault.
 _FAIR_SHARE = 0.5
 _FLIGHT_LEASE_S = 1.0
-_CANCELLED: Final = (
-    "cancelled"  # a span's error when its client has gone: nobody is told a code of the catalogue
-)
-
-
-@dataclasses.dataclass(slots=True)
-class _Flight:
-    task: asyncio.Task[Entry]
-    waiters: int = 0
-    started: float | None = None  # monotonic seconds at which a worker had it
-    from_disk: bool = False
 
 
 @dataclasses.dataclass(slots=True)
@@ -59,7 +34,7 @@ class _Waiter:
     stage: str = "template"
     key: str = ""
     cache: str = "miss"
-    flight: _Flight | None = None
+    flight: Flight | None = None
 
 
 class Preparer:
@@ -91,7 +66,7 @@ class Preparer:
         self._verdicts = Verdicts(
             settings.verdict_entries, settings.quarantine_after, settings.pod.restart.reset_after_s
         )
-        self._flights: dict[str, _Flight] = {}
+        self._flights = Flights(pool, disk, self._verdicts, spans, self._land)
 
     @property
     def leases(self) -> int:
@@ -114,7 +89,7 @@ class Preparer:
         )
         limit_s = min(request.timeout_s, cap) if request.timeout_s > 0 else 0.0  # 0 for NaN too
         waiter = _Waiter(request, limit_s, span, time.monotonic() + limit_s)
-        error_code = _CANCELLED
+        error_code = CANCELLED
         try:
             prepared = await self._within_limit(waiter)
             error_code = ""
@@ -166,31 +141,21 @@ class Preparer:
         return Prepared(id=request.id, key=key, backend=entry.done.backend)
 
     async def _join(self, waiter: _Waiter, spec: str) -> Entry:
-        """Wait for the key's flight, starting one if there is none; the last to leave ends it."""
-        flight = self._flights.get(waiter.key)
+        """Wait for the key's flight, starting one if there is none."""
+        flight = self._flights.under_way(waiter.key)
         if flight is None:
-            flight = self._start(waiter, spec)
+            flight = self._flights.start(self._job(waiter, spec), waiter.span.traceparent)
         else:
             waiter.cache = "joined"
         waiter.flight = flight
-        flight.waiters += 1
-        try:
-            entry = await asyncio.shield(flight.task)
-            if flight.from_disk and waiter.cache == "miss":
-                waiter.cache = "disk"
-            return entry
-        finally:
-            flight.waiters -= 1
-            if not flight.waiters and not flight.task.done():
-                self._flights.pop(waiter.key, None)
-                late = time.monotonic() >= waiter.until
-                flight.task.cancel(ErrorCode.GRAMMAR_COMPILE_TIMEOUT.value if late else _CANCELLED)
-                # The answer is given when the worker is gone from the process table.
-                await asyncio.wait([flight.task])
+        entry = await self._flights.wait(flight, waiter.until)
+        if flight.from_disk and waiter.cache == "miss":
+            waiter.cache = "disk"
+        return entry
 
-    def _start(self, waiter: _Waiter, spec: str) -> _Flight:
+    def _job(self, waiter: _Waiter, spec: str) -> Job:
         compile_config = self._pod.guided_decoding.compile
-        job = Job(
+        return Job(
             key=waiter.key,
             kind=waiter.request.kind,
             spec=spec,
@@ -199,67 +164,13 @@ class Preparer:
             timeout_s=compile_config.timeout_s,
             memory_bytes=compile_config.memory_bytes,
         )
-        task = asyncio.create_task(self._fly(job, waiter.span.traceparent))
-        flight = self._flights[waiter.key] = _Flight(task)
-        task.add_done_callback(lambda _: self._landed(job.key, flight))
-        return flight
 
-    def _landed(self, key: str, flight: _Flight) -> None:
-        if self._flights.get(key) is flight:
-            del self._flights[key]
-        if not flight.task.cancelled():
-            flight.task.exception()  # seen, also when every waiter has gone
-
-    async def _fly(self, job: Job, traceparent: str) -> Entry:
-        done = await self._disk.get(job.key)
-        if done is None:
-            done = await self._compile(job, traceparent)
-            self._disk.put(job.key, done)
-        elif flight := self._flights.get(job.key):
-            flight.from_disk = True
+    def _land(self, key: str, done: Done) -> Entry:
         # The flight's own lease keeps the grammar until those who waited have taken theirs.
-        entry = Entry(job.key, done, leases=1)
+        entry = Entry(key, done, leases=1)
         self._cache.add(entry)
-        asyncio.get_running_loop().call_later(_FLIGHT_LEASE_S, self.release, job.key)
+        asyncio.get_running_loop().call_later(_FLIGHT_LEASE_S, self.release, key)
         return entry
-
-    async def _compile(self, job: Job, traceparent: str) -> Done:
-        span = self._spans.start(GRAMMAR_COMPILE, traceparent=traceparent)
-        attributes: dict[str, Any] = {GRAMMAR_KEY: job.key, GRAMMAR_KIND: job.kind}
-        error_code = _CANCELLED
-        try:
-            done = await self._compile_in_a_worker(job)
-            attributes |= {
-                GRAMMAR_BACKEND: done.backend,
-                GRAMMAR_BYTES: done.size_bytes,
-                GRAMMAR_COMPILE_DURATION: done.compile_ns / 1e9,
-                GRAMMAR_PROOF_DURATION: done.proof_ns / 1e9,
-            }
-            error_code = ""
-        except GuidedError as error:
-            error_code = error.code.value
-            raise
-        except asyncio.CancelledError as error:
-            error_code = str(error.args[0]) if error.args else _CANCELLED
-            raise
-        else:
-            return done
-        finally:
-            span.end(error_code=error_code, attributes=attributes)
-
-    async def _compile_in_a_worker(self, job: Job) -> Done:
-        def started() -> None:
-            flight = self._flights.get(job.key)
-            if flight is not None:
-                flight.started = time.monotonic()
-
-        try:
-            done = _succeeded(await self._pool.compile(job, started))
-        except GuidedError as error:
-            self._verdicts.record(job.key, error, time.monotonic())
-            raise
-        self._verdicts.forgive(job.key)
-        return done
 
     def _too_late(self, waiter: _Waiter) -> GuidedError:
         """Say what a waiter whose time ran out was waiting for."""
@@ -297,12 +208,6 @@ class Preparer:
         self._rendezvous.forget(entry.key)
         if entry.done.artifact is not None:
             artifacts.remove(self._pod.grammars_folder, entry.done.artifact)
-
-
-def _succeeded(outcome: Outcome) -> Done:
-    if isinstance(outcome, Failed):
-        raise GuidedError(ErrorCode(outcome.code), outcome.message, path=outcome.path)
-    return outcome
 
 
 def _load(entry: Entry, traceparent: str) -> Load:
