@@ -30,8 +30,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     yield supervise
     for process in started:
-        process.kill()
-        process.wait()
+        process.terminate()  # it ends what it started, also what it has not told us of yet
+        process.wait(20)
     for pid in _starts(tmp_path):
         if _exists(pid):
             os.kill(pid, signal.SIGKILL)
