@@ -35,6 +35,7 @@ class Runner:
         self.execute_model_state: Any = None
         self.sampled_with: list[Any] = []
         self.drafts_taken = 0
+        self._sample = self._bookkeeping_sync = None  # what compat.cpu wraps in a V1 runner
 
     def execute_model(self, scheduled: Any, *, dummy_run: bool = False) -> None:
         del dummy_run
