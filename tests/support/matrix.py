@@ -56,7 +56,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     speculation: dict[str, Any] = {}
     ranks: int = 1
-    stages: int = 1
     arguments: dict[str, Any] = {}
     on_gpu: bool = False
     adapter: str | None = None
@@ -160,7 +159,6 @@ def rank_job(cell: Cell, folder: Path) -> Job:
         model=model,
         speculation=speculation(cell.speculation, models),
         ranks=cell.ranks,
-        stages=cell.pipeline_parallel,
         arguments={
             "tensor_parallel_size": cell.tensor_parallel,
             "pipeline_parallel_size": cell.pipeline_parallel,
@@ -267,8 +265,7 @@ def cell_environment(job: Job, runner: Runner) -> dict[str, str]:
         **{k: v for k, v in os.environ.items() if not k.startswith("GUIDEDMODEL_CONFIG")},
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "HF_HUB_OFFLINE": "1",
-        # No warm-up; but V1 makes what its later stages receive into there.
-        "VLLM_CPU_CI_ENV": "0" if runner == "V1" and job.stages > 1 else "1",
+        "VLLM_CPU_CI_ENV": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",  # the cell looks into its own ranks
