@@ -105,10 +105,19 @@ class GrammarDisk:
         if not self._usable:
             return None
         try:
-            return await self._do(lambda: self._get(key), _READ_TIMEOUT_S)
+            stored = await self._do(lambda: self._get(key), _READ_TIMEOUT_S)
+            if stored is None:
+                return None
+            if stored.artifact is not None:
+                # Not by the disk's thread: one that comes late must not write over what a worker compiled.
+                await asyncio.to_thread(artifacts.write, self._grammars_folder, key, stored.artifact)
         except TimeoutError:
             _log.warning("the grammar cache's disk takes over %g s", _READ_TIMEOUT_S)
             return None
+        except OSError as error:
+            _log.warning("a grammar from the disk has no room beside the ranks: %s", error)
+            return None
+        return stored.done
 
     def put(self, key: str, done: Done) -> None:
         """Store a grammar that has just been compiled, some time soon."""
@@ -160,12 +169,10 @@ class GrammarDisk:
         for _, key, size in sorted(found):
             self._count(key, size)
 
-    def _get(self, key: str) -> Done | None:
+    def _get(self, key: str) -> _Stored | None:
         path = self._folder / key
         try:
             stored = _read(path, key)
-            if stored.artifact is not None:
-                artifacts.write(self._grammars_folder, key, stored.artifact)
             os.utime(path)
             self._count(key, path.stat().st_size)
         except _SpoiltError as error:
@@ -180,7 +187,7 @@ class GrammarDisk:
             self._forget(key)
             return None
         self.counts.hits += 1
-        return stored.done
+        return stored
 
     def _put(self, key: str, done: Done) -> None:
         try:
