@@ -80,6 +80,21 @@ async def test_a_repeat_bound_that_xgrammar_cannot_compile_goes_to_llguidance(ap
     assert answer.backend == "guidance"
 
 
+async def test_a_bound_that_llguidance_takes_for_inclusive_goes_to_xgrammar(api: Api) -> None:
+    """Found by the soak: it wrote 0. The string's length would have it tried first."""
+    number = {"type": "number", "exclusiveMinimum": 0, "maximum": 0.5}
+    schema = {"type": "object", "properties": {"n": number, "s": {"type": "string", "maxLength": 9}}}
+    answer = await api.prepare("json", json.dumps(schema))
+    assert isinstance(answer, Prepared), answer
+    assert answer.backend == "xgrammar"
+
+    schema["properties"]["l"] = {"type": "array", "uniqueItems": True}  # type: ignore[index]
+    refused = await api.prepare("json", json.dumps(schema))
+    assert isinstance(refused, Refused)
+    assert (refused.code, refused.path) == ("grammar_unsupported", "$.properties.n.exclusiveMinimum")
+    assert "takes the bound itself" in refused.message
+
+
 async def test_a_prepared_grammar_costs_no_second_compile_or_load(api: Api, rank: Rank) -> None:
     schema = {"type": "object", "properties": {"once": {"type": "integer"}}}
     first = await api.prepare("json", json.dumps(schema))

@@ -11,7 +11,7 @@ import msgspec
 from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind
-from guided_sidecar.grammar import artifacts, closed, counted, features, proof, schema, subschemas
+from guided_sidecar.grammar import artifacts, closed, counted, features, gaps, proof, schema, subschemas
 from guided_sidecar.grammar.backends import BackendError, Compiled
 from guided_sidecar.grammar.deaths import ran_out_of_memory
 from guided_sidecar.grammar.jobs import Done, Job
@@ -70,14 +70,14 @@ class Compiler:
         raise _clearest(refusals)
 
     def _order(self, job: Job, spec: Any) -> list[Backend]:
-        if len(job.backends) > 1:
-            return features.order(job.kind, spec)
-        if job.kind == "json" and job.backends == ["xgrammar"]:
-            found = features.xgrammar_ignores(spec)
-            if found is not None:
-                message = f"{found.path}: {found.reason}"
-                raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=found.path)
-        return job.backends
+        candidates = features.order(job.kind, spec) if len(job.backends) > 1 else job.backends
+        if job.kind != "json":
+            return candidates
+        found = {backend: gaps.ignores(backend, spec) for backend in candidates}
+        able = [backend for backend in candidates if found[backend] is None]
+        if not able and (first := found[candidates[0]]) is not None:
+            raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{first.path}: {first.reason}", path=first.path)
+        return able
 
     def _one(self, job: Job, spec: Any, backend: Backend, start: int) -> Done:
         source, positions = _relaxed(job, spec, backend)
@@ -133,7 +133,7 @@ def _check_tag(job: Job) -> None:
     for path, inner in subschemas.in_tag(tag):
         try:
             schema.check(inner)
-            found = features.xgrammar_ignores(inner)
+            found = gaps.xgrammar_ignores(inner)
         except GuidedError as error:
             raise GuidedError(error.code, error.message, path=_below(path, error.path)) from error
         if found is not None and not guidance_may:

@@ -1,0 +1,209 @@
+"""What a library takes and does not enforce: a table of keywords, made by running both.
+
+xgrammar 0.2.8 accepts the schemas of _XGRAMMAR_IGNORES and ignores the keyword (vLLM 0.32 knows of some of
+them, `has_xgrammar_unsupported_json_features`; FACTS measured the others). llguidance 1.7.6 refuses what it
+cannot enforce, with a message, but for one case: beside a fraction with the same whole part, it takes an
+exclusive bound that is whole for an inclusive one (0 for exclusiveMinimum 0 and maximum 0.5).
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from guided_contract.wire import Backend
+from guided_sidecar.grammar.alternatives import are_apart, is_ruled_alone
+from guided_sidecar.grammar.keywords import has_lengths
+from guided_sidecar.grammar.subschemas import Place, walk
+
+_FORMATS: Final = frozenset(
+    [
+        "date",
+        "date-time",
+        "duration",
+        "email",
+        "hostname",
+        "ipv4",
+        "ipv6",
+        "json-pointer",
+        "relative-json-pointer",
+        "time",
+        "uri",
+        "uri-reference",
+        "uri-template",
+        "uuid",
+    ]
+)
+_REPEAT: Final = re.compile(r"(?<!\\)\{(\d*),?(\d*)\}")
+_REPEAT_LIMIT: Final = 128
+_REPEAT_DIGITS: Final = len(str(_REPEAT_LIMIT))
+# What a JSON string holds as an escape: quotes, backslashes, control characters, spaces that hold some.
+_ESCAPED_IN_JSON: Final = re.compile(r'["\x00-\x1f]|\\[\\nrtfvscux0-7]')
+
+
+class Unsupported(NamedTuple):
+    """A keyword that a library does not enforce, where it stands, and why in words."""
+
+    keyword: str
+    path: str
+    reason: str
+
+
+class _Rule(NamedTuple):
+    keyword: str
+    applies: Callable[[Place], bool]
+    reason: str = "xgrammar does not enforce it"
+
+
+def xgrammar_ignores(schema: Any) -> Unsupported | None:
+    """Return the first keyword that xgrammar would accept and ignore, or refuse late; None: there is none."""
+    return _first(schema, _XGRAMMAR_IGNORES)
+
+
+def ignores(backend: Backend, schema: Any) -> Unsupported | None:
+    """Return the first keyword that a backend would accept and not enforce; None: there is none."""
+    return _first(schema, _XGRAMMAR_IGNORES if backend == "xgrammar" else _GUIDANCE_IGNORES)
+
+
+def _first(schema: Any, rules: Sequence[_Rule]) -> Unsupported | None:
+    for place in walk(schema):
+        for rule in rules:
+            if rule.keyword in place.schema and rule.applies(place):
+                return Unsupported(rule.keyword, place.at(rule.keyword), rule.reason)
+    return None
+
+
+def _always(place: Place) -> bool:  # noqa: ARG001 - a table's function
+    return True
+
+
+def _in_array(place: Place) -> bool:
+    return place.allows("array")
+
+
+def _is_set(place: Place) -> bool:
+    return place.allows("array") and place.schema["uniqueItems"] is not False
+
+
+def _in_number(place: Place) -> bool:
+    return place.allows("integer", "number")
+
+
+def _in_bounded_string(place: Place) -> bool:
+    return place.allows("string") and has_lengths(place.schema)
+
+
+def _is_unknown_format(place: Place) -> bool:
+    return place.allows("string") and place.schema["format"] not in _FORMATS
+
+
+def _has_long_repeat(place: Place) -> bool:
+    return repeats_too_often(place.schema["pattern"])
+
+
+def _names_meet_properties(place: Place) -> bool:
+    names = place.schema["propertyNames"]
+    bounded = isinstance(names, dict) and ("pattern" in names or "format" in names) and has_lengths(names)
+    beside = "properties" in place.schema or "patternProperties" in place.schema
+    return bounded or beside or place.schema.get("unevaluatedProperties", True) is not True
+
+
+def _patterns_meet(place: Place) -> bool:
+    return "properties" in place.schema or len(place.schema["patternProperties"]) > 1
+
+
+def _has_branches(place: Place) -> bool:
+    return len(place.schema["allOf"]) > 1
+
+
+def _branches_meet(place: Place) -> bool:
+    return not are_apart(place.schema["oneOf"])
+
+
+def _is_untyped(place: Place) -> bool:
+    return not place.types() and not is_ruled_alone(place)
+
+
+def _names_unknown(place: Place) -> bool:
+    return not place.schema.get("properties", {}).keys() >= set(place.schema["required"])
+
+
+def _has_pattern(place: Place) -> bool:
+    return place.allows("string") and "pattern" in place.schema
+
+
+def _is_ipv4(place: Place) -> bool:
+    return place.allows("string") and place.schema["format"] == "ipv4"
+
+
+def _needs_escapes(place: Place) -> bool:
+    return place.allows("string") and _ESCAPED_IN_JSON.search(place.schema["pattern"]) is not None
+
+
+def _is_taken_for_inclusive(keyword: str) -> Callable[[Place], bool]:
+    others = _OPPOSITE[keyword]
+
+    def applies(place: Place) -> bool:
+        bound = place.schema[keyword]
+        beside = [place.schema[other] for other in others if other in place.schema]
+        # Numbers alone are bounds: an early draft's `exclusiveMinimum: true` is not.
+        numbers = all(type(number) in {int, float} for number in (bound, *beside))
+        if not numbers or bound != int(bound) or not place.allows("number"):
+            return False
+        return any(number != bound and int(number) == bound for number in beside)
+
+    return applies
+
+
+def repeats_too_often(pattern: str) -> bool:
+    """Return whether a pattern has a repeat bound that xgrammar's compiler refuses."""
+    bounds = (bound.lstrip("0") for match in _REPEAT.finditer(pattern) for bound in match.groups())
+    # Python reads no number of thousands of digits.
+    return any(len(bound) > _REPEAT_DIGITS or int(bound or 0) > _REPEAT_LIMIT for bound in bounds)
+
+
+_OPPOSITE: Final = {
+    "exclusiveMinimum": ("maximum", "exclusiveMaximum"),
+    "exclusiveMaximum": ("minimum", "exclusiveMinimum"),
+}
+_GUIDANCE_IGNORES: Final = tuple(
+    _Rule(
+        keyword,
+        _is_taken_for_inclusive(keyword),
+        "llguidance takes the bound itself where the other bound has the same whole part",
+    )
+    for keyword in _OPPOSITE
+)
+_XGRAMMAR_IGNORES: Final = (
+    _Rule("not", _always),
+    _Rule("if", _always),
+    _Rule("then", _always),
+    _Rule("else", _always),
+    _Rule("dependentRequired", _always),
+    _Rule("dependentSchemas", _always),
+    _Rule("dependencies", _always),
+    _Rule("uniqueItems", _is_set),
+    _Rule("contains", _in_array),
+    _Rule("minContains", _in_array),
+    _Rule("maxContains", _in_array),
+    _Rule("multipleOf", _in_number),
+    *(
+        _Rule(keyword, is_ruled_alone, "xgrammar does not enforce what stands beside it")
+        for keyword in ("$ref", "const", "enum", "anyOf", "oneOf", "allOf")
+    ),
+    *(
+        _Rule(keyword, _is_untyped, "xgrammar does not enforce it without a type beside it")
+        for keyword in ("pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+    ),
+    _Rule("oneOf", _branches_meet, "xgrammar takes what several branches of oneOf allow"),
+    _Rule("required", _names_unknown, "xgrammar does not enforce a name that is no key of properties"),
+    _Rule("format", _has_pattern, "xgrammar does not enforce a pattern beside a format"),
+    _Rule("format", _is_ipv4, "xgrammar takes numbers with leading zeros"),
+    _Rule("pattern", _needs_escapes, "xgrammar writes it into the string without escapes"),
+    _Rule("allOf", _has_branches, "xgrammar does not enforce allOf with several branches"),
+    _Rule("format", _is_unknown_format, "xgrammar does not know the format"),
+    _Rule("format", _in_bounded_string, "xgrammar does not enforce a length beside a format"),
+    _Rule("pattern", _in_bounded_string, "xgrammar does not enforce a length beside a pattern"),
+    _Rule("pattern", _has_long_repeat, f"xgrammar refuses a repeat bound over {_REPEAT_LIMIT}"),
+    _Rule("propertyNames", _names_meet_properties, "xgrammar does not enforce it beside the other keywords"),
+    _Rule("patternProperties", _patterns_meet, "xgrammar does not enforce it beside the other keywords"),
+)
