@@ -95,6 +95,11 @@ async def test_a_bound_that_llguidance_takes_for_inclusive_goes_to_xgrammar(api:
     assert "takes the bound itself" in refused.message
 
 
+@pytest.mark.parametrize(("kind", "spec"), [("regex", r"\{\[x"), ("grammar", 'root ::= "{[" [a-z] "]]}}"')])
+async def test_text_that_looks_like_json_and_is_none_is_proven_too(api: Api, kind: Kind, spec: str) -> None:
+    assert isinstance(await api.prepare(kind, spec), Prepared)
+
+
 async def test_a_prepared_grammar_costs_no_second_compile_or_load(api: Api, rank: Rank) -> None:
     schema = {"type": "object", "properties": {"once": {"type": "integer"}}}
     first = await api.prepare("json", json.dumps(schema))

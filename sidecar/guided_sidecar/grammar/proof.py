@@ -33,7 +33,8 @@ def dead_end(compiled: Compiled, positions: Sequence[Position], tokens: Sequence
     mask: Any = np.empty((1, compiled.mask_words), dtype=np.int32)  # [1, ceil(vocab / 32)] int32, 1 = allowed
     matcher = compiled.matcher()
     chooser = random.Random(seed)  # noqa: S311 - a walk, not a secret
-    bounds, where = Bounds(positions), Where()
+    # Without bounds the text may be none that they could follow: a regex's, an EBNF grammar's.
+    bounds, where = Bounds(positions) if positions else None, Where()
     until = time.monotonic() + _BUDGET_S
     for step in range(_STEPS):
         matcher.fill(mask)
@@ -53,11 +54,11 @@ def dead_end(compiled: Compiled, positions: Sequence[Position], tokens: Sequence
 
 
 def _within(
-    bounds: Bounds, where: Where, choices: Iterable[Any], tokens: Sequence[bytes]
+    bounds: Bounds | None, where: Where, choices: Iterable[Any], tokens: Sequence[bytes]
 ) -> Iterator[tuple[int, Where]]:
     """Yield the choices that keep the counted bounds, and where the text stands after each."""
     for token in choices:
-        after = bounds.advance(where, tokens[token])
+        after = bounds.advance(where, tokens[token]) if bounds is not None else where
         if after is not None:
             yield int(token), after
 
