@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from guided_sidecar.grammar import artifacts
+from guided_sidecar.grammar import artifacts, keys
 from guided_sidecar.grammar.disk import GrammarDisk
 from guided_sidecar.grammar.jobs import Done
 
@@ -192,6 +192,17 @@ async def test_a_folder_that_cannot_be_used_costs_nothing_but_the_cache(tmp_path
         disk.put(key(1), compiled(tmp_path, 1))
         assert await disk.get(key(1)) is None
         disk.drop(key(1))
+
+
+def test_keys_change_with_our_own_code(tmp_path: Path) -> None:
+    """Or a folder that outlives a release would serve what that release got wrong."""
+    module = tmp_path / "gaps.py"
+    prints = set()
+    for text in ("a = 1", "a = 2"):
+        module.write_text(text)
+        keys.code_fingerprint.cache_clear()
+        prints.add(keys.code_fingerprint(tmp_path))
+    assert len(prints) == 2
 
 
 async def test_a_dropped_grammar_is_gone(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 A file per key, readable and writable for this user alone, written whole or not at all. It begins with the
 SHA-256 of the rest. What is not as it was written, or not ours, is deleted and compiled again. A key holds
-the tokenizer and the libraries' versions (keys.py), so another version's file is never asked for.
+the tokenizer, the libraries' versions and a hash of our own code (keys.py), so another's file is never asked
+for.
 
 No fault of the disk reaches a request: a read that fails or takes long is a miss, a write that fails is
 counted and forgotten.
