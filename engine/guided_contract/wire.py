@@ -6,7 +6,7 @@ is the client's Hello; the service answers Welcome. Every other message may come
 ========  ==========================================  ==============================================
 client    sends                                       receives
 ========  ==========================================  ==============================================
-api       Prepare, Cancel, Release                    Prepared, Refused, End, Place
+api       Prepare, Release                            Prepared, Refused, End, Place
 rank      Loaded, Failed                              Load, Unload
 core      -                                           -
 launcher  -                                           -
@@ -87,14 +87,8 @@ class Prepare(Message, frozen=True, kw_only=True):
     traceparent: str | None = None
 
 
-class Cancel(Message, frozen=True, kw_only=True):
-    """The client of Prepare `id` has gone."""
-
-    id: int
-
-
 class Release(Message, frozen=True, kw_only=True):
-    """The request admitted by Prepare `id` ended; its lease on the grammar ends with it."""
+    """The request of Prepare `id` has ended, or its client has gone: what it waits for or holds ends."""
 
     id: int
 
@@ -187,7 +181,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     placement: Placement = "Rank"
 
 
-ClientMessage = Hello | Prepare | Cancel | Release | Loaded | Failed
+ClientMessage = Hello | Prepare | Release | Loaded | Failed
 ServiceMessage = Welcome | Prepared | Refused | Load | Unload | End | Place
 
 

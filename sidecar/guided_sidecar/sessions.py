@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_contract.wire import Cancel, ClientMessage, Failed, Loaded, Prepare, Refused, Release, WireError
+from guided_contract.wire import ClientMessage, Failed, Loaded, Prepare, Refused, Release, WireError
 from guided_sidecar.consensus import Consensus
 from guided_sidecar.grammar.preparer import Preparer
 from guided_sidecar.rendezvous import Rendezvous
@@ -38,11 +38,11 @@ class ApiSession:
         self._leases: dict[int, str] = {}
 
     def receive(self, message: ClientMessage) -> None:
-        """Take a Prepare, Cancel or Release."""
+        """Take a Prepare or Release."""
         match message:
             case Prepare():
                 self._begin(message)
-            case Cancel(id=number) | Release(id=number):
+            case Release(id=number):
                 self._end(number)
             case _:
                 raise WireError(f"an API server does not send {type(message).__name__}")

@@ -232,7 +232,7 @@ def test_disconnect_while_preparing_cancels(stage: Stage, *, stream: bool) -> No
     connection.request("POST", "/v1/completions", json.dumps(body), headers)
     asked = stage.service.wait_for(wire.Prepare)
     connection.close()
-    assert stage.service.wait_for(wire.Cancel).id == asked.id
+    assert stage.service.wait_for(wire.Release).id == asked.id
     assert stage.record().status == 499
 
 

@@ -263,10 +263,10 @@ async def test_the_last_waiter_who_cancels_kills_the_worker(sidecar: Sidecar, ap
     (first, _), (second, _) = api.begin("regex", spec), api.begin("regex", spec)
     busy = await busy_worker(sidecar)
 
-    api.cancel(first)
+    api.release(first)
     assert isinstance(await api.prepare("choice", '["one has left"]'), Prepared)
     assert exists(busy)
-    api.cancel(second)
+    api.release(second)
 
     await until(lambda: not exists(busy))
 

@@ -183,7 +183,7 @@ async def test_the_span_of_a_compile_says_how_it_ended(
         await api.prepare("regex", grammars.endless_regex(1), timeout_s=1)
         number, _answer = api.begin("regex", grammars.endless_regex(2))
         assert isinstance(await api.prepare("choice", '["after"]'), Prepared)
-        api.cancel(number)
+        api.release(number)
         await until(lambda: len(spans.named("grammar.prepare")) == 3)
 
     ends = [span.error_code for span in spans.named("grammar.compile")]

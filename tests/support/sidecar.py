@@ -16,7 +16,6 @@ from devtools.process import Process
 from guided_contract import names, wire
 from guided_contract.config import PodConfig
 from guided_contract.wire import (
-    Cancel,
     ClientMessage,
     Hello,
     Kind,
@@ -169,9 +168,6 @@ class Api:
         message = Prepare(id=number, kind=kind, spec=spec, timeout_s=timeout_s, traceparent=traceparent)
         self.client.send(message)
         return number, answer
-
-    def cancel(self, number: int) -> None:
-        self.client.send(Cancel(id=number))
 
     def release(self, number: int) -> None:
         self.client.send(Release(id=number))

@@ -16,7 +16,6 @@ CLIENT_MESSAGES = [
         role="rank", pid=3, boot="b", rank=1, samples=True, patches=[wire.Patch(name="p", state="Applied")]
     ),
     wire.Prepare(id=1, kind="json", spec="{}", timeout_s=2.0, traceparent="00-a-b-01"),
-    wire.Cancel(id=1),
     wire.Release(id=1),
     wire.Loaded(key="k", error="no"),
 ]
@@ -43,7 +42,7 @@ def test_service_messages_survive_the_wire(message: wire.ServiceMessage) -> None
 
 def test_a_client_message_is_none_of_the_services() -> None:
     with pytest.raises(wire.WireError):
-        wire.decode_service_message(wire.frame(wire.Cancel(id=1))[4:])
+        wire.decode_service_message(wire.frame(wire.Release(id=1))[4:])
 
 
 @given(st.binary(max_size=200))
@@ -63,8 +62,8 @@ def test_an_oversized_frame_is_refused_on_both_sides() -> None:
 
 
 def test_unknown_fields_of_a_newer_peer_are_ignored() -> None:
-    body = msgspec.msgpack.encode({"type": "Cancel", "id": 4, "since": "v2"})
-    assert wire.decode_client_message(body) == wire.Cancel(id=4)
+    body = msgspec.msgpack.encode({"type": "Release", "id": 4, "since": "v2"})
+    assert wire.decode_client_message(body) == wire.Release(id=4)
 
 
 def test_configuration_survives_its_file() -> None:

@@ -132,14 +132,11 @@ class GrammarClient:
             async with asyncio.timeout(2 * timeout_s + _ANSWER_MARGIN_S):
                 prepared = await answer
         except TimeoutError as error:
-            self._send(generation, wire.Cancel(id=message.id))
+            self._release(generation, message.id)
             raise _unavailable("the grammar service does not answer") from error
         except asyncio.CancelledError:
-            # Cancelled in the same moment as the answer came: there is a lease, and nobody to hold it.
-            prepared_too = answer.done() and not answer.cancelled() and answer.exception() is None
-            self._send(
-                generation, wire.Release(id=message.id) if prepared_too else wire.Cancel(id=message.id)
-            )
+            # Perhaps in the same moment as the answer came: then there is a lease, and nobody to hold it.
+            self._release(generation, message.id)
             raise
         finally:
             self._pending.pop(message.id, None)
@@ -147,13 +144,13 @@ class GrammarClient:
             prepared.key,
             prepared.backend,
             self.placement,
-            lambda: self._send(generation, wire.Release(id=message.id)),
+            lambda: self._release(generation, message.id),
         )
 
-    def _send(self, generation: int, message: wire.Cancel | wire.Release) -> None:
+    def _release(self, generation: int, number: int) -> None:
         # A service that restarted has forgotten the older connection's ids; they may be in use anew.
         if generation == self._connection.generation:
-            self._connection.send(message)
+            self._connection.send(wire.Release(id=number))
 
     def _received(self, message: wire.ServiceMessage) -> None:
         match message:
@@ -167,10 +164,8 @@ class GrammarClient:
     def _answered(self, message: wire.Prepared | wire.Refused) -> None:
         answer = self._pending.get(message.id)
         if answer is None or answer.done():
-            # The answer crossed our Cancel: without a release its lease would last for ever.
-            if isinstance(message, wire.Prepared):
-                self._connection.send(wire.Release(id=message.id))
-        elif isinstance(message, wire.Prepared):
+            return  # it crossed our Release, which ends the lease as well
+        if isinstance(message, wire.Prepared):
             answer.set_result(message)
         else:
             answer.set_exception(_refusal(message))
