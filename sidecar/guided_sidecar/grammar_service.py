@@ -59,15 +59,13 @@ class GrammarService:
 
     def snapshot(self) -> ServiceSnapshot:
         """Return how the service is at this moment."""
-        state = self._pool.state
         return ServiceSnapshot(
             hellos=tuple(peer.hello for peer in self._peers),
             expected_ranks=self._settings.pod.sampling_ranks,
-            workers_ready=state.ready,
-            worker_restarts=state.restarts,
-            leases=self._preparer.leases,
+            workers=self._pool.state,
+            cache=self._preparer.state,
+            quarantined=self._preparer.quarantined,
             exhausted=self._pool.exhausted_for_s > 0,
-            last_failure=state.last_failure,
             agreement=self._consensus.state,
         )
 

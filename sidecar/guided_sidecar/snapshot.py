@@ -1,10 +1,42 @@
 """What the grammar service knows about itself and its peers at one moment, for health and status."""
 
 import dataclasses
+from collections.abc import Mapping
 
-from guided_contract.status import Failure
 from guided_contract.wire import Hello
 from guided_sidecar.consensus import AgreementState
+from guided_sidecar.grammar.disk import DiskCounts
+from guided_sidecar.grammar.workers import WorkersState
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CacheState:
+    """Prepared grammars, and what became of all that was asked for since the service started.
+
+    Parameters
+    ----------
+    entries, size_bytes
+        Grammars kept in memory and on the run folder's tmpfs.
+    leased_bytes
+        Of these, what nothing may evict.
+    leases
+        Guided requests that hold a grammar on the ranks.
+    answers
+        Prepares by how their grammar was found: "hit", "disk", "joined" (another's compile), "miss",
+        "refused" (known to be bad), "" (ended before it was looked for).
+    compiles
+        Compiles that ended, by backend and error code, as in flights.Flights.
+    disk
+        What the disk kept and gave.
+    """
+
+    entries: int = 0
+    size_bytes: int = 0
+    leased_bytes: int = 0
+    leases: int = 0
+    answers: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    compiles: Mapping[tuple[str, str], int] = dataclasses.field(default_factory=dict)
+    disk: DiskCounts = dataclasses.field(default_factory=DiskCounts)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -17,27 +49,24 @@ class ServiceSnapshot:
         One per open connection, oldest first; a closed connection's hello is gone at once.
     expected_ranks
         Sampling ranks that must connect, of all engine cores.
-    workers_ready
-        Grammar workers that could take a compile now or are compiling; 0 until the template is warm.
-    worker_restarts
-        Grammar workers lost to a crash, a deadline, a limit or a cancelled client, since the service started.
-    leases
-        Guided requests that hold a grammar on the ranks.
+    workers
+        The grammar workers; none is ready until the template is warm.
+    cache
+        The grammars.
+    quarantined
+        Grammars that are refused unseen for a while, because compiling them failed again and again.
     exhausted
         The restart budget is spent; new grammars are refused with 503 until it recovers.
-    last_failure
-        The last grammar worker's failure, if there was one.
     agreement
         Whether the ranks agree.
     """
 
     hellos: tuple[Hello, ...] = ()
     expected_ranks: int = 1
-    workers_ready: int = 0
-    worker_restarts: int = 0
-    leases: int = 0
+    workers: WorkersState = dataclasses.field(default_factory=WorkersState)
+    cache: CacheState = dataclasses.field(default_factory=CacheState)
+    quarantined: int = 0
     exhausted: bool = False
-    last_failure: Failure | None = None
     agreement: AgreementState = dataclasses.field(default_factory=AgreementState)
 
     @property

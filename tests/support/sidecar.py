@@ -250,17 +250,18 @@ async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
 
 async def busy_worker(sidecar: Sidecar) -> int:
     """Wait for a worker that uses its CPU, and return it; for tests with one compile under way."""
-    before = {pid: _cpu_ticks(pid) for pid in sidecar.workers()}
+    before = {pid: cpu_ticks(pid) for pid in sidecar.workers()}
     async with asyncio.timeout(10):
         while True:
             await asyncio.sleep(0.02)
-            now = {pid: _cpu_ticks(pid) for pid in sidecar.workers()}
+            now = {pid: cpu_ticks(pid) for pid in sidecar.workers()}
             busy = [pid for pid in now if now[pid] - before.get(pid, 0) >= 10]
             if busy:
                 return busy[0]
 
 
-def _cpu_ticks(pid: int) -> int:
+def cpu_ticks(pid: int) -> int:
+    """Return a process's CPU time in hundredths of a second; 0 once it has gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -12,6 +12,7 @@ from aiohttp.test_utils import unused_port
 
 from guided_contract.config import GuidedDecodingConfig, PodConfig, PortsConfig
 from guided_contract.wire import Hello
+from guided_sidecar.grammar.workers import WorkersState
 from guided_sidecar.health.probe import GuidedProbe, judge_answer
 from guided_sidecar.snapshot import ServiceSnapshot
 from support.collectors import eventually
@@ -52,7 +53,7 @@ class Engine:
             Hello(role="launcher", pid=1, boot=self.boot),
             Hello(role="rank", pid=2, boot=self.boot, rank=0, samples=True),
         )
-        return ServiceSnapshot(hellos=hellos if self.boot else (), workers_ready=self.workers)
+        return ServiceSnapshot(hellos=hellos if self.boot else (), workers=WorkersState(idle=self.workers))
 
     def config(self, placement: Literal["Rank", "Scheduler"] = "Rank") -> PodConfig:
         return PodConfig(

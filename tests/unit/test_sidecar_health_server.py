@@ -15,6 +15,7 @@ from guided_contract.config import PodConfig, PortsConfig
 from guided_contract.heartbeat import Beat, Heartbeats, now_ns
 from guided_contract.records import HttpRequest
 from guided_contract.wire import Hello
+from guided_sidecar.grammar.workers import WorkersState
 from guided_sidecar.health import server
 from guided_sidecar.health.server import HealthServer
 from guided_sidecar.snapshot import ServiceSnapshot
@@ -115,13 +116,13 @@ async def test_startup_is_the_socket_and_never_the_engine(pod: Pod) -> None:
 async def test_a_pod_becomes_ready_and_its_stalled_engine_makes_it_unready(pod: Pod, engine: None) -> None:
     del engine
     await pod.is_unready_with("PluginInactive")
-    pod.snapshot = ServiceSnapshot(hellos=HELLOS[:3], workers_ready=1)
+    pod.snapshot = ServiceSnapshot(hellos=HELLOS[:3], workers=WorkersState(idle=1))
     await pod.is_unready_with("RanksMissing")
     pod.snapshot = ServiceSnapshot(hellos=HELLOS)
     await pod.is_unready_with("EngineStalled")
     pod.beat()
     await pod.is_unready_with("GrammarsPending")
-    pod.snapshot = ServiceSnapshot(hellos=HELLOS, workers_ready=1)
+    pod.snapshot = ServiceSnapshot(hellos=HELLOS, workers=WorkersState(idle=1))
     await eventually(lambda: pod.server.probe.status.state == "Passed")
     await eventually(lambda: pod.server.verdict.ready)
     assert await pod.get("/readyz") == (200, "ok\n")
@@ -130,7 +131,7 @@ async def test_a_pod_becomes_ready_and_its_stalled_engine_makes_it_unready(pod: 
 
 
 async def test_an_unreachable_engine_keeps_the_pod_unready(pod: Pod) -> None:
-    pod.snapshot = ServiceSnapshot(hellos=HELLOS, workers_ready=1)
+    pod.snapshot = ServiceSnapshot(hellos=HELLOS, workers=WorkersState(idle=1))
     pod.beat()
     await pod.is_unready_with("ProbePending")
 
@@ -139,7 +140,7 @@ async def test_a_verdict_that_is_no_longer_made_counts_as_unready(
     pod: Pod, engine: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del engine
-    pod.snapshot = ServiceSnapshot(hellos=HELLOS, workers_ready=1)
+    pod.snapshot = ServiceSnapshot(hellos=HELLOS, workers=WorkersState(idle=1))
     pod.beat()
     await eventually(lambda: pod.server.verdict.ready)
     monkeypatch.setattr(server, "_STALE_S", -1.0)
@@ -147,7 +148,7 @@ async def test_a_verdict_that_is_no_longer_made_counts_as_unready(
 
 
 async def test_the_status_page_is_what_the_operator_reads(pod: Pod) -> None:
-    pod.snapshot = ServiceSnapshot(hellos=HELLOS, workers_ready=2, worker_restarts=1)
+    pod.snapshot = ServiceSnapshot(hellos=HELLOS, workers=WorkersState(idle=2, restarts={"crashed": 1}))
     await pod.is_unready_with("EngineStalled")
     code, body = await pod.get("/status")
     read = status.decode(body.encode())
@@ -156,7 +157,9 @@ async def test_the_status_page_is_what_the_operator_reads(pod: Pod) -> None:
 
 
 async def test_metrics_tell_what_health_and_records_say(pod: Pod) -> None:
-    pod.snapshot = ServiceSnapshot(hellos=HELLOS, workers_ready=2, worker_restarts=4)
+    pod.snapshot = ServiceSnapshot(
+        hellos=HELLOS, workers=WorkersState(idle=2, restarts={"crashed": 3, "idle": 1})
+    )
     await pod.is_unready_with("EngineStalled")
     failed = HttpRequest(
         dropped=3,

@@ -10,6 +10,7 @@ from guided_contract.config import GuidedDecodingConfig, PodConfig
 from guided_contract.heartbeat import Beat, Heartbeats, core_slot
 from guided_contract.status import Failure, ProbeStatus
 from guided_contract.wire import Hello, Patch
+from guided_sidecar.grammar.workers import WorkersState
 from guided_sidecar.health import engine
 from guided_sidecar.health.engine import EngineState
 from guided_sidecar.health.page import page
@@ -40,7 +41,9 @@ def config(placement: str = "Rank") -> PodConfig:
 
 READY = Reading(
     config=config(),
-    snapshot=ServiceSnapshot(hellos=(LAUNCHER, API, CORE, *RANKS), expected_ranks=2, workers_ready=1),
+    snapshot=ServiceSnapshot(
+        hellos=(LAUNCHER, API, CORE, *RANKS), expected_ranks=2, workers=WorkersState(idle=1)
+    ),
     engine=EngineState(running=True),
     probe=PASSED,
 )
@@ -87,7 +90,7 @@ def test_a_pod_with_everything_is_ready() -> None:
         ({"state": EngineState(running=False)}, "EngineStalled", "no heartbeats"),
         ({"state": EngineState(running=True, stall="rank 1 is silent")}, "EngineStalled", "rank 1 is silent"),
         ({"exhausted": True}, "ServiceExhausted", "failed too often"),
-        ({"workers_ready": 0}, "GrammarsPending", "are starting"),
+        ({"workers": WorkersState()}, "GrammarsPending", "are starting"),
         ({"probe": ProbeStatus(state="Pending")}, "ProbePending", "no guided request has been answered"),
         ({"probe": ProbeStatus(state="Busy", message="busy")}, "ProbePending", "busy"),
         ({"probe": ProbeStatus(state="Failed", message="HTTP 500")}, "ProbeFailed", "HTTP 500"),
@@ -112,7 +115,7 @@ def test_processes_of_an_earlier_engine_start_do_not_count() -> None:
     [
         {"hellos": (LAUNCHER,)},
         {"hellos": (Hello(role="launcher", pid=1, boot=BOOT, unsupported="vLLM 1.0 is not supported"),)},
-        {"workers_ready": 0},
+        {"workers": WorkersState()},
         {"exhausted": True},
         {"state": EngineState(running=False)},
     ],
@@ -197,7 +200,7 @@ def test_the_page_shows_each_rank_and_the_worst_state_of_a_patch() -> None:
         API,
     )
     failure = Failure(code="grammar_compile_crashed", message="m", time="2026-01-01T00:00:00Z")
-    now = reading(hellos=hellos, worker_restarts=3, last_failure=failure)
+    now = reading(hellos=hellos, workers=WorkersState(busy=1, restarts={"crashed": 3}, last_failure=failure))
     status = page(now, judge(now))
     assert (status.ready, status.reason, status.boot) == (False, "PluginInactive", BOOT)
     assert status.versions == {"modelRunner": "V2", "vllm": "0.32.0"}
@@ -218,7 +221,7 @@ def test_the_page_shows_the_later_failure(worker: int | None, probe: int | None,
     def failure(year: int | None) -> Failure | None:
         return Failure(code="c", message="m", time=f"202{year}-01-01T00:00:00Z") if year else None
 
-    now = replace(reading(last_failure=failure(worker)), probe_failure=failure(probe))
+    now = replace(reading(workers=WorkersState(last_failure=failure(worker))), probe_failure=failure(probe))
     assert page(now, judge(now)).last_failure == failure(last)
 
 

@@ -49,6 +49,19 @@ class GrammarCache:
         self._bytes = 0
         self._entries: collections.OrderedDict[str, Entry] = collections.OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all entries together."""
+        return self._bytes
+
+    @property
+    def leased_bytes(self) -> int:
+        """Of the entries with a lease, which nothing evicts."""
+        return sum(entry.done.size_bytes for entry in self._entries.values() if entry.leases)
+
     @property
     def leases(self) -> int:
         """Leases on all entries together."""
@@ -131,6 +144,15 @@ class Verdicts:
             if verdict.count < self._quarantine_after:
                 return
         raise GuidedError(verdict.error.code, verdict.error.message, path=verdict.error.path)
+
+    def quarantined(self, now_s: float) -> int:
+        """Return how many uncertain refusals are believed now."""
+        return sum(
+            verdict.error.code in _UNCERTAIN
+            and verdict.count >= self._quarantine_after
+            and now_s - verdict.since_s < self._quarantine_s
+            for verdict in self._verdicts.values()
+        )
 
     def record(self, key: str, error: GuidedError, now_s: float) -> None:
         """Remember a refusal; one that says nothing about the grammar is not remembered."""

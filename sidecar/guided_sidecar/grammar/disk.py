@@ -51,13 +51,19 @@ class _SpoiltError(Exception):
 
 @dataclasses.dataclass(slots=True)
 class DiskCounts:
-    """What became of reads and writes. `spoilt`: files that could not be believed, and were deleted."""
+    """What became of reads and writes. `spoilt`: files that could not be believed, and were deleted.
+
+    `entries` and `size_bytes`: what is stored now.
+    """
 
     hits: int = 0
     misses: int = 0
     spoilt: int = 0
+    evictions: int = 0
     writes: int = 0
     failed_writes: int = 0
+    entries: int = 0
+    size_bytes: int = 0
 
 
 class GrammarDisk:
@@ -83,7 +89,6 @@ class GrammarDisk:
         self._most_bytes = most_bytes
         self._grammars_folder = grammars_folder
         self._sizes: collections.OrderedDict[str, int] = collections.OrderedDict()
-        self._bytes = 0
         self._queued = 0
         self._wanted = folder is not None
         self._usable = False
@@ -208,16 +213,21 @@ class GrammarDisk:
         self._evict()
 
     def _evict(self) -> None:
-        while self._sizes and (len(self._sizes) > self._most_entries or self._bytes > self._most_bytes):
+        while self._sizes and (
+            self.counts.entries > self._most_entries or self.counts.size_bytes > self._most_bytes
+        ):
             self._delete(next(iter(self._sizes)))
+            self.counts.evictions += 1
 
     def _count(self, key: str, size: int) -> None:
         self._forget(key)
         self._sizes[key] = size
-        self._bytes += size
+        self.counts.size_bytes += size
+        self.counts.entries = len(self._sizes)
 
     def _forget(self, key: str) -> None:
-        self._bytes -= self._sizes.pop(key, 0)
+        self.counts.size_bytes -= self._sizes.pop(key, 0)
+        self.counts.entries = len(self._sizes)
 
     def _delete(self, key: str) -> None:
         self._forget(key)

@@ -1,6 +1,7 @@
 """One compile per key, and all who wait for it. The last to leave ends it, and with it the worker."""
 
 import asyncio
+import collections
 import dataclasses
 import time
 from collections.abc import Callable
@@ -52,6 +53,12 @@ class Flights:
         Where grammar.compile goes.
     land
         Makes an entry of a grammar that is there; the flight's own lease on it is the caller's to end.
+
+    Attributes
+    ----------
+    outcomes
+        Compiles that ended, by the backend that took the grammar ("" where none did) and the error's code
+        ("" where there was none), CANCELLED where the last who waited has gone.
     """
 
     def __init__(
@@ -67,6 +74,7 @@ class Flights:
         self._verdicts = verdicts
         self._spans = spans
         self._land = land
+        self.outcomes: collections.Counter[tuple[str, str]] = collections.Counter()
         self._flights: dict[str, Flight] = {}
 
     def under_way(self, key: str) -> Flight | None:
@@ -136,11 +144,14 @@ class Flights:
             error_code = error.code.value
             raise
         except asyncio.CancelledError as error:
-            error_code = str(error.args[0]) if error.args else CANCELLED
+            overdue = flight.started is not None and time.monotonic() >= flight.started + job.timeout_s
+            reason = ErrorCode.GRAMMAR_COMPILE_TIMEOUT.value if overdue else CANCELLED
+            error_code = str(error.args[0]) if error.args else reason
             raise
         else:
             return done
         finally:
+            self.outcomes[attributes.get(GRAMMAR_BACKEND, ""), error_code] += 1
             span.end(error_code=error_code, attributes=attributes)
 
     async def _compile_in_a_worker(self, flight: Flight, job: Job) -> Done:

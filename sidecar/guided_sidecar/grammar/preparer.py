@@ -1,6 +1,7 @@
 """From Prepare to Prepared: limits, key, cache, flights, leases and the ranks, before each deadline."""
 
 import asyncio
+import collections
 import dataclasses
 import time
 
@@ -15,6 +16,7 @@ from guided_sidecar.grammar.keys import backends, grammar_key
 from guided_sidecar.grammar.pool import Pool
 from guided_sidecar.rendezvous import Rendezvous
 from guided_sidecar.settings import Settings
+from guided_sidecar.snapshot import CacheState
 from guided_sidecar.telemetry.conventions import GRAMMAR_CACHE, GRAMMAR_KEY, GRAMMAR_KIND, GRAMMAR_PREPARE
 from guided_sidecar.telemetry.spans import OpenSpan, Spans
 
@@ -33,7 +35,7 @@ class _Waiter:
     until: float  # monotonic seconds
     stage: str = "template"
     key: str = ""
-    cache: str = "miss"
+    cache: str = ""
     flight: Flight | None = None
 
 
@@ -66,12 +68,26 @@ class Preparer:
         self._verdicts = Verdicts(
             settings.verdict_entries, settings.quarantine_after, settings.pod.restart.reset_after_s
         )
+        self._answers: collections.Counter[str] = collections.Counter()
         self._flights = Flights(pool, disk, self._verdicts, spans, self._land)
 
     @property
-    def leases(self) -> int:
-        """Leases on all grammars together."""
-        return self._cache.leases
+    def state(self) -> CacheState:
+        """What is kept, and what became of all that was asked for."""
+        return CacheState(
+            entries=len(self._cache),
+            size_bytes=self._cache.size_bytes,
+            leased_bytes=self._cache.leased_bytes,
+            leases=self._cache.leases,
+            answers=dict(self._answers),
+            compiles=dict(self._flights.outcomes),
+            disk=dataclasses.replace(self._disk.counts),
+        )
+
+    @property
+    def quarantined(self) -> int:
+        """Grammars that are refused unseen for a while."""
+        return self._verdicts.quarantined(time.monotonic())
 
     async def prepare(self, request: Prepare) -> Prepared:
         """Compile, prove and load a grammar; on return the caller has a lease on it, ended by `release`.
@@ -99,6 +115,7 @@ class Preparer:
         else:
             return prepared
         finally:
+            self._answers[waiter.cache] += 1
             attributes = {GRAMMAR_KEY: waiter.key, GRAMMAR_CACHE: waiter.cache}
             span.end(error_code=error_code, attributes=attributes)
 
@@ -124,7 +141,9 @@ class Preparer:
         )
         entry = self._cache.get(key)
         if entry is None:
+            waiter.cache = "refused"
             self._verdicts.check(key, time.monotonic())
+            waiter.cache = "miss"
             waiter.stage = "compile"
             entry = await self._join(waiter, spec)
         else:

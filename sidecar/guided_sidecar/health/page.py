@@ -14,6 +14,7 @@ def page(reading: Reading, verdict: Verdict) -> PodStatus:
     """Return what the operator reads."""
     launcher = reading.launcher()
     agreement = reading.snapshot.agreement
+    workers = reading.snapshot.workers
     return PodStatus(
         ready=verdict.ready,
         reason=verdict.reason,
@@ -31,11 +32,9 @@ def page(reading: Reading, verdict: Verdict) -> PodStatus:
             for rank in range(reading.snapshot.expected_ranks)
         ],
         desync=agreement.message,
-        grammar_workers=WorkersStatus(
-            ready=reading.snapshot.workers_ready, restarts=reading.snapshot.worker_restarts
-        ),
+        grammar_workers=WorkersStatus(ready=workers.ready, restarts=sum(workers.restarts.values())),
         guided_probe=reading.probe,
-        last_failure=_last(reading.snapshot.last_failure, reading.probe_failure),
+        last_failure=_last(workers.last_failure, reading.probe_failure),
     )
 
 

@@ -97,7 +97,7 @@ class GuidedProbe:
         """Tell whether asking makes sense: a starting engine is no failure."""
         if self._config.guided_decoding.placement == "Rank":
             snapshot = self._snapshot()
-            if snapshot.workers_ready == 0 or len(snapshot.ranks) < snapshot.expected_ranks:
+            if not snapshot.workers.ready or len(snapshot.ranks) < snapshot.expected_ranks:
                 return False
         try:
             async with session.get(f"{self._base}/health", timeout=_HEALTH_TIMEOUT) as response:

@@ -130,10 +130,12 @@ class HealthCollector(Collector):
         yield _gauge("guidedmodel_ranks_connected", "Sampling ranks that are connected", len(reading.ranks))
         yield _gauge("guidedmodel_ranks_expected", "Sampling ranks of the engine", snapshot.expected_ranks)
         yield _gauge(
-            "guidedmodel_grammar_workers_ready", "Grammar workers that can compile", snapshot.workers_ready
+            "guidedmodel_grammar_workers_ready", "Grammar workers that can compile", snapshot.workers.ready
         )
         yield _gauge(
-            "guidedmodel_grammar_leases", "Guided requests that hold a grammar on the ranks", snapshot.leases
+            "guidedmodel_grammar_leases",
+            "Guided requests that hold a grammar on the ranks",
+            snapshot.cache.leases,
         )
         yield _gauge(
             "guidedmodel_grammar_service_exhausted",
@@ -143,7 +145,7 @@ class HealthCollector(Collector):
         yield CounterMetricFamily(
             "guidedmodel_grammar_worker_restarts",
             "Grammar workers lost to a crash, a deadline, a limit or a cancelled client",
-            value=snapshot.worker_restarts,
+            value=sum(snapshot.workers.restarts.values()),
         )
         yield from _agreement(snapshot.agreement)
         probe = GaugeMetricFamily(

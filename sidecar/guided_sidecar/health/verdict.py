@@ -129,7 +129,7 @@ def service_exhausted(reading: Reading) -> str:
 
 def grammars_pending(reading: Reading) -> str:
     """Check that a grammar worker can compile."""
-    return "" if reading.snapshot.workers_ready else "the grammar workers are starting"
+    return "" if reading.snapshot.workers.ready else "the grammar workers are starting"
 
 
 def probe_pending(reading: Reading) -> str:

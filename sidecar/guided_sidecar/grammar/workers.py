@@ -1,0 +1,240 @@
+"""Keeps grammar workers at hand: a live template, idle workers forked from it, and a count of losses."""
+
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.status import Failure
+from guided_sidecar.grammar import artifacts
+from guided_sidecar.grammar.budget import RestartBudget
+from guided_sidecar.grammar.jobs import Ready
+from guided_sidecar.grammar.process import Template, TemplateDiedError, Worker
+from guided_sidecar.settings import Settings
+
+_log = logging.getLogger(__name__)
+_LOOK_AGAIN_S = 0.05
+
+# Why a worker was lost before its time: it died in a compile, or while idle, or with its template; its
+# compile ran out of memory or time, or nobody waited for it any more.
+Loss = Literal["crashed", "idle", "template", "memory", "deadline", "cancelled"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkersState:
+    """What is to be told of the workers at one moment.
+
+    Parameters
+    ----------
+    idle, busy
+        Those that wait for a compile, and that compile.
+    queued
+        Compiles that wait for a turn or for a worker.
+    restarts
+        Workers lost before their time since the service started, by reason.
+    forks, fork_s
+        Workers made, and the seconds from asking for each to having it, together.
+    templates
+        Templates that became ready: above 1, so many less one were lost.
+    last_failure
+        The last failure of a compile or a worker.
+    """
+
+    idle: int = 0
+    busy: int = 0
+    queued: int = 0
+    restarts: Mapping[Loss, int] = dataclasses.field(default_factory=dict)
+    forks: int = 0
+    fork_s: float = 0.0
+    templates: int = 0
+    last_failure: Failure | None = None
+
+    @property
+    def ready(self) -> int:
+        """Workers that could take a compile now, or are compiling."""
+        return self.idle + self.busy
+
+
+class Workers:
+    """Grammar workers, forked from one template that is itself restarted when it dies.
+
+    Parameters
+    ----------
+    settings
+        Limits and sizes.
+    budget
+        How many deaths are borne.
+    wanted
+        How many are to be idle at this moment; called whenever that may have changed.
+    """
+
+    def __init__(self, settings: Settings, budget: RestartBudget, wanted: Callable[[], int]) -> None:
+        self._settings = settings
+        self._budget = budget
+        self._wanted = wanted
+        self._idle: collections.deque[Worker] = collections.deque()
+        self._busy: set[Worker] = set()
+        self._restarts: collections.Counter[Loss] = collections.Counter()
+        self._state = WorkersState()
+        self._changed = asyncio.Condition()
+        self._kick = asyncio.Event()
+        self._template: Template | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self._facts: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
+
+    @property
+    def state(self) -> WorkersState:
+        """How they are at this moment, but for `queued`."""
+        idle, busy = len(self._idle), len(self._busy)
+        return dataclasses.replace(self._state, idle=idle, busy=busy, restarts=dict(self._restarts))
+
+    async def facts(self) -> Ready:
+        """Wait for the first template, and return what it read."""
+        return await asyncio.shield(self._facts)
+
+    def start(self) -> None:
+        """Begin to make workers."""
+        self._keeper = asyncio.create_task(self._keep())
+
+    async def stop(self) -> None:
+        """Kill everything and wait until it is gone."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeper
+        if self._template is not None:
+            await self._template.stop()
+        self._facts.cancel()
+
+    async def take(self) -> Worker:
+        """Return an idle worker, waiting for one to be made; give it back by `put_back` or `discard`.
+
+        Raises
+        ------
+        GuidedError
+            The restart budget is spent and no worker is left.
+        """
+        async with self._changed:
+            while not self._idle:
+                if wait_s := self._budget.exhausted_for_s():
+                    raise GuidedError(ErrorCode.GRAMMAR_SERVICE_EXHAUSTED, retry_after_s=wait_s)
+                await self._changed.wait()
+            worker = self._idle.popleft()
+            self._busy.add(worker)
+            self._kick.set()
+            return worker
+
+    async def put_back(self, worker: Worker) -> None:
+        """Take a worker back after its job."""
+        if worker.ended.is_set():
+            await self.discard(worker, "idle")
+            return
+        self._busy.discard(worker)
+        async with self._changed:
+            self._idle.append(worker)
+            self._changed.notify()
+
+    async def discard(self, worker: Worker, loss: Loss | None) -> None:
+        """Kill a worker, and wait until it is gone; `loss` None: it has done its work."""
+        self._busy.discard(worker)
+        await worker.kill()
+        if loss is not None:
+            self._restarts[loss] += 1
+        artifacts.discard_unfinished(self._settings.pod.grammars_folder, worker.pid)
+        worker.close()
+        self._kick.set()
+
+    def note(self, code: ErrorCode, message: str) -> None:
+        """Keep a failure as the last one."""
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        failure = Failure(code=code.value, message=message[:1000], time=now)
+        self._state = dataclasses.replace(self._state, last_failure=failure)
+
+    def _on_exit(self, worker: Worker) -> None:
+        """Note that a worker was reaped; if it was idle, nobody else will notice."""
+        if worker not in self._idle:
+            return
+        self._idle.remove(worker)
+        worker.close()
+        self._restarts["template" if worker.died_with_template else "idle"] += 1
+        if not worker.died_with_template:  # counted once, as the template's death
+            self._budget.record_death()
+            self.note(ErrorCode.GRAMMAR_COMPILE_CRASHED, "an idle grammar worker died")
+        self._kick.set()
+
+    async def _keep(self) -> None:
+        """Keep a template alive, and as many workers idle as are wanted."""
+        while True:
+            await self._pause()
+            try:
+                await self._fill()
+            except TemplateDiedError as error:
+                self._template_died(str(error))
+                continue
+            self._kick.clear()
+            if self._missing() <= 0:
+                await self._kick.wait()
+
+    async def _pause(self) -> None:
+        """Wait as long as the restart budget asks for, looking again meanwhile: a success shortens it."""
+        begin = time.monotonic()
+        while True:
+            wait_s = self._budget.exhausted_for_s()
+            if wait_s:
+                await self._wake()  # who waits for a worker is told that there will be none
+            else:
+                wait_s = begin + self._budget.delay_s() - time.monotonic()
+            if wait_s <= 0:
+                return
+            await asyncio.sleep(min(wait_s, _LOOK_AGAIN_S))
+
+    def _template_died(self, why: str) -> None:
+        _log.warning("the grammar template died: %s", why)
+        self._template = None
+        self._budget.record_death()
+        self.note(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, f"the grammar template died: {why}")
+
+    def _missing(self) -> int:
+        return self._wanted() - len(self._idle)
+
+    async def _fill(self) -> None:
+        if self._template is not None and self._template.died.is_set():
+            raise TemplateDiedError("the process ended")
+        if self._template is None:
+            await self._start_template()
+        while self._missing() > 0:
+            await self._fork()
+
+    async def _start_template(self) -> None:
+        template = self._template = Template(self._on_exit)
+        ready = await template.start(self._settings.template_timeout_s)
+        self._state = dataclasses.replace(self._state, templates=self._state.templates + 1)
+        _log.info("grammar template ready: %d MiB", ready.resident_bytes >> 20)
+        if not self._facts.done():
+            self._facts.set_result(ready)
+
+        async def kick_when_dead() -> None:
+            await template.died.wait()
+            self._kick.set()
+
+        self._watcher = asyncio.create_task(kick_when_dead())
+
+    async def _fork(self) -> None:
+        assert self._template is not None
+        begin = time.monotonic()
+        worker = await self._template.fork(self._settings.fork_timeout_s)
+        state = self._state
+        took_s = time.monotonic() - begin
+        self._state = dataclasses.replace(state, forks=state.forks + 1, fork_s=state.fork_s + took_s)
+        self._idle.append(worker)
+        await self._wake()
+
+    async def _wake(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()

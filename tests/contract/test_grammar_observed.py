@@ -1,0 +1,119 @@
+"""What the service tells of a grammar: its spans, and what is counted."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from guided_contract.config import CompileConfig, GuidedDecodingConfig
+from guided_contract.wire import Prepared, Refused
+from guided_sidecar.telemetry.spans import MemorySpans, parse
+from support import grammars
+from support.service import busy_worker, serving
+from support.sidecar import Api, Rank, kill, until
+
+PATIENT = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60))  # these machines can be busy
+TRACEPARENT = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
+
+
+async def test_what_was_asked_for_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run").mkdir()
+    async with (
+        serving(
+            tmp_path / "run",
+            monkeypatch,
+            guided_decoding=PATIENT,
+            grammar_cache_dir=str(tmp_path / "disk"),
+        ) as (service, pod),
+        Rank.connected(pod),
+        Api.connected(pod) as api,
+    ):
+        spec = grammars.slow_regex(200)
+        both = [api.begin("regex", spec)[1] for _ in range(2)]
+        await asyncio.gather(*both)
+        await api.prepare("regex", spec)
+        for _ in range(2):
+            await api.prepare("json", '{"type": "nonsense"}')
+        await api.prepare("json", "{")
+        number, _answer = api.begin("regex", grammars.endless_regex(1))
+        await until(lambda: service.snapshot().workers.busy == 1)
+        api.release(number)
+        _, crashed = api.begin("regex", grammars.endless_regex(2))
+        for _ in range(2):
+            kill(await busy_worker())
+        assert isinstance(await crashed, Refused)
+
+        now = service.snapshot()
+        assert now.cache.answers == {"miss": 4, "joined": 1, "hit": 1, "refused": 1, "": 1}
+        assert now.cache.compiles == {
+            ("xgrammar", ""): 1,
+            ("", "grammar_invalid"): 1,
+            ("", "cancelled"): 1,
+            ("", "grammar_compile_crashed"): 1,
+        }
+        assert now.workers.restarts == {"cancelled": 1, "crashed": 2}
+        assert now.cache.entries == 1
+        await until(
+            lambda: service.snapshot().cache.leases == 3
+        )  # the compile's own lease ends a little later
+        assert now.cache.leased_bytes == now.cache.size_bytes > 0
+        assert (now.workers.templates, now.workers.busy, now.workers.queued) == (1, 0, 0)
+        assert now.workers.forks >= 2
+        assert now.workers.fork_s > 0
+        await until(lambda: service.snapshot().cache.disk.writes == 1)
+        assert service.snapshot().cache.disk.misses == 4
+
+
+async def test_the_spans_of_a_grammar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spans = MemorySpans()
+    async with (
+        serving(tmp_path, monkeypatch, spans=spans, tensor_parallel=2, guided_decoding=PATIENT) as (_, pod),
+        Rank.connected(pod, 0),
+        Rank.connected(pod, 1),
+        Api.connected(pod) as api,
+    ):
+        prepared = await api.prepare("json", grammars.PERSON, traceparent=TRACEPARENT)
+        await api.prepare("json", grammars.PERSON, traceparent=TRACEPARENT)
+        await api.prepare("json", '{"type": "nonsense"}', traceparent=TRACEPARENT)
+
+    assert isinstance(prepared, Prepared)
+    first, hit, bad = spans.named("grammar.prepare")
+    compiled, failed = spans.named("grammar.compile")
+    loads = spans.named("grammar.load")
+    root = parse(TRACEPARENT)
+    assert root is not None
+    assert {span.context.trace_id for span in spans.finished} == {root.trace_id}
+    assert {span.parent_span_id for span in (first, hit, bad)} == {root.span_id}
+    assert compiled.parent_span_id == first.context.span_id
+    assert failed.parent_span_id == bad.context.span_id
+    assert [span.attributes["guidedmodel.grammar.cache"] for span in (first, hit, bad)] == [
+        "miss",
+        "hit",
+        "miss",
+    ]
+    assert (bad.error_code, failed.error_code) == ("grammar_invalid", "grammar_invalid")
+    assert {span.parent_span_id for span in loads} == {first.context.span_id}
+    assert {span.attributes["guidedmodel.rank"] for span in loads} == {0, 1}
+    assert all(span.end_ns - span.start_ns == 1_000_000 for span in loads)
+    assert compiled.attributes["guidedmodel.grammar.backend"] == prepared.backend
+    assert not any("name" in str(value) for span in spans.finished for value in span.attributes.values())
+
+
+async def test_the_span_of_a_compile_says_how_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spans = MemorySpans()
+    async with (
+        serving(tmp_path, monkeypatch, spans=spans, guided_decoding=PATIENT) as (_, pod),
+        Rank.connected(pod),
+        Api.connected(pod) as api,
+    ):
+        await api.prepare("regex", grammars.endless_regex(1), timeout_s=1)
+        number, _answer = api.begin("regex", grammars.endless_regex(2))
+        assert isinstance(await api.prepare("choice", '["after"]'), Prepared)
+        api.release(number)
+        await until(lambda: len(spans.named("grammar.prepare")) == 3)
+
+    ends = [span.error_code for span in spans.named("grammar.compile")]
+    assert ends == ["grammar_compile_timeout", "", "cancelled"]
+    assert [span.error_code for span in spans.named("grammar.prepare")] == ends

@@ -1,0 +1,67 @@
+"""A grammar service within this process; its template and workers are processes as ever."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from guided_contract import names
+from guided_contract.config import PodConfig
+from guided_sidecar.consensus import Consensus
+from guided_sidecar.grammar_service import GrammarService
+from guided_sidecar.settings import Settings
+from guided_sidecar.telemetry.spans import MemorySpans
+from support.engine import pod_config, write_config
+from support.sidecar import cpu_ticks, descendants, until
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    spans: MemorySpans | None = None,
+    settings: dict[str, object] | None = None,
+    **fields: object,
+) -> AsyncIterator[tuple[GrammarService, PodConfig]]:
+    """Run a service until the body ends; `settings` and `fields` as in Settings and PodConfig."""
+    pod = pod_config(folder, **fields)
+    monkeypatch.setenv(names.ENV_CONFIG, str(write_config(pod)))
+    made = Settings(pod=pod, **(settings or {}))  # type: ignore[arg-type]  # a test's own
+    service = GrammarService(made, spans or MemorySpans(), Consensus(pod.guided_decoding, 1))
+    await service.start()
+    try:
+        await until(lambda: service.snapshot().workers.ready == 2, 60)
+        yield service, pod
+    finally:
+        await service.stop()
+
+
+def workers() -> set[int]:
+    """Return the grammar processes below this one, without the template, their parent."""
+    mine = [pid for pid in descendants(_self()) if b"grammar.template" in _command(pid)]
+    return {pid for pid in mine if any(pid in list(descendants(other))[1:] for other in mine)}
+
+
+async def busy_worker() -> int:
+    """Wait for a worker that has been compiling for a while, and return it."""
+    async with asyncio.timeout(10):
+        while True:
+            used = {pid: cpu_ticks(pid) for pid in workers()}
+            await asyncio.sleep(0.1)
+            for pid, ticks in used.items():
+                if cpu_ticks(pid) - ticks >= 5:
+                    return pid
+
+
+def _self() -> int:
+    return int(Path("/proc/self").readlink().name)
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
