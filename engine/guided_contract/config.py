@@ -103,6 +103,8 @@ class PodConfig(Struct, frozen=True, kw_only=True):
     run_dir: str
     # Where proven grammars survive a restart; of the sidecar alone. None: they do not.
     grammar_cache_dir: str | None = None
+    # The files of named grammars (grammar_files), followed as they change; of the sidecar alone.
+    named_grammars_dir: str | None = None
     tensor_parallel: Positive = 1
     pipeline_parallel: Positive = 1
     data_parallel: Positive = 1  # engine cores in this pod
@@ -145,6 +147,11 @@ class PodConfig(Struct, frozen=True, kw_only=True):
     def grammars_folder(self) -> Path:
         """Folder of the compiled artefacts."""
         return Path(self.run_dir, names.GRAMMARS_FOLDER)
+
+    @property
+    def named_folder(self) -> Path:
+        """Folder of the named grammars in service, as the sidecar keeps them for its next start."""
+        return Path(self.run_dir, names.NAMED_FOLDER)
 
 
 class ConfigError(Exception):

@@ -18,6 +18,10 @@ class ErrorCode(enum.StrEnum):
     GRAMMAR_SERVICE_EXHAUSTED = "grammar_service_exhausted"
     GRAMMAR_SERVICE_UNAVAILABLE = "grammar_service_unavailable"
     GRAMMAR_RANKS_NOT_READY = "grammar_ranks_not_ready"
+    GRAMMAR_RANK_GONE = "grammar_rank_gone"
+    GRAMMAR_RANK_LATE = "grammar_rank_late"
+    GRAMMAR_RANK_RESTARTED = "grammar_rank_restarted"
+    GRAMMAR_UNKNOWN = "grammar_unknown"
     REQUEST_RESERVED_ARGUMENT = "request_reserved_argument"
     REQUEST_NOT_ADMITTED = "request_not_admitted"
     SEQUENCE_DEAD_END = "sequence_dead_end"
@@ -61,6 +65,14 @@ CATALOGUE: Final[dict[ErrorCode, ErrorEntry]] = {
     ErrorCode.GRAMMAR_RANKS_NOT_READY: ErrorEntry(
         503, True, "not every rank is connected to the grammar service"
     ),
+    ErrorCode.GRAMMAR_RANK_GONE: ErrorEntry(
+        503, True, "a rank has lost its connection to the grammar service"
+    ),
+    ErrorCode.GRAMMAR_RANK_LATE: ErrorEntry(503, True, "a rank has not loaded the grammar in time"),
+    ErrorCode.GRAMMAR_RANK_RESTARTED: ErrorEntry(
+        503, True, "a rank came back while it loaded the grammar, and has not loaded it in time"
+    ),
+    ErrorCode.GRAMMAR_UNKNOWN: ErrorEntry(400, False, "guided_grammar names no grammar of this model"),
     ErrorCode.REQUEST_RESERVED_ARGUMENT: ErrorEntry(
         400, False, "vllm_xargs carries a key with the reserved prefix"
     ),

@@ -15,8 +15,10 @@ ENV_BOOT: Final = "GUIDEDMODEL_BOOT"
 # Keys of `sampling_params.extra_args` (which clients can reach as `vllm_xargs`) that begin so are ours;
 # admission refuses a client's.
 RESERVED_PREFIX: Final = "guided_"
-# The one such key that a client may send: which grammar library makes its masks, a wire.Backend.
+# The two such keys that a client may send: which grammar library makes its masks, a wire.Backend;
 BACKEND_ARG: Final = "guided_backend"
+# and the name of a grammar of guidedDecoding.grammars, in place of a constraint of the request's own.
+GRAMMAR_ARG: Final = "guided_grammar"
 # The admitted request's ticket on its way to the ranks, a mapping made by wire.Ticket.
 TICKET_ARG: Final = "guided_ticket"
 
@@ -25,6 +27,7 @@ SERVICE_SOCKET: Final = "service.sock"  # stream: wire messages
 TELEMETRY_SOCKET: Final = "telemetry.sock"  # datagrams: records
 HEARTBEATS_FILE: Final = "heartbeats"  # shared memory: heartbeat.Heartbeats
 GRAMMARS_FOLDER: Final = "grammars"  # compiled artefacts, named by key
+NAMED_FOLDER: Final = "named"  # the named grammars in service, for a sidecar that restarts: grammar_files
 
 # Integer ports, because a probe by another container's port *name* never fails (FACTS, section 6).
 ENGINE_PORT: Final = 8000  # vLLM's HTTP API

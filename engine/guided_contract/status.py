@@ -19,6 +19,19 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     desyncs: int = 0  # digests in which it differed from the other ranks, since the sidecar started
 
 
+class GrammarStatus(Struct, frozen=True, kw_only=True):
+    """A named grammar.
+
+    Pending: not in service yet. Stale: an older text is in service than the one asked for. Failed: refused,
+    and there is no older one. `reason` says why it is not Ready; `compile_millis` is of the text in service.
+    """
+
+    name: str
+    state: Literal["Pending", "Ready", "Stale", "Failed"]
+    compile_millis: int = 0
+    reason: str = ""
+
+
 class WorkersStatus(Struct, frozen=True, kw_only=True):
     """The grammar workers: how many are ready, and restarts since the sidecar started."""
 
@@ -56,6 +69,7 @@ class PodStatus(Struct, frozen=True, kw_only=True):
     ranks: list[RankStatus] = []
     # What there is to know of ranks that disagreed lately, or whose disagreement still has consequences
     desync: str = ""
+    grammars: list[GrammarStatus] = []
     grammar_workers: WorkersStatus = WorkersStatus(ready=0, restarts=0)
     guided_probe: ProbeStatus = ProbeStatus(state="Pending")
     last_failure: Failure | None = None

@@ -6,7 +6,7 @@ is the client's Hello; the service answers Welcome. Every other message may come
 ========  ==========================================  ==============================================
 client    sends                                       receives
 ========  ==========================================  ==============================================
-api       Prepare, Release                            Prepared, Refused, End, Place
+api       Prepare, PrepareNamed, Release              Prepared, Refused, End, Place
 rank      Loaded, Failed                              Load, Unload
 core      -                                           -
 launcher  -                                           -
@@ -87,6 +87,16 @@ class Prepare(Message, frozen=True, kw_only=True):
     traceparent: str | None = None
 
 
+class PrepareNamed(Message, frozen=True, kw_only=True):
+    """As Prepare, for a grammar that the pod has under a name."""
+
+    id: int
+    name: str
+    timeout_s: float
+    backend: Backend | None = None
+    traceparent: str | None = None
+
+
 class Release(Message, frozen=True, kw_only=True):
     """The request of Prepare `id` has ended, or its client has gone: what it waits for or holds ends."""
 
@@ -94,11 +104,16 @@ class Release(Message, frozen=True, kw_only=True):
 
 
 class Prepared(Message, frozen=True, kw_only=True):
-    """Every sampling rank has loaded `key`; it stays loaded until Release."""
+    """Every sampling rank has loaded `key`; it stays loaded until Release.
+
+    `kind` and `spec`: of a grammar that was asked for by name, as in Prepare.
+    """
 
     id: int
     key: str
     backend: Backend
+    kind: Kind | None = None
+    spec: str = ""
 
 
 class Refused(Message, frozen=True, kw_only=True):
@@ -181,7 +196,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     placement: Placement = "Rank"
 
 
-ClientMessage = Hello | Prepare | Release | Loaded | Failed
+ClientMessage = Hello | Prepare | PrepareNamed | Release | Loaded | Failed
 ServiceMessage = Welcome | Prepared | Refused | Load | Unload | End | Place
 
 

@@ -8,6 +8,7 @@ from guided_sidecar.consensus import Consensus
 from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.budget import RestartBudget
 from guided_sidecar.grammar.disk import GrammarDisk
+from guided_sidecar.grammar.named import NamedGrammars
 from guided_sidecar.grammar.pool import Pool
 from guided_sidecar.grammar.preparer import Preparer
 from guided_sidecar.rendezvous import Rendezvous
@@ -42,6 +43,10 @@ class GrammarService:
         self._rendezvous = Rendezvous(settings.pod.sampling_ranks, self._record_load)
         self._disk = _disk(settings)
         self._preparer = Preparer(settings, self._pool, self._disk, self._rendezvous, spans)
+        folder = settings.pod.named_grammars_dir
+        self._named = NamedGrammars(
+            Path(folder) if folder else None, settings.pod.named_folder, self._preparer
+        )
         self._server = SocketServer(settings, self._welcome)
 
     async def start(self) -> None:
@@ -50,10 +55,12 @@ class GrammarService:
         await self._disk.start()
         await self._server.start()
         self._pool.start()
+        self._named.start()
 
     async def stop(self) -> None:
         """Close all connections and kill all workers."""
         await self._server.stop()
+        await self._named.stop()
         await self._pool.stop()
         await self._disk.stop()
 
@@ -65,6 +72,8 @@ class GrammarService:
             workers=self._pool.state,
             cache=self._preparer.state,
             quarantined=self._preparer.quarantined,
+            grammars=self._named.states,
+            awaited_grammars=self._named.awaited,
             exhausted=self._pool.exhausted_for_s > 0,
             agreement=self._consensus.state,
         )
@@ -80,7 +89,7 @@ class GrammarService:
     def _session(self, peer: Peer) -> Session:
         hello = peer.hello
         if hello.role == "api":
-            return ApiSession(peer, self._preparer, self._settings.max_pending, self._consensus)
+            return ApiSession(peer, self._preparer, self._named, self._settings.max_pending, self._consensus)
         if hello.role == "rank" and hello.samples and hello.rank is not None:
             return RankSession(peer, hello.rank, self._rendezvous, self._consensus)
         return SilentSession()

@@ -1,13 +1,14 @@
 """Where the ranks agree: a grammar is prepared when every sampling rank has loaded it.
 
-A rank that reconnects is told again what is wanted; what it does not answer for is missing, and who waits
-for it is refused at the deadline. The only place where ranks wait for each other, outside their hot loop.
+The only place where ranks wait for each other, outside their hot loop. A rank that comes back, or starts
+anew, is told again what is wanted, so whoever waits for it need not ask again; one that does not answer in
+time has an error that says which rank it is, and whether it was never there, is gone, came back or is late.
 """
 
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from guided_contract.errors import ErrorCode, GuidedError
@@ -35,6 +36,7 @@ class _Wanted:
     load: Load
     failure: str = ""
     resting: bool = False  # loaded, but no request uses it
+    interrupted: set[int] = dataclasses.field(default_factory=set)  # ranks that went before they answered
 
 
 class Rendezvous:
@@ -51,12 +53,23 @@ class Rendezvous:
     def __init__(self, expected: int, on_loaded: Callable[[int, Load, Loaded], None]) -> None:
         self._expected = expected
         self._on_loaded = on_loaded
+        self._boot = ""
         self._ranks: dict[int, _Rank] = {}
+        self._known: set[int] = set()  # ranks that have ever been connected
         self._wanted: dict[str, _Wanted] = {}
         self._changed = asyncio.Event()
 
-    def connect(self, rank: int, link: RankLink) -> None:
-        """Take a rank's new connection in place of an older one, and tell it what is wanted."""
+    def connect(self, rank: int, link: RankLink, boot: str = "") -> None:
+        """Take a rank's new connection in place of an older one, and tell it what is wanted.
+
+        With the first rank of another engine start, those of the one before are gone: none of them will
+        sample for the requests to come, connected though they may still be.
+        """
+        lost = list(self._ranks) if boot != self._boot else [rank]
+        self._boot = boot
+        for number in lost:
+            self._lose(number)
+        self._known.add(rank)
         self._ranks[rank] = _Rank(link)
         for wanted in self._wanted.values():
             if not wanted.resting:
@@ -67,7 +80,7 @@ class Rendezvous:
         """Forget a rank's connection, unless a newer one has taken its place."""
         current = self._ranks.get(rank)
         if current is not None and current.link is link:
-            del self._ranks[rank]
+            self._lose(rank)
             self._notify()
 
     def answer(self, rank: int, link: RankLink, loaded: Loaded) -> None:
@@ -78,6 +91,7 @@ class Rendezvous:
             return
         self._on_loaded(rank, wanted.load, loaded)
         current.asked.discard(loaded.key)
+        wanted.interrupted.discard(rank)
         if loaded.error:
             _log.warning("rank %d could not load %s: %s", rank, loaded.key, loaded.error)
             wanted.failure = f"rank {rank}: {loaded.error}"
@@ -109,12 +123,26 @@ class Rendezvous:
         """Return whether every expected rank is connected and has loaded `key`."""
         return len(self._ranks) >= self._expected and all(key in rank.loaded for rank in self._ranks.values())
 
-    def missing(self, key: str) -> str:
-        """Return in words who has not loaded `key`."""
-        if len(self._ranks) < self._expected:
-            return f"{len(self._ranks)} of {self._expected} ranks are connected"
-        late = sorted(number for number, rank in self._ranks.items() if key not in rank.loaded)
-        return f"ranks {late} have not loaded the grammar"
+    def too_late(self, key: str, limit: str) -> GuidedError:
+        """Return the error of who has waited for the ranks for so long.
+
+        What cannot be cured by waiting a little longer comes first.
+        """
+        absent = set(range(self._expected)) - self._ranks.keys()
+        slow = {number for number, rank in self._ranks.items() if key not in rank.loaded}
+        wanted = self._wanted.get(key)
+        restarted = slow & wanted.interrupted if wanted is not None else set()
+        gone = absent & self._known
+        if absent - gone:
+            who = f"{_numbered(absent - gone)} not connected yet, after {limit}"
+            return _retryable(ErrorCode.GRAMMAR_RANKS_NOT_READY, who)
+        if gone:
+            who = f"{_numbered(gone)} gone, and did not come back within {limit}"
+            return _retryable(ErrorCode.GRAMMAR_RANK_GONE, who)
+        if restarted:
+            who = f"{_numbered(restarted)} back, but did not load the grammar anew within {limit}"
+            return _retryable(ErrorCode.GRAMMAR_RANK_RESTARTED, who)
+        return _retryable(ErrorCode.GRAMMAR_RANK_LATE, f"{_numbered(slow)} late: no answer within {limit}")
 
     def rest(self, key: str) -> None:
         """Note that no request uses a grammar now: ranks keep it, but who reconnects need not load it."""
@@ -137,6 +165,21 @@ class Rendezvous:
             rank.asked.add(load.key)
             rank.link.send(load)
 
+    def _lose(self, number: int) -> None:
+        rank = self._ranks.pop(number, None)
+        for key in rank.asked if rank is not None else ():
+            if key in self._wanted:
+                self._wanted[key].interrupted.add(number)
+
     def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+def _numbered(ranks: Iterable[int]) -> str:
+    numbers = sorted(ranks)
+    return f"rank {numbers[0]} is" if len(numbers) == 1 else f"ranks {', '.join(map(str, numbers))} are"
+
+
+def _retryable(code: ErrorCode, message: str) -> GuidedError:
+    return GuidedError(code, message, retry_after_s=1)

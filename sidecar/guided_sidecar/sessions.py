@@ -3,9 +3,22 @@
 import asyncio
 import logging
 
+import msgspec
+
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_contract.wire import ClientMessage, Failed, Loaded, Prepare, Refused, Release, WireError
+from guided_contract.wire import (
+    ClientMessage,
+    Failed,
+    Loaded,
+    Prepare,
+    Prepared,
+    PrepareNamed,
+    Refused,
+    Release,
+    WireError,
+)
 from guided_sidecar.consensus import Consensus
+from guided_sidecar.grammar.named import NamedGrammars
 from guided_sidecar.grammar.preparer import Preparer
 from guided_sidecar.rendezvous import Rendezvous
 from guided_sidecar.server import Peer
@@ -22,15 +35,20 @@ class ApiSession:
         The connection.
     preparer
         Prepares.
+    named
+        What grammars' names stand for.
     max_pending
         Prepares under way at once; more are refused.
     consensus
         Tells it what to end.
     """
 
-    def __init__(self, peer: Peer, preparer: Preparer, max_pending: int, consensus: Consensus) -> None:
+    def __init__(
+        self, peer: Peer, preparer: Preparer, named: NamedGrammars, max_pending: int, consensus: Consensus
+    ) -> None:
         self._peer = peer
         self._preparer = preparer
+        self._named = named
         self._max_pending = max_pending
         self._consensus = consensus
         consensus.connect(peer, peer.hello.placement)
@@ -38,9 +56,9 @@ class ApiSession:
         self._leases: dict[int, str] = {}
 
     def receive(self, message: ClientMessage) -> None:
-        """Take a Prepare or Release."""
+        """Take a Prepare, PrepareNamed or Release."""
         match message:
-            case Prepare():
+            case Prepare() | PrepareNamed():
                 self._begin(message)
             case Release(id=number):
                 self._end(number)
@@ -53,7 +71,7 @@ class ApiSession:
         for number in [*self._pending, *self._leases]:
             self._end(number)
 
-    def _begin(self, request: Prepare) -> None:
+    def _begin(self, request: Prepare | PrepareNamed) -> None:
         if request.id in self._pending or request.id in self._leases:
             raise WireError(f"id {request.id} is in use")
         if len(self._pending) >= self._max_pending:
@@ -72,9 +90,17 @@ class ApiSession:
         if key is not None:
             self._preparer.release(key)
 
-    async def _prepare(self, request: Prepare) -> None:
+    async def _prepared(self, request: Prepare | PrepareNamed) -> Prepared:
+        if isinstance(request, Prepare):
+            return await self._preparer.prepare(request)
+        kind, spec = self._named.resolve(request.name)
+        fields = {name: getattr(request, name) for name in ("id", "timeout_s", "backend", "traceparent")}
+        prepared = await self._preparer.prepare(Prepare(kind=kind, spec=spec, **fields))
+        return msgspec.structs.replace(prepared, kind=kind, spec=spec)
+
+    async def _prepare(self, request: Prepare | PrepareNamed) -> None:
         try:
-            prepared = await self._preparer.prepare(request)
+            prepared = await self._prepared(request)
         except GuidedError as error:
             self._pending.pop(request.id, None)
             self._peer.send(_refused(request.id, error))
@@ -99,7 +125,7 @@ class RankSession:
         self._rank = rank
         self._rendezvous = rendezvous
         self._consensus = consensus
-        rendezvous.connect(rank, peer)
+        rendezvous.connect(rank, peer, peer.hello.boot)
 
     def receive(self, message: ClientMessage) -> None:
         """Take a Loaded or Failed."""

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
+from guided_contract.status import GrammarStatus
 from guided_contract.wire import Hello
 from guided_sidecar.consensus import AgreementState
 from guided_sidecar.grammar.disk import DiskCounts
@@ -55,6 +56,10 @@ class ServiceSnapshot:
         The grammars.
     quarantined
         Grammars that are refused unseen for a while, because compiling them failed again and again.
+    grammars
+        The named grammars, by name.
+    awaited_grammars
+        Those without which the pod does not become ready: there from the start, and not yet in service.
     exhausted
         The restart budget is spent; new grammars are refused with 503 until it recovers.
     agreement
@@ -66,6 +71,8 @@ class ServiceSnapshot:
     workers: WorkersState = dataclasses.field(default_factory=WorkersState)
     cache: CacheState = dataclasses.field(default_factory=CacheState)
     quarantined: int = 0
+    grammars: tuple[GrammarStatus, ...] = ()
+    awaited_grammars: frozenset[str] = frozenset()
     exhausted: bool = False
     agreement: AgreementState = dataclasses.field(default_factory=AgreementState)
 

@@ -297,8 +297,8 @@ async def test_without_its_rank_a_grammar_is_refused_for_now(sidecar: Sidecar) -
 
     assert isinstance(answer, Refused)
     assert (answer.code, answer.message) == (
-        "grammar_ranks_not_ready",
-        "0 of 1 ranks are connected after 3 s",
+        "grammar_rank_gone",
+        "rank 0 is gone, and did not come back within 3 s",
     )
     assert answer.retry_after_s
 

@@ -155,8 +155,8 @@ async def test_a_rank_that_does_not_answer_is_named(sidecar: Sidecar) -> None:
 
     assert isinstance(refused, wire.Refused)
     assert (refused.code, refused.message) == (
-        "grammar_ranks_not_ready",
-        "ranks [1] have not loaded the grammar after 3 s",
+        "grammar_rank_late",
+        "rank 1 is late: no answer within 3 s",
     )
 
 

@@ -27,6 +27,7 @@ PATCHED = (
 )
 SCHEMA = {"type": "object", "properties": {"a": {"type": "boolean"}}}
 GUIDED = {"structured_outputs": {"json": SCHEMA}}
+NAMED = {"guided_grammar": "card"}
 TAGGED = {
     "structured_outputs": {"structural_tag": '{"type": "structural_tag", "format": {"type": "any_text"}}'}
 }
@@ -71,6 +72,8 @@ def test_guided_beam_search(route: str) -> None:
     with refused() as refusal:
         request(**GUIDED).to_beam_search_params(9, {})
     assert refusal.value.error.code == "request_not_admitted"
+    with refused():
+        request(vllm_xargs=NAMED).to_beam_search_params(9, {})
 
 
 @pytest.mark.parametrize(
@@ -165,7 +168,8 @@ def test_streaming_input() -> None:
 
     params = SamplingParams(output_kind=RequestOutputKind.DELTA)
     AsyncLLM._validate_streaming_input_sampling_params(params)
-    params.structured_outputs = StructuredOutputsParams(json=SCHEMA)
-    with refused() as refusal:
-        AsyncLLM._validate_streaming_input_sampling_params(params)
-    assert "streaming input" in str(refusal.value)
+    guided = StructuredOutputsParams(json=SCHEMA)
+    for params.structured_outputs, params.extra_args in ((guided, None), (None, NAMED)):
+        with refused() as refusal:
+            AsyncLLM._validate_streaming_input_sampling_params(params)
+        assert "streaming input" in str(refusal.value)

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self, TypeVar
 
+import msgspec
+
 from guided_contract import wire
 
 Answer = Callable[[wire.Prepare], wire.Prepared | wire.Refused | None]
@@ -55,11 +57,15 @@ class Peer:
 
 
 class FakeService:
-    """Listens on `path` until `stop`. `script` maps a piece of the spec to the answer; None: never answer."""
+    """Listens on `path` until `stop`. `script` maps a piece of the spec to the answer; None: never answer.
+
+    `named`: what names stand for.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.script: dict[str, Answer] = {}
+        self.named: dict[str, tuple[wire.Kind, str]] = {}
         self._peers: list[Peer] = []
         self._received: list[wire.ClientMessage] = []
         self._changed = threading.Condition()
@@ -102,6 +108,7 @@ class FakeService:
         with self._changed:
             self._received = [message for message in self._received if isinstance(message, wire.Hello)]
             self.script.clear()
+            self.named.clear()
 
     def wait_for(
         self,
@@ -139,6 +146,8 @@ class FakeService:
             with self._changed:
                 self._received.append(message)
                 self._changed.notify_all()
+            if isinstance(message, wire.PrepareNamed):
+                threading.Thread(target=self._answer_named, args=(peer, message), daemon=True).start()
             if isinstance(message, wire.Prepare):
                 threading.Thread(target=self._answer, args=(peer, message), daemon=True).start()
 
@@ -147,6 +156,14 @@ class FakeService:
         answer = scripted[0](asked) if scripted else self._prepare(asked)
         if answer is not None:
             peer.send(answer)
+
+    def _answer_named(self, peer: Peer, asked: wire.PrepareNamed) -> None:
+        if asked.name not in self.named:
+            peer.send(wire.Refused(id=asked.id, code="grammar_unknown", message="no such grammar"))
+            return
+        kind, spec = self.named[asked.name]
+        prepared = self._prepare(wire.Prepare(id=asked.id, kind=kind, spec=spec, timeout_s=asked.timeout_s))
+        peer.send(msgspec.structs.replace(prepared, kind=kind, spec=spec))
 
     def _prepare(self, asked: wire.Prepare) -> wire.Prepared:
         key = hashlib.sha256(f"{asked.kind}:{asked.spec}".encode()).hexdigest()

@@ -16,6 +16,7 @@ from devtools.process import Process
 from guided_contract import names, wire
 from guided_contract.config import PodConfig
 from guided_contract.wire import (
+    Backend,
     ClientMessage,
     Hello,
     Kind,
@@ -23,6 +24,7 @@ from guided_contract.wire import (
     Loaded,
     Prepare,
     Prepared,
+    PrepareNamed,
     Refused,
     Release,
     ServiceMessage,
@@ -158,6 +160,14 @@ class Api:
         self, kind: Kind, spec: str, timeout_s: float = ANSWER_TIMEOUT_S, traceparent: str | None = None
     ) -> Prepared | Refused:
         return await self.begin(kind, spec, timeout_s, traceparent)[1]
+
+    async def prepare_named(
+        self, name: str, timeout_s: float = ANSWER_TIMEOUT_S, backend: Backend | None = None
+    ) -> Prepared | Refused:
+        number = next(self._ids)
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        self.client.send(PrepareNamed(id=number, name=name, timeout_s=timeout_s, backend=backend))
+        return await answer
 
     def begin(
         self, kind: Kind, spec: str, timeout_s: float = ANSWER_TIMEOUT_S, traceparent: str | None = None

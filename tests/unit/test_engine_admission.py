@@ -175,6 +175,55 @@ async def test_a_request_may_choose_among_the_pods_backends(
     assert raised.value.path == "vllm_xargs.guided_backend"
 
 
+class TestNames:
+    """A grammar that the pod has, asked for by its name."""
+
+    @pytest.fixture
+    async def gate(self, service: FakeService, client: GrammarClient) -> AsyncIterator[gate_module.Gate]:
+        pod = pod_config(service.path.parent)
+        service.named["card"] = ("json", '{"enum": [1]}')
+        current.set(HttpExchange(trace.begin([], 1), "POST", "/v1/completions"))
+        yield gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
+        current.set(None)
+
+    async def test_stands_for_its_text(self, service: FakeService, gate: gate_module.Gate) -> None:
+        admitted = await gate.admit(None, {"guided_grammar": "card", "guided_backend": "xgrammar"})
+        assert admitted.lease
+        assert admitted.lease.constraint == Constraint("json", '{"enum": [1]}', "xgrammar")
+        assert admitted.ticket
+        asked = service.wait_for(wire.PrepareNamed)
+        assert (asked.name, asked.backend) == ("card", "xgrammar")
+        exchange = current.get()
+        assert exchange
+        assert (exchange.kind, exchange.grammar_key) == ("json", admitted.lease.key)
+        admitted.lease.release()
+        await asyncio.to_thread(service.wait_for, wire.Release)
+
+    @pytest.mark.parametrize(
+        ("given", "name", "code", "words"),
+        [
+            (None, "cards", "grammar_unknown", "no such grammar"),
+            (None, 7, "grammar_invalid", "must be the name"),
+            (structured_outputs(regex="a"), "card", "grammar_invalid", "in place of a schema"),
+        ],
+    )
+    async def test_refusals(
+        self, gate: gate_module.Gate, given: Any, name: Any, code: str, words: str
+    ) -> None:
+        with pytest.raises(GuidedError, match=words) as raised:
+            await gate.admit(given, {"guided_grammar": name})
+        assert raised.value.code == code
+        exchange = current.get()
+        assert exchange
+        assert exchange.failure is raised.value
+
+    async def test_other_routes_refuse_it(self, gate: gate_module.Gate) -> None:
+        current.set(HttpExchange(trace.begin([], 1), "POST", "/invocations"))
+        with pytest.raises(GuidedError) as raised:
+            await gate.admit(None, {"guided_grammar": "card"})
+        assert raised.value.code is ErrorCode.REQUEST_NOT_ADMITTED
+
+
 def prepared(asked: wire.Prepare) -> wire.Prepared:
     return wire.Prepared(id=asked.id, key="k", backend="xgrammar")
 

@@ -6,12 +6,10 @@ import pytest
 
 from guided_contract.config import RestartConfig
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_contract.wire import Load, Loaded, ServiceMessage, Unload
 from guided_sidecar.grammar.budget import RestartBudget
 from guided_sidecar.grammar.cache import Entry, GrammarCache, Verdicts
 from guided_sidecar.grammar.jobs import Done
 from guided_sidecar.grammar.lanes import Lanes
-from guided_sidecar.rendezvous import Rendezvous
 
 INVALID = GuidedError(ErrorCode.GRAMMAR_INVALID, "bad", path="$.a")
 TIMEOUT = GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT)
@@ -135,98 +133,3 @@ async def test_a_slow_turn_lets_others_by_while_its_lane_has_room() -> None:
         await asyncio.gather(slow, second, third)
     assert sorted(done) == ["quick", "quick", "second", "slow"]
     assert lanes.fast == 0
-
-
-class Link:
-    """A rank's connection that keeps what is sent."""
-
-    def __init__(self) -> None:
-        self.sent: list[ServiceMessage] = []
-
-    def send(self, message: ServiceMessage) -> None:
-        self.sent.append(message)
-
-
-LOAD = Load(key="k", backend="guidance", spec="")
-
-
-def _rendezvous(expected: int) -> tuple[Rendezvous, list[int]]:
-    answered: list[int] = []
-    return Rendezvous(expected, lambda rank, _load, _loaded: answered.append(rank)), answered
-
-
-async def test_every_expected_rank_must_have_loaded() -> None:
-    rendezvous, answered = _rendezvous(2)
-    first, second = Link(), Link()
-    rendezvous.connect(0, first)
-    waiting = asyncio.create_task(rendezvous.ensure(LOAD))
-    await asyncio.sleep(0)
-    rendezvous.answer(0, first, Loaded(key="k"))
-    await asyncio.sleep(0.01)
-    assert not waiting.done()
-    assert rendezvous.missing("k") == "1 of 2 ranks are connected"
-
-    rendezvous.connect(1, second)
-    assert second.sent == [LOAD]
-    assert rendezvous.missing("k") == "ranks [1] have not loaded the grammar"
-    rendezvous.answer(1, second, Loaded(key="k"))
-
-    await asyncio.wait_for(waiting, 1)
-    assert answered == [0, 1]
-
-
-async def test_a_newer_connection_takes_a_ranks_place() -> None:
-    rendezvous, _ = _rendezvous(1)
-    old, new = Link(), Link()
-    rendezvous.connect(0, old)
-    waiting = asyncio.create_task(rendezvous.ensure(LOAD))
-    await asyncio.sleep(0)
-    rendezvous.connect(0, new)
-
-    rendezvous.answer(0, old, Loaded(key="k"))
-    rendezvous.disconnect(0, old)
-    await asyncio.sleep(0.01)
-    assert not waiting.done()
-    rendezvous.answer(0, new, Loaded(key="k"))
-
-    await asyncio.wait_for(waiting, 1)
-
-
-async def test_a_failure_is_told_to_all_who_wait_and_the_next_call_asks_again() -> None:
-    rendezvous, _ = _rendezvous(1)
-    link = Link()
-    rendezvous.connect(0, link)
-    waiting = [asyncio.create_task(rendezvous.ensure(LOAD)) for _ in range(3)]
-    await asyncio.sleep(0)
-    rendezvous.answer(0, link, Loaded(key="k", error="damaged"))
-
-    for task in waiting:
-        with pytest.raises(GuidedError, match="rank 0: damaged"):
-            await asyncio.wait_for(task, 1)
-    again = asyncio.create_task(rendezvous.ensure(LOAD))
-    await asyncio.sleep(0)
-    rendezvous.answer(0, link, Loaded(key="k"))
-    await asyncio.wait_for(again, 1)
-    assert link.sent == [LOAD, LOAD]
-
-
-async def test_what_rests_is_not_pushed_and_what_is_forgotten_is_unloaded() -> None:
-    rendezvous, _ = _rendezvous(1)
-    link, back = Link(), Link()
-    rendezvous.connect(0, link)
-    waiting = asyncio.create_task(rendezvous.ensure(LOAD))
-    await asyncio.sleep(0)
-    rendezvous.answer(0, link, Loaded(key="k"))
-    await waiting
-    rendezvous.rest("k")
-    rendezvous.connect(0, back)
-    assert back.sent == []
-    rendezvous.forget("k")
-    assert back.sent == []
-
-    again = asyncio.create_task(rendezvous.ensure(LOAD))
-    await asyncio.sleep(0)
-    rendezvous.answer(0, back, Loaded(key="k"))
-    await again
-    rendezvous.forget("k")
-    assert back.sent == [LOAD, Unload(key="k")]

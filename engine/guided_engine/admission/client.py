@@ -13,7 +13,7 @@ import msgspec
 from guided_contract import wire
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission.connection import ServiceConnection
-from guided_engine.admission.spec import Constraint
+from guided_engine.admission.spec import Constraint, NamedGrammar
 
 # A restarted service is back in under a second; longer than this is an outage that the caller should see.
 SERVICE_WAIT_S: Final = 5.0
@@ -27,11 +27,12 @@ _ANSWER_MARGIN_S: Final = 15.0
 
 @dataclass(slots=True)
 class Lease:
-    """A prepared grammar, kept on the ranks until `release`."""
+    """A prepared grammar, kept on the ranks until `release`. `constraint`: what it was asked for as."""
 
     key: str
     backend: wire.Backend
     placement: wire.Placement
+    constraint: Constraint
     _release: Callable[[], None]
     _released: bool = field(default=False)
 
@@ -87,7 +88,9 @@ class GrammarClient:
             self._task = None
         self._lost()
 
-    async def prepare(self, constraint: Constraint, timeout_s: float, traceparent: str | None) -> Lease:
+    async def prepare(
+        self, asked: Constraint | NamedGrammar, timeout_s: float, traceparent: str | None
+    ) -> Lease:
         """Have a grammar compiled, proven and loaded on every rank.
 
         Cancelling this cancels the preparation. One that a lost connection ends is asked for anew.
@@ -102,7 +105,7 @@ class GrammarClient:
             for _ in range(_ATTEMPTS):
                 await self._reach()
                 with contextlib.suppress(_LostError):
-                    return await self._ask(constraint, timeout_s, traceparent)
+                    return await self._ask(asked, timeout_s, traceparent)
         except wire.WireError as error:
             raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, str(error)) from error
         raise _unavailable("the grammar service went away again and again while it prepared the grammar")
@@ -114,15 +117,11 @@ class GrammarClient:
         except TimeoutError as error:
             raise _unavailable("the grammar service cannot be reached") from error
 
-    async def _ask(self, constraint: Constraint, timeout_s: float, traceparent: str | None) -> Lease:
-        message = wire.Prepare(
-            id=next(self._ids),
-            kind=constraint.kind,
-            spec=constraint.spec,
-            timeout_s=timeout_s,
-            backend=constraint.backend,
-            traceparent=traceparent,
-        )
+    async def _ask(
+        self, asked: Constraint | NamedGrammar, timeout_s: float, traceparent: str | None
+    ) -> Lease:
+        make = wire.PrepareNamed if isinstance(asked, NamedGrammar) else wire.Prepare
+        message = make(id=next(self._ids), timeout_s=timeout_s, traceparent=traceparent, **asked._asdict())
         if not self._connection.send(message):
             raise _LostError  # between its setting and our waking
         generation = self._connection.generation
@@ -144,6 +143,7 @@ class GrammarClient:
             prepared.key,
             prepared.backend,
             self.placement,
+            _constraint(asked, prepared),
             lambda: self._release(generation, message.id),
         )
 
@@ -174,6 +174,14 @@ class GrammarClient:
         for answer in self._pending.values():
             if not answer.done():
                 answer.set_exception(_LostError())
+
+
+def _constraint(asked: Constraint | NamedGrammar, prepared: wire.Prepared) -> Constraint:
+    if isinstance(asked, Constraint):
+        return asked
+    if prepared.kind is None:
+        raise _unavailable("the grammar service does not say what the name stands for")
+    return Constraint(prepared.kind, prepared.spec, asked.backend)
 
 
 class _LostError(Exception):

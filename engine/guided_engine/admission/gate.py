@@ -11,7 +11,7 @@ from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission.client import GrammarClient, Lease, ticket
 from guided_engine.admission.request import HttpExchange, current
-from guided_engine.admission.spec import constraint_of
+from guided_engine.admission.spec import NamedGrammar, constraint_of, named_grammar
 from guided_engine.compat import ledger, version
 from guided_engine.telemetry import Telemetry
 
@@ -79,11 +79,13 @@ class Gate:
         exchange = current.get()
         try:
             _refuse_reserved(extra_args)
-            if structured_outputs is None:
+            named = named_grammar(structured_outputs, extra_args)
+            if structured_outputs is None and named is None:
                 if exchange is not None:
                     exchange.decided = True
                 return Admitted(exchange)
-            return await self._admit_guided(structured_outputs, exchange, self._backend(extra_args))
+            asked = named or structured_outputs
+            return await self._admit_guided(asked, exchange, self._backend(extra_args))
         except GuidedError as error:
             if exchange is not None:
                 exchange.fail(error)
@@ -106,7 +108,7 @@ class Gate:
         )
 
     async def _admit_guided(
-        self, structured_outputs: Any, exchange: HttpExchange | None, backend: wire.Backend | None
+        self, asked: Any, exchange: HttpExchange | None, backend: wire.Backend | None
     ) -> Admitted:
         if exchange is None or exchange.route not in ROUTES:
             served = ", ".join(sorted(ROUTES))
@@ -115,10 +117,12 @@ class Gate:
                 f"guided requests are not served on this route, only on {served}",
             )
         limits = self.config.guided_decoding.compile
-        constraint = constraint_of(structured_outputs, limits.max_schema_bytes)._replace(backend=backend)
-        exchange.kind = constraint.kind
-        lease = await self.client.prepare(constraint, limits.timeout_s, exchange.span.traceparent)
-        exchange.grammar_key = lease.key
+        if not isinstance(asked, NamedGrammar):
+            asked = constraint_of(asked, limits.max_schema_bytes)
+            exchange.kind = asked.kind
+        asked = asked._replace(backend=backend)
+        lease = await self.client.prepare(asked, limits.timeout_s, exchange.span.traceparent)
+        exchange.kind, exchange.grammar_key = lease.constraint.kind, lease.key
         exchange.decided = True
         return Admitted(exchange, lease)
 
@@ -135,7 +139,7 @@ def process_gate() -> Gate | None:
 
 def _refuse_reserved(extra_args: Mapping[str, Any] | None) -> None:
     ours = (key for key in extra_args or () if key.startswith(names.RESERVED_PREFIX))
-    reserved = [key for key in ours if key != names.BACKEND_ARG]
+    reserved = [key for key in ours if key not in {names.BACKEND_ARG, names.GRAMMAR_ARG}]
     if reserved:
         raise GuidedError(
             ErrorCode.REQUEST_RESERVED_ARGUMENT,

@@ -1,9 +1,10 @@
 """Reads a request's constraint out of vLLM's parameters, in plain Python."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from guided_contract import names
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind
 
@@ -14,6 +15,43 @@ class Constraint(NamedTuple):
     kind: Kind
     spec: str
     backend: Backend | None = None  # None: as the pod is configured
+
+
+class NamedGrammar(NamedTuple):
+    """A grammar that the pod has under a name, as wire.PrepareNamed names it."""
+
+    name: str
+    backend: Backend | None = None
+
+
+def asks_for_grammar(sampling: Any) -> bool:
+    """Return whether vLLM's SamplingParams are guided: by a constraint of their own, or by a name."""
+    if getattr(sampling, "structured_outputs", None) is not None:
+        return True
+    return names.GRAMMAR_ARG in (getattr(sampling, "extra_args", None) or {})
+
+
+def named_grammar(structured_outputs: Any, extra_args: Mapping[str, Any] | None) -> NamedGrammar | None:
+    """Return the grammar that a request asks for by name; None: it asks for none.
+
+    Raises
+    ------
+    GuidedError
+        The name is no text, or the request has a constraint of its own too (grammar_invalid).
+    """
+    name = (extra_args or {}).get(names.GRAMMAR_ARG)
+    if name is None:
+        return None
+    if not isinstance(name, str):
+        raise _misnamed(f"{names.GRAMMAR_ARG} must be the name of a grammar")
+    if structured_outputs is not None:
+        message = f"{names.GRAMMAR_ARG} stands in place of a schema, tools or any other constraint: send one"
+        raise _misnamed(message)
+    return NamedGrammar(name)
+
+
+def _misnamed(message: str) -> GuidedError:
+    return GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=f"vllm_xargs.{names.GRAMMAR_ARG}")
 
 
 def constraint_of(structured_outputs: Any, max_bytes: int) -> Constraint:

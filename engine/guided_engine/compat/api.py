@@ -12,6 +12,7 @@ from guided_contract import names, wire
 from guided_contract.config import PodConfig
 from guided_contract.errors import CATALOGUE, ErrorCode, GuidedError
 from guided_engine.admission.gate import Admitted, process_gate
+from guided_engine.admission.spec import Constraint
 from guided_engine.compat.ledger import LedgerEntry, skip_unless_rank
 
 # Where an admitted request is found again when its output fails: an attribute of its output collector.
@@ -83,15 +84,23 @@ class _Call:
 
     def with_ticket(self, admitted: Admitted) -> tuple[Any, Any]:
         """Return prompt and parameters with the ticket in copies: callers share and reuse theirs."""
-        if admitted.ticket is None:
+        if admitted.ticket is None or admitted.lease is None:
             return self.prompt, self.params
         sampling = copy.copy(self.sampling)
+        if sampling.structured_outputs is None:  # asked for by name: from here on as if sent with it
+            sampling.structured_outputs = _structured_outputs(admitted.lease.constraint)
         sampling.extra_args = {**(sampling.extra_args or {}), names.TICKET_ARG: admitted.ticket}
         if not self._in_prompt:
             return self.prompt, sampling
         prompt = copy.copy(self.prompt)
         prompt.sampling_params = sampling
         return prompt, self.params
+
+
+def _structured_outputs(constraint: Constraint) -> Any:
+    from vllm.sampling_params import StructuredOutputsParams  # noqa: PLC0415 - see compat/__init__.py
+
+    return StructuredOutputsParams(**{constraint.kind: constraint.spec})
 
 
 def _hold(collector: Any, admitted: Admitted) -> None:

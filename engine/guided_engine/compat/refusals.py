@@ -6,6 +6,8 @@ from typing import Any, Final, NoReturn
 
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.names import GRAMMAR_ARG
+from guided_engine.admission.spec import asks_for_grammar
 from guided_engine.compat.ledger import LedgerEntry, skip_unless_rank
 from guided_engine.ranks.tickets import ticket_of
 
@@ -43,7 +45,8 @@ def _apply_beam_search(config: PodConfig) -> None:
 
 
 def _guided_beams(request: Any) -> GuidedError | None:
-    if request.extract_structured_outputs() is None and _loose_tools(request) is None:
+    named = GRAMMAR_ARG in (request.vllm_xargs or {})
+    if not named and request.extract_structured_outputs() is None and _loose_tools(request) is None:
         return None
     return GuidedError(ErrorCode.REQUEST_NOT_ADMITTED, "beam search cannot be guided")
 
@@ -91,7 +94,7 @@ def _apply_streaming_input(config: PodConfig) -> None:
     @functools.wraps(validate)
     def unguided(params: Any) -> None:
         validate(params)
-        if params.structured_outputs is not None:
+        if asks_for_grammar(params):
             _refuse(GuidedError(ErrorCode.REQUEST_NOT_ADMITTED, "streaming input cannot be guided"))
 
     # Called for the request's parameters and for those of each chunk, which admission never sees.
@@ -107,8 +110,7 @@ def _apply_offline(config: PodConfig) -> None:
     @functools.wraps(add_request)
     def refusing(self: Any, request_id: str, prompt: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
         for given in (params, getattr(prompt, "sampling_params", None)):
-            guided = getattr(given, "structured_outputs", None) is not None
-            if guided and ticket_of(getattr(given, "extra_args", None)) is None:
+            if asks_for_grammar(given) and ticket_of(getattr(given, "extra_args", None)) is None:
                 message = (
                     "offline LLM does not serve guided requests inside a pod of GuidedModel: "
                     "ask its API server, or start Python without GUIDEDMODEL_CONFIG"

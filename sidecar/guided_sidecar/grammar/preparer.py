@@ -2,11 +2,13 @@
 
 import asyncio
 import collections
+import contextlib
 import dataclasses
 import time
+from collections.abc import AsyncIterator, Iterator
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_contract.wire import Load, Prepare, Prepared
+from guided_contract.wire import Kind, Load, Prepare, Prepared
 from guided_sidecar.grammar import artifacts, limits
 from guided_sidecar.grammar.cache import Entry, GrammarCache, Verdicts
 from guided_sidecar.grammar.disk import GrammarDisk
@@ -18,7 +20,7 @@ from guided_sidecar.rendezvous import Rendezvous
 from guided_sidecar.settings import Settings
 from guided_sidecar.snapshot import CacheState
 from guided_sidecar.telemetry.conventions import GRAMMAR_CACHE, GRAMMAR_KEY, GRAMMAR_KIND, GRAMMAR_PREPARE
-from guided_sidecar.telemetry.spans import OpenSpan, Spans
+from guided_sidecar.telemetry.spans import OpenSpan, SpanContext, Spans, new_span_id, new_trace_id
 
 # A waiter whose compile had less than this share of its time was short of a worker, which is not its fault.
 _FAIR_SHARE = 0.5
@@ -70,6 +72,7 @@ class Preparer:
         )
         self._answers: collections.Counter[str] = collections.Counter()
         self._flights = Flights(pool, disk, self._verdicts, spans, self._land)
+        self._held = 0  # leases of the service's own, by `hold`
 
     @property
     def state(self) -> CacheState:
@@ -78,7 +81,7 @@ class Preparer:
             entries=len(self._cache),
             size_bytes=self._cache.size_bytes,
             leased_bytes=self._cache.leased_bytes,
-            leases=self._cache.leases,
+            leases=self._cache.leases - self._held,
             answers=dict(self._answers),
             compiles=dict(self._flights.outcomes),
             disk=dataclasses.replace(self._disk.counts),
@@ -97,6 +100,48 @@ class Preparer:
         GuidedError
             Why it cannot be used. Never anything else but cancellation.
         """
+        with self._waiter(request) as waiter:
+            async with self._within_limit(waiter):
+                entry = await self._compiled(waiter)
+                await self._load(waiter, entry)
+        return Prepared(id=request.id, key=entry.key, backend=entry.done.backend)
+
+    async def hold(self, kind: Kind, spec: str) -> Entry:
+        """Prepare a grammar that stays until `let_go`; the deadline is for the compile, not for the ranks.
+
+        Raises
+        ------
+        GuidedError
+            As `prepare` does.
+        """
+        # Nobody's request: in no trace, and none of its own.
+        untraced = SpanContext(new_trace_id(), new_span_id(), sampled=False).traceparent
+        timeout_s = self._pod.guided_decoding.compile.timeout_s
+        request = Prepare(id=0, kind=kind, spec=spec, timeout_s=timeout_s, traceparent=untraced)
+        with self._waiter(request) as waiter:
+            async with self._within_limit(waiter):
+                entry = await self._compiled(waiter)
+            self._held += 1
+            try:
+                await self._load(waiter, entry)
+            except BaseException:
+                self._held -= 1
+                raise
+        return entry
+
+    def let_go(self, key: str) -> None:
+        """End one `hold`."""
+        self._held -= 1
+        self.release(key)
+
+    def release(self, key: str) -> None:
+        """End one lease."""
+        entry = self._cache.get(key)
+        if entry is not None and entry.leases:
+            self._end_lease(entry)
+
+    @contextlib.contextmanager
+    def _waiter(self, request: Prepare) -> Iterator[_Waiter]:
         cap = self._pod.guided_decoding.compile.timeout_s
         span = self._spans.start(
             GRAMMAR_PREPARE,
@@ -107,32 +152,26 @@ class Preparer:
         waiter = _Waiter(request, limit_s, span, time.monotonic() + limit_s)
         error_code = CANCELLED
         try:
-            prepared = await self._within_limit(waiter)
+            yield waiter
             error_code = ""
         except GuidedError as error:
             error_code = error.code.value
             raise
-        else:
-            return prepared
         finally:
             self._answers[waiter.cache] += 1
             attributes = {GRAMMAR_KEY: waiter.key, GRAMMAR_CACHE: waiter.cache}
             span.end(error_code=error_code, attributes=attributes)
 
-    def release(self, key: str) -> None:
-        """End one lease."""
-        entry = self._cache.get(key)
-        if entry is not None and entry.leases:
-            self._end_lease(entry)
-
-    async def _within_limit(self, waiter: _Waiter) -> Prepared:
+    @contextlib.asynccontextmanager
+    async def _within_limit(self, waiter: _Waiter) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(waiter.limit_s):
-                return await self._prepare(waiter)
+                yield
         except TimeoutError as error:
             raise self._too_late(waiter) from error
 
-    async def _prepare(self, waiter: _Waiter) -> Prepared:
+    async def _compiled(self, waiter: _Waiter) -> Entry:
+        """Return a compiled grammar, with a lease on it."""
         request = waiter.request
         spec = limits.canonical(request.kind, request.spec, self._pod.guided_decoding.compile)
         facts = await self._pool.facts()
@@ -150,6 +189,10 @@ class Preparer:
             waiter.cache = "hit"
         waiter.stage = "ranks"
         entry.leases += 1
+        return entry
+
+    async def _load(self, waiter: _Waiter, entry: Entry) -> None:
+        """Wait until every rank has loaded a grammar; where that fails, its lease ends."""
         try:
             await self._rendezvous.ensure(_load(entry, waiter.span.traceparent))
         except BaseException as error:
@@ -157,7 +200,6 @@ class Preparer:
             if isinstance(error, GuidedError) and not entry.leases:
                 self._drop(entry)  # perhaps the artefact is damaged: the next request compiles it again
             raise
-        return Prepared(id=request.id, key=key, backend=entry.done.backend)
 
     async def _join(self, waiter: _Waiter, spec: str) -> Entry:
         """Wait for the key's flight, starting one if there is none."""
@@ -195,8 +237,7 @@ class Preparer:
         """Say what a waiter whose time ran out was waiting for."""
         limit = f"{waiter.limit_s:g} s"
         if waiter.stage == "ranks":
-            missing = self._rendezvous.missing(waiter.key)
-            return GuidedError(ErrorCode.GRAMMAR_RANKS_NOT_READY, f"{missing} after {limit}", retry_after_s=1)
+            return self._rendezvous.too_late(waiter.key, limit)
         if waiter.stage == "template":
             message = f"the grammar service was not ready within {limit}"
             return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message, retry_after_s=1)

@@ -32,6 +32,7 @@ def page(reading: Reading, verdict: Verdict) -> PodStatus:
             for rank in range(reading.snapshot.expected_ranks)
         ],
         desync=agreement.message,
+        grammars=list(reading.snapshot.grammars),
         grammar_workers=WorkersStatus(ready=workers.ready, restarts=sum(workers.restarts.values())),
         guided_probe=reading.probe,
         last_failure=_last(workers.last_failure, reading.probe_failure),

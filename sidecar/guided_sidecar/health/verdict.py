@@ -128,8 +128,15 @@ def service_exhausted(reading: Reading) -> str:
 
 
 def grammars_pending(reading: Reading) -> str:
-    """Check that a grammar worker can compile."""
-    return "" if reading.snapshot.workers.ready else "the grammar workers are starting"
+    """Check that a grammar worker can compile, and that the named grammars are compiled and loaded."""
+    snapshot = reading.snapshot
+    if not snapshot.workers.ready:
+        return "the grammar workers are starting"
+    awaited = [grammar for grammar in snapshot.grammars if grammar.name in snapshot.awaited_grammars]
+    if not awaited:
+        return ""
+    named = ", ".join(f"{one.name} ({one.reason})" if one.reason else one.name for one in awaited)
+    return f"{len(awaited)} of {len(snapshot.grammars)} named grammars are not in service yet: {named}"
 
 
 def probe_pending(reading: Reading) -> str:

@@ -1,0 +1,194 @@
+"""Where ranks agree: who is waited for, and what is said of a rank that is late, gone, back or broken."""
+
+import asyncio
+
+import pytest
+
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.wire import Load, Loaded, ServiceMessage, Unload
+from guided_sidecar.rendezvous import Rendezvous
+
+LOAD = Load(key="k", backend="guidance", spec="")
+Waiting = asyncio.Task[None]
+
+
+class Link:
+    """A rank's connection that keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[ServiceMessage] = []
+
+    def send(self, message: ServiceMessage) -> None:
+        self.sent.append(message)
+
+
+class Ranks:
+    """A rendezvous with its ranks' newest connections."""
+
+    def __init__(self, expected: int, *connected: int) -> None:
+        self.answered: list[int] = []
+        self.rendezvous = Rendezvous(expected, lambda rank, _load, _loaded: self.answered.append(rank))
+        self.links: dict[int, Link] = {}
+        for rank in connected:
+            self.connect(rank)
+
+    def connect(self, rank: int, boot: str = "one") -> Link:
+        link = self.links[rank] = Link()
+        self.rendezvous.connect(rank, link, boot)
+        return link
+
+    def disconnect(self, rank: int) -> None:
+        self.rendezvous.disconnect(rank, self.links[rank])
+
+    def answer(self, rank: int, error: str = "", link: Link | None = None) -> None:
+        self.rendezvous.answer(rank, link or self.links[rank], Loaded(key="k", error=error))
+
+    async def ensure(self) -> Waiting:
+        """Begin to wait for the grammar."""
+        task = asyncio.create_task(self.rendezvous.ensure(LOAD))
+        await asyncio.sleep(0)
+        return task
+
+    async def too_late(self, waiting: Waiting) -> tuple[ErrorCode, str]:
+        """Let the one who waits run out of time; return what it is told."""
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        waiting.cancel()
+        error = self.rendezvous.too_late("k", "3 s")
+        assert error.entry.http_status == 503
+        assert error.retry_after_s == 1
+        return error.code, error.message
+
+
+async def test_every_expected_rank_must_have_loaded() -> None:
+    ranks = Ranks(2, 0)
+    waiting = await ranks.ensure()
+    ranks.answer(0)
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+
+    assert ranks.connect(1).sent == [LOAD]
+    ranks.answer(1)
+
+    await asyncio.wait_for(waiting, 1)
+    assert ranks.answered == [0, 1]
+
+
+async def test_a_rank_that_was_never_there() -> None:
+    ranks = Ranks(3, 1)
+    waiting = await ranks.ensure()
+    ranks.answer(1)
+    said = await ranks.too_late(waiting)
+    assert said == ("grammar_ranks_not_ready", "ranks 0, 2 are not connected yet, after 3 s")
+
+
+async def test_a_rank_that_is_late() -> None:
+    ranks = Ranks(2, 0, 1)
+    waiting = await ranks.ensure()
+    ranks.answer(0)
+    said = await ranks.too_late(waiting)
+    assert said == ("grammar_rank_late", "rank 1 is late: no answer within 3 s")
+    ranks.answer(1)
+    await asyncio.wait_for(await ranks.ensure(), 1)
+    assert ranks.links[1].sent == [LOAD], "its first answer counts, late as it was"
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+async def test_a_rank_that_goes(when: str) -> None:
+    ranks = Ranks(2, 0, 1)
+    if when == "before":
+        ranks.disconnect(1)
+    waiting = await ranks.ensure()
+    if when == "meanwhile":
+        ranks.disconnect(1)
+    ranks.answer(0)
+    said = await ranks.too_late(waiting)
+    assert said == ("grammar_rank_gone", "rank 1 is gone, and did not come back within 3 s")
+
+
+async def test_a_rank_that_comes_back_in_the_middle_of_a_load_is_waited_for() -> None:
+    ranks = Ranks(2, 0, 1)
+    waiting = await ranks.ensure()
+    ranks.answer(0)
+    old = ranks.links[1]
+    ranks.disconnect(1)
+    assert ranks.connect(1).sent == [LOAD]
+    ranks.answer(1, link=old)
+    said = await ranks.too_late(waiting)
+    assert said == (
+        "grammar_rank_restarted",
+        "rank 1 is back, but did not load the grammar anew within 3 s",
+    )
+
+    again = await ranks.ensure()
+    ranks.answer(1)
+    await asyncio.wait_for(again, 1)
+    assert ranks.links[1].sent == [LOAD]
+
+
+async def test_a_newer_connection_takes_a_ranks_place() -> None:
+    ranks = Ranks(1, 0)
+    waiting = await ranks.ensure()
+    old, _ = ranks.links[0], ranks.connect(0)
+    ranks.answer(0, link=old)
+    ranks.rendezvous.disconnect(0, old)
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    ranks.answer(0)
+    await asyncio.wait_for(waiting, 1)
+
+
+async def test_ranks_of_an_engine_start_before_do_not_count() -> None:
+    """Its processes die one by one; a grammar on those that are left helps nobody."""
+    ranks = Ranks(2, 0, 1)
+    waiting = await ranks.ensure()
+    ranks.answer(0)
+    dying = ranks.links[1]
+    ranks.connect(0, boot="two")
+    ranks.answer(0)
+    ranks.answer(1, link=dying)
+    assert await ranks.too_late(waiting) == (
+        "grammar_rank_gone",
+        "rank 1 is gone, and did not come back within 3 s",
+    )
+
+    again = await ranks.ensure()
+    ranks.connect(1, boot="two")
+    ranks.rendezvous.disconnect(1, dying)
+    ranks.answer(1)
+    await asyncio.wait_for(again, 1)
+
+
+async def test_a_failure_on_one_rank_is_told_to_all_who_wait_and_the_next_call_asks_that_rank_again() -> None:
+    ranks = Ranks(2, 0, 1)
+    waiting = [await ranks.ensure() for _ in range(3)]
+    ranks.answer(0)
+    ranks.answer(1, error="damaged")
+
+    for task in waiting:
+        with pytest.raises(GuidedError, match="rank 1: damaged") as raised:
+            await asyncio.wait_for(task, 1)
+        assert raised.value.code is ErrorCode.GRAMMAR_LOAD_FAILED
+    again = await ranks.ensure()
+    ranks.answer(1)
+    await asyncio.wait_for(again, 1)
+    assert ranks.links[0].sent == [LOAD]
+    assert ranks.links[1].sent == [LOAD, LOAD]
+
+
+async def test_what_rests_is_not_pushed_and_what_is_forgotten_is_unloaded() -> None:
+    ranks = Ranks(1, 0)
+    waiting = await ranks.ensure()
+    ranks.answer(0)
+    await waiting
+    ranks.rendezvous.rest("k")
+    back = ranks.connect(0)
+    assert back.sent == []
+    ranks.rendezvous.forget("k")
+    assert back.sent == []
+
+    again = await ranks.ensure()
+    ranks.answer(0)
+    await again
+    ranks.rendezvous.forget("k")
+    assert back.sent == [LOAD, Unload(key="k")]
