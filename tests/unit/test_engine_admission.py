@@ -6,19 +6,14 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from guided_contract import wire
-from guided_contract.config import GuidedDecodingConfig
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_engine.admission import gate as gate_module
 from guided_engine.admission import trace
 from guided_engine.admission.client import GrammarClient, ticket
-from guided_engine.admission.request import HttpExchange, current
 from guided_engine.admission.spec import Constraint, constraint_of
-from guided_engine.telemetry import Telemetry
-from support.engine import pod_config, structured_outputs
+from support.engine import structured_outputs
 from support.fake_service import FakeService
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -141,89 +136,6 @@ class TestConstraint:
         assert raised.value.code is ErrorCode.GRAMMAR_INVALID
 
 
-@pytest.mark.parametrize(
-    ("configured", "asked", "allowed"),
-    [
-        ("Auto", None, True),
-        ("Auto", "xgrammar", True),
-        ("Auto", "guidance", True),
-        ("Auto", "outlines", False),
-        ("Auto", 1, False),
-        ("XGrammar", "xgrammar", True),
-        ("XGrammar", "guidance", False),
-    ],
-)
-async def test_a_request_may_choose_among_the_pods_backends(
-    service: FakeService, client: GrammarClient, configured: Any, asked: Any, *, allowed: bool
-) -> None:
-    guided = GuidedDecodingConfig(backend=configured)
-    pod = msgspec.structs.replace(pod_config(service.path.parent), guided_decoding=guided)
-    gate = gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
-    service.script["a+"] = prepared
-    current.set(HttpExchange(trace.begin([], 1), "POST", "/v1/completions"))
-    given = {"guided_backend": asked} if asked else None
-    try:
-        if allowed:
-            await gate.admit(structured_outputs(regex="a+"), given)
-            assert service.wait_for(wire.Prepare).backend == asked
-            return
-        with pytest.raises(GuidedError) as raised:
-            await gate.admit(structured_outputs(regex="a+"), given)
-    finally:
-        current.set(None)
-    assert raised.value.code is ErrorCode.GRAMMAR_UNSUPPORTED
-    assert raised.value.path == "vllm_xargs.guided_backend"
-
-
-class TestNames:
-    """A grammar that the pod has, asked for by its name."""
-
-    @pytest.fixture
-    async def gate(self, service: FakeService, client: GrammarClient) -> AsyncIterator[gate_module.Gate]:
-        pod = pod_config(service.path.parent)
-        service.named["card"] = ("json", '{"enum": [1]}')
-        current.set(HttpExchange(trace.begin([], 1), "POST", "/v1/completions"))
-        yield gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
-        current.set(None)
-
-    async def test_stands_for_its_text(self, service: FakeService, gate: gate_module.Gate) -> None:
-        admitted = await gate.admit(None, {"guided_grammar": "card", "guided_backend": "xgrammar"})
-        assert admitted.lease
-        assert admitted.lease.constraint == Constraint("json", '{"enum": [1]}', "xgrammar")
-        assert admitted.ticket
-        asked = service.wait_for(wire.PrepareNamed)
-        assert (asked.name, asked.backend) == ("card", "xgrammar")
-        exchange = current.get()
-        assert exchange
-        assert (exchange.kind, exchange.grammar_key) == ("json", admitted.lease.key)
-        admitted.lease.release()
-        await asyncio.to_thread(service.wait_for, wire.Release)
-
-    @pytest.mark.parametrize(
-        ("given", "name", "code", "words"),
-        [
-            (None, "cards", "grammar_unknown", "no such grammar"),
-            (None, 7, "grammar_invalid", "must be the name"),
-            (structured_outputs(regex="a"), "card", "grammar_invalid", "in place of a schema"),
-        ],
-    )
-    async def test_refusals(
-        self, gate: gate_module.Gate, given: Any, name: Any, code: str, words: str
-    ) -> None:
-        with pytest.raises(GuidedError, match=words) as raised:
-            await gate.admit(given, {"guided_grammar": name})
-        assert raised.value.code == code
-        exchange = current.get()
-        assert exchange
-        assert exchange.failure is raised.value
-
-    async def test_other_routes_refuse_it(self, gate: gate_module.Gate) -> None:
-        current.set(HttpExchange(trace.begin([], 1), "POST", "/invocations"))
-        with pytest.raises(GuidedError) as raised:
-            await gate.admit(None, {"guided_grammar": "card"})
-        assert raised.value.code is ErrorCode.REQUEST_NOT_ADMITTED
-
-
 def prepared(asked: wire.Prepare) -> wire.Prepared:
     return wire.Prepared(id=asked.id, key="k", backend="xgrammar")
 
@@ -335,10 +247,3 @@ class TestClient:
         with pytest.raises(GuidedError) as raised:
             await client.prepare(Constraint("regex", "a" * (5 << 20)), 1, None)
         assert raised.value.code is ErrorCode.GRAMMAR_TOO_LARGE
-
-
-def test_outside_our_pods_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GUIDEDMODEL_CONFIG", raising=False)
-    gate_module.process_gate.cache_clear()
-    assert gate_module.process_gate() is None
-    gate_module.process_gate.cache_clear()
