@@ -39,8 +39,14 @@ class HttpRequest(Record, frozen=True, kw_only=True):
 
 
 class Decode(Record, frozen=True, kw_only=True):
-    """One guided sequence on one rank, ended. Durations in nanoseconds."""
+    """One guided sequence on one rank, ended. Durations in nanoseconds.
 
+    `exposed_ns` is how long sampling waited for this rank's masks while the sequence ran: what guided
+    decoding added to its steps. `drafts_refused` counts proposed drafts that the grammar did not allow, and
+    those after them.
+    """
+
+    request_id: str
     traceparent: str | None
     rank: Natural
     grammar_key: str
@@ -51,9 +57,11 @@ class Decode(Record, frozen=True, kw_only=True):
     fills: Natural = 0
     fill_ns: Natural = 0
     fill_max_ns: Natural = 0
+    exposed_ns: Natural = 0
     tokens: Natural = 0
     drafts_proposed: Natural = 0
     drafts_accepted: Natural = 0
+    drafts_refused: Natural = 0
     end_reason: str = ""  # an error code, "completed" (the grammar ended) or "stopped" (length, abort)
 
 

@@ -114,6 +114,11 @@ class TestDrafts:
         proposed = [[B, B, C], [C], [9, 9]]
         rank.guide.cut_drafts(["r", "s", "unguided"], proposed)
         assert proposed == [[B], [], [9, 9]]
+        rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 2, "s": 1}, drafts={"r": [B]})
+        rank.sampled(r=[B, C], s=[B])
+        rank.step(finished=["r", "s"])
+        counts = [(one.drafts_proposed, one.drafts_accepted, one.drafts_refused) for one in rank.records]
+        assert counts == [(3, 1, 2), (1, 0, 1)]
 
 
 class TestEnds:
@@ -291,7 +296,7 @@ def test_a_record_counts_what_happened(rank: Rank) -> None:
     rank.step(finished=["r"])
     (record,) = rank.records
     assert (record.tokens, record.steps, record.fills) == (3, 3, 3)
-    assert (record.drafts_proposed, record.drafts_accepted) == (2, 1)
+    assert (record.drafts_proposed, record.drafts_accepted, record.drafts_refused) == (2, 1, 1)
     assert (record.grammar_key, record.backend, record.rank, record.end_reason) == (
         "abc",
         "guidance",

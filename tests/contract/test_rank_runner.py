@@ -17,6 +17,7 @@ from guided_engine.cpus import Cpus
 from guided_engine.processors.registry import FactoryError
 from guided_engine.ranks.guide import RankGuide
 from guided_engine.ranks.plan import Masks, Plan, ReadSampled
+from guided_engine.ranks.waits import Waits
 from support.engine import pod_config as pod_for
 from support.engine import wait_until
 from support.fake_service import FakeService
@@ -57,6 +58,7 @@ class Guide:
     def __init__(self, *raising: str) -> None:
         self.raising = raising
         self.calls: list[str] = []
+        self.waits = Waits()
         self.plans: list[Plan] = []
         self.is_empty = True
         self.failed = False
@@ -151,6 +153,7 @@ class TestGuidedRunner:
         runner.execute_model(step)
         assert step.has_structured_output_requests
         output = runner.sample_tokens(None)
+        assert guide.waits.total_ns > 0
         assert runner.sampled_with[0].request_ids == ["r"]
         assert guide.calls == ["begin", "settle", "masks", "sampled", "ends"]
         assert guide.plans[0].arrivals[0].ticket.key == "k"

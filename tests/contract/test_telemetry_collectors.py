@@ -50,6 +50,7 @@ def make_config() -> Iterator[MakeConfig]:
                 model="/models/tiny",
                 tokenizer="/models/tiny",
                 served_name="tiny-served",
+                tensor_parallel=2,
                 run_dir=folder,
                 bind_host="127.0.0.1",
                 ports=PortsConfig(otlp=unused_port()),
@@ -105,7 +106,14 @@ def root() -> HttpRequest:
 
 def decode(rank: int) -> Decode:
     return Decode(
-        traceparent=PARENT, rank=rank, grammar_key="k", backend="xgrammar", start_ns=1, end_ns=2, tokens=7
+        request_id="r",
+        traceparent=PARENT,
+        rank=rank,
+        grammar_key="k",
+        backend="xgrammar",
+        start_ns=1,
+        end_ns=2,
+        tokens=7,
     )
 
 
@@ -134,11 +142,14 @@ async def test_one_request_is_one_trace(
     config = make_config(there.endpoint, protocol)
     telemetry = await start(config)
     prepare = telemetry.spans.start("grammar.prepare", traceparent=PARENT)
-    telemetry.spans.start("grammar.compile", traceparent=prepare.traceparent).end()
+    compiled = telemetry.spans.start("grammar.compile", traceparent=prepare.traceparent)
+    compiled.event("something", {"n": 1})
+    compiled.end()
+    prepare.link(f"00-{'e' * 32}-{'f' * 16}-01")
     prepare.end()
     send(config, decode(0), decode(1), root())
     await asyncio.to_thread(vllm_span, config)
-    await eventually(lambda: len(there.kept.spans) == 6)
+    await eventually(lambda: len(there.kept.spans) == 5)
     await telemetry.stop()
 
     (top,) = there.kept.named("POST /v1/completions")
@@ -148,10 +159,14 @@ async def test_one_request_is_one_trace(
     assert {span.trace_id for span in there.kept.spans} == {TRACE}
     children = {span.name for span in there.kept.spans if span.parent_span_id == ROOT}
     assert children == {"grammar.prepare", "guided.decode", "llm_request"}
-    (compiled,) = there.kept.named("grammar.compile")
-    assert compiled.parent_span_id == there.kept.named("grammar.prepare")[0].span_id
-    assert {span.attributes["guidedmodel.rank"] for span in there.kept.named("guided.decode")} == {0, 1}
-    assert metrics_of(telemetry, "guidedmodel_spans_exported_total") == 6
+    (compiling,) = there.kept.named("grammar.compile")
+    (preparing,) = there.kept.named("grammar.prepare")
+    assert compiling.parent_span_id == preparing.span_id
+    assert compiling.events == [("something", {"n": 1})]
+    assert preparing.links == [("e" * 32, "f" * 16)]
+    (decoded,) = there.kept.named("guided.decode")
+    assert decoded.attributes["guidedmodel.decode.ranks"] == 2
+    assert metrics_of(telemetry, "guidedmodel_spans_exported_total") == 5
 
 
 async def test_every_span_tells_its_model_and_pod(

@@ -14,13 +14,15 @@ from guided_contract import records, status
 from guided_contract.config import PodConfig, TelemetryConfig
 from guided_contract.records import HttpRequest
 from guided_contract.wire import Prepared, Refused
-from support.collectors import GrpcCollector, HttpCollector, eventually
+from guided_sidecar.telemetry import names
+from support.collectors import GrpcCollector, HttpCollector, Kept, eventually
 from support.engine import pod_config
 from support.sidecar import Api, Rank, Sidecar, kill
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 ROOT = "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{ROOT}-01"
+JOINED = ("aa", "bb")  # traces of two requests for one grammar
 WARM_S = 120  # the template imports the grammar libraries
 
 
@@ -73,6 +75,9 @@ async def test_a_request_is_one_trace_also_when_a_worker_dies_and_at_the_end(
             await eventually(lambda: len(sidecar.workers() - before) >= len(before))
             assert isinstance(await api.prepare("regex", "[ab]{3}", traceparent=PARENT), Prepared)
             assert isinstance(await api.prepare("json", '{"type": "no"}', traceparent=PARENT), Refused)
+            shared = [api.begin("regex", "[cd]{3}", traceparent=f"00-{end * 16}-{ROOT}-01") for end in JOINED]
+            answers = await asyncio.gather(*(answer for _, answer in shared))
+            assert {type(answer) for answer in answers} == {Prepared}
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
                 client.sendto(records.encode(_root()), str(pod.telemetry_socket))
     finally:
@@ -81,13 +86,37 @@ async def test_a_request_is_one_trace_also_when_a_worker_dies_and_at_the_end(
     mine = [span for span in collector.kept.spans if span.trace_id == TRACE]
     assert sorted(span.name for span in mine) == [
         *("POST /v1/completions", "grammar.compile", "grammar.compile", "grammar.load"),
-        *("grammar.prepare", "grammar.prepare"),
+        *("grammar.prepare", "grammar.prepare", "grammar.proof"),
     ]
     prepares = [span for span in mine if span.name == "grammar.prepare"]
     assert {span.parent_span_id for span in prepares} == {ROOT}
     assert {span.attributes.get("error.type") for span in prepares} == {None, "grammar_invalid"}
     below = {span.parent_span_id for span in mine if span.name in {"grammar.compile", "grammar.load"}}
     assert below == {span.span_id for span in prepares}
+    [proof] = [span for span in mine if span.name == "grammar.proof"]
+    [proven] = [span for span in mine if span.span_id == proof.parent_span_id]
+    assert proven.name == "grammar.compile"
+    assert proven.start_ns <= proof.start_ns < proof.end_ns <= proven.end_ns
+    _check_joined(collector.kept)
+    _check_documented(collector.kept)
+
+
+def _check_joined(kept: Kept) -> None:
+    """Two requests wanted one grammar at once: one compile, in the first's trace, which the other links."""
+    first, second = ([span for span in kept.spans if span.trace_id == end * 16] for end in JOINED)
+    [compiled] = [span for span in first if span.name == "grammar.compile"]
+    [joined] = [span for span in second if span.name == "grammar.prepare"]
+    assert not [span for span in second if span.name == "grammar.compile"]
+    assert joined.attributes["guidedmodel.grammar.cache"] == "joined"
+    assert joined.links == [(compiled.trace_id, compiled.span_id)]
+
+
+def _check_documented(kept: Kept) -> None:
+    """What the real sidecar emits is what docs/telemetry.md says of it, no more and no less."""
+    documented = {entry.name: set(entry.attributes) for entry in names.spans()}
+    for name in ("grammar.prepare", "grammar.compile", "grammar.proof", "grammar.load"):
+        emitted = set[str]().union(*(span.attributes for span in kept.named(name))) - {"error.type"}
+        assert emitted == documented[name]
 
 
 def _root() -> HttpRequest:

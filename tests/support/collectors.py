@@ -18,7 +18,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A span as it arrived, ids in hex, attributes of its resource and its own as Python values."""
+    """A span as it arrived, ids in hex, attributes of its resource and its own as Python values.
+
+    Links are ids of trace and span, events a name and attributes.
+    """
 
     name: str
     trace_id: str
@@ -30,6 +33,8 @@ class Received:
     end_ns: int
     attributes: dict[str, Any]
     resource: dict[str, Any]
+    links: list[tuple[str, str]]
+    events: list[tuple[str, dict[str, Any]]]
 
 
 @dataclass(slots=True)
@@ -131,6 +136,8 @@ def _received(span: Span, resource: dict[str, Any]) -> Received:
         end_ns=span.end_time_unix_nano,
         attributes=_attributes(span.attributes),
         resource=resource,
+        links=[(link.trace_id.hex(), link.span_id.hex()) for link in span.links],
+        events=[(event.name, _attributes(event.attributes)) for event in span.events],
     )
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from guided_contract import records
 from guided_contract.records import AnyRecord, Decode, HttpRequest
+from guided_sidecar.telemetry.decodes import Decodes
 from guided_sidecar.telemetry.receiver import TelemetryReceiver
 from guided_sidecar.telemetry.spans import MemorySpans
 from support.collectors import eventually
@@ -61,7 +62,7 @@ def folder() -> Iterator[Path]:
 async def pod(folder: Path) -> AsyncIterator[Pod]:
     spans, counts = MemorySpans(), Counts()
     path = folder / "telemetry.sock"
-    receiver = TelemetryReceiver(path, spans, counts)
+    receiver = TelemetryReceiver(path, spans, Decodes(1, spans.record), counts)
     receiver.start()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
         client.setblocking(False)
@@ -98,7 +99,14 @@ async def test_garbage_is_counted_and_the_next_record_is_taken(pod: Pod, datagra
 
 async def test_figures_that_no_collector_can_hold_are_garbage(pod: Pod) -> None:
     huge = Decode(
-        traceparent=None, rank=0, grammar_key="k", backend="guidance", start_ns=0, end_ns=0, steps=1 << 63
+        request_id="r",
+        traceparent=None,
+        rank=0,
+        grammar_key="k",
+        backend="guidance",
+        start_ns=0,
+        end_ns=0,
+        steps=1 << 63,
     )
     pod.send(records.encode(huge))
     await eventually(lambda: pod.counts.garbage)
@@ -111,7 +119,7 @@ async def test_only_the_owner_may_write(pod: Pod) -> None:
 
 async def test_a_successor_takes_the_socket_over(pod: Pod) -> None:
     spans, counts = MemorySpans(), Counts()
-    successor = TelemetryReceiver(pod.path, spans, counts)
+    successor = TelemetryReceiver(pod.path, spans, Decodes(1, spans.record), counts)
     successor.start()
     pod.send(records.encode(RECORD))
     await eventually(lambda: spans.finished)
@@ -121,7 +129,7 @@ async def test_a_successor_takes_the_socket_over(pod: Pod) -> None:
 
 async def test_what_has_arrived_is_taken_at_the_end(folder: Path) -> None:
     spans = MemorySpans()
-    receiver = TelemetryReceiver(folder / "telemetry.sock", spans, Counts())
+    receiver = TelemetryReceiver(folder / "telemetry.sock", spans, Decodes(1, spans.record), Counts())
     receiver.start()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
         client.sendto(records.encode(RECORD), str(folder / "telemetry.sock"))
@@ -130,5 +138,9 @@ async def test_what_has_arrived_is_taken_at_the_end(folder: Path) -> None:
 
 
 async def test_a_missing_folder_is_an_error(folder: Path) -> None:
+    spans = MemorySpans()
+    receiver = TelemetryReceiver(
+        folder / "none" / "telemetry.sock", spans, Decodes(1, spans.record), Counts()
+    )
     with pytest.raises(FileNotFoundError):
-        TelemetryReceiver(folder / "none" / "telemetry.sock", MemorySpans(), Counts()).start()
+        receiver.start()

@@ -4,9 +4,11 @@ import pytest
 
 from guided_contract.records import Decode, HttpRequest
 from guided_sidecar.telemetry import spans
+from guided_sidecar.telemetry.decodes import Decodes, decode_span
 from guided_sidecar.telemetry.otlp_spans import DisabledSpans
-from guided_sidecar.telemetry.receiver import decode_span, request_span
+from guided_sidecar.telemetry.receiver import request_span
 from guided_sidecar.telemetry.spans import MemorySpans
+from support.collectors import eventually
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"
@@ -28,6 +30,7 @@ def request(**changes: object) -> HttpRequest:
 
 def decode(**changes: object) -> Decode:
     fields = {
+        "request_id": "r",
         "traceparent": PARENT,
         "rank": 1,
         "grammar_key": "k",
@@ -117,7 +120,7 @@ def test_the_root_has_the_ids_that_the_api_server_chose() -> None:
     [
         (200, None, ""),
         (404, None, ""),  # the conventions: a client's mistake is no error of the server's
-        (499, None, ""),
+        (499, None, "499"),
         (400, "grammar_invalid", "grammar_invalid"),
         (200, "sequence_dead_end", "sequence_dead_end"),  # streaming had begun
         (500, None, "500"),
@@ -133,19 +136,76 @@ def test_ids_that_are_none_are_refused(changes: dict[str, str]) -> None:
         request_span(request(**changes))
 
 
+def test_links_and_events_come_with_the_end() -> None:
+    made = MemorySpans()
+    span = made.start("grammar.prepare", traceparent=PARENT)
+    span.link(None)
+    span.link("garbage")
+    span.link(f"00-{TRACE}-{'c' * 16}-01")
+    span.event("grammar.worker.lost", {"guidedmodel.worker.loss": "Crashed"})
+    span.end()
+    (finished,) = made.finished
+    assert [link.span_id for link in finished.links] == ["c" * 16]
+    (event,) = finished.events
+    assert (event.name, event.attributes) == ("grammar.worker.lost", {"guidedmodel.worker.loss": "Crashed"})
+    assert finished.start_ns <= event.time_ns <= finished.end_ns
+
+
 def test_a_decode_is_a_child_of_its_request() -> None:
-    span = decode_span(decode(end_reason="completed"))
-    assert span is not None
+    span = decode_span([decode(end_reason="completed")])
     assert (span.name, span.context.trace_id, span.parent_span_id) == ("guided.decode", TRACE, SPAN)
     assert (span.error_code, span.attributes["guidedmodel.rank"]) == ("", 1)
     assert span.attributes["guidedmodel.decode.fill.duration"] == 0.002
 
 
 def test_a_decode_that_failed_says_so() -> None:
-    span = decode_span(decode(end_reason="sequence_dead_end"))
-    assert span is not None
-    assert span.error_code == "sequence_dead_end"
+    span = decode_span([decode(), decode(rank=0, end_reason="sequence_dead_end")])
+    assert span.error_code == span.attributes["guidedmodel.decode.end_reason"] == "sequence_dead_end"
 
 
-def test_a_decode_without_a_trace_has_no_span() -> None:
-    assert decode_span(decode(traceparent=None)) is None
+def test_of_several_ranks_the_one_that_was_waited_for_tells() -> None:
+    """Adding their times up would tell of waits that nobody had: ranks work side by side."""
+    fast = decode(rank=0, exposed_ns=1_000_000, fill_ns=9_000_000, fill_max_ns=5_000_000, start_ns=5)
+    slow = decode(rank=1, exposed_ns=3_000_000, fill_ns=7_000_000, fill_max_ns=4_000_000, end_ns=30)
+    span = decode_span([fast, slow])
+    assert (span.start_ns, span.end_ns) == (5, 30)
+    told = {name.removeprefix("guidedmodel."): value for name, value in span.attributes.items()}
+    assert (told["rank"], told["decode.ranks"]) == (1, 2)
+    assert (told["decode.exposed.duration"], told["decode.fill.duration"]) == (0.003, 0.007)
+    assert told["decode.fill.max"] == 0.005
+
+
+class TestDecodes:
+    async def test_one_span_when_every_rank_has_told(self) -> None:
+        made = MemorySpans()
+        decodes = Decodes(2, made.record)
+        decodes.add(decode(rank=0))
+        decodes.add(decode(rank=2))  # of another group, whatever its request is called
+        assert made.finished == []
+        decodes.add(decode(rank=1))
+        assert [span.attributes["guidedmodel.decode.ranks"] for span in made.finished] == [2]
+        decodes.flush()
+        assert len(made.finished) == 2
+
+    async def test_a_rank_that_tells_nothing_is_waited_for_a_while(self) -> None:
+        made = MemorySpans()
+        decodes = Decodes(2, made.record, patience_s=0.02)
+        decodes.add(decode(rank=0))
+        decodes.add(decode(rank=0, request_id="s"))
+        await eventually(lambda: len(made.finished) == 2)
+        decodes.add(decode(rank=1))
+        await eventually(lambda: len(made.finished) == 3)
+
+    async def test_a_name_that_is_used_again_is_another_sequence(self) -> None:
+        made = MemorySpans()
+        decodes = Decodes(2, made.record)
+        decodes.add(decode(rank=0, steps=1))  # rank 1's was lost
+        decodes.add(decode(rank=0, steps=2))
+        decodes.add(decode(rank=1, steps=2))
+        assert [span.attributes["guidedmodel.decode.steps"] for span in made.finished] == [1, 2]
+
+    async def test_without_a_trace_there_is_no_span(self) -> None:
+        made = MemorySpans()
+        decodes = Decodes(1, made.record)
+        decodes.add(decode(traceparent=None))
+        assert made.finished == []

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from guided_engine.ranks.matchers import GuidanceMatcher, XGrammarMatcher
 from guided_engine.ranks.prototypes import Vocabulary
 from guided_engine.ranks.strings import Bitmask
+from guided_engine.ranks.waits import DeviceWaits, Waits
 from guided_engine.ranks.walks import FULL_MASK, Fill, GuidanceFiller, Walk, XGrammarFiller, fill_walks
 
 # While the device still reads one step's masks, the next step's are filled into another.
@@ -59,10 +61,16 @@ class BitmaskBuffer:
         The tokenizer, whose own width differs where it counts more tokens than the model, or fewer.
     threads
         How many threads fill.
+
+    Attributes
+    ----------
+    waits
+        How long sampling waits for the masks.
     """
 
     def __init__(self, rows: int, vocab_size: int, vocabulary: Vocabulary, threads: int = 1) -> None:
         self.counts = Counts()
+        self.waits = _waits()
         self._rows = rows
         self._words = words(vocab_size)
         self._slots: list[_Slot] = []
@@ -145,6 +153,12 @@ class BitmaskBuffer:
             bitmask[walk.row : walk.end, :shared] = backend.scratch[walk.row : walk.end, :shared]
             bitmask[walk.row : walk.row + walk.filled, shared:] = 0
             bitmask[walk.row + walk.filled : walk.end, shared:] = FULL_MASK
+
+
+def _waits() -> Waits:
+    if torch.cuda.is_available():
+        return DeviceWaits(partial(torch.cuda.Event, enable_timing=True))
+    return Waits()
 
 
 def words(vocab_size: int) -> int:

@@ -21,10 +21,10 @@ from guided_engine.ranks.agreement import Agreement
 from guided_engine.ranks.application import apply_to_rows
 from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.parts import Part, masks_of, part_of
-from guided_engine.ranks.plan import Arrival, Masks, Plan, ReadSampled
+from guided_engine.ranks.plan import Arrival, Masks, Plan, ReadSampled, known_drafts
 from guided_engine.ranks.prototypes import Prototypes
 from guided_engine.ranks.reasoning import Reasoner, Reasoning
-from guided_engine.ranks.sequence import GuidedSequence
+from guided_engine.ranks.sequence import GuidedSequence, Tally
 
 _log = logging.getLogger("guided_engine")
 
@@ -65,6 +65,7 @@ class RankGuide:
         self._prototypes = prototypes
         self._registry = registry
         self._bitmasks = bitmasks
+        self.waits = bitmasks.waits
         self._send = send
         consensus = traits.consensus
         self._agreement = None if consensus is None else Agreement(traits.rank, consensus, send)
@@ -210,10 +211,11 @@ class RankGuide:
             sequence = self._sequences.get(request_id)
             if sequence is None or sequence.matcher is None or sequence.failure is not None or not tokens:
                 continue
-            known = _known(tokens)
+            known = known_drafts(tokens)
             first = min(sequence.boundary(known).grammar, len(known))
             try:
                 drafts[index] = known[: first + sequence.matcher.valid_prefix(known[first:])]
+                sequence.tally.count_cut(len(known) - len(drafts[index]))
             except Exception:  # noqa: BLE001 - native code; only this sequence pays
                 sequence.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
                 drafts[index] = []
@@ -240,6 +242,7 @@ class RankGuide:
             needed=len(arrival.known_tokens) if arrival.known_tokens is not None else arrival.prompt_length,
             computed=arrival.computed,
             since_step=self._step,
+            tally=Tally(waits=self.waits),
         )
         self._start(sequence, arrival)
         if sequence.matcher is not None or sequence.processors or sequence.failure is not None:
@@ -287,14 +290,8 @@ class RankGuide:
         """
         scheduled = self._drafts.get(sequence.request_id, ())
         proposed = sequence.drafts if scheduled and scheduled[0] < 0 else scheduled
-        sequence.drafts = drafts = _known(proposed[: len(scheduled)])
+        sequence.drafts = drafts = known_drafts(proposed[: len(scheduled)])
         tally = sequence.tally
         tally.steps += 1
         tally.drafts_proposed += len(drafts)
         return len(scheduled)
-
-
-def _known(drafts: Sequence[int]) -> list[int]:
-    """Return the drafts before the first -1: native code must never see one."""
-    known = list(drafts)
-    return known[: known.index(-1)] if -1 in known else known

@@ -50,7 +50,9 @@ def masks_of(parts: Sequence[Part], bitmasks: BitmaskBuffer) -> Masks:
         sequence, walk = part.sequence, part.walk
         if part.free:
             bitmask[part.row : part.row + part.free] = FULL_MASK
-        acceptable.append(walk.row - part.row + walk.valid)
+        accepts = walk.row - part.row + walk.valid
+        acceptable.append(accepts)
+        sequence.tally.drafts_refused += max(0, len(sequence.drafts) - accepts)
         sequence.tally.count_fill(duration_ns * walk.rows)
         if walk.error is not None:
             _log.warning("guidedmodel: the matcher of %s failed: %s", sequence.request_id, walk.error)

@@ -29,6 +29,12 @@ class Arrival:
     arguments: Mapping[str, Any]
 
 
+def known_drafts(drafts: Sequence[int]) -> list[int]:
+    """Return the drafts before the first -1: native code must never see one."""
+    known = list(drafts)
+    return known[: known.index(-1)] if -1 in known else known
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One step, as scheduled. `drafts` holds -1 where the scheduler does not know a draft."""

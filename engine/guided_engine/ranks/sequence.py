@@ -12,13 +12,14 @@ from guided_engine.processors.interface import SequenceProcessor
 from guided_engine.ranks.agreement import Progress
 from guided_engine.ranks.matchers import Matcher
 from guided_engine.ranks.reasoning import Boundary, Reasoning
+from guided_engine.ranks.waits import Waits
 
 _log = logging.getLogger("guided_engine")
 
 
 @dataclass(slots=True)
 class Tally:
-    """Counts for the sequence's telemetry record. Durations in nanoseconds."""
+    """Counts for the sequence's telemetry record. Durations in nanoseconds; `waits` are the rank's."""
 
     start_ns: int = field(default_factory=time.time_ns)
     steps: int = 0
@@ -27,12 +28,23 @@ class Tally:
     fill_max_ns: int = 0
     drafts_proposed: int = 0
     drafts_accepted: int = 0
+    drafts_refused: int = 0
+    waits: Waits = field(default_factory=Waits)
+    waited_before_ns: int = 0
+
+    def __post_init__(self) -> None:
+        self.waited_before_ns = self.waits.total_ns
 
     def count_fill(self, duration_ns: int) -> None:
         """Count one mask."""
         self.fills += 1
         self.fill_ns += duration_ns
         self.fill_max_ns = max(self.fill_max_ns, duration_ns)
+
+    def count_cut(self, drafts: int) -> None:
+        """Count drafts that the grammar refused before they were scheduled."""
+        self.drafts_proposed += drafts
+        self.drafts_refused += drafts
 
 
 @dataclass(slots=True)
@@ -126,6 +138,7 @@ class GuidedSequence:
         tally = self.tally
         return Decode(
             dropped=dropped,
+            request_id=self.request_id,
             traceparent=self.ticket.traceparent,
             rank=rank,
             grammar_key=self.ticket.key,
@@ -136,9 +149,11 @@ class GuidedSequence:
             fills=tally.fills,
             fill_ns=tally.fill_ns,
             fill_max_ns=tally.fill_max_ns,
+            exposed_ns=tally.waits.total_ns - tally.waited_before_ns,
             tokens=len(self.accepted),
             drafts_proposed=tally.drafts_proposed,
             drafts_accepted=tally.drafts_accepted,
+            drafts_refused=tally.drafts_refused,
             end_reason=self.failure or ("completed" if completed else "stopped"),
         )
 

@@ -14,7 +14,7 @@ from guided_contract.wire import Backend, Kind
 from guided_sidecar.grammar import artifacts, closed, counted, features, gaps, proof, schema, subschemas
 from guided_sidecar.grammar.backends import BackendError, Compiled
 from guided_sidecar.grammar.deaths import ran_out_of_memory
-from guided_sidecar.grammar.jobs import Done, Job
+from guided_sidecar.grammar.jobs import Done, Job, Proof
 
 # Larger ones take ranks many seconds to load, and few of them would fill the folder that the pod shares.
 _MOST_ARTIFACT_BYTES: Final = 64 << 20
@@ -38,6 +38,11 @@ class Compiler:
         Each token's bytes, as many as the logits are wide.
     folder
         Where artefacts go.
+
+    Attributes
+    ----------
+    proofs
+        Those of the last job, also of one that was refused.
     """
 
     def __init__(
@@ -46,6 +51,7 @@ class Compiler:
         self._backends = backends
         self._tokens = tokens
         self._folder = folder
+        self.proofs: list[Proof] = []
 
     def run(self, job: Job) -> Done:
         """Compile and prove one grammar.
@@ -55,6 +61,7 @@ class Compiler:
         GuidedError
             The grammar is refused; grammar_compile_memory also where a library said so in its own words.
         """
+        self.proofs = []
         start = time.perf_counter_ns()
         spec = _read(job)
         refusals: list[GuidedError] = []
@@ -84,7 +91,11 @@ class Compiler:
         compiled = self._backends[backend].compile(job.kind, source, any_whitespace=job.any_whitespace)
         text = compiled.load_text()
         compiled_at = time.perf_counter_ns()
-        if stuck := proof.dead_end(compiled, positions, self._tokens, job.key):
+        began_ns = time.time_ns()
+        stuck = proof.dead_end(compiled, positions, self._tokens, job.key)
+        code = ErrorCode.GRAMMAR_DEAD_END.value if stuck else ""
+        self.proofs.append(Proof(backend, began_ns, time.time_ns(), code))
+        if stuck:
             path = "$" if isinstance(spec, dict) else None
             raise GuidedError(ErrorCode.GRAMMAR_DEAD_END, f"the grammar has a dead end: {stuck}", path=path)
         proven_at = time.perf_counter_ns()

@@ -5,7 +5,7 @@ import collections
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_sidecar.grammar.cache import Entry, Verdicts
@@ -13,18 +13,17 @@ from guided_sidecar.grammar.disk import GrammarDisk
 from guided_sidecar.grammar.jobs import Done, Failed, Job, Outcome
 from guided_sidecar.grammar.pool import Pool
 from guided_sidecar.telemetry.conventions import (
+    CANCELLED,
     GRAMMAR_BACKEND,
     GRAMMAR_BYTES,
     GRAMMAR_COMPILE,
     GRAMMAR_COMPILE_DURATION,
     GRAMMAR_KEY,
     GRAMMAR_KIND,
+    GRAMMAR_PROOF,
     GRAMMAR_PROOF_DURATION,
 )
 from guided_sidecar.telemetry.spans import Spans
-
-# A span's error when its client has gone: nobody is told a code of the catalogue.
-CANCELLED: Final = "cancelled"
 
 
 @dataclasses.dataclass(slots=True)
@@ -36,6 +35,7 @@ class Flight:
     waiters: int = 0
     started: float | None = None  # monotonic seconds at which a worker had it
     from_disk: bool = False
+    span: str | None = None  # its compile's, as a traceparent
 
 
 class Flights:
@@ -129,6 +129,7 @@ class Flights:
 
     async def _compile(self, flight: Flight, job: Job, traceparent: str) -> Done:
         span = self._spans.start(GRAMMAR_COMPILE, traceparent=traceparent)
+        flight.span = span.traceparent
         attributes: dict[str, Any] = {GRAMMAR_KEY: job.key, GRAMMAR_KIND: job.kind}
         error_code = CANCELLED
         try:
@@ -159,12 +160,24 @@ class Flights:
             flight.started = time.monotonic()
 
         try:
-            done = _succeeded(await self._pool.compile(job, started))
+            outcome = await self._pool.compile(job, started)
+            self._record_proofs(outcome, job, flight.span)
+            done = _succeeded(outcome)
         except GuidedError as error:
             self._verdicts.record(job.key, error, time.monotonic())
             raise
         self._verdicts.forgive(job.key)
         return done
+
+    def _record_proofs(self, outcome: Outcome, job: Job, traceparent: str | None) -> None:
+        for proof in outcome.proofs:
+            span = self._spans.start(
+                GRAMMAR_PROOF,
+                traceparent=traceparent,
+                start_ns=proof.start_ns,
+                attributes={GRAMMAR_KEY: job.key, GRAMMAR_KIND: job.kind, GRAMMAR_BACKEND: proof.backend},
+            )
+            span.end(error_code=proof.error_code, end_ns=proof.end_ns)
 
 
 def _succeeded(outcome: Outcome) -> Done:

@@ -61,6 +61,15 @@ class Job(Packet, frozen=True, kw_only=True):
     memory_bytes: int
 
 
+class Proof(msgspec.Struct, frozen=True):
+    """One compiled grammar was proven, or not: `error_code`. Times are CLOCK_REALTIME nanoseconds."""
+
+    backend: Backend
+    start_ns: int
+    end_ns: int
+    error_code: str = ""
+
+
 class Done(Packet, frozen=True, kw_only=True):
     """Worker to service: what the ranks are to load (see wire.Load), and what it cost."""
 
@@ -72,6 +81,7 @@ class Done(Packet, frozen=True, kw_only=True):
     size_bytes: int = 0
     compile_ns: int = 0
     proof_ns: int = 0
+    proofs: list[Proof] = []  # of every backend that was tried
     retire: bool = False  # the worker ends after this message
 
 
@@ -81,6 +91,7 @@ class Failed(Packet, frozen=True, kw_only=True):
     code: str
     message: str
     path: str | None = None
+    proofs: list[Proof] = []
     retire: bool = False
 
 

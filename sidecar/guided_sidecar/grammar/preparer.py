@@ -12,14 +12,20 @@ from guided_contract.wire import Kind, Load, Prepare, Prepared
 from guided_sidecar.grammar import artifacts, limits
 from guided_sidecar.grammar.cache import Entry, GrammarCache, Verdicts
 from guided_sidecar.grammar.disk import GrammarDisk
-from guided_sidecar.grammar.flights import CANCELLED, Flight, Flights
+from guided_sidecar.grammar.flights import Flight, Flights
 from guided_sidecar.grammar.jobs import Done, Job
 from guided_sidecar.grammar.keys import backends, grammar_key
 from guided_sidecar.grammar.pool import Pool
 from guided_sidecar.rendezvous import Rendezvous
 from guided_sidecar.settings import Settings
 from guided_sidecar.snapshot import CacheState
-from guided_sidecar.telemetry.conventions import GRAMMAR_CACHE, GRAMMAR_KEY, GRAMMAR_KIND, GRAMMAR_PREPARE
+from guided_sidecar.telemetry.conventions import (
+    CANCELLED,
+    GRAMMAR_CACHE,
+    GRAMMAR_KEY,
+    GRAMMAR_KIND,
+    GRAMMAR_PREPARE,
+)
 from guided_sidecar.telemetry.spans import OpenSpan, SpanContext, Spans, new_span_id, new_trace_id
 
 # A waiter whose compile had less than this share of its time was short of a worker, which is not its fault.
@@ -209,7 +215,11 @@ class Preparer:
         else:
             waiter.cache = "joined"
         waiter.flight = flight
-        entry = await self._flights.wait(flight, waiter.until)
+        try:
+            entry = await self._flights.wait(flight, waiter.until)
+        finally:
+            if waiter.cache == "joined":
+                waiter.span.link(flight.span)
         if flight.from_disk and waiter.cache == "miss":
             waiter.cache = "disk"
         return entry

@@ -53,7 +53,7 @@ def run(stream: socket.socket, stderr: int, compiler: Compiler, retirement: Reti
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _prefer_as_victim()
     while (job := _next_job(stream)) is not None:
-        outcome = _outcome(compiler, job)
+        outcome = msgspec.structs.replace(_outcome(compiler, job), proofs=compiler.proofs)
         last = outcome.retire or retirement.is_due()
         stream.sendall(jobs.frame(_with_retire(outcome) if last else outcome))
         if last:

@@ -13,6 +13,7 @@ SCOPE: Final = "guided_sidecar"
 LLM_REQUEST: Final = "llm_request"  # vLLM's own, forwarded
 GRAMMAR_PREPARE: Final = "grammar.prepare"
 GRAMMAR_COMPILE: Final = "grammar.compile"
+GRAMMAR_PROOF: Final = "grammar.proof"
 GRAMMAR_LOAD: Final = "grammar.load"
 GUIDED_DECODE: Final = "guided.decode"
 
@@ -32,6 +33,7 @@ HTTP_RESPONSE_STATUS_CODE: Final = "http.response.status_code"
 URL_PATH: Final = "url.path"
 URL_SCHEME: Final = "url.scheme"
 ERROR_TYPE: Final = "error.type"  # an error code of ours, or the HTTP status
+CANCELLED: Final = "cancelled"  # as error.type: the client has gone, and nobody is told a code
 
 # Ours. Durations are in seconds, as everywhere in OpenTelemetry.
 STREAM: Final = "guidedmodel.stream"
@@ -48,6 +50,9 @@ DECODE_TOKENS: Final = "guidedmodel.decode.tokens"
 DECODE_FILLS: Final = "guidedmodel.decode.fills"
 DECODE_FILL_DURATION: Final = "guidedmodel.decode.fill.duration"
 DECODE_FILL_MAX: Final = "guidedmodel.decode.fill.max"
+DECODE_EXPOSED: Final = "guidedmodel.decode.exposed.duration"  # for which sampling waited for masks
 DECODE_DRAFTS_PROPOSED: Final = "guidedmodel.decode.drafts.proposed"
 DECODE_DRAFTS_ACCEPTED: Final = "guidedmodel.decode.drafts.accepted"
+DECODE_DRAFTS_REFUSED: Final = "guidedmodel.decode.drafts.refused"  # by the grammar
+DECODE_RANKS: Final = "guidedmodel.decode.ranks"  # that told of the sequence
 DECODE_END_REASON: Final = "guidedmodel.decode.end_reason"

@@ -10,12 +10,14 @@ from prometheus_client.registry import Collector
 from guided_contract.errors import ErrorCode
 from guided_contract.records import AnyRecord, Decode, HttpRequest
 from guided_sidecar.telemetry.exporter import ExportCounts
+from guided_sidecar.telemetry.span_metrics import SpanMetrics
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _NS: Final = 1e9
 # What a label may say about an end; anything else is "other".
 _ENDS: Final = frozenset({"", "completed", "stopped"} | {code.value for code in ErrorCode})
+_FILL_BUCKETS_S: Final = (0.00001, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5)
 _REQUEST_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
 
@@ -27,6 +29,7 @@ class SidecarMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
+        self.take_span = SpanMetrics(self.registry).take
         self._requests = Counter(
             "guidedmodel_requests",
             "HTTP requests on generating routes, by status, error code and kind of constraint",
@@ -47,13 +50,29 @@ class SidecarMetrics:
             registry=self.registry,
         )
         self._tokens = self._per_rank("guidedmodel_tokens", "Tokens of guided sequences")
+        self._steps = self._per_rank("guidedmodel_decode_steps", "Steps of guided sequences")
         self._fills = self._per_rank("guidedmodel_mask_fills", "Token masks computed")
         self._fill_s = self._per_rank("guidedmodel_mask_fill_seconds", "Time spent computing token masks")
+        self._exposed_s = self._per_rank(
+            "guidedmodel_mask_exposed_seconds",
+            "Time for which sampling waited for masks, summed over the sequences that waited",
+        )
+        self._fill_max = Histogram(
+            "guidedmodel_mask_fill_max_seconds",
+            "The dearest fill of each guided sequence",
+            ("rank",),
+            buckets=_FILL_BUCKETS_S,
+            registry=self.registry,
+        )
         self._proposed = self._per_rank(
             "guidedmodel_drafts_proposed", "Draft tokens proposed for guided sequences"
         )
         self._accepted = self._per_rank(
             "guidedmodel_drafts_accepted", "Draft tokens of guided sequences that were accepted"
+        )
+        self._refused = self._per_rank(
+            "guidedmodel_drafts_refused",
+            "Draft tokens that the grammar did not allow, or that came after one",
         )
         self._dropped = Counter(
             "guidedmodel_records_dropped",
@@ -93,10 +112,14 @@ class SidecarMetrics:
         rank = str(record.rank)
         self._sequences.labels(rank, record.backend, _bounded(record.end_reason)).inc()
         self._tokens.labels(rank).inc(record.tokens)
+        self._steps.labels(rank).inc(record.steps)
         self._fills.labels(rank).inc(record.fills)
         self._fill_s.labels(rank).inc(record.fill_ns / _NS)
+        self._fill_max.labels(rank).observe(record.fill_max_ns / _NS)
+        self._exposed_s.labels(rank).inc(record.exposed_ns / _NS)
         self._proposed.labels(rank).inc(record.drafts_proposed)
         self._accepted.labels(rank).inc(record.drafts_accepted)
+        self._refused.labels(rank).inc(record.drafts_refused)
 
     def _per_rank(self, name: str, text: str) -> Counter:
         return Counter(name, text, ("rank",), registry=self.registry)

@@ -16,9 +16,11 @@ from guided_sidecar.health.verdict import Reading, Verdict
 from guided_sidecar.snapshot import ServiceSnapshot
 from guided_sidecar.telemetry import conventions as c
 from guided_sidecar.telemetry import resource
+from guided_sidecar.telemetry.decodes import decode_span
 from guided_sidecar.telemetry.exporter import ExportCounts
 from guided_sidecar.telemetry.metrics import ExportCollector, SidecarMetrics
-from guided_sidecar.telemetry.receiver import decode_span, request_span
+from guided_sidecar.telemetry.receiver import request_span
+from guided_sidecar.telemetry.spans import FinishedSpan, SpanContext
 
 _TRACE: Final = "0af7651916cd43dd8448eb211c80319c"
 _SPAN: Final = "b7ad6b7169203331"
@@ -34,7 +36,13 @@ _REQUEST: Final = HttpRequest(
     grammar_key="key",
 )
 _DECODE: Final = Decode(
-    traceparent=f"00-{_TRACE}-{_SPAN}-01", rank=0, grammar_key="key", backend="xgrammar", start_ns=0, end_ns=1
+    request_id="request",
+    traceparent=f"00-{_TRACE}-{_SPAN}-01",
+    rank=0,
+    grammar_key="key",
+    backend="xgrammar",
+    start_ns=0,
+    end_ns=1,
 )
 
 
@@ -45,6 +53,7 @@ class SpanEntry(NamedTuple):
     parent: str
     covers: str
     attributes: Sequence[str]
+    links: str = ""
 
 
 class MetricEntry(NamedTuple):
@@ -58,8 +67,6 @@ class MetricEntry(NamedTuple):
 
 def spans() -> tuple[SpanEntry, ...]:
     """Return the spans of a request's trace that the sidecar makes, and vLLM's, which it forwards."""
-    decoded = decode_span(_DECODE)
-    assert decoded is not None
     return (
         SpanEntry(
             "{method} {route}",
@@ -73,11 +80,12 @@ def spans() -> tuple[SpanEntry, ...]:
             "the HTTP request",
             "waiting for a grammar: cache, compile, load",
             sorted((c.GRAMMAR_KIND, c.GRAMMAR_KEY, c.GRAMMAR_CACHE)),
+            "the `grammar.compile` that it waited for, where another request began it",
         ),
         SpanEntry(
             c.GRAMMAR_COMPILE,
             c.GRAMMAR_PREPARE,
-            "compile and proof in a grammar worker",
+            "compile and proof in a grammar worker, and the wait for one",
             sorted(
                 (
                     c.GRAMMAR_KIND,
@@ -90,6 +98,12 @@ def spans() -> tuple[SpanEntry, ...]:
             ),
         ),
         SpanEntry(
+            c.GRAMMAR_PROOF,
+            c.GRAMMAR_COMPILE,
+            "the proof of what one library compiled",
+            sorted((c.GRAMMAR_BACKEND, c.GRAMMAR_KEY, c.GRAMMAR_KIND)),
+        ),
+        SpanEntry(
             c.GRAMMAR_LOAD,
             c.GRAMMAR_PREPARE,
             "one rank loads the compiled grammar",
@@ -98,8 +112,8 @@ def spans() -> tuple[SpanEntry, ...]:
         SpanEntry(
             c.GUIDED_DECODE,
             "the HTTP request",
-            "one guided sequence on one rank",
-            sorted(decoded.attributes),
+            "one guided sequence, as its slowest rank tells of it",
+            sorted(decode_span([_DECODE]).attributes),
         ),
     )
 
@@ -109,6 +123,8 @@ def metrics() -> tuple[MetricEntry, ...]:
     emitted = SidecarMetrics()
     emitted.take(_REQUEST)
     emitted.take(_DECODE)
+    for name in (c.GRAMMAR_PREPARE, c.GRAMMAR_COMPILE, c.GRAMMAR_PROOF, c.GRAMMAR_LOAD):
+        emitted.take_span(_failed(name))
     counts = ExportCounts()
     counts.exported["sidecar"] = counts.dropped["sidecar", "queue_full"] = 1
     emitted.registry.register(ExportCollector(counts))
@@ -126,14 +142,21 @@ def tables() -> str:
     described = sorted(resource.attributes(_config(), pod="pod"))
     parts = (
         *_table(
-            ("span", "parent", "covers", "attributes"),
+            ("span", "parent", "covers", "attributes", "links"),
             (
-                (f"`{entry.name}`", _quoted_span(entry.parent), entry.covers, _quoted(entry.attributes))
+                (
+                    f"`{entry.name}`",
+                    _quoted_span(entry.parent),
+                    entry.covers,
+                    _quoted(entry.attributes),
+                    entry.links,
+                )
                 for entry in spans()
             ),
         ),
         "",
-        f"A failed span has status ERROR and `{c.ERROR_TYPE}`: an error code, or an HTTP status from 500.",
+        f"A failed span has status ERROR and `{c.ERROR_TYPE}`: an error code, `{c.CANCELLED}` where nobody",
+        "waits any more, or an HTTP status: 499 (the client has gone), or one from 500.",
         f"Every span's resource has {_quoted(described)}. Schema: {c.SCHEMA_URL}.",
         "",
         *_table(
@@ -155,6 +178,13 @@ def _quoted(names: Iterable[str]) -> str:
 
 def _quoted_span(parent: str) -> str:
     return f"`{parent}`" if "." in parent else parent
+
+
+def _failed(name: str) -> FinishedSpan:
+    context = SpanContext(_TRACE, _SPAN, sampled=True)
+    return FinishedSpan(
+        name=name, context=context, parent_span_id=None, start_ns=0, end_ns=1, error_code=c.CANCELLED
+    )
 
 
 def _config() -> PodConfig:

@@ -6,17 +6,17 @@ API server. Its batch processor is not either: one queue with one count of losse
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, Status, StatusCode, TraceFlags
 from opentelemetry.trace import SpanContext as OtelContext
 from opentelemetry.trace import SpanKind as OtelKind
-from opentelemetry.trace import Status, StatusCode, TraceFlags
 
 from guided_sidecar.telemetry import conventions, spans
 from guided_sidecar.telemetry.exporter import Batch, Exporter
@@ -37,9 +37,19 @@ class OtlpSpans:
         Attributes of the process, see `resource.attributes`.
     sampling
         Share of traces to export, of those that begin here; others' parents have decided.
+    observe
+        Sees every finished span, of unsampled traces too.
     """
 
-    def __init__(self, exporter: Exporter, resource: Mapping[str, str], *, sampling: float) -> None:
+    def __init__(
+        self,
+        exporter: Exporter,
+        resource: Mapping[str, str],
+        *,
+        sampling: float,
+        observe: Callable[[FinishedSpan], None] = lambda _span: None,
+    ) -> None:
+        self._observe = observe
         self._exporter = exporter
         self._resource = Resource(resource, conventions.SCHEMA_URL)
         self._scope = InstrumentationScope(conventions.SCOPE, schema_url=conventions.SCHEMA_URL)
@@ -62,7 +72,8 @@ class OtlpSpans:
         )
 
     def record(self, span: FinishedSpan) -> None:
-        """Take a finished span, if its trace is sampled."""
+        """Take a finished span; it is exported if its trace is sampled."""
+        self._observe(span)
         if not span.context.sampled:
             return
         self._pending.append(self._readable(span))
@@ -92,6 +103,8 @@ class OtlpSpans:
             parent=parent,
             resource=self._resource,
             attributes=attributes,
+            events=[Event(one.name, one.attributes, one.time_ns) for one in span.events],
+            links=[Link(_otel_context(one.trace_id, one.span_id)) for one in span.links],
             kind=_KINDS[span.kind],
             status=Status(StatusCode.ERROR, span.error_code) if span.error_code else Status(),
             start_time=span.start_ns,
@@ -101,7 +114,16 @@ class OtlpSpans:
 
 
 class DisabledSpans:
-    """The Spans of a pod without a collector: contexts travel on as they came, nothing is kept."""
+    """The Spans of a pod without a collector: contexts travel on as they came, nothing is kept.
+
+    Parameters
+    ----------
+    observe
+        Sees every finished span.
+    """
+
+    def __init__(self, observe: Callable[[FinishedSpan], None] = lambda _span: None) -> None:
+        self._observe = observe
 
     def start(
         self,
@@ -117,7 +139,8 @@ class DisabledSpans:
         )
 
     def record(self, span: FinishedSpan) -> None:
-        """Forget the span."""
+        """Have it observed, and forget it."""
+        self._observe(span)
 
     def flush(self) -> None:
         """Do nothing."""

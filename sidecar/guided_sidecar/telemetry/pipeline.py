@@ -6,6 +6,7 @@ from typing import Final
 from guided_contract.config import PodConfig
 from guided_contract.records import Digests
 from guided_sidecar.telemetry import resource, transport
+from guided_sidecar.telemetry.decodes import Decodes
 from guided_sidecar.telemetry.exporter import Exporter
 from guided_sidecar.telemetry.metrics import ExportCollector, SidecarMetrics
 from guided_sidecar.telemetry.otlp import OtlpReceiver
@@ -34,15 +35,23 @@ class Telemetry:
         on_digests: Callable[[Digests], None] = lambda _digests: None,
     ) -> None:
         self.metrics = SidecarMetrics()
-        self.spans: OtlpSpans | DisabledSpans = DisabledSpans()
+        self.spans: OtlpSpans | DisabledSpans = DisabledSpans(self.metrics.take_span)
         self._exporter: Exporter | None = None
         described = resource.attributes(config, pod=pod)
         collector = transport.connect(config.telemetry)
         if collector is not None:
             self._exporter = Exporter(collector)
-            self.spans = OtlpSpans(self._exporter, described, sampling=config.telemetry.sampling)
+            self.spans = OtlpSpans(
+                self._exporter,
+                described,
+                sampling=config.telemetry.sampling,
+                observe=self.metrics.take_span,
+            )
             self.metrics.registry.register(ExportCollector(self._exporter.counts))
-        self._records = TelemetryReceiver(config.telemetry_socket, self.spans, self.metrics, on_digests)
+        self._decodes = Decodes(config.tensor_parallel, self.spans.record)
+        self._records = TelemetryReceiver(
+            config.telemetry_socket, self.spans, self._decodes, self.metrics, on_digests
+        )
         self._otlp = OtlpReceiver(config.ports.otlp, self._exporter, described)
 
     async def start(self) -> None:
@@ -61,6 +70,7 @@ class Telemetry:
     async def stop(self, deadline_s: float = FLUSH_DEADLINE_S) -> None:
         """Stop listening and send what is left, for at most `deadline_s`."""
         self._records.stop()
+        self._decodes.flush()
         await self._otlp.stop()
         self.spans.flush()
         if self._exporter is not None:

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from guided_contract import records
-from guided_contract.errors import ErrorCode
 from guided_contract.records import AnyRecord, Decode, Digests, HttpRequest
 from guided_sidecar.telemetry import conventions as c
 from guided_sidecar.telemetry import spans
-from guided_sidecar.telemetry.spans import Attributes, FinishedSpan, SpanContext, Spans
+from guided_sidecar.telemetry.decodes import Decodes
+from guided_sidecar.telemetry.spans import FinishedSpan, Spans
 
 _DATAGRAM_BYTES: Final = 64 << 10
 # A unix socket queues few datagrams (net.unix.max_dgram_qlen, 10 in a pod), so they are taken many at a
 # time; the bound lets other tasks run during a flood.
 _DATAGRAMS_PER_WAKE: Final = 256
-_ERROR_CODES: Final = frozenset(code.value for code in ErrorCode)
+_CLIENT_GONE: Final = 499
 
 
 class RecordCounts(Protocol):
@@ -39,6 +39,8 @@ class TelemetryReceiver:
     ----------
     path
         The socket, made anew at `start` with mode 0600; what a dead service left there is replaced.
+    decodes
+        Takes the ranks' records of ended sequences.
     on_digests
         Takes the ranks' digests.
     """
@@ -47,11 +49,13 @@ class TelemetryReceiver:
         self,
         path: Path,
         spans_: Spans,
+        decodes: Decodes,
         counts: RecordCounts,
         on_digests: Callable[[Digests], None] = lambda _digests: None,
     ) -> None:
         self._path = path
         self._spans = spans_
+        self._decodes = decodes
         self._counts = counts
         self._on_digests = on_digests
         self._socket: socket.socket | None = None
@@ -89,22 +93,25 @@ class TelemetryReceiver:
     def _take(self, datagram: bytes) -> None:
         try:
             record = records.decode(datagram)
-            span = None if isinstance(record, Digests) else _SPANS[type(record)](record)
+            root = request_span(record) if isinstance(record, HttpRequest) else None
         except ValueError:
             self._counts.take_garbage()
             return
         self._counts.take(record)
-        if isinstance(record, Digests):
+        if root is not None:
+            self._spans.record(root)
+        elif isinstance(record, Decode):
+            self._decodes.add(record)
+        elif isinstance(record, Digests):
             self._on_digests(record)
-        if span is not None:
-            self._spans.record(span)
 
 
 def request_span(record: HttpRequest) -> FinishedSpan:
     """Return the root span of a request's trace, by OpenTelemetry's HTTP conventions.
 
-    The status is an error also for 4xx that carry a code of ours: the conventions leave 4xx unset for want of
-    knowledge about the request, and here it is known that the caller did not get what was asked for.
+    The status is an error also for 4xx that carry a code of ours, and for a client that has gone: the
+    conventions leave 4xx unset for want of knowledge about the request, and here it is known that the caller
+    did not get what was asked for.
 
     Raises
     ------
@@ -135,44 +142,9 @@ def request_span(record: HttpRequest) -> FinishedSpan:
         start_ns=record.start_ns,
         end_ns=record.end_ns,
         kind="server",
-        error_code=record.error_code or (str(record.status) if record.status >= 500 else ""),
+        error_code=record.error_code or (str(record.status) if record.status >= _CLIENT_GONE else ""),
         attributes=attributes,
     )
-
-
-def decode_span(record: Decode) -> FinishedSpan | None:
-    """Return the span of one guided sequence on one rank; None where its request had no trace."""
-    parent = spans.parse(record.traceparent)
-    if parent is None:
-        return None
-    attributes: Attributes = {
-        c.RANK: record.rank,
-        c.GRAMMAR_KEY: record.grammar_key,
-        c.GRAMMAR_BACKEND: record.backend,
-        c.DECODE_STEPS: record.steps,
-        c.DECODE_TOKENS: record.tokens,
-        c.DECODE_FILLS: record.fills,
-        c.DECODE_FILL_DURATION: record.fill_ns / 1e9,
-        c.DECODE_FILL_MAX: record.fill_max_ns / 1e9,
-        c.DECODE_DRAFTS_PROPOSED: record.drafts_proposed,
-        c.DECODE_DRAFTS_ACCEPTED: record.drafts_accepted,
-        c.DECODE_END_REASON: record.end_reason,
-    }
-    return FinishedSpan(
-        name=c.GUIDED_DECODE,
-        context=SpanContext(parent.trace_id, spans.new_span_id(), parent.sampled),
-        parent_span_id=parent.span_id,
-        start_ns=record.start_ns,
-        end_ns=record.end_ns,
-        error_code=record.end_reason if record.end_reason in _ERROR_CODES else "",
-        attributes=attributes,
-    )
-
-
-_SPANS: Final[dict[type, Callable[..., FinishedSpan | None]]] = {
-    HttpRequest: request_span,
-    Decode: decode_span,
-}
 
 
 def _bind(path: Path) -> socket.socket:

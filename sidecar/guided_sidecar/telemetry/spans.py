@@ -43,9 +43,21 @@ class SpanContext:
         return SpanContext(self.trace_id, new_span_id(), self.sampled)
 
 
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened at one moment of a span, in CLOCK_REALTIME nanoseconds."""
+
+    name: str
+    time_ns: int
+    attributes: Attributes = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedSpan:
-    """A span that has ended. Times are CLOCK_REALTIME nanoseconds; `error_code` is empty on success."""
+    """A span that has ended. Times are CLOCK_REALTIME nanoseconds; `error_code` is empty on success.
+
+    `links` are spans of this or other traces that it has to do with, without being their child.
+    """
 
     name: str
     context: SpanContext
@@ -55,6 +67,8 @@ class FinishedSpan:
     kind: SpanKind = "internal"
     error_code: str = ""
     attributes: Attributes = field(default_factory=dict)
+    links: tuple[SpanContext, ...] = ()
+    events: tuple[Event, ...] = ()
 
 
 class OpenSpan(Protocol):
@@ -63,6 +77,12 @@ class OpenSpan(Protocol):
     @property
     def traceparent(self) -> str:
         """What children name as their parent."""
+
+    def link(self, traceparent: str | None) -> None:
+        """Link another span; None or no valid one: none."""
+
+    def event(self, name: str, attributes: Attributes = NO_ATTRIBUTES) -> None:
+        """Note that something happened now."""
 
     def end(
         self, *, error_code: str = "", end_ns: int | None = None, attributes: Attributes = NO_ATTRIBUTES
@@ -102,11 +122,23 @@ class RunningSpan:
         self._spans = spans
         self._started: FinishedSpan | None = started
         self._context = started.context
+        self._links: list[SpanContext] = []
+        self._events: list[Event] = []
 
     @property
     def traceparent(self) -> str:
         """What children name as their parent."""
         return self._context.traceparent
+
+    def link(self, traceparent: str | None) -> None:
+        """Link another span; see OpenSpan.link."""
+        other = parse(traceparent)
+        if other is not None:
+            self._links.append(other)
+
+    def event(self, name: str, attributes: Attributes = NO_ATTRIBUTES) -> None:
+        """Note that something happened now."""
+        self._events.append(Event(name, time.time_ns(), attributes))
 
     def end(
         self, *, error_code: str = "", end_ns: int | None = None, attributes: Attributes = NO_ATTRIBUTES
@@ -124,6 +156,8 @@ class RunningSpan:
                 end_ns=time.time_ns() if end_ns is None else end_ns,
                 error_code=error_code,
                 attributes={**started.attributes, **attributes},
+                links=tuple(self._links),
+                events=tuple(self._events),
             )
         )
 

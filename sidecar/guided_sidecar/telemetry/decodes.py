@@ -1,0 +1,127 @@
+"""One `guided.decode` span per sequence, made of what each of its ranks told about it."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from guided_contract.errors import ErrorCode
+from guided_contract.records import Decode
+from guided_sidecar.telemetry import conventions as c
+from guided_sidecar.telemetry import spans
+from guided_sidecar.telemetry.spans import Attributes, FinishedSpan, SpanContext
+
+# Ranks end a sequence in the same step; a record that finds its socket full is sent within ten seconds.
+PATIENCE_S: Final = 12.0
+_MOST_PENDING: Final = 10_000
+_ERROR_CODES: Final = frozenset(code.value for code in ErrorCode)
+
+_Key = tuple[int, str]  # group of ranks that sample the same sequences, request
+
+
+@dataclass(slots=True)
+class _Pending:
+    since_s: float
+    by_rank: dict[int, Decode] = field(default_factory=dict)
+
+
+class Decodes:
+    """Waits for the records of all ranks of a sequence, but not for ever.
+
+    Parameters
+    ----------
+    ranks
+        How many ranks sample one sequence: the tensor-parallel size.
+    take
+        Gets each span.
+    patience_s
+        How long the other ranks' records are waited for.
+    """
+
+    def __init__(
+        self, ranks: int, take: Callable[[FinishedSpan], None], *, patience_s: float = PATIENCE_S
+    ) -> None:
+        self._ranks = ranks
+        self._take = take
+        self._patience_s = patience_s
+        self._timer: asyncio.TimerHandle | None = None
+        self._pending: OrderedDict[_Key, _Pending] = OrderedDict()  # oldest first
+
+    def add(self, record: Decode) -> None:
+        """Take one rank's record; one without a trace is forgotten."""
+        if spans.parse(record.traceparent) is None:
+            return
+        key = (record.rank // self._ranks, record.request_id)
+        known = self._pending.get(key)
+        if known is not None and record.rank in known.by_rank:
+            self._finish(key)  # another sequence of that name; a record of the first one was lost
+        loop = asyncio.get_running_loop()
+        pending = self._pending.setdefault(key, _Pending(loop.time()))
+        pending.by_rank[record.rank] = record
+        if len(pending.by_rank) == self._ranks:
+            self._finish(key)
+        elif len(self._pending) > _MOST_PENDING:
+            self._finish(next(iter(self._pending)))
+        elif self._timer is None:
+            self._timer = loop.call_later(self._patience_s, self._give_up_late)
+
+    def flush(self) -> None:
+        """Make spans of everything that waits."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for key in list(self._pending):
+            self._finish(key)
+
+    def _give_up_late(self) -> None:
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        while self._pending:
+            key, pending = next(iter(self._pending.items()))
+            left_s = pending.since_s + self._patience_s - loop.time()
+            if left_s > 0:
+                self._timer = loop.call_later(left_s, self._give_up_late)
+                return
+            self._finish(key)
+
+    def _finish(self, key: _Key) -> None:
+        self._take(decode_span(list(self._pending.pop(key).by_rank.values())))
+
+
+def decode_span(told: list[Decode]) -> FinishedSpan:
+    """Return the span of a sequence from its ranks' records, at least one, each with a trace.
+
+    All ranks do the same, and the step waits for the slowest: times are those of the rank whose masks were
+    waited for longest.
+    """
+    slowest = max(told, key=lambda record: (record.exposed_ns, record.fill_ns))
+    parent = spans.parse(slowest.traceparent)
+    assert parent is not None
+    ends = [record.end_reason for record in told]
+    failure = next((end for end in ends if end in _ERROR_CODES), "")
+    attributes: Attributes = {
+        c.RANK: slowest.rank,
+        c.DECODE_RANKS: len(told),
+        c.GRAMMAR_KEY: slowest.grammar_key,
+        c.GRAMMAR_BACKEND: slowest.backend,
+        c.DECODE_STEPS: slowest.steps,
+        c.DECODE_TOKENS: slowest.tokens,
+        c.DECODE_FILLS: slowest.fills,
+        c.DECODE_FILL_DURATION: slowest.fill_ns / 1e9,
+        c.DECODE_FILL_MAX: max(record.fill_max_ns for record in told) / 1e9,
+        c.DECODE_EXPOSED: slowest.exposed_ns / 1e9,
+        c.DECODE_DRAFTS_PROPOSED: slowest.drafts_proposed,
+        c.DECODE_DRAFTS_ACCEPTED: slowest.drafts_accepted,
+        c.DECODE_DRAFTS_REFUSED: slowest.drafts_refused,
+        c.DECODE_END_REASON: failure or slowest.end_reason,
+    }
+    return FinishedSpan(
+        name=c.GUIDED_DECODE,
+        context=SpanContext(parent.trace_id, spans.new_span_id(), parent.sampled),
+        parent_span_id=parent.span_id,
+        start_ns=min(record.start_ns for record in told),
+        end_ns=max(record.end_ns for record in told),
+        error_code=failure,
+        attributes=attributes,
+    )
