@@ -46,13 +46,14 @@ class AgreementState:
     """What has come of comparing, since the service started.
 
     `desyncs` are by rank; `lost` are digests that not every rank sent in time; `message` says what of it
-    still matters, "" if nothing.
+    still matters, "" if nothing; `fell_back` that vLLM's own scheduler masks new requests.
     """
 
     compared: int = 0
     desyncs: Mapping[int, int] = field(default_factory=dict)
     lost: int = 0
     message: str = ""
+    fell_back: bool = False
 
 
 class Consensus:
@@ -88,7 +89,9 @@ class Consensus:
     def state(self) -> AgreementState:
         """Everything as it is now."""
         self._give_up_late()
-        return AgreementState(self._compared, dict(self._desyncs), self._lost, self._message())
+        return AgreementState(
+            self._compared, dict(self._desyncs), self._lost, self._message(), self._fell_back
+        )
 
     def connect(self, api: ApiLink, placement: Placement = "Rank") -> None:
         """Take a new API server, which places requests so far; a service before us may have told it to."""

@@ -20,6 +20,8 @@ class CacheState:
         Grammars kept in memory and on the run folder's tmpfs.
     leased_bytes
         Of these, what nothing may evict.
+    evictions
+        Grammars given up for want of room since the service started.
     leases
         Guided requests that hold a grammar on the ranks.
     answers
@@ -34,6 +36,7 @@ class CacheState:
     entries: int = 0
     size_bytes: int = 0
     leased_bytes: int = 0
+    evictions: int = 0
     leases: int = 0
     answers: Mapping[str, int] = dataclasses.field(default_factory=dict)
     compiles: Mapping[tuple[str, str], int] = dataclasses.field(default_factory=dict)

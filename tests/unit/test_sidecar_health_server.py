@@ -15,10 +15,11 @@ from guided_contract.config import PodConfig, PortsConfig
 from guided_contract.heartbeat import Beat, Heartbeats, now_ns
 from guided_contract.records import HttpRequest
 from guided_contract.wire import Hello
+from guided_sidecar.grammar.disk import DiskCounts
 from guided_sidecar.grammar.workers import WorkersState
 from guided_sidecar.health import server
 from guided_sidecar.health.server import HealthServer
-from guided_sidecar.snapshot import ServiceSnapshot
+from guided_sidecar.snapshot import CacheState, ServiceSnapshot
 from guided_sidecar.telemetry.metrics import SidecarMetrics
 from support.collectors import eventually
 
@@ -158,7 +159,11 @@ async def test_the_status_page_is_what_the_operator_reads(pod: Pod) -> None:
 
 async def test_metrics_tell_what_health_and_records_say(pod: Pod) -> None:
     pod.snapshot = ServiceSnapshot(
-        hellos=HELLOS, workers=WorkersState(idle=2, restarts={"crashed": 3, "idle": 1})
+        hellos=HELLOS,
+        workers=WorkersState(idle=2, restarts={"crashed": 3, "idle": 1}),
+        cache=CacheState(
+            evictions=5, answers={"disk": 7, "": 1}, disk=DiskCounts(spoilt=2, entries=1, size_bytes=9)
+        ),
     )
     await pod.is_unready_with("EngineStalled")
     failed = HttpRequest(
@@ -184,7 +189,15 @@ async def test_metrics_tell_what_health_and_records_say(pod: Pod) -> None:
         "guidedmodel_ready 0.0",
         "guidedmodel_ranks_connected 1.0",
         "guidedmodel_grammar_workers_ready 2.0",
-        "guidedmodel_grammar_worker_restarts_total 4.0",
+        'guidedmodel_grammar_worker_restarts_total{reason="crashed"} 3.0',
+        'guidedmodel_grammar_worker_restarts_total{reason="deadline"} 0.0',
+        'guidedmodel_grammar_cache_lookups_total{result="disk"} 7.0',
+        'guidedmodel_grammar_cache_lookups_total{result="none"} 1.0',
+        'guidedmodel_grammar_cache_evictions_total{tier="memory"} 5.0',
+        'guidedmodel_grammar_cache_bytes{tier="disk"} 9.0',
+        'guidedmodel_grammar_disk_reads_total{result="spoilt"} 2.0',
+        'guidedmodel_rank_desyncs_total{rank="0"} 0.0',
+        "guidedmodel_scheduler_fallback 0.0",
         'guidedmodel_guided_probe{state="Pending"} 1.0',
         'guidedmodel_guided_probe{state="Passed"} 0.0',
     ):

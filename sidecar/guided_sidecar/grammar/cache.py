@@ -46,6 +46,7 @@ class GrammarCache:
     def __init__(self, most_entries: int, most_bytes: int) -> None:
         self._most_entries = most_entries
         self._most_bytes = most_bytes
+        self.evictions = 0
         self._bytes = 0
         self._entries: collections.OrderedDict[str, Entry] = collections.OrderedDict()
 
@@ -97,6 +98,7 @@ class GrammarCache:
             if len(self._entries) <= self._most_entries and self._bytes <= self._most_bytes:
                 return
             self.remove(entry.key)
+            self.evictions += 1
             yield entry
 
 

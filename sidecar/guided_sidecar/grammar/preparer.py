@@ -88,6 +88,7 @@ class Preparer:
             size_bytes=self._cache.size_bytes,
             leased_bytes=self._cache.leased_bytes,
             leases=self._cache.leases - self._held,
+            evictions=self._cache.evictions,
             answers=dict(self._answers),
             compiles=dict(self._flights.outcomes),
             disk=dataclasses.replace(self._disk.counts),

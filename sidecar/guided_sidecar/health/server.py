@@ -2,18 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from aiohttp import web
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from guided_contract import status
 from guided_contract.config import PodConfig
 from guided_contract.heartbeat import now_ns
-from guided_sidecar.consensus import AgreementState
 from guided_sidecar.health import engine
+from guided_sidecar.health.collector import HealthCollector
 from guided_sidecar.health.page import page
 from guided_sidecar.health.probe import GuidedProbe
 from guided_sidecar.health.verdict import Reading, Verdict, judge
@@ -22,7 +20,6 @@ from guided_sidecar.telemetry.metrics import CONTENT_TYPE, SidecarMetrics
 
 _PERIOD_S: Final = 1.0
 _STALE_S: Final = 10.0  # an answer older than this is no answer: the loop that makes them must have died
-_PROBE_STATES: Final = ("Pending", "Passed", "Failed", "Busy")
 
 
 class HealthServer:
@@ -114,62 +111,3 @@ class HealthServer:
 
     async def _render(self, _: web.Request) -> web.Response:
         return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
-
-
-class HealthCollector(Collector):
-    """The last reading as metrics."""
-
-    def __init__(self, current: Callable[[], tuple[Reading, Verdict]]) -> None:
-        self._current = current
-
-    def collect(self) -> Iterable[Metric]:
-        """Yield the metrics."""
-        reading, verdict = self._current()
-        snapshot = reading.snapshot
-        yield _gauge("guidedmodel_ready", "1 if this pod may get requests", verdict.ready)
-        yield _gauge("guidedmodel_ranks_connected", "Sampling ranks that are connected", len(reading.ranks))
-        yield _gauge("guidedmodel_ranks_expected", "Sampling ranks of the engine", snapshot.expected_ranks)
-        yield _gauge(
-            "guidedmodel_grammar_workers_ready", "Grammar workers that can compile", snapshot.workers.ready
-        )
-        yield _gauge(
-            "guidedmodel_grammar_leases",
-            "Guided requests that hold a grammar on the ranks",
-            snapshot.cache.leases,
-        )
-        yield _gauge(
-            "guidedmodel_grammar_service_exhausted",
-            "1 while the grammar workers' restart budget is spent",
-            snapshot.exhausted,
-        )
-        yield CounterMetricFamily(
-            "guidedmodel_grammar_worker_restarts",
-            "Grammar workers lost to a crash, a deadline, a limit or a cancelled client",
-            value=sum(snapshot.workers.restarts.values()),
-        )
-        yield from _agreement(snapshot.agreement)
-        probe = GaugeMetricFamily(
-            "guidedmodel_guided_probe", "1 for the guided probe's state, 0 for others", labels=("state",)
-        )
-        for state in _PROBE_STATES:
-            probe.add_metric((state,), float(reading.probe.state == state))
-        yield probe
-
-
-def _agreement(state: AgreementState) -> Iterable[Metric]:
-    yield CounterMetricFamily(
-        "guidedmodel_digests_compared", "Digests that every rank sent, compared", value=state.compared
-    )
-    yield CounterMetricFamily(
-        "guidedmodel_digests_lost", "Digests that not every rank sent in time", value=state.lost
-    )
-    desyncs = CounterMetricFamily(
-        "guidedmodel_rank_desyncs", "Digests in which a rank differed from the others", labels=("rank",)
-    )
-    for rank, count in sorted(state.desyncs.items()):
-        desyncs.add_metric((str(rank),), count)
-    yield desyncs
-
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, text, value=float(value))

@@ -1,7 +1,8 @@
 """The sidecar's Prometheus metrics. Labels hold codes, ranks and kinds only: their number is bounded."""
 
+import itertools
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, Metric
@@ -9,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from guided_contract.errors import ErrorCode
 from guided_contract.records import AnyRecord, Decode, HttpRequest
-from guided_sidecar.telemetry.exporter import ExportCounts
+from guided_sidecar.telemetry.exporter import DropReason, ExportCounts, Source
 from guided_sidecar.telemetry.span_metrics import SpanMetrics
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -136,14 +137,14 @@ class ExportCollector(Collector):
         exported = CounterMetricFamily(
             "guidedmodel_spans_exported", "Spans that the collector took", labels=("source",)
         )
-        for source, spans in self._counts.exported.items():
-            exported.add_metric((source,), spans)
+        for source in get_args(Source):
+            exported.add_metric((source,), self._counts.exported[source])
         yield exported
         dropped = CounterMetricFamily(
             "guidedmodel_spans_dropped", "Spans that were lost, and why", labels=("source", "reason")
         )
-        for labels, spans in self._counts.dropped.items():
-            dropped.add_metric(labels, spans)
+        for labels in itertools.product(get_args(Source), get_args(DropReason)):
+            dropped.add_metric(labels, self._counts.dropped[labels])
         yield dropped
 
 

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from guided_contract.config import PodConfig
 from guided_contract.records import Decode, HttpRequest
 from guided_contract.status import ProbeStatus
+from guided_sidecar.health.collector import HealthCollector
 from guided_sidecar.health.engine import EngineState
-from guided_sidecar.health.server import HealthCollector
 from guided_sidecar.health.verdict import Reading, Verdict
 from guided_sidecar.snapshot import ServiceSnapshot
 from guided_sidecar.telemetry import conventions as c
@@ -125,9 +125,7 @@ def metrics() -> tuple[MetricEntry, ...]:
     emitted.take(_DECODE)
     for name in (c.GRAMMAR_PREPARE, c.GRAMMAR_COMPILE, c.GRAMMAR_PROOF, c.GRAMMAR_LOAD):
         emitted.take_span(_failed(name))
-    counts = ExportCounts()
-    counts.exported["sidecar"] = counts.dropped["sidecar", "queue_full"] = 1
-    emitted.registry.register(ExportCollector(counts))
+    emitted.registry.register(ExportCollector(ExportCounts()))
     emitted.registry.register(HealthCollector(lambda: (_reading(), Verdict(False))))
     entries = []
     for family in emitted.registry.collect():
