@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from guided_contract import names
+from guided_contract.decoding import MALFORMED
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 PositiveSeconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -173,7 +174,7 @@ def decode(data: bytes, source: str = "configuration") -> PodConfig:
     """
     try:
         return msgspec.json.decode(data, type=PodConfig)
-    except msgspec.MsgspecError as error:
+    except MALFORMED as error:
         raise ConfigError(f"{source}: {error}") from error
 
 

@@ -8,10 +8,12 @@ from typing import Annotated
 
 import msgspec
 
-from guided_contract.wire import Kind
+from guided_contract.decoding import MALFORMED
+from guided_contract.wire import Backend, Kind, Natural
 
-# What protobuf's signed 64-bit fields hold: one larger figure would fail the export of a whole batch.
-Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+# Labels of metrics, which keep every value that they ever had: few can be told apart.
+Status = Annotated[int, msgspec.Meta(ge=100, le=599)]
+Rank = Annotated[int, msgspec.Meta(ge=0, lt=8192)]  # as many as sample with the CRD's most tensor and data
 
 
 class Record(msgspec.Struct, frozen=True, tag=True):
@@ -31,7 +33,7 @@ class HttpRequest(Record, frozen=True, kw_only=True):
     end_ns: Natural
     method: str
     route: str
-    status: Natural  # 499: the client went away
+    status: Status  # 499: the client went away
     stream: bool = False
     kind: Kind | None = None  # None: unguided
     grammar_key: str | None = None
@@ -48,9 +50,9 @@ class Decode(Record, frozen=True, kw_only=True):
 
     request_id: str
     traceparent: str | None
-    rank: Natural
+    rank: Rank
     grammar_key: str
-    backend: str
+    backend: Backend
     start_ns: Natural
     end_ns: Natural
     steps: Natural = 0
@@ -82,7 +84,7 @@ class Digest(msgspec.Struct, frozen=True, array_like=True):
 class Digests(Record, frozen=True, kw_only=True):
     """All digests that a rank made in one step; `rank` is the global one."""
 
-    rank: Natural
+    rank: Rank
     digests: list[Digest]
 
 
@@ -107,5 +109,5 @@ def decode(datagram: bytes) -> AnyRecord:
     """
     try:
         return _decoder.decode(datagram)
-    except msgspec.MsgspecError as error:
+    except MALFORMED as error:
         raise ValueError(str(error)) from error

@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from guided_contract.decoding import MALFORMED
 from guided_contract.wire import Patch
 
 
@@ -90,5 +91,5 @@ def decode(data: bytes) -> PodStatus:
     """
     try:
         return msgspec.json.decode(data, type=PodStatus)
-    except msgspec.MsgspecError as error:
+    except MALFORMED as error:
         raise ValueError(str(error)) from error

@@ -14,15 +14,23 @@ launcher  -                                           -
 """
 
 import struct
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from guided_contract.counting import Position
+from guided_contract.decoding import MALFORMED
 
 PROTOCOL: Final = 1
 MAX_FRAME_BYTES: Final = 4 << 20  # a longer frame closes the connection, unread
 LENGTH: Final = struct.Struct("<I")
+_SHOWN_CHARACTERS: Final = 200  # of what is wrong with a message, which may quote it
+
+# What protobuf's signed 64-bit fields hold: one larger figure fails the export of a whole batch of spans.
+Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+
+# A list or mapping of a client's; a value costs more memory than the bytes that announce it.
+Few: Final = msgspec.Meta(max_length=256)
 
 Kind = Literal["json", "json_object", "regex", "choice", "grammar", "structural_tag"]
 Backend = Literal["xgrammar", "guidance"]
@@ -59,8 +67,10 @@ class Hello(Message, frozen=True, kw_only=True):
     boot: str
     rank: int | None = None
     samples: bool = False
-    versions: dict[str, str] = {}  # vllm, xgrammar, llguidance, guidedmodel, modelRunner ("V1" | "V2")
-    patches: list[Patch] = []
+    versions: Annotated[
+        dict[str, str], Few
+    ] = {}  # vllm, xgrammar, llguidance, guidedmodel, modelRunner ("V1" | "V2")
+    patches: Annotated[list[Patch], Few] = []
     unsupported: str = ""  # launcher only: why vLLM was left untouched
     placement: Placement = "Rank"
 
@@ -154,8 +164,8 @@ class Loaded(Message, frozen=True, kw_only=True):
 
     key: str
     error: str = ""
-    start_ns: int = 0
-    end_ns: int = 0
+    start_ns: Natural = 0
+    end_ns: Natural = 0
 
 
 class Failed(Message, frozen=True, kw_only=True):
@@ -247,8 +257,8 @@ def decode_client_message(body: bytes) -> ClientMessage:
     """
     try:
         return _client_decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise WireError(str(error)) from error
+    except MALFORMED as error:
+        raise WireError(str(error)[:_SHOWN_CHARACTERS]) from error
 
 
 def decode_service_message(body: bytes) -> ServiceMessage:
@@ -261,5 +271,5 @@ def decode_service_message(body: bytes) -> ServiceMessage:
     """
     try:
         return _service_decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise WireError(str(error)) from error
+    except MALFORMED as error:
+        raise WireError(str(error)[:_SHOWN_CHARACTERS]) from error

@@ -1,6 +1,9 @@
 """Messages, configuration, errors, records and heartbeats keep what the contract promises."""
 
+import contextlib
+import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -52,6 +55,58 @@ def test_garbage_is_a_wire_error_and_nothing_else(body: bytes) -> None:
             decode(body)
         except wire.WireError:
             continue
+
+
+DEEP = b"\x91" * 100_000 + b"\xc0"
+HELLO = b"\x85\xa4type\xa5Hello\xa4role\xa3api\xa3pid\x01\xa4boot\xa1b\xa1x"
+
+
+@pytest.mark.parametrize(
+    ("decode", "data", "fault"),
+    [
+        (wire.decode_client_message, HELLO + DEEP, wire.WireError),
+        (wire.decode_service_message, b"\x82\xa4type\xa7Welcome\xa1x" + DEEP, wire.WireError),
+        (records.decode, b"\x83\xa4type\xa7Digests\xa4rank\x00\xa1x" + DEEP, ValueError),
+        (config.decode, b'{"name": "\xff"}', config.ConfigError),
+        (config.decode, b'{"x": ' + b"[" * 100_000, config.ConfigError),
+        (status.decode, b'{"x": ' + b"[" * 100_000, ValueError),
+    ],
+)
+def test_what_is_nested_without_end_or_no_text_is_an_error_of_ours(
+    decode: Any, data: bytes, fault: type[Exception]
+) -> None:
+    with pytest.raises(fault) as raised:
+        decode(data)
+    assert len(str(raised.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"versions": {str(number): "" for number in range(480_000)}},
+        {"patches": [{"name": "", "state": "Failed"}] * 190_000},
+        {"x": [{}] * 4_000_000},
+        {"boot": "é" * 2_000_000},
+    ],
+    ids=lambda more: next(iter(more)),
+)
+def test_a_frame_costs_little_more_memory_than_its_bytes(more: dict[str, Any]) -> None:
+    hello = {"type": "Hello", "role": "api", "pid": 1, "boot": "b", **more}
+    body = msgspec.msgpack.encode(hello)
+    assert 3 << 20 < len(body) <= wire.MAX_FRAME_BYTES
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(wire.WireError):
+            wire.decode_client_message(body)
+        assert tracemalloc.get_traced_memory()[1] < 2 * wire.MAX_FRAME_BYTES
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("times", [{"start_ns": -1}, {"end_ns": 1 << 63}])
+def test_times_that_no_span_can_have_are_refused(times: dict[str, int]) -> None:
+    with pytest.raises(wire.WireError):
+        wire.decode_client_message(wire.frame(wire.Loaded(key="k", **times))[4:])
 
 
 def test_an_oversized_frame_is_refused_on_both_sides() -> None:

@@ -121,7 +121,8 @@ def request_span(record: HttpRequest) -> FinishedSpan:
     context = spans.parse(f"00-{record.trace_id}-{record.span_id}-{int(record.sampled):02x}")
     if context is None:
         raise ValueError(f"no trace context: {record.trace_id} {record.span_id}")
-    if record.parent_span_id and spans.parse(f"00-{record.trace_id}-{record.parent_span_id}-00") is None:
+    parent = spans.parse(f"00-{context.trace_id}-{record.parent_span_id}-00")
+    if record.parent_span_id and parent is None:
         raise ValueError(f"no span id: {record.parent_span_id}")
     attributes: dict[str, str | int | float | bool] = {
         c.HTTP_REQUEST_METHOD: record.method,
@@ -138,7 +139,7 @@ def request_span(record: HttpRequest) -> FinishedSpan:
     return FinishedSpan(
         name=f"{record.method} {record.route}",
         context=context,
-        parent_span_id=record.parent_span_id,
+        parent_span_id=parent.span_id if parent else None,
         start_ns=record.start_ns,
         end_ns=record.end_ns,
         kind="server",

@@ -1,0 +1,109 @@
+"""What a process may send to the telemetry socket: records, with the real metrics, spans and comparison."""
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Final
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from guided_contract import records
+from guided_contract.config import GuidedDecodingConfig
+from guided_contract.records import Decode, Digest, Digests, HttpRequest
+from guided_contract.wire import ServiceMessage
+from guided_sidecar.consensus import Consensus
+from guided_sidecar.telemetry.decodes import Decodes
+from guided_sidecar.telemetry.exporter import Batch
+from guided_sidecar.telemetry.metrics import SidecarMetrics
+from guided_sidecar.telemetry.otlp_spans import OtlpSpans
+from guided_sidecar.telemetry.receiver import TelemetryReceiver
+from support.fuzz import mutation
+from support.fuzz.target import Target
+
+TRACE_ID: Final = "0af7651916cd43dd8448eb211c80319c"
+_RANKS: Final = 2
+_MOST_DATAGRAM_BYTES: Final = 64 << 10
+# A metric keeps every label that it ever had: none is the sender's to choose.
+_LABELS: Final = re.compile("[-a-zA-Z0-9_.+]{0,60}")
+
+
+def target() -> Target:
+    """Return the target."""
+    receiver = _Receiver()
+    return Target(seeds(), mutation.either(mutation.msgpack_value), receiver.run, receiver.close)
+
+
+def seeds() -> list[bytes]:
+    """Return each kind of record."""
+    request = HttpRequest(
+        trace_id=TRACE_ID,
+        span_id="b7ad6b7169203331",
+        parent_span_id="00f067aa0ba902b7",
+        start_ns=1,
+        end_ns=2,
+        method="POST",
+        route="/v1/completions",
+        status=200,
+        kind="json",
+        grammar_key="k",
+        error_code="grammar_invalid",
+        dropped=3,
+    )
+    decode = Decode(
+        request_id="r",
+        traceparent=f"00-{TRACE_ID}-b7ad6b7169203331-01",
+        rank=1,
+        grammar_key="k",
+        backend="xgrammar",
+        start_ns=1,
+        end_ns=2,
+        tokens=4,
+        end_reason="completed",
+    )
+    digests = [Digest(f"r{number}", number, number, 7) for number in range(3)]
+    sent = (request, decode, Digests(rank=0, digests=digests), Digests(rank=1, digests=digests))
+    return [records.encode(record) for record in sent]
+
+
+class _Export:
+    """Takes what the spans' encoder made, which the collector must be able to read."""
+
+    def offer(self, batch: Batch) -> None:
+        read = ExportTraceServiceRequest.FromString(batch.body)
+        assert sum(len(s.spans) for r in read.resource_spans for s in r.scope_spans) == batch.spans
+
+
+class _Api:
+    def send(self, message: ServiceMessage) -> None:
+        pass
+
+
+class _Receiver:
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._metrics = SidecarMetrics()
+
+    def close(self) -> None:
+        self._loop.close()
+
+    def run(self, data: bytes) -> None:
+        self._loop.run_until_complete(self._take(data[:_MOST_DATAGRAM_BYTES]))
+
+    async def _take(self, datagram: bytes) -> None:
+        export: object = _Export()
+        spans = OtlpSpans(export, {}, sampling=1.0, observe=self._metrics.take_span)  # type: ignore[arg-type]
+        consensus = Consensus(GuidedDecodingConfig(), _RANKS)
+        consensus.connect(_Api())
+        decodes = Decodes(_RANKS, spans.record)
+        receiver = TelemetryReceiver(Path("none"), spans, decodes, self._metrics, consensus.receive)
+        for one in (datagram, *_WHOLE):
+            receiver._take(one)
+        decodes.flush()
+        spans.flush()
+        assert consensus.state.lost == 0
+        for metric in self._metrics.registry.collect():
+            for sample in metric.samples:
+                assert _LABELS.fullmatch("".join(sample.labels.values())), sample.labels
+
+
+_WHOLE: Final = seeds()[:1]

@@ -1,0 +1,153 @@
+"""Changes to an input: to some of its bytes, or to one of the values that it holds."""
+
+import copy
+import json
+import math
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+MOST_BYTES: Final = 1 << 18
+_DEEP: Final = 0.03  # the share of inputs with one value far inside others
+_DEPTH: Final = 5000
+_RUNS: Final = (b"\x00", b"\xff", b"[", b'{"a":', b"\x91", b"\x81\xa1a", b"0", b"9", b"(", b"\xc1")
+_NUMBERS: Final = (0, 1, 0x7F, 0x80, 0xFFFF, 1 << 20, 1 << 22, (1 << 22) + 1, 1 << 31, (1 << 32) - 1)
+_VALUES: Final[tuple[Any, ...]] = (
+    *(None, True, False, -1, 0, 1, 1 << 31, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, -(1 << 63)),
+    *(0.0, -0.5, 1e308, math.nan, math.inf, "", "a", "\x00", "../x", "é" * 40, "x" * 5000, [], {}, [[]]),
+    *([None], {"": 0}, {"type": 0}, ["a", 1], [0] * 300, {str(number): number for number in range(300)}),
+)
+# As JSON alone can hold them.
+_JSON_VALUES: Final[tuple[Any, ...]] = ("\ud800", 1 << 70, 10**4000, "$", "#", "#/$defs/a", "^(a+)+$")
+
+Value = Any
+_Place = tuple[Any, Any]  # a container, and the key or index of one of its values
+
+
+def some_bytes(data: bytes, chance: random.Random) -> bytes:
+    """Return a copy with a few bytes changed, dropped, put in or doubled."""
+    changed = bytearray(data)
+    for _ in range(chance.choice((1, 1, 1, 2, 4))):
+        chance.choice(_EDITS)(changed, chance)
+    return bytes(changed[:MOST_BYTES])
+
+
+def one_value(value: Value, chance: random.Random, odd: tuple[Any, ...] = _VALUES) -> Value:
+    """Return a deep copy in which one value is another one, is gone, or is there twice."""
+    whole = [copy.deepcopy(value)]
+    places = list(_places(whole))
+    container, key = chance.choice(places)
+    kind = chance.random()
+    if kind < 0.2:
+        container[key] = _near(container[key], chance)
+    elif kind < 0.5:
+        container[key] = copy.deepcopy(chance.choice(odd))
+    elif kind < 0.7:
+        other, elsewhere = chance.choice(places)
+        container[key] = copy.deepcopy(other[elsewhere])
+    elif kind < 0.85 and container is not whole:
+        del container[key]
+    elif isinstance(container, dict):
+        container[_another_name(key, chance)] = copy.deepcopy(container[key])
+    else:
+        container[key : key + 1] = [container[key]] * chance.choice((2, 3, 50))
+    return whole[0] if whole else None
+
+
+def msgpack_value(body: bytes, chance: random.Random) -> bytes:
+    """Change one value of a MessagePack message; bytes of what is none."""
+    if chance.random() < _DEEP and 0x80 <= (body or b" ")[0] < 0x8F:  # a map with room for one more pair
+        return bytes([body[0] + 1]) + body[1:] + b"\xa1x" + b"\x91" * _DEPTH + b"\xc0"
+    try:
+        return msgspec.msgpack.encode(one_value(msgspec.msgpack.decode(body), chance))
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, TypeError):
+        return some_bytes(body, chance)
+
+
+def json_value(text: bytes, chance: random.Random) -> bytes:
+    """Change one value of a JSON text; bytes of what is none."""
+    if chance.random() < _DEEP and text.endswith(b"}"):
+        return text[:-1] + b',"x":' + b"[" * _DEPTH + b"]" * _DEPTH + b"}"
+    try:
+        return json.dumps(one_value(json.loads(text), chance, _VALUES + _JSON_VALUES)).encode()[:MOST_BYTES]
+    except (ValueError, RecursionError, TypeError):
+        return some_bytes(text, chance)
+
+
+def either(
+    of_value: Callable[[bytes, random.Random], bytes],
+) -> Callable[[bytes, random.Random], bytes]:
+    """Return a mutation that changes a value mostly, and bytes now and then."""
+
+    def mutate(data: bytes, chance: random.Random) -> bytes:
+        return (of_value if chance.random() < 0.75 else some_bytes)(data, chance)
+
+    return mutate
+
+
+def _places(value: Value) -> Iterator[_Place]:
+    stack = [value]
+    while stack:
+        container = stack.pop()
+        keys = list(container) if isinstance(container, dict) else range(len(container))
+        for key in keys:
+            yield container, key
+            if isinstance(container[key], dict | list):
+                stack.append(container[key])
+
+
+def _near(value: Value, chance: random.Random) -> Value:
+    """Return another value of the same type."""
+    if isinstance(value, str):
+        end = chance.choice(("-", "-00-x", "0", " ", "é", "'", "]", value))
+        return chance.choice((value + end, end + value, value[:-1], value[1:], value.upper()))
+    if isinstance(value, int | float):
+        return chance.choice((value + 1, value - 1, -value, value * 1000))
+    return value
+
+
+def _another_name(key: Any, chance: random.Random) -> Any:
+    return f"{key}{chance.choice(('2', '', '/', '~', '$', chr(0xE9)))}" if isinstance(key, str) else key
+
+
+def _at(data: bytearray, chance: random.Random) -> int:
+    return chance.randrange(len(data) + 1)
+
+
+def _change(data: bytearray, chance: random.Random) -> None:
+    if data:
+        data[chance.randrange(len(data))] = chance.randrange(256)
+
+
+def _flip(data: bytearray, chance: random.Random) -> None:
+    if data:
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+
+
+def _drop(data: bytearray, chance: random.Random) -> None:
+    at = _at(data, chance)
+    del data[at : at + chance.choice((1, 2, 8, 64, 4096))]
+
+
+def _cut(data: bytearray, chance: random.Random) -> None:
+    del data[_at(data, chance) :]
+
+
+def _repeat(data: bytearray, chance: random.Random) -> None:
+    at = _at(data, chance)
+    data[at:at] = data[at : at + chance.choice((1, 4, 32, 1024))]
+
+
+def _put_run(data: bytearray, chance: random.Random) -> None:
+    at = _at(data, chance)
+    data[at:at] = chance.choice(_RUNS) * chance.choice((1, 4, 64, 2000))
+
+
+def _put_number(data: bytearray, chance: random.Random) -> None:
+    at = _at(data, chance)
+    data[at : at + 4] = chance.choice(_NUMBERS).to_bytes(4, chance.choice(("little", "big")))
+
+
+_EDITS: Final = (_change, _flip, _drop, _cut, _repeat, _put_run, _put_number)

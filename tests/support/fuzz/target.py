@@ -1,0 +1,56 @@
+"""What a fuzz target is, and its short run without a fuzzer: the same changes, by a seed."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Something that reads what others send.
+
+    Attributes
+    ----------
+    seeds
+        Inputs made from real messages, to begin with.
+    mutate
+        Returns a changed copy of an input that often is still nearly right.
+    run
+        Takes one input; raises for what must not happen, and for nothing else.
+    close
+        Gives back what it holds.
+    """
+
+    seeds: Sequence[bytes]
+    mutate: Callable[[bytes, random.Random], bytes]
+    run: Callable[[bytes], None]
+    close: Callable[[], None] = lambda: None
+
+
+class FoundError(Exception):
+    """An input with which a target did what it must not do."""
+
+
+def replay(target: Target, seed: int, count: int) -> None:
+    """Run the seeds and `count` inputs made from them.
+
+    Raises
+    ------
+    FoundError
+        The message shows the input.
+    """
+    chance = random.Random(seed)
+    for data in target.seeds:
+        _run(target, data)
+    for _ in range(count):
+        data = chance.choice(target.seeds)
+        for _ in range(chance.choice((1, 1, 2, 3))):
+            data = target.mutate(data, chance)
+        _run(target, data)
+
+
+def _run(target: Target, data: bytes) -> None:
+    try:
+        target.run(data)
+    except Exception as error:
+        raise FoundError(f"{type(error).__name__}: {error}\ninput: {data[:2000]!r}") from error

@@ -1,0 +1,40 @@
+"""Every target of `make fuzz`, a while, by a fixed seed and without the fuzzer; and what it would find."""
+
+import msgspec
+import pytest
+
+from guided_contract import records, wire
+from support.fuzz import targets
+from support.fuzz.target import FoundError, Target, replay
+
+SEED = 1
+COUNT = 1500
+
+
+@pytest.mark.parametrize("name", targets.NAMES)
+def test_a_target_holds(name: str) -> None:
+    with targets.made(name) as target:
+        replay(target, SEED, COUNT)
+
+
+# A fault that was there, by target: module, name, what it was.
+FAULTS = {
+    "peers": (wire, "MALFORMED", (msgspec.MsgspecError, UnicodeDecodeError)),
+    "datagrams": (records, "MALFORMED", msgspec.MsgspecError),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_target_finds_the_fault_that_was_there(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(*FAULTS[name])
+    with targets.made(name) as target, pytest.raises(FoundError):
+        replay(target, SEED, COUNT)
+
+
+def test_a_find_shows_its_input() -> None:
+    def never_nine(data: bytes) -> None:
+        assert b"9" not in data
+
+    target = Target([b"8"], lambda _data, _chance: b"a 9", never_nine)
+    with pytest.raises(FoundError, match="b'a 9'"):
+        replay(target, SEED, 1)
