@@ -26,7 +26,7 @@ lock:  ## pin all dependencies anew (requirements/*.txt)
 lint: $(SETUP)  ## ruff, mypy --strict, import-linter, generated files up to date
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy operator/guided_operator engine/guided_contract engine/guided_engine sidecar/guided_sidecar tools/devtools benchmarks/rankbench
+	$(VENV)/bin/mypy operator/guided_operator engine/guided_contract engine/guided_engine sidecar/guided_sidecar tools/devtools benchmarks/rankbench benchmarks/schemasuite
 	$(VENV)/bin/lint-imports
 	$(PY) -m guided_operator.api.crd --check
 	$(PY) -m guided_operator.api.reference --check
@@ -83,6 +83,10 @@ cluster: $(SETUP)  ## a one-node Kubernetes in namespaces of its own, with the s
 .PHONY: cluster-down
 cluster-down: $(SETUP)  ## end that cluster; nothing of it stays
 	$(PY) -m devtools.cluster down
+
+.PHONY: schema-table
+schema-table: $(SETUP)  ## what is enforced of JSON Schema, by us and by each library: docs/json-schema.md (SUITE=JSON-Schema-Test-Suite/tests)
+	@PYTHONPATH=tools:benchmarks $(PY) -m schemasuite
 
 # --- benchmarks (benchmarks/README.md) ---
 

@@ -15,6 +15,8 @@ from guided_sidecar.grammar.keywords import CONSTRAINTS
 from guided_sidecar.grammar.subschemas import Place
 
 _RULERS: Final = ("$ref", "const", "enum", "anyOf", "oneOf", "allOf")
+# What branches and references evaluate is not known here: beside those, these say something of their own.
+_BESIDE: Final = CONSTRAINTS | {"unevaluatedItems", "unevaluatedProperties"}
 
 
 def are_apart(branches: Sequence[Any]) -> bool:
@@ -25,7 +27,7 @@ def are_apart(branches: Sequence[Any]) -> bool:
 def is_ruled_alone(place: Place) -> bool:
     """Return whether xgrammar would read one keyword here and ignore a constraint beside it."""
     ruler = next((keyword for keyword in _RULERS if keyword in place.schema), None)
-    beside = {key: place.schema[key] for key in place.schema.keys() & CONSTRAINTS - {ruler}}
+    beside = {key: place.schema[key] for key in place.schema.keys() & _BESIDE - {ruler}}
     if ruler is None or not beside:
         return False
     if ruler in ("const", "enum") and "$ref" not in json.dumps(beside):

@@ -121,6 +121,7 @@ def _read(job: Job) -> Any:
         return job.spec
     spec = json.loads(job.spec)
     schema.check(spec)
+    schema.write_whole_numbers(spec)
     return spec
 
 

@@ -1,16 +1,19 @@
-"""What a library takes and does not enforce: a table of keywords, made by running both.
+"""What a library takes and does not enforce, made by running both.
 
-xgrammar 0.2.8 accepts the schemas of _XGRAMMAR_IGNORES and ignores the keyword (vLLM 0.32 knows of some of
-them, `has_xgrammar_unsupported_json_features`; FACTS measured the others). llguidance 1.7.6 refuses what it
-cannot enforce, with a message, but for one case: beside a fraction with the same whole part, it takes an
-exclusive bound that is whole for an inclusive one (0 for exclusiveMinimum 0 and maximum 0.5).
+A keyword that a library ignores wherever JSON-Schema-Test-Suite has it, or ignores wherever no type stands
+beside it, is in `measured`. What it enforces in part has a rule here (vLLM 0.32 knows of some of them,
+`has_xgrammar_unsupported_json_features`): for xgrammar 0.2.8 where a keyword is ignored, or refused late.
+llguidance 1.7.6 refuses what it cannot enforce, with a message, but for one case: beside a fraction with the
+same whole part, it takes an exclusive bound that is whole for an inclusive one (0 for exclusiveMinimum 0 and
+maximum 0.5). `make schema-table` shows that nothing is missing.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from guided_contract.wire import Backend
+from guided_sidecar.grammar import measured
 from guided_sidecar.grammar.alternatives import are_apart, is_ruled_alone
 from guided_sidecar.grammar.keywords import has_lengths
 from guided_sidecar.grammar.subschemas import Place, walk
@@ -38,6 +41,11 @@ _REPEAT_LIMIT: Final = 128
 _REPEAT_DIGITS: Final = len(str(_REPEAT_LIMIT))
 # What a JSON string holds as an escape: quotes, backslashes, control characters, spaces that hold some.
 _ESCAPED_IN_JSON: Final = re.compile(r'["\x00-\x1f]|\\[\\nrtfvscux0-7]')
+
+
+_NAMES: Final[dict[Backend, str]] = {"xgrammar": "xgrammar", "guidance": "llguidance"}
+_PLAIN_NAME: Final = re.compile(r"[ !#-\[\]-~]*")
+_OPEN: Final = ("additionalProperties", "patternProperties", "unevaluatedProperties")
 
 
 class Unsupported(NamedTuple):
@@ -76,16 +84,8 @@ def _always(place: Place) -> bool:  # noqa: ARG001 - a table's function
     return True
 
 
-def _in_array(place: Place) -> bool:
-    return place.allows("array")
-
-
 def _is_set(place: Place) -> bool:
     return place.allows("array") and place.schema["uniqueItems"] is not False
-
-
-def _in_number(place: Place) -> bool:
-    return place.allows("integer", "number")
 
 
 def _in_bounded_string(place: Place) -> bool:
@@ -123,6 +123,21 @@ def _is_untyped(place: Place) -> bool:
     return not place.types() and not is_ruled_alone(place)
 
 
+def _leads_elsewhere(place: Place) -> bool:
+    reference = place.schema["$ref"]
+    return not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/"))
+
+
+def _is_inner(place: Place) -> bool:
+    return place.path != "$"
+
+
+def _names_come_twice(place: Place) -> bool:
+    names = place.schema["properties"]
+    is_open = any(place.schema.get(keyword, False) is not False for keyword in _OPEN)
+    return is_open and not all(_PLAIN_NAME.fullmatch(name) for name in names)
+
+
 def _names_unknown(place: Place) -> bool:
     return not place.schema.get("properties", {}).keys() >= set(place.schema["required"])
 
@@ -137,6 +152,10 @@ def _is_ipv4(place: Place) -> bool:
 
 def _needs_escapes(place: Place) -> bool:
     return place.allows("string") and _ESCAPED_IN_JSON.search(place.schema["pattern"]) is not None
+
+
+def _knows_white_space(place: Place) -> bool:
+    return place.allows("string") and "\\S" in place.schema["pattern"]
 
 
 def _is_taken_for_inclusive(keyword: str) -> Callable[[Place], bool]:
@@ -165,40 +184,59 @@ _OPPOSITE: Final = {
     "exclusiveMinimum": ("maximum", "exclusiveMaximum"),
     "exclusiveMaximum": ("minimum", "exclusiveMinimum"),
 }
-_GUIDANCE_IGNORES: Final = tuple(
-    _Rule(
-        keyword,
-        _is_taken_for_inclusive(keyword),
-        "llguidance takes the bound itself where the other bound has the same whole part",
-    )
-    for keyword in _OPPOSITE
+
+
+def _seen(backend: Backend) -> Iterator[_Rule]:
+    """Yield a rule for each keyword that a library was seen to ignore, always or where no type is named."""
+    for keyword, seen in measured.KEYWORDS[backend].items():
+        if (seen.untyped, seen.typed) == ("ignored", "ignored"):
+            yield _Rule(
+                keyword, _is_about(measured.TYPES.get(keyword)), f"{_NAMES[backend]} does not enforce it"
+            )
+        elif seen.untyped == "ignored":
+            reason = f"{_NAMES[backend]} does not enforce it without a type beside it"
+            yield _Rule(keyword, _is_untyped, reason)
+
+
+def _is_about(kind: str | None) -> Callable[[Place], bool]:
+    if kind is None:
+        return _always
+    types = ("integer", "number") if kind == "number" else (kind,)
+    return lambda place: place.allows(*types)
+
+
+_GUIDANCE_IGNORES: Final = (
+    *_seen("guidance"),
+    *(
+        _Rule(
+            keyword,
+            _is_taken_for_inclusive(keyword),
+            "llguidance takes the bound itself where the other bound has the same whole part",
+        )
+        for keyword in _OPPOSITE
+    ),
 )
 _XGRAMMAR_IGNORES: Final = (
+    *_seen("xgrammar"),
     _Rule("not", _always),
-    _Rule("if", _always),
-    _Rule("then", _always),
-    _Rule("else", _always),
     _Rule("dependentRequired", _always),
-    _Rule("dependentSchemas", _always),
     _Rule("dependencies", _always),
+    _Rule("$recursiveRef", _always),
+    _Rule("format", _is_untyped, "xgrammar does not enforce it without a type beside it"),
     _Rule("uniqueItems", _is_set),
-    _Rule("contains", _in_array),
-    _Rule("minContains", _in_array),
-    _Rule("maxContains", _in_array),
-    _Rule("multipleOf", _in_number),
     *(
         _Rule(keyword, is_ruled_alone, "xgrammar does not enforce what stands beside it")
         for keyword in ("$ref", "const", "enum", "anyOf", "oneOf", "allOf")
     ),
-    *(
-        _Rule(keyword, _is_untyped, "xgrammar does not enforce it without a type beside it")
-        for keyword in ("pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-    ),
+    _Rule("$ref", _leads_elsewhere, "xgrammar follows plain paths from the schema's root only"),
+    _Rule("$id", _is_inner, "xgrammar follows references from the schema's root only"),
     _Rule("oneOf", _branches_meet, "xgrammar takes what several branches of oneOf allow"),
+    _Rule("properties", _names_come_twice, "xgrammar takes a name with escapes also for a further one"),
     _Rule("required", _names_unknown, "xgrammar does not enforce a name that is no key of properties"),
     _Rule("format", _has_pattern, "xgrammar does not enforce a pattern beside a format"),
     _Rule("format", _is_ipv4, "xgrammar takes numbers with leading zeros"),
     _Rule("pattern", _needs_escapes, "xgrammar writes it into the string without escapes"),
+    _Rule("pattern", _knows_white_space, "xgrammar takes white space beyond ASCII for none"),
     _Rule("allOf", _has_branches, "xgrammar does not enforce allOf with several branches"),
     _Rule("format", _is_unknown_format, "xgrammar does not know the format"),
     _Rule("format", _in_bounded_string, "xgrammar does not enforce a length beside a format"),

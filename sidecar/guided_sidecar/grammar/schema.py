@@ -10,6 +10,16 @@ from guided_sidecar.grammar import subschemas
 
 _TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
 _SHOWN_CHARACTERS: Final = 80
+_COUNTS: Final = (
+    "maxContains",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "minContains",
+    "minItems",
+    "minLength",
+    "minProperties",
+)
 
 
 def check(schema: Any) -> None:
@@ -27,9 +37,18 @@ def check(schema: Any) -> None:
         raise GuidedError(
             ErrorCode.GRAMMAR_INVALID, f"{error.json_path}: {_reason(error)}", path=error.json_path
         )
+    has_inner_base = any("$id" in place.schema for place in subschemas.walk(schema) if place.path != "$")
     for place in subschemas.walk(schema):
-        _check_reference(schema, place)
+        _check_reference(schema, place, has_inner_base=has_inner_base)
         _check_lengths(place)
+
+
+def write_whole_numbers(schema: Any) -> None:
+    """Write 2 for 2.0 in a checked schema where a number counts: no library reads the other."""
+    for place in subschemas.walk(schema):
+        for keyword in _COUNTS:
+            if isinstance(place.schema.get(keyword), float) and place.schema[keyword].is_integer():
+                place.schema[keyword] = int(place.schema[keyword])
 
 
 def _dialect(schema: Any) -> Any:
@@ -61,7 +80,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
-def _check_reference(schema: Any, place: subschemas.Place) -> None:
+def _check_reference(schema: Any, place: subschemas.Place, *, has_inner_base: bool) -> None:
     reference = place.schema.get("$ref")
     if not isinstance(reference, str):
         return
@@ -71,7 +90,8 @@ def _check_reference(schema: Any, place: subschemas.Place) -> None:
             return  # it may name a schema inside this one; the backend finds out
         message = f"{path}: {_shown(reference)} is outside of the schema, and nothing is fetched"
         raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=path)
-    if reference.startswith("#/") and not _exists(schema, reference):
+    # Below an address of its own, a schema's paths begin there: the backend finds out.
+    if reference.startswith("#/") and not has_inner_base and not _exists(schema, reference):
         message = f"{path}: {_shown(reference)} does not exist in the schema"
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path)
 

@@ -1,0 +1,66 @@
+"""`make schema-table SUITE=...`: writes docs/json-schema.md and the sidecar's table of keywords."""
+
+import os
+import sys
+import tempfile
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from devtools import tinymodel
+
+from schemasuite import keywords, table
+from schemasuite.cases import DRAFTS, cases
+from schemasuite.outcomes import Outcome, judge
+from schemasuite.subjects import Subject, subjects
+from schemasuite.typed import typed
+
+_ROOT: Final = Path(__file__).parents[2]
+_DOCUMENT: Final = _ROOT / "docs/json-schema.md"
+_MODULE: Final = _ROOT / "sidecar/guided_sidecar/grammar/measured.py"
+
+
+def main() -> int:
+    """Run all cases, write both files, and return 1 where a bar is missed."""
+    if not (suite := os.environ.get("SUITE")):
+        print("name the folder `tests` of a checkout of JSON-Schema-Test-Suite by SUITE=", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory() as folder:
+        asked = subjects(tinymodel.models() / "tiny", Path(folder))
+        outcomes = {one.name: [judge(one, case) for case in cases(Path(suite))] for one in asked}
+        untyped = {one.name: keywords.made(_required(outcomes[one.name])) for one in asked[1:]}
+        of_typed = {one.name: _typed_outcomes(one, Path(suite)) for one in asked}
+        with_type = {one.name: keywords.made(of_typed[one.name]) for one in asked[1:]}
+    versions = {name: metadata.version(name) for name in ("xgrammar", "llguidance")}
+    _MODULE.write_text(keywords.module(versions, untyped, with_type))
+    _DOCUMENT.write_text(table.document(versions, outcomes, untyped, with_type))
+    missed = _missed(outcomes, of_typed["ours"])
+    print("\n".join(missed) or f"written: {_DOCUMENT.relative_to(_ROOT)}, {_MODULE.relative_to(_ROOT)}")
+    return 1 if missed else 0
+
+
+def _required(outcomes: list[Outcome]) -> list[Outcome]:
+    return [outcome for outcome in outcomes if not outcome.case.is_optional]
+
+
+def _typed_outcomes(subject: Subject, suite: Path) -> list[Outcome]:
+    return [judge(subject, case) for case in typed(case for case in cases(suite) if not case.is_optional)]
+
+
+def _missed(outcomes: dict[str, list[Outcome]], of_typed: list[Outcome]) -> list[str]:
+    """Return what is missed: nothing produced though invalid, no less enforced than by a library alone."""
+    found = [
+        f"with types: {one.case.description} is produced though invalid" for one in of_typed if one.produced
+    ]
+    for draft in DRAFTS:
+        ours, *libraries = (table.counts(found, draft, optional=False) for found in outcomes.values())
+        if ours.cases["produced"]:
+            found.append(f"{draft}: {ours.cases['produced']} cases are produced though invalid")
+        better = max(library.cases["enforced"] for library in libraries)
+        if ours.cases["enforced"] < better:
+            found.append(f"{draft}: {ours.cases['enforced']} cases enforced, {better} by a library alone")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""What each library makes of each keyword: the module of the sidecar that `make schema-table` writes."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal
+
+from schemasuite.outcomes import Outcome
+from schemasuite.typed import TYPE_OF
+
+Made = Literal["enforced", "ignored", "partly", "refused", "unknown"]
+# Files that are about several keywords, or about none.
+_KEYWORDS: Final = {
+    "dynamicRef": ("$dynamicRef",),
+    "if-then-else": ("if", "then", "else"),
+    "ref": ("$ref",),
+}
+_OF_NONE: Final = frozenset(
+    [
+        "anchor",
+        "boolean_schema",
+        "content",
+        "default",
+        "definitions",
+        "defs",
+        "format",
+        "infinite-loop-detection",
+        "refRemote",
+        "vocabulary",
+    ]
+)
+_MODULE: Final = '''\
+"""What each library makes of each keyword, as seen: `make schema-table` writes this file; do not edit it.
+
+JSON-Schema-Test-Suite's cases, draft 2020-12 and 7, through each library alone; first as they are, most of
+them without a type, then with the type that the keyword is about, and further properties and items allowed.
+
+enforced: of what the library takes, it generates nothing invalid. ignored: in every case that it takes it
+generates something invalid. partly: in some. refused: it takes none. unknown: there is no such case.
+"""
+
+from typing import Final, Literal, NamedTuple
+
+from guided_contract.wire import Backend
+
+Made = Literal["enforced", "ignored", "partly", "refused", "unknown"]
+
+
+class Seen(NamedTuple):
+    """What a library makes of a keyword without a type beside it, and with one."""
+
+    untyped: Made
+    typed: Made
+
+
+VERSIONS: Final[dict[str, str]] = {versions}
+# Of the keywords about one type of values, that type.
+TYPES: Final[dict[str, str]] = {types}
+KEYWORDS: Final[dict[Backend, dict[str, Seen]]] = {keywords}
+'''
+
+
+def made(outcomes: Iterable[Outcome]) -> dict[str, Made]:
+    """Return one word for each keyword, from a library's outcomes."""
+    verdicts: dict[str, set[str]] = defaultdict(set)
+    for outcome in outcomes:
+        if all(one.is_valid for one in outcome.case.instances) or outcome.case.keyword in _OF_NONE:
+            continue  # nothing invalid to tell it by
+        for keyword in _KEYWORDS.get(outcome.case.keyword, (outcome.case.keyword,)):
+            verdicts[keyword].add(outcome.verdict)
+    return {keyword: _word(found) for keyword, found in sorted(verdicts.items())}
+
+
+def _word(verdicts: set[str]) -> Made:
+    if "produced" in verdicts:
+        return "partly" if "enforced" in verdicts else "ignored"
+    return "enforced" if "enforced" in verdicts else "refused"
+
+
+def module(
+    versions: Mapping[str, str],
+    untyped: Mapping[str, Mapping[str, Made]],
+    typed: Mapping[str, Mapping[str, Made]],
+) -> str:
+    """Return the text of the sidecar's module.
+
+    Parameters
+    ----------
+    versions
+        Of the libraries.
+    untyped, typed
+        By library and keyword.
+    """
+    names = sorted({keyword for found in (untyped, typed) for made in found.values() for keyword in made})
+    lines = ["{"]
+    for backend, found in untyped.items():
+        lines.append(f"    {json.dumps(backend)}: {{")
+        for name in names:
+            seen = [json.dumps(words.get(name, "unknown")) for words in (found, typed[backend])]
+            lines.append(f"        {json.dumps(name)}: Seen({', '.join(seen)}),")
+        lines.append("    },")
+    lines.append("}")
+    text = _MODULE.replace("{versions}", json.dumps(dict(sorted(versions.items()))))
+    types = "\n".join(f'    "{name}": "{TYPE_OF[name]}",' for name in names if name in TYPE_OF)
+    return text.replace("{types}", f"{{\n{types}\n}}").replace("{keywords}", "\n".join(lines))

@@ -1,0 +1,153 @@
+"""Who is asked to take a schema: the sidecar with its ranks, and each library as vLLM would use it."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from guided_contract import wire
+from guided_contract.config import CompileConfig, PodConfig
+from guided_contract.errors import GuidedError
+from guided_engine.ranks.prototypes import Prototypes
+from guided_sidecar.grammar import backends, limits, vocabulary
+from guided_sidecar.grammar.compilation import Compiler, GrammarBackend
+from guided_sidecar.grammar.jobs import Job
+
+Accepts = Callable[[str], bool]  # whether a JSON text may be generated, from its first token to its end
+_THREADS: Final = 2
+_TIMEOUT_S: Final = 60.0
+
+
+class RefusedError(Exception):
+    """A schema is not taken; the message says why."""
+
+
+class Subject(Protocol):
+    """Takes schemas."""
+
+    name: str
+
+    def take(self, schema: Any) -> Accepts:
+        """Compile a schema.
+
+        Raises
+        ------
+        RefusedError
+            It is not taken.
+        """
+
+
+class Words:
+    """One model's tokenizer as sidecar and ranks hold it."""
+
+    def __init__(self, model: Path) -> None:
+        from transformers import AutoTokenizer  # noqa: PLC0415 - heavy
+
+        self.pod = PodConfig(name="s", model=str(model), tokenizer=str(model), served_name="s", run_dir="/")
+        self.vocabulary = vocabulary.load(self.pod)
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(model)
+        self.eos: int = self._tokenizer.eos_token_id
+
+    def tokens(self, text: str) -> list[int]:
+        """Return a text's tokens, and the end of sequence."""
+        return [*self._tokenizer.encode(text, add_special_tokens=False), self.eos]
+
+    def tokenizer_info(self) -> Any:
+        """Return xgrammar's TokenizerInfo."""
+        return self.vocabulary.xgrammar_info
+
+    def guidance_tokenizer(self) -> Any:
+        """Return llguidance's LLTokenizer."""
+        return self.vocabulary.guidance_tokenizer
+
+
+class Library:
+    """One library alone, asked as vLLM 0.32 asks it."""
+
+    def __init__(self, name: str, backend: GrammarBackend, words: Words) -> None:
+        self.name = name
+        self._backend = backend
+        self._words = words
+
+    def take(self, schema: Any) -> Accepts:
+        """Compile a schema."""
+        try:
+            compiled = self._backend.compile("json", json.dumps(schema), any_whitespace=True)
+        except backends.BackendError as error:
+            raise RefusedError(str(error)) from error
+
+        def accepts(text: str) -> bool:
+            matcher = compiled.matcher()
+            return all(matcher.accept(token) for token in self._words.tokens(text))
+
+        return accepts
+
+
+class Ours:
+    """The sidecar's compiler, and a rank that loads what it makes."""
+
+    name = "ours"
+
+    def __init__(self, words: Words, known: dict[wire.Backend, GrammarBackend], folder: Path) -> None:
+        self._words = words
+        self._compiler = Compiler(known, words.vocabulary.tokens, folder)
+        self._known = known
+        self._ranks = Prototypes(folder, words)
+
+    def take(self, schema: Any) -> Accepts:
+        """Compile, prove and load a schema."""
+        try:
+            spec = limits.canonical("json", json.dumps(schema), CompileConfig())
+            key = hashlib.sha256(spec.encode()).hexdigest()
+            done = self._compiler.run(self._job(key, spec))
+        except GuidedError as error:
+            raise RefusedError(str(error)) from error
+        loaded = self._ranks.load(
+            wire.Load(
+                key=key,
+                backend=done.backend,
+                artifact=done.artifact,
+                sha256=done.sha256,
+                spec=done.spec,
+                positions=done.positions,
+            )
+        )
+        if loaded.error:
+            raise RefusedError(loaded.error)
+
+        def accepts(text: str) -> bool:
+            tokens = self._words.tokens(text)
+            matcher = self._ranks.matcher(key, [self._words.eos])
+            return matcher.accept(tokens) and matcher.is_terminated()
+
+        return accepts
+
+    def _job(self, key: str, spec: str) -> Job:
+        return Job(
+            key=key,
+            kind="json",
+            spec=spec,
+            backends=list(self._known),
+            any_whitespace=True,
+            timeout_s=_TIMEOUT_S,
+            memory_bytes=1 << 40,
+        )
+
+
+def subjects(model: Path, folder: Path) -> Sequence[Subject]:
+    """Return us and the two libraries.
+
+    Parameters
+    ----------
+    folder
+        Where compiled artefacts go.
+    """
+    words = Words(model)
+    xgrammar = backends.XGrammarBackend(words.vocabulary, _THREADS)
+    guidance = backends.GuidanceBackend(words.vocabulary)
+    return [
+        Ours(words, {"xgrammar": xgrammar, "guidance": guidance}, folder),
+        Library("xgrammar", xgrammar, words),
+        Library("guidance", guidance, words),
+    ]

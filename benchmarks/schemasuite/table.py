@@ -1,0 +1,118 @@
+"""docs/json-schema.md: what is enforced, refused and produced though invalid, and by whom."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from schemasuite.cases import DRAFTS
+from schemasuite.keywords import Made
+from schemasuite.outcomes import Counts, Outcome
+
+_NAMES: Final = {"ours": "ours (`Auto`)", "xgrammar": "xgrammar alone", "guidance": "llguidance alone"}
+_HEAD: Final = ("cases enforced", "refused", "**produced though invalid**", "without any valid one")
+_DOCUMENT: Final = """\
+# JSON Schema: what is enforced
+
+`make schema-table SUITE=.../JSON-Schema-Test-Suite/tests` writes this page, and the table of keywords
+that the sidecar chooses by (`guided_sidecar/grammar/measured.py`), with {versions}.
+
+Each case of [JSON-Schema-Test-Suite](https://github.com/json-schema-org/JSON-Schema-Test-Suite) has a
+schema and instances, valid and invalid. A schema is *refused*, or taken; then every instance is walked,
+as tokens, through the grammar: ours through a rank's own matcher with its counted bounds, a library's
+through that library alone, asked as vLLM 0.32 asks it. An object's properties are tried in every order. A
+case is *enforced* if no invalid instance can be generated, and *produced though invalid* if one can.
+Cases without an invalid instance are left out. Cases of draft 7 say so in `$schema`. "Without any valid
+one": enforced cases that have valid instances, none of which can be generated; mostly because JSON Schema
+takes values of any other type where a library generates one type alone.
+
+{tables}
+**optional/** holds what JSON Schema leaves to implementations. {optional}
+
+## Keywords
+What each library makes of a keyword, without a type beside it and with one: *enforced*, *ignored*
+(accepted, and something invalid can be generated in every case), *partly*, *refused*. Under
+`unsupportedKeywords: Route` a schema goes to a library that enforces all of it; where none does, and
+under `Reject` where the first choice does not, the answer is 400 `grammar_unsupported` with the keyword's
+path. Which of the *partly* cases a library does enforce is in `guided_sidecar/grammar/gaps.py`.
+
+{keywords}
+"""
+
+
+def document(
+    versions: Mapping[str, str],
+    outcomes: Mapping[str, Sequence[Outcome]],
+    untyped: Mapping[str, Mapping[str, Made]],
+    typed: Mapping[str, Mapping[str, Made]],
+) -> str:
+    """Return the page's text.
+
+    Parameters
+    ----------
+    outcomes
+        Of all cases, by subject.
+    untyped, typed
+        What a library makes of a keyword.
+    """
+    return (
+        _DOCUMENT.replace("{versions}", ", ".join(f"{name} {version}" for name, version in versions.items()))
+        .replace("{tables}", "\n".join(_tables(outcomes)))
+        .replace("{optional}", _optional(outcomes["ours"]))
+        .replace("{keywords}", "\n".join(_keywords(untyped, typed)))
+    )
+
+
+def counts(outcomes: Sequence[Outcome], draft: str, *, optional: bool) -> Counts:
+    """Count the cases of one draft that have an invalid instance."""
+    return Counts.of(
+        outcome
+        for outcome in outcomes
+        if outcome.case.draft == draft
+        and outcome.case.is_optional == optional
+        and not all(one.is_valid for one in outcome.case.instances)
+    )
+
+
+def _tables(outcomes: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
+    for optional in (False, True):
+        for draft in DRAFTS:
+            name = f"{draft}, optional/" if optional else draft
+            yield _row(
+                (name, "cases enforced", "refused", "**produced though invalid**", "without any valid one")
+            )
+            yield _row(["---"] * (1 + len(_HEAD)))
+            for subject, found in outcomes.items():
+                counted = counts(found, draft, optional=optional)
+                cells = [
+                    f"{counted.cases[verdict]} ({counted.invalid[verdict]})"
+                    for verdict in ("enforced", "refused", "produced")
+                ]
+                yield _row((_NAMES[subject], *cells, str(counted.barren)))
+            yield ""
+    yield "In brackets: invalid instances.\n"
+
+
+def _optional(ours: Sequence[Outcome]) -> str:
+    """Say which of the optional cases we produce."""
+    produced = [outcome for outcome in ours if outcome.case.is_optional and outcome.produced]
+    if not produced:
+        return "Nothing of it is produced though invalid."
+    names = sorted({outcome.case.keyword.removeprefix("optional/") for outcome in produced})
+    return f"What we produce though invalid there is in {', '.join(f'`{name}`' for name in names)}."
+
+
+def _keywords(
+    untyped: Mapping[str, Mapping[str, Made]], typed: Mapping[str, Mapping[str, Made]]
+) -> Iterator[str]:
+    yield _row(("keyword", "xgrammar", "with a type", "llguidance", "with a type"))
+    yield _row(["---"] * 5)
+    for keyword in sorted({name for made in untyped.values() for name in made}):
+        cells = [
+            made[backend].get(keyword, "")
+            for backend in ("xgrammar", "guidance")
+            for made in (untyped, typed)
+        ]
+        yield _row((f"`{keyword}`", *cells))
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
