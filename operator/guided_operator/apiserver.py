@@ -35,6 +35,8 @@ _CONTENT_TYPES: Final[Mapping[PatchType, str]] = {
     # The parameter keeps the client library from writing the text as JSON once more.
     "apply": "application/apply-patch+yaml; charset=utf-8",
 }
+_METADATA: Final = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+_METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 _CONNECT_TIMEOUT_S: Final = 5.0
 _NOT_YAML: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 # A refusal can quote the whole object; its beginning says what was wrong.
@@ -93,9 +95,14 @@ class Api(Protocol):
     """What the operator asks of the API server; `tests/support/memory_api.py` is its in-memory fake."""
 
     async def read(
-        self, path: str, *, params: Mapping[str, str] | None = None, timeout_s: float = REQUEST_TIMEOUT_S
+        self,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        metadata_only: bool = False,
+        timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> Object:
-        """Return the object or list at `path`."""
+        """Return the object or list at `path`; `metadata_only`: a list, of objects without the rest."""
 
     async def create(self, path: str, body: Object, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Object:
         """Create the object in the collection at `path`, and return it as stored."""
@@ -108,7 +115,9 @@ class Api(Protocol):
     async def delete(self, path: str, *, uid: str) -> None:
         """Delete exactly the object with this uid at `path`."""
 
-    def watch(self, path: str, *, params: Mapping[str, str], timeout_s: float) -> AsyncIterator[Object]:
+    def watch(
+        self, path: str, *, params: Mapping[str, str], metadata_only: bool = False, timeout_s: float
+    ) -> AsyncIterator[Object]:
         """Yield watch events of the collection at `path` until the server, or the timeout, ends it."""
 
 
@@ -164,10 +173,16 @@ class ApiServer:
         return str(self._transport.configuration.host)
 
     async def read(
-        self, path: str, *, params: Mapping[str, str] | None = None, timeout_s: float = REQUEST_TIMEOUT_S
+        self,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        metadata_only: bool = False,
+        timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> Object:
-        """Return the object or list at `path`."""
-        return await self._request("GET", path, params=params, timeout_s=timeout_s)
+        """Return the object or list at `path`; `metadata_only`: a list, of objects without the rest."""
+        headers = {"Accept": _METADATA_LIST} if metadata_only else {}
+        return await self._request("GET", path, params=params, headers=headers, timeout_s=timeout_s)
 
     async def create(self, path: str, body: Object, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Object:
         """Create the object in the collection at `path`, and return it as stored."""
@@ -199,11 +214,15 @@ class ApiServer:
         body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
         await self._request("DELETE", path, body=body)
 
-    async def watch(self, path: str, *, params: Mapping[str, str], timeout_s: float) -> AsyncIterator[Object]:
+    async def watch(
+        self, path: str, *, params: Mapping[str, str], metadata_only: bool = False, timeout_s: float
+    ) -> AsyncIterator[Object]:
         """Yield watch events of the collection at `path` until the server, or the timeout, ends it."""
+        headers = {"Accept": _METADATA} if metadata_only else {}
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_TIMEOUT_S)
         with _transport_faults():
-            response = (await self._send("GET", path, params=params, timeout=timeout)).response
+            sent = await self._send("GET", path, params=params, headers=headers, timeout=timeout)
+            response = sent.response
             try:
                 if response.status != 200:
                     raise error_of(

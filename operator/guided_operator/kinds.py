@@ -26,6 +26,7 @@ class Kind:
     """One kind of child.
 
     `fields` are the top-level fields that are kept beside the metadata; `view` replaces the projection.
+    `selector` says by labels which objects are looked at; `metadata_only`: of these, only the metadata.
     """
 
     name: str
@@ -33,6 +34,8 @@ class Kind:
     plural: str
     fields: tuple[str, ...] = ()
     view: Callable[[Object], Any] | None = None
+    selector: str = names.LABEL_NAME
+    metadata_only: bool = False
 
     def path(self, namespace: str = "", name: str = "") -> str:
         """Return the path of an object, of a namespace's collection or of the cluster's."""
@@ -76,4 +79,8 @@ REVISION: Final = Kind("ControllerRevision", "apps/v1", "controllerrevisions", (
 POD: Final = Kind("Pod", "v1", "pods", view=pods.view)
 
 WATCHED: Final = (DEPLOYMENT, SERVICE, CONFIG_MAP, SERVICE_ACCOUNT, REVISION, POD)
+# Others' ConfigMaps, which grammars may be in: that one has changed, and no more; there may be thousands.
+GRAMMAR_SOURCE: Final = Kind(
+    "ConfigMap", "v1", "configmaps", selector=f"!{names.LABEL_NAME}", metadata_only=True
+)
 BY_NAME: Final[Mapping[str, Kind]] = {kind.name: kind for kind in WATCHED}

@@ -213,10 +213,15 @@ class LeaderApi:
         self._lease = lease
 
     async def read(
-        self, path: str, *, params: Mapping[str, str] | None = None, timeout_s: float = REQUEST_TIMEOUT_S
+        self,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        metadata_only: bool = False,
+        timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> Object:
         """Return the object or list at `path`."""
-        return await self._api.read(path, params=params, timeout_s=timeout_s)
+        return await self._api.read(path, params=params, metadata_only=metadata_only, timeout_s=timeout_s)
 
     async def create(self, path: str, body: Object, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Object:
         """Create an object, as leader."""
@@ -235,9 +240,11 @@ class LeaderApi:
         self._check()
         await self._api.delete(path, uid=uid)
 
-    def watch(self, path: str, *, params: Mapping[str, str], timeout_s: float) -> AsyncIterator[Object]:
+    def watch(
+        self, path: str, *, params: Mapping[str, str], metadata_only: bool = False, timeout_s: float
+    ) -> AsyncIterator[Object]:
         """Yield watch events."""
-        return self._api.watch(path, params=params, timeout_s=timeout_s)
+        return self._api.watch(path, params=params, metadata_only=metadata_only, timeout_s=timeout_s)
 
     def _check(self) -> None:
         if not self._lease.is_held():

@@ -22,6 +22,7 @@ from guided_operator import handlers, health, kinds
 from guided_operator.apiserver import Api, ApiError, ApiServer
 from guided_operator.apply import Applier
 from guided_operator.builders.site import cluster_site
+from guided_operator.grammar_sources import GrammarSources
 from guided_operator.lease import LeaderApi, Lease, LeaseLostError
 from guided_operator.observe import Observer
 from guided_operator.queue import Key, WorkQueue
@@ -106,12 +107,14 @@ class Parts:
 def assemble(settings: OperatorSettings, api: Api, session: aiohttp.ClientSession) -> Parts:
     """Put the parts together."""
     queue, store, clock = WorkQueue(time.monotonic), Store(), time.monotonic
+    sources = GrammarSources(api)
     reflectors = {kind.name: Reflector(api, kind, store, queue.add) for kind in kinds.WATCHED}
+    reflectors["others' ConfigMap"] = Reflector(api, kinds.GRAMMAR_SOURCE, sources, queue.add)
     lease = Lease(api, settings.namespace, LEASE_NAME, _identity(settings.pod_name), clock=clock)
     leader_api = LeaderApi(api, lease)
     reconciler = Reconciler(
         api=leader_api,
-        observer=Observer(api, store, reflectors, SidecarReader(HttpFetch(session), clock)),
+        observer=Observer(api, store, reflectors, SidecarReader(HttpFetch(session), clock), sources),
         applier=Applier(leader_api),
         site=cluster_site(settings.plugin_image),
         now=functools.partial(dt.datetime.now, dt.UTC),

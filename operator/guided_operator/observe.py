@@ -5,7 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from guided_operator import kinds
+from guided_operator.api import ManifestError, parse
 from guided_operator.apiserver import Api, Object, ObjectNotFound
+from guided_operator.builders import Sources
+from guided_operator.grammar_sources import GrammarSources
 from guided_operator.kinds import Kind
 from guided_operator.pods import PodView
 from guided_operator.queue import Key
@@ -21,7 +24,8 @@ class Observed:
     """One GuidedModel and what is around it, as seen at the start of a pass.
 
     `children` holds the objects with our label by kind and name, pods aside; whether they are ours to
-    change is for `apply` to say. `blind`: kinds that the operator may not see, and why.
+    change is for `apply` to say. `sources`: the ConfigMaps of its grammars. `blind`: kinds that the operator
+    may not see, and why.
     """
 
     key: Key
@@ -29,6 +33,7 @@ class Observed:
     children: Mapping[str, Mapping[str, Object]] = field(default_factory=dict)
     pods: tuple[PodView, ...] = ()
     pages: Mapping[str, Page] = field(default_factory=dict)
+    sources: Sources = field(default_factory=dict)
     blind: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -59,15 +64,23 @@ class Observer:
         The children, and which kinds of them cannot be seen.
     sidecars
         The pods' own word.
+    sources
+        The ConfigMaps of grammars.
     """
 
     def __init__(
-        self, api: Api, store: Store, reflectors: Mapping[str, Reflector], sidecars: SidecarReader
+        self,
+        api: Api,
+        store: Store,
+        reflectors: Mapping[str, Reflector],
+        sidecars: SidecarReader,
+        sources: GrammarSources,
     ) -> None:
         self._api = api
         self._store = store
         self._reflectors = reflectors
         self._sidecars = sidecars
+        self._sources = sources
         self._seen_pods: dict[Key, set[str]] = {}
 
     async def observe(self, key: Key) -> Observed | None:
@@ -76,9 +89,11 @@ class Observer:
             model = await self._api.read(kinds.model_path(key.namespace, key.name))
         except ObjectNotFound:
             self._forget(key, set())
+            self._sources.forget(key)
             return None
         pods = tuple(sorted(self._store.items(key, kinds.POD).values(), key=lambda pod: str(pod.name)))
         self._forget(key, {pod.uid for pod in pods})
+        named = _grammars(model)
         return Observed(
             key=key,
             model=model,
@@ -88,7 +103,8 @@ class Observer:
                 if kind is not kinds.POD
             },
             pods=pods,
-            pages=await self._sidecars.read(pods),
+            pages=await self._sidecars.read(pods, frozenset(named)),
+            sources=await self._sources.read(key, named.values()),
             blind={name: each.forbidden for name, each in self._reflectors.items() if each.forbidden},
         )
 
@@ -101,3 +117,12 @@ class Observer:
         self._sidecars.forget(uids, self._seen_pods.pop(key, set()))
         if uids:
             self._seen_pods[key] = uids
+
+
+def _grammars(model: Object) -> Mapping[str, str]:
+    """Return the model's grammars by name, with the ConfigMap that each is in."""
+    try:
+        grammars = parse(model).spec.guided_decoding.grammars
+    except ManifestError:  # the plan says so
+        return {}
+    return {grammar.name: grammar.config_map_key_ref.name for grammar in grammars}

@@ -1,11 +1,13 @@
 """Step two of a pass: what there should be. Pure: the same answer for the same input."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from guided_operator import kinds, revision
 from guided_operator.api import GuidedModel, ManifestError, Problem, parse
-from guided_operator.builders import Children, Site, manifest, pod_key, render, url
+from guided_operator.builders import Children, Site, grammars, manifest, pod_key, render, url
+from guided_operator.builders.grammars import Grammars
 from guided_operator.kinds import Kind
 from guided_operator.observe import Observed
 from guided_operator.validation import check
@@ -19,7 +21,7 @@ class Plan:
 
     `children` are whole manifests in the order in which they are written. `problems`: why the resource
     cannot be served; then nothing is written or pruned, and what runs goes on. `surplus`: our objects
-    that are no longer wanted.
+    that are no longer wanted. `grammar_faults`: what is wrong with a named grammar's text, by its name.
     """
 
     model: GuidedModel | None
@@ -28,6 +30,7 @@ class Plan:
     url: str = ""
     children: tuple[Object, ...] = ()
     surplus: tuple[tuple[Kind, str], ...] = ()
+    grammar_faults: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def desired(self) -> int:
@@ -47,14 +50,16 @@ def plan(observed: Observed, site: Site) -> Plan:
     key = pod_key(model)
     known = revision.stored(observed.children.get(kinds.REVISION.name, {}), observed.uid)
     rendered = render(model, site)
+    merged = grammars.merge(model, observed.sources, _mounted(observed, grammars.map_name(model)))
     chosen = revision.choose(known, key, _content(rendered))
     gone = revision.expired(known, key, (pod.revision for pod in observed.pods if pod.live))
     return Plan(
         model=model,
         revision=key,
         url=url(model, site),
-        children=_manifests(model, rendered, chosen),
+        children=_manifests(model, rendered, chosen, merged),
         surplus=_surplus(model.name, gone),
+        grammar_faults=merged.faults,
     )
 
 
@@ -64,7 +69,16 @@ def _content(rendered: Children) -> Object:
     return {"template": template, "config": dict(rendered.config_map.data)}
 
 
-def _manifests(model: GuidedModel, rendered: Children, chosen: revision.Revision) -> tuple[Object, ...]:
+def _mounted(observed: Observed, name: str) -> Mapping[str, str]:
+    """Return the grammars' files that pods have now."""
+    child = observed.child(kinds.CONFIG_MAP, name)
+    data: Mapping[str, str] = (child or {}).get("data") or {}
+    return data if child is not None and kinds.is_owned(child, observed.uid) else {}
+
+
+def _manifests(
+    model: GuidedModel, rendered: Children, chosen: revision.Revision, merged: Grammars
+) -> tuple[Object, ...]:
     """Return every child: what pods are made of as the revision has it, the rest as rendered."""
     deployment = manifest(rendered.deployment)
     deployment["spec"]["template"] = chosen.data["template"]
@@ -74,6 +88,7 @@ def _manifests(model: GuidedModel, rendered: Children, chosen: revision.Revision
         revision.to_manifest(model, chosen),
         manifest(rendered.service_account),
         config_map,
+        manifest(grammars.config_map(model, merged.data)),
         manifest(rendered.service),
         deployment,
     )

@@ -15,7 +15,7 @@ from guided_operator.observe import Observer
 from guided_operator.plan import plan
 from guided_operator.queue import Key, WorkQueue
 from guided_operator.report import report
-from guided_operator.verdict import Situation
+from guided_operator.situation import Situation
 
 logger = logging.getLogger(__name__)
 

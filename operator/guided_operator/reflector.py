@@ -7,14 +7,12 @@ missed. A forbidden kind is remembered as such and tried again now and then; the
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, Protocol
 
-from guided_contract import names
 from guided_operator.apiserver import AccessForbidden, Api, ApiError, Object, ServerUnavailable, WatchExpired
 from guided_operator.kinds import Kind
 from guided_operator.queue import Backoff, Key
-from guided_operator.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +21,22 @@ WATCH_S: Final = 150.0
 _WATCH_GRACE_S: Final = 10.0  # the server ends it first
 _FORBIDDEN_RETRY_S: Final = 60.0  # somebody has to grant a right first
 _LIST_TIMEOUT_S: Final = 60.0
+
+
+class Seen(Protocol):
+    """What takes in objects; each call returns the GuidedModels that it concerns. See store.Store."""
+
+    def put(self, kind: Kind, item: Object) -> set[Key]:
+        """Take in a new or changed object."""
+
+    def drop(self, kind: Kind, item: Object) -> set[Key]:
+        """Forget an object."""
+
+    def replace(self, kind: Kind, items: Iterable[Object]) -> set[Key]:
+        """Take in a whole list."""
+
+    def keys(self) -> set[Key]:
+        """Return every model that some object belongs to."""
 
 
 class Reflector:
@@ -42,7 +56,7 @@ class Reflector:
         self,
         api: Api,
         kind: Kind,
-        store: Store,
+        store: Seen,
         ring: Callable[[Key], None],
         *,
         namespace: str = "",
@@ -75,8 +89,13 @@ class Reflector:
                 await self._pause(error)
 
     async def _list(self) -> None:
-        params = {"labelSelector": names.LABEL_NAME}
-        answer = await self._api.read(self._path, params=params, timeout_s=_LIST_TIMEOUT_S)
+        params = {"labelSelector": self._kind.selector}
+        answer = await self._api.read(
+            self._path,
+            params=params,
+            metadata_only=self._kind.metadata_only,
+            timeout_s=_LIST_TIMEOUT_S,
+        )
         self._version = answer["metadata"]["resourceVersion"]
         self._failures = 0
         self._tell(self._store.replace(self._kind, answer["items"]))
@@ -89,13 +108,18 @@ class Reflector:
         while True:
             window_s = WATCH_S * random.uniform(0.8, 1.0)  # noqa: S311 - spreads load
             params = {
-                "labelSelector": names.LABEL_NAME,
+                "labelSelector": self._kind.selector,
                 "watch": "true",
                 "allowWatchBookmarks": "true",
                 "resourceVersion": self._version,
                 "timeoutSeconds": str(int(window_s)),
             }
-            events = self._api.watch(self._path, params=params, timeout_s=window_s + _WATCH_GRACE_S)
+            events = self._api.watch(
+                self._path,
+                params=params,
+                metadata_only=self._kind.metadata_only,
+                timeout_s=window_s + _WATCH_GRACE_S,
+            )
             try:
                 async for event in events:
                     self._version = self._take(event)

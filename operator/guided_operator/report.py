@@ -11,6 +11,7 @@ from guided_operator import kinds
 from guided_operator.api.status import (
     Condition,
     Failure,
+    GrammarState,
     GrammarWorkers,
     GuidedModelStatus,
     PatchStatus,
@@ -20,7 +21,8 @@ from guided_operator.api.status import (
 )
 from guided_operator.apiserver import Api, ObjectNotFound
 from guided_operator.pods import PodView
-from guided_operator.verdict import Finding, Situation, decide
+from guided_operator.situation import Situation
+from guided_operator.verdict import Finding, decide
 
 Object = dict[str, Any]
 logger = logging.getLogger(__name__)
@@ -36,6 +38,7 @@ _VERSIONS: Final = {
     "plugin_version": "guidedmodel",
     "model_runner": "modelRunner",
 }
+_WORSE: Final = {"Ready": 0, "Stale": 1, "Pending": 2, "Failed": 3}
 _RANK_OF: Final = {"Applied": 0, "Skipped": 1, "Failed": 2}
 
 
@@ -84,6 +87,7 @@ def make_status(situation: Situation, now: dt.datetime) -> GuidedModelStatus:
         conditions=_conditions(decide(situation), _seen_conditions(observed.model), observed.generation, now),
         resolved=_resolved(situation),
         patches=_patches(pages.values()),
+        grammars=_grammars(situation, pages.values()),
         pods=[_pod_state(pod, pages.get(pod.uid)) for pod in situation.live[:MAX_PODS]],
     )
 
@@ -133,6 +137,29 @@ def _patches(pages: Iterable[PodStatus]) -> list[PatchStatus]:
             if name and (name not in worst or _RANK_OF[patch.state] > _RANK_OF[worst[name].state]):
                 worst[name] = PatchStatus(name=name, state=patch.state, reason=_clip(patch.reason, 1024))
     return [worst[name] for name in sorted(worst)][:MAX_PATCHES]
+
+
+def _grammars(situation: Situation, pages: Iterable[PodStatus]) -> list[GrammarState]:
+    """Return every grammar of the spec, as the pod has it in which it is worst."""
+    model, faults = situation.plan.model, situation.plan.grammar_faults
+    told: dict[str, status.GrammarStatus] = {}
+    for one in (one for page in pages for one in page.grammars):
+        if one.name not in told or _WORSE[one.state] > _WORSE[told[one.name].state]:
+            told[one.name] = one
+    nothing = status.GrammarStatus(name="", state="Pending", reason="no pod has said anything of it yet")
+    found = []
+    for grammar in model.spec.guided_decoding.grammars if model else ():
+        one = told.get(grammar.name, nothing)
+        reason = faults.get(grammar.name) or one.reason
+        found.append(
+            GrammarState(
+                name=grammar.name,
+                state=one.state,
+                compile_millis=max(one.compile_millis, 0),  # the page is untrusted
+                reason=_clip(reason, 1024),
+            )
+        )
+    return found
 
 
 def _pod_state(pod: PodView, page: PodStatus | None) -> PodState:

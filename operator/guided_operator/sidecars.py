@@ -33,6 +33,7 @@ class Page:
 class _Reading:
     page: Page
     version: str
+    grammars: frozenset[str]
     due_s: float
 
 
@@ -55,10 +56,15 @@ class SidecarReader:
         self._clock = clock
         self._readings: dict[str, _Reading] = {}
 
-    async def read(self, pods: Iterable[PodView]) -> Mapping[str, Page]:
-        """Return the page of each running pod by the pod's uid, read now where it is due."""
+    async def read(
+        self, pods: Iterable[PodView], grammars: frozenset[str] = frozenset()
+    ) -> Mapping[str, Page]:
+        """Return the page of each running pod by the pod's uid, read now where it is due.
+
+        A page is read again soon while these grammars, and no others, are not all in service there.
+        """
         asked = [pod for pod in pods if pod.live and pod.ip and pod.phase == "Running"]
-        await asyncio.gather(*(self._refresh(pod) for pod in asked if self._is_due(pod)))
+        await asyncio.gather(*(self._refresh(pod, grammars) for pod in asked if self._is_due(pod, grammars)))
         return {pod.uid: self._readings[pod.uid].page for pod in asked}
 
     def next_look_s(self, uids: Iterable[str]) -> float | None:
@@ -72,19 +78,26 @@ class SidecarReader:
             if uid not in kept:
                 self._readings.pop(uid, None)
 
-    def _is_due(self, pod: PodView) -> bool:
+    def _is_due(self, pod: PodView, grammars: frozenset[str]) -> bool:
         last = self._readings.get(pod.uid)
-        return last is None or last.version != pod.version or last.due_s <= self._clock()
+        if last is None or (last.version, last.grammars) != (pod.version, grammars):
+            return True
+        return last.due_s <= self._clock()
 
-    async def _refresh(self, pod: PodView) -> None:
+    async def _refresh(self, pod: PodView, grammars: frozenset[str]) -> None:
         try:
             page = Page(status.decode(await self._fetch(pod.ip)))
         except (PageError, ValueError) as error:
             page = Page(None, str(error))
-        healthy = pod.ready and page.status is not None and page.status.ready
+        healthy = pod.ready and page.status is not None and _is_settled(page.status, grammars)
         period_s = READY_PERIOD_S if healthy else STARTING_PERIOD_S
         due_s = self._clock() + period_s * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
-        self._readings[pod.uid] = _Reading(page, pod.version, due_s)
+        self._readings[pod.uid] = _Reading(page, pod.version, grammars, due_s)
+
+
+def _is_settled(page: status.PodStatus, grammars: frozenset[str]) -> bool:
+    told = {one.name: one.state for one in page.grammars}
+    return page.ready and told.keys() == grammars and all(state == "Ready" for state in told.values())
 
 
 class HttpFetch:

@@ -24,6 +24,8 @@ SAMPLES = sorted(ROOT.joinpath("manifests", "samples").glob("*.yaml"))
 DRAFT = {"method": "DraftModel", "numTokens": 3, "draftModel": {"uri": "pvc://models/draft"}}
 NGRAM = {"method": "NGram", "numTokens": 3}
 
+GRAMMAR = {"name": "a", "kind": "JSONSchema", "configMapKeyRef": {"name": "texts.v1", "key": "A_b-c.json"}}
+
 ACCEPTED: dict[str, dict[str, Any]] = {
     "minimal": {},
     "hub": {"model": {"uri": "hf://org/name", "revision": "main"}},
@@ -49,6 +51,9 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "ranks compared at every token": {
         "guidedDecoding": {"consensus": {"mode": "Every"}, "onDesync": "FallBackToScheduler"}
     },
+    "named grammars": {
+        "guidedDecoding": {"grammars": [GRAMMAR, GRAMMAR | {"name": "b", "kind": "StructuralTag"}]}
+    },
     "ranks compared now and then": {"guidedDecoding": {"consensus": {"sampleEvery": 1}}},
     "quantities": {"resources": {"limits": {"cpu": 2, "memory": "1.5Gi"}}},
     "processors": {
@@ -62,6 +67,26 @@ ACCEPTED: dict[str, dict[str, Any]] = {
 
 # Why each is refused: by a rule (its message), or by the schema (the field's name).
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "grammars on vLLM's own path": (
+        {"guidedDecoding": {"placement": "Scheduler", "grammars": [GRAMMAR]}},
+        "with placement Scheduler there are none",
+    ),
+    "grammar of an unknown kind": (
+        {"guidedDecoding": {"grammars": [GRAMMAR | {"kind": "Lark"}]}},
+        "spec.guidedDecoding.grammars[0].kind",
+    ),
+    "grammar without a text": (
+        {"guidedDecoding": {"grammars": [{"name": "a", "kind": "Regex"}]}},
+        "spec.guidedDecoding.grammars[0].configMapKeyRef",
+    ),
+    "grammar with a path for a key": (
+        {"guidedDecoding": {"grammars": [GRAMMAR | {"configMapKeyRef": {"name": "a", "key": "a/b"}}]}},
+        "spec.guidedDecoding.grammars[0].configMapKeyRef.key",
+    ),
+    "two grammars of one name": (
+        {"guidedDecoding": {"grammars": [GRAMMAR, GRAMMAR]}},
+        "spec.guidedDecoding.grammars",
+    ),
     "s3": ({"model__uri": "s3://bucket/m"}, "s3:// and oci:// are not supported yet"),
     "oci for the draft": (
         {"speculative": DRAFT | {"draftModel": {"uri": "oci://r/m"}}},

@@ -57,6 +57,7 @@ def test_model_gets_its_children_and_becomes_ready(api_server: Cluster, namespac
     found = items(api_server, namespace)
     assert sorted(each["kind"] for each in found) == [
         "ConfigMap",
+        "ConfigMap",
         "ControllerRevision",
         "Deployment",
         "Service",
@@ -106,6 +107,55 @@ def test_ranks_that_disagree_show_and_the_pod_stays_ready(
     assert told in await_condition(api_server, namespace, "GuidedDecoding", "False", "Desync")["message"]
     (state,) = api_server.get("gm", "m", "-n", namespace)["status"]["pods"]
     assert [rank["desyncs"] for rank in state["ranks"]] == [0, 3]
+
+
+def test_named_grammars_are_followed_and_restart_nothing(
+    api_server: Cluster, namespace: str, kubelet: Kubelet
+) -> None:
+    def grammar(name: str) -> Object:
+        reference = {"name": "texts", "key": f"{name}.txt"}
+        return {"name": name, "kind": "Regex", "configMapKeyRef": reference}
+
+    def texts(**data: str) -> None:
+        labels = {"name": "texts", "namespace": namespace}
+        files = {f"{name}.txt": text for name, text in data.items()}
+        api_server.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": labels, "data": files})
+
+    def mounted() -> Object:
+        data: Object = api_server.get("configmap", "m-grammars", "-n", namespace).get("data") or {}
+        return data
+
+    kubelet.ready = False
+    kubelet.say(ready=False, reason="GrammarsPending", message="1 of 1 named grammars are not in service yet")
+    api_server.apply(model(namespace, guidedDecoding={"grammars": [grammar("one")]}))
+    missing = await_condition(api_server, namespace, "GuidedDecoding", "False", "GrammarsPending")
+    assert missing["message"] == "one: there is no ConfigMap texts"
+    assert mounted() == {"one.Absent": "there is no ConfigMap texts"}
+
+    texts(one="a+")
+    eventually(lambda: mounted() == {"one.Regex": "a+"}, what="the text is mounted")
+    kubelet.say(grammars=[status.GrammarStatus(name="one", state="Ready", compile_millis=7)])
+    kubelet.ready = True
+    await_condition(api_server, namespace, "Ready", "True")
+    await_condition(api_server, namespace, "GuidedDecoding", "True", "Active")
+    told = api_server.get("gm", "m", "-n", namespace)["status"]["grammars"]
+    assert told == [{"name": "one", "state": "Ready", "compileMillis": 7, "reason": ""}]
+    generation = deployment(api_server, namespace)["metadata"]["generation"]
+
+    texts(one="b+", two="c")
+    eventually(lambda: mounted() == {"one.Regex": "b+"}, what="a change is followed")
+    two = [grammar("one"), grammar("two"), grammar("three")]
+    api_server.apply(model(namespace, guidedDecoding={"grammars": two}))
+    eventually(lambda: mounted().get("two.Regex") == "c", what="a grammar is added")
+    missing = await_condition(api_server, namespace, "GuidedDecoding", "False", "GrammarsPending")
+    assert missing["message"] == "three: ConfigMap texts has no key three.txt"
+    api_server.kubectl("delete", "configmap", "texts", "-n", namespace)
+    eventually(lambda: mounted()["three.Absent"] == "there is no ConfigMap texts", what="its loss is seen")
+    assert mounted()["one.Regex"] == "b+", "pods keep what they have"
+    api_server.apply(model(namespace, guidedDecoding={"grammars": []}))
+    eventually(lambda: not mounted(), what="grammars are taken away")
+    assert len(api_server.get("controllerrevisions", "-n", namespace)["items"]) == 1, "no new revision"
+    assert deployment(api_server, namespace)["metadata"]["generation"] == generation, "no pod restarted"
 
 
 def test_readiness_is_lost_and_regained_with_its_reason(

@@ -32,9 +32,14 @@ class MemoryApi:
         self._versions = itertools.count(1)
 
     async def read(
-        self, path: str, *, params: Mapping[str, str] | None = None, timeout_s: float = 1
+        self,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        metadata_only: bool = False,
+        timeout_s: float = 1,
     ) -> Object:
-        del params, timeout_s
+        del params, metadata_only, timeout_s
         self._fail()
         if path in self.objects:
             return copy.deepcopy(self.objects[path])
@@ -73,8 +78,10 @@ class MemoryApi:
         self.writes.append(("delete", path))
         del self.objects[path]
 
-    async def watch(self, path: str, *, params: Mapping[str, str], timeout_s: float) -> AsyncIterator[Object]:
-        del path, timeout_s
+    async def watch(
+        self, path: str, *, params: Mapping[str, str], metadata_only: bool = False, timeout_s: float
+    ) -> AsyncIterator[Object]:
+        del path, metadata_only, timeout_s
         self._fail()
         self.watched_from.append(params["resourceVersion"])
         while True:

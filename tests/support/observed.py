@@ -12,7 +12,7 @@ from guided_operator.plan import Plan, plan
 from guided_operator.pods import PodView
 from guided_operator.queue import Key
 from guided_operator.sidecars import Page
-from guided_operator.verdict import Situation
+from guided_operator.situation import Situation
 
 Object = dict[str, Any]
 UID = "uid-of-the-model"

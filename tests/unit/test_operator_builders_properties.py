@@ -84,7 +84,7 @@ def as_served(gm: GuidedModel) -> dict[str, Any]:
 
 
 def containers(gm: GuidedModel) -> list[dict[str, Any]]:
-    spec = rendered(gm)[3]["spec"]["template"]["spec"]
+    spec = rendered(gm)[-1]["spec"]["template"]["spec"]
     return [*spec["initContainers"], *spec["containers"]]
 
 
@@ -117,13 +117,13 @@ def test_defaults_that_the_server_writes_out_change_nothing(gm: GuidedModel) -> 
 def test_scaling_restarts_no_pod(gm: GuidedModel, replicas: int) -> None:
     scaled = parse(changed(as_served(gm), replicas=replicas))
     assert pod_key(scaled) == pod_key(gm)
-    assert rendered(scaled)[3]["spec"]["template"] == rendered(gm)[3]["spec"]["template"]
+    assert rendered(scaled)[-1]["spec"]["template"] == rendered(gm)[-1]["spec"]["template"]
 
 
 @unhurried
 @given(MODELS, MODELS)
 def test_pods_that_differ_have_different_keys(one: GuidedModel, other: GuidedModel) -> None:
-    templates = [rendered(gm)[3]["spec"]["template"]["spec"] for gm in (one, other)]
+    templates = [rendered(gm)[-1]["spec"]["template"]["spec"] for gm in (one, other)]
     configurations = [rendered(gm)[1]["data"] for gm in (one, other)]
     if templates[0] != templates[1] or configurations[0] != configurations[1]:
         assert pod_key(one) != pod_key(other)
@@ -132,7 +132,7 @@ def test_pods_that_differ_have_different_keys(one: GuidedModel, other: GuidedMod
 @unhurried
 @given(MODELS)
 def test_quantities_are_canonical(gm: GuidedModel) -> None:
-    for path, value in leaves(rendered(gm)[3]):
+    for path, value in leaves(rendered(gm)[-1]):
         if ".resources." in path or path.endswith("sizeLimit"):
             assert value == canonical(value), path
 
@@ -140,7 +140,7 @@ def test_quantities_are_canonical(gm: GuidedModel) -> None:
 @unhurried
 @given(MODELS)
 def test_pods_keep_the_restricted_pod_security_standard(gm: GuidedModel) -> None:
-    spec = rendered(gm)[3]["spec"]["template"]["spec"]
+    spec = rendered(gm)[-1]["spec"]["template"]["spec"]
     assert spec["automountServiceAccountToken"] is False
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["runAsUser"] > 0
@@ -156,7 +156,7 @@ def test_pods_keep_the_restricted_pod_security_standard(gm: GuidedModel) -> None
 @unhurried
 @given(MODELS)
 def test_every_mount_has_its_volume_and_every_volume_its_mount(gm: GuidedModel) -> None:
-    volumes = [volume["name"] for volume in rendered(gm)[3]["spec"]["template"]["spec"]["volumes"]]
+    volumes = [volume["name"] for volume in rendered(gm)[-1]["spec"]["template"]["spec"]["volumes"]]
     mounts = [[mount["name"] for mount in container["volumeMounts"]] for container in containers(gm)]
     assert len(volumes) == len(set(volumes))
     assert set(volumes) == {name for names in mounts for name in names}

@@ -41,9 +41,9 @@ class World:
 async def test_second_pass_writes_nothing() -> None:
     world = World()
     assert (await world.settle()).faults == ()
-    assert len(world.api.writes) == 5
+    assert len(world.api.writes) == 6
     await world.settle()
-    assert len(world.api.writes) == 5
+    assert len(world.api.writes) == 6
 
 
 async def test_cache_that_lags_makes_no_writes_either() -> None:
@@ -157,7 +157,7 @@ async def test_pruning_spares_what_is_not_ours() -> None:
     await world.settle()
     observed = world.observed()
     plan = planned(observed)
-    [name] = observed.children["ConfigMap"]
+    name = f"m-{plan.revision}"
     surplus = dataclasses.replace(plan, children=(), surplus=((kinds.CONFIG_MAP, name),))
     theirs = copy.deepcopy(observed)
     theirs.children["ConfigMap"][name]["metadata"]["ownerReferences"][0]["uid"] = "another"

@@ -13,7 +13,8 @@ Object = dict[str, Any]
 
 
 def child(children: tuple[Object, ...], kind: str) -> Object:
-    [found] = [each for each in children if each["kind"] == kind]
+    """Return the child of a kind; of two ConfigMaps, the configuration."""
+    found, *_ = [each for each in children if each["kind"] == kind]
     return found
 
 
@@ -25,7 +26,9 @@ def changed(number: int) -> Object:
 
 def test_revision_is_written_before_what_is_made_from_it() -> None:
     order = [each["kind"] for each in planned(seen()).children]
-    assert order == ["ControllerRevision", "ServiceAccount", "ConfigMap", "Service", "Deployment"]
+    assert order == [
+        *("ControllerRevision", "ServiceAccount", "ConfigMap", "ConfigMap", "Service", "Deployment")
+    ]
 
 
 def test_every_child_is_owned_and_labelled() -> None:

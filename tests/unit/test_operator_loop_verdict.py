@@ -11,7 +11,8 @@ from guided_operator.apply import Fault, Outcome
 from guided_operator.pods import ContainerView
 from guided_operator.report import make_status, report, to_object
 from guided_operator.sidecars import Page
-from guided_operator.verdict import Situation, decide
+from guided_operator.situation import Situation
+from guided_operator.verdict import decide
 from support.memory_api import MemoryApi
 from support.observed import applied, model, pod, revision_of, seen, serving, situation
 

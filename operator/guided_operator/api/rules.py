@@ -192,6 +192,14 @@ RULES: Final = (
         lambda spec: bool(spec.logits_processors) and spec.guided_decoding.placement == "Scheduler",
     ),
     Rule(
+        ("spec", "guidedDecoding"),
+        "grammars",
+        "named grammars are resolved on their way to the ranks: with placement Scheduler there are none",
+        "!has(self.grammars) || self.grammars.size() == 0 || "
+        "!has(self.placement) || self.placement != 'Scheduler'",
+        lambda guided: bool(guided.grammars) and guided.placement == "Scheduler",
+    ),
+    Rule(
         ("spec", "speculative"),
         "draftModel",
         "method DraftModel needs draftModel.uri",

@@ -4,7 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from guided_operator.api.base import ApiModel, Between, text, unique_names
+from guided_operator.api.base import ApiModel, text, unique_names
+from guided_operator.api.guided import GuidedDecoding
 from guided_operator.api.pod_spec import Probes, Resources, Sidecar, Telemetry
 
 Uri = Annotated[
@@ -158,71 +159,6 @@ class Parallelism(ApiModel):
     def ranks(self) -> int:
         """Workers in a pod, of all its engines."""
         return self.tensor * self.pipeline * self.data
-
-
-class Compile(ApiModel):
-    """Limits of one grammar's compilation."""
-
-    timeout: Annotated[str, Between("100ms", "10m")] = Field(
-        default="10s",
-        description=(
-            "Deadline of one compilation; past it the worker is killed and the request gets a 400. "
-            "Default: 10s, above what 99 % of real schemas need by an order of magnitude."
-        ),
-    )
-
-
-class Consensus(ApiModel):
-    """How often the ranks' masks and tokens are compared, where parallelism.tensor is above 1."""
-
-    mode: Literal["Off", "Sampled", "Every"] = Field(
-        default="Sampled",
-        description=(
-            "Sampled: at a sequence's first token, then once per sampleEvery tokens. Every: at every token. "
-            "Off: never; quote it in YAML. Default: Sampled, which costs a rank microseconds per step and "
-            "lets no lasting difference go unseen."
-        ),
-    )
-    sample_every: Annotated[int, Field(ge=1, le=65_536)] = Field(
-        default=32,
-        description=(
-            "Tokens of a sequence from one comparison to the next, with mode Sampled: a difference is found "
-            "within so many. Default: 32, one or two lines of text."
-        ),
-    )
-
-
-class GuidedDecoding(ApiModel):
-    """How requests with a schema, regex, choice or grammar are served."""
-
-    placement: Literal["Rank", "Scheduler"] = Field(
-        default="Rank",
-        description=(
-            "Rank: masks are made beside the sampler on every rank. Scheduler: vLLM's own path, the way "
-            "back. Default: Rank."
-        ),
-    )
-    backend: Literal["Auto", "XGrammar", "Guidance"] = Field(
-        default="Auto",
-        description=(
-            "The grammar library. Default: Auto, chosen per grammar by what each library can enforce."
-        ),
-    )
-    whitespace: Literal["Compact", "Flexible"] = Field(
-        default="Flexible",
-        description="Whitespace between JSON tokens. Default: Flexible, any, as in vLLM.",
-    )
-    compile: Compile = Field(default=Compile(), description="Limits of one grammar's compilation.")
-    consensus: Consensus = Field(default=Consensus(), description="How often the ranks are compared.")
-    on_desync: Literal["FailRequest", "FallBackToScheduler"] = Field(
-        default="FailRequest",
-        description=(
-            "What follows when ranks differ, besides the end of the request that shows it. FailRequest: "
-            "nothing. FallBackToScheduler: vLLM's own path serves new guided requests until the engine "
-            "restarts. Default: FailRequest, since a difference in one request says little about others, "
-            "and vLLM's own path is slower."
-        ),
-    )
 
 
 class LogitsProcessor(ApiModel):

@@ -60,6 +60,22 @@ class RankState(ReportedModel):
     desyncs: Count = Field(default=0, description="Times it differed from the other ranks.")
 
 
+class GrammarState(ReportedModel):
+    """A named grammar, in the pod where it is worst."""
+
+    name: Annotated[str, text(63)] = Field(description="Its name.")
+    state: Literal["Pending", "Ready", "Stale", "Failed"] = Field(
+        description=(
+            "Ready: in service. Pending: not yet. Stale: an older text is in service. Failed: refused, and "
+            "there is no older text."
+        )
+    )
+    compile_millis: Count = Field(
+        default=0, description="What compiling and proving the text in service took, in milliseconds."
+    )
+    reason: Message = Field(default="", description="Why it is not Ready.")
+
+
 class GrammarWorkers(ReportedModel):
     """The grammar workers of a pod."""
 
@@ -111,6 +127,11 @@ class GuidedModelStatus(ReportedModel):
     patches: Annotated[list[PatchStatus], Field(max_length=64)] = Field(
         default=[],
         description="What the plugin changed in vLLM.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+    grammars: Annotated[list[GrammarState], Field(max_length=64)] = Field(
+        default=[],
+        description="The named grammars.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
     pods: Annotated[list[PodState], Field(max_length=64)] = Field(

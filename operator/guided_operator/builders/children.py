@@ -8,7 +8,9 @@ from kubernetes.aio import client as k8s
 
 from guided_operator.api import GuidedModel
 from guided_operator.api.base import seconds
+from guided_operator.builders import grammars
 from guided_operator.builders.configuration import config_file, config_file_name
+from guided_operator.builders.grammars import NO_SOURCES, Sources
 from guided_operator.builders.key import pod_key
 from guided_operator.builders.labels import metadata, selector
 from guided_operator.builders.pod import pod_template
@@ -24,15 +26,14 @@ class Children:
 
     service_account: k8s.V1ServiceAccount
     config_map: k8s.V1ConfigMap
+    grammars: k8s.V1ConfigMap
     service: k8s.V1Service
     deployment: k8s.V1Deployment
 
     def manifests(self) -> list[dict[str, Any]]:
         """Return them as plain objects, in an order in which they can be created."""
-        return [
-            manifest(child)
-            for child in (self.service_account, self.config_map, self.service, self.deployment)
-        ]
+        children = (self.service_account, self.config_map, self.grammars, self.service, self.deployment)
+        return [manifest(child) for child in children]
 
 
 def manifest(child: Any) -> dict[str, Any]:
@@ -41,8 +42,10 @@ def manifest(child: Any) -> dict[str, Any]:
     return plain
 
 
-def render(gm: GuidedModel, site: Site) -> Children:
+def render(gm: GuidedModel, site: Site, sources: Sources = NO_SOURCES) -> Children:
     """Return what the model's children should be; pure: the same for the same input.
+
+    `sources`: the ConfigMaps of its named grammars.
 
     Children of a model without a uid have no owner: for looking at, and for local runs.
     """
@@ -50,6 +53,7 @@ def render(gm: GuidedModel, site: Site) -> Children:
     return Children(
         service_account=_service_account(gm),
         config_map=config_map,
+        grammars=grammars.config_map(gm, grammars.merge(gm, sources, {}).data),
         service=_service(gm, site),
         deployment=_deployment(gm, site, config_map.metadata.name),
     )

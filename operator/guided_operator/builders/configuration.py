@@ -24,6 +24,7 @@ def pod_config(gm: GuidedModel, site: Site) -> config.PodConfig:
         trust_remote_code=spec.model.trust_remote_code,
         run_dir=site.run_dir,
         grammar_cache_dir=site.grammar_cache,
+        named_grammars_dir=site.named_grammars,
         tensor_parallel=spec.parallelism.tensor,
         pipeline_parallel=spec.parallelism.pipeline,
         data_parallel=spec.parallelism.data,

@@ -29,6 +29,8 @@ class Site:
         Folder of sockets and heartbeats that engine and sidecar share.
     config_path
         The configuration file.
+    named_grammars
+        Folder of the named grammars' files.
     plugin_dir
         Folder that plugin and sidecar are imported from; "" where they already can be.
     home
@@ -51,6 +53,7 @@ class Site:
     python: str = "python3"
     run_dir: str = "/run/guidedmodel"
     config_path: str = "/etc/guidedmodel/config.json"
+    named_grammars: str = "/etc/guidedmodel-grammars"
     plugin_dir: str = "/guidedmodel"
     home: str = "/tmp"  # noqa: S108 - an emptyDir of the pod's own
     grammar_cache: str = "/tmp/grammars"  # noqa: S108 - likewise: it outlives the container, not the pod

@@ -7,11 +7,13 @@ from kubernetes.aio import client as k8s
 
 from guided_operator.api import GuidedModel
 from guided_operator.api.quantity import canonical
+from guided_operator.builders.grammars import map_name
 from guided_operator.builders.site import Site
 from guided_operator.builders.source import claims, sources
 
 _RUN: Final = "run"
 _CONFIG: Final = "config"
+_GRAMMARS: Final = "grammars"
 _PLUGIN: Final = "plugin"
 _SHM: Final = "shm"
 _ENGINE_TMP: Final = "engine-tmp"
@@ -32,6 +34,8 @@ def volumes(gm: GuidedModel, site: Site, config_map: str) -> list[k8s.V1Volume]:
     found = [
         k8s.V1Volume(name=_RUN, empty_dir=_memory(_RUN_LIMIT)),
         k8s.V1Volume(name=_CONFIG, config_map=k8s.V1ConfigMapVolumeSource(name=config_map)),
+        # In every pod, and as a whole: the kubelet brings changes to no other kind of mount.
+        k8s.V1Volume(name=_GRAMMARS, config_map=k8s.V1ConfigMapVolumeSource(name=map_name(gm))),
         k8s.V1Volume(name=_SHM, empty_dir=_memory(shm_limit(gm.spec.parallelism.ranks))),
         k8s.V1Volume(name=_ENGINE_TMP, empty_dir=k8s.V1EmptyDirVolumeSource()),
         k8s.V1Volume(name=_SIDECAR_TMP, empty_dir=k8s.V1EmptyDirVolumeSource()),
@@ -54,7 +58,8 @@ def engine_mounts(gm: GuidedModel, site: Site) -> list[k8s.V1VolumeMount]:
 
 def sidecar_mounts(gm: GuidedModel, site: Site) -> list[k8s.V1VolumeMount]:
     """Return what the sidecar sees: the model too, for its tokenizer."""
-    return [*_shared_mounts(gm, site), *_home_mounts(site, _SIDECAR_TMP)]
+    grammars = k8s.V1VolumeMount(name=_GRAMMARS, mount_path=site.named_grammars, read_only=True)
+    return [*_shared_mounts(gm, site), grammars, *_home_mounts(site, _SIDECAR_TMP)]
 
 
 def plugin_mounts(site: Site) -> list[k8s.V1VolumeMount]:

@@ -1,0 +1,73 @@
+"""Named grammars: the texts of many ConfigMaps, in the one that a model's pods mount."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kubernetes.aio import client as k8s
+
+from guided_contract import grammar_files
+from guided_operator.api import GuidedModel
+from guided_operator.builders.labels import metadata
+
+# ConfigMaps by name; None: there is no such ConfigMap.
+Sources = Mapping[str, Mapping[str, str] | None]
+NO_SOURCES: Final[Sources] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Grammars:
+    """What the pods mount. `faults`: why a grammar's text is not there or not the newest, by its name."""
+
+    data: Mapping[str, str] = field(default_factory=dict)
+    faults: Mapping[str, str] = field(default_factory=dict)
+
+
+def map_name(gm: GuidedModel) -> str:
+    """Return the name of the ConfigMap that holds the model's grammars; no revision's is called so."""
+    return f"{gm.name}-grammars"
+
+
+def merge(gm: GuidedModel, sources: Sources, before: Mapping[str, str]) -> Grammars:
+    """Return all grammars' files; `before` are those that pods have now.
+
+    A grammar whose text cannot be had, or has no room, keeps the one that it had; without one its file says
+    why.
+    """
+    data: dict[str, str] = {}
+    faults: dict[str, str] = {}
+    size = 0
+    for grammar in gm.spec.guided_decoding.grammars:
+        file = grammar_files.file_name(grammar.name, grammar.kind)
+        reference = grammar.config_map_key_ref
+        text, fault = _text(sources, reference.name, reference.key)
+        if text is not None and size + _size(file, text) > grammar_files.MAX_BYTES:
+            text, fault = None, "there is no room for it: all grammars together may have 1 MiB"
+        if fault:
+            faults[grammar.name] = fault
+            text = before.get(file)
+        if text is None or size + _size(file, text) > grammar_files.MAX_BYTES:
+            file, text = grammar_files.file_name(grammar.name, grammar_files.ABSENT), fault
+        data[file] = text
+        size += _size(file, text)
+    return Grammars(data, faults)
+
+
+def config_map(gm: GuidedModel, data: Mapping[str, str]) -> k8s.V1ConfigMap:
+    """Return the ConfigMap that the pods mount; there is one also without grammars, for those to come."""
+    return k8s.V1ConfigMap(
+        api_version="v1", kind="ConfigMap", metadata=metadata(gm, map_name(gm)), data=dict(data)
+    )
+
+
+def _text(sources: Sources, name: str, key: str) -> tuple[str | None, str]:
+    found = sources.get(name)
+    if found is None:
+        return None, f"there is no ConfigMap {name}"
+    if key not in found:
+        return None, f"ConfigMap {name} has no key {key}"
+    return found[key], ""
+
+
+def _size(file: str, text: str) -> int:
+    return len(file.encode()) + len(text.encode())

@@ -1,0 +1,197 @@
+"""Named grammars in the operator: merged into one ConfigMap, followed, and reported."""
+
+import asyncio
+import dataclasses
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from guided_contract import grammar_files
+from guided_contract.status import GrammarStatus, PodStatus
+from guided_operator import kinds
+from guided_operator.api import parse
+from guided_operator.apiserver import ObjectNotFound
+from guided_operator.builders import cluster_site, manifest, pod_key, render
+from guided_operator.builders.grammars import merge
+from guided_operator.grammar_sources import GrammarSources
+from guided_operator.queue import Key
+from guided_operator.report import make_status
+from guided_operator.sidecars import Page
+from guided_operator.verdict import decide
+from support.manifests import guided_model
+from support.memory_api import MemoryApi
+from support.observed import applied, model, planned, pod, revision_of, seen, serving, situation
+
+Object = dict[str, Any]
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+def grammar(name: str, kind: str = "Regex", config_map: str = "texts", key: str = "") -> Object:
+    return {"name": name, "kind": kind, "configMapKeyRef": {"name": config_map, "key": key or name}}
+
+
+def named(*grammars: Object) -> Object:
+    return model(guidedDecoding={"grammars": list(grammars)})
+
+
+def files(raw: Object, sources: Any, before: Any = ()) -> tuple[dict[str, str], dict[str, str]]:
+    merged = merge(parse(raw), sources, dict(before))
+    return dict(merged.data), dict(merged.faults)
+
+
+class TestMerge:
+    def test_each_text_becomes_a_file_of_its_name_and_kind(self) -> None:
+        raw = named(grammar("a", "JSONSchema", key="a.json"), grammar("b", "EBNF", "more"))
+        data, faults = files(raw, {"texts": {"a.json": "{}", "unused": "x"}, "more": {"b": "root ::= x"}})
+        assert data == {"a.JSONSchema": "{}", "b.EBNF": "root ::= x"}
+        assert not faults
+
+    @pytest.mark.parametrize(
+        ("sources", "fault"),
+        [
+            ({"texts": None}, "there is no ConfigMap texts"),
+            ({}, "there is no ConfigMap texts"),
+            ({"texts": {"b": "x"}}, "ConfigMap texts has no key a"),
+        ],
+    )
+    def test_a_text_that_cannot_be_had_leaves_the_one_before_or_the_reason(
+        self, sources: Any, fault: str
+    ) -> None:
+        assert files(named(grammar("a")), sources) == ({"a.Absent": fault}, {"a": fault})
+        before = {"a.Regex": "old", "gone.Regex": "x"}
+        assert files(named(grammar("a")), sources, before) == ({"a.Regex": "old"}, {"a": fault})
+        before = {"a.EBNF": "of another kind"}
+        assert files(named(grammar("a")), sources, before) == ({"a.Absent": fault}, {"a": fault})
+
+    def test_what_has_no_room_is_named_and_the_rest_is_served(self) -> None:
+        half = "x" * (grammar_files.MAX_BYTES // 2)
+        texts = {"texts": {"a": half, "b": half, "c": "y"}}
+        data, faults = files(named(grammar("a"), grammar("b"), grammar("c")), texts)
+        assert set(data) == {"a.Regex", "b.Absent", "c.Regex"}
+        assert "1 MiB" in faults["b"]
+        size = sum(len(name) + len(text) for name, text in data.items())
+        assert size <= grammar_files.MAX_BYTES
+        data, _ = files(named(grammar("a"), grammar("b"), grammar("c")), texts, {"b.Regex": "small"})
+        assert data["b.Regex"] == "small"
+
+
+class TestPod:
+    def test_one_more_grammar_restarts_nothing(self) -> None:
+        plain, with_one = guided_model(), guided_model(guidedDecoding__grammars=[grammar("a")])
+        assert pod_key(with_one) == pod_key(plain)
+        site = cluster_site("x:1")
+        templates = [manifest(render(gm, site).deployment.spec.template) for gm in (plain, with_one)]
+        assert templates[0] == templates[1]
+
+    def test_every_pod_mounts_the_whole_folder_in_the_sidecar(self) -> None:
+        children = render(guided_model(), cluster_site("x:1"))
+        spec = manifest(children.deployment.spec.template.spec)
+        [volume] = [each for each in spec["volumes"] if each["name"] == "grammars"]
+        assert volume["configMap"] == {"name": children.grammars.metadata.name}
+        [sidecar] = [each for each in spec["initContainers"] if each["name"] == "sidecar"]
+        [mount] = [each for each in sidecar["volumeMounts"] if each["name"] == "grammars"]
+        assert mount == {"name": "grammars", "mountPath": "/etc/guidedmodel-grammars", "readOnly": True}
+        assert "grammars" not in str(spec["containers"])
+
+
+class TestPlan:
+    def test_files_are_written_and_what_pods_have_is_kept(self) -> None:
+        observed = applied(seen(named(grammar("a")), sources={"texts": {"a": "x+"}}))
+        stored = observed.children["ConfigMap"]["m-grammars"]
+        assert stored["data"] == {"a.Regex": "x+"}
+        lost = dataclasses.replace(observed, sources={"texts": None})
+        plan = planned(lost)
+        [wanted] = [each for each in plan.children if each["metadata"]["name"] == "m-grammars"]
+        assert wanted["data"] == {"a.Regex": "x+"}
+        assert plan.grammar_faults == {"a": "there is no ConfigMap texts"}
+
+    def test_a_foreign_object_of_its_name_is_not_believed(self) -> None:
+        observed = applied(seen(named(grammar("a")), sources={"texts": {"a": "x+"}}))
+        stored = observed.children["ConfigMap"]["m-grammars"]
+        stored["metadata"]["ownerReferences"][0]["uid"] = "another"
+        plan = planned(dataclasses.replace(observed, sources={}))
+        [wanted] = [each for each in plan.children if each["metadata"]["name"] == "m-grammars"]
+        assert set(wanted["data"]) == {"a.Absent"}
+
+    def test_there_is_one_without_grammars_too(self) -> None:
+        assert "m-grammars" in applied(seen()).children["ConfigMap"]
+
+
+class TestReport:
+    def test_a_text_that_is_not_there_is_a_condition_with_the_name(self) -> None:
+        found = situation(applied(seen(named(grammar("card")))))
+        condition = decide(found)["GuidedDecoding"]
+        assert (condition.status, condition.reason) == ("False", "GrammarsPending")
+        assert condition.message == "card: there is no ConfigMap texts"
+        [told] = make_status(found, NOW).grammars
+        assert (told.name, told.state, told.reason) == ("card", "Pending", "there is no ConfigMap texts")
+
+    def test_pods_tell_and_the_worst_counts(self) -> None:
+        raw = named(grammar("a"), grammar("b"))
+        pods = [pod(name, revision_of(raw)) for name in "xy"]
+        seen_so = serving(*pods, raw=raw)
+        observed = dataclasses.replace(seen_so.observed, sources={"texts": {"a": "1", "b": "2"}})
+        good = [GrammarStatus(name=name, state="Ready", compile_millis=4) for name in "ab"]
+        stale = GrammarStatus(name="b", state="Stale", reason="Unclosed")
+        bad = [stale, GrammarStatus(name="nobody-s", state="Failed")]
+        told = {
+            each.uid: Page(PodStatus(ready=True, grammars=grammars))
+            for each, grammars in zip(pods, (good, bad), strict=True)
+        }
+        found = situation(dataclasses.replace(observed, pages=told))
+        condition = decide(found)["GuidedDecoding"]
+        assert (condition.status, condition.reason) == ("False", "GrammarsPending")
+        assert "pod y: grammar b is Stale: Unclosed" in condition.message
+        status = make_status(found, NOW)
+        assert [(one.name, one.state, one.compile_millis, one.reason) for one in status.grammars] == [
+            ("a", "Ready", 4, ""),
+            ("b", "Stale", 0, "Unclosed"),
+        ]
+
+
+class TestSources:
+    def put(self, api: MemoryApi, name: str, namespace: str = "ns", **data: str) -> Object:
+        item = {"metadata": {"name": name, "namespace": namespace, "resourceVersion": "1"}, "data": data}
+        api.objects[kinds.GRAMMAR_SOURCE.path(namespace, name)] = item
+        return item
+
+    async def test_what_a_model_refers_to_is_read_and_rings_its_bell(self) -> None:
+        api = MemoryApi()
+        sources = GrammarSources(api)
+        texts = self.put(api, "texts", a="x")
+        assert await sources.read(Key("ns", "m"), ["texts", "texts", "none"]) == {
+            "texts": {"a": "x"},
+            "none": None,
+        }
+        await sources.read(Key("ns", "other"), ["others"])
+        assert sources.put(kinds.GRAMMAR_SOURCE, texts) == {Key("ns", "m")}
+        assert sources.drop(kinds.GRAMMAR_SOURCE, texts) == {Key("ns", "m")}
+        assert sources.put(kinds.GRAMMAR_SOURCE, self.put(api, "texts", "elsewhere")) == set()
+        assert sources.replace(kinds.GRAMMAR_SOURCE, []) == {Key("ns", "m"), Key("ns", "other")}
+
+    async def test_what_is_no_longer_referred_to_rings_nothing(self) -> None:
+        api = MemoryApi()
+        sources = GrammarSources(api)
+        texts = self.put(api, "texts", a="x")
+        await sources.read(Key("ns", "m"), ["texts"])
+        await sources.read(Key("ns", "m"), [])
+        assert sources.put(kinds.GRAMMAR_SOURCE, texts) == set()
+        await sources.read(Key("ns", "m"), ["texts"])
+        sources.forget(Key("ns", "m"))
+        assert not sources.keys()
+
+    async def test_a_change_while_it_is_read_is_heard(self) -> None:
+        api = MemoryApi()
+        sources = GrammarSources(api)
+        texts = self.put(api, "texts", a="x")
+        rung: list[set[Key]] = []
+
+        class Changing(MemoryApi):
+            async def read(self, path: str, **_: Any) -> Object:
+                rung.append(sources.put(kinds.GRAMMAR_SOURCE, texts))
+                raise ObjectNotFound(path, status=404)
+
+        sources._api = Changing()
+        await asyncio.wait_for(sources.read(Key("ns", "m"), ["texts"]), 5)
+        assert rung == [{Key("ns", "m")}]
