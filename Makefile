@@ -30,12 +30,14 @@ lint: $(SETUP)  ## ruff, mypy --strict, import-linter, generated files up to dat
 	$(VENV)/bin/lint-imports
 	$(PY) -m guided_operator.api.crd --check
 	$(PY) -m guided_operator.api.reference --check
+	$(PY) -m devtools.dashboard --check
 	$(PY) -m devtools.chart --check
 
 .PHONY: generate
-generate: $(SETUP)  ## write the CRD, its reference and the chart's copies anew from the API's models
+generate: $(SETUP)  ## write what is generated anew: the CRD, its reference, the dashboard, the chart's copies
 	$(PY) -m guided_operator.api.crd
 	$(PY) -m guided_operator.api.reference
+	$(PY) -m devtools.dashboard
 	$(PY) -m devtools.chart
 
 .PHONY: demo

@@ -1,5 +1,6 @@
 """The chart: what it renders, what it refuses, and that it has no rules of its own."""
 
+import json
 from typing import Any
 
 import pytest
@@ -65,6 +66,21 @@ def test_operator_is_locked_down() -> None:
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
+
+
+def test_monitoring_is_off_by_default_and_what_the_manifests_hold() -> None:
+    assert not {"PodMonitor", "PrometheusRule"} & set(rendered())
+    on = rendered(
+        *(f"--set=monitoring.{name}=true" for name in ("podMonitor", "alerts", "dashboard")),
+        "--set-string=monitoring.labels.release=prometheus",
+    )
+    for kind, name in (("PodMonitor", "podmonitor"), ("PrometheusRule", "alerts")):
+        source = yaml.safe_load((chart.ROOT / f"manifests/observability/{name}.yaml").read_text())
+        assert on[kind]["spec"] == source["spec"]
+        assert on[kind]["metadata"]["namespace"] == "elsewhere"
+        assert on[kind]["metadata"]["labels"]["release"] == "prometheus"
+    held = on["ConfigMap"]["data"]["guidedmodel.json"]
+    assert json.loads(held) == json.loads((chart.ROOT / "manifests/observability/dashboard.json").read_text())
 
 
 @pytest.mark.parametrize(

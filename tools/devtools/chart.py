@@ -1,6 +1,6 @@
 """The chart: its copies of generated manifests, and helm.
 
-`python -m devtools.chart` copies manifests/crd and manifests/rbac there; `--check` says what differs.
+`python -m devtools.chart` copies manifests there that the chart uses, too; `--check` says what differs.
 """
 
 import subprocess
@@ -15,6 +15,9 @@ CHART = ROOT / "charts/guidedmodel"
 COPIES = {
     ROOT / "manifests/crd/guidedmodels.guidedmodel.io.yaml": CHART / "files/crd.yaml",
     ROOT / "manifests/rbac/operator.yaml": CHART / "files/rbac.yaml",
+    ROOT / "manifests/observability/alerts.yaml": CHART / "files/alerts.yaml",
+    ROOT / "manifests/observability/dashboard.json": CHART / "files/dashboard.json",
+    ROOT / "manifests/observability/podmonitor.yaml": CHART / "files/podmonitor.yaml",
 }
 HELM_TIMEOUT_S = 300
 

@@ -78,6 +78,16 @@ def jaeger() -> Path:
     )
 
 
+def promql() -> Path:
+    """Return the folder of `promql`, which answers queries about expositions with Prometheus' own engine."""
+    module = TOOLS / "promql"
+    return cache.built(
+        "promql",
+        [module],
+        lambda folder: _go("build", "-ldflags", "-s -w", "-o", f"{folder}/", ".", cwd=module),
+    )
+
+
 def pause() -> Path:
     """Return the folder of `pause`, the static program of the pods' sandboxes."""
     module = TOOLS / "pause"

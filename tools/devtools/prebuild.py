@@ -16,6 +16,7 @@ from devtools.process import StartError
 
 _LOWEST_PRIORITY: Final = 19
 _WANTED: Final[tuple[Callable[[], object], ...]] = (
+    golang.promql,
     golang.helm,
     golang.kubernetes,
     cluster.build,
@@ -29,7 +30,7 @@ def main() -> None:
     os.setpgid(0, 0)
     os.nice(_LOWEST_PRIORITY)
     signal.signal(signal.SIGTERM, _end)
-    wanted = len(_WANTED) if os.geteuid() == 0 else 2  # a node needs root
+    wanted = len(_WANTED) if os.geteuid() == 0 else 3  # a node needs root
     for build in _WANTED[:wanted]:
         try:
             build()
