@@ -1,14 +1,26 @@
 """Every target of `make fuzz`, a while, by a fixed seed and without the fuzzer; and what it would find."""
 
+import logging
+from collections.abc import Iterator
+
 import msgspec
 import pytest
 
 from guided_contract import records, wire
+from guided_sidecar.telemetry import otlp_resources
 from support.fuzz import targets
 from support.fuzz.target import FoundError, Target, replay
 
 SEED = 1
 COUNT = 1500
+
+
+@pytest.fixture(autouse=True)
+def silence() -> Iterator[None]:
+    """What is wrong with each input is told at length."""
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("name", targets.NAMES)
@@ -21,6 +33,7 @@ def test_a_target_holds(name: str) -> None:
 FAULTS = {
     "peers": (wire, "MALFORMED", (msgspec.MsgspecError, UnicodeDecodeError)),
     "datagrams": (records, "MALFORMED", msgspec.MsgspecError),
+    "otlp": (otlp_resources, "DecodeError", KeyError),
 }
 
 

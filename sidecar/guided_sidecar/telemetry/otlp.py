@@ -1,28 +1,23 @@
 """OTLP/HTTP receiver on loopback for vLLM's own spans, which go on to the collector with the sidecar's."""
 
-import gzip
-import io
 import zlib
 from collections.abc import Mapping
 from typing import Final
 
 from aiohttp import web
-from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from guided_sidecar.telemetry import conventions
+from guided_sidecar.telemetry import otlp_resources
 from guided_sidecar.telemetry.exporter import Batch, Exporter
+from guided_sidecar.telemetry.otlp_resources import UnreadableError
 from guided_sidecar.telemetry.transport import HTTP_PATH
 
 BODY_BYTES: Final = 4 << 20  # the SDK's batches of 512 spans are far below; also the bound after gunzip
 _PROTOBUF: Final = "application/x-protobuf"
 _ANSWER: Final = ExportTraceServiceResponse().SerializeToString()
-_UNNAMED: Final = "unknown_service"  # what the SDK calls a service that got no name
+_GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 class OtlpReceiver:
@@ -60,37 +55,17 @@ class OtlpReceiver:
         await self._runner.cleanup()
 
     async def _traces(self, request: web.Request) -> web.Response:
-        if request.content_type != _PROTOBUF:
+        # aiohttp's own content_type reads comments, however many are in each other.
+        if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != _PROTOBUF:
             raise web.HTTPUnsupportedMediaType(text=f"only {_PROTOBUF} is taken")
         body = _inflate(await request.read(), request.headers.get("Content-Encoding", "identity"))
         try:
-            message = ExportTraceServiceRequest.FromString(body)
-        except DecodeError as error:
-            raise web.HTTPBadRequest(text="not an ExportTraceServiceRequest") from error
+            body, spans = otlp_resources.described(body, self._resource)
+        except UnreadableError as error:
+            raise web.HTTPBadRequest(text=f"not an ExportTraceServiceRequest: {error}") from error
         if self._exporter is not None:
-            count = 0
-            for group in message.resource_spans:
-                describe(group.resource, self._resource)
-                count += sum(len(scope.spans) for scope in group.scope_spans)
-            self._exporter.offer(Batch("engine", count, message.SerializeToString()))
+            self._exporter.offer(Batch("engine", spans, body))
         return web.Response(body=_ANSWER, content_type=_PROTOBUF)
-
-
-def describe(resource: Resource, attributes: Mapping[str, str]) -> None:
-    """Add to a resource what it lacks; the SDK's stand-in for a service's name counts as lacking."""
-    kept = [
-        item
-        for item in resource.attributes
-        if not (item.key == conventions.SERVICE_NAME and item.value.string_value.startswith(_UNNAMED))
-    ]
-    known = {item.key for item in kept}
-    added = [
-        KeyValue(key=key, value=AnyValue(string_value=value))
-        for key, value in attributes.items()
-        if key not in known
-    ]
-    del resource.attributes[:]
-    resource.attributes.extend(kept + added)
 
 
 def _inflate(body: bytes, encoding: str) -> bytes:
@@ -99,11 +74,13 @@ def _inflate(body: bytes, encoding: str) -> bytes:
         return body
     if encoding != "gzip":
         raise web.HTTPUnsupportedMediaType(text=f"unknown content encoding {encoding!r}")
+    packed = zlib.decompressobj(wbits=_GZIP)
     try:
-        with gzip.open(io.BytesIO(body)) as packed:
-            unpacked = packed.read(BODY_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
+        unpacked = packed.decompress(body, BODY_BYTES + 1)
+    except zlib.error as error:
         raise web.HTTPBadRequest(text="not gzip") from error
     if len(unpacked) > BODY_BYTES:
         raise web.HTTPRequestEntityTooLarge(max_size=BODY_BYTES, actual_size=len(unpacked))
+    if not packed.eof or packed.unused_data:
+        raise web.HTTPBadRequest(text="not one whole gzip stream")
     return unpacked

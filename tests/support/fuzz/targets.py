@@ -7,7 +7,7 @@ from typing import Final
 
 from support.fuzz.target import Target
 
-NAMES: Final = ("peers", "datagrams")
+NAMES: Final = ("peers", "datagrams", "otlp")
 
 
 @contextlib.contextmanager
