@@ -21,8 +21,10 @@ class CompileConfig(Struct, frozen=True, kw_only=True):
     """Limits of one grammar's compilation."""
 
     timeout_s: PositiveSeconds = 10.0
-    workers: Positive = 1  # processes that compile at once; one spare is kept besides
-    memory_bytes: Positive = 2 << 30  # address space above the warmed template
+    # Processes that compile at once; one spare is kept besides. None: by the sidecar's share of the CPUs.
+    workers: Positive | None = None
+    memory_bytes: Positive = 2 << 30  # address space above the warmed template, at most
+    cache_bytes: Positive = 1 << 30  # on disk
     max_schema_bytes: Positive = 256 << 10
     max_depth: Positive = 64
 

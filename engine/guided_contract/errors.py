@@ -18,6 +18,7 @@ class ErrorCode(enum.StrEnum):
     GRAMMAR_SERVICE_EXHAUSTED = "grammar_service_exhausted"
     GRAMMAR_SERVICE_UNAVAILABLE = "grammar_service_unavailable"
     GRAMMAR_RANKS_NOT_READY = "grammar_ranks_not_ready"
+    GRAMMAR_STORAGE_FULL = "grammar_storage_full"
     GRAMMAR_RANK_GONE = "grammar_rank_gone"
     GRAMMAR_RANK_LATE = "grammar_rank_late"
     GRAMMAR_RANK_RESTARTED = "grammar_rank_restarted"
@@ -73,6 +74,7 @@ CATALOGUE: Final[dict[ErrorCode, ErrorEntry]] = {
         503, True, "a rank came back while it loaded the grammar, and has not loaded it in time"
     ),
     ErrorCode.GRAMMAR_UNKNOWN: ErrorEntry(400, False, "guided_grammar names no grammar of this model"),
+    ErrorCode.GRAMMAR_STORAGE_FULL: ErrorEntry(503, True, "there is no room for another compiled grammar"),
     ErrorCode.REQUEST_RESERVED_ARGUMENT: ErrorEntry(
         400, False, "vllm_xargs carries a key with the reserved prefix"
     ),

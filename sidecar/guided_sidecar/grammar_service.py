@@ -7,6 +7,7 @@ from guided_contract.wire import ClientMessage, Load, Loaded
 from guided_sidecar.consensus import Consensus
 from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.budget import RestartBudget
+from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.disk import GrammarDisk
 from guided_sidecar.grammar.named import NamedGrammars
 from guided_sidecar.grammar.pool import Pool
@@ -39,10 +40,11 @@ class GrammarService:
         self._consensus = consensus
         self._peers: list[Peer] = []
         self._boot = ""
-        self._pool = Pool(settings, RestartBudget(settings.pod.restart))
+        capacity = Capacity.of_this_container(settings.pod.guided_decoding.compile)
+        self._pool = Pool(settings, RestartBudget(settings.pod.restart), capacity.workers)
         self._rendezvous = Rendezvous(settings.pod.sampling_ranks, self._record_load)
         self._disk = _disk(settings)
-        self._preparer = Preparer(settings, self._pool, self._disk, self._rendezvous, spans)
+        self._preparer = Preparer(settings, capacity, self._pool, self._disk, self._rendezvous, spans)
         folder = settings.pod.named_grammars_dir
         self._named = NamedGrammars(
             Path(folder) if folder else None, settings.pod.named_folder, self._preparer
@@ -71,7 +73,8 @@ class GrammarService:
             expected_ranks=self._settings.pod.sampling_ranks,
             workers=self._pool.state,
             cache=self._preparer.state,
-            quarantined=self._preparer.quarantined,
+            quarantined=len(self._preparer.quarantine),
+            quarantine=self._preparer.quarantine.shown(),
             grammars=self._named.states,
             awaited_grammars=self._named.awaited,
             exhausted=self._pool.exhausted_for_s > 0,
@@ -114,7 +117,8 @@ class GrammarService:
 def _disk(settings: Settings) -> GrammarDisk:
     pod = settings.pod
     folder = Path(pod.grammar_cache_dir) if pod.grammar_cache_dir else None
-    return GrammarDisk(folder, settings.disk_entries, settings.disk_bytes, pod.grammars_folder)
+    size_bytes = pod.guided_decoding.compile.cache_bytes
+    return GrammarDisk(folder, settings.disk_entries, size_bytes, pod.grammars_folder)
 
 
 class _Registered:

@@ -26,17 +26,18 @@ class Settings:
     max_unsent_bytes: int = 16 << 20  # a peer that does not read is cut off rather than buffered for
     cache_entries: int = 512  # grammars kept compiled without a lease
     cache_bytes: int = 256 << 20  # of artefacts on the run folder's tmpfs, and of llguidance texts
+    artifact_bytes: int = 512 << 20  # the same with what leases hold: past it, a new grammar is refused
     disk_entries: int = 20_000  # grammars kept on disk
-    disk_bytes: int = 1 << 30
     verdict_entries: int = 2048  # refusals remembered, so that a repeated bad schema costs nothing
     quarantine_after: int = (
-        3  # equal failures (crash, deadline, memory) of one grammar until it is refused unseen
+        3  # workers that one grammar killed (crash, deadline, memory) until it is refused unseen
     )
+    quarantine_s: float = 30.0  # for so long at first; each further kill doubles it
+    quarantine_most_s: float = 3600.0
     slow_after_s: float = 0.5  # a compile that runs longer gives its turn to others and goes on beside them
     jobs_per_worker: int = (
         64  # compiles until a worker is replaced: fragmentation and native leaks end with it
     )
-    worker_growth_bytes: int = 512 << 20  # resident growth at which a worker is replaced between compiles
     fork_timeout_s: float = 5.0  # the template answers in milliseconds; a silent one is replaced
     template_timeout_s: float = 300.0  # importing and reading a tokenizer from cold network storage
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from guided_contract.status import GrammarStatus
+from guided_contract.status import GrammarStatus, QuarantinedGrammar
 from guided_contract.wire import Hello
 from guided_sidecar.consensus import AgreementState
 from guided_sidecar.grammar.disk import DiskCounts
@@ -57,8 +57,8 @@ class ServiceSnapshot:
         The grammar workers; none is ready until the template is warm.
     cache
         The grammars.
-    quarantined
-        Grammars that are refused unseen for a while, because compiling them failed again and again.
+    quarantined, quarantine
+        How many grammars are refused unseen for a while, because compiling them killed workers; some of them.
     grammars
         The named grammars, by name.
     awaited_grammars
@@ -74,6 +74,7 @@ class ServiceSnapshot:
     workers: WorkersState = dataclasses.field(default_factory=WorkersState)
     cache: CacheState = dataclasses.field(default_factory=CacheState)
     quarantined: int = 0
+    quarantine: tuple[QuarantinedGrammar, ...] = ()
     grammars: tuple[GrammarStatus, ...] = ()
     awaited_grammars: frozenset[str] = frozenset()
     exhausted: bool = False

@@ -62,6 +62,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "no pods": {"replicas": 0},
     "telemetry on without a collector": {"telemetry": {}},
     "sidecar": {"sidecar": {"restart": {"baseDelay": "1s", "maxDelay": "1s"}}},
+    "compile": {"guidedDecoding": {"compile": {"workers": 4, "memory": "128Mi", "cacheSize": "10Gi"}}},
     "durations": {"guidedDecoding": {"compile": {"timeout": "1m30s500ms"}}},
 }
 
@@ -172,6 +173,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"sidecar": {"restart": {"baseDelay": "45s"}}},
         "must not exceed maxDelay",
     ),
+    "no worker": ({"guidedDecoding": {"compile": {"workers": 0}}}, "workers"),
+    "too little memory": ({"guidedDecoding": {"compile": {"memory": "127Mi"}}}, "between 128Mi and 1Ti"),
+    "memory as a number": ({"guidedDecoding": {"compile": {"memory": "2e9"}}}, "memory"),
+    "too large a cache": ({"guidedDecoding": {"compile": {"cacheSize": "2Ti"}}}, "between 1Mi and 1Ti"),
     "timeout too short": ({"guidedDecoding": {"compile": {"timeout": "1ms"}}}, "between 100ms and 10m"),
     "stall timeout too long": ({"probes": {"stallTimeout": "2h"}}, "between 5s and 1h"),
     "no duration": ({"probes": {"stallTimeout": "1.5m"}}, "stallTimeout"),

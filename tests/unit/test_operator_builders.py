@@ -269,6 +269,14 @@ def test_configuration_belongs_to_its_revision() -> None:
     assert pod_config(other).guided_decoding.compile.timeout_s == 2
 
 
+def test_configuration_says_what_a_compile_may_take() -> None:
+    default = pod_config(guided_model()).guided_decoding.compile
+    assert default == config.CompileConfig()
+    asked = {"workers": 3, "memory": "512Mi", "cacheSize": "2Gi"}
+    found = pod_config(guided_model(guidedDecoding={"compile": asked})).guided_decoding.compile
+    assert (found.workers, found.memory_bytes, found.cache_bytes) == (3, 512 << 20, 2 << 30)
+
+
 def test_configuration_says_how_ranks_are_compared_and_what_follows() -> None:
     default = pod_config(guided_model()).guided_decoding
     assert (default.consensus.mode, default.consensus.sample_every) == ("Sampled", 32)

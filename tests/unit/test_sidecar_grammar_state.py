@@ -1,15 +1,17 @@
 """The service's own state: leases, cache, verdicts, the restart budget, turns, the ranks' agreement."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from guided_contract.config import RestartConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_sidecar.grammar.budget import RestartBudget
-from guided_sidecar.grammar.cache import Entry, GrammarCache, Verdicts
+from guided_sidecar.grammar.cache import Entry, GrammarCache
 from guided_sidecar.grammar.jobs import Done
 from guided_sidecar.grammar.lanes import Lanes
+from guided_sidecar.grammar.verdicts import Quarantine, Verdicts
 
 INVALID = GuidedError(ErrorCode.GRAMMAR_INVALID, "bad", path="$.a")
 TIMEOUT = GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT)
@@ -41,43 +43,95 @@ def test_bytes_are_bounded_too() -> None:
     assert cache.evict() == []
 
 
-def test_a_certain_verdict_holds_at_once_and_an_uncertain_one_after_three() -> None:
-    verdicts = Verdicts(most_entries=10, quarantine_after=3, quarantine_s=60)
-    verdicts.record("bad", INVALID, now_s=0)
+def _quarantine(clock: Callable[[], float] = lambda: 0.0, most_entries: int = 10) -> Quarantine:
+    return Quarantine(most_entries, after=3, first_s=30, most_s=100, clock=clock)
+
+
+def test_a_certain_verdict_holds_at_once() -> None:
+    verdicts = Verdicts(10, _quarantine())
+    verdicts.record("bad", INVALID)
     with pytest.raises(GuidedError, match="bad"):
-        verdicts.check("bad", now_s=10**6)
+        verdicts.check("bad")
+    verdicts.check("good")
 
-    for number in range(3):
-        verdicts.check("slow", now_s=number)
-        verdicts.record("slow", TIMEOUT, now_s=number)
+
+def test_a_grammar_that_kills_workers_is_refused_for_a_while_that_grows() -> None:
+    now = 0.0
+    quarantine = _quarantine(lambda: now)
+
+    def refused_for_s() -> float:
+        nonlocal now
+        begin = now
+        while True:
+            try:
+                quarantine.check("slow")
+            except GuidedError:
+                now += 1
+            else:
+                return now - begin
+
+    waits = []
+    for _ in range(6):
+        waits.append(refused_for_s())
+        quarantine.record("slow", TIMEOUT)
+    assert waits == [0, 0, 0, 30, 60, 100]
+    assert len(quarantine) == 1
+    with pytest.raises(GuidedError, match="it has ended 6 workers, next try in 100 s") as refused:
+        quarantine.check("slow")
+    assert refused.value.code == ErrorCode.GRAMMAR_COMPILE_TIMEOUT
+
+
+def test_a_crash_counts_for_the_two_workers_that_it_cost() -> None:
+    quarantine = _quarantine()
+    quarantine.record("key", CRASHED)
+    quarantine.check("key")
+    quarantine.record("key", TIMEOUT)
     with pytest.raises(GuidedError):
-        verdicts.check("slow", now_s=61)
-    verdicts.check("slow", now_s=62)
-    verdicts.record("slow", TIMEOUT, now_s=62)
-    verdicts.check("slow", now_s=62)
+        quarantine.check("key")
+    assert [(each.key, each.killed, each.seconds) for each in quarantine.shown()] == [("key", 3, 30)]
+
+    quarantine.forgive("key")
+    quarantine.check("key")
+    assert not quarantine.shown()
 
 
-def test_failures_of_different_kinds_do_not_add_up() -> None:
-    verdicts = Verdicts(most_entries=10, quarantine_after=2, quarantine_s=60)
-    for error in (TIMEOUT, CRASHED, TIMEOUT):
-        verdicts.record("key", error, now_s=0)
-        verdicts.check("key", now_s=1)
-    verdicts.record("key", TIMEOUT, now_s=0)
-    verdicts.forgive("key")
+def test_a_grammar_that_was_long_at_peace_begins_anew() -> None:
+    now = 0.0
+    quarantine = _quarantine(lambda: now)
+    for _ in range(3):
+        quarantine.record("key", TIMEOUT)
+    now = 131
+    quarantine.check("key")
+    for _ in range(2):
+        quarantine.record("key", TIMEOUT)
+        quarantine.check("key")
 
-    verdicts.check("key", now_s=1)
+
+def test_no_flood_of_other_grammars_ends_a_quarantine() -> None:
+    quarantine = _quarantine(most_entries=2)
+    verdicts = Verdicts(2, quarantine)
+    for _ in range(3):
+        verdicts.record("killer", TIMEOUT)
+    for key in "abcdef":
+        verdicts.record(key, TIMEOUT)
+        verdicts.record(key, INVALID)
+    with pytest.raises(GuidedError):
+        verdicts.check("killer")
+    assert len(quarantine) == 1
 
 
 def test_verdicts_are_bounded_and_only_about_grammars() -> None:
-    verdicts = Verdicts(most_entries=2, quarantine_after=1, quarantine_s=60)
+    verdicts = Verdicts(2, _quarantine())
     for key in "abc":
-        verdicts.record(key, INVALID, now_s=0)
-    verdicts.record("d", GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE), now_s=0)
+        verdicts.record(key, INVALID)
+    verdicts.record("d", GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE))
+    for _ in range(3):
+        verdicts.record("e", GuidedError(ErrorCode.GRAMMAR_STORAGE_FULL))
 
-    verdicts.check("a", now_s=0)
-    verdicts.check("d", now_s=0)
+    for key in "ade":
+        verdicts.check(key)
     with pytest.raises(GuidedError):
-        verdicts.check("b", now_s=0)
+        verdicts.check("b")
 
 
 def test_the_delay_doubles_until_a_worker_succeeds() -> None:

@@ -91,14 +91,11 @@ def test_positions_that_would_fill_a_message_are_not_counted(count: int, length:
         (RuntimeError("std::bad_alloc"), ErrorCode.GRAMMAR_COMPILE_MEMORY),
     ],
 )
-def test_a_fault_outside_the_compilers_costs_one_request(
-    monkeypatch: pytest.MonkeyPatch, fault: Exception, code: ErrorCode
-) -> None:
+def test_a_fault_outside_the_compilers_costs_one_request(fault: Exception, code: ErrorCode) -> None:
     class Faulty:
         def run(self, _job: Job) -> NoReturn:
             raise fault
 
-    monkeypatch.setattr(worker, "_limit", lambda _job: None)
     job = Job(key="k", kind="json", spec="{}", backends=[], any_whitespace=True, timeout_s=1, memory_bytes=1)
     faulty: Any = Faulty()
 

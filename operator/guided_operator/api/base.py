@@ -17,10 +17,11 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, core_schema
 
-from guided_operator.api.quantity import QUANTITY_PATTERN, canonical
+from guided_operator.api.quantity import QUANTITY_PATTERN, amount, canonical
 
 # Go's duration, without signs and fractions: what Kubernetes users know, and what CEL can compare.
 DURATION_PATTERN: Final = r"^([0-9]{1,9}(ms|s|m|h)){1,4}$"
+_BYTES_PATTERN: Final = r"^[1-9][0-9]{0,6}(Ki|Mi|Gi|Ti)$"
 _UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -84,6 +85,38 @@ class Between:
             "message": f"must be between {self.least} and {self.most}",
         }
         bounds = {"pattern": DURATION_PATTERN, "maxLength": 32, "x-kubernetes-validations": [rule]}
+        return {**handler(schema), **bounds}
+
+
+@dataclass(frozen=True, slots=True)
+class BytesBetween:
+    """Bounds of a field of bytes, both inclusive: `Annotated[str, BytesBetween("64Mi", "1Gi")]`.
+
+    Whole binary amounts such as "512Mi": what the server's CEL and Python read alike.
+    """
+
+    least: str
+    most: str
+
+    def _check(self, value: str) -> str:
+        if not re.fullmatch(_BYTES_PATTERN, value):
+            raise ValueError(f'"{value}" is no amount such as "512Mi" or "2Gi"')
+        if not amount(self.least) <= amount(value) <= amount(self.most):
+            raise ValueError(f"must be between {self.least} and {self.most}")
+        return value
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        low, high = f"quantity('{self.least}')", f"quantity('{self.most}')"
+        rule = {
+            "rule": f"quantity(self).compareTo({low}) >= 0 && quantity(self).compareTo({high}) <= 0",
+            "message": f"must be between {self.least} and {self.most}",
+        }
+        bounds = {"pattern": _BYTES_PATTERN, "maxLength": 32, "x-kubernetes-validations": [rule]}
         return {**handler(schema), **bounds}
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from guided_operator.api.base import ApiModel, Between, text, unique_names
+from guided_operator.api.base import ApiModel, Between, BytesBetween, text, unique_names
 
 
 class Compile(ApiModel):
@@ -15,6 +15,28 @@ class Compile(ApiModel):
         description=(
             "Deadline of one compilation; past it the worker is killed and the request gets a 400. "
             "Default: 10s, above what 99 % of real schemas need by an order of magnitude."
+        ),
+    )
+    workers: Annotated[int, Field(ge=1, le=64)] | None = Field(
+        default=None,
+        description=(
+            "Grammars that compile at once, each in a process of its own; as many again go on beside them "
+            "once they are slow, and one more process stands by. Default: one for each 4 CPUs of the "
+            "sidecar's limit, at least 1 and at most 8; without a limit 1."
+        ),
+    )
+    memory: Annotated[str, BytesBetween("128Mi", "1Ti")] = Field(
+        default="2Gi",
+        description=(
+            "What one compilation may take above what every worker shares; past it the request gets a 400. "
+            "Default: 2Gi; less where the sidecar's memory limit would not hold all that compile at once."
+        ),
+    )
+    cache_size: Annotated[str, BytesBetween("1Mi", "1Ti")] = Field(
+        default="1Gi",
+        description=(
+            "Compiled grammars that are kept on disk, where they survive the sidecar's restarts; the least "
+            "recently used go first. Default: 1Gi, thousands of grammars."
         ),
     )
 

@@ -5,6 +5,7 @@ from pathlib import PurePosixPath
 from guided_contract import config
 from guided_operator.api import GuidedModel
 from guided_operator.api.base import seconds
+from guided_operator.api.quantity import amount
 from guided_operator.builders.site import Site
 from guided_operator.builders.source import parse_source
 
@@ -75,7 +76,12 @@ def _guided_decoding(gm: GuidedModel) -> config.GuidedDecodingConfig:
         placement=guided.placement,
         backend=guided.backend,
         whitespace=guided.whitespace,
-        compile=config.CompileConfig(timeout_s=seconds(guided.compile.timeout)),
+        compile=config.CompileConfig(
+            timeout_s=seconds(guided.compile.timeout),
+            workers=guided.compile.workers,
+            memory_bytes=int(amount(guided.compile.memory)),
+            cache_bytes=int(amount(guided.compile.cache_size)),
+        ),
         consensus=config.ConsensusConfig(
             mode=guided.consensus.mode, sample_every=guided.consensus.sample_every
         ),

@@ -16,13 +16,30 @@ def reset(folder: Path) -> None:
 
 
 def write(folder: Path, key: str, content: bytes) -> str:
-    """Write an artefact and return its content's SHA-256 in hex."""
+    """Write an artefact and return its content's SHA-256 in hex.
+
+    Raises
+    ------
+    OSError
+        There is no room, or no folder; nothing of it is left.
+    """
     temporary = folder / f"{UNFINISHED}{os.getpid()}-{key}"
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(file, "wb") as stream:
-        stream.write(content)
-    temporary.replace(folder / key)
+    try:
+        with os.fdopen(file, "wb") as stream:
+            stream.write(content)
+        temporary.replace(folder / key)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     return hashlib.sha256(content).hexdigest()
+
+
+def room_bytes(folder: Path) -> int:
+    """Return the size of the file system that a folder is on, or is to be made on."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    about = os.statvfs(there)
+    return about.f_frsize * about.f_blocks
 
 
 def remove(folder: Path, key: str) -> None:

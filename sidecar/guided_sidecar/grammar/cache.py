@@ -1,28 +1,10 @@
-"""Prepared grammars by key, with the leases on them; and refusals, so that a bad grammar costs once."""
+"""Prepared grammars by key, with the leases on them."""
 
 import collections
 import dataclasses
 from collections.abc import Iterator
 
-from guided_contract.errors import ErrorCode, GuidedError
 from guided_sidecar.grammar.jobs import Done
-
-# Another try may end otherwise: these count before they are believed.
-_UNCERTAIN = frozenset(
-    {
-        ErrorCode.GRAMMAR_COMPILE_TIMEOUT,
-        ErrorCode.GRAMMAR_COMPILE_CRASHED,
-        ErrorCode.GRAMMAR_COMPILE_MEMORY,
-    }
-)
-_CERTAIN = frozenset(
-    {
-        ErrorCode.GRAMMAR_INVALID,
-        ErrorCode.GRAMMAR_TOO_LARGE,
-        ErrorCode.GRAMMAR_UNSUPPORTED,
-        ErrorCode.GRAMMAR_DEAD_END,
-    }
-)
 
 
 @dataclasses.dataclass(slots=True)
@@ -100,72 +82,3 @@ class GrammarCache:
             self.remove(entry.key)
             self.evictions += 1
             yield entry
-
-
-@dataclasses.dataclass(slots=True)
-class _Verdict:
-    error: GuidedError
-    since_s: float
-    count: int = 1
-
-
-class Verdicts:
-    """Refusals by key: certain ones hold, uncertain ones after `quarantine_after` equal ones, for a while.
-
-    Parameters
-    ----------
-    most_entries
-        Kept at most, oldest first out.
-    quarantine_after
-        Equal uncertain failures in a row until one is believed.
-    quarantine_s
-        How long it is then believed.
-    """
-
-    def __init__(self, most_entries: int, quarantine_after: int, quarantine_s: float) -> None:
-        self._most_entries = most_entries
-        self._quarantine_after = quarantine_after
-        self._quarantine_s = quarantine_s
-        self._verdicts: collections.OrderedDict[str, _Verdict] = collections.OrderedDict()
-
-    def check(self, key: str, now_s: float) -> None:
-        """Raise the known refusal of a key, if there is one.
-
-        Raises
-        ------
-        GuidedError
-            As it was refused before.
-        """
-        verdict = self._verdicts.get(key)
-        if verdict is None:
-            return
-        if verdict.error.code in _UNCERTAIN:
-            if now_s - verdict.since_s >= self._quarantine_s:
-                del self._verdicts[key]
-                return
-            if verdict.count < self._quarantine_after:
-                return
-        raise GuidedError(verdict.error.code, verdict.error.message, path=verdict.error.path)
-
-    def quarantined(self, now_s: float) -> int:
-        """Return how many uncertain refusals are believed now."""
-        return sum(
-            verdict.error.code in _UNCERTAIN
-            and verdict.count >= self._quarantine_after
-            and now_s - verdict.since_s < self._quarantine_s
-            for verdict in self._verdicts.values()
-        )
-
-    def record(self, key: str, error: GuidedError, now_s: float) -> None:
-        """Remember a refusal; one that says nothing about the grammar is not remembered."""
-        if error.code not in _CERTAIN | _UNCERTAIN:
-            return
-        before = self._verdicts.pop(key, None)
-        count = before.count + 1 if before is not None and before.error.code is error.code else 1
-        self._verdicts[key] = _Verdict(error, now_s, count)
-        if len(self._verdicts) > self._most_entries:
-            self._verdicts.popitem(last=False)
-
-    def forgive(self, key: str) -> None:
-        """Forget a key's refusals: it has compiled."""
-        self._verdicts.pop(key, None)

@@ -73,6 +73,8 @@ class Compiler:
                     raise GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY) from refusal
                 refusals.append(_explained(job.kind, spec, backend, str(refusal)))
             except GuidedError as error:
+                if error.entry.retryable:  # says nothing about the grammar
+                    raise
                 refusals.append(error)
         raise _clearest(refusals)
 
@@ -109,8 +111,15 @@ class Compiler:
         _check_size(len(content))
         if backend == "guidance":
             return msgspec.structs.replace(done, spec=text, size_bytes=len(content))
-        sha256 = artifacts.write(self._folder, job.key, content)
+        sha256 = self._write(job.key, content)
         return msgspec.structs.replace(done, artifact=job.key, sha256=sha256, size_bytes=len(content))
+
+    def _write(self, key: str, content: bytes) -> str:
+        try:
+            return artifacts.write(self._folder, key, content)
+        except OSError as error:
+            message = f"the compiled grammar could not be written: {error.strerror}"
+            raise GuidedError(ErrorCode.GRAMMAR_STORAGE_FULL, message) from error
 
 
 def _read(job: Job) -> Any:

@@ -5,13 +5,14 @@ import collections
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-from guided_contract.errors import ErrorCode, GuidedError
-from guided_sidecar.grammar.cache import Entry, Verdicts
+from guided_contract.errors import CATALOGUE, ErrorCode, GuidedError
+from guided_sidecar.grammar.cache import Entry
 from guided_sidecar.grammar.disk import GrammarDisk
 from guided_sidecar.grammar.jobs import Done, Failed, Job, Outcome
 from guided_sidecar.grammar.pool import Pool
+from guided_sidecar.grammar.verdicts import Verdicts
 from guided_sidecar.telemetry.conventions import (
     CANCELLED,
     GRAMMAR_BACKEND,
@@ -24,6 +25,10 @@ from guided_sidecar.telemetry.conventions import (
     GRAMMAR_PROOF_DURATION,
 )
 from guided_sidecar.telemetry.spans import Spans
+
+# Who waited for a compile that had less than this share of its time was short of a worker.
+FAIR_SHARE: Final = 0.5
+_RETRY_AFTER_S: Final = 1.0
 
 
 @dataclasses.dataclass(slots=True)
@@ -148,6 +153,8 @@ class Flights:
             overdue = flight.started is not None and time.monotonic() >= flight.started + job.timeout_s
             reason = ErrorCode.GRAMMAR_COMPILE_TIMEOUT.value if overdue else CANCELLED
             error_code = str(error.args[0]) if error.args else reason
+            if error_code == ErrorCode.GRAMMAR_COMPILE_TIMEOUT and _had_its_time(flight, job):
+                self._verdicts.record(job.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT))
             raise
         else:
             return done
@@ -164,7 +171,7 @@ class Flights:
             self._record_proofs(outcome, job, flight.span)
             done = _succeeded(outcome)
         except GuidedError as error:
-            self._verdicts.record(job.key, error, time.monotonic())
+            self._verdicts.record(job.key, error)
             raise
         self._verdicts.forgive(job.key)
         return done
@@ -180,7 +187,14 @@ class Flights:
             span.end(error_code=proof.error_code, end_ns=proof.end_ns)
 
 
+def _had_its_time(flight: Flight, job: Job) -> bool:
+    """Return whether a compile that was given up is itself to blame, not the queue before it."""
+    return flight.started is not None and time.monotonic() - flight.started >= FAIR_SHARE * job.timeout_s
+
+
 def _succeeded(outcome: Outcome) -> Done:
     if isinstance(outcome, Failed):
-        raise GuidedError(ErrorCode(outcome.code), outcome.message, path=outcome.path)
+        code = ErrorCode(outcome.code)
+        again_s = _RETRY_AFTER_S if CATALOGUE[code].retryable else None
+        raise GuidedError(code, outcome.message, path=outcome.path, retry_after_s=again_s)
     return outcome

@@ -33,11 +33,13 @@ class Pool:
         Limits and sizes.
     budget
         How many deaths are borne.
+    width
+        Compiles at once, in each of two lanes.
     """
 
-    def __init__(self, settings: Settings, budget: RestartBudget) -> None:
+    def __init__(self, settings: Settings, budget: RestartBudget, width: int) -> None:
         self._budget = budget
-        self._width = settings.pod.guided_decoding.compile.workers
+        self._width = width
         self._queued = 0
         self._lanes = Lanes(self._width, settings.slow_after_s)
         # As many as compiles may still begin, and a spare.

@@ -6,16 +6,20 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Kind, Load, Prepare, Prepared
 from guided_sidecar.grammar import artifacts, limits
-from guided_sidecar.grammar.cache import Entry, GrammarCache, Verdicts
+from guided_sidecar.grammar.cache import Entry
+from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.disk import GrammarDisk
-from guided_sidecar.grammar.flights import Flight, Flights
-from guided_sidecar.grammar.jobs import Done, Job
+from guided_sidecar.grammar.flights import FAIR_SHARE, Flight, Flights
+from guided_sidecar.grammar.jobs import Job, Ready
 from guided_sidecar.grammar.keys import backends, grammar_key
 from guided_sidecar.grammar.pool import Pool
+from guided_sidecar.grammar.store import Store
+from guided_sidecar.grammar.verdicts import Quarantine, Verdicts
 from guided_sidecar.rendezvous import Rendezvous
 from guided_sidecar.settings import Settings
 from guided_sidecar.snapshot import CacheState
@@ -27,10 +31,6 @@ from guided_sidecar.telemetry.conventions import (
     GRAMMAR_PREPARE,
 )
 from guided_sidecar.telemetry.spans import OpenSpan, SpanContext, Spans, new_span_id, new_trace_id
-
-# A waiter whose compile had less than this share of its time was short of a worker, which is not its fault.
-_FAIR_SHARE = 0.5
-_FLIGHT_LEASE_S = 1.0
 
 
 @dataclasses.dataclass(slots=True)
@@ -54,6 +54,8 @@ class Preparer:
     ----------
     settings
         Limits and sizes.
+    capacity
+        What the container has.
     pool
         Compiles.
     disk
@@ -62,42 +64,57 @@ class Preparer:
         The ranks.
     spans
         Where grammar.prepare and grammar.compile go.
+
+    Attributes
+    ----------
+    quarantine
+        Grammars that are refused unseen for a while.
     """
 
-    def __init__(
-        self, settings: Settings, pool: Pool, disk: GrammarDisk, rendezvous: Rendezvous, spans: Spans
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of the service, put together once
+        self,
+        settings: Settings,
+        capacity: Capacity,
+        pool: Pool,
+        disk: GrammarDisk,
+        rendezvous: Rendezvous,
+        spans: Spans,
     ) -> None:
         self._pod = settings.pod
+        self._capacity = capacity
+        # Half of the folder: what is being compiled is written before it is counted.
+        room_bytes = artifacts.room_bytes(Path(settings.pod.run_dir)) // 2
+        self._artifact_bytes = capacity.artifact_bytes(min(settings.artifact_bytes, room_bytes))
         self._pool = pool
         self._disk = disk
         self._rendezvous = rendezvous
         self._spans = spans
-        self._cache = GrammarCache(settings.cache_entries, settings.cache_bytes)
-        self._verdicts = Verdicts(
-            settings.verdict_entries, settings.quarantine_after, settings.pod.restart.reset_after_s
+        self._store = Store(settings, self._artifact_bytes, disk, rendezvous)
+        self.quarantine = Quarantine(
+            settings.verdict_entries,
+            settings.quarantine_after,
+            settings.quarantine_s,
+            settings.quarantine_most_s,
         )
+        self._verdicts = Verdicts(settings.verdict_entries, self.quarantine)
         self._answers: collections.Counter[str] = collections.Counter()
-        self._flights = Flights(pool, disk, self._verdicts, spans, self._land)
+        self._flights = Flights(pool, disk, self._verdicts, spans, self._store.land)
         self._held = 0  # leases of the service's own, by `hold`
 
     @property
     def state(self) -> CacheState:
         """What is kept, and what became of all that was asked for."""
+        cache = self._store.cache
         return CacheState(
-            entries=len(self._cache),
-            size_bytes=self._cache.size_bytes,
-            leased_bytes=self._cache.leased_bytes,
-            leases=self._cache.leases - self._held,
-            evictions=self._cache.evictions,
+            entries=len(cache),
+            size_bytes=cache.size_bytes,
+            leased_bytes=cache.leased_bytes,
+            leases=cache.leases - self._held,
+            evictions=cache.evictions,
             answers=dict(self._answers),
             compiles=dict(self._flights.outcomes),
             disk=dataclasses.replace(self._disk.counts),
         )
-
-    @property
-    def quarantined(self) -> int:
-        """Grammars that are refused unseen for a while."""
-        return self._verdicts.quarantined(time.monotonic())
 
     async def prepare(self, request: Prepare) -> Prepared:
         """Compile, prove and load a grammar; on return the caller has a lease on it, ended by `release`.
@@ -143,9 +160,7 @@ class Preparer:
 
     def release(self, key: str) -> None:
         """End one lease."""
-        entry = self._cache.get(key)
-        if entry is not None and entry.leases:
-            self._end_lease(entry)
+        self._store.release(key)
 
     @contextlib.contextmanager
     def _waiter(self, request: Prepare) -> Iterator[_Waiter]:
@@ -185,13 +200,13 @@ class Preparer:
         waiter.key = key = grammar_key(
             request.kind, spec, backends(request.backend, self._pod), self._pod, facts
         )
-        entry = self._cache.get(key)
+        entry = self._store.cache.get(key)
         if entry is None:
             waiter.cache = "refused"
-            self._verdicts.check(key, time.monotonic())
+            self._verdicts.check(key)
             waiter.cache = "miss"
             waiter.stage = "compile"
-            entry = await self._join(waiter, spec)
+            entry = await self._join(waiter, spec, facts)
         else:
             waiter.cache = "hit"
         waiter.stage = "ranks"
@@ -203,16 +218,16 @@ class Preparer:
         try:
             await self._rendezvous.ensure(_load(entry, waiter.span.traceparent))
         except BaseException as error:
-            self._end_lease(entry)
+            self._store.end_lease(entry)
             if isinstance(error, GuidedError) and not entry.leases:
-                self._drop(entry)  # perhaps the artefact is damaged: the next request compiles it again
+                self._store.drop(entry)  # perhaps the artefact is damaged: the next request compiles it again
             raise
 
-    async def _join(self, waiter: _Waiter, spec: str) -> Entry:
+    async def _join(self, waiter: _Waiter, spec: str, facts: Ready) -> Entry:
         """Wait for the key's flight, starting one if there is none."""
         flight = self._flights.under_way(waiter.key)
         if flight is None:
-            flight = self._flights.start(self._job(waiter, spec), waiter.span.traceparent)
+            flight = self._flights.start(self._job(waiter, spec, facts), waiter.span.traceparent)
         else:
             waiter.cache = "joined"
         waiter.flight = flight
@@ -225,8 +240,11 @@ class Preparer:
             waiter.cache = "disk"
         return entry
 
-    def _job(self, waiter: _Waiter, spec: str) -> Job:
+    def _job(self, waiter: _Waiter, spec: str, facts: Ready) -> Job:
         compile_config = self._pod.guided_decoding.compile
+        memory_bytes = self._capacity.compile_bytes(
+            compile_config.memory_bytes, self._artifact_bytes, facts.resident_bytes
+        )
         return Job(
             key=waiter.key,
             kind=waiter.request.kind,
@@ -234,15 +252,8 @@ class Preparer:
             backends=backends(waiter.request.backend, self._pod),
             any_whitespace=self._pod.guided_decoding.whitespace == "Flexible",
             timeout_s=compile_config.timeout_s,
-            memory_bytes=compile_config.memory_bytes,
+            memory_bytes=memory_bytes,
         )
-
-    def _land(self, key: str, done: Done) -> Entry:
-        # The flight's own lease keeps the grammar until those who waited have taken theirs.
-        entry = Entry(key, done, leases=1)
-        self._cache.add(entry)
-        asyncio.get_running_loop().call_later(_FLIGHT_LEASE_S, self.release, key)
-        return entry
 
     def _too_late(self, waiter: _Waiter) -> GuidedError:
         """Say what a waiter whose time ran out was waiting for."""
@@ -253,32 +264,12 @@ class Preparer:
             message = f"the grammar service was not ready within {limit}"
             return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message, retry_after_s=1)
         started = waiter.flight.started if waiter.flight is not None else None
-        if started is None or time.monotonic() - started < _FAIR_SHARE * waiter.limit_s:
+        if started is None or time.monotonic() - started < FAIR_SHARE * waiter.limit_s:
             message = f"all grammar workers were busy for {limit}"
             return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message, retry_after_s=1)
         error = GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT, f"the grammar did not compile within {limit}")
         self._pool.note(error.code, error.message)
-        if waiter.flight is not None and waiter.limit_s >= self._pod.guided_decoding.compile.timeout_s:
-            self._verdicts.record(waiter.key, error, time.monotonic())
         return error
-
-    def _end_lease(self, entry: Entry) -> None:
-        entry.leases -= 1
-        if entry.leases:
-            return
-        self._rendezvous.rest(entry.key)
-        for unused in self._cache.evict():
-            self._discard(unused)
-
-    def _drop(self, entry: Entry) -> None:
-        self._cache.remove(entry.key)
-        self._discard(entry)
-        self._disk.drop(entry.key)
-
-    def _discard(self, entry: Entry) -> None:
-        self._rendezvous.forget(entry.key)
-        if entry.done.artifact is not None:
-            artifacts.remove(self._pod.grammars_folder, entry.done.artifact)
 
 
 def _load(entry: Entry, traceparent: str) -> Load:

@@ -12,18 +12,17 @@ import socket
 import sys
 import traceback
 from importlib import metadata
-from pathlib import Path
 from typing import Final, NoReturn
 
 from guided_contract.config import PodConfig
 from guided_sidecar import orphans, settings
 from guided_sidecar.grammar import jobs, native, vocabulary, worker
 from guided_sidecar.grammar.backends import GuidanceBackend, XGrammarBackend
+from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.compilation import Compiler
 from guided_sidecar.settings import Settings
 
 _LIBRARIES: Final = ("xgrammar", "llguidance")
-_MOST_THREADS: Final = 8  # upstream's number
 
 
 class Template:
@@ -37,11 +36,16 @@ class Template:
         The sidecar's settings.
     compiler
         What every worker inherits, warm.
+    threads
+        Of one compile.
     """
 
-    def __init__(self, control: socket.socket, configuration: Settings, compiler: Compiler) -> None:
+    def __init__(
+        self, control: socket.socket, configuration: Settings, compiler: Compiler, threads: int
+    ) -> None:
         self._control = control
         self._settings = configuration
+        self._threads = threads
         self._compiler = compiler
 
     def serve(self) -> None:
@@ -89,8 +93,8 @@ class Template:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self._control.close()
             ours.close()
-            retirement = worker.Retirement(self._settings.jobs_per_worker, self._settings.worker_growth_bytes)
-            worker.run(theirs, stderr, self._compiler, retirement)
+            limits = worker.Limits(self._settings.jobs_per_worker, self._threads)
+            worker.run(theirs, stderr, self._compiler, limits)
         except BaseException:  # noqa: BLE001 - whatever happens, a worker never returns into the template's loop
             traceback.print_exc()
             sys.stderr.flush()
@@ -108,18 +112,6 @@ class Template:
             self._control.send(jobs.packet(jobs.Exited(pid=pid, status=status)))
 
 
-def compile_threads(workers: int) -> int:
-    """Return threads for one compile: this process's share of its CPUs and of its cgroup's quota."""
-    cpus = float(len(os.sched_getaffinity(0)))
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-    except (OSError, ValueError):
-        quota, period = "max", "1"
-    if quota != "max":
-        cpus = min(cpus, int(quota) / int(period))
-    return max(1, min(_MOST_THREADS, int(cpus / workers)))
-
-
 def main() -> None:
     """Become ready, say so, and fork on request."""
     orphans.die_with_parent()
@@ -129,7 +121,8 @@ def main() -> None:
     if not pod.trust_remote_code:  # a tokenizer's own code may need torch
         native.without_torch()
     words = vocabulary.load(pod)
-    compiler = _compiler(pod, words)
+    threads = Capacity.of_this_container(pod.guided_decoding.compile).threads
+    compiler = _compiler(pod, words, threads)
     # Objects that exist now are not looked at by a worker's collector: their pages stay shared.
     gc.collect()
     gc.freeze()
@@ -140,11 +133,11 @@ def main() -> None:
         resident_bytes=worker.resident_bytes(),
     )
     control.send(jobs.packet(ready))
-    Template(control, configuration, compiler).serve()
+    Template(control, configuration, compiler, threads).serve()
 
 
-def _compiler(pod: PodConfig, words: vocabulary.Vocabulary) -> Compiler:
-    xgrammar = XGrammarBackend(words, compile_threads(pod.guided_decoding.compile.workers))
+def _compiler(pod: PodConfig, words: vocabulary.Vocabulary, threads: int) -> Compiler:
+    xgrammar = XGrammarBackend(words, threads)
     xgrammar.warm()
     return Compiler(
         {"xgrammar": xgrammar, "guidance": GuidanceBackend(words)}, words.tokens, pod.grammars_folder

@@ -17,44 +17,57 @@ from guided_sidecar.grammar.deaths import ran_out_of_memory
 from guided_sidecar.grammar.jobs import Failed, Job, Outcome
 
 _PAGE: Final = resource.getpagesize()
-# What threads of one compile may use of CPU seconds per second of its deadline, before the kernel ends it: a
-# backstop for a service that is stopped itself.
-_CPU_FACTOR: Final = 16
+_MOST_GROWTH: Final = 0.5  # of a job's memory, that earlier jobs may have kept
 _MOST_LIKELY_VICTIM: Final = (
     "1000"  # if the container runs out of memory, a worker is to go, never the service
 )
 
 
-class Retirement:
-    """Decides when a worker has done enough.
+class Limits:
+    """What a worker may use, from its birth on; make it in the worker.
 
     Parameters
     ----------
     most_jobs
         Jobs until it goes.
-    most_growth_bytes
-        Resident memory above what it was born with.
+    threads
+        Of one compile.
     """
 
-    def __init__(self, most_jobs: int, most_growth_bytes: int) -> None:
+    def __init__(self, most_jobs: int, threads: int) -> None:
         self._jobs_left = most_jobs
-        self._most_bytes = resident_bytes() + most_growth_bytes
+        self._threads = threads
+        self._born_bytes = _address_space_bytes()
 
-    def is_due(self) -> bool:
-        """Count one job; return whether it was the last."""
+    def set_for(self, job: Job) -> None:
+        """Have the kernel keep a job's limits: its memory, and as much CPU as its threads have time for.
+
+        The service kills at the deadline; the CPU's limit is for a service that is stopped itself.
+        """
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (self._born_bytes + job.memory_bytes, hard))
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        seconds = int(used.ru_utime + used.ru_stime + job.timeout_s * (self._threads + 1)) + 1
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, hard))
+
+    def are_near(self, job: Job) -> bool:
+        """Count a job; return whether the worker is to go: the next one would find too little left."""
         self._jobs_left -= 1
-        return self._jobs_left <= 0 or resident_bytes() > self._most_bytes
+        grown_bytes = _address_space_bytes() - self._born_bytes
+        return self._jobs_left <= 0 or grown_bytes > job.memory_bytes * _MOST_GROWTH
 
 
-def run(stream: socket.socket, stderr: int, compiler: Compiler, retirement: Retirement) -> NoReturn:
+def run(stream: socket.socket, stderr: int, compiler: Compiler, limits: Limits) -> NoReturn:
     """Serve jobs from a stream until it closes; never returns."""
     orphans.die_with_parent()
     os.dup2(stderr, sys.stderr.fileno())
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _prefer_as_victim()
     while (job := _next_job(stream)) is not None:
+        limits.set_for(job)
         outcome = msgspec.structs.replace(_outcome(compiler, job), proofs=compiler.proofs)
-        last = outcome.retire or retirement.is_due()
+        last = limits.are_near(job) or outcome.retire
         stream.sendall(jobs.frame(_with_retire(outcome) if last else outcome))
         if last:
             break
@@ -77,16 +90,6 @@ def _prefer_as_victim() -> None:
         return  # not permitted in some sandboxes; the limits below hold all the same
 
 
-def _limit(job: Job) -> None:
-    """Set the job's limits, counted from what this process has used up to now."""
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (_address_space_bytes() + job.memory_bytes, hard))
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = int(used.ru_utime + used.ru_stime + job.timeout_s * _CPU_FACTOR) + 1
-    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, hard))
-
-
 def _next_job(stream: socket.socket) -> Job | None:
     header = _receive(stream, jobs.LENGTH.size)
     if header is None:
@@ -106,7 +109,6 @@ def _receive(stream: socket.socket, size: int) -> bytes | None:
 
 
 def _outcome(compiler: Compiler, job: Job) -> Outcome:
-    _limit(job)
     try:
         return compiler.run(job)
     except GuidedError as error:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from guided_contract.status import Failure, PodStatus, RankStatus, WorkersStatus
+from guided_contract.status import Failure, PodStatus, QuarantineStatus, RankStatus, WorkersStatus
 from guided_contract.wire import Hello, Patch
 from guided_sidecar.health.verdict import Reading, Verdict
 
@@ -34,6 +34,9 @@ def page(reading: Reading, verdict: Verdict) -> PodStatus:
         desync=agreement.message,
         grammars=list(reading.snapshot.grammars),
         grammar_workers=WorkersStatus(ready=workers.ready, restarts=sum(workers.restarts.values())),
+        quarantine=QuarantineStatus(
+            count=reading.snapshot.quarantined, grammars=list(reading.snapshot.quarantine)
+        ),
         guided_probe=reading.probe,
         last_failure=_last(workers.last_failure, reading.probe_failure),
     )

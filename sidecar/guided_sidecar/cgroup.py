@@ -1,0 +1,58 @@
+"""What the container may use: its cgroup's CPU quota and memory limit, version 2 or 1. Never the host's."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+_ROOT: Final = Path("/sys/fs/cgroup")
+_MEMBERSHIP: Final = Path("/proc/self/cgroup")
+_NO_LIMIT_BYTES: Final = 1 << 60  # version 1 says "none" by a number near 2^63
+
+
+def cpu_quota(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> float | None:
+    """Return how many CPUs' time this process may use, None where nothing limits it."""
+    found = [
+        *map(_quota_v2, _folders(root, membership, "")),
+        *map(_quota_v1, _folders(root, membership, "cpu")),
+    ]
+    return min((quota for quota in found if quota is not None), default=None)
+
+
+def memory_limit(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int | None:
+    """Return how many bytes this process and its siblings may use, None where nothing limits them."""
+    files = [folder / "memory.max" for folder in _folders(root, membership, "")]
+    files += [folder / "memory.limit_in_bytes" for folder in _folders(root, membership, "memory")]
+    limits = [int(text) for text in map(_read, files) if text.isdecimal()]
+    return min((limit for limit in limits if limit < _NO_LIMIT_BYTES), default=None)
+
+
+def _folders(root: Path, membership: Path, controller: str) -> Iterator[Path]:
+    """Yield the folders of this process's cgroup and of those above it; "": of version 2.
+
+    A container may see its own cgroup as the root, and yet be told the path that the host has for it.
+    """
+    for line in _read(membership).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controller not in controllers.split(","):
+            continue
+        bases = [root / controllers, root / controller] if controller else [root, root / "unified"]
+        for base in bases:
+            below = Path(path.lstrip("/"))
+            yield from (folder for part in (below, *below.parents) if (folder := base / part).is_dir())
+
+
+def _quota_v2(folder: Path) -> float | None:
+    quota, _, period = _read(folder / "cpu.max").partition(" ")
+    return int(quota) / int(period) if quota.isdecimal() and period.isdecimal() else None
+
+
+def _quota_v1(folder: Path) -> float | None:
+    quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
+    return int(quota) / int(period) if quota.isdecimal() and period.isdecimal() else None  # -1: none
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,68 @@
+"""How many grammars compile at once and what each may take, by what the container has: never by the host."""
+
+import dataclasses
+import os
+from typing import Final, Self
+
+from guided_contract.config import CompileConfig
+from guided_sidecar import cgroup
+
+_CPUS_WITHOUT_QUOTA: Final = 4.0  # the host may have hundreds, and they are the ranks'
+_CPUS_PER_WORKER: Final = 4
+_MOST_WORKERS: Final = 8
+_MOST_THREADS: Final = 8  # upstream's number
+_LANES: Final = 2  # of each width: see lanes.py
+_LEAST_MEMORY_BYTES: Final = 128 << 20  # below it nothing compiles
+_SERVICE_BYTES: Final = 256 << 20  # the service itself, its telemetry, llguidance's texts
+_SHARE_OF_ARTIFACTS: Final = 8
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Capacity:
+    """What there is for grammars.
+
+    Parameters
+    ----------
+    workers
+        Compiles at once; as many again in the slow lane.
+    threads
+        Of one compile.
+    memory_limit
+        Of the container, in bytes; None: there is none.
+    """
+
+    workers: int
+    threads: int
+    memory_limit: int | None = None
+
+    @classmethod
+    def of_this_container(cls, config: CompileConfig) -> Self:
+        """Read the cgroup's limits and this process's affinity."""
+        quota = cgroup.cpu_quota()
+        cpus = min(_CPUS_WITHOUT_QUOTA if quota is None else quota, len(os.sched_getaffinity(0)))
+        return cls.of(config, cpus, cgroup.memory_limit())
+
+    @classmethod
+    def of(cls, config: CompileConfig, cpus: float, memory_limit: int | None) -> Self:
+        """Share so many CPUs among workers."""
+        workers = config.workers or _between(1, int(cpus) // _CPUS_PER_WORKER, _MOST_WORKERS)
+        return cls(workers, _between(1, int(cpus / workers), _MOST_THREADS), memory_limit)
+
+    def artifact_bytes(self, wanted: int) -> int:
+        """Return how much of the container's memory artefacts may fill, at most what is wanted."""
+        return wanted if self.memory_limit is None else min(wanted, self.memory_limit // _SHARE_OF_ARTIFACTS)
+
+    def compile_bytes(self, wanted: int, artifact_bytes: int, template_bytes: int) -> int:
+        """Return what one compile may take above the template, at most what is wanted.
+
+        All that compile at once must fit into the container: the kernel may answer one that does not by
+        killing the whole container, and a restarted sidecar container costs more than a refused grammar.
+        """
+        if self.memory_limit is None:
+            return wanted
+        left = self.memory_limit - _SERVICE_BYTES - template_bytes - artifact_bytes
+        return min(wanted, max(left // (_LANES * self.workers), _LEAST_MEMORY_BYTES))
+
+
+def _between(least: int, value: int, most: int) -> int:
+    return max(least, min(value, most))

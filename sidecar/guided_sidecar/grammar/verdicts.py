@@ -1,0 +1,171 @@
+"""Refusals by key, so that a bad grammar costs once, and one that kills workers costs ever less often.
+
+What a library says about a grammar holds. That compiling it killed workers may have had other causes: it is
+believed after so many times, for a while that doubles with every try that ends the same way.
+"""
+
+import collections
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Final
+
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.status import QuarantinedGrammar
+
+# Workers that an error has killed. A crash was tried twice.
+_KILLED: Final = {
+    ErrorCode.GRAMMAR_COMPILE_TIMEOUT: 1,
+    ErrorCode.GRAMMAR_COMPILE_CRASHED: 2,
+    ErrorCode.GRAMMAR_COMPILE_MEMORY: 1,
+}
+_CERTAIN: Final = frozenset(
+    {
+        ErrorCode.GRAMMAR_INVALID,
+        ErrorCode.GRAMMAR_TOO_LARGE,
+        ErrorCode.GRAMMAR_UNSUPPORTED,
+        ErrorCode.GRAMMAR_DEAD_END,
+    }
+)
+_MOST_SHOWN: Final = 16
+
+
+@dataclasses.dataclass(slots=True)
+class _Case:
+    """A grammar that has killed workers. `until_s`: refused unseen until then, 0 where it never was."""
+
+    error: GuidedError
+    killed: int = 0
+    terms: int = 0
+    since_s: float = 0.0
+    until_s: float = 0.0
+
+
+class Quarantine:
+    """Grammars that killed workers.
+
+    Parameters
+    ----------
+    most_entries
+        Remembered at most; the longest unharmful goes first.
+    after
+        Workers killed until a grammar is refused unseen.
+    first_s, most_s
+        For how long at first, and at most; each further kill doubles it. So long as `most_s` after the last
+        one it is forgotten.
+    clock
+        Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        most_entries: int,
+        after: int,
+        first_s: float,
+        most_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._most_entries = most_entries
+        self._after = after
+        self._first_s = first_s
+        self._most_s = most_s
+        self._clock = clock
+        self._cases: dict[str, _Case] = {}
+
+    def __len__(self) -> int:
+        """Return how many grammars are refused unseen now."""
+        now = self._clock()
+        return sum(case.until_s > now for case in self._cases.values())
+
+    def check(self, key: str) -> None:
+        """Raise if a grammar is to be refused unseen.
+
+        Raises
+        ------
+        GuidedError
+            The last failure, and for how long.
+        """
+        case = self._cases.get(key)
+        if case is None:
+            return
+        now = self._clock()
+        if now >= case.until_s:
+            if now - max(case.since_s, case.until_s) >= self._most_s:
+                del self._cases[key]
+            return
+        left_s = case.until_s - now
+        message = f"{case.error.message}; it has ended {case.killed} workers, next try in {left_s:.0f} s"
+        raise GuidedError(case.error.code, message, path=case.error.path)
+
+    def record(self, key: str, error: GuidedError) -> None:
+        """Remember that compiling a grammar killed workers; another error is none of them."""
+        if error.code not in _KILLED:
+            return
+        now = self._clock()
+        case = self._cases.setdefault(key, _Case(error))
+        case.error, case.since_s = error, now
+        case.killed += _KILLED[error.code]
+        if case.killed >= self._after:
+            case.until_s = now + min(self._first_s * 2.0 ** min(case.terms, 32), self._most_s)
+            case.terms += 1
+        if len(self._cases) > self._most_entries:
+            others = (each for each in self._cases if each != key)
+            del self._cases[
+                min(others, key=lambda each: (self._cases[each].until_s, self._cases[each].since_s))
+            ]
+
+    def forgive(self, key: str) -> None:
+        """Forget a grammar: it has compiled."""
+        self._cases.pop(key, None)
+
+    def shown(self) -> tuple[QuarantinedGrammar, ...]:
+        """Return those that are refused longest, the first first."""
+        now = self._clock()
+        held = [(case.until_s - now, key, case) for key, case in self._cases.items() if case.until_s > now]
+        return tuple(
+            QuarantinedGrammar(key=key, code=case.error.code.value, killed=case.killed, seconds=round(left_s))
+            for left_s, key, case in sorted(held, key=lambda each: each[:2], reverse=True)[:_MOST_SHOWN]
+        )
+
+
+class Verdicts:
+    """All refusals.
+
+    Parameters
+    ----------
+    most_entries
+        Certain ones that are kept, oldest first out.
+    quarantine
+        The others.
+    """
+
+    def __init__(self, most_entries: int, quarantine: Quarantine) -> None:
+        self._most_entries = most_entries
+        self.quarantine = quarantine
+        self._certain: collections.OrderedDict[str, GuidedError] = collections.OrderedDict()
+
+    def check(self, key: str) -> None:
+        """Raise the known refusal of a key, if there is one.
+
+        Raises
+        ------
+        GuidedError
+            As it was refused before.
+        """
+        error = self._certain.get(key)
+        if error is not None:
+            self._certain.move_to_end(key)
+            raise GuidedError(error.code, error.message, path=error.path)
+        self.quarantine.check(key)
+
+    def record(self, key: str, error: GuidedError) -> None:
+        """Remember a refusal; one that says nothing about the grammar is not remembered."""
+        if error.code in _CERTAIN:
+            self._certain[key] = error
+            if len(self._certain) > self._most_entries:
+                self._certain.popitem(last=False)
+        self.quarantine.record(key, error)
+
+    def forgive(self, key: str) -> None:
+        """Forget what a key is suspected of: it has compiled."""
+        self.quarantine.forgive(key)
