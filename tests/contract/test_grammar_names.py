@@ -53,6 +53,12 @@ async def api(sidecar: Sidecar, ranks: list[Rank]) -> AsyncIterator[Api]:
         yield connected
 
 
+def write(mounted: Path, text: str) -> None:
+    """Change the card, whole at once."""
+    (mounted / ".unfinished").write_text(text)
+    (mounted / ".unfinished").replace(mounted / "card.JSONSchema")
+
+
 def page(sidecar: Sidecar) -> status.PodStatus:
     url = f"http://127.0.0.1:{sidecar.pod.ports.sidecar}/status"
     return status.decode(httpx.get(url).content)
@@ -133,7 +139,7 @@ async def test_a_change_is_followed_and_a_broken_one_is_not(
     sidecar: Sidecar, mounted: Path, api: Api, ranks: list[Rank]
 ) -> None:
     del ranks
-    (mounted / "card.JSONSchema").write_text(OTHER)
+    write(mounted, OTHER)
     async with asyncio.timeout(20):
         while True:
             answer = await api.prepare_named("card")
@@ -142,14 +148,14 @@ async def test_a_change_is_followed_and_a_broken_one_is_not(
                 break
             await asyncio.sleep(0.05)
 
-    (mounted / "card.JSONSchema").write_text('{"type": "strng"}')
+    write(mounted, '{"type": "strng"}')
     await until(lambda: seen(sidecar)["card"].state == "Stale", 20)
     assert "'strng' is not a JSON type" in seen(sidecar)["card"].reason
     answer = await api.prepare_named("card")
     assert isinstance(answer, Prepared)
     assert answer.spec == OTHER
 
-    (mounted / "card.JSONSchema").write_text(CARD)
+    write(mounted, CARD)
     await until(lambda: is_ready(sidecar, "card"), 20)
 
 
@@ -169,7 +175,7 @@ async def test_a_new_one_is_served_and_a_removed_one_refused(
 async def test_a_killed_service_serves_what_it_served_before(sidecar: Sidecar, mounted: Path) -> None:
     async with Rank.connected(sidecar.pod, 0), Rank.connected(sidecar.pod, 1):
         await until(lambda: is_ready(sidecar, "card"), 20)
-    (mounted / "card.JSONSchema").write_text('{"type": "strng"}')
+    write(mounted, '{"type": "strng"}')
     old = sidecar.service_pid()
     assert old is not None
     kill(old)

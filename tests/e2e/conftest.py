@@ -1,19 +1,44 @@
 """The pod that modules of this folder share: starting one takes a minute."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.pod import COMPILE_DEADLINE_S, Pod, sample, start_pod
+from support.routes import CONSTRAINTS
 
 ARGS = ("--enable-scale-out", "--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+# Kind and text of the pod's named grammars, each in a file of its own in the folder `texts`.
+NAMED = {
+    "card": ("JSONSchema", json.dumps(CONSTRAINTS["json"].spec)),
+    "code": ("Regex", CONSTRAINTS["regex"].spec),
+    "query": ("EBNF", CONSTRAINTS["EBNF"].spec),
+    "tag": ("StructuralTag", CONSTRAINTS["structural tag"].spec),
+}
 
 
 @pytest.fixture(scope="session")
-def pod() -> Iterator[Pod]:
-    """The sample, with a short deadline for compiles, tool calling, and the route for tokens in and out."""
-    manifest = sample(guidedDecoding={"compile": {"timeout": f"{COMPILE_DEADLINE_S:.0f}s"}})
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that stands for the ConfigMap of the pod's named grammars."""
+    folder = tmp_path_factory.mktemp("texts")
+    for name, (_, text) in NAMED.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def pod(texts: Path) -> Iterator[Pod]:
+    """The sample, with a short deadline for compiles, tool calling, tokens in and out, named grammars."""
+
+    def grammar(name: str) -> dict[str, Any]:
+        return {"name": name, "kind": NAMED[name][0], "configMapKeyRef": {"name": "texts", "key": name}}
+
+    guided = {"compile": {"timeout": f"{COMPILE_DEADLINE_S:.0f}s"}, "grammars": [*map(grammar, NAMED)]}
+    manifest = sample(guidedDecoding=guided)
     manifest["spec"]["engine"]["args"] += ARGS
-    pod = start_pod(manifest)
+    pod = start_pod(manifest, args=["--config-map", f"texts={texts}"])
     yield pod
     pod.stop()

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -57,14 +57,19 @@ class Pod:
 
     @classmethod
     def launch(
-        cls, manifest: Mapping[str, Any], *, env: Mapping[str, str] | None = None, v2: bool = False
+        cls,
+        manifest: Mapping[str, Any],
+        *,
+        args: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        v2: bool = False,
     ) -> Self:
         """Start the command with a manifest on stdin; does not wait. `v2`: with Model Runner V2."""
         mark = uuid.uuid4().hex
         home = Path(tempfile.mkdtemp(prefix="pod-home-"))  # no grammar that an earlier pod has compiled
         command = [sys.executable, "-m", "guided_operator.cli", "run", "-f", "-"]
         child = subprocess.Popen(
-            [*command, "--volume", f"models={tinymodel.models()}"],
+            [*command, "--volume", f"models={tinymodel.models()}", *args],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -190,9 +195,15 @@ class Pod:
                 self.lines.append(line.rstrip("\n"))
 
 
-def start_pod(manifest: Mapping[str, Any], *, env: Mapping[str, str] | None = None, v2: bool = False) -> Pod:
+def start_pod(
+    manifest: Mapping[str, Any],
+    *,
+    args: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    v2: bool = False,
+) -> Pod:
     """Start a pod from a GuidedModel and wait until it is ready. Call `stop`."""
-    pod = Pod.launch(manifest, env=env, v2=v2)
+    pod = Pod.launch(manifest, args=args, env=env, v2=v2)
     try:
         pod.wait_ready()
     except BaseException:

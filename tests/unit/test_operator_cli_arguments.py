@@ -119,6 +119,7 @@ def test_two_runs_never_share_a_port(tmp_path: Path) -> None:
         ["run", "-f", "x", "--port", "70000"],
         ["run", "-f", "x", "--volume", "models"],
         ["run", "-f", "x", "--volume", "models=/no/such/folder"],
+        ["run", "-f", "x", "--config-map", "texts"],
     ],
 )
 def test_wrong_arguments_exit_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

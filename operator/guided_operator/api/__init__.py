@@ -1,6 +1,6 @@
 """The GuidedModel API, v1alpha1: what users write, what the operator reports, and the rules between."""
 
-from guided_operator.api.manifest import ManifestError, load, parse
+from guided_operator.api.manifest import Manifest, ManifestError, load, parse, read
 from guided_operator.api.resource import API_VERSION, GuidedModel, Metadata
 from guided_operator.api.rules import Problem
 from guided_operator.api.spec import GuidedModelSpec
@@ -12,9 +12,11 @@ __all__ = [
     "GuidedModel",
     "GuidedModelSpec",
     "GuidedModelStatus",
+    "Manifest",
     "ManifestError",
     "Metadata",
     "Problem",
     "load",
     "parse",
+    "read",
 ]

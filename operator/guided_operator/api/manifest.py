@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -34,13 +34,26 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
+class Manifest(NamedTuple):
+    """A file's GuidedModel, and beside it the ConfigMaps of its namespace: their data by name."""
+
+    model: GuidedModel
+    config_maps: dict[str, dict[str, str]]
+
+
 def load(text: str) -> GuidedModel:
-    """Read one GuidedModel from YAML (or JSON).
+    """Read one GuidedModel from YAML (or JSON); see `read`."""
+    return read(text).model
+
+
+def read(text: str) -> Manifest:
+    """Read one GuidedModel from YAML (or JSON), and the ConfigMaps that stand beside it.
 
     Raises
     ------
     ManifestError
-        The text is no YAML, holds not exactly one document, or is no valid GuidedModel.
+        The text is no YAML, holds not exactly one document besides ConfigMaps, or that is no valid
+        GuidedModel.
     """
     try:
         documents = [document for document in yaml.load_all(text, _Loader) if document is not None]
@@ -49,11 +62,35 @@ def load(text: str) -> GuidedModel:
         raise ManifestError([Problem(f"line {line}", f"not YAML: {error.problem}")]) from error
     except yaml.YAMLError as error:
         raise ManifestError([Problem("line 1", f"not YAML: {error}")]) from error
-    if len(documents) != 1 or not isinstance(documents[0], Mapping):
-        raise ManifestError(
-            [Problem("manifest", f"must be one GuidedModel, holds {len(documents)} documents")]
-        )
-    return parse(documents[0])
+    config_maps = [each for each in documents if _is_config_map(each)]
+    models = [each for each in documents if not _is_config_map(each)]
+    if len(models) != 1 or not isinstance(models[0], Mapping):
+        raise ManifestError([Problem("manifest", f"must be one GuidedModel, holds {len(models)} documents")])
+    model = parse(models[0])
+    here = {"", model.namespace}
+    named = (_config_map(each) for each in config_maps)
+    return Manifest(model, {name: data for name, namespace, data in named if namespace in here})
+
+
+def _is_config_map(document: Any) -> bool:
+    wanted = ("v1", "ConfigMap")
+    return isinstance(document, Mapping) and (document.get("apiVersion"), document.get("kind")) == wanted
+
+
+def _config_map(document: Mapping[str, Any]) -> tuple[str, str, dict[str, str]]:
+    """Return name, namespace ("": the model's) and data."""
+    metadata, data = document.get("metadata") or {}, document.get("data") or {}
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    if not isinstance(name, str) or not isinstance(data, Mapping):
+        raise ManifestError([Problem("ConfigMap", "must have metadata.name, and data that is a mapping")])
+    wrong = [
+        Problem(f"ConfigMap {name} data.{key}", "must be text: quote it")
+        for key, value in data.items()
+        if not isinstance(value, str)
+    ]
+    if wrong:
+        raise ManifestError(wrong)
+    return name, str(metadata.get("namespace") or ""), {str(key): value for key, value in data.items()}
 
 
 def parse(manifest: Mapping[str, Any]) -> GuidedModel:

@@ -11,7 +11,7 @@ from typing import Final
 
 import yaml
 
-from guided_operator.api import GuidedModel, ManifestError, Problem, load
+from guided_operator.api import Manifest, ManifestError, Problem, read
 from guided_operator.api.crd import crd_text
 from guided_operator.builders import cluster_site, render
 from guided_operator.cli.local_site import PortTakenError
@@ -50,10 +50,19 @@ def _parser() -> argparse.ArgumentParser:
         "--volume",
         action="append",
         default=[],
-        type=_volume,
+        type=_folder,
         metavar="CLAIM=DIR",
         help="folder that stands for a PersistentVolumeClaim; may be given again; "
         "default: $GUIDEDMODEL_HOME/volumes/CLAIM",
+    )
+    command.add_argument(
+        "--config-map",
+        action="append",
+        default=[],
+        type=_folder,
+        metavar="NAME=DIR",
+        help="folder that stands for a ConfigMap of named grammars, a file for each key, followed as it "
+        "changes; may be given again; default: the ConfigMaps in the manifest's file",
     )
     command.add_argument("--port", type=_port, help="port of the OpenAI API; default: 8000 if free")
     command.set_defaults(act=_run)
@@ -74,18 +83,22 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_file(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "-f", "--file", required=True, help="manifest of one GuidedModel, YAML or JSON; - reads stdin"
+        "-f",
+        "--file",
+        required=True,
+        help="manifest of one GuidedModel, and the ConfigMaps of its grammars if any, YAML or JSON; "
+        "- reads stdin",
     )
 
 
-def _volume(text: str) -> tuple[str, Path]:
-    claim, equals, folder = text.partition("=")
-    if not (claim and equals and folder):
-        raise argparse.ArgumentTypeError(f"{text!r} is not CLAIM=DIR")
+def _folder(text: str) -> tuple[str, Path]:
+    name, equals, folder = text.partition("=")
+    if not (name and equals and folder):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=DIR")
     path = Path(folder).resolve()
     if not path.is_dir():
         raise argparse.ArgumentTypeError(f"there is no folder {path}")
-    return claim, path
+    return name, path
 
 
 def _port(text: str) -> int:
@@ -94,28 +107,30 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _read(file: str) -> GuidedModel:
+def _read(file: str) -> Manifest:
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text()
     except OSError as error:
         raise ManifestError([Problem("manifest", f"cannot be read: {error.strerror}")]) from error
     except UnicodeDecodeError as error:
         raise ManifestError([Problem("manifest", f"is not UTF-8 text: {error}")]) from error
-    return load(text)
+    return read(text)
 
 
 def _run(options: argparse.Namespace) -> int:
-    return run(_read(options.file), RunOptions(volumes=dict(options.volume), port=options.port))
+    chosen = RunOptions(volumes=dict(options.volume), config_maps=dict(options.config_map), port=options.port)
+    return run(_read(options.file), chosen)
 
 
 def _validate(options: argparse.Namespace) -> int:
-    gm = _read(options.file)
+    gm = _read(options.file).model
     print(f"{options.file}: GuidedModel {gm.namespace}/{gm.name} is valid")
     return OK
 
 
 def _render(options: argparse.Namespace) -> int:
-    children = render(_read(options.file), cluster_site(options.plugin_image))
+    manifest = _read(options.file)
+    children = render(manifest.model, cluster_site(options.plugin_image), manifest.config_maps)
     print(yaml.safe_dump_all(children.manifests(), sort_keys=False), end="")
     return OK
 

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from guided_contract import grammar_files
 from guided_contract.config import PortsConfig
-from guided_operator.api import GuidedModel, ManifestError, Problem
+from guided_operator.api import GuidedModel, Manifest, ManifestError, Problem
 from guided_operator.builders import Site, render
 from guided_operator.builders.source import parse_source
 
@@ -19,6 +20,7 @@ ENV_HOME: Final = (
 )
 _LOOPBACK: Final = "127.0.0.1"
 _CONFIG_FILE: Final = "config.json"
+_GRAMMARS: Final = "named-grammars"
 _DEFAULT_PORT: Final = 8000
 
 
@@ -74,6 +76,7 @@ def local_site(
         python=sys.executable,
         run_dir=str(folder / "run"),
         config_path=str(folder / _CONFIG_FILE),
+        named_grammars=str(folder / _GRAMMARS),
         plugin_dir="",
         home="",
         grammar_cache=str(_cache_folder() / "grammars"),
@@ -85,20 +88,43 @@ def local_site(
     )
 
 
-def lay_out(gm: GuidedModel, site: Site) -> Any:
+def lay_out(manifest: Manifest, site: Site, config_maps: Mapping[str, Path]) -> Any:
     """Write the pod's files where the site says; return its pod template (V1PodTemplateSpec).
+
+    `config_maps`: folders that stand for ConfigMaps, a file for each key, followed as it changes.
 
     Raises
     ------
     ManifestError
-        A model's folder does not exist.
+        A model's folder, or a grammar's text, does not exist.
     """
+    gm = manifest.model
     _check_folders(gm, site)
+    _lay_out_grammars(manifest, Path(site.named_grammars), config_maps)
     children = render(gm, site)
     Path(site.run_dir).mkdir(mode=0o700)
     config = Path(site.config_path)
     config.write_text(children.config_map.data[config.name])
     return children.deployment.spec.template
+
+
+def _lay_out_grammars(manifest: Manifest, folder: Path, config_maps: Mapping[str, Path]) -> None:
+    problems = []
+    folder.mkdir(mode=0o700)
+    for index, grammar in enumerate(manifest.model.spec.guided_decoding.grammars):
+        name, key = grammar.config_map_key_ref.name, grammar.config_map_key_ref.key
+        file = folder / grammar_files.file_name(grammar.name, grammar.kind)
+        text = manifest.config_maps.get(name, {}).get(key)
+        if name in config_maps and (config_maps[name] / key).is_file():
+            file.symlink_to(config_maps[name] / key)
+        elif name not in config_maps and text is not None:
+            file.write_text(text)
+        else:
+            hint = "in the manifest's file, or name a folder by --config-map"
+            field = f"spec.guidedDecoding.grammars[{index}].configMapKeyRef"
+            problems.append(Problem(field, f"there is no ConfigMap {name} with key {key} {hint} {name}=DIR"))
+    if problems:
+        raise ManifestError(problems)
 
 
 def _check_folders(gm: GuidedModel, site: Site) -> None:

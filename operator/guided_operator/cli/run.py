@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from guided_operator.api import GuidedModel
+from guided_operator.api import GuidedModel, Manifest
 from guided_operator.cli.collector import Collector
 from guided_operator.cli.local_pod import LocalPod, PodError, StoppedError, containers
 from guided_operator.cli.local_site import lay_out, local_site
@@ -33,6 +33,7 @@ class RunOptions:
     """What the command line says besides the manifest."""
 
     volumes: Mapping[str, Path]
+    config_maps: Mapping[str, Path]
     port: int | None = None
 
 
@@ -58,7 +59,7 @@ class _Stop:
         return self._first.wait(timeout_s)
 
 
-def run(gm: GuidedModel, options: RunOptions) -> int:
+def run(manifest: Manifest, options: RunOptions) -> int:
     """Serve until SIGINT, SIGTERM or SIGHUP; return 0 then, and 1 if the pod failed.
 
     Every process and file of the pod is gone when this returns, or when this process is killed.
@@ -66,8 +67,9 @@ def run(gm: GuidedModel, options: RunOptions) -> int:
     Raises
     ------
     ManifestError
-        The model's folder does not exist.
+        The model's folder, or a grammar's text, does not exist.
     """
+    gm = manifest.model
     stop = _Stop()
     book = TraceBook()
     collector = Collector(book)
@@ -79,7 +81,7 @@ def run(gm: GuidedModel, options: RunOptions) -> int:
                 port=options.port,
                 otlp_endpoint=collector.endpoint,
             )
-            plan = containers(lay_out(gm, site))
+            plan = containers(lay_out(manifest, site, options.config_maps))
             pod = LocalPod(plan, Path(folder), environment=_EXPORT_SOON)
             return _serve(pod, stop, book, _greeting(gm, f"http://{site.bind_host}:{site.ports.engine}"))
     finally:
