@@ -7,7 +7,7 @@ digest that not every rank has sent in time is counted as lost; only digests tha
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -56,6 +56,16 @@ class AgreementState:
     fell_back: bool = False
 
 
+class DesyncObserver(Protocol):
+    """Hears of what comes of comparing."""
+
+    def found(self, request_id: str, ranks: Sequence[int]) -> None:
+        """Ranks differed from the others in a request."""
+
+    def fell_back(self) -> None:
+        """From now on vLLM's own scheduler masks new requests."""
+
+
 class Consensus:
     """Compares what sampling ranks say, and tells API servers what to end and where to place.
 
@@ -68,11 +78,17 @@ class Consensus:
         data-parallel group, and compared with each other alone.
     clock
         Monotonic seconds.
+
+    Attributes
+    ----------
+    observer
+        Hears of each desync, and of what follows; None: nobody does.
     """
 
     def __init__(
         self, config: GuidedDecodingConfig, ranks: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        self.observer: DesyncObserver | None = None
         self._config = config
         self._expected = ranks
         self._clock = clock
@@ -139,9 +155,13 @@ class Consensus:
         self._desyncs.update(astray)
         self._last_desync_s = self._clock()
         _log.error("ranks disagree about request %s: %s", request_id, _told(by_rank))
+        if self.observer is not None:
+            self.observer.found(request_id, astray)
         self._end(request_id, ErrorCode.RANKS_DESYNCHRONIZED.value)
-        if self._config.on_desync == "FallBackToScheduler":
+        if self._config.on_desync == "FallBackToScheduler" and not self._fell_back:
             self._fall_back()
+            if self.observer is not None:
+                self.observer.fell_back()
 
     def _fall_back(self) -> None:
         if not self._fell_back:

@@ -18,6 +18,7 @@ from guided_sidecar.sessions import ApiSession, RankSession, SilentSession
 from guided_sidecar.settings import Settings
 from guided_sidecar.snapshot import ServiceSnapshot
 from guided_sidecar.telemetry.conventions import GRAMMAR_BACKEND, GRAMMAR_KEY, GRAMMAR_LOAD, RANK
+from guided_sidecar.telemetry.incidents import WorkerRestarts
 from guided_sidecar.telemetry.spans import Spans
 
 
@@ -41,7 +42,9 @@ class GrammarService:
         self._peers: list[Peer] = []
         self._boot = ""
         capacity = Capacity.of_this_container(settings.pod.guided_decoding.compile)
-        self._pool = Pool(settings, RestartBudget(settings.pod.restart), capacity.workers)
+        self._pool = Pool(
+            settings, RestartBudget(settings.pod.restart), capacity.workers, WorkerRestarts(spans)
+        )
         self._rendezvous = Rendezvous(settings.pod.sampling_ranks, self._record_load)
         self._disk = _disk(settings)
         self._preparer = Preparer(settings, capacity, self._pool, self._disk, self._rendezvous, spans)

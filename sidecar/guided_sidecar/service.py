@@ -24,6 +24,7 @@ async def run(configuration: Settings) -> None:
         pod = configuration.pod
         consensus = Consensus(pod.guided_decoding, pod.tensor_parallel)
         telemetry = Telemetry(pod, pod=configuration.pod_name, on_digests=consensus.receive)
+        consensus.observer = telemetry.desyncs
         service = GrammarService(configuration, telemetry.spans, consensus)
         health = HealthServer(configuration.pod, service.snapshot, telemetry.metrics)
         # Stopped in the opposite order: the last spans are sent after their makers have ended.

@@ -13,6 +13,7 @@ import pytest
 from guided_contract import records
 from guided_contract.records import AnyRecord, Decode, HttpRequest
 from guided_sidecar.telemetry.decodes import Decodes
+from guided_sidecar.telemetry.incidents import Desyncs
 from guided_sidecar.telemetry.receiver import TelemetryReceiver
 from guided_sidecar.telemetry.spans import MemorySpans
 from support.collectors import eventually
@@ -62,7 +63,7 @@ def folder() -> Iterator[Path]:
 async def pod(folder: Path) -> AsyncIterator[Pod]:
     spans, counts = MemorySpans(), Counts()
     path = folder / "telemetry.sock"
-    receiver = TelemetryReceiver(path, spans, Decodes(1, spans.record), counts)
+    receiver = TelemetryReceiver(path, spans, Decodes(1, spans, Desyncs(spans)), counts)
     receiver.start()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
         client.setblocking(False)
@@ -119,7 +120,7 @@ async def test_only_the_owner_may_write(pod: Pod) -> None:
 
 async def test_a_successor_takes_the_socket_over(pod: Pod) -> None:
     spans, counts = MemorySpans(), Counts()
-    successor = TelemetryReceiver(pod.path, spans, Decodes(1, spans.record), counts)
+    successor = TelemetryReceiver(pod.path, spans, Decodes(1, spans, Desyncs(spans)), counts)
     successor.start()
     pod.send(records.encode(RECORD))
     await eventually(lambda: spans.finished)
@@ -129,7 +130,9 @@ async def test_a_successor_takes_the_socket_over(pod: Pod) -> None:
 
 async def test_what_has_arrived_is_taken_at_the_end(folder: Path) -> None:
     spans = MemorySpans()
-    receiver = TelemetryReceiver(folder / "telemetry.sock", spans, Decodes(1, spans.record), Counts())
+    receiver = TelemetryReceiver(
+        folder / "telemetry.sock", spans, Decodes(1, spans, Desyncs(spans)), Counts()
+    )
     receiver.start()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
         client.sendto(records.encode(RECORD), str(folder / "telemetry.sock"))
@@ -140,7 +143,7 @@ async def test_what_has_arrived_is_taken_at_the_end(folder: Path) -> None:
 async def test_a_missing_folder_is_an_error(folder: Path) -> None:
     spans = MemorySpans()
     receiver = TelemetryReceiver(
-        folder / "none" / "telemetry.sock", spans, Decodes(1, spans.record), Counts()
+        folder / "none" / "telemetry.sock", spans, Decodes(1, spans, Desyncs(spans)), Counts()
     )
     with pytest.raises(FileNotFoundError):
         receiver.start()

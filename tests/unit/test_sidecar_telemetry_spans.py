@@ -5,6 +5,7 @@ import pytest
 from guided_contract.records import Decode, HttpRequest
 from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.decodes import Decodes, decode_span
+from guided_sidecar.telemetry.incidents import Desyncs, WorkerRestarts, compiling
 from guided_sidecar.telemetry.otlp_spans import DisabledSpans
 from guided_sidecar.telemetry.receiver import request_span
 from guided_sidecar.telemetry.spans import MemorySpans
@@ -178,7 +179,7 @@ def test_of_several_ranks_the_one_that_was_waited_for_tells() -> None:
 class TestDecodes:
     async def test_one_span_when_every_rank_has_told(self) -> None:
         made = MemorySpans()
-        decodes = Decodes(2, made.record)
+        decodes = Decodes(2, made, Desyncs(made))
         decodes.add(decode(rank=0))
         decodes.add(decode(rank=2))  # of another group, whatever its request is called
         assert made.finished == []
@@ -189,7 +190,7 @@ class TestDecodes:
 
     async def test_a_rank_that_tells_nothing_is_waited_for_a_while(self) -> None:
         made = MemorySpans()
-        decodes = Decodes(2, made.record, patience_s=0.02)
+        decodes = Decodes(2, made, Desyncs(made), patience_s=0.02)
         decodes.add(decode(rank=0))
         decodes.add(decode(rank=0, request_id="s"))
         await eventually(lambda: len(made.finished) == 2)
@@ -198,7 +199,7 @@ class TestDecodes:
 
     async def test_a_name_that_is_used_again_is_another_sequence(self) -> None:
         made = MemorySpans()
-        decodes = Decodes(2, made.record)
+        decodes = Decodes(2, made, Desyncs(made))
         decodes.add(decode(rank=0, steps=1))  # rank 1's was lost
         decodes.add(decode(rank=0, steps=2))
         decodes.add(decode(rank=1, steps=2))
@@ -206,6 +207,57 @@ class TestDecodes:
 
     async def test_without_a_trace_there_is_no_span(self) -> None:
         made = MemorySpans()
-        decodes = Decodes(1, made.record)
+        decodes = Decodes(1, made, Desyncs(made))
         decodes.add(decode(traceparent=None))
         assert made.finished == []
+
+
+class TestIncidents:
+    async def test_a_desync_is_told_with_the_request_that_it_ended(self) -> None:
+        made = MemorySpans()
+        desyncs = Desyncs(made)
+        decodes = Decodes(2, made, desyncs)
+        desyncs.found("r", [1])
+        desyncs.fell_back()
+        decodes.add(decode(rank=0))
+        decodes.add(decode(rank=1))
+        [fallback], [desync], [decoded] = map(
+            made.named, ("placement.fallback", "ranks.desync", "guided.decode")
+        )
+        assert desync.links == (decoded.context,)
+        assert fallback.links == (desync.context,)
+        assert [event.name for event in decoded.events] == ["ranks.desync"]
+        assert (desync.error_code, desync.attributes) == (
+            "ranks_desynchronized",
+            {"guidedmodel.desync.ranks": "1"},
+        )
+        assert desync.context.trace_id != TRACE
+        assert desync.context.sampled
+
+    async def test_a_desync_is_told_also_where_no_rank_tells_of_its_request(self) -> None:
+        made = MemorySpans()
+        desyncs = Desyncs(made, patience_s=0.01)
+        desyncs.found("r", [0, 1])
+        await eventually(lambda: made.finished)
+        desyncs.found("s", [0, 1])
+        desyncs.flush()
+        assert [span.links for span in made.named("ranks.desync")] == [(), ()]
+
+    def test_a_lost_worker_is_an_event_of_its_compile_and_a_span_until_it_is_replaced(self) -> None:
+        made = MemorySpans()
+        restarts = WorkerRestarts(made)
+        restarts.lost("idle", is_fault=True)
+        span = made.start("grammar.compile", traceparent=PARENT)
+        token = compiling.set(span)
+        restarts.lost("deadline", is_fault=False)
+        compiling.reset(token)
+        span.end()
+        assert [event.attributes for event in made.finished[0].events] == [
+            {"guidedmodel.worker.loss": "deadline"}
+        ]
+        assert made.named("grammar.worker.restart") == []
+        restarts.replaced()
+        restarts.replaced()
+        idle, killed = made.named("grammar.worker.restart")
+        assert (idle.error_code, idle.links) == ("idle", ())
+        assert (killed.error_code, killed.links) == ("", (made.finished[0].context,))

@@ -24,6 +24,7 @@ from guided_sidecar.telemetry.conventions import (
     GRAMMAR_PROOF,
     GRAMMAR_PROOF_DURATION,
 )
+from guided_sidecar.telemetry.incidents import compiling
 from guided_sidecar.telemetry.spans import Spans
 
 # Who waited for a compile that had less than this share of its time was short of a worker.
@@ -135,6 +136,7 @@ class Flights:
     async def _compile(self, flight: Flight, job: Job, traceparent: str) -> Done:
         span = self._spans.start(GRAMMAR_COMPILE, traceparent=traceparent)
         flight.span = span.traceparent
+        compiling.set(span)
         attributes: dict[str, Any] = {GRAMMAR_KEY: job.key, GRAMMAR_KIND: job.kind}
         error_code = CANCELLED
         try:

@@ -19,6 +19,7 @@ from guided_sidecar.grammar.lanes import Lanes
 from guided_sidecar.grammar.process import Worker, WorkerDiedError
 from guided_sidecar.grammar.workers import Loss, Workers, WorkersState
 from guided_sidecar.settings import Settings
+from guided_sidecar.telemetry.incidents import WorkerRestarts
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 2  # a crash is tried once more, on another worker
@@ -35,15 +36,20 @@ class Pool:
         How many deaths are borne.
     width
         Compiles at once, in each of two lanes.
+    restarts
+        Tell of workers that were lost.
     """
 
-    def __init__(self, settings: Settings, budget: RestartBudget, width: int) -> None:
+    def __init__(
+        self, settings: Settings, budget: RestartBudget, width: int, restarts: WorkerRestarts
+    ) -> None:
         self._budget = budget
         self._width = width
         self._queued = 0
         self._lanes = Lanes(self._width, settings.slow_after_s)
         # As many as compiles may still begin, and a spare.
-        self._workers = Workers(settings, budget, lambda: max(1, self._width - self._lanes.fast + 1))
+        wanted = lambda: max(1, self._width - self._lanes.fast + 1)  # noqa: E731 - asked again and again
+        self._workers = Workers(settings, budget, restarts, wanted)
 
     @property
     def state(self) -> WorkersState:

@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Final, Literal
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.status import Failure
@@ -16,6 +16,7 @@ from guided_sidecar.grammar.budget import RestartBudget
 from guided_sidecar.grammar.jobs import Ready
 from guided_sidecar.grammar.process import Template, TemplateDiedError, Worker
 from guided_sidecar.settings import Settings
+from guided_sidecar.telemetry.incidents import WorkerRestarts
 
 _log = logging.getLogger(__name__)
 _LOOK_AGAIN_S = 0.05
@@ -23,6 +24,7 @@ _LOOK_AGAIN_S = 0.05
 # Why a worker was lost before its time: it died in a compile, or while idle, or with its template; its
 # compile ran out of memory or time, or nobody waited for it any more.
 Loss = Literal["crashed", "idle", "template", "memory", "deadline", "cancelled"]
+_ORDERED: Final[tuple[Loss, ...]] = ("deadline", "cancelled")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,13 +71,22 @@ class Workers:
         Limits and sizes.
     budget
         How many deaths are borne.
+    restarts
+        Tell of workers that were lost.
     wanted
         How many are to be idle at this moment; called whenever that may have changed.
     """
 
-    def __init__(self, settings: Settings, budget: RestartBudget, wanted: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        budget: RestartBudget,
+        restarts: WorkerRestarts,
+        wanted: Callable[[], int],
+    ) -> None:
         self._settings = settings
         self._budget = budget
+        self._told = restarts
         self._wanted = wanted
         self._idle: collections.deque[Worker] = collections.deque()
         self._busy: set[Worker] = set()
@@ -145,7 +156,7 @@ class Workers:
         self._busy.discard(worker)
         await worker.kill()
         if loss is not None:
-            self._restarts[loss] += 1
+            self._lost(loss)
         artifacts.discard_unfinished(self._settings.pod.grammars_folder, worker.pid)
         worker.close()
         self._kick.set()
@@ -162,7 +173,7 @@ class Workers:
             return
         self._idle.remove(worker)
         worker.close()
-        self._restarts["template" if worker.died_with_template else "idle"] += 1
+        self._lost("template" if worker.died_with_template else "idle")
         if not worker.died_with_template:  # counted once, as the template's death
             self._budget.record_death()
             self.note(ErrorCode.GRAMMAR_COMPILE_CRASHED, "an idle grammar worker died")
@@ -179,6 +190,7 @@ class Workers:
                 continue
             self._kick.clear()
             if self._missing() <= 0:
+                self._told.replaced()
                 await self._kick.wait()
 
     async def _pause(self) -> None:
@@ -199,6 +211,10 @@ class Workers:
         self._template = None
         self._budget.record_death()
         self.note(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, f"the grammar template died: {why}")
+
+    def _lost(self, loss: Loss) -> None:
+        self._restarts[loss] += 1
+        self._told.lost(loss, is_fault=loss not in _ORDERED)
 
     def _missing(self) -> int:
         return self._wanted() - len(self._idle)

@@ -16,6 +16,11 @@ GRAMMAR_COMPILE: Final = "grammar.compile"
 GRAMMAR_PROOF: Final = "grammar.proof"
 GRAMMAR_LOAD: Final = "grammar.load"
 GUIDED_DECODE: Final = "guided.decode"
+WORKER_RESTART: Final = "grammar.worker.restart"
+RANKS_DESYNC: Final = "ranks.desync"  # also an event of guided.decode
+PLACEMENT_FALLBACK: Final = "placement.fallback"
+# An event of grammar.compile.
+WORKER_LOST: Final = "grammar.worker.lost"
 
 # Resource: https://opentelemetry.io/docs/specs/semconv/resource/ as of SCHEMA_URL.
 SERVICE_NAME: Final = "service.name"
@@ -45,6 +50,8 @@ GRAMMAR_BYTES: Final = "guidedmodel.grammar.size"
 GRAMMAR_COMPILE_DURATION: Final = "guidedmodel.grammar.compile.duration"
 GRAMMAR_PROOF_DURATION: Final = "guidedmodel.grammar.proof.duration"
 RANK: Final = "guidedmodel.rank"
+WORKER_LOSS: Final = "guidedmodel.worker.loss"  # why: crashed, idle, template, memory, deadline or cancelled
+DESYNC_RANKS: Final = "guidedmodel.desync.ranks"  # that differed from the others, with commas
 DECODE_STEPS: Final = "guidedmodel.decode.steps"
 DECODE_TOKENS: Final = "guidedmodel.decode.tokens"
 DECODE_FILLS: Final = "guidedmodel.decode.fills"

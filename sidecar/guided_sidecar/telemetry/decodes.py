@@ -1,8 +1,8 @@
 """One `guided.decode` span per sequence, made of what each of its ranks told about it."""
 
 import asyncio
+import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -10,7 +10,8 @@ from guided_contract.errors import ErrorCode
 from guided_contract.records import Decode
 from guided_sidecar.telemetry import conventions as c
 from guided_sidecar.telemetry import spans
-from guided_sidecar.telemetry.spans import Attributes, FinishedSpan, SpanContext
+from guided_sidecar.telemetry.incidents import Desyncs
+from guided_sidecar.telemetry.spans import Attributes, FinishedSpan, SpanContext, Spans
 
 # Ranks end a sequence in the same step; a record that finds its socket full is sent within ten seconds.
 PATIENCE_S: Final = 12.0
@@ -33,17 +34,20 @@ class Decodes:
     ----------
     ranks
         How many ranks sample one sequence: the tensor-parallel size.
-    take
-        Gets each span.
+    spans_
+        Get each span.
+    desyncs
+        Know of ranks that disagreed about a sequence.
     patience_s
         How long the other ranks' records are waited for.
     """
 
     def __init__(
-        self, ranks: int, take: Callable[[FinishedSpan], None], *, patience_s: float = PATIENCE_S
+        self, ranks: int, spans_: Spans, desyncs: Desyncs, *, patience_s: float = PATIENCE_S
     ) -> None:
         self._ranks = ranks
-        self._take = take
+        self._spans = spans_
+        self._desyncs = desyncs
         self._patience_s = patience_s
         self._timer: asyncio.TimerHandle | None = None
         self._pending: OrderedDict[_Key, _Pending] = OrderedDict()  # oldest first
@@ -86,7 +90,9 @@ class Decodes:
             self._finish(key)
 
     def _finish(self, key: _Key) -> None:
-        self._take(decode_span(list(self._pending.pop(key).by_rank.values())))
+        span = decode_span(list(self._pending.pop(key).by_rank.values()))
+        events = self._desyncs.ended(key[1], span.context)
+        self._spans.record(dataclasses.replace(span, events=events))
 
 
 def decode_span(told: list[Decode]) -> FinishedSpan:

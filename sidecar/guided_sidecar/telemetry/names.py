@@ -56,6 +56,15 @@ class SpanEntry(NamedTuple):
     links: str = ""
 
 
+class EventEntry(NamedTuple):
+    """A kind of event."""
+
+    name: str
+    span: str
+    tells: str
+    attributes: Sequence[str]
+
+
 class MetricEntry(NamedTuple):
     """A metric family, by the name that a query uses."""
 
@@ -115,6 +124,35 @@ def spans() -> tuple[SpanEntry, ...]:
             "one guided sequence, as its slowest rank tells of it",
             sorted(decode_span([_DECODE]).attributes),
         ),
+        SpanEntry(
+            c.WORKER_RESTART,
+            "none",
+            "a grammar worker was lost, until all are at hand again",
+            [c.WORKER_LOSS],
+            "the `grammar.compile` that it was lost in, if any",
+        ),
+        SpanEntry(
+            c.RANKS_DESYNC,
+            "none",
+            "ranks disagreed about a request, until it has ended",
+            [c.DESYNC_RANKS],
+            "its `guided.decode`",
+        ),
+        SpanEntry(
+            c.PLACEMENT_FALLBACK,
+            "none",
+            "the moment from which vLLM's own scheduler masks new requests",
+            [],
+            "the `ranks.desync` that it follows from",
+        ),
+    )
+
+
+def events() -> tuple[EventEntry, ...]:
+    """Return the events of spans."""
+    return (
+        EventEntry(c.WORKER_LOST, c.GRAMMAR_COMPILE, "its worker was lost", [c.WORKER_LOSS]),
+        EventEntry(c.RANKS_DESYNC, c.GUIDED_DECODE, "ranks disagreed about it", [c.DESYNC_RANKS]),
     )
 
 
@@ -150,6 +188,16 @@ def tables() -> str:
                     entry.links,
                 )
                 for entry in spans()
+            ),
+        ),
+        "",
+        "Spans without a parent are traces of their own, always sampled.",
+        "",
+        *_table(
+            ("event", "of", "tells that", "attributes"),
+            (
+                (f"`{entry.name}`", f"`{entry.span}`", entry.tells, _quoted(entry.attributes))
+                for entry in events()
             ),
         ),
         "",

@@ -8,6 +8,7 @@ from guided_contract.records import Digests
 from guided_sidecar.telemetry import resource, transport
 from guided_sidecar.telemetry.decodes import Decodes
 from guided_sidecar.telemetry.exporter import Exporter
+from guided_sidecar.telemetry.incidents import Desyncs
 from guided_sidecar.telemetry.metrics import ExportCollector, SidecarMetrics
 from guided_sidecar.telemetry.otlp import OtlpReceiver
 from guided_sidecar.telemetry.otlp_spans import DisabledSpans, OtlpSpans
@@ -48,7 +49,8 @@ class Telemetry:
                 observe=self.metrics.take_span,
             )
             self.metrics.registry.register(ExportCollector(self._exporter.counts))
-        self._decodes = Decodes(config.tensor_parallel, self.spans.record)
+        self.desyncs = Desyncs(self.spans)
+        self._decodes = Decodes(config.tensor_parallel, self.spans, self.desyncs)
         self._records = TelemetryReceiver(
             config.telemetry_socket, self.spans, self._decodes, self.metrics, on_digests
         )
@@ -71,6 +73,7 @@ class Telemetry:
         """Stop listening and send what is left, for at most `deadline_s`."""
         self._records.stop()
         self._decodes.flush()
+        self.desyncs.flush()
         await self._otlp.stop()
         self.spans.flush()
         if self._exporter is not None:

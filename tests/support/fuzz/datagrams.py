@@ -14,6 +14,7 @@ from guided_contract.wire import ServiceMessage
 from guided_sidecar.consensus import Consensus
 from guided_sidecar.telemetry.decodes import Decodes
 from guided_sidecar.telemetry.exporter import Batch
+from guided_sidecar.telemetry.incidents import Desyncs
 from guided_sidecar.telemetry.metrics import SidecarMetrics
 from guided_sidecar.telemetry.otlp_spans import OtlpSpans
 from guided_sidecar.telemetry.receiver import TelemetryReceiver
@@ -94,11 +95,13 @@ class _Receiver:
         spans = OtlpSpans(export, {}, sampling=1.0, observe=self._metrics.take_span)  # type: ignore[arg-type]
         consensus = Consensus(GuidedDecodingConfig(), _RANKS)
         consensus.connect(_Api())
-        decodes = Decodes(_RANKS, spans.record)
+        consensus.observer = desyncs = Desyncs(spans)
+        decodes = Decodes(_RANKS, spans, desyncs)
         receiver = TelemetryReceiver(Path("none"), spans, decodes, self._metrics, consensus.receive)
         for one in (datagram, *_WHOLE):
             receiver._take(one)
         decodes.flush()
+        desyncs.flush()
         spans.flush()
         assert consensus.state.lost == 0
         for metric in self._metrics.registry.collect():
