@@ -97,7 +97,7 @@ class GuidedRunner:
         if self._guide.is_empty or self._runner.execute_model_state is None:
             return self._sample_tokens(grammar_output)
         if self._guide.is_sampling:
-            self._safely(self._guide.waits.begin, None)
+            self._guide.waits.begin()
             # The last step's tokens are here before its drafts: taken while the draft model still runs.
             self._safely(self._guide.settle, None)
         if self._asks_for_drafts:
@@ -106,7 +106,7 @@ class GuidedRunner:
             output = self._sample_tokens(grammar_output)
         else:
             masks = with_core_masks(self._safely(self._guide.masks, None), grammar_output)
-            self._safely(self._guide.waits.end, None)
+            self._guide.waits.end()
             output = self._adapter.sample(self._sample_tokens, self._guide, masks)
         if self._guide.is_sampling:
             self._safely(lambda: self._guide.sampled(self._adapter.reader(output)), None)

@@ -1,9 +1,12 @@
 """How long sampling waits for this rank's masks: what guided decoding adds to a step."""
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
+
+_log = logging.getLogger(__name__)
 
 
 class Waits:
@@ -44,7 +47,8 @@ class Event(Protocol):
 class DeviceWaits(Waits):
     """Counts it on a GPU, which works on the forward pass meanwhile: the time between its end and the masks'.
 
-    Never waits for the device: a step's figure is read in a later one.
+    Never waits for the device: a step's figure is read in a later one. Never raises: a device that does not
+    answer costs the figure, not the sequences.
 
     Parameters
     ----------
@@ -58,9 +62,17 @@ class DeviceWaits(Waits):
         self._spare: list[tuple[Event, Event]] = []
         self._begun: tuple[Event, Event] | None = None
         self._pending: deque[tuple[Event, Event]] = deque()
+        self._is_broken = False
 
     def begin(self) -> None:
         """Mark the device's way here."""
+        self._safely(self._begin)
+
+    def end(self) -> None:
+        """Mark the device's way on."""
+        self._safely(self._end)
+
+    def _begin(self) -> None:
         while self._pending and self._pending[0][1].query():
             first, last = pair = self._pending.popleft()
             self.total_ns += round(first.elapsed_time(last) * 1e6)
@@ -68,9 +80,17 @@ class DeviceWaits(Waits):
         self._begun = self._spare.pop() if self._spare else (self._make_event(), self._make_event())
         self._begun[0].record()
 
-    def end(self) -> None:
-        """Mark the device's way on."""
+    def _end(self) -> None:
         if self._begun is not None:
             self._begun[1].record()
             self._pending.append(self._begun)
             self._begun = None
+
+    def _safely(self, mark: Callable[[], None]) -> None:
+        if self._is_broken:
+            return
+        try:
+            mark()
+        except Exception:  # noqa: BLE001 - a driver's; what is measured goes on without the measure
+            self._is_broken = True
+            _log.warning("guidedmodel: exposed waits are not measured any more on this rank", exc_info=True)
