@@ -125,41 +125,6 @@ async def test_the_socket_is_for_our_user_alone(sidecar: Sidecar) -> None:
         folder.chmod(0o700)  # noqa: ASYNC240 - likewise
 
 
-async def test_a_grammar_is_prepared_when_both_ranks_have_loaded_it(sidecar: Sidecar) -> None:
-    """SGLang 4040, PR 30747: ranks differed on whether a grammar was ready."""
-    held: list[wire.Load] = []
-
-    def hold(load: wire.Load) -> None:
-        held.append(load)
-
-    async with (
-        Rank.connected(sidecar.pod, 0),
-        Rank.connected(sidecar.pod, 1, answer=hold) as late,
-        Api.connected(sidecar.pod) as api,
-    ):
-        _, answer = api.begin("choice", '["both"]')
-        await until(lambda: bool(held), 60)
-        assert not answer.done()
-        late.client.send(Loaded(key=held[0].key))
-
-        assert isinstance(await answer, Prepared)
-
-
-async def test_a_rank_that_does_not_answer_is_named(sidecar: Sidecar) -> None:
-    async with (
-        Rank.connected(sidecar.pod, 0),
-        Rank.connected(sidecar.pod, 1, answer=lambda _: None),
-        Api.connected(sidecar.pod) as api,
-    ):
-        refused = await api.prepare("choice", '["both"]', timeout_s=3)
-
-    assert isinstance(refused, wire.Refused)
-    assert (refused.code, refused.message) == (
-        "grammar_rank_late",
-        "rank 1 is late: no answer within 3 s",
-    )
-
-
 async def test_a_killed_service_is_back_and_old_leases_are_harmless(sidecar: Sidecar) -> None:
     async with (
         Rank.connected(sidecar.pod, 0),
