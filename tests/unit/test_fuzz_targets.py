@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from guided_contract import records, wire
+from guided_sidecar.grammar import limits
 from guided_sidecar.telemetry import otlp_resources
 from support.fuzz import targets
 from support.fuzz.target import FoundError, Target, replay
@@ -34,6 +35,7 @@ FAULTS = {
     "peers": (wire, "MALFORMED", (msgspec.MsgspecError, UnicodeDecodeError)),
     "datagrams": (records, "MALFORMED", msgspec.MsgspecError),
     "otlp": (otlp_resources, "DecodeError", KeyError),
+    "schemas": (limits, "_text", str),
 }
 
 

@@ -5,7 +5,6 @@ and nothing beside it; and it takes oneOf for anyOf where branches meet (both me
 """
 
 import json
-import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -14,6 +13,9 @@ import jsonschema
 from guided_sidecar.grammar.keywords import CONSTRAINTS
 from guided_sidecar.grammar.subschemas import Place
 
+# Every branch is compared with every other, and every value with a whole schema.
+_MOST_BRANCHES: Final = 128
+_MOST_WORK: Final = 1 << 18
 _RULERS: Final = ("$ref", "const", "enum", "anyOf", "oneOf", "allOf")
 # What branches and references evaluate is not known here: beside those, these say something of their own.
 _BESIDE: Final = CONSTRAINTS | {"unevaluatedItems", "unevaluatedProperties"}
@@ -21,6 +23,8 @@ _BESIDE: Final = CONSTRAINTS | {"unevaluatedItems", "unevaluatedProperties"}
 
 def are_apart(branches: Sequence[Any]) -> bool:
     """Return whether no value meets two of the branches; False also where that is not plain to see."""
+    if len(branches) > _MOST_BRANCHES:
+        return False
     return all(_apart(one, other) for index, one in enumerate(branches) for other in branches[index + 1 :])
 
 
@@ -30,7 +34,7 @@ def is_ruled_alone(place: Place) -> bool:
     beside = {key: place.schema[key] for key in place.schema.keys() & _BESIDE - {ruler}}
     if ruler is None or not beside:
         return False
-    if ruler in ("const", "enum") and "$ref" not in json.dumps(beside):
+    if ruler in ("const", "enum"):
         values = place.schema["enum"] if ruler == "enum" else [place.schema["const"]]
         return not _all_meet(beside, values)
     if ruler in ("anyOf", "oneOf", "allOf") and beside.keys() == {"type"}:
@@ -40,14 +44,17 @@ def is_ruled_alone(place: Place) -> bool:
 
 
 def _all_meet(schema: dict[str, Any], values: Sequence[Any]) -> bool:
-    """Return whether all values are valid; False where that cannot be told.
+    """Return whether all values are valid; False where that cannot be told, or not soon.
 
-    Python reads not every pattern, and what a later draft than the schema's own calls a keyword may hold
-    anything.
+    Python reads not every pattern and may take for ever over one; and what a later draft than the schema's
+    own calls a keyword may hold anything.
     """
+    text = json.dumps(schema)
+    if "$ref" in text or "pattern" in text or len(text) * len(values) > _MOST_WORK:
+        return False
     try:
         return all(map(jsonschema.Draft202012Validator(schema).is_valid, values))
-    except (AttributeError, TypeError, ValueError, re.error):
+    except (AttributeError, TypeError, ValueError):
         return False
 
 

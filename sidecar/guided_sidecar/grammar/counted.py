@@ -23,6 +23,7 @@ from guided_sidecar.grammar.keywords import ANY, BRANCHES, LENGTHS, UndecidableE
 # places repeat many names: a rank gets all of them in one message.
 _MOST_PLACES: Final = 4096
 _MOST_PARTS: Final = 1 << 16
+_MOST_LOOKS: Final = 1 << 16  # at a schema, at all places together
 _MOST_BYTES: Final = 1 << 20
 
 
@@ -72,6 +73,7 @@ class _Analysis:
         self._counts_minimum_alone = counts_minimum_alone
         self._places: list[_Place] = []
         self._known: dict[frozenset[int], int] = {}
+        self._looks = 0
         self._compiled: set[int] = set()  # schemas, by id, whose bounds must stay in the grammar
         self._swept: set[int] = set()  # those whose parts are in _compiled, too
         self._begin([schema])
@@ -182,6 +184,9 @@ class _Analysis:
         stack, seen = list(schemas), set()
         while stack:
             schema = stack.pop()
+            self._looks += 1
+            if self._looks > _MOST_LOOKS:
+                raise UndecidableError
             if schema is False or id(schema) in seen:
                 continue
             seen.add(id(schema))

@@ -36,7 +36,7 @@ _FORMATS: Final = frozenset(
         "uuid",
     ]
 )
-_REPEAT: Final = re.compile(r"(?<!\\)\{(\d*),?(\d*)\}")
+_REPEAT: Final = re.compile(r"(?<!\\)\{(\d*)(?:,(\d*))?\}")
 _REPEAT_LIMIT: Final = 128
 _REPEAT_DIGITS: Final = len(str(_REPEAT_LIMIT))
 # What a JSON string holds as an escape: quotes, backslashes, control characters, spaces that hold some.
@@ -175,7 +175,7 @@ def _is_taken_for_inclusive(keyword: str) -> Callable[[Place], bool]:
 
 def repeats_too_often(pattern: str) -> bool:
     """Return whether a pattern has a repeat bound that xgrammar's compiler refuses."""
-    bounds = (bound.lstrip("0") for match in _REPEAT.finditer(pattern) for bound in match.groups())
+    bounds = (bound.lstrip("0") for match in _REPEAT.finditer(pattern) for bound in match.groups(""))
     # Python reads no number of thousands of digits.
     return any(len(bound) > _REPEAT_DIGITS or int(bound or 0) > _REPEAT_LIMIT for bound in bounds)
 

@@ -81,6 +81,8 @@ def _finite(text: str) -> float:
 
 def _json(spec: str, what: str, max_depth: int) -> Json:
     value = parse(spec, what)
+    if "\\u" in spec or not spec.isascii():  # half a character, which no text that we send on may hold
+        _text(json.dumps(value, ensure_ascii=False))
     if (found := depth(value)) > max_depth:
         raise GuidedError(
             ErrorCode.GRAMMAR_TOO_LARGE,

@@ -10,6 +10,7 @@ from guided_sidecar.grammar import subschemas
 
 _TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
 _SHOWN_CHARACTERS: Final = 80
+_NAMES: Final = ("dependencies", "dependentRequired", "required", "type")
 _COUNTS: Final = (
     "maxContains",
     "maxItems",
@@ -32,6 +33,8 @@ def check(schema: Any) -> None:
         the path.
     """
     validator = _dialect(schema)
+    for place in subschemas.walk(schema):
+        _check_names(place)
     error = best_match(validator(validator.META_SCHEMA).iter_errors(schema))
     if error is not None:
         raise GuidedError(
@@ -51,6 +54,18 @@ def write_whole_numbers(schema: Any) -> None:
                 place.schema[keyword] = int(place.schema[keyword])
 
 
+def _check_names(place: subschemas.Place) -> None:
+    """Refuse lists of names that hold anything else: jsonschema compares such items with all others."""
+    for keyword in _NAMES:
+        value = place.schema.get(keyword)
+        lists = value.values() if isinstance(value, dict) else [value]
+        for names in lists:
+            if isinstance(names, list) and not all(isinstance(name, str) for name in names):
+                path = place.at(keyword)
+                message = f"{path}: {_shown(names)} is not a list of texts"
+                raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path)
+
+
 def _dialect(schema: Any) -> Any:
     """Return the validator class of a schema's dialect."""
     if isinstance(schema, dict) and "$schema" in schema:
@@ -59,7 +74,11 @@ def _dialect(schema: Any) -> Any:
             raise GuidedError(
                 ErrorCode.GRAMMAR_INVALID, f"{path}: {_shown(named)} is not a string", path=path
             )
-        validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+        try:
+            validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+        except ValueError as error:  # it reads the text as an address
+            message = f"{path}: {_shown(named)} is not a URI"
+            raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path) from error
         if validator is jsonschema.Draft3Validator:
             message = f"{path}: draft 3 is not supported; later drafts are"
             raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=path)
@@ -86,7 +105,7 @@ def _check_reference(schema: Any, place: subschemas.Place, *, has_inner_base: bo
         return
     path = place.at("$ref")
     if not reference.startswith("#"):
-        if any("$id" in other.schema for other in subschemas.walk(schema)):
+        if has_inner_base or "$id" in schema:
             return  # it may name a schema inside this one; the backend finds out
         message = f"{path}: {_shown(reference)} is outside of the schema, and nothing is fetched"
         raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=path)

@@ -45,13 +45,15 @@ class Place(NamedTuple):
 
 def walk(schema: Any) -> Iterator[Place]:
     """Yield every schema object, parents first; the schema has been checked against its metaschema."""
-    stack = [("$", schema)]
+    # One child at a time: with all of them, a long name would be in memory once for each.
+    stack = [iter([("$", schema)])]
     while stack:
-        path, current = stack.pop()
-        if not isinstance(current, dict):
-            continue
-        yield Place(path, current)
-        stack.extend(reversed(list(_children(path, current))))
+        path, current = next(stack[-1], (None, None))
+        if path is None:
+            stack.pop()
+        elif isinstance(current, dict):
+            yield Place(path, current)
+            stack.append(_children(path, current))
 
 
 def in_tag(tag: Any) -> Iterator[tuple[str, Any]]:

@@ -109,7 +109,7 @@ def _near(value: Value, chance: random.Random) -> Value:
 
 
 def _another_name(key: Any, chance: random.Random) -> Any:
-    return f"{key}{chance.choice(('2', '', '/', '~', '$', chr(0xE9)))}" if isinstance(key, str) else key
+    return key + chance.choice(("2", "", "/", "~", "$", "é", "\ud800")) if isinstance(key, str) else key
 
 
 def _at(data: bytearray, chance: random.Random) -> int:

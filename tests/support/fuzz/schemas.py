@@ -1,0 +1,116 @@
+"""What a client may ask for: all that plain Python does with a grammar's text before a library sees it.
+
+Nothing but a GuidedError may come of it, and what comes of it must fit a frame.
+"""
+
+import json
+import random
+from typing import Any, Final, get_args
+
+import msgspec
+
+from guided_contract import wire
+from guided_contract.config import CompileConfig
+from guided_contract.errors import GuidedError
+from guided_contract.wire import Backend, Kind
+from guided_sidecar.grammar import closed, counted, features, gaps, jobs, limits, schema, subschemas
+from guided_sidecar.grammar.jobs import Done
+from support.fuzz import mutation
+from support.fuzz.target import Target
+
+_KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+_LIMITS: Final = CompileConfig(max_schema_bytes=16 << 10)
+_DRAFTS: Final = "http://json-schema.org/draft"
+_SPECS: Final[dict[Kind, list[Any]]] = {
+    "json": [
+        {"type": "object", "properties": {"a": {"type": "string", "maxLength": 9}}, "required": ["a"]},
+        {"$defs": {"n": {"anyOf": [{"$ref": "#/$defs/n"}, {"type": "null"}]}}, "$ref": "#/$defs/n"},
+        {"type": "array", "items": {"enum": [1, "a", None, {"b": [1.5]}]}, "uniqueItems": True},
+        {"oneOf": [{"const": 1}, {"type": "string", "pattern": "^a{1,3}$", "format": "date"}]},
+        {"type": "object", "patternProperties": {"^x": {"minLength": 1, "type": "string"}}},
+        {"type": ["integer", "number"], "exclusiveMinimum": 0, "maximum": 0.5, "multipleOf": 0.1},
+        {"$schema": f"{_DRAFTS}-07/schema#", "items": [{"maxLength": 2}], "additionalItems": {}},
+        {"$schema": f"{_DRAFTS}-04/schema#", "exclusiveMaximum": True, "maximum": 3},
+        {"allOf": [{"properties": {"k": {"const": "x"}}, "required": ["k"]}, {"not": {"enum": [1]}}]},
+        {"$id": "https://example.org/s", "$ref": "o", "then": {"dependentRequired": {"a": ["b"]}}},
+        True,
+    ],
+    "structural_tag": [
+        {"structures": [{"begin": "<f>", "schema": {"type": "object"}, "end": "</f>"}], "triggers": ["<f"]},
+        {"type": "structural_tag", "format": {"type": "json_schema", "json_schema": {"minLength": 1}}},
+    ],
+    "choice": [["a", "b"]],
+    "regex": ["[a-c]{2,129}|\\d+"],
+    "grammar": ['root ::= "a"'],
+    "json_object": [""],
+}
+
+
+def target() -> Target:
+    """Return the target. An input is a kind's number, and the text."""
+    return Target(seeds(), _changed, run)
+
+
+def seeds() -> list[bytes]:
+    """Return an input of every kind, and schemas with all keywords that we know of."""
+    return [
+        bytes([_KINDS.index(kind)]) + (spec if isinstance(spec, str) else json.dumps(spec)).encode()
+        for kind, specs in _SPECS.items()
+        for spec in specs
+    ]
+
+
+def _changed(data: bytes, chance: random.Random) -> bytes:
+    change = mutation.json_value if chance.random() < 0.8 else mutation.some_bytes
+    return data[:1] + change(data[1:], chance)
+
+
+def run(data: bytes) -> None:
+    """Do with a grammar what the service does, and the worker before it compiles."""
+    kind = _KINDS[data[0] % len(_KINDS)] if data else "json"
+    text = data[1:].decode(errors="surrogateescape")
+    try:
+        spec = limits.canonical(kind, text, _LIMITS)
+    except GuidedError as error:
+        _refuse(error)
+        return
+    assert limits.canonical(kind, spec, CompileConfig(max_schema_bytes=1 << 20)) == spec
+    wire.frame(wire.Prepare(id=1, kind=kind, spec=spec, timeout_s=1))
+    try:
+        _prepare(kind, spec)
+    except GuidedError as error:
+        _refuse(error)
+
+
+def _prepare(kind: Kind, spec: str) -> None:
+    if kind == "structural_tag":
+        for path, inner in subschemas.in_tag(json.loads(spec)):
+            assert path.startswith("$")
+            _follow(inner)
+    elif kind == "json":
+        _follow(json.loads(spec))
+    else:
+        assert set(features.order(kind, spec)) <= {"xgrammar", "guidance"}
+
+
+def _follow(parsed: Any) -> None:
+    schema.check(parsed)
+    before = json.dumps(parsed)
+    features.order("json", parsed)
+    backends: tuple[Backend, ...] = get_args(Backend)
+    for backend in backends:
+        if (gap := gaps.ignores(backend, parsed)) is not None:
+            msgspec.msgpack.encode(gap)
+        relaxed, positions = counted.split(closed.close(parsed), backend)
+        jobs.frame(Done(backend=backend, spec=json.dumps(relaxed), positions=positions))
+    assert json.dumps(parsed) == before, "the schema itself was changed"
+
+
+def _refuse(error: GuidedError) -> None:
+    """Tell the client, by way of the worker."""
+    jobs.frame(jobs.Failed(code=error.code, message=error.message, path=error.path))
+    refused = wire.Refused(id=1, code=error.code, message=error.message, path=error.path)
+    assert len(wire.frame(refused)) < _MOST_REFUSAL_BYTES
+
+
+_MOST_REFUSAL_BYTES: Final = 32 << 10

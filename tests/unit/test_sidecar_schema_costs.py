@@ -1,0 +1,158 @@
+"""What hostile schemas cost the passes of plain Python over them: time in proportion to their size."""
+
+import json
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from guided_contract.errors import GuidedError
+from guided_sidecar.grammar import closed, counted, features, gaps, schema, subschemas
+
+Family = Callable[[int], dict[str, Any]]
+BOUNDED = {"type": "string", "maxLength": 3}
+MOST_S = 2.0  # of CPU time, for what took minutes
+
+
+def numbered(count: int, make: Callable[[int], Any]) -> dict[str, Any]:
+    return {f"p{number}": make(number) for number in range(count)}
+
+
+def object_of(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)[:1]}
+
+
+def chain(count: int) -> dict[str, Any]:
+    links = numbered(count, lambda n: object_of({"a": {"$ref": f"#/$defs/p{n + 1}"}, "s": BOUNDED}))
+    return {"$defs": {**links, f"p{count}": BOUNDED}, "$ref": "#/$defs/p0"}
+
+
+def tangle(count: int) -> dict[str, Any]:
+    """Return schemas that refer to several others each: many sets of them hold somewhere."""
+
+    def one(number: int) -> dict[str, Any]:
+        several = [{"$ref": f"#/$defs/p{number * factor % count}"} for factor in (3, 5, 11)]
+        return object_of({"a": several[0], "b": {"anyOf": several[1:]}, "s": BOUNDED})
+
+    return {"$defs": numbered(count, one), "$ref": "#/$defs/p1"}
+
+
+FAMILIES: dict[str, Family] = {
+    "references before an id": lambda n: object_of(
+        {**numbered(n, lambda _: {"$ref": "x"}), "z": {"$id": "https://example.org/"}}
+    ),
+    "oneOf of constants": lambda n: {"oneOf": [{"const": number} for number in range(n)]},
+    "oneOf told apart by a property": lambda n: {
+        "oneOf": [object_of({"kind": {"const": number}}) for number in range(n)]
+    },
+    "anyOf of many names": lambda n: {"anyOf": [object_of({f"p{number}": BOUNDED}) for number in range(n)]},
+    "values beside many properties": lambda n: {
+        "enum": [{"a": number} for number in range(n)],
+        "properties": numbered(n, lambda _: {}),
+    },
+    "references in a row": chain,
+    "references to each other": tangle,
+    "required of numbers and texts": lambda n: {"required": [n if n % 2 else str(n) for n in range(n)]},
+    "required of objects": lambda n: {"required": [{"a": number} for number in range(n)]},
+    "many small schemas": lambda n: object_of(numbered(n, lambda _: {})),
+    "many faults": lambda n: object_of(numbered(n, lambda _: {"type": "x"})),
+    "conditions in each other": lambda n: {"allOf": [{"not": {"maxLength": number}} for number in range(n)]},
+}
+
+
+# From what size on a family is given up: below, its steps may grow faster.
+GIVEN_UP = {"anyOf of many names": 260, "references to each other": 260}
+
+
+def passes(parsed: Any) -> None:
+    """Do all that precedes a library."""
+    try:
+        schema.check(parsed)
+    except GuidedError:
+        return
+    features.order("json", parsed)
+    gaps.ignores("xgrammar", parsed)
+    gaps.ignores("guidance", parsed)
+    counted.split(closed.close(parsed), "xgrammar")
+
+
+def calls(parsed: Any) -> int:
+    """Return how many functions the passes call."""
+    count = 0
+
+    def seen(_frame: Any, event: str, _argument: Any) -> None:
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    sys.setprofile(seen)
+    try:
+        passes(parsed)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_twice_the_schema_takes_about_twice_the_steps(family: str) -> None:
+    passes(FAMILIES[family](4))  # what is made once, and kept
+    count = GIVEN_UP.get(family, 100)
+    once, twice = (calls(FAMILIES[family](size)) for size in (count, 2 * count))
+    assert twice <= 2.6 * once + 5000
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        {"type": "string", "pattern": "{" + "1" * 200_000},
+        {"type": "string", "pattern": "{1" * 100_000},
+        {"type": "string", "enum": ["a" * 40 + "!"], "pattern": "^(a+)+$"},
+        {"type": "object", "enum": [{"a" * 40 + "!": 1}], "patternProperties": {"^(a+)+$": {"type": "null"}}},
+    ],
+    ids=["digits", "braces", "a pattern for ever", "names for ever"],
+)
+def test_a_pattern_is_read_in_no_time(hostile: dict[str, Any]) -> None:
+    begin = time.process_time()
+    gaps.ignores("xgrammar", hostile)
+    gaps.ignores("guidance", hostile)
+    assert time.process_time() - begin < MOST_S
+
+
+def test_a_long_name_is_in_memory_a_few_times_alone() -> None:
+    """It stands in the path of all that is below it."""
+    name = "k" * 100_000
+    hostile = object_of({name: object_of(numbered(5000, lambda _: {}))})
+    tracemalloc.start()
+    try:
+        for place in subschemas.walk(hostile):
+            assert place.path.startswith("$")
+        assert tracemalloc.get_traced_memory()[1] < 20 * len(name)
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("address", ["http://[x", "http://a]/", "//[::1"])
+def test_a_dialect_that_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(GuidedError) as refusal:
+        schema.check({"$schema": address})
+    assert (refusal.value.code, refusal.value.path) == ("grammar_invalid", "$.$schema")
+
+
+@pytest.mark.parametrize(
+    ("hostile", "path"),
+    [
+        ({"required": [1]}, "$.required"),
+        ({"type": ["string", {}]}, "$.type"),
+        (
+            {"properties": {"a": {"dependentRequired": {"b": ["c", None]}}}},
+            "$.properties.a.dependentRequired",
+        ),
+    ],
+)
+def test_a_list_of_names_holds_texts(hostile: dict[str, Any], path: str) -> None:
+    with pytest.raises(GuidedError) as refusal:
+        schema.check(hostile)
+    assert (refusal.value.code, refusal.value.path) == ("grammar_invalid", path)
+    assert json.dumps(refusal.value.message)
