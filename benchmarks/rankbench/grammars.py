@@ -87,7 +87,7 @@ class Sidecar:
             "guidance": backends.GuidanceBackend(words),
         }
         self._backends = list(known)
-        self._compiler = compilation.Compiler(known, words.tokens, pod.grammars_folder)
+        self._compiler = compilation.Compiler(known, words, pod.grammars_folder)
 
     def compile(self, key: str, choice: str, schema: str) -> Done:
         """Compile and prove a schema.
@@ -107,6 +107,7 @@ class Sidecar:
             kind="json",
             spec=schema,
             backends=[one for one in self._backends if choice in {one, "auto"}],
+            named=next((one for one in self._backends if one == choice), None),
             any_whitespace=True,
             timeout_s=_LOAD_TIMEOUT_S,
             memory_bytes=1 << 40,

@@ -91,7 +91,7 @@ class Ours:
 
     def __init__(self, words: Words, known: dict[wire.Backend, GrammarBackend], folder: Path) -> None:
         self._words = words
-        self._compiler = Compiler(known, words.vocabulary.tokens, folder)
+        self._compiler = Compiler(known, words.vocabulary, folder)
         self._known = known
         self._ranks = Prototypes(folder, words)
 

@@ -41,7 +41,9 @@ class GuidedDecodingConfig(Struct, frozen=True, kw_only=True):
 
     placement: Literal["Rank", "Scheduler"] = "Rank"
     backend: Literal["Auto", "XGrammar", "Guidance"] = "Auto"
+    unsupported_keywords: Literal["Route", "Reject"] = "Route"
     whitespace: Literal["Compact", "Flexible"] = "Flexible"  # Flexible is vLLM's own default
+    proof: Literal["Always", "Never"] = "Always"
     compile: CompileConfig = CompileConfig()
     consensus: ConsensusConfig = ConsensusConfig()
     on_desync: Literal["FailRequest", "FallBackToScheduler"] = "FailRequest"

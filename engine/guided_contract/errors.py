@@ -11,6 +11,7 @@ class ErrorCode(enum.StrEnum):
     GRAMMAR_TOO_LARGE = "grammar_too_large"
     GRAMMAR_UNSUPPORTED = "grammar_unsupported"
     GRAMMAR_DEAD_END = "grammar_dead_end"
+    GRAMMAR_SLOW = "grammar_slow"
     GRAMMAR_COMPILE_TIMEOUT = "grammar_compile_timeout"
     GRAMMAR_COMPILE_CRASHED = "grammar_compile_crashed"
     GRAMMAR_COMPILE_MEMORY = "grammar_compile_memory"
@@ -49,6 +50,7 @@ CATALOGUE: Final[dict[ErrorCode, ErrorEntry]] = {
         400, False, "a keyword cannot be enforced by the grammar backend"
     ),
     ErrorCode.GRAMMAR_DEAD_END: ErrorEntry(400, False, "the grammar reaches a state that no token can leave"),
+    ErrorCode.GRAMMAR_SLOW: ErrorEntry(400, False, "a mask of the grammar takes too long to make"),
     ErrorCode.GRAMMAR_COMPILE_TIMEOUT: ErrorEntry(
         400, False, "the grammar did not compile before its deadline"
     ),

@@ -48,6 +48,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "guidedDecoding": {"placement": "Scheduler", "backend": "Guidance", "whitespace": "Compact"}
     },
     "compact on the ranks": {"guidedDecoding": {"whitespace": "Compact"}},
+    "strict and unproven": {"guidedDecoding": {"unsupportedKeywords": "Reject", "proof": "Never"}},
     "ranks compared at every token": {
         "guidedDecoding": {"consensus": {"mode": "Every"}, "onDesync": "FallBackToScheduler"}
     },
@@ -184,6 +185,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "unknown enum value": ({"guidedDecoding": {"placement": "rank"}}, "placement"),
     "unquoted Off": ({"guidedDecoding": {"consensus": {"mode": False}}}, "mode"),
     "no interval": ({"guidedDecoding": {"consensus": {"sampleEvery": 0}}}, "sampleEvery"),
+    "keywords ignored": ({"guidedDecoding": {"unsupportedKeywords": "Ignore"}}, "unsupportedKeywords"),
+    "unknown proof": ({"guidedDecoding": {"proof": "Sometimes"}}, "proof"),
     "unknown policy": ({"guidedDecoding": {"onDesync": "Ignore"}}, "onDesync"),
     "unknown field": ({"guidedDecoding": {"backends": "Auto"}}, "backends"),
     "unknown field of the spec": ({"gpus": 4}, "gpus"),

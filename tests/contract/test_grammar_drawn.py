@@ -42,7 +42,7 @@ def judge() -> Judge:
 def compiler(tmp_path: Path) -> Compiler:
     words = vocabulary.load(pod_config(tmp_path))
     backends: dict[Backend, Any] = {"xgrammar": XGrammarBackend(words, 2), "guidance": GuidanceBackend(words)}
-    return Compiler(backends, words.tokens, tmp_path)
+    return Compiler(backends, words, tmp_path)
 
 
 def chosen(compiler: Compiler, request: Request) -> Backend | None:

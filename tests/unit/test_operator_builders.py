@@ -287,6 +287,14 @@ def test_configuration_says_how_ranks_are_compared_and_what_follows() -> None:
     assert guided.on_desync == "FallBackToScheduler"
 
 
+def test_configuration_says_what_becomes_of_unsupported_keywords_and_of_the_proof() -> None:
+    default = pod_config(guided_model()).guided_decoding
+    assert (default.unsupported_keywords, default.proof) == ("Route", "Always")
+    chosen = {"unsupportedKeywords": "Reject", "proof": "Never"}
+    guided = pod_config(guided_model(guidedDecoding=chosen)).guided_decoding
+    assert (guided.unsupported_keywords, guided.proof) == ("Reject", "Never")
+
+
 def test_configuration_carries_what_engine_and_sidecar_share() -> None:
     gm = guided_model(
         model__servedName="served",

@@ -33,7 +33,6 @@ def test_schemas_are_found_in_structural_tags_of_both_forms() -> None:
 
     assert list(subschemas.in_tag(new)) == [("$.format.elements[0].json_schema", inner)]
     assert list(subschemas.in_tag(old)) == [("$.structures[0].schema", inner)]
-    assert features.order("structural_tag", json.dumps(old)) == ["guidance"]
 
 
 def test_the_order_of_properties_matters() -> None:
@@ -137,8 +136,7 @@ def test_a_valid_schema_passes(text: Any) -> None:
         ("json", {"type": "string", "maxLength": 9}, ["guidance", "xgrammar"]),
         ("json", {"type": "integer", "maxLength": 9}, ["xgrammar", "guidance"]),
         ("json", {"properties": {str(n): {} for n in range(40)}}, ["guidance", "xgrammar"]),
-        ("regex", "a{1,200}", ["guidance"]),
-        ("regex", "a{1,20}", ["xgrammar", "guidance"]),
+        ("regex", "a{1,200}", ["xgrammar", "guidance"]),
         ("grammar", "start: /a{1,200}/", ["xgrammar", "guidance"]),
     ],
 )

@@ -1,10 +1,19 @@
 """What a library takes and does not enforce, and whom `Auto` asks first."""
 
+import json
 from typing import Any
 
 import pytest
 
-from guided_sidecar.grammar import features, gaps, measured
+from guided_contract.errors import GuidedError
+from guided_sidecar.grammar import candidates, gaps, measured
+from guided_sidecar.grammar.candidates import Grammar
+from guided_sidecar.grammar.jobs import Job
+
+
+def job(**fields: Any) -> Job:
+    more = {"kind": "json", "spec": "", "backends": ["xgrammar", "guidance"], **fields}
+    return Job(key="k", any_whitespace=True, timeout_s=1, memory_bytes=1, **more)
 
 
 @pytest.mark.parametrize(
@@ -48,11 +57,11 @@ from guided_sidecar.grammar import features, gaps, measured
     ],
 )
 def test_a_keyword_that_xgrammar_ignores_is_found(text: Any, path: str) -> None:
-    found = gaps.xgrammar_ignores(text)
+    found = gaps.ignores("xgrammar", text)
 
     assert found is not None
     assert found.path == path
-    assert features.order("json", text) == ["guidance"]
+    assert candidates.order(job(), Grammar("json", text, [("$", text)])) == ["guidance"]
 
 
 @pytest.mark.parametrize(
@@ -85,8 +94,8 @@ def test_a_keyword_that_xgrammar_ignores_is_found(text: Any, path: str) -> None:
     ],
 )
 def test_what_xgrammar_enforces_goes_to_it_first(text: Any) -> None:
-    assert gaps.xgrammar_ignores(text) is None
-    assert features.order("json", text) == ["xgrammar", "guidance"]
+    assert gaps.ignores("xgrammar", text) is None
+    assert candidates.order(job(), Grammar("json", text, [("$", text)])) == ["xgrammar", "guidance"]
 
 
 @pytest.mark.parametrize(
@@ -101,6 +110,9 @@ def test_what_xgrammar_enforces_goes_to_it_first(text: Any) -> None:
         ({"exclusiveMaximum": 1, "minimum": 0.5}, None),
         ({"exclusiveMinimum": -1, "maximum": -0.5}, None),
         ({"exclusiveMinimum": True, "minimum": 0, "maximum": 0.5}, None),
+        ({"exclusiveMinimum": 0, "anyOf": [{"maximum": 0.5}, {"maximum": -1}]}, "exclusiveMinimum"),
+        ({"exclusiveMinimum": 0, "allOf": [{"maximum": 0.5}]}, "exclusiveMinimum"),
+        ({"exclusiveMinimum": 0, "allOf": [{"maximum": 5.5}]}, None),
     ],
 )
 def test_a_bound_that_llguidance_takes_for_inclusive_is_found(
@@ -110,7 +122,8 @@ def test_a_bound_that_llguidance_takes_for_inclusive_is_found(
     found = gaps.ignores("guidance", {"items": {"type": "number", **bounds}})
 
     assert (found.path if found else None) == (keyword and f"$.items.{keyword}")
-    assert gaps.ignores("guidance", {"type": "integer", **bounds}) is None
+    if "allOf" not in bounds and "anyOf" not in bounds:
+        assert gaps.ignores("guidance", {"type": "integer", **bounds}) is None
 
 
 def test_every_keyword_that_a_library_was_seen_to_ignore_has_a_rule() -> None:
@@ -121,3 +134,57 @@ def test_every_keyword_that_a_library_was_seen_to_ignore_has_a_rule() -> None:
             if seen.untyped == "ignored":
                 schema = {keyword: values[measured.TYPES.get(keyword)], "properties": {}, "then": {}}
                 assert gaps.ignores(backend, schema) is not None, f"{backend}, {keyword}"
+
+
+IGNORED = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+ROUNDED = {"type": "number", "exclusiveMinimum": 0, "maximum": 0.5}
+TURNED = ["guidance", "xgrammar"]
+BOTH = {"anyOf": [{"not": {}}, ROUNDED]}
+
+
+def tag(inner: Any) -> str:
+    structures = [{"begin": "<f>", "schema": inner, "end": "</f>"}]
+    return json.dumps({"structures": structures, "triggers": ["<f"]})
+
+
+def new_tag(inner: Any) -> str:
+    return json.dumps({"type": "structural_tag", "format": {"type": "json_schema", "json_schema": inner}})
+
+
+@pytest.mark.parametrize(
+    ("fields", "able"),
+    [
+        ({"spec": json.dumps(IGNORED)}, ["guidance"]),
+        ({"spec": json.dumps(ROUNDED)}, ["xgrammar"]),
+        ({"spec": json.dumps(BOTH)}, "$.anyOf[0].not"),
+        ({"spec": json.dumps(IGNORED), "named": "xgrammar"}, ["guidance"]),
+        ({"spec": json.dumps(ROUNDED), "named": "guidance", "backends": TURNED}, ["xgrammar"]),
+        ({"spec": '{"type": "null"}', "named": "guidance", "backends": TURNED}, TURNED),
+        # Reject: only the first choice; a request's own backend: only that.
+        ({"spec": json.dumps(IGNORED), "routes": False}, "$.properties.a.uniqueItems"),
+        ({"spec": json.dumps(IGNORED), "named": "xgrammar", "backends": ["xgrammar"], "routes": False},
+         "$.properties.a.uniqueItems"),
+        ({"spec": '{"type": "null"}', "routes": False}, ["xgrammar"]),
+        ({"spec": '{"type": "string", "maxLength": 9}', "routes": False}, ["guidance"]),
+        ({"kind": "structural_tag", "spec": tag(IGNORED)}, ["guidance"]),
+        ({"kind": "structural_tag", "spec": tag(ROUNDED)}, ["xgrammar"]),
+        ({"kind": "structural_tag", "spec": tag(BOTH)}, "$.structures[0].schema.anyOf[0].not"),
+        ({"kind": "structural_tag", "spec": new_tag(ROUNDED)}, ["xgrammar"]),
+        ({"kind": "structural_tag", "spec": new_tag(IGNORED)},
+         "$.format.json_schema.properties.a.uniqueItems"),
+        ({"kind": "regex", "spec": "a{1,200}"}, ["guidance"]),
+        ({"kind": "regex", "spec": "a{1,20}"}, ["xgrammar", "guidance"]),
+        ({"kind": "regex", "spec": f"a{{{'9' * 4301}}}"}, ["guidance"]),
+        ({"kind": "regex", "spec": f"a{{{'0' * 4301}7}}"}, ["xgrammar", "guidance"]),
+        ({"kind": "grammar", "spec": "start: /a{1,200}/"}, ["xgrammar", "guidance"]),
+    ],
+)  # fmt: skip
+def test_a_keyword_is_enforced_or_refused_with_its_path(fields: dict[str, Any], able: Any) -> None:
+    """Never ignored: what the first choice does not enforce goes to the other (Route), or gets a 400."""
+    asked = job(**fields)
+    if isinstance(able, list):
+        assert candidates.order(asked, candidates.read(asked)) == able
+        return
+    with pytest.raises(GuidedError) as refusal:
+        candidates.order(asked, candidates.read(asked))
+    assert (refusal.value.code, refusal.value.path) == ("grammar_unsupported", able)

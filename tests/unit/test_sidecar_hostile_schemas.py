@@ -50,16 +50,11 @@ def test_a_dialect_that_no_library_knows_is_refused(more: dict[str, Any]) -> Non
 def test_odd_values_are_followed_or_left_to_the_libraries(text: Any) -> None:
     schema.check(text)
     features.order("json", text)
-    gaps.ignores("guidance", text)
     for backend in ("xgrammar", "guidance"):
+        gaps.ignores(backend, text)
         relaxed, positions = counted.split(closed.close(text), backend)
         json.dumps(relaxed)
         jobs.frame(Done(backend=backend, positions=positions))
-
-
-def test_a_long_repeat_bound_is_one() -> None:
-    assert features.order("regex", f"a{{{'9' * 4301}}}") == ["guidance"]
-    assert features.order("regex", f"a{{{'0' * 4301}7}}") == ["xgrammar", "guidance"]
 
 
 @pytest.mark.parametrize(("count", "length"), [(500, 10), (40, 4000)], ids=["many names", "long names"])

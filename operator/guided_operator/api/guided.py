@@ -103,9 +103,26 @@ class GuidedDecoding(ApiModel):
             "The grammar library. Default: Auto, chosen per grammar by what each library can enforce."
         ),
     )
+    unsupported_keywords: Literal["Route", "Reject"] = Field(
+        default="Route",
+        description=(
+            "What follows when the backend (with Auto, the one that serves such a grammar cheapest) does not "
+            "enforce a keyword of a schema; it is never ignored. Route: the other backend serves the "
+            "request if it enforces all of the schema, else the request gets a 400 with the keyword's path. "
+            "Reject: that 400 at once. Default: Route."
+        ),
+    )
     whitespace: Literal["Compact", "Flexible"] = Field(
         default="Flexible",
         description="Whitespace between JSON tokens. Default: Flexible, any, as in vLLM.",
+    )
+    proof: Literal["Always", "Never"] = Field(
+        default="Always",
+        description=(
+            "Whether random walks through a compiled grammar must show that it has no dead end, no slow "
+            "mask and, of a JSON schema, no invalid text, before a rank sees it. Default: Always, some "
+            "milliseconds per new grammar; Never leaves all that to show while generating."
+        ),
     )
     compile: Compile = Field(default=Compile(), description="Limits of one grammar's compilation.")
     consensus: Consensus = Field(default=Consensus(), description="How often the ranks are compared.")

@@ -75,7 +75,9 @@ def _guided_decoding(gm: GuidedModel) -> config.GuidedDecodingConfig:
     return config.GuidedDecodingConfig(
         placement=guided.placement,
         backend=guided.backend,
+        unsupported_keywords=guided.unsupported_keywords,
         whitespace=guided.whitespace,
+        proof=guided.proof,
         compile=config.CompileConfig(
             timeout_s=seconds(guided.compile.timeout),
             workers=guided.compile.workers,

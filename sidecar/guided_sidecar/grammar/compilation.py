@@ -4,17 +4,21 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind
-from guided_sidecar.grammar import artifacts, closed, counted, features, gaps, proof, schema, subschemas
+from guided_sidecar.grammar import artifacts, candidates, closed, counted, features
 from guided_sidecar.grammar.backends import BackendError, Compiled
+from guided_sidecar.grammar.candidates import Grammar, below
 from guided_sidecar.grammar.deaths import ran_out_of_memory
 from guided_sidecar.grammar.jobs import Done, Job, Proof
+from guided_sidecar.grammar.judge import Judge
+from guided_sidecar.grammar.proof import Prover
+from guided_sidecar.grammar.vocabulary import Vocabulary
 
 # Larger ones take ranks many seconds to load, and few of them would fill the folder that the pod shares.
 _MOST_ARTIFACT_BYTES: Final = 64 << 20
@@ -34,8 +38,8 @@ class Compiler:
     ----------
     backends
         The compilers by name.
-    tokens
-        Each token's bytes, as many as the logits are wide.
+    words
+        The tokenizer.
     folder
         Where artefacts go.
 
@@ -45,11 +49,9 @@ class Compiler:
         Those of the last job, also of one that was refused.
     """
 
-    def __init__(
-        self, backends: dict[Backend, GrammarBackend], tokens: Sequence[bytes], folder: Path
-    ) -> None:
+    def __init__(self, backends: dict[Backend, GrammarBackend], words: Vocabulary, folder: Path) -> None:
         self._backends = backends
-        self._tokens = tokens
+        self._prover = Prover(words.tokens, words.stop_tokens)
         self._folder = folder
         self.proofs: list[Proof] = []
 
@@ -63,43 +65,28 @@ class Compiler:
         """
         self.proofs = []
         start = time.perf_counter_ns()
-        spec = _read(job)
+        grammar = candidates.read(job)
         refusals: list[GuidedError] = []
-        for backend in self._order(job, spec):
+        for backend in candidates.order(job, grammar):
             try:
-                return self._one(job, spec, backend, start)
+                return self._one(job, grammar, backend, start)
             except BackendError as refusal:
                 if ran_out_of_memory(str(refusal)):
                     raise GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY) from refusal
-                refusals.append(_explained(job.kind, spec, backend, str(refusal)))
+                refusals.append(_explained(grammar, backend, str(refusal)))
             except GuidedError as error:
                 if error.entry.retryable:  # says nothing about the grammar
                     raise
                 refusals.append(error)
         raise _clearest(refusals)
 
-    def _order(self, job: Job, spec: Any) -> list[Backend]:
-        candidates = features.order(job.kind, spec) if len(job.backends) > 1 else job.backends
-        if job.kind != "json":
-            return candidates
-        found = {backend: gaps.ignores(backend, spec) for backend in candidates}
-        able = [backend for backend in candidates if found[backend] is None]
-        if not able and (first := found[candidates[0]]) is not None:
-            raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{first.path}: {first.reason}", path=first.path)
-        return able
-
-    def _one(self, job: Job, spec: Any, backend: Backend, start: int) -> Done:
-        source, positions = _relaxed(job, spec, backend)
+    def _one(self, job: Job, grammar: Grammar, backend: Backend, start: int) -> Done:
+        source, positions = _relaxed(job, grammar, backend)
         compiled = self._backends[backend].compile(job.kind, source, any_whitespace=job.any_whitespace)
         text = compiled.load_text()
         compiled_at = time.perf_counter_ns()
-        began_ns = time.time_ns()
-        stuck = proof.dead_end(compiled, positions, self._tokens, job.key)
-        code = ErrorCode.GRAMMAR_DEAD_END.value if stuck else ""
-        self.proofs.append(Proof(backend, began_ns, time.time_ns(), code))
-        if stuck:
-            path = "$" if isinstance(spec, dict) else None
-            raise GuidedError(ErrorCode.GRAMMAR_DEAD_END, f"the grammar has a dead end: {stuck}", path=path)
+        if job.is_proven:
+            self._prove(job, grammar, compiled, positions)
         proven_at = time.perf_counter_ns()
         done = Done(
             backend=backend,
@@ -114,6 +101,17 @@ class Compiler:
         sha256 = self._write(job.key, content)
         return msgspec.structs.replace(done, artifact=job.key, sha256=sha256, size_bytes=len(content))
 
+    def _prove(self, job: Job, grammar: Grammar, compiled: Compiled, positions: Sequence[Position]) -> None:
+        began_ns = time.time_ns()
+        # Of the text as it came: what was closed, relaxed or written otherwise is not what was asked for.
+        judge = Judge(job.spec) if job.kind == "json" else None
+        fault = self._prover.fault(compiled, positions, judge, job.key)
+        code = fault.code.value if fault is not None else ""
+        self.proofs.append(Proof(compiled.backend, began_ns, time.time_ns(), code))
+        if fault is not None:
+            path = fault.path or ("$" if grammar.schemas else None)
+            raise GuidedError(fault.code, fault.message, path=path)
+
     def _write(self, key: str, content: bytes) -> str:
         try:
             return artifacts.write(self._folder, key, content)
@@ -122,48 +120,14 @@ class Compiler:
             raise GuidedError(ErrorCode.GRAMMAR_STORAGE_FULL, message) from error
 
 
-def _read(job: Job) -> Any:
-    """Return the schema parsed and checked, of another kind the text."""
-    if job.kind == "structural_tag":
-        _check_tag(job)
-    if job.kind != "json":
-        return job.spec
-    spec = json.loads(job.spec)
-    schema.check(spec)
-    schema.write_whole_numbers(spec)
-    return spec
-
-
-def _relaxed(job: Job, spec: Any, backend: Backend) -> tuple[str, list[Position]]:
+def _relaxed(job: Job, grammar: Grammar, backend: Backend) -> tuple[str, list[Position]]:
     """Return the text to compile, and the bounds that ranks count beside it."""
     if job.kind != "json":
         return job.spec, []
-    # One library that was asked for by name compiles the schema as vLLM would have it compile it.
-    meant = closed.close(spec) if len(job.backends) > 1 else spec
+    # A library that was asked for by name compiles the schema as vLLM would have it compile it.
+    meant = grammar.value if backend == job.named else closed.close(grammar.value)
     relaxed, positions = counted.split(meant, backend)
     return json.dumps(relaxed), positions
-
-
-def _check_tag(job: Job) -> None:
-    """Refuse a structural tag with a schema that is none, or that nobody here would enforce.
-
-    llguidance takes tags in the old form; what it cannot enforce of them it says itself.
-    """
-    tag = json.loads(job.spec)
-    guidance_may = "guidance" in job.backends and "structures" in tag
-    for path, inner in subschemas.in_tag(tag):
-        try:
-            schema.check(inner)
-            found = gaps.xgrammar_ignores(inner)
-        except GuidedError as error:
-            raise GuidedError(error.code, error.message, path=_below(path, error.path)) from error
-        if found is not None and not guidance_may:
-            at = _below(path, found.path)
-            raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{at}: {found.reason}", path=at)
-
-
-def _below(path: str, inner: str | None) -> str:
-    return path + (inner or "$").removeprefix("$")
 
 
 def _check_size(size_bytes: int) -> None:
@@ -174,16 +138,17 @@ def _check_size(size_bytes: int) -> None:
         raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message)
 
 
-def _explained(kind: Kind, spec: Any, backend: Backend, message: str) -> GuidedError:
+def _explained(grammar: Grammar, backend: Backend, message: str) -> GuidedError:
     """Turn a library's refusal into our error, with the keyword's path where the message names one."""
     said = f"{backend}: {message}"
-    if kind == "json":
-        for keyword in _keywords_in(message):
-            if path := features.find(spec, keyword):
-                return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{path}: {said}", path=path)
+    for keyword in _keywords_in(message):
+        for path, schema in grammar.schemas:
+            if inner := features.find(schema, keyword):
+                at = below(path, inner)
+                return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{at}: {said}", path=at)
     unsupported = "support" in message or "Unimplemented" in message
     code = ErrorCode.GRAMMAR_UNSUPPORTED if unsupported else ErrorCode.GRAMMAR_INVALID
-    return GuidedError(code, said, path="$" if kind == "json" else None)
+    return GuidedError(code, said, path="$" if grammar.kind == "json" else None)
 
 
 def _keywords_in(message: str) -> list[str]:

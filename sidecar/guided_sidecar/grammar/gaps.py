@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from guided_contract.wire import Backend
 from guided_sidecar.grammar import measured
 from guided_sidecar.grammar.alternatives import are_apart, is_ruled_alone
-from guided_sidecar.grammar.keywords import has_lengths
+from guided_sidecar.grammar.keywords import asserts, has_lengths
 from guided_sidecar.grammar.subschemas import Place, walk
 
 _FORMATS: Final = frozenset(
@@ -44,15 +44,16 @@ _ESCAPED_IN_JSON: Final = re.compile(r'["\x00-\x1f]|\\[\\nrtfvscux0-7]')
 
 
 _NAMES: Final[dict[Backend, str]] = {"xgrammar": "xgrammar", "guidance": "llguidance"}
+_INCLUSIVE: Final = "llguidance takes the bound itself where the other bound has the same whole part"
+_LONG_REPEAT: Final = f"xgrammar refuses a repeat bound over {_REPEAT_LIMIT}"
 _PLAIN_NAME: Final = re.compile(r"[ !#-\[\]-~]*")
 _OPEN: Final = ("additionalProperties", "patternProperties", "unevaluatedProperties")
 
 
 class Unsupported(NamedTuple):
-    """A keyword that a library does not enforce, where it stands, and why in words."""
+    """What a library does not enforce: a keyword's JSONPath (None: it is no schema), and why in words."""
 
-    keyword: str
-    path: str
+    path: str | None
     reason: str
 
 
@@ -62,22 +63,44 @@ class _Rule(NamedTuple):
     reason: str = "xgrammar does not enforce it"
 
 
-def xgrammar_ignores(schema: Any) -> Unsupported | None:
-    """Return the first keyword that xgrammar would accept and ignore, or refuse late; None: there is none."""
-    return _first(schema, _XGRAMMAR_IGNORES)
-
-
 def ignores(backend: Backend, schema: Any) -> Unsupported | None:
-    """Return the first keyword that a backend would accept and not enforce; None: there is none."""
-    return _first(schema, _XGRAMMAR_IGNORES if backend == "xgrammar" else _GUIDANCE_IGNORES)
-
-
-def _first(schema: Any, rules: Sequence[_Rule]) -> Unsupported | None:
+    """Return the first keyword that a backend would accept and not enforce, or refuse late; None: none."""
+    rules = _RULES[backend]
     for place in walk(schema):
-        for rule in rules:
-            if rule.keyword in place.schema and rule.applies(place):
-                return Unsupported(rule.keyword, place.at(rule.keyword), rule.reason)
+        for keyword in place.schema:
+            for rule in rules.get(keyword, ()):
+                if rule.applies(place):
+                    return Unsupported(place.at(keyword), rule.reason)
+    return _bounds_of_several(schema) if backend == "guidance" else None
+
+
+def in_regex(backend: Backend, pattern: str) -> Unsupported | None:
+    """Return why a backend would refuse a regex late; None: it would not."""
+    if backend == "xgrammar" and repeats_too_often(pattern):
+        return Unsupported(None, _LONG_REPEAT)
     return None
+
+
+def _bounds_of_several(schema: Any) -> Unsupported | None:
+    """Look for bounds of several schemas that llguidance joins, and then takes the exclusive one wrongly.
+
+    Which of them it joins is not looked at: where schemas are joined at all, any two bounds may meet.
+    """
+    places = list(walk(schema))
+    if not any(_joins(place) for place in places):
+        return None
+    for keyword, opposite in _OPPOSITE.items():
+        others = [place.schema[other] for place in places for other in opposite if other in place.schema]
+        for place in places:
+            if keyword in place.schema and _rounds_to(place.schema[keyword], others):
+                return Unsupported(place.at(keyword), _INCLUSIVE)
+    return None
+
+
+def _joins(place: Place) -> bool:
+    if "allOf" in place.schema:
+        return True
+    return any(keyword in place.schema for keyword in ("$ref", "anyOf", "oneOf")) and asserts(place.schema)
 
 
 def _always(place: Place) -> bool:  # noqa: ARG001 - a table's function
@@ -162,15 +185,22 @@ def _is_taken_for_inclusive(keyword: str) -> Callable[[Place], bool]:
     others = _OPPOSITE[keyword]
 
     def applies(place: Place) -> bool:
-        bound = place.schema[keyword]
         beside = [place.schema[other] for other in others if other in place.schema]
-        # Numbers alone are bounds: an early draft's `exclusiveMinimum: true` is not.
-        numbers = all(type(number) in {int, float} for number in (bound, *beside))
-        if not numbers or bound != int(bound) or not place.allows("number"):
-            return False
-        return any(number != bound and int(number) == bound for number in beside)
+        return place.allows("number") and _rounds_to(place.schema[keyword], beside)
 
     return applies
+
+
+def _rounds_to(bound: Any, others: Sequence[Any]) -> bool:
+    """Return whether a whole number is the whole part of one of the others, which is a fraction."""
+    # Numbers alone are bounds: an early draft's `exclusiveMinimum: true` is not.
+    if not _is_number(bound) or bound != int(bound):
+        return False
+    return any(_is_number(other) and other != bound and int(other) == bound for other in others)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in {int, float}
 
 
 def repeats_too_often(pattern: str) -> bool:
@@ -207,14 +237,7 @@ def _is_about(kind: str | None) -> Callable[[Place], bool]:
 
 _GUIDANCE_IGNORES: Final = (
     *_seen("guidance"),
-    *(
-        _Rule(
-            keyword,
-            _is_taken_for_inclusive(keyword),
-            "llguidance takes the bound itself where the other bound has the same whole part",
-        )
-        for keyword in _OPPOSITE
-    ),
+    *(_Rule(keyword, _is_taken_for_inclusive(keyword), _INCLUSIVE) for keyword in _OPPOSITE),
 )
 _XGRAMMAR_IGNORES: Final = (
     *_seen("xgrammar"),
@@ -241,7 +264,20 @@ _XGRAMMAR_IGNORES: Final = (
     _Rule("format", _is_unknown_format, "xgrammar does not know the format"),
     _Rule("format", _in_bounded_string, "xgrammar does not enforce a length beside a format"),
     _Rule("pattern", _in_bounded_string, "xgrammar does not enforce a length beside a pattern"),
-    _Rule("pattern", _has_long_repeat, f"xgrammar refuses a repeat bound over {_REPEAT_LIMIT}"),
+    _Rule("pattern", _has_long_repeat, _LONG_REPEAT),
     _Rule("propertyNames", _names_meet_properties, "xgrammar does not enforce it beside the other keywords"),
     _Rule("patternProperties", _patterns_meet, "xgrammar does not enforce it beside the other keywords"),
 )
+
+
+def _by_keyword(rules: Sequence[_Rule]) -> dict[str, list[_Rule]]:
+    table: dict[str, list[_Rule]] = {}
+    for rule in rules:
+        table.setdefault(rule.keyword, []).append(rule)
+    return table
+
+
+_RULES: Final[dict[Backend, dict[str, list[_Rule]]]] = {
+    "xgrammar": _by_keyword(_XGRAMMAR_IGNORES),
+    "guidance": _by_keyword(_GUIDANCE_IGNORES),
+}

@@ -50,13 +50,16 @@ class Exited(Packet, frozen=True, kw_only=True):
 
 
 class Job(Packet, frozen=True, kw_only=True):
-    """Service to worker: compile and prove one grammar, trying `backends` in this order."""
+    """Service to worker: compile and prove one grammar; `backends`, `named`, `routes` as in keys.Choice."""
 
     key: str
     kind: Kind
     spec: str
     backends: list[Backend]
+    named: Backend | None = None
+    routes: bool = True
     any_whitespace: bool
+    is_proven: bool = True
     timeout_s: float
     memory_bytes: int
 

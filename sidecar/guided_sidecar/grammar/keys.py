@@ -3,6 +3,7 @@
 import functools
 import hashlib
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,17 +13,42 @@ from guided_contract.wire import BACKENDS, Backend
 from guided_sidecar.grammar.jobs import Ready
 
 
-def backends(asked: Backend | None, pod: PodConfig) -> list[Backend]:
-    """Return the backends to choose from: the request's own, else the pod's, else (Auto) all."""
-    chosen = asked or BACKENDS.get(pod.guided_decoding.backend)
-    return list(BACKENDS.values()) if chosen is None else [chosen]
+class Choice(NamedTuple):
+    """Which backends may serve a grammar.
+
+    Attributes
+    ----------
+    backends
+        Those, the preferred one first; under `Auto`, in no order.
+    named
+        The one that request or pod name; None: `Auto`.
+    routes
+        Whether another than the first choice may serve what that does not enforce.
+    """
+
+    backends: list[Backend]
+    named: Backend | None
+    routes: bool
 
 
-def grammar_key(kind: str, spec: str, candidates: list[Backend], pod: PodConfig, facts: Ready) -> str:
+def choice(asked: Backend | None, pod: PodConfig) -> Choice:
+    """Return what may serve a request: its own backend alone, else what the pod is configured for."""
+    if asked is not None:
+        return Choice([asked], asked, routes=False)
+    named = BACKENDS.get(pod.guided_decoding.backend)
+    routes = pod.guided_decoding.unsupported_keywords == "Route"
+    if named is None:
+        return Choice(list(BACKENDS.values()), None, routes)
+    others = [backend for backend in BACKENDS.values() if backend != named]
+    return Choice([named, *others] if routes else [named], named, routes)
+
+
+def grammar_key(kind: str, spec: str, chosen: Choice, pod: PodConfig, facts: Ready) -> str:
     """Return the hash of all that a compiled grammar depends on, as 64 hex digits."""
-    whitespace = pod.guided_decoding.whitespace
+    guided = pod.guided_decoding
     code = code_fingerprint(Path(__file__).parent, Path(counting.__file__))
-    parts = [kind, spec, candidates, whitespace, facts.tokenizer, facts.vocab_size, facts.versions, code]
+    options = [chosen, guided.whitespace, guided.proof]
+    parts = [kind, spec, options, facts.tokenizer, facts.vocab_size, facts.versions, code]
     return hashlib.sha256(msgspec.msgpack.encode(parts, order="deterministic")).hexdigest()
 
 

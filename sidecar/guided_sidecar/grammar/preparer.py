@@ -16,7 +16,7 @@ from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.disk import GrammarDisk
 from guided_sidecar.grammar.flights import FAIR_SHARE, Flight, Flights
 from guided_sidecar.grammar.jobs import Job, Ready
-from guided_sidecar.grammar.keys import backends, grammar_key
+from guided_sidecar.grammar.keys import choice, grammar_key
 from guided_sidecar.grammar.pool import Pool
 from guided_sidecar.grammar.store import Store
 from guided_sidecar.grammar.verdicts import Quarantine, Verdicts
@@ -198,7 +198,7 @@ class Preparer:
         spec = limits.canonical(request.kind, request.spec, self._pod.guided_decoding.compile)
         facts = await self._pool.facts()
         waiter.key = key = grammar_key(
-            request.kind, spec, backends(request.backend, self._pod), self._pod, facts
+            request.kind, spec, choice(request.backend, self._pod), self._pod, facts
         )
         entry = self._store.cache.get(key)
         if entry is None:
@@ -241,17 +241,21 @@ class Preparer:
         return entry
 
     def _job(self, waiter: _Waiter, spec: str, facts: Ready) -> Job:
-        compile_config = self._pod.guided_decoding.compile
+        guided = self._pod.guided_decoding
+        chosen = choice(waiter.request.backend, self._pod)
         memory_bytes = self._capacity.compile_bytes(
-            compile_config.memory_bytes, self._artifact_bytes, facts.resident_bytes
+            guided.compile.memory_bytes, self._artifact_bytes, facts.resident_bytes
         )
         return Job(
             key=waiter.key,
             kind=waiter.request.kind,
             spec=spec,
-            backends=backends(waiter.request.backend, self._pod),
-            any_whitespace=self._pod.guided_decoding.whitespace == "Flexible",
-            timeout_s=compile_config.timeout_s,
+            backends=chosen.backends,
+            named=chosen.named,
+            routes=chosen.routes,
+            any_whitespace=guided.whitespace == "Flexible",
+            is_proven=guided.proof == "Always",
+            timeout_s=guided.compile.timeout_s,
             memory_bytes=memory_bytes,
         )
 

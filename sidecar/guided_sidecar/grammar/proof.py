@@ -1,74 +1,196 @@
-"""What is shown of a grammar before a rank sees it: it begins, and a random walk meets no dead end."""
+"""What is shown of a grammar before a rank sees it, by random walks with the real tokenizer.
 
-import itertools
+It begins, a walk meets no dead end, no mask takes long to make, and what a walk of a JSON schema ends with is
+valid under the schema as it was written. Bounded in time: a walk that is slow as a whole is cut short.
+"""
+
 import random
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from guided_contract.counting import Bounds, Position, Where
-from guided_sidecar.grammar.backends import Compiled
+from guided_contract.errors import ErrorCode
+from guided_sidecar.grammar.backends import Compiled, Matcher
+from guided_sidecar.grammar.judge import Judge, NotJsonError
 
-_STEPS: Final = 32
-_DRAWS: Final = 100  # of tokens at random, which a string that is nearly full may all refuse; then every one
-_BUDGET_S: Final = 0.05  # a walk in structure takes microseconds a step; a slow one is cut short, not refused
+_WALKS: Final = 4
+_STEPS: Final = 48  # of one walk
+_LONGEST_PLAY: Final = 24  # steps after which a walk takes what ends it
+_BUDGET_S: Final = 0.03  # of all walks together: a step in structure takes microseconds
+_DRAWS: Final = 16  # of tokens at random, before all that are allowed are looked at
+# CPU time for one mask. A rank that fills so long for one sequence holds up its whole batch: a forward pass
+# takes about as long, and the masks of real schemas take a thousandth.
+_SLOW_FILL_S: Final = 0.01
+_ENDING: Final = (b"}", b"]", b'"', b"}}", b"]}", b'"}', b'"]', b"/", b"\n")
 
 
-def dead_end(compiled: Compiled, positions: Sequence[Position], tokens: Sequence[bytes], seed: str) -> str:
-    """Return how the grammar gets stuck, in words, or "" if the walk met no such state.
+class Fault(NamedTuple):
+    """Why a grammar is refused; fields as in errors.GuidedError."""
+
+    code: ErrorCode
+    message: str
+    path: str | None = None
+
+
+class Prover:
+    """Proves grammars of one tokenizer.
 
     Parameters
     ----------
-    compiled
-        The grammar.
-    positions
-        The bounds that ranks count beside it: the walk keeps them as they do.
     tokens
         Each token's bytes, as many as the logits are wide; a token beyond them cannot be sampled.
-    seed
-        The grammar's key: its walk is always the same.
+    stop_tokens
+        Those that end a text.
     """
-    mask: Any = np.empty((1, compiled.mask_words), dtype=np.int32)  # [1, ceil(vocab / 32)] int32, 1 = allowed
-    matcher = compiled.matcher()
-    chooser = random.Random(seed)  # noqa: S311 - a walk, not a secret
-    # Without bounds the text may be none that they could follow: a regex's, an EBNF grammar's.
-    bounds, where = Bounds(positions) if positions else None, Where()
-    until = time.monotonic() + _BUDGET_S
-    for step in range(_STEPS):
-        matcher.fill(mask)
-        allowed = _allowed(mask, len(tokens))
-        drawn = (chooser.choice(allowed) for _ in range(_DRAWS if len(allowed) else 0))
-        chosen = next(_within(bounds, where, itertools.chain(drawn, allowed), tokens), None)
-        if chosen is None:
-            return _message(step)
-        if time.monotonic() > until:
-            return ""
-        token, where = chosen
-        if not matcher.accept(token):
-            return f"after {step} tokens, a token that the mask allows is rejected"
-        if matcher.has_ended():
-            return ""
-    return ""
+
+    def __init__(self, tokens: Sequence[bytes], stop_tokens: frozenset[int]) -> None:
+        self._tokens = tokens
+        self._stop_tokens = stop_tokens
+        numbers = (number for number, text in enumerate(tokens) if text in _ENDING)
+        self._ending = _row([*numbers, *stop_tokens], len(tokens))
+
+    def fault(
+        self, compiled: Compiled, positions: Sequence[Position], judge: Judge | None, seed: str
+    ) -> Fault | None:
+        """Walk through a grammar, and return what is wrong with it.
+
+        Parameters
+        ----------
+        positions
+            The bounds that ranks count beside it: walks keep them as they do.
+        judge
+            Judges whole texts; None: nothing is known of them.
+        seed
+            The grammar's key: its walks are always the same.
+        """
+        until = time.monotonic() + _BUDGET_S
+        for number in range(_WALKS):
+            walk = _Walk(self, compiled, positions, random.Random(f"{seed}{number}"))  # noqa: S311 - no secret
+            fault = walk.fault(until)
+            if fault is None and judge is not None and walk.text is not None:
+                fault = _invalid(judge, walk.text, compiled.backend)
+            if fault is not None:
+                return fault
+            if time.monotonic() > until:
+                break
+        return None
+
+    def choices(self, row: Any, chooser: random.Random, *, ends_soon: bool) -> Iterator[int]:
+        """Yield tokens that a mask row allows: some at random, then all  # [words] int32."""
+        if ends_soon:
+            words = min(len(row), len(self._ending))
+            yield from _tokens(row[:words] & self._ending[:words], len(self._tokens), chooser)
+        for _ in range(_DRAWS):
+            token = chooser.randrange(len(self._tokens))
+            if row[token >> 5] >> (token & 31) & 1:
+                yield token
+        yield from _tokens(row, len(self._tokens), chooser)
+
+    def bytes_of(self, token: int) -> bytes:
+        """Return a token's text; of one that ends it, none."""
+        return b"" if token in self._stop_tokens else self._tokens[token]
 
 
-def _within(
-    bounds: Bounds | None, where: Where, choices: Iterable[Any], tokens: Sequence[bytes]
-) -> Iterator[tuple[int, Where]]:
-    """Yield the choices that keep the counted bounds, and where the text stands after each."""
-    for token in choices:
-        after = bounds.advance(where, tokens[token]) if bounds is not None else where
-        if after is not None:
-            yield int(token), after
+class _Walk:
+    """One random text of a grammar; `text` is it if it came to its end and is text at all."""
+
+    def __init__(
+        self, prover: Prover, compiled: Compiled, positions: Sequence[Position], chooser: random.Random
+    ) -> None:
+        self.text: str | None = None
+        self._prover = prover
+        self._matcher: Matcher = compiled.matcher()
+        self._mask: Any = np.empty((1, compiled.mask_words), dtype=np.int32)  # [1, ceil(vocab / 32)] int32
+        # Without bounds the text may be none that they could follow: a regex's, an EBNF grammar's.
+        self._bounds = Bounds(positions) if positions else None
+        self._chooser = chooser
+        self._play = chooser.randrange(_LONGEST_PLAY)
+
+    def fault(self, until: float) -> Fault | None:
+        where, text = Where(), b""
+        for step in range(_STEPS):
+            if (slow := self._fill()) > _SLOW_FILL_S:
+                return _slow(step, slow)
+            chosen = self._choose(where, ends_soon=step > self._play)
+            if chosen is None:
+                return _dead_end(step)
+            token, where = chosen
+            if not self._matcher.accept(token):
+                message = (
+                    f"the grammar has a dead end: after {step} tokens, one that the mask allows is rejected"
+                )
+                return Fault(ErrorCode.GRAMMAR_DEAD_END, message)
+            text += self._prover.bytes_of(token)
+            if self._matcher.has_ended():
+                self.text = _decoded(text)
+                return None
+            if time.monotonic() > until:
+                return None
+        return None
+
+    def _fill(self) -> float:
+        """Fill the mask and return the CPU seconds that it took, the least of two if the first took long."""
+        took_s = self._timed_fill()
+        return min(took_s, self._timed_fill()) if took_s > _SLOW_FILL_S else took_s
+
+    def _timed_fill(self) -> float:
+        start = time.thread_time()
+        self._matcher.fill(self._mask)
+        return time.thread_time() - start
+
+    def _choose(self, where: Where, *, ends_soon: bool) -> tuple[int, Where] | None:
+        for token in self._prover.choices(self._mask[0], self._chooser, ends_soon=ends_soon):
+            data = self._prover.bytes_of(token)
+            after = self._bounds.advance(where, data) if self._bounds is not None else where
+            if after is not None:
+                return token, after
+        return None
 
 
-def _message(step: int) -> str:
-    if step == 0:
-        return "no token can begin it: it has no finite text"
-    return f"after {step} tokens no token can follow"
+def _row(numbers: Sequence[int], vocab_size: int) -> Any:
+    bits = np.zeros((vocab_size + 31) // 32 * 32, dtype=np.uint8)
+    bits[[number for number in numbers if number < vocab_size]] = 1
+    return np.packbits(bits, bitorder="little").view(np.int32)  # [ceil(vocab / 32)] int32
 
 
-def _allowed(mask: Any, vocab_size: int) -> Any:
-    bits = np.unpackbits(mask.view(np.uint8), bitorder="little")  # [1, padded vocab] uint8
-    return np.flatnonzero(bits[:vocab_size])
+def _tokens(row: Any, vocab_size: int, chooser: random.Random) -> Iterator[int]:
+    """Yield the tokens of a mask row, the first one at random."""
+    bits = np.unpackbits(row.view(np.uint8), bitorder="little")[:vocab_size]
+    found = np.flatnonzero(bits)
+    if len(found):
+        yield int(found[chooser.randrange(len(found))])
+        yield from map(int, found)
+
+
+def _decoded(text: bytes) -> str | None:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return None  # xgrammar's classes take what is no UTF-8; clients see another character for it
+
+
+def _invalid(judge: Judge, text: str, backend: str) -> Fault | None:
+    try:
+        path = judge.violation(text)
+    except NotJsonError:
+        message = f"$: {backend} generates texts that are no JSON under this schema"
+        return Fault(ErrorCode.GRAMMAR_UNSUPPORTED, message, "$")
+    if path is None:
+        return None
+    message = f"{path}: {backend} does not enforce it in this schema"
+    return Fault(ErrorCode.GRAMMAR_UNSUPPORTED, message, path)
+
+
+def _dead_end(step: int) -> Fault:
+    after = (
+        f"after {step} tokens no token can follow" if step else "no token can begin it: it has no finite text"
+    )
+    return Fault(ErrorCode.GRAMMAR_DEAD_END, f"the grammar has a dead end: {after}")
+
+
+def _slow(step: int, took_s: float) -> Fault:
+    message = f"after {step} tokens, the mask of the next one takes {1e3 * took_s:.0f} ms to make"
+    return Fault(ErrorCode.GRAMMAR_SLOW, f"{message}; the limit is {1e3 * _SLOW_FILL_S:.0f} ms")

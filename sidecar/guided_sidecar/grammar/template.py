@@ -139,9 +139,7 @@ def main() -> None:
 def _compiler(pod: PodConfig, words: vocabulary.Vocabulary, threads: int) -> Compiler:
     xgrammar = XGrammarBackend(words, threads)
     xgrammar.warm()
-    return Compiler(
-        {"xgrammar": xgrammar, "guidance": GuidanceBackend(words)}, words.tokens, pod.grammars_folder
-    )
+    return Compiler({"xgrammar": xgrammar, "guidance": GuidanceBackend(words)}, words, pod.grammars_folder)
 
 
 if __name__ == "__main__":

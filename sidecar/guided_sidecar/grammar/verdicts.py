@@ -25,6 +25,7 @@ _CERTAIN: Final = frozenset(
         ErrorCode.GRAMMAR_TOO_LARGE,
         ErrorCode.GRAMMAR_UNSUPPORTED,
         ErrorCode.GRAMMAR_DEAD_END,
+        ErrorCode.GRAMMAR_SLOW,
     }
 )
 _MOST_SHOWN: Final = 16

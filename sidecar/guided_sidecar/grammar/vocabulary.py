@@ -25,6 +25,12 @@ class Vocabulary:
     fingerprint: str
     tokens: list[bytes]
 
+    @property
+    def stop_tokens(self) -> frozenset[int]:
+        """What ends a text, for either library."""
+        guidance = [] if self.guidance_tokenizer is None else [self.guidance_tokenizer.eos_token]
+        return frozenset([*self.xgrammar_info.stop_token_ids, *guidance])
+
 
 def load(config: PodConfig) -> Vocabulary:
     """Read tokenizer and model configuration from where vLLM reads them."""

@@ -30,7 +30,7 @@ from guided_sidecar import grammar_service
 from guided_sidecar.consensus import Consensus
 from guided_sidecar.grammar import limits
 from guided_sidecar.grammar.jobs import Done, Job, Ready
-from guided_sidecar.grammar.keys import backends, grammar_key
+from guided_sidecar.grammar.keys import choice, grammar_key
 from guided_sidecar.grammar_service import GrammarService
 from guided_sidecar.settings import Settings
 from guided_sidecar.telemetry.spans import MemorySpans
@@ -86,7 +86,7 @@ def seeds() -> list[bytes]:
 
 def _key(asked: Prepare) -> str:
     spec = limits.canonical(asked.kind, asked.spec, POD.guided_decoding.compile)
-    return grammar_key(asked.kind, spec, backends(asked.backend, POD), POD, FACTS)
+    return grammar_key(asked.kind, spec, choice(asked.backend, POD), POD, FACTS)
 
 
 def stream(*messages: wire.ClientMessage) -> bytes:

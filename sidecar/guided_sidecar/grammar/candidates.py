@@ -1,0 +1,89 @@
+"""A grammar as it is read, and which backends may serve it: by what they enforce, and by what they cost."""
+
+import json
+from typing import Any, NamedTuple
+
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.wire import Backend, Kind
+from guided_sidecar.grammar import features, gaps, schema, subschemas
+from guided_sidecar.grammar.gaps import Unsupported
+from guided_sidecar.grammar.jobs import Job
+
+
+class Grammar(NamedTuple):
+    """What a job asks for.
+
+    Attributes
+    ----------
+    value
+        Of json and structural tags the text parsed, and checked; else the text.
+    schemas
+        All JSON schemas in it, with their JSONPaths.
+    """
+
+    kind: Kind
+    value: Any
+    schemas: list[tuple[str, Any]]
+
+
+def read(job: Job) -> Grammar:
+    """Parse and check a job's text.
+
+    Raises
+    ------
+    GuidedError
+        A schema in it is wrong, with its path.
+    """
+    if job.kind == "json":
+        value = json.loads(job.spec)
+        schema.check(value)
+        schema.write_whole_numbers(value)
+        return Grammar(job.kind, value, [("$", value)])
+    if job.kind != "structural_tag":
+        return Grammar(job.kind, job.spec, [])
+    tag = json.loads(job.spec)
+    schemas = list(subschemas.in_tag(tag))
+    for path, inner in schemas:
+        try:
+            schema.check(inner)
+        except GuidedError as error:
+            raise GuidedError(error.code, error.message, path=below(path, error.path)) from error
+    return Grammar(job.kind, tag, schemas)
+
+
+def order(job: Job, grammar: Grammar) -> list[Backend]:
+    """Return the backends to try, in order: those that enforce all of the grammar.
+
+    Raises
+    ------
+    GuidedError
+        grammar_unsupported, with the keyword's path: none does, or the first choice does not and no other
+        may be taken.
+    """
+    by_cost = features.order(grammar.kind, grammar.value) if job.named is None else job.backends
+    candidates = [backend for backend in by_cost if backend in job.backends]
+    if not job.routes:
+        del candidates[1:]
+    found = {backend: _unsupported(backend, grammar) for backend in candidates}
+    able = [backend for backend in candidates if found[backend] is None]
+    if not able and (first := found[candidates[0]]) is not None:
+        where = f"{first.path}: " if first.path else ""
+        raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{where}{first.reason}", path=first.path)
+    return able
+
+
+def _unsupported(backend: Backend, grammar: Grammar) -> Unsupported | None:
+    """Return what a backend would take and not enforce."""
+    if grammar.kind == "regex":
+        return gaps.in_regex(backend, grammar.value)
+    if grammar.kind == "structural_tag" and backend == "guidance" and "structures" not in grammar.value:
+        return Unsupported(None, "llguidance takes structural tags in their old form only")
+    for path, inner in grammar.schemas:
+        if found := gaps.ignores(backend, inner):
+            return found._replace(path=below(path, found.path))
+    return None
+
+
+def below(path: str, inner: str | None) -> str:
+    """Return the JSONPath of what has the path `inner` in a schema that itself stands at `path`."""
+    return path + (inner or "$").removeprefix("$")

@@ -1,0 +1,141 @@
+"""Whether a text is valid under a JSON Schema, as jsonschema sees it; what it cannot tell counts as valid."""
+
+import contextlib
+import decimal
+import json
+import re
+import signal
+import threading
+import types
+import warnings
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any, Final, NoReturn
+
+import jsonschema
+import referencing
+import referencing.exceptions
+
+from guided_sidecar.grammar import subschemas
+from guided_sidecar.grammar.subschemas import step
+
+_BUDGET_S: Final = 0.02  # of CPU time for one text: Python's own regexes can take for ever
+
+
+class NotJsonError(Exception):
+    """A text is no JSON."""
+
+
+class _OvertimeError(Exception):
+    """A text takes too long to be judged."""
+
+
+class Judge:
+    """Judges texts by one schema.
+
+    Parameters
+    ----------
+    spec
+        The schema's text; it has been checked.
+    """
+
+    def __init__(self, spec: str) -> None:
+        # Decimals, since a grammar writes longer numbers than a float holds.
+        self._schema = json.loads(spec, parse_float=Decimal)
+
+    def violation(self, text: str) -> str | None:
+        """Return the JSONPath of a keyword that a text violates, None where it violates none.
+
+        Raises
+        ------
+        NotJsonError
+            It is no JSON at all.
+        """
+        try:
+            value = json.loads(text, parse_float=Decimal, parse_constant=_refuse)
+        except decimal.DecimalException:
+            return None  # an exponent that no number has
+        except ValueError as error:
+            if "digits" in str(error):  # Python reads no number of thousands of digits
+                return None
+            raise NotJsonError from error
+        found = jsonschema.validators.validator_for(self._schema, default=jsonschema.Draft202012Validator)
+        judge = _exact(found)(self._schema, registry=referencing.Registry())  # which fetches nothing
+        try:
+            with _within_budget(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of what a regex may mean in a later Python
+                violated = next(judge.iter_errors(value), None)
+        except (
+            _OvertimeError,
+            RecursionError,
+            decimal.DecimalException,
+            re.error,
+            referencing.exceptions.Unresolvable,
+        ):
+            return None
+        return None if violated is None else self._path(list(violated.absolute_schema_path))
+
+    def _path(self, keys: list[Any]) -> str:
+        """Return where a keyword stands; `keys` lead there, without the references on the way."""
+        path, node = "$", self._schema
+        for key in keys:
+            while isinstance(node, dict) and key not in node:
+                reference = node.get("$ref")
+                if not isinstance(reference, str) or not reference.startswith("#"):
+                    return step(path, "$ref") if reference else path
+                path, node = _path_of(reference), subschemas.referred(self._schema, reference)
+            path = f"{path}[{key}]" if isinstance(key, int) else step(path, key)
+            node = node[key]
+        return path
+
+
+def _path_of(pointer: str) -> str:
+    path = "$"
+    for part in pointer[1:].split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        path = f"{path}[{key}]" if key.isdecimal() else step(path, key)
+    return path
+
+
+def _exact(validator: Any) -> Any:
+    """Return a dialect's validator that takes decimals, and reads a regex as kindly as it can be read."""
+    checker = validator.TYPE_CHECKER.redefine("integer", _is_integer)
+    extend: Any = jsonschema.validators.extend
+    return extend(validator, {"pattern": _pattern}, type_checker=checker)
+
+
+def _is_integer(_checker: Any, instance: Any) -> bool:
+    if isinstance(instance, Decimal):
+        return instance == instance.to_integral_value()
+    return isinstance(instance, int) and not isinstance(instance, bool)
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, _schema: Any) -> Iterator[Any]:
+    # Classes of ASCII alone or of all Unicode: libraries differ, and so do readers of JSON Schema.
+    if validator.is_type(instance, "string") and not any(
+        re.search(pattern, instance, flags) for flags in (re.ASCII, re.UNICODE)
+    ):
+        yield jsonschema.ValidationError("no match")
+
+
+def _refuse(_constant: str) -> NoReturn:
+    raise ValueError("a constant that is no JSON")
+
+
+@contextlib.contextmanager
+def _within_budget() -> Iterator[None]:
+    """Raise in the block when its CPU time is spent. Signals reach a process's first thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def spent(_signal: int, _frame: types.FrameType | None) -> NoReturn:
+        raise _OvertimeError
+
+    before = signal.signal(signal.SIGVTALRM, spent)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _BUDGET_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)

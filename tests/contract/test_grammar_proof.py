@@ -1,0 +1,198 @@
+"""The proof before a rank sees a grammar: dead ends, slow masks and invalid texts, found by real walks.
+
+vLLM 43920, 51660, 24107: dead ends, and masks that take seconds, were found by the engine, which then ended.
+"""
+
+import hashlib
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from guided_contract.errors import GuidedError
+from guided_contract.wire import Backend
+from guided_sidecar.grammar import gaps, proof, vocabulary
+from guided_sidecar.grammar.backends import Compiled, GuidanceBackend, Matcher, XGrammarBackend
+from guided_sidecar.grammar.compilation import Compiler
+from guided_sidecar.grammar.jobs import Done, Job
+from guided_sidecar.grammar.vocabulary import Vocabulary
+from support.engine import pod_config
+
+UNIQUE = {"type": "array", "items": {"enum": [1, 2]}, "minItems": 3, "maxItems": 3, "uniqueItems": True}
+PERSON = {"type": "object", "properties": {"name": {"type": "string", "minLength": 3, "maxLength": 9}}}
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no walk be cut short on a busy machine."""
+    monkeypatch.setattr(proof, "_BUDGET_S", 60.0)
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+    return vocabulary.load(pod_config(tmp_path_factory.mktemp("pod")))
+
+
+@pytest.fixture
+def backends(words: Vocabulary) -> dict[Backend, Any]:
+    return {"xgrammar": XGrammarBackend(words, 2), "guidance": GuidanceBackend(words)}
+
+
+@pytest.fixture
+def compiler(words: Vocabulary, backends: dict[Backend, Any], tmp_path: Path) -> Compiler:
+    return Compiler(backends, words, tmp_path)
+
+
+def run(compiler: Compiler, spec: Any, **fields: Any) -> Done:
+    text = spec if isinstance(spec, str) else json.dumps(spec)
+    key = hashlib.sha256(text.encode()).hexdigest()
+    more = {"kind": "json", "backends": ["xgrammar", "guidance"], "any_whitespace": True, **fields}
+    return compiler.run(Job(key=key, spec=text, timeout_s=60, memory_bytes=1 << 40, **more))
+
+
+class SlowBackend:
+    """A library whose masks take 30 ms of CPU time each, from some token on."""
+
+    def __init__(self, backend: Any, fills: int) -> None:
+        self._backend = backend
+        self._fills = fills
+
+    def compile(self, *arguments: Any, **options: Any) -> Compiled:
+        compiled = self._backend.compile(*arguments, **options)
+        made, fills = compiled.matcher, self._fills
+
+        def matcher() -> Matcher:
+            native = made()
+            native.fill = _burning(native.fill, fills)
+            return native
+
+        compiled.matcher = matcher
+        return compiled
+
+
+def _burning(fill: Any, fills: int) -> Any:
+    left = fills
+
+    def burn(mask: Any) -> None:
+        nonlocal left
+        left -= 1
+        start = time.thread_time()
+        while left < 0 and time.thread_time() < start + 0.03:
+            pass
+        fill(mask)
+
+    return burn
+
+
+@pytest.mark.parametrize("fills", [0, 2])
+def test_a_slow_mask_sends_a_grammar_to_the_other_backend(
+    words: Vocabulary, backends: dict[Backend, Any], tmp_path: Path, fills: int
+) -> None:
+    slow = {**backends, "xgrammar": SlowBackend(backends["xgrammar"], fills)}
+    compiler = Compiler(slow, words, tmp_path)
+
+    assert run(compiler, {"type": "object", "properties": {"a": {"type": "boolean"}}}).backend == "guidance"
+    assert [one.error_code for one in compiler.proofs] == ["grammar_slow", ""]
+
+
+def test_a_grammar_that_is_slow_with_every_backend_is_refused(
+    words: Vocabulary, backends: dict[Backend, Any], tmp_path: Path
+) -> None:
+    slow: dict[Backend, Any] = {name: SlowBackend(backend, 1) for name, backend in backends.items()}
+
+    with pytest.raises(GuidedError) as refusal:
+        run(Compiler(slow, words, tmp_path), PERSON)
+
+    assert refusal.value.code == "grammar_slow"
+    assert "the limit is 10 ms" in refusal.value.message
+
+
+def test_one_slow_fill_is_the_machines(
+    words: Vocabulary, backends: dict[Backend, Any], tmp_path: Path
+) -> None:
+    """The second fill of the same mask is what counts: what a library makes once, it makes on ranks once."""
+
+    class OnceSlow(SlowBackend):
+        def compile(self, *arguments: Any, **options: Any) -> Compiled:
+            compiled = self._backend.compile(*arguments, **options)
+            made = compiled.matcher
+
+            def matcher() -> Matcher:
+                native = made()
+                fill, first = native.fill, _burning(native.fill, 0)
+
+                def once(mask: Any) -> None:
+                    native.fill = fill
+                    first(mask)
+
+                native.fill = once
+                return native
+
+            compiled.matcher = matcher
+            return compiled
+
+    slow: dict[Backend, Any] = {**backends, "xgrammar": OnceSlow(backends["xgrammar"], 0)}
+    assert run(Compiler(slow, words, tmp_path), {"type": "boolean"}).backend == "xgrammar"
+
+
+def test_a_text_that_the_schema_forbids_is_found(monkeypatch: pytest.MonkeyPatch, compiler: Compiler) -> None:
+    """As a library would show that ignores what no rule knows of: xgrammar knows no uniqueItems."""
+    monkeypatch.setitem(gaps._RULES, "xgrammar", {})
+
+    with pytest.raises(GuidedError) as refusal:
+        run(compiler, UNIQUE, backends=["xgrammar"])
+    assert (refusal.value.code, refusal.value.path) == ("grammar_unsupported", "$.uniqueItems")
+
+    assert run(compiler, UNIQUE, backends=["xgrammar"], is_proven=False).backend == "xgrammar"
+    assert compiler.proofs == []
+    fraction = {"type": "number", "multipleOf": 7, "minimum": 0}
+    assert run(compiler, fraction).backend == "guidance"
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "path"),
+    [
+        ("json", {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, "$"),
+        ("grammar", 'root ::= "a" [0-9] b\nb ::= b "c"', None),
+    ],
+)
+def test_a_grammar_without_a_finite_text_is_refused(
+    compiler: Compiler, kind: Any, spec: Any, path: str | None
+) -> None:
+    with pytest.raises(GuidedError) as refusal:
+        run(compiler, spec, kind=kind, backends=["xgrammar"])
+
+    assert (refusal.value.code, refusal.value.path) == ("grammar_dead_end", path)
+    assert run(compiler, spec, kind=kind, backends=["xgrammar"], is_proven=False).backend == "xgrammar"
+
+
+@pytest.mark.parametrize("backend", ["xgrammar", "guidance"])
+def test_walks_come_to_an_end_within_counted_bounds(
+    monkeypatch: pytest.MonkeyPatch, compiler: Compiler, backend: Any
+) -> None:
+    texts: list[str] = []
+    judged = proof._invalid
+    monkeypatch.setattr(
+        proof, "_invalid", lambda judge, text, name: texts.append(text) or judged(judge, text, name)
+    )
+
+    for number in range(5):
+        schema = {**PERSON, "required": ["name"], "description": str(number)}
+        assert run(compiler, schema, backends=[backend]).positions
+
+    assert len(texts) > 5
+    assert all(3 <= len(json.loads(text)["name"]) <= 9 for text in texts)
+
+
+def test_walks_are_always_the_same(monkeypatch: pytest.MonkeyPatch, compiler: Compiler) -> None:
+    texts: list[str] = []
+    monkeypatch.setattr(proof, "_invalid", lambda _judge, text, _name: texts.append(text))
+
+    run(compiler, PERSON)
+    first = texts.copy()
+    run(compiler, PERSON)
+
+    assert first
+    assert texts == first * 2
