@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import secrets
 import signal
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from guided_contract import wire
+from guided_contract import records, wire
 from guided_engine.admission.gate import ROUTES as ROUTES_SERVED
 from guided_engine.admission.gate import UNGUIDED_ROUTES
 from guided_engine.launcher.stall import is_alive
@@ -110,6 +111,27 @@ def test_unsampled_trace_stays_unsampled(stage: Stage) -> None:
     stage.client.post("/v1/completions", json=completion(), headers={"traceparent": unsampled})
     record = stage.record()
     assert (record.trace_id, record.sampled) == (stage.trace_id, False)
+    sampled = secrets.token_hex(16)  # a later one; vLLM exports in order
+    headers = {"traceparent": f"00-{sampled}-{'1' * 16}-01"}
+    stage.client.post("/v1/completions", json=completion(), headers=headers)
+    wait_until(lambda: sampled in {span.trace_id for span in stage.collector.kept.spans}, 30)
+    assert stage.trace_id not in {span.trace_id for span in stage.collector.kept.spans}
+
+
+def test_no_text_of_a_request_is_in_what_the_engine_tells_of_it(stage: Stage) -> None:
+    """vLLM's own span, the API server's record and the ranks', of what was asked, allowed and answered."""
+    canary = "tweetzq7"
+    body = guided("/v1/completions", {"enum": [canary]}) | {"prompt": f"Say {canary}"}
+    response = stage.client.post("/v1/completions", json=body)
+    assert response.json()["choices"][0]["text"] == f'"{canary}"'
+    datagrams = stage.datagrams(2)
+    kinds = {type(records.decode(datagram)) for datagram in datagrams}
+    assert kinds >= {records.HttpRequest, records.Decode}
+    [record] = [one for one in map(records.decode, datagrams) if isinstance(one, records.HttpRequest)]
+    assert stage.engine_span(stage.trace_id, record.span_id)
+    exported = b"".join([*datagrams, *stage.collector.kept.bodies])
+    assert stage.trace_id.encode() in exported
+    assert canary.encode() not in exported
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,10 @@ class Received:
 
 @dataclass(slots=True)
 class Kept:
-    """What a collector received."""
+    """What a collector received; `bodies` are the exports' own bytes, where it sees them."""
 
     spans: list[Received] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
 
     def add(self, request: ExportTraceServiceRequest) -> None:
         """Keep all spans of a request."""
@@ -80,7 +81,8 @@ class HttpCollector:
     async def _export(self, request: web.Request) -> web.Response:
         self.requests += 1
         if self.status == 200:
-            self.kept.add(ExportTraceServiceRequest.FromString(await request.read()))
+            self.kept.bodies.append(await request.read())
+            self.kept.add(ExportTraceServiceRequest.FromString(self.kept.bodies[-1]))
         body = ExportTraceServiceResponse().SerializeToString()
         return web.Response(status=self.status, body=body, content_type="application/x-protobuf")
 

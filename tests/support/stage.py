@@ -63,6 +63,15 @@ class Stage:
             if isinstance(record, records.HttpRequest) and record.trace_id == self.trace_id:
                 return record
 
+    def datagrams(self, count: int) -> list[bytes]:
+        """Return the next records of this test as they were sent."""
+        found: list[bytes] = []
+        while len(found) < count:
+            datagram = self.telemetry.recv(1 << 16)
+            if self.trace_id.encode() in datagram:
+                found.append(datagram)
+        return found
+
     def running(self) -> float:
         """Return how many requests the engine works on, by its own metrics."""
         lines = self.client.get("/metrics").text.splitlines()

@@ -1,0 +1,211 @@
+"""Nothing of a schema leaves by telemetry: planted texts, every kind of span, and every byte that goes out.
+
+Also what a sidecar tells by these spans when workers are lost and ranks disagree.
+"""
+
+import asyncio
+import json
+import socket
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import msgspec
+import pytest
+from aiohttp.test_utils import unused_port
+
+from guided_contract import records, status
+from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig, TelemetryConfig
+from guided_contract.records import Decode, Digest, Digests, HttpRequest
+from guided_contract.wire import Kind, Load, Loaded, Prepared
+from guided_sidecar.telemetry import names
+from support import grammars
+from support.collectors import HttpCollector, Kept, eventually
+from support.engine import pod_config
+from support.sidecar import Api, Rank, Sidecar, busy_worker, kill, loaded
+
+CANARY = "tweetzq7"  # no key, id or name of ours holds it
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
+WARM_S = 120
+DEADLINE_S = 6.0
+
+CYCLE = {"$ref": f"#/$defs/{CANARY}"}
+
+# Texts that are compiled, refused by us, refused by a library, found to be stuck, and never compiled in time.
+PLANTED: dict[str, tuple[Kind, str, str]] = {
+    "compiled": ("json", json.dumps({"properties": {CANARY: {"enum": [CANARY]}}, "required": [CANARY]}), ""),
+    "choice": ("choice", json.dumps([CANARY]), ""),
+    "no schema": ("json", json.dumps({"properties": {CANARY: {"type": CANARY}}}), "grammar_invalid"),
+    "not JSON": ("json", f'{{"{CANARY}"', "grammar_invalid"),
+    "not enforced": ("json", json.dumps({"contains": {"const": CANARY}}), "grammar_unsupported"),
+    "no regex": ("regex", f"({CANARY}", "grammar_invalid"),
+    "no grammar": ("grammar", f"root ::= {CANARY}", "grammar_invalid"),
+    "stuck": (
+        "json",
+        json.dumps({"$ref": f"#/$defs/{CANARY}", "$defs": {CANARY: CYCLE}}),
+        "grammar_dead_end",
+    ),
+    "endless": ("regex", f"{CANARY}{grammars.endless_regex(1)}", "grammar_compile_timeout"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """All that one sidecar said: spans, the bytes of their export, its pages and its log."""
+
+    kept: Kept
+    codes: dict[str, str]
+    metrics: str
+    page: str
+    log: str
+
+
+@pytest.fixture(scope="module")
+def told() -> Iterator[Told]:
+    with tempfile.TemporaryDirectory(prefix="gm-") as folder:  # short: a socket's path is at most 107 bytes
+        yield asyncio.run(_tell(Path(folder)))
+
+
+async def _tell(folder: Path) -> Told:
+    collector = HttpCollector(unused_port())
+    await collector.start()
+    pod = pod_config(
+        folder,
+        telemetry=TelemetryConfig(endpoint=collector.endpoint),
+        tensor_parallel=2,
+        guided_decoding=GuidedDecodingConfig(
+            backend="XGrammar",
+            compile=CompileConfig(timeout_s=DEADLINE_S, workers=2),
+            on_desync="FallBackToScheduler",
+        ),
+    )
+    sidecar = None
+    try:
+        sidecar = await asyncio.to_thread(Sidecar.start, pod)
+        async with Rank.connected(pod, 0, answer=_loaded), Rank.connected(pod, 1), Api.connected(pod) as api:
+            await _warm(pod)
+            codes = {name: await _code(api, kind, text) for name, (kind, text, _) in PLANTED.items()}
+            codes["crashed"] = await _crash(api, sidecar)
+            codes["not loaded"] = await _code(api, "choice", json.dumps([CANARY, "unloadable"]))
+        _send(pod)
+        await eventually(lambda: collector.kept.named("ranks.desync"))
+        metrics, page = await _get(pod, "/metrics"), await _get(pod, "/status")
+    finally:
+        if sidecar is not None:
+            await asyncio.to_thread(sidecar.stop)
+        await collector.stop()
+    return Told(collector.kept, codes, metrics, page, sidecar.log())
+
+
+_refusing: set[str] = set()
+
+
+def _loaded(load: Load) -> Loaded:
+    """Answer as a rank whose fourth grammar cannot be loaded."""
+    _refusing.add(load.key)
+    return loaded(load, error="no such file" if len(_refusing) > 2 else "")
+
+
+async def _code(api: Api, kind: Kind, text: str) -> str:
+    answer = await api.prepare(kind, text, traceparent=PARENT)
+    return "" if isinstance(answer, Prepared) else answer.code
+
+
+async def _crash(api: Api, sidecar: Sidecar) -> str:
+    """Kill the worker of one compile twice."""
+    _, answer = api.begin("regex", f"{CANARY}{grammars.endless_regex(2)}", traceparent=PARENT)
+    for _ in range(2):
+        kill(await busy_worker(sidecar))
+    return getattr(await answer, "code", "")
+
+
+async def _get(pod: PodConfig, path: str) -> str:
+    url = f"http://127.0.0.1:{pod.ports.sidecar}{path}"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        return await answer.text()
+
+
+async def _warm(pod: PodConfig) -> None:
+    async with asyncio.timeout(WARM_S):
+        while status.decode((await _get(pod, "/status")).encode()).grammar_workers.ready == 0:  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.1)
+
+
+def _send(pod: PodConfig) -> None:
+    """Send what an API server and two ranks say of a request about which they disagreed."""
+    request = "cmpl-7"
+    root = HttpRequest(
+        trace_id=TRACE,
+        span_id="b7ad6b7169203331",
+        start_ns=1,
+        end_ns=2,
+        method="POST",
+        route="/v1/x",
+        status=503,
+    )
+    decoded = Decode(
+        request_id=request,
+        traceparent=PARENT,
+        rank=0,
+        grammar_key="k",
+        backend="xgrammar",
+        start_ns=1,
+        end_ns=2,
+        end_reason="stopped",
+    )
+    sent: list[records.AnyRecord] = [
+        root,
+        *(Digests(rank=rank, digests=[Digest(request, 0, 1, rank)]) for rank in range(2)),
+        *(msgspec.structs.replace(decoded, rank=rank) for rank in range(2)),
+    ]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
+        for record in sent:
+            client.sendto(records.encode(record), str(pod.telemetry_socket))
+
+
+def test_every_planted_text_met_its_fate(told: Told) -> None:
+    expected = {name: code for name, (_, _, code) in PLANTED.items()}
+    assert told.codes == expected | {
+        "crashed": "grammar_compile_crashed",
+        "not loaded": "grammar_load_failed",
+    }
+
+
+def test_no_planted_text_is_in_what_leaves(told: Told) -> None:
+    every = {entry.name for entry in names.spans()} - {"{method} {route}", "llm_request"} | {"POST /v1/x"}
+    assert {span.name for span in told.kept.spans} == every
+    exported = b"".join(told.kept.bodies)
+    assert len(exported) > 5000
+    assert CANARY.encode() not in exported
+    assert CANARY not in told.metrics
+    assert CANARY not in told.page
+    assert CANARY not in told.log
+
+
+def test_a_worker_that_was_lost_is_told_by_its_compile_and_by_a_span_of_its_own(told: Told) -> None:
+    compiles = {span.attributes.get("error.type"): span for span in told.kept.named("grammar.compile")}
+    restarts = told.kept.named("grammar.worker.restart")
+    for code, losses in (
+        ("grammar_compile_timeout", ["deadline"]),
+        ("grammar_compile_crashed", ["crashed", "crashed"]),
+    ):
+        compiled = compiles[code]
+        assert compiled.events == [
+            ("grammar.worker.lost", {"guidedmodel.worker.loss": loss}) for loss in losses
+        ]
+        own = [span for span in restarts if span.links == [(compiled.trace_id, compiled.span_id)]]
+        assert [span.attributes["guidedmodel.worker.loss"] for span in own] == losses
+        assert {span.attributes.get("error.type") for span in own} <= {None, "crashed"}
+        assert all(span.trace_id != TRACE and span.start_ns < span.end_ns for span in own)
+
+
+def test_a_desync_is_told_by_its_request_and_by_a_span_of_its_own(told: Told) -> None:
+    [decoded], [desync] = told.kept.named("guided.decode"), told.kept.named("ranks.desync")
+    [fallback] = told.kept.named("placement.fallback")
+    assert decoded.events == [("ranks.desync", {"guidedmodel.desync.ranks": "0,1"})]
+    assert desync.links == [(decoded.trace_id, decoded.span_id)]
+    assert fallback.links == [(desync.trace_id, desync.span_id)]
+    assert desync.status == 2
