@@ -80,6 +80,12 @@ class TelemetryConfig(Struct, frozen=True, kw_only=True):
     endpoint: str | None = None  # OTLP base URL, as http://collector:4318
     protocol: Literal["HTTP", "GRPC"] = "HTTP"
     sampling: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    # Files in the sidecar's container, filled by Secrets; None: the system's certificates, no certificate of
+    # ours, no headers.
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    headers_folder: str | None = None  # a file per header
 
 
 class PortsConfig(Struct, frozen=True, kw_only=True):

@@ -23,6 +23,12 @@ SAMPLES = sorted(ROOT.joinpath("manifests", "samples").glob("*.yaml"))
 
 DRAFT = {"method": "DraftModel", "numTokens": 3, "draftModel": {"uri": "pvc://models/draft"}}
 NGRAM = {"method": "NGram", "numTokens": 3}
+SECURE = {
+    "endpoint": "https://collector:4317",
+    "protocol": "GRPC",
+    "tls": {"caSecretRef": {"name": "ca", "key": "ca.pem"}, "clientSecretRef": {"name": "client"}},
+    "headersSecretRef": {"name": "token"},
+}
 
 GRAMMAR = {"name": "a", "kind": "JSONSchema", "configMapKeyRef": {"name": "texts.v1", "key": "A_b-c.json"}}
 
@@ -62,6 +68,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     },
     "no pods": {"replicas": 0},
     "telemetry on without a collector": {"telemetry": {}},
+    "collector with certificates and headers": {"telemetry": {"otlp": SECURE}},
     "sidecar": {"sidecar": {"restart": {"baseDelay": "1s", "maxDelay": "1s"}}},
     "compile": {"guidedDecoding": {"compile": {"workers": 4, "memory": "128Mi", "cacheSize": "10Gi"}}},
     "durations": {"guidedDecoding": {"compile": {"timeout": "1m30s500ms"}}},
@@ -208,6 +215,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "same processor twice": (
         {"logitsProcessors": [{"name": "a", "factory": "x.y:Z"}] * 2},
         "logitsProcessors",
+    ),
+    "certificates without TLS": (
+        {"telemetry": {"otlp": SECURE | {"endpoint": "http://collector:4317"}}},
+        "certificates are for an endpoint with https://",
+    ),
+    "certificates that are not checked": (
+        {"telemetry": {"otlp": SECURE | {"tls": {"insecureSkipVerify": True}}}},
+        "insecureSkipVerify",
     ),
     "collector without a scheme": ({"telemetry": {"otlp": {"endpoint": "collector:4317"}}}, "endpoint"),
     "too many guesses": ({"speculative": NGRAM | {"numTokens": 33}}, "numTokens"),

@@ -1,8 +1,10 @@
 """Real OTLP collectors in this process: they decode the protobuf and keep the spans."""
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -39,10 +41,14 @@ class Received:
 
 @dataclass(slots=True)
 class Kept:
-    """What a collector received; `bodies` are the exports' own bytes, where it sees them."""
+    """What a collector received; `bodies` are the exports' own bytes, where it sees them.
+
+    `headers` are those of the last export, names in lower case.
+    """
 
     spans: list[Received] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
 
     def add(self, request: ExportTraceServiceRequest) -> None:
         """Keep all spans of a request."""
@@ -56,11 +62,34 @@ class Kept:
         return [span for span in self.spans if span.name == name]
 
 
-class HttpCollector:
-    """OTLP/HTTP on loopback. `status` is what it answers; it keeps spans only with 200."""
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """A collector's certificate and key, and who signs its clients' (PEM files)."""
 
-    def __init__(self, port: int) -> None:
-        self.endpoint = f"http://127.0.0.1:{port}"
+    certificate: Path
+    key: Path
+    client_ca: Path
+
+    def context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self.client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_cert_chain(self.certificate, self.key)
+        return context
+
+    def grpc(self) -> grpc.ServerCredentials:
+        pair = (self.key.read_bytes(), self.certificate.read_bytes())
+        return grpc.ssl_server_credentials([pair], self.client_ca.read_bytes(), require_client_auth=True)
+
+
+class HttpCollector:
+    """OTLP/HTTP on loopback. `status` is what it answers; it keeps spans only with 200.
+
+    With `tls` it wants a certificate of its clients'.
+    """
+
+    def __init__(self, port: int, tls: Tls | None = None) -> None:
+        self.endpoint = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
+        self._tls = tls
         self.kept = Kept()
         self.status = 200
         self.requests = 0
@@ -72,7 +101,8 @@ class HttpCollector:
     async def start(self) -> None:
         """Listen."""
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
+        context = self._tls.context() if self._tls else None
+        await web.TCPSite(self._runner, "127.0.0.1", self._port, ssl_context=context).start()
 
     async def stop(self) -> None:
         """Stop listening."""
@@ -80,6 +110,7 @@ class HttpCollector:
 
     async def _export(self, request: web.Request) -> web.Response:
         self.requests += 1
+        self.kept.headers = {name.lower(): value for name, value in request.headers.items()}
         if self.status == 200:
             self.kept.bodies.append(await request.read())
             self.kept.add(ExportTraceServiceRequest.FromString(self.kept.bodies[-1]))
@@ -88,14 +119,17 @@ class HttpCollector:
 
 
 class GrpcCollector(trace_service_pb2_grpc.TraceServiceServicer):
-    """OTLP/gRPC on loopback."""
+    """OTLP/gRPC on loopback. With `tls` it wants a certificate of its clients'."""
 
-    def __init__(self, port: int) -> None:
-        self.endpoint = f"http://127.0.0.1:{port}"
+    def __init__(self, port: int, tls: Tls | None = None) -> None:
+        self.endpoint = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
         self.kept = Kept()
         self._server = grpc.aio.server()
         trace_service_pb2_grpc.add_TraceServiceServicer_to_server(self, self._server)
-        self._server.add_insecure_port(f"127.0.0.1:{port}")
+        if tls is None:
+            self._server.add_insecure_port(f"127.0.0.1:{port}")
+        else:
+            self._server.add_secure_port(f"127.0.0.1:{port}", tls.grpc())
 
     async def start(self) -> None:
         """Listen."""
@@ -106,9 +140,10 @@ class GrpcCollector(trace_service_pb2_grpc.TraceServiceServicer):
         await self._server.stop(grace=None)
 
     async def Export(  # noqa: N802 - gRPC's name
-        self, request: ExportTraceServiceRequest, _context: object
+        self, request: ExportTraceServiceRequest, context: grpc.aio.ServicerContext
     ) -> ExportTraceServiceResponse:
         """Keep a request's spans."""
+        self.kept.headers = {key: str(value) for key, value in context.invocation_metadata()}
         self.kept.add(request)
         return ExportTraceServiceResponse()
 

@@ -157,6 +157,40 @@ def test_traces_go_to_the_sidecar_only_if_asked_for() -> None:
         assert pod_config(silent).telemetry.endpoint is None
 
 
+def test_secrets_for_the_collector_are_files_of_the_sidecar_alone() -> None:
+    tls = {"caSecretRef": {"name": "ca", "key": "ca.pem"}, "clientSecretRef": {"name": "client"}}
+    otlp = {"endpoint": "https://c:4318", "tls": tls, "headersSecretRef": {"name": "token"}}
+    gm = guided_model(telemetry={"otlp": otlp})
+    found = pod_config(gm).telemetry
+    folder = "/etc/guidedmodel-otlp"
+    assert (found.ca_file, found.certificate_file, found.key_file, found.headers_folder) == (
+        f"{folder}/tls/ca.crt",
+        f"{folder}/tls/tls.crt",
+        f"{folder}/tls/tls.key",
+        f"{folder}/headers",
+    )
+    volumes = {one["name"]: one for one in pod(gm)["volumes"]}
+    assert volumes["otlp-headers"]["secret"] == {"secretName": "token"}
+    ca, client = (one["secret"] for one in volumes["otlp-tls"]["projected"]["sources"])
+    assert ca == {"name": "ca", "items": [{"key": "ca.pem", "path": "ca.crt"}]}
+    assert (client["name"], [item["path"] for item in client["items"]]) == ("client", ["tls.crt", "tls.key"])
+    sidecar = pod(gm)["initContainers"][-1]
+    mounts = {one["name"]: one for one in sidecar["volumeMounts"]}
+    for name in ("tls", "headers"):
+        assert mounts[f"otlp-{name}"] == {
+            "name": f"otlp-{name}",
+            "mountPath": f"{folder}/{name}",
+            "readOnly": True,
+        }
+    assert not [one for one in engine(gm)["volumeMounts"] if one["name"].startswith("otlp")]
+    assert "token" not in json.dumps([engine(gm)["env"], sidecar["env"]])
+    # Half of it, and none.
+    only_ca = guided_model(telemetry={"otlp": otlp | {"tls": {"caSecretRef": tls["caSecretRef"]}}})
+    assert pod_config(only_ca).telemetry.certificate_file is None
+    plain = guided_model(telemetry={"otlp": {"endpoint": "https://c:4318", "tls": {}}})
+    assert not [one for one in pod(plain)["volumes"] if one["name"].startswith("otlp")]
+
+
 @pytest.mark.parametrize(("device", "gpus"), [("Auto", "4"), ("CUDA", "4"), ("CPU", None)])
 def test_gpus_follow_from_parallelism(device: str, gpus: str | None) -> None:
     gm = guided_model(engine__device=device, parallelism__tensor=4, resources={"limits": {"memory": "1.5Gi"}})

@@ -35,6 +35,37 @@ class Probes(ApiModel):
     )
 
 
+class SecretKey(ApiModel):
+    """A key of a Secret in this namespace."""
+
+    name: Annotated[str, text(253)] = Field(description="Name of the Secret.")
+    key: Annotated[str, text(253)] = Field(description="Key in the Secret.")
+
+
+class SecretName(ApiModel):
+    """A Secret in this namespace."""
+
+    name: Annotated[str, text(253)] = Field(description="Name of the Secret.")
+
+
+class OtlpTls(ApiModel):
+    """Certificates. The collector's own is always checked."""
+
+    ca_secret_ref: SecretKey | None = Field(
+        default=None,
+        description=(
+            "The Secret's key with the certificates (PEM) that the collector's is checked by. Default: none, "
+            "those of the engine's image."
+        ),
+    )
+    client_secret_ref: SecretName | None = Field(
+        default=None,
+        description=(
+            "A Secret of type kubernetes.io/tls: the certificate that the pod shows. Default: none."
+        ),
+    )
+
+
 class Otlp(ApiModel):
     """An OpenTelemetry collector."""
 
@@ -43,6 +74,17 @@ class Otlp(ApiModel):
     )
     protocol: Literal["HTTP", "GRPC"] = Field(
         default="HTTP", description="OTLP over HTTP with protobuf, or over gRPC. Default: HTTP."
+    )
+    tls: OtlpTls | None = Field(
+        default=None,
+        description="Certificates, for an endpoint with https://. Absent: those of the engine's image.",
+    )
+    headers_secret_ref: SecretName | None = Field(
+        default=None,
+        description=(
+            "A Secret with headers of each request to the collector, as tokens: a header per key. It is "
+            "mounted in the sidecar alone, and followed when it changes. Default: none."
+        ),
     )
 
 

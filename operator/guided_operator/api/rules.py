@@ -173,6 +173,13 @@ RULES: Final = (
         lambda variable: (variable.value is None) == (variable.value_from is None),
     ),
     Rule(
+        ("spec", "telemetry", "otlp"),
+        "tls",
+        "certificates are for an endpoint with https://",
+        "!has(self.tls) || self.endpoint.startsWith('https://')",
+        lambda otlp: otlp.tls is not None and not otlp.endpoint.startswith("https://"),
+    ),
+    Rule(
         ("spec", "guidedDecoding"),
         "whitespace",
         "vLLM's own path (placement Scheduler) knows Compact only for a named backend: "

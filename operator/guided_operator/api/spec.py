@@ -6,7 +6,7 @@ from pydantic import AfterValidator, Field
 
 from guided_operator.api.base import ApiModel, text, unique_names
 from guided_operator.api.guided import GuidedDecoding
-from guided_operator.api.pod_spec import Probes, Resources, Sidecar, Telemetry
+from guided_operator.api.pod_spec import Probes, Resources, SecretKey, Sidecar, Telemetry
 
 Uri = Annotated[
     str,
@@ -56,13 +56,6 @@ class Model(ApiModel):
             "with all rights of the engine."
         ),
     )
-
-
-class SecretKey(ApiModel):
-    """A key of a Secret in this namespace."""
-
-    name: Annotated[str, text(253)] = Field(description="Name of the Secret.")
-    key: Annotated[str, text(253)] = Field(description="Key in the Secret.")
 
 
 class EnvSource(ApiModel):

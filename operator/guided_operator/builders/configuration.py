@@ -1,13 +1,22 @@
 """The pod's configuration file, and the ConfigMap that carries it."""
 
 from pathlib import PurePosixPath
+from typing import Final
 
 from guided_contract import config
 from guided_operator.api import GuidedModel
 from guided_operator.api.base import seconds
+from guided_operator.api.pod_spec import Otlp, OtlpTls
 from guided_operator.api.quantity import amount
 from guided_operator.builders.site import Site
 from guided_operator.builders.source import parse_source
+
+# Below Site.otlp_secrets; the last two are the keys of a Secret of type kubernetes.io/tls.
+HEADERS_FOLDER: Final = "headers"
+TLS_FOLDER: Final = "tls"
+CA_FILE: Final = "ca.crt"
+CERTIFICATE_FILE: Final = "tls.crt"
+KEY_FILE: Final = "tls.key"
 
 
 def pod_config(gm: GuidedModel, site: Site) -> config.PodConfig:
@@ -66,8 +75,13 @@ def traces_endpoint(gm: GuidedModel, site: Site) -> str | None:
     """Return where the sidecar sends traces; None: traces are off."""
     if site.otlp_endpoint is not None:
         return site.otlp_endpoint
-    telemetry = gm.spec.telemetry
-    return telemetry.otlp.endpoint if telemetry is not None and telemetry.otlp is not None else None
+    otlp = collector(gm)
+    return otlp.endpoint if otlp is not None else None
+
+
+def collector(gm: GuidedModel) -> Otlp | None:
+    """Return the collector that the resource names."""
+    return gm.spec.telemetry.otlp if gm.spec.telemetry is not None else None
 
 
 def _guided_decoding(gm: GuidedModel) -> config.GuidedDecodingConfig:
@@ -105,7 +119,16 @@ def _telemetry(gm: GuidedModel, site: Site) -> config.TelemetryConfig:
     endpoint = traces_endpoint(gm, site)
     if endpoint is None:
         return config.TelemetryConfig()
-    telemetry = gm.spec.telemetry
-    if site.otlp_endpoint is not None or telemetry is None or telemetry.otlp is None:
+    otlp = collector(gm)
+    if site.otlp_endpoint is not None or otlp is None:
         return config.TelemetryConfig(endpoint=endpoint)
-    return config.TelemetryConfig(endpoint=endpoint, protocol=telemetry.otlp.protocol)
+    tls = otlp.tls or OtlpTls()
+    folder = PurePosixPath(site.otlp_secrets)
+    return config.TelemetryConfig(
+        endpoint=endpoint,
+        protocol=otlp.protocol,
+        ca_file=str(folder / TLS_FOLDER / CA_FILE) if tls.ca_secret_ref else None,
+        certificate_file=str(folder / TLS_FOLDER / CERTIFICATE_FILE) if tls.client_secret_ref else None,
+        key_file=str(folder / TLS_FOLDER / KEY_FILE) if tls.client_secret_ref else None,
+        headers_folder=str(folder / HEADERS_FOLDER) if otlp.headers_secret_ref else None,
+    )

@@ -6,7 +6,16 @@ from typing import Final
 from kubernetes.aio import client as k8s
 
 from guided_operator.api import GuidedModel
+from guided_operator.api.pod_spec import OtlpTls
 from guided_operator.api.quantity import canonical
+from guided_operator.builders.configuration import (
+    CA_FILE,
+    CERTIFICATE_FILE,
+    HEADERS_FOLDER,
+    KEY_FILE,
+    TLS_FOLDER,
+    collector,
+)
 from guided_operator.builders.grammars import map_name
 from guided_operator.builders.site import Site
 from guided_operator.builders.source import claims, sources
@@ -19,6 +28,7 @@ _SHM: Final = "shm"
 _ENGINE_TMP: Final = "engine-tmp"
 _SIDECAR_TMP: Final = "sidecar-tmp"
 _HUB: Final = "hub"
+_OTLP: Final = "otlp-"
 
 # Compiled grammars live there, up to 22 MB each; what is really used counts against the containers' memory.
 _RUN_LIMIT: Final = "1Gi"
@@ -44,6 +54,7 @@ def volumes(gm: GuidedModel, site: Site, config_map: str) -> list[k8s.V1Volume]:
         found.append(k8s.V1Volume(name=_PLUGIN, empty_dir=k8s.V1EmptyDirVolumeSource()))
     if _downloads(gm, site):
         found.append(k8s.V1Volume(name=_HUB, empty_dir=k8s.V1EmptyDirVolumeSource()))
+    found += _otlp_volumes(gm)
     for claim in claims(gm):
         source = k8s.V1PersistentVolumeClaimVolumeSource(claim_name=claim, read_only=True)
         found.append(k8s.V1Volume(name=_claim_volume(gm, claim), persistent_volume_claim=source))
@@ -59,12 +70,52 @@ def engine_mounts(gm: GuidedModel, site: Site) -> list[k8s.V1VolumeMount]:
 def sidecar_mounts(gm: GuidedModel, site: Site) -> list[k8s.V1VolumeMount]:
     """Return what the sidecar sees: the model too, for its tokenizer."""
     grammars = k8s.V1VolumeMount(name=_GRAMMARS, mount_path=site.named_grammars, read_only=True)
-    return [*_shared_mounts(gm, site), grammars, *_home_mounts(site, _SIDECAR_TMP)]
+    secrets = [
+        k8s.V1VolumeMount(
+            name=volume.name,
+            mount_path=f"{site.otlp_secrets}/{volume.name.removeprefix(_OTLP)}",
+            read_only=True,
+        )
+        for volume in _otlp_volumes(gm)
+    ]
+    return [*_shared_mounts(gm, site), grammars, *secrets, *_home_mounts(site, _SIDECAR_TMP)]
 
 
 def plugin_mounts(site: Site) -> list[k8s.V1VolumeMount]:
     """Return what the copying container sees: the folder it fills."""
     return [k8s.V1VolumeMount(name=_PLUGIN, mount_path=site.plugin_dir)]
+
+
+def _otlp_volumes(gm: GuidedModel) -> list[k8s.V1Volume]:
+    """Return what Secrets hold for the collector: certificates in one volume, headers in another."""
+    otlp = collector(gm)
+    if otlp is None:
+        return []
+    found = []
+    projections = _certificates(otlp.tls) if otlp.tls is not None else []
+    if projections:
+        projected = k8s.V1ProjectedVolumeSource(sources=projections)
+        found.append(k8s.V1Volume(name=f"{_OTLP}{TLS_FOLDER}", projected=projected))
+    if otlp.headers_secret_ref is not None:
+        secret = k8s.V1SecretVolumeSource(secret_name=otlp.headers_secret_ref.name)
+        found.append(k8s.V1Volume(name=f"{_OTLP}{HEADERS_FOLDER}", secret=secret))
+    return found
+
+
+def _certificates(tls: OtlpTls) -> list[k8s.V1VolumeProjection]:
+    wanted = []
+    if (ca := tls.ca_secret_ref) is not None:
+        wanted.append((ca.name, {ca.key: CA_FILE}))
+    if (client := tls.client_secret_ref) is not None:
+        wanted.append((client.name, {CERTIFICATE_FILE: CERTIFICATE_FILE, KEY_FILE: KEY_FILE}))
+    return [
+        k8s.V1VolumeProjection(
+            secret=k8s.V1SecretProjection(
+                name=name, items=[k8s.V1KeyToPath(key=key, path=path) for key, path in items.items()]
+            )
+        )
+        for name, items in wanted
+    ]
 
 
 def _shared_mounts(gm: GuidedModel, site: Site) -> list[k8s.V1VolumeMount]:

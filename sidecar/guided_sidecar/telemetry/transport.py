@@ -15,10 +15,19 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from guided_contract.config import TelemetryConfig
+from guided_sidecar.telemetry.credentials import Credentials, CredentialsError
 
 HTTP_PATH: Final = "/v1/traces"
+NO_CREDENTIALS: Final = Credentials()
 _PROTOBUF: Final = "application/x-protobuf"
 _GRPC_METHOD: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+# Cluster-internal traffic: a proxy of the environment is for other hosts. The reconnect bounds keep a
+# collector that returns from waiting for gRPC's own two minutes.
+_GRPC_OPTIONS: Final = (
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.initial_reconnect_backoff_ms", 500),
+    ("grpc.max_reconnect_backoff_ms", 5000),
+)
 _TIMEOUT_S: Final = 10.0  # OTEL_EXPORTER_OTLP_TIMEOUT's default
 # Which answers allow the same bytes again: https://opentelemetry.io/docs/specs/otlp/
 _RETRYABLE_HTTP: Final = frozenset({429, 502, 503, 504})
@@ -50,18 +59,24 @@ class Transport(Protocol):
 class HttpTransport:
     """OTLP/HTTP with protobuf bodies to `endpoint`/v1/traces. Make it in a running event loop."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, credentials: Credentials = NO_CREDENTIALS) -> None:
         self._url = endpoint.rstrip("/") + HTTP_PATH
-        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S))
+        self._credentials = credentials
+        self._stamp: tuple[int, ...] | None = None
+        self._session: aiohttp.ClientSession | None = None
 
     async def send(self, body: bytes) -> Reply:
         """Send one request."""
         try:
+            session = await self._connected()
+            headers = {**self._credentials.headers(), "Content-Type": _PROTOBUF}
             # A stream: aiohttp writes large bytes in one piece, which holds the event loop up.
-            async with self._session.post(
-                self._url, data=io.BytesIO(body), headers={"Content-Type": _PROTOBUF}, allow_redirects=False
+            async with session.post(
+                self._url, data=io.BytesIO(body), headers=headers, allow_redirects=False
             ) as response:
                 answer = await response.read()
+        except CredentialsError as error:
+            return Reply("Retry", reason=str(error))
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:  # ValueError: no host's name
             return Reply("Retry", reason=str(error) or type(error).__name__)
         if response.status == 200:
@@ -71,31 +86,40 @@ class HttpTransport:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._session.close()
+        if self._session is not None:
+            await self._session.close()
+
+    async def _connected(self) -> aiohttp.ClientSession:
+        """Return the session, a new one where the files have changed since it was made."""
+        stamp = self._credentials.stamp
+        if self._session is None or stamp != self._stamp:
+            tls = self._credentials.tls() if self._url.startswith("https:") else True
+            await self.close()
+            connector = aiohttp.TCPConnector(ssl=tls)
+            timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
+            self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
+            self._stamp = stamp
+        return self._session
 
 
 class GrpcTransport:
     """OTLP/gRPC; `endpoint`'s scheme decides on TLS. Make it in a running event loop; never fork after it."""
 
-    def __init__(self, endpoint: str) -> None:
-        url = urlsplit(endpoint)
-        # Cluster-internal traffic: a proxy of the environment is for other hosts. The reconnect bounds keep
-        # a collector that returns from waiting for gRPC's own two minutes.
-        options = [
-            ("grpc.enable_http_proxy", 0),
-            ("grpc.initial_reconnect_backoff_ms", 500),
-            ("grpc.max_reconnect_backoff_ms", 5000),
-        ]
-        if url.scheme == "https":
-            self._channel = grpc.aio.secure_channel(url.netloc, grpc.ssl_channel_credentials(), options)
-        else:
-            self._channel = grpc.aio.insecure_channel(url.netloc, options)
-        self._export = self._channel.unary_unary(_GRPC_METHOD)  # no serialiser: bytes in, bytes out
+    def __init__(self, endpoint: str, credentials: Credentials = NO_CREDENTIALS) -> None:
+        self._endpoint = urlsplit(endpoint)
+        self._credentials = credentials
+        self._stamp: tuple[int, ...] | None = None
+        self._channel: grpc.aio.Channel | None = None
 
     async def send(self, body: bytes) -> Reply:
         """Send one request."""
         try:
-            answer = await self._export(body, timeout=_TIMEOUT_S)
+            channel = await self._connected()
+            export = channel.unary_unary(_GRPC_METHOD)  # no serialiser: bytes in, bytes out
+            metadata = tuple(self._credentials.headers().items())
+            answer = await export(body, timeout=_TIMEOUT_S, metadata=metadata)
+        except CredentialsError as error:
+            return Reply("Retry", reason=str(error))
         except grpc.aio.AioRpcError as error:
             code = error.code().name
             return Reply("Retry" if code in _RETRYABLE_GRPC else "Refused", reason=f"gRPC {code}")
@@ -103,7 +127,21 @@ class GrpcTransport:
 
     async def close(self) -> None:
         """Close the channel."""
-        await self._channel.close()
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def _connected(self) -> grpc.aio.Channel:
+        """Return the channel, a new one where the files have changed since it was made."""
+        stamp = self._credentials.stamp
+        if self._channel is None or stamp != self._stamp:
+            host = self._endpoint.netloc
+            if self._endpoint.scheme == "https":
+                channel = grpc.aio.secure_channel(host, self._credentials.grpc_tls(), _GRPC_OPTIONS)
+            else:
+                channel = grpc.aio.insecure_channel(host, _GRPC_OPTIONS)
+            await self.close()
+            self._channel, self._stamp = channel, stamp
+        return self._channel
 
 
 @dataclass(slots=True)
@@ -128,7 +166,8 @@ def connect(config: TelemetryConfig) -> Transport | None:
     """Return the transport that the configuration asks for; None where traces are off."""
     if config.endpoint is None:
         return None
-    return GrpcTransport(config.endpoint) if config.protocol == "GRPC" else HttpTransport(config.endpoint)
+    make = GrpcTransport if config.protocol == "GRPC" else HttpTransport
+    return make(config.endpoint, Credentials.of(config))
 
 
 def _rejected(answer: bytes) -> int:
