@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import re
 import secrets
 import signal
 import threading
@@ -18,6 +19,7 @@ from guided_engine.admission.gate import UNGUIDED_ROUTES
 from guided_engine.launcher.stall import is_alive
 from support import routes
 from support.engine import wait_until
+from support.forbidden import ROUTES_PATH, TOUCH_PATH, TOUCHES
 from support.routes import CARD
 from support.stage import Stage, completion, error_of, guided, staged
 
@@ -200,8 +202,9 @@ def test_other_routes_refuse_guided_requests(stage: Stage) -> None:
 
 def test_every_route_of_vllm_is_known(stage: Stage) -> None:
     """A new one is refused for guided requests until somebody has thought about it; this is where to."""
-    paths = stage.client.get("/openapi.json").json()["paths"]
-    posted = {path for path, methods in paths.items() if "post" in methods and not path.endswith("render")}
+    found = stage.client.get(ROUTES_PATH).json()
+    assert {method for _, method in found} <= {"GET", "HEAD", "POST", "Mount"}
+    posted = {path for path, method in found if method == "POST" and not path.endswith("render")}
     assert posted - ROUTES_SERVED - UNGUIDED_ROUTES - set(NOT_GENERATING) == set()
     assert posted >= ROUTES_SERVED
 
@@ -227,6 +230,32 @@ def test_no_route_runs_native_code_here(stage: Stage, route: str) -> None:
     for rendered in (f"{asked.path}/render", "/invocations"):
         for body in bodies:
             stage.client.post(rendered, json={"model": "tiny", **body})
+
+
+def test_no_http_route_runs_native_code(stage: Stage) -> None:
+    """Each route that the application really has, asked in every form; one that a later vLLM adds, too."""
+    stage.service.refuse("", "grammar_invalid")
+    bodies = list(routes.variants())
+    asked = 0
+    for path, method in stage.client.get(ROUTES_PATH).json():
+        url = re.sub(r"{\w+}", "x", path)
+        if method in {"GET", "HEAD"}:
+            stage.client.request(method, url)
+        elif method == "POST":
+            statuses = [stage.client.post(url, json=body).status_code for body in bodies]
+            asked += statuses.count(400)
+        else:
+            assert (path, method) == ("/metrics", "Mount"), "a route of a kind that this test cannot drive"
+    assert asked > len(bodies) * len(ROUTES_SERVED) / 2, "most forms fit some route, and were refused there"
+
+
+def test_a_touch_of_the_libraries_would_be_seen(stage: Stage) -> None:
+    """As the requests above would be, had they come to native code: all of it is out of reach."""
+    refusals = stage.client.get(TOUCH_PATH).json()
+    assert len(refusals) == len(TOUCHES)
+    assert all("native grammar code in the API server" in refusal for refusal in refusals), refusals
+    assert len(stage.native_calls.read_text().splitlines()) == len(TOUCHES)
+    stage.native_calls.unlink()
 
 
 def test_guided_beam_search_is_refused(stage: Stage) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from guided_contract.config import PodConfig
 from guided_engine.compat import validators
-from support.forbidden import NATIVE
+from support.forbidden import Untouchable, native
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -35,15 +35,14 @@ class NativeCalledError(BaseException):
 
 
 @pytest.fixture
-def native(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_native(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every way into the grammar libraries raise."""
 
-    def raising(*_args: Any, **_kwargs: Any) -> NoReturn:
-        raise NativeCalledError
+    def raising(name: str) -> NoReturn:
+        raise NativeCalledError(name)
 
-    for module, name, methods in NATIVE:
-        for method in methods:
-            monkeypatch.setattr(getattr(importlib.import_module(module), name), method, raising)
+    for module, name in list(native()):
+        monkeypatch.setattr(module, name, Untouchable(name, raising))
 
 
 @pytest.fixture
@@ -84,18 +83,18 @@ CONSTRAINTS = [
 
 @pytest.mark.parametrize("constraint", CONSTRAINTS, ids=lambda constraint: next(iter(constraint)))
 @pytest.mark.parametrize("backend", ["auto", "xgrammar", "outlines", "lm-format-enforcer"])
-@pytest.mark.usefixtures("native", "patched")
+@pytest.mark.usefixtures("no_native", "patched")
 def test_parameters_are_validated_without_native_code(constraint: dict[str, Any], backend: str) -> None:
     validate(sampling_params(**constraint), backend)
 
 
-@pytest.mark.usefixtures("native")
+@pytest.mark.usefixtures("no_native")
 def test_upstream_would_run_native_code() -> None:
     with pytest.raises(NativeCalledError):
         validate(sampling_params(json=SCHEMA), "auto")
 
 
-@pytest.mark.usefixtures("native", "patched")
+@pytest.mark.usefixtures("no_native", "patched")
 def test_choice_is_still_rewritten() -> None:
     params = sampling_params(choice=["yes", 'n"o'])
     validate(params, "auto")
@@ -103,7 +102,7 @@ def test_choice_is_still_rewritten() -> None:
     assert params.structured_outputs.grammar == 'root ::= "yes" | "n\\"o"'
 
 
-@pytest.mark.usefixtures("native", "patched")
+@pytest.mark.usefixtures("no_native", "patched")
 def test_request_classes_parse_without_native_code() -> None:
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
@@ -129,7 +128,7 @@ def test_request_classes_parse_without_native_code() -> None:
 
 
 @pytest.mark.parametrize("constraint", CONSTRAINTS, ids=lambda constraint: next(iter(constraint)))
-@pytest.mark.usefixtures("native", "patched")
+@pytest.mark.usefixtures("no_native", "patched")
 def test_nothing_is_judged_beside_strict_tools(constraint: dict[str, Any]) -> None:
     from vllm.parser import abstract_parser
     from vllm.sampling_params import StructuredOutputsParams

@@ -14,6 +14,7 @@ from devtools import tinymodel
 from devtools.tinytasks import task
 
 from guided_contract.wire import Kind
+from support import grammars
 
 TIMEOUT_S = 120.0
 
@@ -151,6 +152,36 @@ def _by_choice(streamed: list[dict[str, Any]], piece: Callable[[dict[str, Any]],
     choices = [choice for event in streamed for choice in event.get("choices", ())]
     for index in sorted({choice["index"] for choice in choices}):
         yield [piece(choice) for choice in choices if choice["index"] == index]
+
+
+def variants() -> Iterator[dict[str, Any]]:
+    """Yield requests of every kind and form, for whichever route: guided, by name, with tools, streamed."""
+    guided = [route.body(CONSTRAINTS[kind]) for route in ROUTES.values() for kind in route.kinds]
+    formats: list[dict[str, Any]] = [
+        {"type": "json_object"},
+        {"type": "json_schema", "json_schema": {"name": "card", "schema": CARD, "strict": True}},
+        TAG,
+        json.loads(grammars.TAGS) | {"type": "structural_tag"},
+    ]
+    tool = {"name": "file_card", "strict": True, "parameters": CARD}
+    chat = {"messages": _messages("x"), "max_tokens": 1}
+    for wanted in formats:
+        guided += [{"prompt": "x", "response_format": wanted}, chat | {"response_format": wanted}]
+    for wanted in ({"type": "json_object"}, {"type": "json_schema", "name": "card", "schema": CARD}):
+        guided.append({"input": "x", "text": {"format": wanted}})
+    for choice in ("auto", "required", {"type": "function", "function": {"name": "file_card"}}):
+        tools = {"tools": [{"type": "function", "function": tool}], "tool_choice": choice}
+        guided += [chat | tools, chat | tools | {"response_format": formats[1]}]
+        guided += [chat | tools | {"structured_outputs": one.field} for one in CONSTRAINTS.values()]
+    guided.append({"input": "x", "tools": [{"type": "function", **tool}], "tool_choice": "required"})
+    anthropic = {"name": "file_card", "strict": True, "input_schema": CARD}
+    for kind in ("auto", "any", "tool"):
+        guided.append(chat | {"tools": [anthropic], "tool_choice": {"type": kind, "name": "file_card"}})
+    for body in [{"prompt": "x"}, chat, {"input": "x"}]:
+        guided.append(body | {"vllm_xargs": {"guided_grammar": "card"}})
+    for body in guided:
+        short = {limit: 1 for limit in ("max_tokens", "max_output_tokens") if limit in body}
+        yield from ({"model": "tiny", **body, **short, **stream} for stream in ({}, {"stream": True}))
 
 
 ROUTES = {
