@@ -26,7 +26,7 @@ lock:  ## pin all dependencies anew (requirements/*.txt)
 lint: $(SETUP)  ## ruff, mypy --strict, import-linter, generated files up to date
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy operator/guided_operator engine/guided_contract engine/guided_engine sidecar/guided_sidecar tools/devtools benchmarks/rankbench benchmarks/schemasuite
+	$(VENV)/bin/mypy operator/guided_operator engine/guided_contract engine/guided_engine sidecar/guided_sidecar tools/devtools benchmarks/rankbench benchmarks/schemasuite benchmarks/grammarbench
 	$(VENV)/bin/lint-imports
 	$(PY) -m guided_operator.api.crd --check
 	$(PY) -m guided_operator.api.reference --check
@@ -95,6 +95,10 @@ schema-table: $(SETUP)  ## what is enforced of JSON Schema, by us and by each li
 .PHONY: bench-ranks
 bench-ranks: $(SETUP)  ## guided decoding on a virtual GPU against upstream; ROWS=, MODES=, REPS=, FULL=1
 	@PYTHONPATH=tools:benchmarks $(PY) -m rankbench
+
+.PHONY: bench-grammar
+bench-grammar: $(SETUP)  ## how long a grammar takes to be prepared, cold and cached, beside upstream's compile (SUITE=, MODES=, OUT=)
+	@PYTHONPATH=tools:benchmarks:tests $(PY) -m grammarbench
 
 .PHONY: bench-cpu
 bench-cpu: $(SETUP)  ## the tiny model on real vLLM and this CPU, guided, ours against upstream

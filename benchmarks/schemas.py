@@ -2,7 +2,10 @@
 
 import json
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _WORDS = [
     "the",
@@ -66,7 +69,7 @@ def _object(rng: random.Random, depth: int, size: int) -> dict[str, Any]:
 
 
 def _property(rng: random.Random, depth: int) -> dict[str, Any]:
-    makers = [
+    makers: list[Callable[[], dict[str, Any]]] = [
         lambda: {"type": "string"},
         lambda: {"type": "string"},
         lambda: {"type": "integer"},

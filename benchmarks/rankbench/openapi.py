@@ -16,6 +16,11 @@ _NOTES: Final = frozenset({"title", "description", "default", "examples"})
 
 def component_schemas() -> Iterator[Schema]:
     """Yield the types that are neither tiny nor huge, in the order of their names."""
+    return (schema for schema in all_schemas() if len(json.dumps(schema)) <= _MOST_BYTES)
+
+
+def all_schemas() -> Iterator[Schema]:
+    """Yield the types that are not tiny, in the order of their names."""
     from kubernetes.client import models  # noqa: PLC0415 - takes a second, and only this set needs it
     from pydantic import BaseModel  # noqa: PLC0415 - as above
 
@@ -24,7 +29,7 @@ def component_schemas() -> Iterator[Schema]:
         for found in content.values():
             if isinstance(found, type) and issubclass(found, BaseModel) and found.__module__.endswith(module):
                 schema = _without_notes(found.model_json_schema(by_alias=True))
-                if _LEAST_BYTES <= len(json.dumps(schema)) <= _MOST_BYTES:
+                if len(json.dumps(schema)) >= _LEAST_BYTES:
                     yield schema
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import decimal
+import functools
 import json
 import re
 import signal
@@ -97,6 +98,7 @@ def _path_of(pointer: str) -> str:
     return path
 
 
+@functools.cache
 def _exact(validator: Any) -> Any:
     """Return a dialect's validator that takes decimals, and reads a regex as kindly as it can be read."""
     checker = validator.TYPE_CHECKER.redefine("integer", _is_integer)

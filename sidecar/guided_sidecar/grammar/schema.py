@@ -6,7 +6,7 @@ import jsonschema
 from jsonschema.exceptions import best_match
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_sidecar.grammar import subschemas
+from guided_sidecar.grammar import metaschema, subschemas
 
 _TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
 _SHOWN_CHARACTERS: Final = 80
@@ -33,13 +33,8 @@ def check(schema: Any) -> None:
         the path.
     """
     validator = _dialect(schema)
-    for place in subschemas.walk(schema):
-        _check_names(place)
-    error = best_match(validator(validator.META_SCHEMA).iter_errors(schema))
-    if error is not None:
-        raise GuidedError(
-            ErrorCode.GRAMMAR_INVALID, f"{error.json_path}: {_reason(error)}", path=error.json_path
-        )
+    if not metaschema.is_plainly_met(schema):
+        _check_metaschema(schema, validator)
     has_inner_base = any("$id" in place.schema for place in subschemas.walk(schema) if place.path != "$")
     for place in subschemas.walk(schema):
         _check_reference(schema, place, has_inner_base=has_inner_base)
@@ -52,6 +47,15 @@ def write_whole_numbers(schema: Any) -> None:
         for keyword in _COUNTS:
             if isinstance(place.schema.get(keyword), float) and place.schema[keyword].is_integer():
                 place.schema[keyword] = int(place.schema[keyword])
+
+
+def _check_metaschema(schema: Any, validator: Any) -> None:
+    for place in subschemas.walk(schema):
+        _check_names(place)
+    error = best_match(validator(validator.META_SCHEMA).iter_errors(schema))
+    if error is not None:
+        path = error.json_path
+        raise GuidedError(ErrorCode.GRAMMAR_INVALID, f"{path}: {_reason(error)}", path=path)
 
 
 def _check_names(place: subschemas.Place) -> None:

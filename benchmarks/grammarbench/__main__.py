@@ -1,0 +1,111 @@
+"""`make bench-grammar`; see benchmarks/README.md for its variables."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+import vocabulary
+from devtools import cache, tinymodel
+
+from grammarbench import bars, corpus, pods, unique
+from grammarbench.corpus import Entry
+from grammarbench.pods import MODES, Mode
+from grammarbench.records import Record, Records, Sample
+from grammarbench.upstream import Upstream
+from guided_contract.config import PodConfig
+
+_LIMIT_S: Final = 5.0
+
+
+def main() -> int:
+    """Measure what is missing, print all, and return 1 where a bar is missed."""
+    suite = Path(os.environ["SUITE"]) if os.environ.get("SUITE") else None
+    out = Path(os.environ.get("OUT") or cache.root() / "bench-grammar" / _commit())
+    out.mkdir(parents=True, exist_ok=True)
+    records = Records(out / "records.json")
+    entries = corpus.corpus(suite)[:: int(os.environ.get("EVERY") or 1)]
+    model = vocabulary.folder()
+    wanted = (os.environ.get("MODES") or ";".join([*(mode.name for mode in MODES), "upstream"])).split(";")
+    for name in wanted:
+        if name not in records:
+            records.add(
+                _upstream(model, entries) if name == "upstream" else _ours(_mode(name), model, entries)
+            )
+    count = int(os.environ.get("UNIQUE") or 100_000)
+    if count > 0 and "unique" not in records:
+        with tempfile.TemporaryDirectory(prefix="gb") as folder:
+            records.usage = asyncio.run(unique.measure(Path(folder), tinymodel.models() / "tiny", count))
+            records.save()
+    lines = bars.report(records, entries, _conditions(entries, suite))
+    (out / "report.md").write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
+    print(f"\nwritten to {out}")
+    return 1 if any(bar.met is False for bar in bars.bars(records)) else 0
+
+
+def _mode(name: str) -> Mode:
+    found = next((mode for mode in MODES if mode.name == name), None)
+    if found is None:
+        raise SystemExit(f"no such mode: {name}; modes: {'; '.join(mode.name for mode in MODES)}; upstream")
+    return found
+
+
+def _ours(mode: Mode, model: Path, entries: list[Entry]) -> Record:
+    """Measure one mode: cold and from memory with one sidecar, from disk with another."""
+    record = Record(mode.name)
+    with tempfile.TemporaryDirectory(prefix="gb") as folder:
+        config = pods.pod(Path(folder), model, mode)
+        for stages in (("cold", "memory"), ("disk",)):
+            with pods.started(config):
+                asyncio.run(_measure(config, stages, entries, record))
+    return record
+
+
+async def _measure(config: PodConfig, stages: tuple[str, ...], entries: list[Entry], record: Record) -> None:
+    async with pods.connected(config) as api:
+        for entry in entries:
+            for stage in stages:
+                answer = await pods.prepare(api, entry.text)
+                record.samples.append(Sample(stage, entry.source, *answer))
+
+
+def _upstream(model: Path, entries: list[Entry]) -> Record:
+    record = Record("upstream")
+    limit_s = float(os.environ.get("LIMIT") or _LIMIT_S)
+    upstream = Upstream.start(model, limit_s)
+    try:
+        for entry in entries:
+            took_s, outcome = upstream.compile(entry.text)
+            is_compiled = not outcome.startswith("refused")
+            record.samples.append(Sample("cold", entry.source, took_s, outcome, is_compiled))
+    finally:
+        upstream.stop()
+    return record
+
+
+def _conditions(entries: list[Entry], suite: Path | None) -> list[str]:
+    counts = Counter(entry.source for entry in entries)
+    known = corpus.digest(corpus.corpus(None)) == corpus.DIGEST
+    return [
+        f"commit {_commit()}, {os.cpu_count()} cores; vocabulary {vocabulary.SIZE}",
+        f"{len(entries)} schemas: {', '.join(f'{count} {source}' for source, count in counts.items())}"
+        + ("" if known else "; NOT the corpus that was committed"),
+        *([] if suite else ["JSON-Schema-Test-Suite is left out: SUITE= names its folder of tests"]),
+    ]
+
+
+def _commit() -> str:
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True).stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no")
+    return git("rev-parse", "--short", "HEAD") + ("-changed" if changed else "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""The table of a run, and its bars."""
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from grammarbench.corpus import Entry
+from grammarbench.records import Record, Records, Usage
+from guided_contract.config import CompileConfig, PodConfig
+from guided_sidecar.settings import Settings
+
+_STAGES: Final = ("cold", "memory", "disk")
+_DEFAULTS: Final = Settings(PodConfig(name="", model="", tokenizer="", served_name="", run_dir=""))
+_DISK_BYTES: Final = CompileConfig().cache_bytes
+_MOST_GROWTH_BYTES: Final = 64 << 20
+_CORES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What is asked, what was found, and whether that suffices; `met` None: not measured, or not here."""
+
+    asks: str
+    found: str
+    met: bool | None
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the smallest value that so large a share of all does not exceed."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def bars(records: Records) -> list[Bar]:
+    """Judge a run."""
+    return [
+        _to_upstream(records),
+        _cold(records, "Auto, no proof", 50),
+        _cold(records, "Auto", 100),
+        _hop(records),
+        *_usage(records.usage),
+    ]
+
+
+def report(records: Records, entries: Sequence[Entry], conditions: Sequence[str]) -> list[str]:
+    """Return the run's page."""
+    return [
+        *conditions,
+        "",
+        *_rows(records),
+        "",
+        *_outcomes(records),
+        "",
+        *_slowest(records, entries),
+        "",
+        "| bar | found | met |",
+        "|---|---|---|",
+        *(
+            f"| {bar.asks} | {bar.found} | { {True: 'yes', False: '**no**', None: '-'}[bar.met] } |"
+            for bar in bars(records)
+        ),
+    ]
+
+
+def _times(record: Record | None, stage: str) -> list[float]:
+    return (
+        [1e3 * one.took_s for one in record.samples if one.stage == stage and one.is_prepared]
+        if record
+        else []
+    )
+
+
+def _rows(records: Records) -> Iterator[str]:
+    yield "| milliseconds, p50 / p95 / p99 | cold | from memory | from disk |"
+    yield "|---|---|---|---|"
+    for name, record in records.modes.items():
+        cells = []
+        for stage in _STAGES:
+            times = _times(record, stage)
+            shares = [f"{percentile(times, share):.3g}" for share in (0.5, 0.95, 0.99)] if times else []
+            cells.append(" / ".join(shares))
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def _outcomes(records: Records) -> Iterator[str]:
+    for name, record in records.modes.items():
+        found = Counter(one.outcome for one in record.samples if one.stage == "cold")
+        yield f"{name}: {', '.join(f'{count} {outcome}' for outcome, count in found.most_common())}  "
+
+
+def _slowest(records: Records, entries: Sequence[Entry]) -> Iterator[str]:
+    for name, record in records.modes.items():
+        cold = [one for one in record.samples if one.stage == "cold"]
+        slow = sorted(range(len(cold)), key=lambda index: -cold[index].took_s)[:8]
+        found = [f"{1e3 * cold[i].took_s:.0f} ({cold[i].source} {i}, {len(entries[i].text)} B)" for i in slow]
+        yield f"{name}, slowest cold: {', '.join(found)}  "
+
+
+def _to_upstream(records: Records) -> Bar:
+    asks = "cold p99 with Auto <= 1/10 of upstream's"
+    ours, theirs = (_times(records.modes.get(name), "cold") for name in ("Auto", "upstream"))
+    if not ours or not theirs:
+        return Bar(asks, "not measured", None)
+    one, other = percentile(ours, 0.99), percentile(theirs, 0.99)
+    return Bar(asks, f"{one:.0f} ms to {other:.0f} ms", one <= other / 10)
+
+
+def _cold(records: Records, mode: str, most_ms: float) -> Bar:
+    asks = f"{mode}: cold p99 <= {most_ms:g} ms on {_CORES} idle cores"
+    times = _times(records.modes.get(mode), "cold")
+    if not times:
+        return Bar(asks, "not measured", None)
+    found = percentile(times, 0.99)
+    enough = (os.cpu_count() or 1) >= _CORES
+    return Bar(asks, f"{found:.1f} ms", found <= most_ms if enough else None)
+
+
+def _hop(records: Records) -> Bar:
+    asks = "a cached grammar: p50 <= 1 ms"
+    times = _times(records.modes.get("Auto"), "memory")
+    if not times:
+        return Bar(asks, "not measured", None)
+    found = percentile(times, 0.5)
+    return Bar(asks, f"{found:.2f} ms", found <= 1)
+
+
+def _usage(usage: Usage | None) -> Iterator[Bar]:
+    if usage is None:
+        yield Bar("100,000 unique schemas leave memory and disk within bounds", "not measured", None)
+        return
+    grown = usage.memory_after - usage.memory_before
+    yield Bar(
+        f"{usage.schemas:,} unique schemas: memory grows by at most {_MOST_GROWTH_BYTES >> 20} MiB",
+        f"{grown / 2**20:.0f} MiB, from {usage.memory_before >> 20} MiB, in {usage.took_s:.0f} s",
+        grown <= _MOST_GROWTH_BYTES and not usage.refused,
+    )
+    for what, files, size, most_files, most_bytes in (
+        ("tmpfs", usage.run_files, usage.run_bytes, _DEFAULTS.cache_entries, _DEFAULTS.cache_bytes),
+        ("disk", usage.disk_files, usage.disk_bytes, _DEFAULTS.disk_entries, _DISK_BYTES),
+    ):
+        yield Bar(
+            f"... {what}: at most {most_files:,} grammars, {most_bytes >> 20} MiB",
+            f"{files:,} files, {size / 2**20:.1f} MiB",
+            files <= most_files and size <= most_bytes,
+        )

@@ -1,0 +1,88 @@
+"""A real sidecar in its own processes, a rank that loads grammars as vLLM's do, and an API's client."""
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from guided_contract import wire
+from guided_contract.config import GuidedDecodingConfig, PodConfig
+from support import sidecar as sidecars
+from support.engine import pod_config
+from support.sidecar import Api, Sidecar
+
+BOOT: Final = "bench"
+
+
+class Mode(NamedTuple):
+    """How the sidecar is set up."""
+
+    name: str
+    guided: GuidedDecodingConfig
+
+
+MODES: Final = (
+    Mode("Auto", GuidedDecodingConfig()),
+    Mode("Auto, no proof", GuidedDecodingConfig(proof="Never")),
+    Mode("XGrammar", GuidedDecodingConfig(backend="XGrammar", unsupported_keywords="Reject")),
+    Mode("Guidance", GuidedDecodingConfig(backend="Guidance", unsupported_keywords="Reject")),
+)
+
+
+class Answer(NamedTuple):
+    """What came of a prepare: seconds until the answer, and the backend or the code of its refusal."""
+
+    took_s: float
+    outcome: str
+    is_prepared: bool
+
+
+def pod(folder: Path, model: Path, mode: Mode) -> PodConfig:
+    """Return a pod's configuration with everything below `folder`."""
+    run_dir = folder / "run"
+    run_dir.mkdir(parents=True, exist_ok=True)
+    config: PodConfig = pod_config(run_dir, model, guided_decoding=mode.guided)
+    return msgspec.structs.replace(config, grammar_cache_dir=str(folder / "cache"))
+
+
+@contextlib.contextmanager
+def started(config: PodConfig) -> Iterator[Sidecar]:
+    """Run the sidecar and one rank."""
+    sidecar = Sidecar.start(config)
+    rank = subprocess.Popen(
+        [sys.executable, "-m", "grammarbench.rank", str(Path(config.run_dir, "config.json"))]
+    )
+    try:
+        yield sidecar
+    finally:
+        rank.terminate()
+        rank.wait(10)
+        sidecar.stop()
+
+
+@contextlib.asynccontextmanager
+async def connected(config: PodConfig) -> AsyncIterator[Api]:
+    """Connect as an API server, when workers and rank are ready."""
+    async with Api.connected(config, BOOT) as api:
+        until = time.monotonic() + sidecars.START_TIMEOUT_S
+        while not isinstance(await api.prepare("choice", '["ready"]'), wire.Prepared):
+            if time.monotonic() > until:
+                raise TimeoutError("the sidecar does not become ready")
+        yield api
+
+
+async def prepare(api: Api, schema: str) -> Answer:
+    """Prepare a schema and release it."""
+    start = time.perf_counter()
+    number, coming = api.begin("json", schema)
+    answer = await coming
+    took_s = time.perf_counter() - start
+    if isinstance(answer, wire.Refused):
+        return Answer(took_s, answer.code, is_prepared=False)
+    api.release(number)
+    return Answer(took_s, answer.backend, is_prepared=True)

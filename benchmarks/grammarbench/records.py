@@ -1,0 +1,61 @@
+"""What was measured, kept in a file so that a run goes on where the last one stopped."""
+
+from pathlib import Path
+
+import msgspec
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One answer: `stage` is cold, memory or disk; `outcome` a backend, or why there is none."""
+
+    stage: str
+    source: str
+    took_s: float
+    outcome: str
+    is_prepared: bool
+
+
+class Record(msgspec.Struct):
+    """All samples of one mode."""
+
+    mode: str
+    samples: list[Sample] = []
+
+
+class Usage(msgspec.Struct):
+    """What many different schemas left behind, beside what the first of them had."""
+
+    schemas: int
+    took_s: float
+    memory_before: int  # bytes, shared pages counted once
+    memory_after: int
+    run_files: int  # of compiled grammars on tmpfs
+    run_bytes: int
+    disk_files: int
+    disk_bytes: int
+    refused: int
+
+
+class Records:
+    """A run's file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.modes: dict[str, Record] = {}
+        self.usage: Usage | None = None
+        if path.exists():
+            self.modes, self.usage = msgspec.json.decode(
+                path.read_bytes(), type=tuple[dict[str, Record], Usage | None]
+            )
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.modes or (name == "unique" and self.usage is not None)
+
+    def add(self, record: Record) -> None:
+        """Keep a mode's record."""
+        self.modes[record.mode] = record
+        self.save()
+
+    def save(self) -> None:
+        """Write the file."""
+        self._path.write_bytes(msgspec.json.encode((self.modes, self.usage)))

@@ -1,0 +1,127 @@
+"""Whether a schema plainly meets its metaschema, told in a hundredth of the time that jsonschema takes.
+
+jsonschema follows the metaschema's dynamic references for every keyword: 200 ms for a schema of 20 KB. So it
+is asked only where this table does not say yes; what it then says is what counts.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from guided_sidecar.grammar import subschemas
+
+_TYPES: Final = frozenset(["array", "boolean", "integer", "null", "number", "object", "string"])
+_DRAFT_2020: Final = "https://json-schema.org/draft/2020-12/schema"
+_DRAFT_7: Final = ("http://json-schema.org/draft-07/schema", "http://json-schema.org/draft-07/schema#")
+
+
+def is_plainly_met(schema: Any) -> bool:
+    """Return True where a schema is certain to meet its metaschema; False says nothing."""
+    if isinstance(schema, bool):
+        return True
+    if not isinstance(schema, dict):
+        return False
+    dialect = schema.get("$schema", _DRAFT_2020)
+    if dialect == _DRAFT_2020:
+        checks = _CHECKS
+    elif dialect in _DRAFT_7:
+        checks = _CHECKS_7
+    else:
+        return False
+    for place in subschemas.walk(schema):
+        for keyword, value in place.schema.items():
+            check = checks.get(keyword)
+            if check is not None and not check(value):
+                return False
+    return True
+
+
+def _is_schema(value: Any) -> bool:
+    return isinstance(value, dict | bool)
+
+
+def _are_schemas(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_schema, value))
+
+
+def _are_named_schemas(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_schema, value.values()))
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value)) and len(set(value)) == len(value)
+
+
+def _is_type(value: Any) -> bool:
+    if isinstance(value, str):
+        return value in _TYPES
+    return bool(value) and _are_names(value) and _TYPES.issuperset(value)
+
+
+def _is_doubtful(_value: Any) -> bool:
+    return False
+
+
+def _of(check: Callable[[Any], bool], *keywords: str) -> dict[str, Callable[[Any], bool]]:
+    return dict.fromkeys(keywords, check)
+
+
+_CHECKS: Final = {
+    **_of(
+        _is_schema,
+        *(
+            "additionalItems",
+            "additionalProperties",
+            "contains",
+            "contentSchema",
+            "else",
+            "if",
+            "items",
+            "not",
+        ),
+        *("propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"),
+    ),
+    **_of(_are_schemas, "allOf", "anyOf", "oneOf", "prefixItems"),
+    **_of(_are_named_schemas, "$defs", "definitions", "dependentSchemas", "patternProperties", "properties"),
+    **_of(
+        _is_text,
+        *("$comment", "$ref", "$schema", "contentEncoding", "contentMediaType", "description", "format"),
+        *("pattern", "title"),
+    ),
+    **_of(_is_flag, "deprecated", "readOnly", "uniqueItems", "writeOnly"),
+    **_of(_is_list, "enum", "examples"),
+    **_of(_is_number, "exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum"),
+    **_of(
+        _is_count,
+        *("maxContains", "maxItems", "maxLength", "maxProperties"),
+        *("minContains", "minItems", "minLength", "minProperties"),
+    ),
+    "multipleOf": lambda value: _is_number(value) and value > 0,
+    "required": _are_names,
+    "type": _is_type,
+    **_of(
+        _is_doubtful,
+        *("$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef"),
+        *("$vocabulary", "dependencies", "dependentRequired"),
+    ),
+}
+_CHECKS_7: Final = _CHECKS | {"items": lambda value: _is_schema(value) or _are_schemas(value)}

@@ -1,0 +1,74 @@
+"""The benchmark of prepares: its bars judge what they say, and a run goes on where it stopped."""
+
+from typing import Any
+
+import pytest
+from grammarbench import bars
+from grammarbench.records import Record, Records, Sample, Usage
+
+
+def test_a_percentile_is_a_value_that_was_measured() -> None:
+    values = [float(number) for number in range(1, 101)]
+
+    assert [bars.percentile(values, share) for share in (0.5, 0.95, 0.99, 1)] == [50, 95, 99, 100]
+    assert bars.percentile([7.0], 0.99) == 7
+
+
+def records(tmp_path: Any, **times_ms: dict[str, float]) -> Records:
+    made = Records(tmp_path / "records.json")
+    for name, stages in times_ms.items():
+        samples = [Sample(stage, "small", ms / 1e3, "guidance", True) for stage, ms in stages.items()]
+        refused = Sample("cold", "small", 9.0, "grammar_unsupported", False)
+        made.add(Record({"auto": "Auto", "fast": "Auto, no proof"}.get(name, name), [*samples, refused]))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("times", "met"),
+    [
+        (({"cold": 90, "memory": 0.5}, {"cold": 40}, {"cold": 1000}), [True, True, True, True]),
+        (({"cold": 110, "memory": 1.5}, {"cold": 60}, {"cold": 1000}), [False, False, False, False]),
+        (({"cold": 90}, {}, {}), [None, None, True, None]),
+    ],
+)
+def test_bars(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, times: Any, met: list[bool]) -> None:
+    auto, fast, upstream = times
+    monkeypatch.setattr(bars.os, "cpu_count", lambda: 4)
+    found = bars.bars(records(tmp_path, auto=auto, fast=fast, upstream=upstream))
+
+    assert [bar.met for bar in found[:4]] == met
+    assert found[4].met is None
+
+
+def test_a_run_goes_on_with_what_its_file_holds(tmp_path: Any) -> None:
+    usage = dict.fromkeys(Usage.__struct_fields__, 1)
+    made = records(tmp_path, auto={"cold": 1})
+    made.usage = Usage(**usage)
+    made.save()
+
+    again = Records(tmp_path / "records.json")
+
+    assert "Auto" in again
+    assert "unique" in again
+    assert "upstream" not in again
+    assert again.modes == made.modes
+
+
+@pytest.mark.parametrize(
+    ("fields", "met"),
+    [
+        ({}, [True, True, True]),
+        ({"memory_after": 300 << 20}, [False, True, True]),
+        ({"refused": 1}, [False, True, True]),
+        ({"run_files": 600}, [True, False, True]),
+        ({"disk_bytes": 2 << 30}, [True, True, False]),
+    ],
+)
+def test_what_many_schemas_leave_is_bounded(tmp_path: Any, fields: Any, met: list[bool]) -> None:
+    made = records(tmp_path)
+    none = dict.fromkeys(Usage.__struct_fields__, 0)
+    made.usage = Usage(**{**none, "schemas": 100_000, "took_s": 1.0, "memory_before": 200 << 20, **fields})
+    if "memory_after" not in fields:
+        made.usage.memory_after = 210 << 20
+
+    assert [bar.met for bar in bars.bars(made)[4:]] == met
