@@ -76,6 +76,10 @@ soak: $(SETUP)  ## drawn traffic on real vLLM for 30 minutes, every answer judge
 fuzz: $(SETUP)  ## atheris on all that decodes what others send, a minute each (TARGET=peers SECONDS=600, INPUT=file)
 	@PYTHONPATH=$(CURDIR)/tools:$(CURDIR)/tests SECONDS_EACH=$(SECONDS) $(PY) -m support.fuzz
 
+.PHONY: chaos-grammar
+chaos-grammar: $(SETUP)  ## faults of every kind against a real pod's grammar service under load (FAULTS=1000 KILLS=50 SEED=0 PHASES=...)
+	@PYTHONPATH=$(CURDIR)/tools:$(CURDIR)/tests $(PY) -m support.chaos
+
 # --- a real Kubernetes (tools/devtools/cluster*.py) ---
 
 .PHONY: cluster

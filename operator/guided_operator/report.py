@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from guided_contract import names, status
 from guided_contract.status import PodStatus
-from guided_operator import kinds
+from guided_operator import events, kinds
 from guided_operator.api.status import (
     Condition,
     Failure,
@@ -51,9 +51,12 @@ async def report(api: Api, situation: Situation, now: dt.datetime) -> bool:
         The API server did not take it.
     """
     seen = situation.observed.model.get("status") or {}
-    status = to_object(make_status(situation, now))
+    made = make_status(situation, now)
+    status = to_object(made)
     if status == seen:
         return False
+    before = _seen_conditions(situation.observed.model)
+    await events.tell(api, situation.observed, before, made.conditions, now)
     key = situation.observed.key
     # One operation for the whole: what the operator no longer says goes. The uid keeps it from a namesake.
     patch = [

@@ -17,7 +17,7 @@ from typing import Final
 from guided_sidecar import orphans
 
 _log = logging.getLogger(__name__)
-_STABLE_S: Final = 10.0  # a child that lived so long is started again at once
+_STABLE_S: Final = 2.0  # a child that lived so long had begun to serve: it is started again at once
 _FIRST_DELAY_S: Final = 0.1
 _MOST_DELAY_S: Final = 5.0
 _LOOK_S: Final = 0.05
@@ -45,6 +45,12 @@ class Child:
     def is_alive(self) -> bool:
         """Return whether it still runs; reaps it once it does not."""
         return self._process.poll() is None
+
+    def is_stopped(self) -> bool:
+        """Return whether a signal has stopped it: it would serve nobody, and never end."""
+        with contextlib.suppress(ChildProcessError):  # reaped
+            return os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG) is not None
+        return False
 
     @property
     def exit_code(self) -> int | None:
@@ -93,7 +99,7 @@ class Supervisor:
             signal.signal(number, self._stop)
         child = Child(self._command)
         while not self._stopping:
-            if child.is_alive():
+            if child.is_alive() and not child.is_stopped():
                 _wait(signalled)
                 _reap_orphans(child)
             else:

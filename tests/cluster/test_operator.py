@@ -158,6 +158,28 @@ def test_named_grammars_are_followed_and_restart_nothing(
     assert deployment(api_server, namespace)["metadata"]["generation"] == generation, "no pod restarted"
 
 
+def test_a_spent_restart_budget_shows_and_is_told_in_one_event(
+    api_server: Cluster, namespace: str, kubelet: Kubelet
+) -> None:
+    def told() -> list[Object]:
+        found = api_server.get("events", "-n", namespace)["items"]
+        return [each for each in found if each["involvedObject"]["kind"] == "GuidedModel"]
+
+    api_server.apply(model(namespace))
+    await_condition(api_server, namespace, "GuidedDecoding", "True", "Active")
+    kubelet.ready = False
+    kubelet.say(ready=False, reason="ServiceExhausted", message="grammar workers failed too often")
+    await_condition(api_server, namespace, "GuidedDecoding", "False", "ServiceExhausted")
+    (event,) = told()
+    assert (event["type"], event["reason"]) == ("Warning", "ServiceExhausted")
+    assert "grammar workers failed too often" in event["message"]
+    assert event["involvedObject"]["uid"] == api_server.get("gm", "m", "-n", namespace)["metadata"]["uid"]
+    kubelet.say()
+    kubelet.ready = True
+    await_condition(api_server, namespace, "GuidedDecoding", "True", "Active")
+    assert told() == [event]
+
+
 def test_readiness_is_lost_and_regained_with_its_reason(
     api_server: Cluster, namespace: str, kubelet: Kubelet
 ) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import hashlib
 import json
+import os
+import signal
 import time
 from collections.abc import AsyncIterator, Iterator
 
@@ -203,6 +205,40 @@ async def test_an_endless_compile_ends_at_its_deadline_and_costs_nobody_else(
     assert DEADLINE_S <= time.monotonic() - begin < CAP_S
     assert busy in idle
     assert not exists(busy), "the worker is still in the process table"
+
+
+async def test_any_number_of_endless_compiles_keeps_short_ones_waiting_for_moments(
+    sidecar: Sidecar, api: Api
+) -> None:
+    """Each of one deadline in turn, they would keep all others waiting for that long."""
+    endless = [
+        api.begin("regex", grammars.endless_regex(100 + number), timeout_s=2 * DEADLINE_S)[1]
+        for number in range(5)
+    ]
+    await busy_worker(sidecar)
+
+    for number in range(5):
+        answer = await api.prepare("choice", json.dumps([f"beside many {number}"]), timeout_s=DEADLINE_S)
+        assert isinstance(answer, Prepared), answer
+
+    codes = {answer.code for answer in await asyncio.gather(*endless) if isinstance(answer, Refused)}
+    # One had a worker all the time; those that made room for others were short of one.
+    assert codes == {"grammar_compile_timeout", "grammar_service_unavailable"}
+
+
+async def test_a_stopped_worker_is_as_good_as_dead(sidecar: Sidecar, api: Api) -> None:
+    """Nothing tells of it: its compile would last until its deadline, and an idle one's next compile too."""
+    await until(lambda: len(sidecar.workers()) == 2)
+    idle = sidecar.workers()
+    for pid in idle:
+        os.kill(pid, signal.SIGSTOP)
+    await until(lambda: not any(exists(pid) for pid in idle))
+
+    _, answer = api.begin("regex", grammars.slow_regex(410))
+    stopped = await busy_worker(sidecar)
+    os.kill(stopped, signal.SIGSTOP)
+    await until(lambda: not exists(stopped))
+    assert isinstance(await answer, Prepared)
 
 
 async def test_a_crash_is_retried_once_on_another_worker(sidecar: Sidecar, api: Api) -> None:

@@ -32,7 +32,8 @@ def test_nothing_is_granted_by_wildcard() -> None:
 def test_cluster_wide_rights_are_those_of_the_resource_and_its_children() -> None:
     children = {kind.plural for kind in kinds.WATCHED}
     models = {"guidedmodels", "guidedmodels/status", "guidedmodels/finalizers"}
-    assert set(granted()) == children | models
+    assert set(granted()) == children | models | {"events"}
+    assert granted()["events"] == {"create"}
 
 
 def test_pods_are_looked_at_and_models_never_changed() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from guided_contract import status, wire
+from guided_operator.apiserver import AccessForbidden
 from guided_operator.apply import Fault, Outcome
 from guided_operator.pods import ContainerView
 from guided_operator.report import make_status, report, to_object
@@ -240,4 +241,41 @@ async def test_unchanged_status_is_not_written() -> None:
     assert api.writes == [("json", path)]
     told = {**model(), "status": to_object(make_status(found, NOW))}
     assert not await report(api, serving(pod("a", NEW), raw=told), NOW + dt.timedelta(days=1))
+    assert api.writes == [("json", path)]
+
+
+async def test_a_spent_restart_budget_is_told_in_one_event() -> None:
+    api = MemoryApi()
+    api.objects["/apis/guidedmodel.io/v1alpha1/namespaces/ns/guidedmodels/m/status"] = {"metadata": {}}
+    raw = model()
+
+    async def passes(reason: str) -> list[str]:
+        """Report twice, the second time as after a crash before the status was written."""
+        nonlocal raw
+        found = serving(
+            pod("a", NEW, ready=not reason), raw=raw, ready=not reason, reason=reason, message="why"
+        )
+        for _ in range(2):
+            await report(api, found, NOW)
+        raw = {**model(), "status": to_object(make_status(found, NOW))}
+        return [path for verb, path in api.writes if verb == "create"]
+
+    assert not await passes("")
+    (path,) = await passes("ServiceExhausted")
+    assert await passes("ServiceExhausted") == [path]
+    event = api.objects[path]
+    assert path.startswith("/api/v1/namespaces/ns/events/m.")
+    assert (event["type"], event["reason"]) == ("Warning", "ServiceExhausted")
+    assert event["involvedObject"]["uid"] == raw["metadata"]["uid"]
+    assert "pod a: why" in event["message"]
+    assert await passes("ProbeFailed") == [path]
+    assert len(await passes("ServiceExhausted")) == 2
+
+
+async def test_an_event_that_is_refused_costs_no_status() -> None:
+    api = MemoryApi()
+    path = "/apis/guidedmodel.io/v1alpha1/namespaces/ns/guidedmodels/m/status"
+    api.objects[path] = {"metadata": {}}
+    api.faults = [AccessForbidden("no right to create events")]
+    assert await report(api, serving(pod("a", NEW), ready=False, reason="ServiceExhausted"), NOW)
     assert api.writes == [("json", path)]

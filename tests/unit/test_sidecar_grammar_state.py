@@ -146,7 +146,7 @@ def test_the_delay_doubles_until_a_worker_succeeds() -> None:
     assert budget.delay_s() == 0.0
 
 
-def test_a_spent_budget_recovers_as_its_deaths_grow_old() -> None:
+def test_a_spent_budget_is_whole_again_after_a_time_without_a_death() -> None:
     now = 0.0
     budget = RestartBudget(RestartConfig(max_attempts=3, reset_after_s=10), clock=lambda: now)
     for time_s in (0.0, 1.0, 2.0):
@@ -154,36 +154,138 @@ def test_a_spent_budget_recovers_as_its_deaths_grow_old() -> None:
         assert budget.exhausted_for_s() == 0
         budget.record_death()
 
-    assert budget.exhausted_for_s() == 8
-    now = 10.0
-    assert budget.exhausted_for_s() == 0
-    budget.record_death()
+    assert budget.exhausted_for_s() == 10
+    now = 11.0
     assert budget.exhausted_for_s() == 1
+    now = 12.0
+    assert budget.exhausted_for_s() == 0
+    assert budget.delay_s() == 0
+    for _ in range(2):
+        budget.record_death()
+        assert budget.exhausted_for_s() == 0
+    budget.record_death()
+    assert budget.exhausted_for_s() == 10
 
 
-async def test_a_slow_turn_lets_others_by_while_its_lane_has_room() -> None:
-    lanes = Lanes(width=1, slow_after_s=0.05)
-    done: list[str] = []
-    end = asyncio.Event()
+def test_deaths_far_apart_spend_no_budget() -> None:
+    now = 0.0
+    budget = RestartBudget(RestartConfig(max_attempts=3, reset_after_s=10), clock=lambda: now)
+    for time_s in range(0, 60, 6):
+        now = float(time_s)
+        budget.record_death()
+        assert budget.exhausted_for_s() == 0
 
-    async def hold(name: str) -> None:
-        async with lanes.turn():
-            await end.wait()
-        done.append(name)
 
-    async def pass_by() -> None:
-        async with lanes.turn():
-            done.append("quick")
+class Compiles:
+    """Turns in lanes of width 1, each held until it is ended; `log` is what became of them."""
 
-    slow = asyncio.create_task(hold("slow"))
-    async with asyncio.timeout(5):
-        await asyncio.sleep(0)
-        await pass_by()
-        second = asyncio.create_task(hold("second"))
-        third = asyncio.create_task(pass_by())
-        await asyncio.sleep(0.2)
-        assert done == ["quick"], "the slow lane is full: the second slow turn keeps its place"
-        end.set()
-        await asyncio.gather(slow, second, third)
-    assert sorted(done) == ["quick", "quick", "second", "slow"]
-    assert lanes.fast == 0
+    def __init__(self) -> None:
+        self.lanes = Lanes(width=1, slow_after_s=0.05)
+        self.log: list[str] = []
+        self._ends: dict[str, asyncio.Event] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def begin(self, name: str, settle_s: float = 0.0) -> None:
+        self._ends[name] = asyncio.Event()
+        self._tasks[name] = asyncio.create_task(self._hold(name))
+        await asyncio.sleep(settle_s)
+
+    async def end(self, name: str) -> None:
+        self._ends[name].set()
+        await asyncio.wait_for(self._tasks[name], 5)
+
+    async def cancel(self, name: str) -> None:
+        self._tasks[name].cancel()
+        await asyncio.wait([self._tasks[name]])
+
+    async def _hold(self, name: str) -> None:
+        async with self.lanes.turn() as turn:
+            while not self._ends[name].is_set():
+                self.log.append(f"{name} runs")
+                lost = asyncio.Event()
+                turn.on_lost = lost.set
+                waits = [asyncio.create_task(self._ends[name].wait()), asyncio.create_task(lost.wait())]
+                try:
+                    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for each in waits:
+                        each.cancel()
+                if turn.is_lost:
+                    self.log.append(f"{name} makes room")
+                    await turn.again()
+        self.log.append(f"{name} ended")
+
+
+async def test_a_slow_turn_lets_others_by() -> None:
+    compiles = Compiles()
+    await compiles.begin("slow", 0.2)
+    await compiles.begin("quick")
+    await compiles.end("quick")
+    assert compiles.log == ["slow runs", "quick runs", "quick ended"]
+    await compiles.end("slow")
+    assert compiles.lanes.fast == 0
+
+
+async def test_where_the_slow_lane_is_full_a_slow_turn_makes_room_and_begins_again() -> None:
+    compiles = Compiles()
+    for name in ("first", "second"):
+        await compiles.begin(name, 0.2)
+    assert compiles.log == ["first runs", "second runs"], "nobody waits: it may go on"
+    for name in ("quick", "brief"):
+        await compiles.begin(name, 0.01)
+        await compiles.end(name)
+    assert compiles.log[2:] == [
+        "quick runs",
+        "second makes room",
+        "quick ended",
+        "brief runs",
+        "brief ended",
+    ]
+    await compiles.end("first")
+    await asyncio.sleep(0)
+    await compiles.end("second")
+    assert compiles.log[-3:] == ["first ended", "second runs", "second ended"]
+    assert compiles.lanes.fast == 0
+
+
+async def test_who_waits_already_gets_the_place_of_a_turn_that_becomes_slow() -> None:
+    compiles = Compiles()
+    await compiles.begin("first", 0.2)
+    await compiles.begin("second")
+    await compiles.begin("quick", 0.2)
+    assert compiles.log[:2] == ["first runs", "second runs"]
+    assert sorted(compiles.log[2:]) == ["quick runs", "second makes room"]
+    for name in ("quick", "first"):
+        await compiles.end(name)
+    await asyncio.sleep(0.01)
+    assert compiles.log[4:] == ["quick ended", "first ended", "second runs"]
+    await compiles.end("second")
+    assert compiles.lanes.fast == 0
+
+
+async def test_a_turn_that_outlasts_goes_on_when_the_slow_lane_has_room() -> None:
+    compiles = Compiles()
+    for name in ("first", "second"):
+        await compiles.begin(name, 0.2)
+    await compiles.end("first")
+    await compiles.begin("quick", 0.01)
+    assert compiles.log == ["first runs", "second runs", "first ended", "quick runs"]
+    for name in ("second", "quick"):
+        await compiles.end(name)
+    assert compiles.lanes.fast == 0
+
+
+async def test_who_gives_up_waiting_takes_no_place_along() -> None:
+    compiles = Compiles()
+    for name in ("first", "second"):
+        await compiles.begin(name, 0.2)
+    await compiles.begin("quick", 0.01)
+    await compiles.begin("waits", 0.0)
+    for name in ("waits", "second", "quick", "first"):  # one waits for each lane, two hold a place
+        await compiles.cancel(name)
+    for name in ("after", "then"):
+        await compiles.begin(name, 0.2)
+    assert compiles.log[-2:] == ["after runs", "then runs"]
+    for name in ("after", "then"):
+        await compiles.end(name)
+    assert compiles.lanes.fast == 0

@@ -15,6 +15,8 @@ from guided_contract.config import RestartConfig
 class RestartBudget:
     """Deaths within the last `reset_after_s`, and what follows from their number.
 
+    A budget that is spent stays so until there was no death for `reset_after_s`; then it is whole again.
+
     Parameters
     ----------
     config
@@ -47,10 +49,14 @@ class RestartBudget:
 
     def exhausted_for_s(self) -> float:
         """Return the seconds until workers are started again; 0 while there is budget left."""
-        now = self._clock()
-        while self._deaths and now - self._deaths[0] >= self._config.reset_after_s:
-            self._deaths.popleft()
-            self._in_a_row = min(self._in_a_row, len(self._deaths))
-        if len(self._deaths) < self._config.max_attempts:
+        now, window_s = self._clock(), self._config.reset_after_s
+        if self._deaths and now - self._deaths[-1] >= window_s:
+            self._deaths.clear()
+            self._in_a_row = 0
+        if not self._is_spent():
             return 0.0
-        return self._deaths[0] + self._config.reset_after_s - now
+        return self._deaths[-1] + window_s - now
+
+    def _is_spent(self) -> bool:
+        full = len(self._deaths) == self._config.max_attempts
+        return full and self._deaths[-1] - self._deaths[0] < self._config.reset_after_s

@@ -165,11 +165,11 @@ class Flights:
             span.end(error_code=error_code, attributes=attributes)
 
     async def _compile_in_a_worker(self, flight: Flight, job: Job) -> Done:
-        def started() -> None:
-            flight.started = time.monotonic()
+        def since(moment: float | None) -> None:
+            flight.started = moment
 
         try:
-            outcome = await self._pool.compile(job, started)
+            outcome = await self._pool.compile(job, since)
             self._record_proofs(outcome, job, flight.span)
             done = _succeeded(outcome)
         except GuidedError as error:

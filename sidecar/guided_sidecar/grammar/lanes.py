@@ -1,12 +1,48 @@
-"""Turns to compile, in two lanes, so that one endless schema keeps no short one waiting."""
+"""Turns to compile, in two lanes, so that no number of endless schemas keeps short ones waiting."""
 
 import asyncio
+import collections
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Final, Literal
+
+_Future = asyncio.Future[None]
+_FAIR_SHARE: Final = 0.5
+_MOST_PATIENCE: Final = 4
+
+
+class Turn:
+    """A place in one of the lanes, or none for a while.
+
+    Attributes
+    ----------
+    is_lost
+        It was slow and gave its place to another; `again` waits for one in the slow lane.
+    on_lost
+        Called at that moment.
+    used_s
+        CPU seconds used; a turn that gets no CPU is not slow by itself.
+    """
+
+    def __init__(self, lanes: "Lanes") -> None:
+        self.is_lost = False
+        self.on_lost: Callable[[], None] = do_nothing
+        self.used_s: Callable[[], float] = _no_end
+        self.lane: Literal["fast", "slow"] | None = "fast"
+        self._lanes = lanes
+
+    async def again(self) -> None:
+        """Wait for a place in the slow lane, first come first served."""
+        await self._lanes.wait_for_slow()
+        self.lane = "slow"
+        self.is_lost = False
 
 
 class Lanes:
-    """Turns to compile: `width` in the fast lane; one that lasts moves to the slow lane while that has room.
+    """Turns to compile: `width` in the fast lane, and in the slow one as many that last.
+
+    A turn that lasts moves to the slow lane while that has room. Where it has none, it stays until somebody
+    else waits for a turn; then it is lost, and begins again in the slow lane when there is room.
 
     Parameters
     ----------
@@ -19,34 +55,113 @@ class Lanes:
     def __init__(self, width: int, slow_after_s: float) -> None:
         self.fast = 0
         self._slow = 0
-        self._width = width
+        self._width: Final = width
         self._slow_after_s = slow_after_s
-        self._turns = asyncio.Semaphore(width)
+        self._new: collections.deque[_Future] = collections.deque()  # wait for the fast lane
+        self._lost: collections.deque[_Future] = collections.deque()  # wait for the slow lane
+        self._overdue: list[Turn] = []  # slow, and still in the fast lane; the slowest first
 
     @contextlib.asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def turn(self) -> AsyncIterator[Turn]:
         """Wait for a turn, first come first served, and hold it for the body."""
-        await self._turns.acquire()
-        self.fast += 1
-        moved = False
-
-        def move() -> None:
-            nonlocal moved
-            if self._slow < self._width:
-                moved = True
-                self._slow += 1
-                self._leave_fast()
-
-        timer = asyncio.get_running_loop().call_later(self._slow_after_s, move)
+        await self._enter()
+        turn = Turn(self)
+        timer = asyncio.create_task(self._time(turn))
         try:
-            yield
+            yield turn
         finally:
             timer.cancel()
-            if moved:
-                self._slow -= 1
-            else:
-                self._leave_fast()
+            self._leave(turn)
+
+    async def wait_for_slow(self) -> None:
+        """Wait for a place in the slow lane."""
+        if self._slow < self._width:
+            self._slow += 1
+            return
+        await _wait(self._lost, self._leave_slow)
+
+    async def _enter(self) -> None:
+        if self.fast < self._width:
+            self.fast += 1
+            return
+        if self._overdue:
+            self._push_out()
+        else:
+            await _wait(self._new, self._leave_fast)
+
+    def _push_out(self) -> None:
+        """Take the slowest turn's place, for whoever asks."""
+        turn = self._overdue.pop(0)
+        turn.lane = None
+        turn.is_lost = True
+        turn.on_lost()
+
+    async def _time(self, turn: Turn) -> None:
+        """Wait until a turn is slow: it has had its time, and a fair share of a CPU in it."""
+        for _ in range(_MOST_PATIENCE):
+            await asyncio.sleep(self._slow_after_s)
+            if turn.used_s() >= _FAIR_SHARE * self._slow_after_s:
+                break
+        self._is_slow(turn)
+
+    def _is_slow(self, turn: Turn) -> None:
+        if self._slow < self._width:
+            self._slow += 1
+            turn.lane = "slow"
+            self._leave_fast()
+            return
+        self._overdue.append(turn)
+        if any(not place.done() for place in self._new):
+            self._push_out()
+            self._leave_fast()
+
+    def _leave(self, turn: Turn) -> None:
+        if turn in self._overdue:
+            self._overdue.remove(turn)
+        if turn.lane == "slow":
+            self._leave_slow()
+        elif turn.lane == "fast":
+            self._leave_fast()
 
     def _leave_fast(self) -> None:
-        self.fast -= 1
-        self._turns.release()
+        if not _hand_on(self._new):
+            self.fast -= 1
+
+    def _leave_slow(self) -> None:
+        if self._overdue:  # before who is lost: it need not begin again
+            self._overdue.pop(0).lane = "slow"
+            self._leave_fast()
+        elif not _hand_on(self._lost):
+            self._slow -= 1
+
+
+async def _wait(queue: collections.deque[_Future], give_back: Callable[[], None]) -> None:
+    """Wait in a queue for a place; who is cancelled as the place is given gives it back."""
+    place: _Future = asyncio.get_running_loop().create_future()
+    queue.append(place)
+    try:
+        await place
+    except asyncio.CancelledError:
+        if not place.cancelled():
+            give_back()
+        elif place in queue:
+            queue.remove(place)
+        raise
+
+
+def _hand_on(queue: collections.deque[_Future]) -> bool:
+    """Give a place to who waits first; False: nobody waits."""
+    while queue:
+        place = queue.popleft()
+        if not place.done():  # or cancelled, and not told yet
+            place.set_result(None)
+            return True
+    return False
+
+
+def _no_end() -> float:
+    return float("inf")
+
+
+def do_nothing() -> None:
+    """Note a lost turn by its flag alone."""

@@ -1,7 +1,8 @@
 """The pool of grammar workers: so many compiles at once, each with a deadline, deaths answered.
 
-A compile that runs longer than `slow_after_s` goes on in a second lane (as wide as the first), so that one
-endless schema does not keep short ones waiting until its deadline.
+A compile that runs longer than `slow_after_s` goes on in a second lane (as wide as the first), so that no
+number of endless schemas keeps short ones waiting until a deadline; where that lane is full, it makes room
+and begins again later (lanes.py).
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_sidecar.grammar.budget import RestartBudget
 from guided_sidecar.grammar.deaths import ran_out_of_memory
 from guided_sidecar.grammar.jobs import Failed, Job, Outcome, Ready
-from guided_sidecar.grammar.lanes import Lanes
+from guided_sidecar.grammar.lanes import Lanes, Turn, do_nothing
 from guided_sidecar.grammar.process import Worker, WorkerDiedError
 from guided_sidecar.grammar.workers import Loss, Workers, WorkersState
 from guided_sidecar.settings import Settings
@@ -23,6 +24,10 @@ from guided_sidecar.telemetry.incidents import WorkerRestarts
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 2  # a crash is tried once more, on another worker
+
+
+class _DisplacedError(Exception):
+    """A compile made room for another, and is to begin anew."""
 
 
 class Pool:
@@ -77,15 +82,15 @@ class Pool:
         """Keep a failure as the last one."""
         self._workers.note(code, message)
 
-    async def compile(self, job: Job, on_start: Callable[[], None]) -> Outcome:
+    async def compile(self, job: Job, since: Callable[[float | None], None]) -> Outcome:
         """Compile one grammar. Cancelling kills the worker, and ends when it is gone.
 
         Parameters
         ----------
         job
             Its `timeout_s` runs from the moment a worker has it.
-        on_start
-            Called at that moment; once more when a crash is tried again.
+        since
+            Called with that moment, monotonic seconds, and with None when it has to wait for another worker.
 
         Raises
         ------
@@ -93,15 +98,20 @@ class Pool:
             grammar_compile_timeout, _crashed or _memory; grammar_service_exhausted.
         """
         with self._waiting() as begun:
-            async with self._lanes.turn():
-                for attempt in range(1, _ATTEMPTS + 1):
+            async with self._lanes.turn() as turn:
+                deaths = 0
+                while True:
+                    if turn.is_lost:
+                        await turn.again()
                     worker = await self._workers.take()
                     begun()
                     try:
-                        return await self._run(worker, job, on_start)
+                        return await self._run(worker, job, turn, since)
+                    except _DisplacedError:
+                        since(None)
                     except WorkerDiedError as death:
-                        self._judge(death, attempt)
-                raise GuidedError(ErrorCode.GRAMMAR_COMPILE_CRASHED)
+                        deaths += 1
+                        self._judge(death, deaths)
 
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[Callable[[], None]]:
@@ -119,15 +129,22 @@ class Pool:
         finally:
             begun()
 
-    async def _run(self, worker: Worker, job: Job, on_start: Callable[[], None]) -> Outcome:
+    async def _run(
+        self, worker: Worker, job: Job, turn: Turn, since: Callable[[float | None], None]
+    ) -> Outcome:
         outcome: Outcome | None = None
         loss: Loss = "crashed"
-        until = time.monotonic() + job.timeout_s
-        on_start()
+        begin = time.monotonic()
+        until = begin + job.timeout_s
+        since(begin)
         try:
-            async with asyncio.timeout(job.timeout_s):
-                outcome = await worker.run(job)
+            async with asyncio.timeout(job.timeout_s) as limit:
+                with _displaced(turn, limit, worker):
+                    outcome = await worker.run(job)
         except TimeoutError as error:
+            if turn.is_lost:
+                loss = "displaced"
+                raise _DisplacedError from error
             loss = "deadline"
             message = f"the grammar did not compile within {job.timeout_s:g} s"
             self.note(ErrorCode.GRAMMAR_COMPILE_TIMEOUT, message)
@@ -166,6 +183,18 @@ class Pool:
         self.note(ErrorCode.GRAMMAR_COMPILE_CRASHED, str(death))
         if attempt == _ATTEMPTS:
             raise GuidedError(ErrorCode.GRAMMAR_COMPILE_CRASHED) from death
+
+
+@contextlib.contextmanager
+def _displaced(turn: Turn, limit: asyncio.Timeout, worker: Worker) -> Iterator[None]:
+    """End the limit when the turn is lost, which depends on the CPU time that the worker uses."""
+    before_s = worker.cpu_s()
+    turn.on_lost = lambda: limit.reschedule(asyncio.get_running_loop().time())
+    turn.used_s = lambda: worker.cpu_s() - before_s
+    try:
+        yield
+    finally:
+        turn.on_lost = do_nothing
 
 
 def _loss(worker: Worker, death: WorkerDiedError) -> Loss:

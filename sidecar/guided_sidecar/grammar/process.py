@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, Self
 
 from guided_sidecar.grammar import jobs
@@ -14,6 +15,7 @@ from guided_sidecar.grammar.deaths import describe
 from guided_sidecar.grammar.jobs import Exited, Forked, FromTemplate, Job, Outcome, Ready
 
 _FDS_PER_WORKER: Final = 3
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _LAST_WORDS_BYTES: Final = 4096
 _GONE_DEADLINE_S: Final = 5.0  # SIGKILL takes milliseconds; longer means a process stuck in the kernel
 # One thread each and few arenas: address space is what a worker's memory limit counts.
@@ -81,6 +83,14 @@ class Worker:
         except (OSError, asyncio.IncompleteReadError, jobs.JobError) as error:
             await self.kill()
             raise WorkerDiedError(self._status, self._last_words()) from error
+
+    def cpu_s(self) -> float:
+        """Return the CPU seconds that the process has used; 0 once it has gone."""
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
     async def kill(self) -> None:
         """Kill the process, wait until it is reaped, and close what belongs to it."""

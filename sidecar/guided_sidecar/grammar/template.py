@@ -104,11 +104,14 @@ class Template:
     def _reap(self) -> None:
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
             except ChildProcessError:
                 return
             if pid == 0:
                 return
+            if os.WIFSTOPPED(status):  # it would keep its job until the deadline, and never say so
+                os.kill(pid, signal.SIGKILL)
+                continue
             self._control.send(jobs.packet(jobs.Exited(pid=pid, status=status)))
 
 

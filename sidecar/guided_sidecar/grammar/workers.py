@@ -22,9 +22,9 @@ _log = logging.getLogger(__name__)
 _LOOK_AGAIN_S = 0.05
 
 # Why a worker was lost before its time: it died in a compile, or while idle, or with its template; its
-# compile ran out of memory or time, or nobody waited for it any more.
-Loss = Literal["crashed", "idle", "template", "memory", "deadline", "cancelled"]
-_ORDERED: Final[tuple[Loss, ...]] = ("deadline", "cancelled")
+# compile ran out of memory or time, or nobody waited for it any more, or it made room for another.
+Loss = Literal["crashed", "idle", "template", "memory", "deadline", "cancelled", "displaced"]
+_ORDERED: Final[tuple[Loss, ...]] = ("deadline", "cancelled", "displaced")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

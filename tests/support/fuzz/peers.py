@@ -124,8 +124,8 @@ class _InstantPool:
     async def facts(self) -> Ready:
         return FACTS
 
-    async def compile(self, job: Job, on_start: Callable[[], None]) -> Done:
-        on_start()
+    async def compile(self, job: Job, since: Callable[[float | None], None]) -> Done:
+        since(0.0)
         await asyncio.sleep(0)
         return Done(backend=job.backends[-1], spec=job.spec, size_bytes=len(job.spec))
 

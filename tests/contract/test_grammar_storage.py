@@ -1,0 +1,123 @@
+"""Where compiled grammars have no room: on the tmpfs, within the bound of those in use, on disk."""
+
+import contextlib
+import hashlib
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from guided_contract.config import CompileConfig, GuidedDecodingConfig
+from guided_contract.wire import Prepared, Refused
+from support import grammars
+from support.service import serving
+from support.sidecar import Api, Rank, until
+
+PATIENT = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60))  # these machines can be busy
+
+
+@contextlib.contextmanager
+def _small_tmpfs(folder: Path, size: str) -> Iterator[Path]:
+    folder.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "tests", folder],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if made.returncode:
+        pytest.skip(f"no tmpfs can be mounted here ({made.stderr.strip()}): run as root")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+async def test_a_full_tmpfs_is_told_as_that_and_corrupts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _small_tmpfs(tmp_path / "run", "4m") as run:
+        async with (
+            serving(run, monkeypatch, guided_decoding=PATIENT) as (service, pod),
+            Rank.connected(pod) as rank,
+            Api.connected(pod) as api,
+        ):
+            known = await api.prepare("choice", '["known"]')
+            filler = run / "filler"
+            with contextlib.suppress(OSError), filler.open("wb") as file:
+                while True:
+                    file.write(b"x" * 4096)
+            refused = await api.prepare("json", grammars.PERSON)
+            assert isinstance(refused, Refused)
+            assert refused.code == "grammar_storage_full", refused.message
+            assert refused.retry_after_s
+            assert "No space left" in refused.message
+            assert await api.prepare("choice", '["known"]') == msgspec.structs.replace(known, id=3)
+            assert isinstance(await api.prepare("json", grammars.BOUNDED), Prepared), "it needs no file"
+            assert {path.name for path in pod.grammars_folder.iterdir()} == {known.key}  # type: ignore[union-attr]
+
+            filler.unlink()
+            again = await api.prepare("json", grammars.PERSON)
+            assert isinstance(again, Prepared), again
+            load = next(load for load in rank.loads if load.key == again.key)
+            content = (pod.grammars_folder / again.key).read_bytes()
+            assert hashlib.sha256(content).hexdigest() == load.sha256
+            assert service.snapshot().quarantined == 0
+
+
+async def test_grammars_in_use_are_bounded_and_unused_ones_make_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room: dict[str, object] = {"artifact_bytes": 4_000_000, "cache_bytes": 2_000_000}
+    async with (
+        serving(tmp_path, monkeypatch, settings=room, guided_decoding=PATIENT) as (service, pod),
+        Rank.connected(pod),
+        Api.connected(pod) as api,
+    ):
+        held: dict[int, str] = {}
+        for number in range(40):
+            identity, answer = api.begin("choice", json.dumps([f"{number} {'x' * 2000}"]))
+            prepared = await answer
+            if isinstance(prepared, Refused):
+                break
+            held[identity] = prepared.key
+        assert isinstance(prepared, Refused), "no end to them"
+        assert prepared.code == "grammar_storage_full"
+        assert prepared.retry_after_s
+        assert 3_000_000 < service.snapshot().cache.leased_bytes <= 4_000_000
+        files = [path.stat().st_size for path in pod.grammars_folder.iterdir()]
+        assert sum(files) <= 4_000_000
+
+        for identity in list(held)[: len(held) // 2]:
+            api.release(identity)
+        await until(lambda: service.snapshot().cache.leases <= len(held) - len(held) // 2)
+        assert isinstance(await api.prepare("choice", '["room again"]'), Prepared)
+
+
+async def test_a_full_disk_costs_no_request_and_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").mkdir()
+    with _small_tmpfs(tmp_path / "disk", "64k") as disk:
+        async with (
+            serving(tmp_path / "run", monkeypatch, guided_decoding=PATIENT, grammar_cache_dir=str(disk)) as (
+                service,
+                pod,
+            ),
+            Rank.connected(pod),
+            Api.connected(pod) as api,
+        ):
+            filler = disk / "filler"
+            with contextlib.suppress(OSError), filler.open("wb") as file:
+                while True:
+                    file.write(b"x" * 4096)
+            assert isinstance(await api.prepare("choice", '["no room"]'), Prepared)
+            await until(lambda: service.snapshot().cache.disk.failed_writes == 1)
+            assert [path.name for path in disk.iterdir()] == ["filler"]
+
+            filler.unlink()
+            assert isinstance(await api.prepare("choice", '["room"]'), Prepared)
+            await until(lambda: service.snapshot().cache.disk.writes == 1)

@@ -1,0 +1,63 @@
+"""Requests that harm the grammar workers, each with the answers that it may get."""
+
+import dataclasses
+import itertools
+from typing import Final, Literal
+
+import httpx
+
+from support import grammars
+from support.chaos.benign import Answer, Ask, send
+
+Kind = Literal["endless", "memory", "slow"]
+MARGIN_S: Final = 1.0  # past the deadline
+# llguidance takes the regexes that keep xgrammar busy.
+_XGRAMMAR: Final = {"vllm_xargs": {"guided_backend": "xgrammar"}}
+_ANSWERS: Final[dict[Kind, frozenset[tuple[int, str]]]] = {
+    "endless": frozenset({(400, "grammar_compile_timeout"), (400, "grammar_compile_crashed")}),
+    "memory": frozenset({(400, "grammar_compile_memory"), (400, "grammar_compile_crashed")}),
+    # A worker that a signal hits is retried; a second hit is told as what it was.
+    "slow": frozenset({(200, ""), (400, "grammar_compile_crashed")}),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Attack:
+    """A hostile request and what came of it."""
+
+    kind: Kind
+    answer: Answer
+    deadline_s: float
+
+    @property
+    def why(self) -> str:
+        """Say what is wrong with the answer; "" where nothing is."""
+        answer = self.answer
+        if answer.broke or (answer.status, answer.code) not in _ANSWERS[self.kind]:
+            return f"{self.kind}: {answer.status} {answer.code} {answer.broke}"
+        until_s = answer.first_s if answer.first_s is not None else answer.took_s
+        if until_s > self.deadline_s + MARGIN_S:
+            return f"{self.kind}: answered after {until_s:.1f} s"
+        return ""
+
+
+class Attacker:
+    """Sends hostile requests, each with a grammar of its own, so that none is refused unseen."""
+
+    def __init__(self, client: httpx.AsyncClient, deadline_s: float, seed: int) -> None:
+        self._client = client
+        self._deadline_s = deadline_s
+        self._numbers = itertools.count(seed * 1_000_000)
+
+    async def attack(self, kind: Kind) -> Attack:
+        """Send one request and wait for its end."""
+        number = next(self._numbers)
+        if kind == "endless":
+            spec = grammars.endless_regex(number)
+        elif kind == "memory":
+            spec = f"{number}{grammars.hungry_regex()}"
+        else:
+            spec = f"{number}{grammars.slow_regex(60)}"
+        fields = {"structured_outputs": {"regex": spec}, "max_tokens": 4, **_XGRAMMAR}
+        answer = await send(self._client, Ask("x", fields, bool))
+        return Attack(kind, answer, self._deadline_s)

@@ -1,0 +1,117 @@
+"""What a phase leaves behind: processes, files, shared memory, sockets and open descriptors."""
+
+import collections
+import dataclasses
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+from support.pod import Pod
+from support.sidecar import descendants
+
+SETTLE_S: Final = 15.0
+_SHARED_MEMORY: Final = Path("/dev/shm")
+_KINDS: Final = ("socket", "pidfd", "memfd", "pipe", "eventpoll")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Belongings:
+    """What a pod has at one moment.
+
+    Parameters
+    ----------
+    processes
+        All but the grammar service, its template and its workers.
+    workers
+        How many processes the service has, the template included.
+    dead
+        Those that nobody has reaped.
+    files
+        In the run folder, but for the grammars themselves.
+    shared
+        In shared memory, all of the machine's that no process has mapped.
+    descriptors
+        Of the service, by kind.
+    """
+
+    processes: frozenset[int]
+    workers: int
+    dead: frozenset[int]
+    files: frozenset[str]
+    shared: frozenset[str]
+    descriptors: dict[str, int]
+
+    @classmethod
+    def of(cls, pod: Pod) -> "Belongings":
+        sidecar = pod.sidecar
+        service = sidecar.service_pid()
+        below = set(descendants(service)) if service else set()
+        run = Path(pod.config.run_dir)
+        return cls(
+            processes=frozenset(pod.processes() - below),
+            workers=len(below) - 1,
+            dead=frozenset(pid for pid in descendants(pod.child.pid) if _is_dead(pid)),
+            files=frozenset(
+                str(path.relative_to(run))
+                for path in run.rglob("*")
+                if path.parent != pod.config.grammars_folder or path.name.startswith(".")
+            ),
+            shared=_unmapped(),
+            descriptors=_descriptors(service) if service else {},
+        )
+
+    def beyond(self, before: "Belongings") -> list[str]:
+        """Say what is here that was not there before."""
+        found = {
+            "processes": self.processes - before.processes,
+            "dead processes": self.dead,
+            "files": self.files - before.files,
+            "shared memory": self.shared - before.shared,
+        }
+        said = [f"{name}: {', '.join(sorted(map(str, more)))}" for name, more in found.items() if more]
+        counts = {"workers": (before.workers, self.workers)}
+        counts |= {kind: (before.descriptors.get(kind, 0), self.descriptors.get(kind, 0)) for kind in _KINDS}
+        said += [f"{name}: {old} -> {new}" for name, (old, new) in counts.items() if new > old]
+        return said
+
+
+def left_behind(pod: Pod, before: Belongings) -> list[str]:
+    """Return what a phase has left behind once all has had time to settle; [] is as it should be."""
+    deadline = time.monotonic() + SETTLE_S
+    while found := Belongings.of(pod).beyond(before):
+        if time.monotonic() > deadline:
+            return found
+        time.sleep(0.2)
+    return []
+
+
+def _unmapped() -> frozenset[str]:
+    """Return what is in shared memory for nobody; what others on the machine use is theirs."""
+    names = {path.name for path in _SHARED_MEMORY.iterdir()}
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                maps = (process / "maps").read_text(errors="replace")
+            except OSError:
+                continue
+            names = {name for name in names if f"/{name}\n" not in maps}
+    return frozenset(names)
+
+
+def _is_dead(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return False
+
+
+def _descriptors(pid: int) -> dict[str, int]:
+    kinds: collections.Counter[str] = collections.Counter()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            target = os.readlink(link)  # noqa: PTH115 - not a path
+        except OSError:
+            continue
+        kinds.update(kind for kind in _KINDS if kind in target)
+    return dict(kinds)
