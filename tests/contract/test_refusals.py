@@ -8,8 +8,11 @@ import pytest
 
 from guided_contract import wire
 from guided_contract.config import PodConfig
+from guided_contract.errors import GuidedError
+from guided_engine.admission import trace
 from guided_engine.admission.client import GrammarClient
 from guided_engine.admission.gate import Gate
+from guided_engine.admission.request import HttpExchange, current
 from guided_engine.compat import api, refusals, serve
 from guided_engine.telemetry import Telemetry
 from support.engine import pod_config
@@ -159,6 +162,28 @@ async def test_engine_core_requests(monkeypatch: pytest.MonkeyPatch, *, guided: 
         assert refusal.value.error.code == "request_not_admitted"
     else:
         assert await added
+
+
+@pytest.mark.parametrize("task", ["transcription", "translation"])
+async def test_audio_takes_no_constraint_and_no_name(task: str) -> None:
+    """No audio model is at hand, so vLLM's own request, and the gate that its parameters pass."""
+    module = importlib.import_module(f"vllm.entrypoints.speech_to_text.{task}.protocol")
+    request = getattr(module, f"{task.title()}Request")
+    assert "structured_outputs" not in request.model_fields
+    assert "response_format" in request.model_fields, "json, text, ...: of the answer, not of the text"
+    made = request.model_construct(file=None, model="tiny", vllm_xargs=NAMED)
+    params = made.to_sampling_params(9, {})
+    assert params.structured_outputs is None
+    pod = pod_config(Path("/nowhere"))
+    client = GrammarClient(pod.service_socket, lambda: wire.Hello(role="api", pid=1, boot=""))
+    gate = Gate(pod, client, Telemetry(pod.telemetry_socket))
+    current.set(HttpExchange(trace.begin([], 1), "POST", f"/v1/audio/{task}s"))
+    try:
+        with pytest.raises(GuidedError) as refusal:
+            await gate.admit(params.structured_outputs, params.extra_args)
+    finally:
+        current.set(None)
+    assert refusal.value.code == "request_not_admitted"
 
 
 def test_streaming_input() -> None:
