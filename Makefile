@@ -80,6 +80,11 @@ fuzz: $(SETUP)  ## atheris on all that decodes what others send, a minute each (
 chaos-grammar: $(SETUP)  ## faults of every kind against a real pod's grammar service under load (FAULTS=1000 KILLS=50 SEED=0 PHASES=...)
 	@PYTHONPATH=$(CURDIR)/tools:$(CURDIR)/tests $(PY) -m support.chaos
 
+.PHONY: picture
+picture: $(SETUP)  ## take docs/trace.png: a request's trace on real vLLM in the viewer's page (installs it, and chromium by apt)
+	$(PY) -m devtools.viewer_env
+	PICTURE=docs/trace.png $(PYTEST) tests/e2e/test_viewer.py
+
 # --- a real Kubernetes (tools/devtools/cluster*.py) ---
 
 .PHONY: cluster
@@ -107,3 +112,7 @@ bench-grammar: $(SETUP)  ## how long a grammar takes to be prepared, cold and ca
 .PHONY: bench-cpu
 bench-cpu: $(SETUP)  ## the tiny model on real vLLM and this CPU, guided, ours against upstream
 	@PYTHONPATH=tools:benchmarks $(PY) -m rankbench.real
+
+.PHONY: bench-telemetry
+bench-telemetry: $(SETUP)  ## throughput with traces on against off, on real vLLM and this CPU (MINUTES=5)
+	@PYTHONPATH=tools:benchmarks $(PY) benchmarks/tracing.py

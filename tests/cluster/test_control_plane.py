@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+import yaml
 from devtools import cluster_demo, deploy, node_init
 
 from support.cluster import Cluster, KubectlError
@@ -50,6 +51,25 @@ def test_observability_manifest_is_accepted_and_samples_send_there(api_server: C
     endpoint = deploy.sample()["spec"]["telemetry"]["otlp"]["endpoint"]
     assert endpoint == f"http://jaeger.observability:{ports['otlp-http']}"
     assert ports["query"] == node_init.JAEGER_QUERY_PORT
+
+
+def test_collector_is_accepted_and_hands_over_to_jaeger(api_server: Cluster) -> None:
+    folder = deploy.ROOT / "manifests/observability"
+    for name in ("jaeger", "collector"):
+        api_server.apply(folder / f"{name}.yaml")
+    objects = {one["kind"]: one for one in yaml.safe_load_all((folder / "collector.yaml").read_text())}
+    held = yaml.safe_load(objects["ConfigMap"]["data"]["config.yaml"])
+    jaegers = [
+        one for one in yaml.safe_load_all((folder / "jaeger.yaml").read_text()) if one["kind"] == "Service"
+    ]
+    ports = {port["name"]: port["port"] for port in jaegers[0]["spec"]["ports"]}
+    assert held["exporters"]["otlphttp"]["endpoint"] == f"http://jaeger:{ports['otlp-http']}"
+    for protocol, port in (("grpc", "otlp-grpc"), ("http", "otlp-http")):
+        [served] = [one["port"] for one in objects["Service"]["spec"]["ports"] if one["name"] == port]
+        assert held["receivers"]["otlp"]["protocols"][protocol]["endpoint"].endswith(f":{served}")
+    pipeline = held["service"]["pipelines"]["traces"]
+    for part in ("receivers", "processors", "exporters"):
+        assert set(pipeline[part]) <= set(held[part])
 
 
 def test_existing_cluster_without_an_image_or_a_claim_is_told_so(

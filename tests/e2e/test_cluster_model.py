@@ -12,7 +12,7 @@ import pytest
 from devtools import deploy
 from devtools.kubectl import Kubectl
 
-from support import corpus, jaeger
+from support import corpus, grammars, jaeger
 from support.cluster import Node
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(1200)]
@@ -21,6 +21,7 @@ NAMESPACE = "e2e"
 TIMEOUT_S = 120.0
 READY_WITHIN_S = 180.0
 MAX_RETRIES = 5
+XGRAMMAR = {"guided_backend": "xgrammar"}  # llguidance takes the regexes that keep it busy for ever
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,33 @@ def test_refused_schema_has_a_trace_too(served: Served) -> None:
     found = _traces(served.node.devtools.jaeger_url, began, 1, _has_root)
     [trace] = [one for one in found if one.root.tags.get("error.type") == code]
     assert trace.root.tags["http.response.status_code"] == 400
-    assert trace.root.tags["error.type"] == code
+    [prepare] = trace.named("grammar.prepare")
+    for span in (trace.root, prepare):
+        assert span.tags["error.type"] == code
+        assert span.tags["otel.status_code"] == "ERROR"
+
+
+def test_aborted_compile_is_told_by_its_request_and_by_a_trace_of_the_lost_worker(served: Served) -> None:
+    began = time.time()
+    endless = {"regex": grammars.endless_regex(7)}
+    body = {"model": "tiny", "prompt": "x", "structured_outputs": endless, "vllm_xargs": XGRAMMAR}
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{served.url}/v1/completions", json=body, timeout=3.0)
+    url = served.node.devtools.jaeger_url
+
+    def whole(trace: jaeger.Trace) -> bool:
+        return _has_root(trace) and bool(
+            trace.named("grammar.compile") or trace.named("grammar.worker.restart")
+        )
+
+    found = [trace for trace in _traces(url, began, 2, whole) if whole(trace)]
+    [aborted] = [trace for trace in found if trace.named("grammar.compile")]
+    [lost] = [trace for trace in found if trace.named("grammar.worker.restart")]
+    [prepare], [compiled] = aborted.named("grammar.prepare"), aborted.named("grammar.compile")
+    assert (aborted.root.tags["error.type"], aborted.root.tags["otel.status_code"]) == ("499", "ERROR")
+    assert prepare.tags["error.type"] == compiled.tags["error.type"] == "cancelled"
+    assert compiled.events["grammar.worker.lost"]["guidedmodel.worker.loss"] == "cancelled"
+    assert lost.root.links == (compiled.span_id,)
 
 
 def test_death_of_the_sidecars_service_costs_no_restart_and_no_running_request(served: Served) -> None:

@@ -10,12 +10,17 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One span; `parents` are the spans of the same trace that it refers to."""
+    """One span; `parents` are its parent's id, if it has one, `links` the ids of spans of any trace.
+
+    `events` are by name.
+    """
 
     span_id: str
     name: str
     parents: tuple[str, ...]
     tags: dict[str, Any] = field(default_factory=dict)
+    links: tuple[str, ...] = ()
+    events: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,17 @@ def _trace(data: dict[str, Any]) -> Trace:
 
 
 def _span(data: dict[str, Any]) -> Span:
-    parents = tuple(reference["spanID"] for reference in data["references"])
-    tags = {tag["key"]: tag["value"] for tag in data["tags"]}
-    return Span(data["spanID"], data["operationName"], parents, tags)
+    refers = [(reference["refType"], reference["spanID"]) for reference in data["references"]]
+    events = [_tags(log["fields"]) for log in data["logs"]]
+    return Span(
+        data["spanID"],
+        data["operationName"],
+        tuple(span_id for kind, span_id in refers if kind == "CHILD_OF"),
+        _tags(data["tags"]),
+        tuple(span_id for kind, span_id in refers if kind != "CHILD_OF"),
+        {fields["event"]: fields for fields in events if "event" in fields},
+    )
+
+
+def _tags(items: list[dict[str, Any]]) -> dict[str, Any]:
+    return {item["key"]: item["value"] for item in items}

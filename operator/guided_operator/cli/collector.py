@@ -3,7 +3,7 @@
 import gzip
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
@@ -22,11 +22,20 @@ _PATH: Final = "/v1/traces"
 
 
 class Collector:
-    """Receives traces on a free port of 127.0.0.1 until it is closed."""
+    """Receives traces on a free port of 127.0.0.1 until it is closed.
 
-    def __init__(self, book: TraceBook) -> None:
+    Parameters
+    ----------
+    book
+        Gets the spans.
+    forward
+        Gets each export's bytes besides; must not block.
+    """
+
+    def __init__(self, book: TraceBook, forward: Callable[[bytes], None] = lambda _body: None) -> None:
         class Handler(_Handler):
             traces = book
+            passed_on = staticmethod(forward)
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -48,6 +57,7 @@ class Collector:
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     traces: TraceBook
+    passed_on: Callable[[bytes], None]
 
     def do_POST(self) -> None:
         """Take one export."""
@@ -61,11 +71,14 @@ class _Handler(BaseHTTPRequestHandler):
             return
         body = self.rfile.read(length)
         try:
-            spans = decode(gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body)
+            if self.headers.get("Content-Encoding") == "gzip":
+                body = gzip.decompress(body)
+            spans = decode(body)
         except (DecodeError, OSError, EOFError):
             self._answer(400)
             return
         self.traces.add(spans, time.monotonic())
+        self.passed_on(body)
         self._answer(200, ExportTraceServiceResponse().SerializeToString())
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name

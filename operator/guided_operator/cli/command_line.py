@@ -16,6 +16,7 @@ from guided_operator.api.crd import crd_text
 from guided_operator.builders import cluster_site, render
 from guided_operator.cli.local_site import PortTakenError
 from guided_operator.cli.run import RunOptions, run
+from guided_operator.cli.viewer import ViewerError
 
 OK: Final = 0
 BAD_INPUT: Final = 2
@@ -30,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for problem in error.problems:
             sys.stderr.write(f"{getattr(options, 'file', '')}: {problem}\n")
         return BAD_INPUT
-    except PortTakenError as error:
+    except (PortTakenError, ViewerError) as error:
         sys.stderr.write(f"guidedmodel: {error}\n")
         return BAD_INPUT
     return status
@@ -65,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         "changes; may be given again; default: the ConfigMaps in the manifest's file",
     )
     command.add_argument("--port", type=_port, help="port of the OpenAI API; default: 8000 if free")
+    command.add_argument("--viewer", action="store_true", help="open a page with the traces (arize-phoenix)")
     command.set_defaults(act=_run)
 
     command = commands.add_parser("validate", help="say what is wrong with a GuidedModel")
@@ -118,7 +120,12 @@ def _read(file: str) -> Manifest:
 
 
 def _run(options: argparse.Namespace) -> int:
-    chosen = RunOptions(volumes=dict(options.volume), config_maps=dict(options.config_map), port=options.port)
+    chosen = RunOptions(
+        volumes=dict(options.volume),
+        config_maps=dict(options.config_map),
+        port=options.port,
+        viewer=options.viewer,
+    )
     return run(_read(options.file), chosen)
 
 

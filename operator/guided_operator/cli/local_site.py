@@ -22,6 +22,8 @@ _LOOPBACK: Final = "127.0.0.1"
 _CONFIG_FILE: Final = "config.json"
 _GRAMMARS: Final = "named-grammars"
 _DEFAULT_PORT: Final = 8000
+_RANGE: Final = range(20000, 32000)
+_TRIES: Final = 2000
 
 
 class PortTakenError(Exception):
@@ -151,10 +153,13 @@ def _free_ports(wanted: int | None) -> list[int]:
     if wanted is not None and not _is_free(wanted):
         raise PortTakenError(f"port {wanted} is in use")
     first = [wanted] if wanted is not None else [_DEFAULT_PORT] if _is_free(_DEFAULT_PORT) else []
-    others = (
-        port for port in random.sample(range(20000, 32000), 2000) if port not in first and _is_free(port)
-    )
+    others = (port for port in random.sample(_RANGE, _TRIES) if port not in first and _is_free(port))
     return [*first, *(next(others) for _ in range(4 - len(first)))]
+
+
+def free_port() -> int:
+    """Return a port that is free now, and that no other `guidedmodel run` takes."""
+    return next(port for port in random.sample(_RANGE, _TRIES) if _is_free(port))
 
 
 def _is_free(port: int) -> bool:

@@ -1,11 +1,13 @@
 """`guidedmodel run`: the pod of a GuidedModel as local processes, until Ctrl-C."""
 
+import contextlib
 import json
 import signal
 import sys
 import tempfile
 import threading
 import time
+import webbrowser
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +15,12 @@ from types import FrameType
 from typing import Final
 
 from guided_operator.api import GuidedModel, Manifest
+from guided_operator.cli import viewer
 from guided_operator.cli.collector import Collector
 from guided_operator.cli.local_pod import LocalPod, PodError, StoppedError, containers
 from guided_operator.cli.local_site import lay_out, local_site
 from guided_operator.cli.traces import TraceBook, tree
+from guided_operator.cli.viewer import Viewer, ViewerError
 
 # vLLM's exporter sends its spans every 5 s by default; here somebody waits for them.
 _EXPORT_SOON: Final = {"OTEL_BSP_SCHEDULE_DELAY": "200"}
@@ -35,6 +39,7 @@ class RunOptions:
     volumes: Mapping[str, Path]
     config_maps: Mapping[str, Path]
     port: int | None = None
+    viewer: bool = False
 
 
 class _Stop:
@@ -68,32 +73,41 @@ def run(manifest: Manifest, options: RunOptions) -> int:
     ------
     ManifestError
         The model's folder, or a grammar's text, does not exist.
+    ViewerError
+        A viewer is asked for and not installed.
     """
     gm = manifest.model
+    program = viewer.find() if options.viewer else None
     stop = _Stop()
     book = TraceBook()
-    collector = Collector(book)
-    try:
-        with tempfile.TemporaryDirectory(prefix="guidedmodel-", ignore_cleanup_errors=True) as folder:
-            site = local_site(
-                Path(folder),
-                volumes=options.volumes,
-                port=options.port,
-                otlp_endpoint=collector.endpoint,
-            )
-            plan = containers(lay_out(manifest, site, options.config_maps))
-            pod = LocalPod(plan, Path(folder), environment=_EXPORT_SOON)
-            return _serve(pod, stop, book, _greeting(gm, f"http://{site.bind_host}:{site.ports.engine}"))
-    finally:
-        collector.close()
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(_folder()))
+        page = None
+        if program is not None:
+            page = Viewer.start(program, folder, gm.name)
+            stack.callback(page.stop)
+        collector = Collector(book) if page is None else Collector(book, page.take)
+        stack.callback(collector.close)
+        site = local_site(
+            folder, volumes=options.volumes, port=options.port, otlp_endpoint=collector.endpoint
+        )
+        plan = containers(lay_out(manifest, site, options.config_maps))
+        pod = LocalPod(plan, folder, environment=_EXPORT_SOON)
+        return _serve(pod, stop, book, _greeting(gm, f"http://{site.bind_host}:{site.ports.engine}"), page)
 
 
-def _serve(pod: LocalPod, stop: _Stop, book: TraceBook, greeting: str) -> int:
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="guidedmodel-", ignore_cleanup_errors=True)
+
+
+def _serve(pod: LocalPod, stop: _Stop, book: TraceBook, greeting: str, page: Viewer | None) -> int:
     started = time.monotonic()
     try:
         pod.start(_say, is_stopping=stop.is_asked)
         _say(f"ready after {time.monotonic() - started:.1f} s")
         _say(greeting)
+        if page is not None:
+            _show(page)
         while not stop.wait(_TICK_S):
             pod.check()
             pod.check_liveness()
@@ -111,6 +125,18 @@ def _serve(pod: LocalPod, stop: _Stop, book: TraceBook, greeting: str) -> int:
             _say("stopping")
         pod.stop(is_hurried=stop.is_hurried)
     return 0
+
+
+def _show(page: Viewer) -> None:
+    """Name the page, and open it where somebody looks on."""
+    try:
+        page.wait_ready()
+    except ViewerError as error:
+        _say(f"guidedmodel: {error}")  # the model is served all the same
+        return
+    _say(f"traces at {page.url}")
+    if sys.stdout.isatty():
+        webbrowser.open(page.url)
 
 
 def _say(text: str) -> None:
