@@ -29,6 +29,8 @@ class _Rank:
     link: RankLink
     asked: set[str] = dataclasses.field(default_factory=set)
     loaded: set[str] = dataclasses.field(default_factory=set)
+    # Answers still to come to a Load that an Unload has followed: they say nothing of a later Load.
+    outdated: list[str] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(slots=True)
@@ -87,7 +89,12 @@ class Rendezvous:
         """Take a rank's answer to Load; one for a key that is no longer wanted is ignored."""
         current = self._ranks.get(rank)
         wanted = self._wanted.get(loaded.key)
-        if current is None or current.link is not link or wanted is None:
+        if current is None or current.link is not link:
+            return
+        if loaded.key in current.outdated:
+            current.outdated.remove(loaded.key)
+            return
+        if wanted is None:
             return
         self._on_loaded(rank, wanted.load, loaded)
         current.asked.discard(loaded.key)
@@ -156,6 +163,8 @@ class Rendezvous:
         for rank in self._ranks.values():
             if key in rank.loaded or key in rank.asked:
                 rank.link.send(Unload(key=key))
+            if key in rank.asked:
+                rank.outdated.append(key)
             rank.loaded.discard(key)
             rank.asked.discard(key)
         self._notify()

@@ -192,3 +192,18 @@ async def test_what_rests_is_not_pushed_and_what_is_forgotten_is_unloaded() -> N
     await again
     ranks.rendezvous.forget("k")
     assert back.sent == [LOAD, Unload(key="k")]
+
+
+async def test_an_answer_to_a_load_that_was_taken_back_does_not_count_for_the_next() -> None:
+    """Its rank unloads the grammar right after that answer, and loads it anew only then."""
+    ranks = Ranks(1, 0)
+    waiting = await ranks.ensure()
+    waiting.cancel()
+    ranks.rendezvous.forget("k")
+    again = await ranks.ensure()
+    assert ranks.links[0].sent == [LOAD, Unload(key="k"), LOAD]
+    ranks.answer(0)
+    await asyncio.sleep(0.01)
+    assert not again.done()
+    ranks.answer(0)
+    await asyncio.wait_for(again, 1)
