@@ -1,24 +1,42 @@
-"""Which backend is the cheaper one for a grammar, of those that enforce it.
+r"""Which backend is the cheaper one for a grammar, of those that enforce it.
 
-======================================  ======================  ===================================
-the grammar                             first                   because
-======================================  ======================  ===================================
-a string with minLength or maxLength    guidance                xgrammar takes seconds to compile it
-                                                                where ranks cannot count it, and fills
-                                                                masks in strings 20 times slower
-an object of more than 32 properties    guidance                xgrammar's artefact grows with the
-                                                                square of their number
-anything else                           xgrammar                vLLM's own order
-======================================  ======================  ===================================
+Measured with a vocabulary of 131,072 tokens (docs/decisions/0013). A mask costs either library microseconds;
+inside a plain string ranks copy it. What differs is the first use, and repeated classes of letters.
+
+========================================  ==========  =====================================================
+the grammar                               first       because
+========================================  ==========  =====================================================
+a string with minLength or maxLength      guidance    xgrammar takes seconds to compile it where ranks
+                                                      cannot count it, and its masks are 20 times dearer
+more than 20 schemas, or 10 properties    guidance    xgrammar's artefact grows with all of them: 80 ms per
+that may be absent                                    MB to write, 25 to load, up to 67 MB; llguidance needs
+                                                      3 to 14 ms
+a format other than date, date-time,      guidance    xgrammar compiles it for 100 ms
+time and uuid
+a pattern or regex that repeats a class   guidance    a mask takes xgrammar 400 us, llguidance 8
+of letters
+anything else                             xgrammar    vLLM's own order; masks of enums, numbers and structure
+                                                      take 2 to 5 us, llguidance's 6 to 20
+========================================  ==========  =====================================================
+
+EBNF and Lark stay with vLLM's order: the libraries read them as dialects of their own. So does a regex with
+classes that they read otherwise (`\w`, `.`).
 """
 
+import re
 from typing import Any, Final
 
 from guided_contract.wire import Backend, Kind
 from guided_sidecar.grammar.keywords import has_lengths
 from guided_sidecar.grammar.subschemas import Place, walk
 
-_MANY_PROPERTIES: Final = 32  # measured: 50 make an artefact of 2 MB in 0.4 s, 200 one of 31 MB in 4 s
+_MOST_SCHEMAS: Final = 20
+_MOST_OPTIONAL: Final = 10
+_LONGEST_REGEX: Final = 512  # beyond, masks of many alternatives are dear for either
+_CHEAP_FORMATS: Final = frozenset(["date", "date-time", "time", "uuid"])
+_REPEATED_CLASS: Final = re.compile(r"\[([^\[\]]*)\][+*{]")
+_LETTERS: Final = re.compile(r"[a-zA-Z]-[a-zA-Z]")
+_READ_OTHERWISE: Final = re.compile(r"\\[wWdDsSbB]|(?<!\\)\.")
 
 
 def find(schema: Any, keyword: str) -> str | None:
@@ -36,13 +54,38 @@ def order(kind: Kind, spec: Any) -> list[Backend]:
     spec
         The parsed schema for json, else the text.
     """
-    if kind == "json" and any(_is_costly(place) for place in walk(spec)):
-        return ["guidance", "xgrammar"]
-    return ["xgrammar", "guidance"]
+    if kind == "regex":
+        is_costly = (
+            len(spec) <= _LONGEST_REGEX and repeats_letters(spec) and _READ_OTHERWISE.search(spec) is None
+        )
+    else:
+        is_costly = kind == "json" and _is_costly(spec)
+    return ["guidance", "xgrammar"] if is_costly else ["xgrammar", "guidance"]
 
 
-def _is_costly(place: Place) -> bool:
-    """Return whether xgrammar takes much longer to compile, or in strings to fill, than llguidance."""
-    properties = place.schema.get("properties")
-    is_wide = isinstance(properties, dict) and len(properties) > _MANY_PROPERTIES
-    return is_wide or (place.allows("string") and has_lengths(place.schema))
+def repeats_letters(pattern: str) -> bool:
+    """Return whether a regex repeats a class of letters."""
+    return any(_LETTERS.search(found[1]) for found in _REPEATED_CLASS.finditer(pattern))
+
+
+def _is_costly(schema: Any) -> bool:
+    """Return whether xgrammar takes much longer than llguidance, for the first use or for masks."""
+    schemas = optional = 0
+    for place in walk(schema):
+        properties = place.schema.get("properties")
+        if isinstance(properties, dict):
+            schemas += sum(not isinstance(part, dict) for part in properties.values())
+            optional += len(properties.keys() - set(place.schema.get("required", ())))
+        schemas += 1
+        if schemas > _MOST_SCHEMAS or optional > _MOST_OPTIONAL or _has_costly_text(place):
+            return True
+    return False
+
+
+def _has_costly_text(place: Place) -> bool:
+    if not place.allows("string"):
+        return False
+    schema = place.schema
+    if has_lengths(schema) or ("format" in schema and schema["format"] not in _CHEAP_FORMATS):
+        return True
+    return "pattern" in schema and repeats_letters(schema["pattern"])
