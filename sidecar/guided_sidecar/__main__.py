@@ -14,7 +14,7 @@ _GRACE_S: Final = (
 def main() -> None:
     """Supervise the service until TERM."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s sidecar supervisor: %(message)s")
-    Supervisor([sys.executable, "-m", "guided_sidecar.service"], _GRACE_S).run()
+    Supervisor([sys.executable, "-m", "guided_sidecar.service"], _GRACE_S, has_standby=True).run()
 
 
 if __name__ == "__main__":

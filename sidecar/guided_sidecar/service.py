@@ -3,8 +3,11 @@
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import sys
+from pathlib import Path
+from typing import Final
 
 from guided_sidecar import orphans, settings
 from guided_sidecar.consensus import Consensus
@@ -12,6 +15,8 @@ from guided_sidecar.grammar_service import GrammarService
 from guided_sidecar.health.server import HealthServer
 from guided_sidecar.settings import Settings
 from guided_sidecar.telemetry.pipeline import Telemetry
+
+NAME: Final = "sidecar-service"  # of the process, once it serves; the one that stands by has another
 
 
 async def run(configuration: Settings) -> None:
@@ -37,6 +42,11 @@ async def run(configuration: Settings) -> None:
 def main() -> None:
     """Read the configuration and serve; exit 2 if it is missing or wrong."""
     orphans.die_with_parent()  # a supervisor that was killed must not leave a second service behind
+    if len(sys.argv) > 1:
+        with os.fdopen(int(sys.argv[1])) as turn:
+            if not turn.readline():  # everything is imported: what is left takes milliseconds
+                return  # the supervisor has gone
+    Path("/proc/self/comm").write_text(NAME)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s sidecar: %(message)s")
     try:
         configuration = settings.load()

@@ -30,12 +30,25 @@ class Child:
     ----------
     command
         Program and arguments.
+    waits
+        Whether it gets one argument more, the number of a descriptor to read a line from before it begins.
     """
 
-    def __init__(self, command: Sequence[str]) -> None:
-        self._command = command
-        self._process = subprocess.Popen(command, start_new_session=True)  # noqa: S603 - our own command
+    def __init__(self, command: Sequence[str], *, waits: bool = False) -> None:
+        readable, self._go = os.pipe()
+        with os.fdopen(readable):
+            self._process = subprocess.Popen(  # noqa: S603 - our own command
+                [*command, str(readable)] if waits else command,
+                start_new_session=True,
+                pass_fds=[readable] if waits else [],
+            )
         self.started = time.monotonic()
+
+    def begin(self) -> None:
+        """Let one that waits begin."""
+        self.started = time.monotonic()
+        with contextlib.suppress(BrokenPipeError):  # it has died meanwhile, or never waited
+            os.write(self._go, b"\n")
 
     @property
     def pid(self) -> int:
@@ -72,6 +85,9 @@ class Child:
         with contextlib.suppress(ProcessLookupError):  # none is left
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
+        if self._go >= 0:
+            os.close(self._go)
+            self._go = -1
 
 
 class Supervisor:
@@ -83,11 +99,15 @@ class Supervisor:
         The child's program and arguments.
     grace_s
         What the child gets to end by itself after TERM.
+    has_standby
+        Whether a second child waits, all imported, to take the place of one that dies: see Child.
     """
 
-    def __init__(self, command: Sequence[str], grace_s: float) -> None:
+    def __init__(self, command: Sequence[str], grace_s: float, *, has_standby: bool = False) -> None:
         self._command = command
         self._grace_s = grace_s
+        self._has_standby = has_standby
+        self._standby: Child | None = None
         self._stopping = False
         self._failures = 0
 
@@ -97,27 +117,59 @@ class Supervisor:
         signalled = _signal_pipe()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
-        child = Child(self._command)
+        child = self._start()
         while not self._stopping:
             if child.is_alive() and not child.is_stopped():
+                self._keep_standby(child)
                 _wait(signalled)
-                _reap_orphans(child)
+                self._reap_orphans(child)
             else:
                 child = self._replacement(child)
         child.terminate(self._grace_s)
-        _reap_orphans(child)
+        if self._standby is not None:
+            self._standby.kill_group()
+            self._standby = None
+        self._reap_orphans(child)
+
+    def _start(self) -> Child:
+        """Return a child that begins: the one that stands by, if it does."""
+        child, self._standby = self._standby, None
+        if child is None or not child.is_alive():
+            child = Child(self._command, waits=self._has_standby)
+        child.begin()
+        return child
+
+    def _keep_standby(self, child: Child) -> None:
+        """Have a child stand by once the first serves, so that both do not want the CPU at once."""
+        if self._standby is not None and not self._standby.is_alive():
+            self._standby.kill_group()
+            self._standby = None
+        if self._has_standby and self._standby is None and time.monotonic() - child.started >= _STABLE_S:
+            self._standby = Child(self._command, waits=True)
 
     def _replacement(self, child: Child) -> Child:
         """Clear away what the dead child left, and start another; later and later if they keep dying."""
-        _log.warning("process %d ended with %s; starting it again", child.pid, child.exit_code)
         child.kill_group()
+        _log.warning("process %d ended with %s; starting it again", child.pid, child.exit_code)
         lived_s = time.monotonic() - child.started
         self._failures = 0 if lived_s >= _STABLE_S else self._failures + 1
         if self._failures > 1:
             until = time.monotonic() + min(_FIRST_DELAY_S * 2.0 ** (self._failures - 2), _MOST_DELAY_S)
             while time.monotonic() < until and not self._stopping:
                 time.sleep(_LOOK_S)
-        return child if self._stopping else Child(self._command)
+        return child if self._stopping else self._start()
+
+    def _reap_orphans(self, child: Child) -> None:
+        """Reap every dead process but our children, whose exit codes their Popens are to see."""
+        ours = {child.pid} | ({self._standby.pid} if self._standby is not None else set())
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if found is None or found.si_pid in ours:
+                return
+            os.waitpid(found.si_pid, 0)
 
     def _stop(self, *_: object) -> None:
         self._stopping = True
@@ -140,15 +192,3 @@ def _wait(signalled: int) -> None:
     """Wait for a signal, or a little."""
     if select.select([signalled], [], [], _LOOK_S * 10)[0]:
         os.read(signalled, 4096)
-
-
-def _reap_orphans(child: Child) -> None:
-    """Reap every dead process but the child, whose exit code its Popen is to see."""
-    while True:
-        try:
-            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return
-        if found is None or found.si_pid == child.pid:
-            return
-        os.waitpid(found.si_pid, 0)

@@ -37,7 +37,9 @@ def pod(texts: Path) -> Iterator[Pod]:
         return {"name": name, "kind": NAMED[name][0], "configMapKeyRef": {"name": "texts", "key": name}}
 
     guided = {"compile": {"timeout": f"{COMPILE_DEADLINE_S:.0f}s"}, "grammars": [*map(grammar, NAMED)]}
-    manifest = sample(guidedDecoding=guided)
+    # The tests kill more workers than a crash loop may.
+    restart = {"maxAttempts": 100, "baseDelay": "1ms", "maxDelay": "20ms", "resetAfter": "5s"}
+    manifest = sample(guidedDecoding=guided, sidecar={"restart": restart})
     manifest["spec"]["engine"]["args"] += ARGS
     pod = start_pod(manifest, args=["--config-map", f"texts={texts}"])
     yield pod

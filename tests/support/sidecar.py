@@ -31,6 +31,7 @@ from guided_contract.wire import (
     Unload,
     Welcome,
 )
+from guided_sidecar import service
 from support.engine import write_config
 
 START_TIMEOUT_S = 60.0
@@ -70,7 +71,7 @@ class Sidecar:
 
     def service_pid(self) -> int | None:
         """Return the service's process, if there is one."""
-        return next((pid for pid in self.processes() if _SERVICE in _command(pid)), None)
+        return next((pid for pid in self.processes() if _SERVICE in _command(pid) and _serves(pid)), None)
 
     def template_pid(self) -> int | None:
         """Return the grammar template's process, if there is one."""
@@ -308,6 +309,14 @@ def _command(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+def _serves(pid: int) -> bool:
+    """Return whether a service serves; another stands by."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip() == service.NAME
+    except OSError:
+        return False
 
 
 def _parent(pid: int) -> int:

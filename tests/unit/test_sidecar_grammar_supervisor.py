@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from support.sidecar import descendants
+
 Start = Callable[..., subprocess.Popen[bytes]]
 
 COUNTER = "import os, time; open('starts', 'a').write(f'{os.getpid()}\\n'); "
@@ -20,10 +22,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Start a supervisor of a Python program in `tmp_path`."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def supervise(program: str, grace_s: float = 2.0) -> subprocess.Popen[bytes]:
+    def supervise(program: str, grace_s: float = 2.0, *, standby: bool = False) -> subprocess.Popen[bytes]:
         code = (
             "import sys; from guided_sidecar.supervisor import Supervisor; "
-            f"Supervisor([sys.executable, '-c', {program!r}], {grace_s}).run()"
+            f"Supervisor([sys.executable, '-c', {program!r}], {grace_s}, has_standby={standby}).run()"
         )
         started.append(subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path))
         return started[-1]
@@ -54,6 +56,43 @@ def test_a_dead_child_is_replaced_within_a_second(tmp_path: Path, start: Start) 
 
     assert any(replaced_after_s() < 1 for _ in range(5))
     assert not any(_exists(pid) for pid in _starts(tmp_path))
+
+
+def test_a_stopped_child_is_replaced(tmp_path: Path, start: Start) -> None:
+    """It would serve nobody, and never say so."""
+    start(COUNTER + "time.sleep(60)")
+    _until(lambda: len(_starts(tmp_path)) == 1)
+    os.kill(_starts(tmp_path)[0], signal.SIGSTOP)
+    _until(lambda: len(_starts(tmp_path)) == 2)
+
+    assert not _exists(_starts(tmp_path)[0])
+    assert _exists(_starts(tmp_path)[1])
+
+
+WAITS = (
+    "import os, sys, time; file = os.fdopen(int(sys.argv[1])); open('loaded', 'a').write('x'); "
+    "file.readline(); "
+)
+
+
+def test_one_that_stands_by_takes_a_dead_childs_place(tmp_path: Path, start: Start) -> None:
+    supervisor = start(WAITS + COUNTER + "time.sleep(60)", standby=True)
+
+    def loaded() -> int:
+        return len(Path(tmp_path, "loaded").read_text()) if Path(tmp_path, "loaded").exists() else 0
+
+    _until(lambda: len(_starts(tmp_path)) == 1)
+    for deaths in (1, 2):
+        _until(lambda: loaded() == deaths + 1)  # noqa: B023 - called at once
+        assert len(_starts(tmp_path)) == deaths
+        os.kill(_starts(tmp_path)[-1], signal.SIGKILL)
+        _until(lambda: len(_starts(tmp_path)) == deaths + 1)  # noqa: B023 - called at once
+        assert loaded() == deaths + 1, "the one that stood by began"
+    _until(lambda: loaded() == 4)
+    below = list(descendants(supervisor.pid))
+    supervisor.terminate()
+    assert supervisor.wait(20) == 0
+    assert not any(_exists(pid) for pid in below)
 
 
 def test_a_child_that_keeps_dying_is_started_ever_later(tmp_path: Path, start: Start) -> None:

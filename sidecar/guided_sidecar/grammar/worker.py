@@ -17,6 +17,7 @@ from guided_sidecar.grammar.deaths import ran_out_of_memory
 from guided_sidecar.grammar.jobs import Failed, Job, Outcome
 
 _PAGE: Final = resource.getpagesize()
+_NICENESS: Final = 10  # the service answers everybody: where both want a CPU, it comes first
 _MOST_GROWTH: Final = 0.5  # of a job's memory, that earlier jobs may have kept
 _MOST_LIKELY_VICTIM: Final = (
     "1000"  # if the container runs out of memory, a worker is to go, never the service
@@ -63,6 +64,7 @@ def run(stream: socket.socket, stderr: int, compiler: Compiler, limits: Limits) 
     orphans.die_with_parent()
     os.dup2(stderr, sys.stderr.fileno())
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.nice(_NICENESS)
     _prefer_as_victim()
     while (job := _next_job(stream)) is not None:
         limits.set_for(job)

@@ -18,13 +18,13 @@ from typing import Any, Final
 import httpx
 import msgspec
 
-from support.chaos import phases
+from support.chaos import phases, surroundings
 from support.chaos.benign import TIMEOUT_S, Load
-from support.chaos.phases import Report, Setting
+from support.chaos.staging import Report, Setting
 from support.pod import Pod, sample, start_pod
 
 DEADLINE_S: Final = 6.0
-_PHASES: Final = ("workers", "service", "budget")
+_PHASES: Final = ("workers", "service", "budget", "surroundings")
 # More deaths in so short a time than any phase but `budget` makes.
 RESTART: Final = {"maxAttempts": 25, "baseDelay": "1ms", "maxDelay": "20ms", "resetAfter": "3s"}
 
@@ -56,10 +56,10 @@ class Options(msgspec.Struct, frozen=True):
 
 def manifest() -> dict[str, Any]:
     """Return the sample on one rank, with a short deadline, little memory and a small budget."""
-    compile_ = {"timeout": f"{DEADLINE_S:g}s", "memory": "128Mi", "workers": 4}
+    compile_ = {"timeout": f"{DEADLINE_S:g}s", "memory": "128Mi", "workers": 2}
     return sample(
         parallelism={"tensor": 1},
-        guidedDecoding={"compile": compile_, "whitespace": "Compact"},  # a tiny model likes endless spaces
+        guidedDecoding={"compile": compile_},
         sidecar={"restart": RESTART},
     )
 
@@ -67,19 +67,22 @@ def manifest() -> dict[str, Any]:
 def main() -> int:
     options = Options.of_environment()
     say("starting a pod: one rank, its sidecar, and the API server before them")
-    pod = start_pod(manifest())
-    try:
-        reports = asyncio.run(run(pod, options))
-    finally:
-        pod.stop()
+    with surroundings.small_file_systems() as environment:
+        pod = start_pod(manifest(), env=environment)
+        try:
+            reports = asyncio.run(run(pod, options, has_small_file_systems=environment is not None))
+        finally:
+            pod.stop()
     return finish(reports)
 
 
-async def run(pod: Pod, options: Options) -> list[Report]:
+async def run(pod: Pod, options: Options, *, has_small_file_systems: bool) -> list[Report]:
     """Run the phases one after the other."""
     limits = httpx.Limits(max_connections=200)
     async with httpx.AsyncClient(base_url=pod.url, timeout=TIMEOUT_S, limits=limits) as client:
-        setting = Setting(pod, client, Load(client, options.rate), DEADLINE_S, options.seed)
+        setting = Setting(
+            pod, client, Load(client, options.rate), DEADLINE_S, options.seed, has_small_file_systems
+        )
         await phases.warm(setting)
         report, quiet_p99_s = await phases.quiet(setting, options.quiet_s)
         reports = [shown(report)]
@@ -89,6 +92,8 @@ async def run(pod: Pod, options: Options) -> list[Report]:
             reports.append(shown(await phases.service(setting, options.kills)))
         if "budget" in options.phases:
             reports.append(shown(await phases.budget(setting)))
+        if "surroundings" in options.phases:
+            reports.append(shown(await surroundings.surroundings(setting)))
     return reports
 
 
@@ -96,14 +101,14 @@ def shown(report: Report) -> Report:
     """Print a report as soon as it is there, and return it."""
     width = max(len(name) for name, _ in report.rows)
     say(f"\n{report.name}\n" + "\n".join(f"  {name:<{width}}  {value}" for name, value in report.rows))
-    for broken in report.broken[:20]:
+    for broken in [*report.broken, *report.late][:20]:
         say(f"  BROKEN {broken}")
     return report
 
 
 def finish(reports: list[Report]) -> int:
     """Say whether every promise was kept; return the exit status."""
-    broken = sum(len(report.broken) for report in reports)
+    broken = sum(len(report.broken) + len(report.late) for report in reports)
     say(f"\n{broken} promises broken" if broken else "\nevery promise was kept")
     return int(bool(broken))
 

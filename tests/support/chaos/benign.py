@@ -67,13 +67,7 @@ def _round(number: int) -> list[Ask]:
     topic = TOPICS[number % len(TOPICS)]
     person, code = task("person"), task("code")
     options = [f"yes {number}", f"no {number}"]
-    field = f"f{number}"
-    schema = {
-        "type": "object",
-        "properties": {field: {"enum": ["a", "b"]}, "n": {"type": "integer", "minimum": 0, "maximum": 9}},
-        "required": [field, "n"],
-        "additionalProperties": False,
-    }
+    schema = {"enum": [f"a {number}", f"b {number}"]}
     return [
         _guided("Choose", "choice", ["red", "green"], {"red", "green"}.__contains__),
         _guided(person.prompt(topic), "json", json.loads(person.spec), _valid(json.loads(person.spec))),

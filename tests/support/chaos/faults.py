@@ -8,7 +8,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Final, Literal
 
 import httpx
@@ -22,10 +22,12 @@ from support.sidecar import Api
 
 Fault = Literal["SIGKILL", "SIGSEGV", "SIGSTOP", "memory", "endless"]
 # How many of 20 faults are of each kind. Signals hit an idle worker, or one that compiles for whomever.
-MIX: Final[dict[Fault, int]] = {"SIGKILL": 5, "SIGSEGV": 5, "SIGSTOP": 5, "memory": 2, "endless": 3}
+MIX: Final[dict[Fault, int]] = {"SIGKILL": 5, "SIGSEGV": 5, "SIGSTOP": 5, "memory": 3, "endless": 2}
+_SIGNALS: Final[tuple[Fault, ...]] = ("SIGKILL", "SIGSEGV", "SIGSTOP")
 # Two hits within one compile are two attempts spent: a promise is about one.
 _APART_S: Final = 0.25
-_AT_ONCE: Final = 3  # hostile requests
+# Hostile requests, beside the slow ones: more than the slow lane has places are refused for now, with 503.
+_AT_ONCE: Final = 1
 
 
 class Strikes:
@@ -41,26 +43,28 @@ class Strikes:
         The hostile requests.
     """
 
-    def __init__(self, pod: Pod, client: httpx.AsyncClient, deadline_s: float, seed: int) -> None:
+    def __init__(
+        self, pod: Pod, client: httpx.AsyncClient, seed: int, mix: Mapping[Fault, int] = MIX
+    ) -> None:
         self.counts: collections.Counter[Fault] = collections.Counter()
         self.ready_s: list[float] = []
         self.attacks: list[Attack] = []
         self._sidecar = pod.sidecar
         self._config = pod.config
-        self._attacker = Attacker(client, deadline_s, seed)
+        self._attacker = Attacker(client, seed)
         self._random = random.Random(seed)
+        self._faults = [kind for kind, share in mix.items() for _ in range(share)]
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def run(self, number: int) -> None:
         """Strike so many times, and wait for all that was sent."""
-        faults = [kind for kind, share in MIX.items() for _ in range(share)]
         async with probe(self._config) as ready:
             slow = asyncio.create_task(self._keep_compiling())
             try:
                 for _ in range(number):
                     begin = time.monotonic()
-                    await self._strike(self._random.choice(faults))
+                    await self._strike(self._random.choice(self._faults))
                     self.ready_s.append(await ready())
                     await asyncio.sleep(max(0.0, begin + _APART_S - time.monotonic()))
             finally:
@@ -73,11 +77,14 @@ class Strikes:
         return percentile(self.ready_s, 99)
 
     async def _strike(self, fault: Fault) -> None:
-        self.counts[fault] += 1
         if fault in ("memory", "endless"):
-            await self._places.acquire()
-            self._begin(fault)
-            return
+            if not self._places.locked():
+                self.counts[fault] += 1
+                await self._places.acquire()
+                self._begin(fault)
+                return
+            fault = self._random.choice(_SIGNALS)
+        self.counts[fault] += 1
         workers = sorted(self._sidecar.workers())
         if workers:
             with contextlib.suppress(ProcessLookupError):  # it has just been replaced

@@ -11,6 +11,7 @@ from support.pod import Pod
 from support.sidecar import descendants
 
 SETTLE_S: Final = 15.0
+_SERVICE: Final = b"guided_sidecar.service"
 _SHARED_MEMORY: Final = Path("/dev/shm")
 _KINDS: Final = ("socket", "pidfd", "memfd", "pipe", "eventpoll")
 
@@ -22,7 +23,7 @@ class Belongings:
     Parameters
     ----------
     processes
-        All but the grammar service, its template and its workers.
+        All but the grammar service, its successor that stands by, its template and its workers.
     workers
         How many processes the service has, the template included.
     dead
@@ -49,7 +50,7 @@ class Belongings:
         below = set(descendants(service)) if service else set()
         run = Path(pod.config.run_dir)
         return cls(
-            processes=frozenset(pod.processes() - below),
+            processes=frozenset(pid for pid in pod.processes() - below if _SERVICE not in _command(pid)),
             workers=len(below) - 1,
             dead=frozenset(pid for pid in descendants(pod.child.pid) if _is_dead(pid)),
             files=frozenset(
@@ -87,16 +88,28 @@ def left_behind(pod: Pod, before: Belongings) -> list[str]:
 
 
 def _unmapped() -> frozenset[str]:
-    """Return what is in shared memory for nobody; what others on the machine use is theirs."""
-    names = {path.name for path in _SHARED_MEMORY.iterdir()}
+    """Return what is in shared memory for nobody; what others on the machine use is theirs.
+
+    By inode: a semaphore is linked to its name after it was mapped, and maps show the name before.
+    """
+    found = {entry.inode(): entry.name for entry in os.scandir(_SHARED_MEMORY)}
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
             try:
-                maps = (process / "maps").read_text(errors="replace")
+                lines = (process / "maps").read_text(errors="replace").splitlines()
             except OSError:
                 continue
-            names = {name for name in names if f"/{name}\n" not in maps}
-    return frozenset(names)
+            for line in lines:
+                if f"{_SHARED_MEMORY}/" in line:
+                    found.pop(int(line.split(maxsplit=5)[4]), None)
+    return frozenset(found.values())
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def _is_dead(pid: int) -> bool:
