@@ -9,13 +9,16 @@ points, as JSON Schema counts them: an escape is one, two escapes of a surrogate
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
 NOTHING: Final = -1  # no Position: nothing below is bounded
 _NAME_NEXT: Final = -2  # not a Position either: the next string is a property's name
 _UNBOUNDED: Final = 1 << 62
+
+
+Characters = Annotated[int, msgspec.Meta(ge=0, le=_UNBOUNDED)]
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,12 +34,22 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
         Positions of an array's first items, and of all that follow.
     """
 
-    minimum: int = 0
-    maximum: int | None = None
+    minimum: Characters = 0
+    maximum: Characters | None = None
     properties: dict[str, int] = {}
     others: int = NOTHING
     prefix: list[int] = []
     items: int = NOTHING
+
+
+def are_whole(positions: Sequence[Position]) -> bool:
+    """Tell whether each Position that another one names is there."""
+    known = range(NOTHING, len(positions))
+    return all(
+        index in known
+        for position in positions
+        for index in (*position.properties.values(), position.others, *position.prefix, position.items)
+    )
 
 
 # Where a text stands. The order matters: from TEXT on it is inside a string that is a value.

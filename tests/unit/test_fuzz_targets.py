@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from guided_contract import records, wire
-from guided_sidecar.grammar import limits
+from guided_sidecar.grammar import disk, jobs, limits
 from guided_sidecar.telemetry import otlp_resources
 from support.fuzz import targets
 from support.fuzz.target import FoundError, Target, replay
@@ -36,6 +36,8 @@ FAULTS = {
     "datagrams": (records, "MALFORMED", msgspec.MsgspecError),
     "otlp": (otlp_resources, "DecodeError", KeyError),
     "schemas": (limits, "_text", str),
+    "workers": (jobs, "check", lambda _done, _key: None),
+    "entries": (disk, "MALFORMED", (msgspec.MsgspecError, UnicodeDecodeError)),
 }
 
 

@@ -24,7 +24,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from guided_sidecar.grammar import artifacts
+from guided_contract.decoding import MALFORMED
+from guided_sidecar.grammar import artifacts, jobs
 from guided_sidecar.grammar.jobs import Done
 
 T = TypeVar("T")
@@ -259,10 +260,12 @@ def _read(path: Path, key: str) -> _Stored:
         raise _SpoiltError("its content is not what was written")
     try:
         stored = msgspec.msgpack.decode(memoryview(content)[_HASH_BYTES:], type=_Stored)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        jobs.check(stored.done, key)
+    except (*MALFORMED, jobs.JobError) as error:
         raise _SpoiltError(str(error)) from error
-    if stored.key != key:
-        raise _SpoiltError(f"it is the grammar {stored.key}")
+    artifact = None if stored.artifact is None else hashlib.sha256(stored.artifact).hexdigest()
+    if stored.key != key or stored.done.sha256 != artifact:
+        raise _SpoiltError("it is another grammar")
     return stored
 
 

@@ -5,18 +5,26 @@ and to each worker over a stream pair (frames with a 4-byte little-endian length
 """
 
 import struct
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
+from guided_contract import counting, wire
 from guided_contract.counting import Position
-from guided_contract.wire import Backend, Kind
+from guided_contract.decoding import MALFORMED
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.wire import Backend, Kind, Natural
 
 LENGTH: Final = struct.Struct("<I")
 MAX_PACKET_BYTES: Final = 64 << 10
-MAX_JOB_BYTES: Final = (
-    16 << 20
-)  # a schema's limit is far below; llguidance's text is about as long as its schema
+MAX_JOB_BYTES: Final = 16 << 20  # a schema's limit is far below
+# What is compiled goes on to the ranks in one message, which adds a key and names.
+MAX_OUTCOME_BYTES: Final = wire.MAX_FRAME_BYTES - (64 << 10)
+_MOST_WORDS: Final = 4000  # characters of a refusal: a client reads it, and thousands of verdicts are kept
+_MOST_POSITIONS: Final = 4096
+
+Words = Annotated[str, msgspec.Meta(max_length=_MOST_WORDS)]
+Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class Packet(msgspec.Struct, frozen=True, tag=True):
@@ -68,9 +76,9 @@ class Proof(msgspec.Struct, frozen=True):
     """One compiled grammar was proven, or not: `error_code`. Times are CLOCK_REALTIME nanoseconds."""
 
     backend: Backend
-    start_ns: int
-    end_ns: int
-    error_code: str = ""
+    start_ns: Natural
+    end_ns: Natural
+    error_code: Words = ""
 
 
 class Done(Packet, frozen=True, kw_only=True):
@@ -78,23 +86,23 @@ class Done(Packet, frozen=True, kw_only=True):
 
     backend: Backend
     artifact: str | None = None
-    sha256: str | None = None
+    sha256: Sha256 | None = None
     spec: str | None = None
-    positions: list[Position] = []
-    size_bytes: int = 0
-    compile_ns: int = 0
-    proof_ns: int = 0
-    proofs: list[Proof] = []  # of every backend that was tried
+    positions: Annotated[list[Position], msgspec.Meta(max_length=_MOST_POSITIONS)] = []
+    size_bytes: Natural = 0
+    compile_ns: Natural = 0
+    proof_ns: Natural = 0
+    proofs: Annotated[list[Proof], wire.Few] = []  # of every backend that was tried
     retire: bool = False  # the worker ends after this message
 
 
 class Failed(Packet, frozen=True, kw_only=True):
     """Worker to service: a refusal; fields as in errors.GuidedError."""
 
-    code: str
-    message: str
-    path: str | None = None
-    proofs: list[Proof] = []
+    code: ErrorCode
+    message: Words
+    path: Words | None = None
+    proofs: Annotated[list[Proof], wire.Few] = []
     retire: bool = False
 
 
@@ -123,18 +131,33 @@ def frame(message: Packet) -> bytes:
     return LENGTH.pack(len(body)) + body
 
 
-def body_length(header: bytes) -> int:
+def body_length(header: bytes, most_bytes: int = MAX_JOB_BYTES) -> int:
     """Return the length that a frame's header announces.
 
     Raises
     ------
     JobError
-        It exceeds MAX_JOB_BYTES.
+        It exceeds `most_bytes`.
     """
     (length,) = LENGTH.unpack(header)
-    if length > MAX_JOB_BYTES:
+    if length > most_bytes:
         raise JobError(f"a frame of {length} bytes")
     return int(length)
+
+
+def answer(outcome: Outcome) -> bytes:
+    """Return a worker's answer as a frame; what is too long for the ranks becomes a refusal."""
+    framed = frame(outcome)
+    if len(framed) - LENGTH.size <= MAX_OUTCOME_BYTES:
+        return framed
+    message = f"compiled, the grammar has {len(framed)} bytes; a rank takes {MAX_OUTCOME_BYTES} in a message"
+    return frame(refusal(GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message), retire=outcome.retire))
+
+
+def refusal(error: GuidedError, *, retire: bool = False) -> Failed:
+    """Return what a worker answers for an error, in few enough words."""
+    path = error.path if error.path is not None and len(error.path) <= _MOST_WORDS else None
+    return Failed(code=error.code, message=error.message[:_MOST_WORDS], path=path, retire=retire)
 
 
 def decode_fork(body: bytes) -> Fork:
@@ -152,7 +175,7 @@ def decode_from_template(body: bytes) -> FromTemplate:
     """
     try:
         return _from_template.decode(body)
-    except msgspec.MsgspecError as error:
+    except MALFORMED as error:
         raise JobError(str(error)) from error
 
 
@@ -161,15 +184,36 @@ def decode_job(body: bytes) -> Job:
     return _job.decode(body)
 
 
-def decode_outcome(body: bytes) -> Outcome:
-    """Decode a worker's answer.
+def decode_outcome(body: bytes, key: str) -> Outcome:
+    """Decode a worker's answer to the job of a key.
 
     Raises
     ------
     JobError
-        Not one of Outcome.
+        Not one of Outcome, or nothing that ranks can load.
     """
     try:
-        return _outcome.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        outcome = _outcome.decode(body)
+    except MALFORMED as error:
         raise JobError(str(error)) from error
+    if isinstance(outcome, Done):
+        check(outcome, key)
+    return outcome
+
+
+def check(done: Done, key: str) -> None:
+    """Check that what was compiled for a key is whole: what it names is its own, and is there.
+
+    Raises
+    ------
+    JobError
+        It is not.
+    """
+    if done.backend == "xgrammar":
+        is_whole = done.artifact == key and done.sha256 is not None and done.spec is None
+    else:
+        is_whole = bool(done.spec) and done.artifact is None and done.sha256 is None
+    if not is_whole:
+        raise JobError(f"no grammar of {done.backend} for {key}")
+    if not counting.are_whole(done.positions):
+        raise JobError("positions that are not there")

@@ -75,7 +75,7 @@ def _refuse_constant(text: str) -> NoReturn:
 def _finite(text: str) -> float:
     number = float(text)
     if number in (float("inf"), float("-inf")):
-        raise ValueError(f"{text} is out of range")
+        raise ValueError(f"{text[:40]} is out of range")
     return number
 
 

@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +16,7 @@ from guided_sidecar.grammar import jobs
 from guided_sidecar.grammar.deaths import describe
 from guided_sidecar.grammar.jobs import Exited, Forked, FromTemplate, Job, Outcome, Ready
 
+_log = logging.getLogger(__name__)
 _FDS_PER_WORKER: Final = 3
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _LAST_WORDS_BYTES: Final = 4096
@@ -78,8 +81,8 @@ class Worker:
             self._writer.write(jobs.frame(job))
             await self._writer.drain()
             header = await self._reader.readexactly(jobs.LENGTH.size)
-            body = await self._reader.readexactly(jobs.body_length(header))
-            return jobs.decode_outcome(body)
+            body = await self._reader.readexactly(jobs.body_length(header, jobs.MAX_OUTCOME_BYTES))
+            return jobs.decode_outcome(body, job.key)
         except (OSError, asyncio.IncompleteReadError, jobs.JobError) as error:
             await self.kill()
             raise WorkerDiedError(self._status, self._last_words()) from error
@@ -206,9 +209,13 @@ class Template:
         self._lost()
         if self._process is None:
             return
-        with contextlib.suppress(ProcessLookupError):  # it was faster
-            self._process.kill()
+        self._kill()
         await self._process.wait()
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):  # it was faster
+                self._process.kill()
 
     def _on_packet(self) -> None:
         if self._control is None:
@@ -222,9 +229,18 @@ class Template:
         if not packet:
             self._lost()
             return
-        self._take(jobs.decode_from_template(packet), descriptors)
+        try:
+            self._take(jobs.decode_from_template(packet), descriptors)
+        except jobs.JobError as error:
+            _log.warning("the grammar template sends nonsense: %s", error)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            self._kill()
+            self._lost()
 
     def _take(self, message: FromTemplate, descriptors: list[int]) -> None:
+        if len(descriptors) != (_FDS_PER_WORKER if isinstance(message, Forked) else 0):
+            raise jobs.JobError(f"{len(descriptors)} file descriptors with {message}")
         if isinstance(message, Ready):
             if not self._ready.done():
                 self._ready.set_result(message)
@@ -237,6 +253,10 @@ class Template:
                 self._on_exit(worker)
 
     def _take_worker(self, message: Forked, descriptors: list[int]) -> None:
+        if not self._forks:
+            raise jobs.JobError("a worker that nobody asked for")
+        if not _are_of_a_worker(descriptors):
+            raise jobs.JobError("file descriptors of something else")
         stream, pidfd, stderr = descriptors
         worker = Worker(message.pid, socket.socket(fileno=stream), pidfd, stderr)
         self._workers[message.pid] = worker
@@ -260,3 +280,10 @@ class Template:
         for worker in workers.values():
             worker.reaped(None)
             self._on_exit(worker)
+
+
+def _are_of_a_worker(descriptors: list[int]) -> bool:
+    """Return whether they are a socket, a pidfd and a file."""
+    stream, pidfd, stderr = descriptors
+    are_files = stat.S_ISSOCK(os.fstat(stream).st_mode) and stat.S_ISREG(os.fstat(stderr).st_mode)
+    return are_files and "pidfd" in str(Path(f"/proc/self/fd/{pidfd}").readlink())

@@ -14,7 +14,7 @@ from guided_sidecar import orphans
 from guided_sidecar.grammar import jobs
 from guided_sidecar.grammar.compilation import Compiler
 from guided_sidecar.grammar.deaths import ran_out_of_memory
-from guided_sidecar.grammar.jobs import Failed, Job, Outcome
+from guided_sidecar.grammar.jobs import Job, Outcome
 
 _PAGE: Final = resource.getpagesize()
 _NICENESS: Final = 10  # the service answers everybody: where both want a CPU, it comes first
@@ -70,7 +70,7 @@ def run(stream: socket.socket, stderr: int, compiler: Compiler, limits: Limits) 
         limits.set_for(job)
         outcome = msgspec.structs.replace(_outcome(compiler, job), proofs=compiler.proofs)
         last = limits.are_near(job) or outcome.retire
-        stream.sendall(jobs.frame(_with_retire(outcome) if last else outcome))
+        stream.sendall(jobs.answer(_with_retire(outcome) if last else outcome))
         if last:
             break
     os._exit(0)
@@ -116,22 +116,21 @@ def _outcome(compiler: Compiler, job: Job) -> Outcome:
     except GuidedError as error:
         # What a library did to its own state when memory ran out nobody knows: such a worker goes.
         retire = error.code is ErrorCode.GRAMMAR_COMPILE_MEMORY
-        return Failed(code=error.code, message=error.message, path=error.path, retire=retire)
+        return jobs.refusal(error, retire=retire)
     except MemoryError:
         return _out_of_memory()
     except RecursionError:
         message = "the grammar is nested too deeply for its checks"
-        return Failed(code=ErrorCode.GRAMMAR_TOO_LARGE, message=message)
+        return jobs.refusal(GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message))
     except Exception as error:  # noqa: BLE001 - a fault of ours must cost no second worker, and no restart budget
         if ran_out_of_memory(str(error)):
             return _out_of_memory()
         message = f"the grammar met a fault in its checks: {type(error).__name__}: {error}"
-        return Failed(code=ErrorCode.GRAMMAR_COMPILE_CRASHED, message=message, retire=True)
+        return jobs.refusal(GuidedError(ErrorCode.GRAMMAR_COMPILE_CRASHED, message), retire=True)
 
 
 def _out_of_memory() -> Outcome:
-    code = ErrorCode.GRAMMAR_COMPILE_MEMORY
-    return Failed(code=code, message=GuidedError(code).message, retire=True)
+    return jobs.refusal(GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY), retire=True)
 
 
 def _with_retire(outcome: Outcome) -> Outcome:
