@@ -9,6 +9,8 @@ import msgspec
 from guided_contract import names
 from guided_contract.decoding import MALFORMED
 
+MAX_FILE_BYTES = 1 << 20  # what a ConfigMap holds at most
+
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 PositiveSeconds = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -200,7 +202,10 @@ def load() -> PodConfig | None:
     if not path:
         return None
     try:
-        data = Path(path).read_bytes()
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
+    if len(data) > MAX_FILE_BYTES:
+        raise ConfigError(f"{path}: more than {MAX_FILE_BYTES} bytes")
     return decode(data, path)

@@ -6,7 +6,6 @@ unsigned 64-bit integers: pid, beat, steps, step time, busy. Times are CLOCK_MON
 containers of a pod share.
 """
 
-import mmap
 import os
 import struct
 import time
@@ -36,33 +35,46 @@ class Beat(NamedTuple):
     busy: int
 
 
+_NEVER: Final = Beat(0, 0, 0, 0, 0)
+
+
 class Heartbeats:
-    """The mapped file. Each slot has one writer; a torn read can only make a beat look older."""
+    """The open file. Each slot has one writer; a torn read can only make a beat look older.
+
+    It is read, not mapped: one that somebody cut would end every process that has it mapped. What is not
+    there nobody has written.
+    """
 
     def __init__(self, path: Path, *, writable: bool) -> None:
-        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        with path.open("r+b" if writable else "rb") as file:
-            self._map = mmap.mmap(file.fileno(), FILE_BYTES, access=access)
+        access = os.O_RDWR if writable else os.O_RDONLY
+        self._file = os.open(path, access | os.O_CLOEXEC | os.O_NONBLOCK)
 
     @classmethod
     def create(cls, path: Path) -> Self:
-        """Make the file empty (a new engine start) and map it for writing."""
+        """Make the file empty (a new engine start) and open it for writing."""
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         temporary.write_bytes(bytes(FILE_BYTES))
         temporary.replace(path)
         return cls(path, writable=True)
 
     def read(self, slot: int) -> Beat:
-        """Return one slot."""
-        return Beat(*_RECORD.unpack_from(self._map, slot * _RECORD.size))
+        """Return one slot.
+
+        Raises
+        ------
+        OSError
+            It is no file.
+        """
+        record = os.pread(self._file, _RECORD.size, slot * _RECORD.size)
+        return Beat(*_RECORD.unpack(record)) if len(record) == _RECORD.size else _NEVER
 
     def write(self, slot: int, beat: Beat) -> None:
         """Replace one slot; for its only writer."""
-        _RECORD.pack_into(self._map, slot * _RECORD.size, *beat)
+        os.pwrite(self._file, _RECORD.pack(*beat), slot * _RECORD.size)
 
     def close(self) -> None:
-        """Unmap the file."""
-        self._map.close()
+        """Close the file; after the last use."""
+        os.close(self._file)
 
 
 def now_ns() -> int:

@@ -52,7 +52,7 @@ class Pulse:
     def _run(self) -> None:
         while True:
             # The file may be missing for a while; the launcher sees a beat that is not written.
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(OSError):
                 self.beat()
             if self._stopped.wait(INTERVAL_S):
                 return

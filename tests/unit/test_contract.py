@@ -1,6 +1,7 @@
 """Messages, configuration, errors, records and heartbeats keep what the contract promises."""
 
 import contextlib
+import os
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,32 @@ def test_heartbeats_are_seen_by_another_mapping(tmp_path: Path) -> None:
     assert reader.read(heartbeat.core_slot(0, 1)).pid == 0
     writer.close()
     reader.close()
+
+
+@pytest.mark.parametrize("size", [0, 7, 40, 59])
+def test_a_heartbeats_file_that_is_cut_tells_of_nobody(tmp_path: Path, size: int) -> None:
+    """Mapped, it ended its readers with a signal."""
+    path = tmp_path / "beats"
+    writer = heartbeat.Heartbeats.create(path)
+    reader = heartbeat.Heartbeats(path, writable=False)
+    beat = heartbeat.Beat(pid=7, beat_ns=1, steps=3, step_ns=5, busy=2)
+    writer.write(1, beat)
+    os.truncate(path, size)
+    assert reader.read(1).pid == 0
+    writer.write(1, beat)
+    assert reader.read(1) == beat
+    writer.close()
+    reader.close()
+
+
+def test_a_configuration_of_any_size_is_not_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(config.encode(CONFIG).ljust(config.MAX_FILE_BYTES))
+    monkeypatch.setenv("GUIDEDMODEL_CONFIG", str(path))
+    assert config.load() == CONFIG
+    path.write_bytes(config.encode(CONFIG).ljust(config.MAX_FILE_BYTES + 1))
+    with pytest.raises(config.ConfigError, match="more than 1048576 bytes"):
+        config.load()
 
 
 @pytest.mark.parametrize(

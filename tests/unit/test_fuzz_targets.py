@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from guided_contract import records, wire
+from guided_contract import config, records, wire
 from guided_sidecar.grammar import disk, jobs, limits
 from guided_sidecar.telemetry import otlp_resources
 from support.fuzz import targets
@@ -38,6 +38,7 @@ FAULTS = {
     "schemas": (limits, "_text", str),
     "workers": (jobs, "check", lambda _done, _key: None),
     "entries": (disk, "MALFORMED", (msgspec.MsgspecError, UnicodeDecodeError)),
+    "files": (config, "MALFORMED", msgspec.MsgspecError),
 }
 
 

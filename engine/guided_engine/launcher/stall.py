@@ -78,7 +78,7 @@ class StallWatch:
 def is_alive(pid: int) -> bool:
     """Return whether a process runs; a zombie does not."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_bytes()  # a process may have any bytes for its name
     except OSError:
         return False
-    return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
+    return stat.rpartition(b")")[2].split()[0] not in {b"Z", b"X"}

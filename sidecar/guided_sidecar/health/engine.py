@@ -1,5 +1,6 @@
 """What the heartbeats say about the engine: whether it runs, and whether it makes steps."""
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -32,13 +33,10 @@ def read(path: Path, *, workers: int, engines: int, now_ns: int) -> EngineState:
     """
     try:
         # Opened anew each time: a new engine start replaces the file.
-        beats = Heartbeats(path, writable=False)
-    except (OSError, ValueError):
+        with contextlib.closing(Heartbeats(path, writable=False)) as beats:
+            slots = [beats.read(slot) for slot in range(core_slot(engines, workers))]
+    except OSError:
         return EngineState(running=False)
-    try:
-        slots = [beats.read(slot) for slot in range(core_slot(engines, workers))]
-    finally:
-        beats.close()
     firsts = [core_slot(engine, workers) for engine in range(engines)]
     states = [judge(slots[first], slots[first + 1 : first + 1 + workers], now_ns) for first in firsts]
     return EngineState(

@@ -16,7 +16,7 @@ from guided_sidecar.telemetry import otlp, otlp_resources
 from guided_sidecar.telemetry.exporter import Batch
 from guided_sidecar.telemetry.otlp import OtlpReceiver
 from support.fuzz import mutation
-from support.fuzz.target import Target
+from support.fuzz.target import Target, end_all
 
 _DEADLINE_S: Final = 5.0
 _RESOURCE: Final = {"service.name": "guidedmodel", "k8s.namespace.name": "default"}
@@ -109,6 +109,7 @@ class _Receiver:
 
     def close(self) -> None:
         self._loop.run_until_complete(self._server.stop())
+        self._loop.run_until_complete(end_all())
         self._loop.close()
 
     def run(self, data: bytes) -> None:

@@ -35,7 +35,7 @@ from guided_sidecar.grammar_service import GrammarService
 from guided_sidecar.settings import Settings
 from guided_sidecar.telemetry.spans import MemorySpans
 from support.fuzz import mutation
-from support.fuzz.target import Target
+from support.fuzz.target import Target, end_all
 
 POD: Final = PodConfig(name="f", model="m", tokenizer="m", served_name="f", run_dir="/nowhere")
 API: Final = Hello(role="api", pid=1, boot="b")
@@ -144,7 +144,7 @@ class _Sidecar:
         try:
             self._loop.run_until_complete(asyncio.wait_for(self._met(data), _DEADLINE_S))
         finally:
-            self._loop.run_until_complete(_end_all())
+            self._loop.run_until_complete(end_all())
         assert not self._unhandled, self._unhandled[0]
 
     async def _met(self, data: bytes) -> None:
@@ -176,13 +176,6 @@ class _Sidecar:
         api.say(Release(id=7))
         rank.end()
         await rank.gone()
-
-
-async def _end_all() -> None:
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in left:
-        task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
 
 
 def _load(message: ServiceMessage) -> wire.ClientMessage | None:

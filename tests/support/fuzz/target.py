@@ -1,5 +1,6 @@
 """What a fuzz target is, and its short run without a fuzzer: the same changes, by a seed."""
 
+import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,14 @@ class Target:
 
 class FoundError(Exception):
     """An input with which a target did what it must not do."""
+
+
+async def end_all() -> None:
+    """End every task of the loop but this one."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 def replay(target: Target, seed: int, count: int) -> None:

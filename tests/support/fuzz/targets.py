@@ -7,7 +7,7 @@ from typing import Final
 
 from support.fuzz.target import Target
 
-NAMES: Final = ("peers", "datagrams", "otlp", "schemas", "workers", "entries")
+NAMES: Final = ("peers", "datagrams", "otlp", "schemas", "workers", "entries", "files")
 
 
 @contextlib.contextmanager
