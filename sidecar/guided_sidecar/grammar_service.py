@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from guided_contract.errors import ErrorCode
-from guided_contract.wire import ClientMessage, Load, Loaded
+from guided_contract.wire import ClientMessage, Load, Loaded, WireError
 from guided_sidecar.consensus import Consensus
 from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.budget import RestartBudget
@@ -85,18 +85,21 @@ class GrammarService:
         )
 
     def _welcome(self, peer: Peer) -> Session:
+        session = self._session(peer)
         self._peers.append(peer)
         if peer.hello.role == "launcher":
             if self._boot not in {"", peer.hello.boot}:
                 self._consensus.restart()
             self._boot = peer.hello.boot
-        return _Registered(self._session(peer), peer, self._peers)
+        return _Registered(session, peer, self._peers)
 
     def _session(self, peer: Peer) -> Session:
         hello = peer.hello
         if hello.role == "api":
             return ApiSession(peer, self._preparer, self._named, self._settings.max_pending, self._consensus)
         if hello.role == "rank" and hello.samples and hello.rank is not None:
+            if hello.rank not in range(self._settings.pod.sampling_ranks):
+                raise WireError(f"rank {hello.rank} of {self._settings.pod.sampling_ranks}")
             return RankSession(peer, hello.rank, self._rendezvous, self._consensus)
         return SilentSession()
 

@@ -8,7 +8,7 @@ import os
 import random
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -91,6 +91,21 @@ def _key(asked: Prepare) -> str:
 
 def stream(*messages: wire.ClientMessage) -> bytes:
     return b"".join(map(wire.frame, messages))
+
+
+def bodies(data: bytes) -> Iterator[bytes]:
+    """Yield the bodies of a stream's whole frames.
+
+    Raises
+    ------
+    WireError
+        A length is over the limit.
+    """
+    while len(data) >= wire.LENGTH.size:
+        length = wire.body_length(data[: wire.LENGTH.size])
+        body, data = data[wire.LENGTH.size :][:length], data[wire.LENGTH.size + length :]
+        if len(body) == length:
+            yield body
 
 
 def _one_frame(data: bytes, chance: random.Random) -> bytes:
