@@ -70,6 +70,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "telemetry on without a collector": {"telemetry": {}},
     "collector with certificates and headers": {"telemetry": {"otlp": SECURE}},
     "sidecar": {"sidecar": {"restart": {"baseDelay": "1s", "maxDelay": "1s"}}},
+    "limits": {"guidedDecoding": {"compile": {"maxSchemaSize": "1Mi", "maxDepth": 128}}},
     "compile": {"guidedDecoding": {"compile": {"workers": 4, "memory": "128Mi", "cacheSize": "10Gi"}}},
     "durations": {"guidedDecoding": {"compile": {"timeout": "1m30s500ms"}}},
 }
@@ -184,6 +185,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no worker": ({"guidedDecoding": {"compile": {"workers": 0}}}, "workers"),
     "too little memory": ({"guidedDecoding": {"compile": {"memory": "127Mi"}}}, "between 128Mi and 1Ti"),
     "memory as a number": ({"guidedDecoding": {"compile": {"memory": "2e9"}}}, "memory"),
+    "too large a schema": ({"guidedDecoding": {"compile": {"maxSchemaSize": "4Mi"}}}, "between 1Ki and 2Mi"),
+    "too deep": ({"guidedDecoding": {"compile": {"maxDepth": 1000}}}, "maxDepth"),
     "too large a cache": ({"guidedDecoding": {"compile": {"cacheSize": "2Ti"}}}, "between 1Mi and 1Ti"),
     "timeout too short": ({"guidedDecoding": {"compile": {"timeout": "1ms"}}}, "between 100ms and 10m"),
     "stall timeout too long": ({"probes": {"stallTimeout": "2h"}}, "between 5s and 1h"),

@@ -1,6 +1,7 @@
 """What is checked in plain Python: limits, schemas, and what each backend can enforce."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -67,6 +68,67 @@ def test_what_exceeds_a_limit_or_is_not_json_is_refused(kind: Kind, spec: str, c
         limits.canonical(kind, spec, LIMITS)
 
     assert refusal.value.code == code
+
+
+COUNTED = CompileConfig(max_properties=3, max_enum=4, max_regex_chars=5)
+TAG = {"structures": [{"begin": "<f>", "schema": {"enum": [1] * 5}, "end": "</f>"}], "triggers": ["<f"]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "path"),
+    [
+        ("json", {"properties": {name: {} for name in "abcd"}}, "$.properties"),
+        (
+            "json",
+            {"properties": {"a": {"properties": {"b": {}, "c": {}, "d": {}}}}},
+            "$.properties.a.properties",
+        ),
+        ("json", {"patternProperties": {name: {} for name in "abcd"}}, "$.patternProperties"),
+        ("json", {"items": {"enum": [1, 2, 3, 4, 5]}}, "$.items.enum"),
+        ("json", {"$defs": {"a b": {"pattern": "aaaaaa"}}}, "$.$defs['a b'].pattern"),
+        ("structural_tag", TAG, "$.structures[0].schema.enum"),
+        ("choice", list("abcde"), "$"),
+        ("regex", "aaaaaa", None),
+    ],
+)
+def test_what_holds_too_much_is_refused_with_its_path(kind: Kind, spec: Any, path: str | None) -> None:
+    text = spec if isinstance(spec, str) else json.dumps(spec)
+
+    with pytest.raises(GuidedError) as refusal:
+        limits.canonical(kind, text, COUNTED)
+
+    assert (refusal.value.code, refusal.value.path) == ("grammar_too_large", path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("json", {"properties": {"a": {}, "b": {"enum": [1, 2, 3, 4]}, "c": {"pattern": "aaaaa"}}}),
+        ("json", {"const": {"properties": dict.fromkeys("abcdef"), "enum": [1] * 9, "pattern": "a" * 9}}),
+        ("json", {"properties": {"enum": {"type": "null"}, "pattern": {"type": "null"}}}),
+        ("json", {"properties": 5, "enum": "aaaaaaaaaaaaaaa", "pattern": ["a"] * 20}),
+        ("choice", list("abcd")),
+        ("regex", "aaaaa"),
+        ("grammar", "start: /aaaaaaaaaaaaaaaaaaaa/"),
+    ],
+)
+def test_what_holds_just_enough_passes(kind: Kind, spec: Any) -> None:
+    limits.canonical(kind, spec if isinstance(spec, str) else json.dumps(spec), COUNTED)
+
+
+def test_limits_of_what_a_schema_holds_cost_linear_time() -> None:
+    """The largest text that is taken, of many schemas and deep paths, on the service's event loop."""
+    inner: Any = {"type": "null"}
+    for level in range(28):
+        inner = {"properties": {f"level_{level}": inner}}
+    wide = {"properties": {f"p{number}": {"enum": [number]} for number in range(9_000)}, "items": inner}
+    text = json.dumps(wide)
+    assert 200 << 10 < len(text) < 256 << 10
+
+    start = time.process_time()
+    limits.canonical("json", text, CompileConfig())
+
+    assert time.process_time() - start < 2
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,20 @@ class Compile(ApiModel):
             "recently used go first. Default: 1Gi, thousands of grammars."
         ),
     )
+    max_schema_size: Annotated[str, BytesBetween("1Ki", "2Mi")] = Field(
+        default="256Ki",
+        description=(
+            "The largest schema, regex or grammar that is taken, in bytes of its text; a larger one gets a "
+            "400. Default: 256Ki; the types of Kubernetes' API have up to 60Ki."
+        ),
+    )
+    max_depth: Annotated[int, Field(ge=4, le=256)] = Field(
+        default=64,
+        description=(
+            "How deep objects and arrays may stand inside each other in a schema; a deeper one gets a 400. "
+            "Default: 64; what people write stays below 30."
+        ),
+    )
 
 
 class Consensus(ApiModel):

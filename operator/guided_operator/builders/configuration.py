@@ -97,6 +97,8 @@ def _guided_decoding(gm: GuidedModel) -> config.GuidedDecodingConfig:
             workers=guided.compile.workers,
             memory_bytes=int(amount(guided.compile.memory)),
             cache_bytes=int(amount(guided.compile.cache_size)),
+            max_schema_bytes=int(amount(guided.compile.max_schema_size)),
+            max_depth=guided.compile.max_depth,
         ),
         consensus=config.ConsensusConfig(
             mode=guided.consensus.mode, sample_every=guided.consensus.sample_every

@@ -47,7 +47,7 @@ def read(job: Job) -> Grammar:
         try:
             schema.check(inner)
         except GuidedError as error:
-            raise GuidedError(error.code, error.message, path=below(path, error.path)) from error
+            raise GuidedError(error.code, error.message, path=subschemas.below(path, error.path)) from error
     return Grammar(job.kind, tag, schemas)
 
 
@@ -80,10 +80,5 @@ def _unsupported(backend: Backend, grammar: Grammar) -> Unsupported | None:
         return Unsupported(None, "llguidance takes structural tags in their old form only")
     for path, inner in grammar.schemas:
         if found := gaps.ignores(backend, inner):
-            return found._replace(path=below(path, found.path))
+            return found._replace(path=subschemas.below(path, found.path))
     return None
-
-
-def below(path: str, inner: str | None) -> str:
-    """Return the JSONPath of what has the path `inner` in a schema that itself stands at `path`."""
-    return path + (inner or "$").removeprefix("$")

@@ -11,9 +11,9 @@ import msgspec
 from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind
-from guided_sidecar.grammar import artifacts, candidates, closed, counted, features
+from guided_sidecar.grammar import artifacts, candidates, closed, counted, features, subschemas
 from guided_sidecar.grammar.backends import BackendError, Compiled
-from guided_sidecar.grammar.candidates import Grammar, below
+from guided_sidecar.grammar.candidates import Grammar
 from guided_sidecar.grammar.deaths import ran_out_of_memory
 from guided_sidecar.grammar.jobs import Done, Job, Proof
 from guided_sidecar.grammar.judge import Judge
@@ -144,7 +144,7 @@ def _explained(grammar: Grammar, backend: Backend, message: str) -> GuidedError:
     for keyword in _keywords_in(message):
         for path, schema in grammar.schemas:
             if inner := features.find(schema, keyword):
-                at = below(path, inner)
+                at = subschemas.below(path, inner)
                 return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{at}: {said}", path=at)
     unsupported = "support" in message or "Unimplemented" in message
     code = ErrorCode.GRAMMAR_UNSUPPORTED if unsupported else ErrorCode.GRAMMAR_INVALID

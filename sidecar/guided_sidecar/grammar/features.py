@@ -8,7 +8,7 @@ the grammar                               first       because
 ========================================  ==========  =====================================================
 a string with minLength or maxLength      guidance    xgrammar takes seconds to compile it where ranks
                                                       cannot count it, and its masks are 20 times dearer
-more than 20 schemas, or 10 properties    guidance    xgrammar's artefact grows with all of them: 80 ms per
+more than 17 schemas, or 8 properties     guidance    xgrammar's artefact grows with all of them: 80 ms per
 that may be absent                                    MB to write, 25 to load, up to 67 MB; llguidance needs
                                                       3 to 14 ms
 a format other than date, date-time,      guidance    xgrammar compiles it for 100 ms
@@ -30,8 +30,8 @@ from guided_contract.wire import Backend, Kind
 from guided_sidecar.grammar.keywords import has_lengths
 from guided_sidecar.grammar.subschemas import Place, walk
 
-_MOST_SCHEMAS: Final = 20
-_MOST_OPTIONAL: Final = 10
+_MOST_SCHEMAS: Final = 17
+_MOST_OPTIONAL: Final = 8
 _LONGEST_REGEX: Final = 512  # beyond, masks of many alternatives are dear for either
 _CHEAP_FORMATS: Final = frozenset(["date", "date-time", "time", "uuid"])
 _REPEATED_CLASS: Final = re.compile(r"\[([^\[\]]*)\][+*{]")

@@ -1,6 +1,7 @@
 """What is checked before any native code or worker sees a grammar: sizes, depth, and that JSON is JSON.
 
-Runs on the service's event loop, so it is linear in the size of the text and that is bounded first.
+Sizes are bytes, depth, properties, values of an enum and the length of a regex. Runs on the service's event
+loop, so it is linear in the size of the text and that is bounded first.
 """
 
 import json
@@ -10,8 +11,10 @@ from typing import Any, Final, NoReturn
 from guided_contract.config import CompileConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Kind
+from guided_sidecar.grammar import subschemas
 
 Json = Any
+_COUNTED: Final = frozenset(["properties", "patternProperties", "enum", "pattern"])
 
 
 def canonical(kind: Kind, spec: str, limits: CompileConfig) -> str:
@@ -29,7 +32,7 @@ def canonical(kind: Kind, spec: str, limits: CompileConfig) -> str:
         raise GuidedError(
             ErrorCode.GRAMMAR_TOO_LARGE, f"{size} bytes exceed the limit of {limits.max_schema_bytes} bytes"
         )
-    return _CANONICAL[kind](spec, limits.max_depth)
+    return _CANONICAL[kind](spec, limits)
 
 
 def parse(spec: str, what: str) -> Json:
@@ -79,52 +82,87 @@ def _finite(text: str) -> float:
     return number
 
 
-def _json(spec: str, what: str, max_depth: int) -> Json:
+def _json(spec: str, what: str, limits: CompileConfig) -> Json:
     value = parse(spec, what)
     if "\\u" in spec or not spec.isascii():  # half a character, which no text that we send on may hold
         _text(json.dumps(value, ensure_ascii=False))
-    if (found := depth(value)) > max_depth:
+    if (found := depth(value)) > limits.max_depth:
         raise GuidedError(
             ErrorCode.GRAMMAR_TOO_LARGE,
-            f"{what} nests objects and arrays {found} levels deep; the limit is {max_depth}",
+            f"{what} nests objects and arrays {found} levels deep; the limit is {limits.max_depth}",
         )
     return value
 
 
-def _schema(spec: str, max_depth: int) -> str:
-    value = _json(spec, "the JSON schema", max_depth)
+def _check_counts(schema: Json, limits: CompileConfig, base: str = "$") -> None:
+    """Refuse too many properties, values of an enum and characters of a pattern, with the keyword's path."""
+    properties = 0
+    for place in subschemas.walk(schema):
+        for keyword, value in place.schema.items():
+            at = subschemas.below(base, place.at(keyword)) if keyword in _COUNTED else ""
+            if keyword in ("properties", "patternProperties") and isinstance(value, dict):
+                properties += len(value)
+                _check_count(properties, limits.max_properties, "properties", at)
+            elif keyword == "enum" and isinstance(value, list):
+                _check_count(len(value), limits.max_enum, "values", at)
+            elif keyword == "pattern" and isinstance(value, str):
+                _check_count(len(value), limits.max_regex_chars, "characters", at)
+
+
+def _check_count(count: int, most: int, what: str, path: str | None) -> None:
+    if count > most:
+        where = f"{path}: " if path else ""
+        message = f"{where}{count} {what} exceed the limit of {most}"
+        raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message, path=path)
+
+
+def _may_exceed(spec: str, limits: CompileConfig) -> bool:
+    """Return whether a text is long enough to exceed a limit of what it holds."""
+    # As `"":1,`, as `1,`, and as a character.
+    return len(spec) > min(5 * limits.max_properties, 2 * limits.max_enum, limits.max_regex_chars)
+
+
+def _schema(spec: str, limits: CompileConfig) -> str:
+    value = _json(spec, "the JSON schema", limits)
     if not isinstance(value, dict | bool):
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a JSON schema is an object, true or false", path="$")
+    if _may_exceed(spec, limits):
+        _check_counts(value, limits)
     return json.dumps(value)
 
 
-def _choice(spec: str, max_depth: int) -> str:
-    value = _json(spec, "the choice", max_depth)
+def _choice(spec: str, limits: CompileConfig) -> str:
+    value = _json(spec, "the choice", limits)
     if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a choice is a list of at least one string", path="$")
+    _check_count(len(value), limits.max_enum, "strings", "$")
     return json.dumps(value)
 
 
-def _structural_tag(spec: str, max_depth: int) -> str:
-    value = _json(spec, "the structural tag", max_depth)
+def _structural_tag(spec: str, limits: CompileConfig) -> str:
+    value = _json(spec, "the structural tag", limits)
     if not isinstance(value, dict):
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a structural tag is a JSON object", path="$")
+    if _may_exceed(spec, limits):
+        for path, schema in subschemas.in_tag(value):
+            _check_counts(schema, limits, path)
     return json.dumps(value)
 
 
-def _regex(spec: str, max_depth: int) -> str:  # noqa: ARG001 - a table's function
+def _regex(spec: str, limits: CompileConfig) -> str:
     if "\x00" in spec:
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a regex must not contain a NUL character")
+    _check_count(len(spec), limits.max_regex_chars, "characters", None)
     return _text(spec)
 
 
-def _grammar(spec: str, max_depth: int) -> str:  # noqa: ARG001 - a table's function
+def _grammar(spec: str, limits: CompileConfig) -> str:  # noqa: ARG001 - a table's function
     if not spec.strip():
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "the grammar is empty")
     return _text(spec)
 
 
-def _json_object(spec: str, max_depth: int) -> str:  # noqa: ARG001 - a table's function
+def _json_object(spec: str, limits: CompileConfig) -> str:  # noqa: ARG001 - a table's function
     return ""
 
 
@@ -136,7 +174,7 @@ def _text(spec: str) -> str:
     return spec
 
 
-_CANONICAL: Final[dict[Kind, Callable[[str, int], str]]] = {
+_CANONICAL: Final[dict[Kind, Callable[[str, CompileConfig], str]]] = {
     "json": _schema,
     "json_object": _json_object,
     "regex": _regex,

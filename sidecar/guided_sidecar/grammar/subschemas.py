@@ -100,6 +100,11 @@ def step(path: str, key: str) -> str:
     return f"{path}['{quoted}']"
 
 
+def below(path: str, inner: str | None) -> str:
+    """Return the JSONPath of what has the path `inner` in a schema that itself stands at `path`."""
+    return path + (inner or "$").removeprefix("$")
+
+
 def _children(path: str, schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for keyword, value in schema.items():
         if keyword in _MAPS and isinstance(value, dict):
