@@ -68,6 +68,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     },
     "no pods": {"replicas": 0},
     "telemetry on without a collector": {"telemetry": {}},
+    "a share of traces": {"telemetry": {"otlp": {"endpoint": "http://c:4318"}, "sampling": "0.05"}},
     "collector with certificates and headers": {"telemetry": {"otlp": SECURE}},
     "sidecar": {"sidecar": {"restart": {"baseDelay": "1s", "maxDelay": "1s"}}},
     "limits": {"guidedDecoding": {"compile": {"maxSchemaSize": "1Mi", "maxDepth": 128}}},
@@ -219,6 +220,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"logitsProcessors": [{"name": "a", "factory": "x.y:Z"}] * 2},
         "logitsProcessors",
     ),
+    "more traces than requests": ({"telemetry": {"sampling": "1.5"}}, "sampling"),
+    "sampling as a number": ({"telemetry": {"sampling": 0.5}}, "sampling"),
     "certificates without TLS": (
         {"telemetry": {"otlp": SECURE | {"endpoint": "http://collector:4317"}}},
         "certificates are for an endpoint with https://",

@@ -152,6 +152,8 @@ def test_traces_go_to_the_sidecar_only_if_asked_for() -> None:
     assert pod_config(gm).telemetry == config.TelemetryConfig(
         endpoint="https://collector:4317", protocol="GRPC"
     )
+    some = guided_model(telemetry={"otlp": {"endpoint": "http://c:4318"}, "sampling": "0.25"})
+    assert pod_config(some).telemetry.sampling == 0.25
     for silent in (guided_model(), guided_model(telemetry={})):
         assert "--otlp-traces-endpoint" not in engine(silent)["args"]
         assert pod_config(silent).telemetry.endpoint is None

@@ -92,6 +92,13 @@ class Telemetry(ApiModel):
     """Where traces go. Absent: no traces."""
 
     otlp: Otlp | None = Field(default=None, description="The collector that gets the traces. Default: none.")
+    sampling: Annotated[str, text(6, pattern=r"^(0(\.[0-9]{1,4})?|1(\.0{1,4})?)$")] = Field(
+        default="1",
+        description=(
+            'Share of requests that have a trace, from "0" to "1", where the caller has not decided: a '
+            'traceparent says so itself. Default: "1". What goes wrong in the pod itself is always told.'
+        ),
+    )
 
 
 class Restart(ApiModel):

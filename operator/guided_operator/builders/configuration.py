@@ -129,6 +129,7 @@ def _telemetry(gm: GuidedModel, site: Site) -> config.TelemetryConfig:
     return config.TelemetryConfig(
         endpoint=endpoint,
         protocol=otlp.protocol,
+        sampling=float(gm.spec.telemetry.sampling) if gm.spec.telemetry is not None else 1.0,
         ca_file=str(folder / TLS_FOLDER / CA_FILE) if tls.ca_secret_ref else None,
         certificate_file=str(folder / TLS_FOLDER / CERTIFICATE_FILE) if tls.client_secret_ref else None,
         key_file=str(folder / TLS_FOLDER / KEY_FILE) if tls.client_secret_ref else None,
