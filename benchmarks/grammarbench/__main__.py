@@ -32,7 +32,7 @@ def main() -> int:
     model = vocabulary.folder()
     wanted = (os.environ.get("MODES") or ";".join([*(mode.name for mode in MODES), "upstream"])).split(";")
     for name in wanted:
-        if name not in records:
+        if name != "none" and name not in records:
             records.add(
                 _upstream(model, entries) if name == "upstream" else _ours(_mode(name), model, entries)
             )
