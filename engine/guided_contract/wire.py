@@ -14,7 +14,7 @@ launcher  -                                           -
 """
 
 import struct
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -24,6 +24,7 @@ from guided_contract.decoding import MALFORMED
 PROTOCOL: Final = 1
 MAX_FRAME_BYTES: Final = 4 << 20  # a longer frame closes the connection, unread
 LENGTH: Final = struct.Struct("<I")
+_T = TypeVar("_T")
 _SHOWN_CHARACTERS: Final = 200  # of what is wrong with a message, which may quote it
 
 # What protobuf's signed 64-bit fields hold: one larger figure fails the export of a whole batch of spans.
@@ -255,10 +256,7 @@ def decode_client_message(body: bytes) -> ClientMessage:
     WireError
         Not msgpack, or not one of ClientMessage.
     """
-    try:
-        return _client_decoder.decode(body)
-    except MALFORMED as error:
-        raise WireError(str(error)[:_SHOWN_CHARACTERS]) from error
+    return _decoded(_client_decoder, body)
 
 
 def decode_service_message(body: bytes) -> ServiceMessage:
@@ -269,7 +267,11 @@ def decode_service_message(body: bytes) -> ServiceMessage:
     WireError
         Not msgpack, or not one of ServiceMessage.
     """
+    return _decoded(_service_decoder, body)
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[_T], body: bytes) -> _T:
     try:
-        return _service_decoder.decode(body)
+        return decoder.decode(body)
     except MALFORMED as error:
         raise WireError(str(error)[:_SHOWN_CHARACTERS]) from error

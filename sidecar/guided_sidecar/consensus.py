@@ -21,6 +21,7 @@ PATIENCE_S: Final = 30.0
 # How long a desync shows although nothing follows from it any more: longer than the operator's polling.
 SHOWN_S: Final = 600.0
 _MAX_PENDING: Final = 100_000  # digests that wait for other ranks'; more are given up, oldest first
+_MAX_NAMES: Final = 32 << 20  # characters of their requests' names, which clients choose
 _MAX_ENDED: Final = 4096  # requests remembered as ended: digests of theirs may still arrive
 
 _Key = tuple[int, str, int]  # data-parallel group, request, number
@@ -94,7 +95,8 @@ class Consensus:
         self._clock = clock
         self._apis: list[ApiLink] = []
         self._pending: OrderedDict[_Key, _Pending] = OrderedDict()  # oldest first
-        self._ended: OrderedDict[str, None] = OrderedDict()
+        self._names = 0  # characters in the keys of _pending
+        self._ended: OrderedDict[int, None] = OrderedDict()  # by the hash of their names
         self._compared = 0
         self._desyncs: Counter[int] = Counter()
         self._lost = 0
@@ -124,26 +126,30 @@ class Consensus:
     def restart(self) -> None:
         """Begin anew with a new engine: its ranks have nothing of the old ones' state. Counts stay."""
         self._pending.clear()
+        self._names = 0
         self._ended.clear()
         self._fell_back = False
         self._last_desync_s = None
 
     def fail(self, failed: Failed) -> None:
         """Take a rank's word that it gave a sequence up: it ends everywhere, once."""
-        if failed.request_id not in self._ended:
+        if hash(failed.request_id) not in self._ended:
             self._end(failed.request_id, failed.code)
 
     def receive(self, record: Digests) -> None:
         """Take a rank's digests of one step."""
         for digest in record.digests:
-            if digest.request_id in self._ended:
+            if hash(digest.request_id) in self._ended:
                 continue
             # Ranks of different groups sample different sequences, whatever these are called.
             key = (record.rank // self._expected, digest.request_id, digest.number)
-            pending = self._pending.setdefault(key, _Pending(self._clock()))
+            pending = self._pending.get(key)
+            if pending is None:
+                pending = self._pending[key] = _Pending(self._clock())
+                self._names += len(digest.request_id)
             pending.by_rank[record.rank] = (digest.position, digest.digest)
             if len(pending.by_rank) == self._expected:
-                del self._pending[key]
+                self._forget(key)
                 self._compare(digest.request_id, pending.by_rank)
         self._give_up_late()
 
@@ -169,11 +175,11 @@ class Consensus:
             self._tell(Place(placement="Scheduler"))
 
     def _end(self, request_id: str, code: str) -> None:
-        self._ended[request_id] = None
+        self._ended[hash(request_id)] = None
         if len(self._ended) > _MAX_ENDED:
             self._ended.popitem(last=False)
         for key in [key for key in self._pending if key[1] == request_id]:
-            del self._pending[key]
+            self._forget(key)
         self._tell(End(request_id=request_id, code=code))
 
     def _tell(self, message: ServiceMessage) -> None:
@@ -183,11 +189,16 @@ class Consensus:
     def _give_up_late(self) -> None:
         now = self._clock()
         while self._pending:
-            pending = next(iter(self._pending.values()))
-            if len(self._pending) <= _MAX_PENDING and now - pending.since_s < PATIENCE_S:
+            key, pending = next(iter(self._pending.items()))
+            fits = len(self._pending) <= _MAX_PENDING and self._names <= _MAX_NAMES
+            if fits and now - pending.since_s < PATIENCE_S:
                 return
-            self._pending.popitem(last=False)
+            self._forget(key)
             self._lost += 1
+
+    def _forget(self, key: _Key) -> None:
+        del self._pending[key]
+        self._names -= len(key[1])
 
     def _message(self) -> str:
         shown = self._last_desync_s is not None and self._clock() - self._last_desync_s < SHOWN_S

@@ -144,3 +144,18 @@ def test_an_api_server_that_left_is_told_nothing() -> None:
     pod.consensus.disconnect(pod.api)
     pod.consensus.fail(Failed(request_id="r", code="sequence_dead_end"))
     assert not pod.api.told
+
+
+def test_names_of_any_length_are_kept_within_bounds() -> None:
+    """Clients choose them; a datagram holds 64 KiB."""
+    pod = Pod()
+    for number in range(2000):
+        pod.say(0, 7, request=f"{number}" + "x" * 60_000)
+    assert pod.consensus._names <= 32 << 20
+    assert pod.consensus.state.lost == 2000 - pod.consensus._names // 60_003 > 1000
+    for number in range(2000):
+        pod.consensus.fail(Failed(request_id=f"{number}" + "x" * 60_000, code="sequence_dead_end"))
+    assert not pod.consensus._pending
+    assert pod.consensus._names == 0
+    pod.say(1, 8, request="0" + "x" * 60_000)
+    assert not pod.consensus._pending, "it has ended"

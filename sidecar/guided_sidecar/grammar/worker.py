@@ -16,6 +16,8 @@ from guided_sidecar.grammar.compilation import Compiler
 from guided_sidecar.grammar.deaths import ran_out_of_memory
 from guided_sidecar.grammar.jobs import Job, Outcome
 
+# Of an artefact, and of its own last words: files in memory, which no limit of address space counts.
+_MOST_FILE_BYTES: Final = 80 << 20
 _PAGE: Final = resource.getpagesize()
 _NICENESS: Final = 10  # the service answers everybody: where both want a CPU, it comes first
 _MOST_GROWTH: Final = 0.5  # of a job's memory, that earlier jobs may have kept
@@ -64,6 +66,7 @@ def run(stream: socket.socket, stderr: int, compiler: Compiler, limits: Limits) 
     orphans.die_with_parent()
     os.dup2(stderr, sys.stderr.fileno())
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_FILE_BYTES, _MOST_FILE_BYTES))
     os.nice(_NICENESS)
     _prefer_as_victim()
     while (job := _next_job(stream)) is not None:
