@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 import vocabulary as wide
+from schemas import WORDS
 
 from guided_contract.config import PodConfig
 from guided_contract.wire import Backend, Load
@@ -28,20 +29,6 @@ from guided_sidecar.grammar import artifacts, backends, counted, vocabulary
 
 SEQUENCES: Final = 64
 DRAFTS: Final = 3
-WORDS: Final = (
-    "the",
-    "quick",
-    "brown",
-    "fox",
-    "jumps",
-    "over",
-    "a",
-    "lazy",
-    "dog",
-    "while",
-    "people",
-    "read",
-)
 # xgrammar's own fill of a bounded string takes seconds; one step of it is enough to see that.
 FEW_STEPS: Final = 2
 

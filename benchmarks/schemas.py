@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_WORDS = [
+WORDS = [
     "the",
     "quick",
     "brown",
@@ -43,7 +43,7 @@ _WORDS = [
     "answer",
     "reason",
 ]
-_NAMES = [f"{a}{b}" for a in ("", "first_", "order", "item_", "is", "max") for b in _WORDS]
+_NAMES = [f"{a}{b}" for a in ("", "first_", "order", "item_", "is", "max") for b in WORDS]
 
 
 def schema(number: int) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def _property(rng: random.Random, depth: int) -> dict[str, Any]:
         lambda: {"type": "integer"},
         lambda: {"type": "number"},
         lambda: {"type": "boolean"},
-        lambda: {"enum": rng.sample(_WORDS, 4)},
+        lambda: {"enum": rng.sample(WORDS, 4)},
         lambda: {"anyOf": [{"type": "string"}, {"type": "null"}]},
         lambda: {"type": "array", "items": {"type": "string"}},
     ]
@@ -93,7 +93,7 @@ def _value(of: dict[str, Any], rng: random.Random) -> Any:
     if "anyOf" in of:
         return _value(rng.choice(of["anyOf"]), rng)
     kinds: dict[str, Any] = {
-        "string": lambda: " ".join(rng.choices(_WORDS, k=rng.randint(2, 25))),
+        "string": lambda: " ".join(rng.choices(WORDS, k=rng.randint(2, 25))),
         "integer": lambda: rng.randint(0, 99999),
         "number": lambda: round(rng.random() * 1000, 2),
         "boolean": lambda: rng.random() < 0.5,

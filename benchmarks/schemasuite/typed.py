@@ -12,6 +12,7 @@ from typing import Any, Final
 import jsonschema
 import referencing
 
+from guided_sidecar.grammar import subschemas
 from schemasuite.cases import Case, Instance
 
 _TYPES: Final = {
@@ -45,21 +46,6 @@ _TYPES: Final = {
 }
 _OPEN: Final = {"array": {"items": True}, "object": {"additionalProperties": True}}
 TYPE_OF: Final = {keyword: name for name, keywords in _TYPES.items() for keyword in keywords}
-_MAPS: Final = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
-_LISTS: Final = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
-_SCHEMAS: Final = (
-    "additionalItems",
-    "additionalProperties",
-    "contains",
-    "else",
-    "if",
-    "items",
-    "not",
-    "propertyNames",
-    "then",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-)
 _UNEVALUATED: Final = ("unevaluatedItems", "unevaluatedProperties")
 
 
@@ -91,8 +77,8 @@ def _typed(schema: Any) -> Any:
 
 
 def _inner(keyword: str, value: Any) -> Any:
-    if keyword in _MAPS and isinstance(value, dict):
+    if keyword in subschemas.MAPS and isinstance(value, dict):
         return {name: _typed(part) for name, part in value.items()}
-    if keyword in _LISTS and isinstance(value, list):
+    if keyword in subschemas.LISTS and isinstance(value, list):
         return [_typed(part) for part in value]
-    return _typed(value) if keyword in _SCHEMAS else value
+    return _typed(value) if keyword in subschemas.SINGLE else value

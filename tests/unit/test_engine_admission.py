@@ -1,8 +1,6 @@
 """Admission without vLLM: the trace header, the constraint, the client of the grammar service."""
 
 import asyncio
-import tempfile
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +15,6 @@ from support.engine import structured_outputs
 from support.fake_service import FakeService
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    # Short: a unix socket's path has at most 107 bytes.
-    with tempfile.TemporaryDirectory(prefix="gm-") as name:
-        yield Path(name)
-
-
-@pytest.fixture
-def service(folder: Path) -> Iterator[FakeService]:
-    with FakeService(folder / "service.sock") as service:
-        yield service
-
-
-@pytest.fixture
-async def client(service: FakeService) -> AsyncIterator[GrammarClient]:
-    client = GrammarClient(service.path, lambda: wire.Hello(role="api", pid=1, boot="b"), service_wait_s=2)
-    yield client
-    await client.close()
 
 
 class TestTrace:

@@ -1,9 +1,7 @@
 """The gate of an API server: what a request may ask for, and the grammar that a name stands for."""
 
 import asyncio
-import tempfile
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -20,26 +18,6 @@ from guided_engine.admission.spec import Constraint
 from guided_engine.telemetry import Telemetry
 from support.engine import pod_config, structured_outputs
 from support.fake_service import FakeService
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    # Short: a unix socket's path has at most 107 bytes.
-    with tempfile.TemporaryDirectory(prefix="gm-") as name:
-        yield Path(name)
-
-
-@pytest.fixture
-def service(folder: Path) -> Iterator[FakeService]:
-    with FakeService(folder / "service.sock") as service:
-        yield service
-
-
-@pytest.fixture
-async def client(service: FakeService) -> AsyncIterator[GrammarClient]:
-    client = GrammarClient(service.path, lambda: wire.Hello(role="api", pid=1, boot="b"), service_wait_s=2)
-    yield client
-    await client.close()
 
 
 def prepared(asked: wire.Prepare) -> wire.Prepared:

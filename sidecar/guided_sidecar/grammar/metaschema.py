@@ -86,22 +86,9 @@ def _of(check: Callable[[Any], bool], *keywords: str) -> dict[str, Callable[[Any
 
 
 _CHECKS: Final = {
-    **_of(
-        _is_schema,
-        *(
-            "additionalItems",
-            "additionalProperties",
-            "contains",
-            "contentSchema",
-            "else",
-            "if",
-            "items",
-            "not",
-        ),
-        *("propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"),
-    ),
+    **_of(_is_schema, *subschemas.SINGLE),
     **_of(_are_schemas, "allOf", "anyOf", "oneOf", "prefixItems"),
-    **_of(_are_named_schemas, "$defs", "definitions", "dependentSchemas", "patternProperties", "properties"),
+    **_of(_are_named_schemas, *subschemas.MAPS),
     **_of(
         _is_text,
         *("$comment", "$ref", "$schema", "contentEncoding", "contentMediaType", "description", "format"),

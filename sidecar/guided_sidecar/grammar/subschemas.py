@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-_MAPS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_SINGLE: Final = (
+MAPS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+SINGLE: Final = (
     "additionalItems",
     "additionalProperties",
     "contains",
@@ -18,7 +18,7 @@ _SINGLE: Final = (
     "unevaluatedItems",
     "unevaluatedProperties",
 )
-_LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
 
 
 class Place(NamedTuple):
@@ -107,11 +107,11 @@ def below(path: str, inner: str | None) -> str:
 
 def _children(path: str, schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for keyword, value in schema.items():
-        if keyword in _MAPS and isinstance(value, dict):
+        if keyword in MAPS and isinstance(value, dict):
             base = step(path, keyword)
             yield from ((step(base, name), child) for name, child in value.items())
-        elif keyword in _LISTS and isinstance(value, list):
+        elif keyword in LISTS and isinstance(value, list):
             base = step(path, keyword)
             yield from ((f"{base}[{number}]", child) for number, child in enumerate(value))
-        elif keyword in _SINGLE:
+        elif keyword in SINGLE:
             yield step(path, keyword), value
