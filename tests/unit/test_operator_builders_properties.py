@@ -145,6 +145,7 @@ def test_pods_keep_the_restricted_pod_security_standard(gm: GuidedModel) -> None
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["runAsUser"] > 0
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not any("shareProcessNamespace" in path for path, _ in leaves(rendered(gm)[-1]))
     for container in containers(gm):
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,

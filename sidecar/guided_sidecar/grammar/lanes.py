@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 _Future = asyncio.Future[None]
 _FAIR_SHARE: Final = 0.5
-_MOST_PATIENCE: Final = 4
+_MOST_PATIENCE: Final = 10  # times: a compile that is stuck uses no CPU at all
 
 
 class Turn:

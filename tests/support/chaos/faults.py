@@ -39,6 +39,8 @@ class Strikes:
         Faults by kind.
     ready_s
         From each fault until a grammar that nobody had seen was compiled and on the ranks.
+    refusal
+        Why such a grammar was refused, if one was.
     attacks
         The hostile requests.
     """
@@ -49,6 +51,7 @@ class Strikes:
         self.counts: collections.Counter[Fault] = collections.Counter()
         self.ready_s: list[float] = []
         self.attacks: list[Attack] = []
+        self.refusal = ""
         self._sidecar = pod.sidecar
         self._config = pod.config
         self._attacker = Attacker(client, seed)
@@ -66,6 +69,7 @@ class Strikes:
                     begin = time.monotonic()
                     await self._strike(self._random.choice(self._faults))
                     self.ready_s.append(await ready())
+                    self.refusal = ready.refusal
                     await asyncio.sleep(max(0.0, begin + _APART_S - time.monotonic()))
             finally:
                 slow.cancel()
@@ -121,12 +125,16 @@ class Ready:
     """Asks for a grammar that nobody has seen."""
 
     def __init__(self, api: Api) -> None:
+        self.refusal = ""
         self._api = api
 
     async def __call__(self) -> float:
-        """Return the seconds until it was on every rank; infinite if it was refused."""
+        """Return the seconds until it was on every rank; infinite if refused, for what `refusal` says."""
         begin = time.monotonic()
         number, answer = self._api.begin("choice", f'["probe {os.getpid()} {next(_numbers)}"]')
-        prepared = isinstance(await answer, Prepared)
+        said = await answer
         self._api.release(number)
-        return time.monotonic() - begin if prepared else float("inf")
+        if isinstance(said, Prepared):
+            return time.monotonic() - begin
+        self.refusal = f"{said.code}: {said.message}"
+        return float("inf")

@@ -45,7 +45,8 @@ def small_file_systems() -> Iterator[dict[str, str] | None]:
         yield {"TMPDIR": str(mounted[0]), "GUIDEDMODEL_HOME": str(mounted[1])} if is_whole else None
     finally:
         for place in mounted:
-            subprocess.run(["umount", str(place)], check=True)
+            # Lazily: the last process of the pod may still be on its way out.
+            subprocess.run(["umount", "--lazy", str(place)], check=True)
         for place in (*folder.iterdir(), folder):
             place.rmdir()
 
@@ -67,7 +68,7 @@ def cut_connections(pod: Pod) -> int:
     """Shut down every connection of the service's socket, as seen from the service; return how many."""
     service = pod.sidecar.service_pid()
     assert service is not None
-    path = str(pod.config.service_socket)
+    socket_name = pod.config.service_socket.name
     cut = 0
     process = os.pidfd_open(service)
     try:
@@ -75,7 +76,9 @@ def cut_connections(pod: Pod) -> int:
             with contextlib.suppress(OSError):
                 copy = socket.socket(fileno=_copy(process, int(link.name)))
                 with copy:
-                    if copy.family == socket.AF_UNIX and copy.getsockname() == path and _is_connected(copy):
+                    # Bound by another name and renamed: see server.py.
+                    is_unix = copy.family == socket.AF_UNIX
+                    if is_unix and socket_name in str(copy.getsockname()) and _is_connected(copy):
                         copy.shutdown(socket.SHUT_RDWR)
                         cut += 1
     finally:
