@@ -22,6 +22,7 @@ TIMEOUT_S = 120.0
 READY_WITHIN_S = 180.0
 MAX_RETRIES = 5
 XGRAMMAR = {"guided_backend": "xgrammar"}  # llguidance takes the regexes that keep it busy for ever
+KUBELET_TIMEOUT_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,10 @@ class Served:
         """Return the resource's status."""
         status: dict[str, Any] = self.kubectl.get("guidedmodel/tiny", f"-n={NAMESPACE}")["status"]
         return status
+
+    def grammars(self) -> dict[str, str]:
+        """Return the state of each named grammar, by the resource's status."""
+        return {one["name"]: one["state"] for one in self.status().get("grammars", ())}
 
     def restarts(self) -> dict[str, int]:
         """Return how often each container of the pod was restarted."""
@@ -84,6 +89,20 @@ def test_status_tells_both_ranks_and_every_patch(served: Served) -> None:
 def test_shared_memory_has_the_size_that_two_ranks_need(served: Served) -> None:
     blocks = served.execute("engine", "df", "--output=size", "-k", "/dev/shm").split()[-1]
     assert int(blocks) == 2 * 1024 * 1024
+
+
+def test_a_grammar_is_added_to_the_running_model(served: Served) -> None:
+    """What becomes of it is looked at below: a kubelet takes a minute, which other tests can use."""
+    texts = {"metadata": {"name": "texts", "namespace": NAMESPACE}, "data": {"choice.txt": "(stone|water)"}}
+    reference = {"name": "texts", "key": "choice.txt"}
+    sample = deploy.sample()
+    sample["metadata"]["namespace"] = NAMESPACE
+    guided = sample["spec"].setdefault("guidedDecoding", {})
+    guided["grammars"] = [{"name": "material", "kind": "Regex", "configMapKeyRef": reference}]
+    served.kubectl.apply({"apiVersion": "v1", "kind": "ConfigMap", **texts}, sample)
+    _eventually(lambda: served.grammars() == {"material": "Pending"})
+    merged = served.kubectl.get("configmap/tiny-grammars", f"-n={NAMESPACE}")
+    assert merged["data"] == {"material.Regex": "(stone|water)"}
 
 
 async def test_corpus_is_answered_validly_and_each_request_has_one_trace(served: Served) -> None:
@@ -180,6 +199,22 @@ def test_death_of_the_sidecars_service_costs_no_restart_and_no_running_request(s
     assert served.restarts() == before
 
 
+def test_the_added_grammar_is_served_and_nothing_was_restarted(served: Served) -> None:
+    """By the real kubelet's hand: it brings a ConfigMap's change to a running pod within a minute or two."""
+    by_name = {"guided_grammar": "material"}
+    body = {"model": "tiny", "prompt": "x", "max_tokens": 20, "temperature": 0, "vllm_xargs": by_name}
+
+    def asked() -> httpx.Response:
+        return httpx.post(f"{served.url}/v1/completions", json=body, timeout=TIMEOUT_S)
+
+    _eventually(lambda: asked().status_code == 200, KUBELET_TIMEOUT_S)
+    assert asked().json()["choices"][0]["text"] in {"stone", "water"}
+    _eventually(lambda: served.grammars() == {"material": "Ready"})
+    assert set(served.restarts().values()) == {0}
+    revisions = served.kubectl.get("controllerrevisions", f"-n={NAMESPACE}", "-l=guidedmodel.io/name=tiny")
+    assert len(revisions["items"]) == 1
+
+
 def test_delete_leaves_nothing(served: Served) -> None:
     served.kubectl.run("delete", "guidedmodel/tiny", f"-n={NAMESPACE}", "--timeout=60s")
     kinds = (
@@ -190,6 +225,13 @@ def test_delete_leaves_nothing(served: Served) -> None:
         "get", kinds, f"-n={NAMESPACE}", "-l=guidedmodel.io/name=tiny", "-o=name"
     ):
         assert time.monotonic() < deadline, left
+        time.sleep(0.5)
+
+
+def _eventually(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline
         time.sleep(0.5)
 
 
