@@ -15,6 +15,8 @@ from guided_contract.wire import Backend, Kind, Natural
 Status = Annotated[int, msgspec.Meta(ge=100, le=599)]
 Rank = Annotated[int, msgspec.Meta(ge=0, lt=8192)]  # as many as sample with the CRD's most tensor and data
 
+Word = Annotated[str, msgspec.Meta(max_length=256)]  # ours, never a client's
+
 
 class Record(msgspec.Struct, frozen=True, tag=True):
     """Base of all records. `dropped`: records this process lost since its last one that arrived."""
@@ -49,9 +51,9 @@ class Decode(Record, frozen=True, kw_only=True):
     """
 
     request_id: str
-    traceparent: str | None
+    traceparent: Word | None
     rank: Rank
-    grammar_key: str
+    grammar_key: Word
     backend: Backend
     start_ns: Natural
     end_ns: Natural
@@ -64,7 +66,7 @@ class Decode(Record, frozen=True, kw_only=True):
     drafts_proposed: Natural = 0
     drafts_accepted: Natural = 0
     drafts_refused: Natural = 0
-    end_reason: str = ""  # an error code, "completed" (the grammar ended) or "stopped" (length, abort)
+    end_reason: Word = ""  # an error code, "completed" (the grammar ended) or "stopped" (length, abort)
 
 
 class Digest(msgspec.Struct, frozen=True, array_like=True):

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from guided_contract import records
@@ -147,3 +148,23 @@ async def test_a_missing_folder_is_an_error(folder: Path) -> None:
     )
     with pytest.raises(FileNotFoundError):
         receiver.start()
+
+
+async def test_names_of_any_length_are_kept_within_bounds() -> None:
+    spans = MemorySpans()
+    decodes = Decodes(2, spans, Desyncs(spans))
+    waiting = Decode(
+        request_id="",
+        traceparent=f"00-{RECORD.trace_id}-{RECORD.span_id}-01",
+        rank=0,
+        grammar_key="k",
+        backend="guidance",
+        start_ns=1,
+        end_ns=2,
+    )
+    for number in range(500):
+        decodes.add(msgspec.structs.replace(waiting, request_id=f"{number}" + "x" * 60_000))
+    assert decodes._names <= 17 << 20
+    assert len(spans.finished) > 200, "the oldest were not waited for any longer"
+    decodes.flush()
+    assert (decodes._names, len(spans.finished)) == (0, 500)

@@ -16,6 +16,7 @@ from guided_sidecar.telemetry.spans import Attributes, FinishedSpan, SpanContext
 # Ranks end a sequence in the same step; a record that finds its socket full is sent within ten seconds.
 PATIENCE_S: Final = 12.0
 _MOST_PENDING: Final = 10_000
+_MOST_NAMES: Final = 16 << 20  # characters of their requests' names, which clients choose
 _ERROR_CODES: Final = frozenset(code.value for code in ErrorCode)
 
 _Key = tuple[int, str]  # group of ranks that sample the same sequences, request
@@ -51,6 +52,7 @@ class Decodes:
         self._patience_s = patience_s
         self._timer: asyncio.TimerHandle | None = None
         self._pending: OrderedDict[_Key, _Pending] = OrderedDict()  # oldest first
+        self._names = 0  # characters in its keys
 
     def add(self, record: Decode) -> None:
         """Take one rank's record; one without a trace is forgotten."""
@@ -61,11 +63,14 @@ class Decodes:
         if known is not None and record.rank in known.by_rank:
             self._finish(key)  # another sequence of that name; a record of the first one was lost
         loop = asyncio.get_running_loop()
-        pending = self._pending.setdefault(key, _Pending(loop.time()))
+        pending = self._pending.get(key)
+        if pending is None:
+            pending = self._pending[key] = _Pending(loop.time())
+            self._names += len(record.request_id)
         pending.by_rank[record.rank] = record
         if len(pending.by_rank) == self._ranks:
             self._finish(key)
-        elif len(self._pending) > _MOST_PENDING:
+        elif len(self._pending) > _MOST_PENDING or self._names > _MOST_NAMES:
             self._finish(next(iter(self._pending)))
         elif self._timer is None:
             self._timer = loop.call_later(self._patience_s, self._give_up_late)
@@ -90,6 +95,7 @@ class Decodes:
             self._finish(key)
 
     def _finish(self, key: _Key) -> None:
+        self._names -= len(key[1])
         span = decode_span(list(self._pending.pop(key).by_rank.values()))
         events = self._desyncs.ended(key[1], span.context)
         self._spans.record(dataclasses.replace(span, events=events))
