@@ -20,12 +20,14 @@ CLIENT_MESSAGES = [
         role="rank", pid=3, boot="b", rank=1, samples=True, patches=[wire.Patch(name="p", state="Applied")]
     ),
     wire.Prepare(id=1, kind="json", spec="{}", timeout_s=2.0, traceparent="00-a-b-01"),
+    wire.PrepareNamed(id=2, name="card", timeout_s=2.0, backend="guidance"),
     wire.Release(id=1),
     wire.Loaded(key="k", error="no"),
 ]
 SERVICE_MESSAGES = [
     wire.Welcome(),
     wire.Prepared(id=1, key="k", backend="guidance"),
+    wire.Prepared(id=2, key="k", backend="guidance", kind="regex", spec="a+"),
     wire.Refused(id=1, code="grammar_invalid", message="m", path="$.a", retry_after_s=1.0),
     wire.Load(key="k", backend="xgrammar", artifact="k", sha256="0"),
     wire.Unload(key="k"),
