@@ -199,7 +199,8 @@ def test_a_valid_schema_passes(text: Any) -> None:
         ("json", {"type": "integer", "maxLength": 9}, ["xgrammar", "guidance"]),
         ("json", {"properties": {str(n): {} for n in range(40)}}, ["guidance", "xgrammar"]),
         ("json", {"properties": {str(n): True for n in range(40)}}, ["guidance", "xgrammar"]),
-        ("json", {"properties": {str(n): {} for n in range(11)}}, ["guidance", "xgrammar"]),
+        ("json", {"properties": {str(n): {} for n in range(8)}}, ["guidance", "xgrammar"]),
+        ("json", {"properties": {str(n): {} for n in range(7)}}, ["xgrammar", "guidance"]),
         (
             "json",
             {"properties": {str(n): {} for n in range(16)}, "required": [str(n) for n in range(16)]},

@@ -61,7 +61,7 @@ def test_a_keyword_that_xgrammar_ignores_is_found(text: Any, path: str) -> None:
 
     assert found is not None
     assert found.path == path
-    assert candidates.order(job(), Grammar("json", text, [("$", text)])) == ["guidance"]
+    assert list(candidates.order(job(), Grammar("json", text, [("$", text)]))) == ["guidance"]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_keyword_that_xgrammar_ignores_is_found(text: Any, path: str) -> None:
 )
 def test_what_xgrammar_enforces_goes_to_it_first(text: Any) -> None:
     assert gaps.ignores("xgrammar", text) is None
-    assert candidates.order(job(), Grammar("json", text, [("$", text)])) == ["xgrammar", "guidance"]
+    assert list(candidates.order(job(), Grammar("json", text, [("$", text)]))) == ["xgrammar", "guidance"]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_keyword_is_enforced_or_refused_with_its_path(fields: dict[str, Any], 
     """Never ignored: what the first choice does not enforce goes to the other (Route), or gets a 400."""
     asked = job(**fields)
     if isinstance(able, list):
-        assert candidates.order(asked, candidates.read(asked)) == able
+        assert list(candidates.order(asked, candidates.read(asked))) == able
         return
     with pytest.raises(GuidedError) as refusal:
         candidates.order(asked, candidates.read(asked))

@@ -1,6 +1,8 @@
 """A grammar as it is read, and which backends may serve it: by what they enforce, and by what they cost."""
 
+import itertools
 import json
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from guided_contract.errors import ErrorCode, GuidedError
@@ -51,8 +53,8 @@ def read(job: Job) -> Grammar:
     return Grammar(job.kind, tag, schemas)
 
 
-def order(job: Job, grammar: Grammar) -> list[Backend]:
-    """Return the backends to try, in order: those that enforce all of the grammar.
+def order(job: Job, grammar: Grammar) -> Iterator[Backend]:
+    """Return the backends to try, in order: those that enforce all of the grammar, looked at when asked for.
 
     Raises
     ------
@@ -64,12 +66,14 @@ def order(job: Job, grammar: Grammar) -> list[Backend]:
     candidates = [backend for backend in by_cost if backend in job.backends]
     if not job.routes:
         del candidates[1:]
-    found = {backend: _unsupported(backend, grammar) for backend in candidates}
-    able = [backend for backend in candidates if found[backend] is None]
-    if not able and (first := found[candidates[0]]) is not None:
-        where = f"{first.path}: " if first.path else ""
-        raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{where}{first.reason}", path=first.path)
-    return able
+    able = (backend for backend in candidates if _unsupported(backend, grammar) is None)
+    first = next(able, None)
+    if first is not None:
+        return itertools.chain([first], able)
+    missing = _unsupported(candidates[0], grammar)
+    assert missing is not None
+    where = f"{missing.path}: " if missing.path else ""
+    raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{where}{missing.reason}", path=missing.path)
 
 
 def _unsupported(backend: Backend, grammar: Grammar) -> Unsupported | None:

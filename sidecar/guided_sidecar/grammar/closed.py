@@ -41,10 +41,11 @@ def close(schema: Any) -> Any:
 
     A schema that composes objects of several schemas comes back as it is.
     """
-    if any(not _COMPOSING.isdisjoint(place.schema) for place in subschemas.walk(schema)):
-        return schema
     closed = copy.deepcopy(schema)
-    for place in subschemas.walk(closed):
+    places = list(subschemas.walk(closed))
+    if any(not _COMPOSING.isdisjoint(place.schema) for place in places):
+        return schema
+    for place in places:
         if _is_silent(place):
             place.schema["additionalProperties"] = False
     return closed

@@ -8,8 +8,8 @@ the grammar                               first       because
 ========================================  ==========  =====================================================
 a string with minLength or maxLength      guidance    xgrammar takes seconds to compile it where ranks
                                                       cannot count it, and its masks are 20 times dearer
-more than 17 schemas, or 8 properties     guidance    xgrammar's artefact grows with all of them: 80 ms per
-that may be absent                                    MB to write, 25 to load, up to 67 MB; llguidance needs
+more than 17 schemas, or 8 that are no    guidance    xgrammar's artefact grows with all of them: 80 ms per
+flat object of required properties                    MB to write, 25 to load, up to 67 MB; llguidance needs
                                                       3 to 14 ms
 a format other than date, date-time,      guidance    xgrammar compiles it for 100 ms
 time and uuid
@@ -31,7 +31,7 @@ from guided_sidecar.grammar.keywords import has_lengths
 from guided_sidecar.grammar.subschemas import Place, walk
 
 _MOST_SCHEMAS: Final = 17
-_MOST_OPTIONAL: Final = 8
+_MOST_OF_OTHERS: Final = 8
 _LONGEST_REGEX: Final = 512  # beyond, masks of many alternatives are dear for either
 _CHEAP_FORMATS: Final = frozenset(["date", "date-time", "time", "uuid"])
 _REPEATED_CLASS: Final = re.compile(r"\[([^\[\]]*)\][+*{]")
@@ -70,16 +70,25 @@ def repeats_letters(pattern: str) -> bool:
 
 def _is_costly(schema: Any) -> bool:
     """Return whether xgrammar takes much longer than llguidance, for the first use or for masks."""
-    schemas = optional = 0
+    schemas = 0
+    most = _MOST_SCHEMAS if _is_flat(schema) else _MOST_OF_OTHERS
     for place in walk(schema):
         properties = place.schema.get("properties")
         if isinstance(properties, dict):
             schemas += sum(not isinstance(part, dict) for part in properties.values())
-            optional += len(properties.keys() - set(place.schema.get("required", ())))
         schemas += 1
-        if schemas > _MOST_SCHEMAS or optional > _MOST_OPTIONAL or _has_costly_text(place):
+        if schemas > most or _has_costly_text(place):
             return True
     return False
+
+
+def _is_flat(schema: Any) -> bool:
+    """Return whether an object's properties are all required, and none is an object or an array."""
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(properties, dict) or properties.keys() - set(schema.get("required", ())):
+        return False
+    parts = (Place("", part) for part in properties.values() if isinstance(part, dict))
+    return all(part.types().isdisjoint(("array", "object")) for part in parts)
 
 
 def _has_costly_text(place: Place) -> bool:

@@ -66,12 +66,13 @@ class _Rule(NamedTuple):
 def ignores(backend: Backend, schema: Any) -> Unsupported | None:
     """Return the first keyword that a backend would accept and not enforce, or refuse late; None: none."""
     rules = _RULES[backend]
-    for place in walk(schema):
+    places = list(walk(schema))
+    for place in places:
         for keyword in place.schema:
             for rule in rules.get(keyword, ()):
                 if rule.applies(place):
                     return Unsupported(place.at(keyword), rule.reason)
-    return _bounds_of_several(schema) if backend == "guidance" else None
+    return _bounds_of_several(places) if backend == "guidance" else None
 
 
 def in_regex(backend: Backend, pattern: str) -> Unsupported | None:
@@ -81,12 +82,13 @@ def in_regex(backend: Backend, pattern: str) -> Unsupported | None:
     return None
 
 
-def _bounds_of_several(schema: Any) -> Unsupported | None:
+def _bounds_of_several(places: Sequence[Place]) -> Unsupported | None:
     """Look for bounds of several schemas that llguidance joins, and then takes the exclusive one wrongly.
 
     Which of them it joins is not looked at: where schemas are joined at all, any two bounds may meet.
     """
-    places = list(walk(schema))
+    if not any(keyword in place.schema for place in places for keyword in _OPPOSITE):
+        return None
     if not any(_joins(place) for place in places):
         return None
     for keyword, opposite in _OPPOSITE.items():

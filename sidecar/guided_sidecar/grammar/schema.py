@@ -35,14 +35,17 @@ def check(schema: Any) -> None:
     validator = _dialect(schema)
     if not metaschema.is_plainly_met(schema):
         _check_metaschema(schema, validator)
-    has_inner_base = any("$id" in place.schema for place in subschemas.walk(schema) if place.path != "$")
-    for place in subschemas.walk(schema):
+    places = list(subschemas.walk(schema))
+    has_inner_base = any("$id" in place.schema for place in places if place.path != "$")
+    for place in places:
         _check_reference(schema, place, has_inner_base=has_inner_base)
         _check_lengths(place)
 
 
 def write_whole_numbers(schema: Any) -> None:
     """Write 2 for 2.0 in a checked schema where a number counts: no library reads the other."""
+    if metaschema.is_plainly_met(schema):
+        return  # which takes no 2.0
     for place in subschemas.walk(schema):
         for keyword in _COUNTS:
             if isinstance(place.schema.get(keyword), float) and place.schema[keyword].is_integer():
