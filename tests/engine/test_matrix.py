@@ -174,7 +174,8 @@ def test_offline_requests_without_admission_are_refused_in_words(engines: Engine
 
 def test_a_fault_ends_its_own_sequence_with_its_code(engines: Engines, cell: Cell) -> None:
     """vLLM RFC 5423, issues 43920, 51660, 24107, TensorRT-LLM PR 18896: it ended the engine, or all ranks."""
-    faults = engines.answers(cell)["faults"]
+    answers = engines.answers(cell)
+    faults = answers["faults"]
     ended = {name: answer for name, answer in faults.items() if name != "without faults"}
     codes = {name: (reason, code) for name, (_, reason, code) in ended.items() if reason == "error"}
     known = {
@@ -184,8 +185,11 @@ def test_a_fault_ends_its_own_sequence_with_its_code(engines: Engines, cell: Cel
     }
     of_processors = dict.fromkeys(("processor", "guided processor"), ("error", "sequence_processor_failed"))
     if cell.is_sharded:
-        # Seen by the rank that owns the row alone; its word goes to the sidecar, which tells the API servers.
-        codes = {**codes, **of_processors}
+        # Seen by the rank that owns the row alone: the core hears it if that is the output rank. The sidecar
+        # hears it anyway, which tells the API servers; whoever has no ticket comes to no rank.
+        codes = {**of_processors, **codes}
+        told = {name: code for name, (_, code) in codes.items() if name != "no ticket"}
+        assert answers["told"] == sorted(told.values())
     assert codes == known | of_processors
     assert faults["no ticket"][0] == []
     assert faults["not loaded"][0] == []
@@ -204,8 +208,7 @@ def test_whoever_shares_a_batch_with_faults_is_untouched(engines: Engines, cell:
 def test_ranks_agree_at_every_token(engines: Engines, cell: Cell) -> None:
     found = engines.answers(cell)["agreement"]
     assert not found["desyncs"]
-    # Where ranks own rows, the others go on with a failed sequence until an API server ends it; here is none.
-    assert cell.is_sharded or not found["lost"]
+    assert not found["lost"]
     assert (found["compared"] > MANY) == (cell.tensor_parallel > 1)
 
 

@@ -3,10 +3,12 @@
 import contextlib
 import socket
 import threading
+from collections.abc import Iterable
 from typing import Any, Self
 
 from guided_contract import records
 from guided_contract.config import PodConfig
+from guided_contract.wire import Failed
 from guided_sidecar.consensus import PATIENCE_S, Consensus
 from support.engine import wait_until
 
@@ -30,8 +32,13 @@ class Comparing:
         self._thread.join(5)
         self._socket.close()
 
-    def outcome(self) -> dict[str, Any]:
-        """Return what came of it, once nothing is on its way any more: what waits then is lost."""
+    def outcome(self, failed: Iterable[Failed]) -> dict[str, Any]:
+        """Return what came of it, once nothing is on its way any more: what waits then is lost.
+
+        `failed`: what the ranks gave up, which the sidecar does not wait for.
+        """
+        for one in failed:
+            self._consensus.fail(one)
         with contextlib.suppress(AssertionError):
             wait_until(lambda: not self._consensus._pending, 10)
         self._now_s += PATIENCE_S

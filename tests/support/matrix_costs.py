@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from guided_contract import wire
+from support.matrix_engine import generate
 from support.matrix_requests import Request
 
 LONG_TOKENS = 60
@@ -11,8 +12,6 @@ LONG_TOKENS = 60
 
 def costs(llm: Any, guided: Request, tickets: Mapping[str, wire.Ticket]) -> dict[str, list[dict[str, int]]]:
     """Return, by traffic, what each sampling rank did: "without" a guided request, then "beside" one."""
-    from support.matrix_cell import generate
-
     unguided = [
         Request("a b a b a b\n", "none", "", LONG_TOKENS, params)
         for params in ({"ignore_eos": True}, {"ignore_eos": True, "temperature": 1.0, "seed": 7})

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from guided_contract import wire
+from support.matrix_engine import sampling
 from support.matrix_requests import LONG, Answer, Request
 
 # A request to abort, and the number of steps that it lives.
@@ -43,8 +44,6 @@ def aborts(
 
 def add(engine: Any, name: str, request: Request, tickets: Mapping[str, wire.Ticket]) -> None:
     from vllm.sampling_params import RequestOutputKind
-
-    from support.matrix_cell import sampling
 
     params = sampling(request, tickets.get(request.key))
     params.output_kind = RequestOutputKind.DELTA

@@ -1,0 +1,159 @@
+"""The engine of a cell, in the cell's own process: made, given its grammars, and asked."""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from guided_contract import names, wire
+from guided_contract.wire import Backend
+from support.adapter import lora_request
+from support.engine import wait_until
+from support.fake_service import FakeService, Peer
+from support.matrix import Job
+from support.matrix_requests import Answer, Request
+
+LOAD_TIMEOUT_S = 60.0
+
+
+def make_engine(job: Job) -> Any:
+    from vllm import LLM
+
+    from support import reasoning_parser
+
+    arguments: dict[str, Any] = {
+        "enforce_eager": True,
+        "async_scheduling": False,
+        "enable_prefix_caching": False,
+        **job.arguments,
+    }
+    if job.pod is not None:
+        arguments["worker_cls"] = "guided_engine.worker.GuidedWorker"
+    if job.speculation:
+        arguments["speculative_config"] = job.speculation
+    return LLM(
+        job.model,
+        dtype="float32",
+        max_model_len=256,
+        max_num_seqs=32,
+        seed=0,
+        reasoning_parser=reasoning_parser.NAME,
+        reasoning_parser_plugin=reasoning_parser.PLUGIN,
+        disable_log_stats=False,
+        **arguments,
+    )
+
+
+def receive(worker: Any) -> None:
+    """Give a later stage of V1 what it receives into: an eager engine on a CPU has no warm-up to make it."""
+    runner = worker.model_runner
+    if getattr(runner, "intermediate_tensors", "not V1") is None:
+        runner.intermediate_tensors = runner.model.make_empty_intermediate_tensors(
+            batch_size=runner.max_num_tokens, dtype=runner.model_config.dtype, device=runner.device
+        )
+
+
+def generate(
+    llm: Any,
+    requests: Sequence[Request],
+    tickets: Mapping[str, wire.Ticket],
+    extra: Mapping[str, Any] | None = None,
+    adapter: str | None = None,
+) -> list[Answer]:
+    answers: list[Answer] = []
+    # On a CPU, Model Runner V2 applies an adapter to the whole batch: docs/decisions/0003.
+    for is_adapted, batch in itertools.groupby(requests, lambda request: "adapter" in request.params):
+        alike = list(batch)
+        outputs = llm.generate(
+            [request.prompt for request in alike],
+            [sampling(request, tickets.get(request.key), extra) for request in alike],
+            use_tqdm=False,
+            lora_request=lora_request(adapter) if is_adapted and adapter else None,
+        )
+        answers += map(answer, outputs)
+    return answers
+
+
+def answer(output: Any) -> Answer:
+    """Return the choices' tokens, each with the likely ones if asked for, and how the last one ended."""
+    tokens: list[int] = []
+    for choice in output.outputs:
+        tokens += ([-1] if choice.index else []) + list(choice.token_ids)
+        for likely in choice.logprobs or ():
+            # What the mask leaves; which of the others are told is chance.
+            tokens += [-2, *sorted(token for token, found in likely.items() if found.logprob > -30)]
+    last = output.outputs[-1]
+    return tokens, last.finish_reason, last.stop_reason
+
+
+def sampling(request: Request, ticket: wire.Ticket | None, extra: Mapping[str, Any] | None = None) -> Any:
+    from vllm import SamplingParams
+    from vllm.sampling_params import StructuredOutputsParams
+
+    constraint = None
+    if request.kind != "none":
+        value: Any = request.spec
+        if request.kind == "json_object":
+            value = True
+        elif request.kind == "choice":
+            value = json.loads(request.spec)
+        constraint = StructuredOutputsParams(**{request.kind: value})
+    arguments = dict(extra or {})
+    if ticket is not None:
+        arguments[names.TICKET_ARG] = msgspec.to_builtins(ticket)
+    settings = {"temperature": 0.0, **{k: v for k, v in request.params.items() if k != "adapter"}}
+    return SamplingParams(
+        max_tokens=request.max_tokens,
+        structured_outputs=constraint,
+        extra_args=arguments or None,
+        **settings,
+    )
+
+
+def load_all(
+    job: Job, service: FakeService, backend: Backend, requests: Sequence[Request]
+) -> dict[str, wire.Ticket]:
+    """Compile every grammar as the sidecar does, and have all ranks load it."""
+    from guided_sidecar.grammar import artifacts, backends, counted, vocabulary
+
+    assert job.pod is not None
+    wait_until(lambda: len(samplers(service)) == job.pod.tensor_parallel, LOAD_TIMEOUT_S)
+    words = vocabulary.load(job.pod)
+    is_xgrammar = backend == "xgrammar"
+    compiler = backends.XGrammarBackend(words, 2) if is_xgrammar else backends.GuidanceBackend(words)
+    tickets: dict[str, wire.Ticket] = {}
+    known = {answer.key for answer in service.received(wire.Loaded)}
+    for request in requests:
+        if request.kind == "none" or request.key in tickets:
+            continue
+        key = hashlib.sha256(f"{backend}:{request.key}".encode()).hexdigest()
+        spec, positions = request.spec, []
+        if request.kind == "json":
+            relaxed, positions = counted.split(json.loads(spec), backend)
+            spec = json.dumps(relaxed)
+        text = compiler.compile(request.kind, spec, any_whitespace=True).load_text()
+        load = wire.Load(key=key, backend=backend, spec=text, positions=positions)
+        if is_xgrammar:
+            sha256 = artifacts.write(job.pod.grammars_folder, key, text.encode())
+            load = msgspec.structs.replace(load, spec=None, artifact=key, sha256=sha256)
+        for rank in samplers(service) if key not in known else ():
+            rank.send(load)
+        tickets[request.key] = wire.Ticket(key=key, backend=backend)
+    wanted = len({ticket.key for ticket in tickets.values()}) * job.pod.tensor_parallel
+    wait_until(lambda: len(loaded(service, backend, tickets)) == wanted, LOAD_TIMEOUT_S)
+    failed = [answer.error for answer in loaded(service, backend, tickets) if answer.error]
+    assert not failed, failed
+    return tickets
+
+
+def samplers(service: FakeService) -> list[Peer]:
+    """Return the ranks of the last pipeline stage."""
+    return [peer for peer in service.peers("rank") if peer.hello is not None and peer.hello.samples]
+
+
+def loaded(service: FakeService, backend: Backend, tickets: dict[str, wire.Ticket]) -> list[wire.Loaded]:
+    keys = {ticket.key for ticket in tickets.values() if ticket.backend == backend}
+    return [answer for answer in service.received(wire.Loaded) if answer.key in keys]
