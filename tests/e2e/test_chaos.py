@@ -21,9 +21,9 @@ async def _run(pod: Pod) -> list[Report]:
         signals = {"SIGKILL": 1, "SIGSEGV": 1, "SIGSTOP": 1}
         return [
             quiet,
-            await phases.workers(setting, 15, quiet_p99_s, signals),  # type: ignore[arg-type]  # its literals
+            await phases.workers(setting, 10, quiet_p99_s, signals),  # type: ignore[arg-type]  # its literals
             await phases.service(setting, 1),
-            await surroundings.surroundings(setting),
+            await surroundings.surroundings(setting, hung_s=2),
         ]
 
 

@@ -12,6 +12,7 @@ QUIET=30       seconds of benign load alone, to compare with
 
 import asyncio
 import os
+import signal
 import sys
 from typing import Any, Final
 
@@ -66,6 +67,7 @@ def manifest() -> dict[str, Any]:
 
 def main() -> int:
     options = Options.of_environment()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # in order: nothing of the pod may stay
     say("starting a pod: one rank, its sidecar, and the API server before them")
     with surroundings.small_file_systems() as environment:
         pod = start_pod(manifest(), env=environment)

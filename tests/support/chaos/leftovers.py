@@ -77,6 +77,18 @@ class Belongings:
         return said
 
 
+def settled(pod: Pod) -> Belongings:
+    """Return what a pod has once that stays the same for a moment: workers are forked as others go."""
+    deadline = time.monotonic() + SETTLE_S
+    last = Belongings.of(pod)
+    while time.monotonic() < deadline:
+        time.sleep(0.3)
+        before, last = last, Belongings.of(pod)
+        if (before.workers, before.descriptors) == (last.workers, last.descriptors):
+            break
+    return last
+
+
 def left_behind(pod: Pod, before: Belongings) -> list[str]:
     """Return what a phase has left behind once all has had time to settle; [] is as it should be."""
     deadline = time.monotonic() + SETTLE_S

@@ -10,7 +10,6 @@ import httpx
 
 from support.chaos import leftovers
 from support.chaos.benign import Answer, Ask, Load, percentile, send
-from support.chaos.leftovers import Belongings
 from support.pod import Pod
 
 _LONG_TOKENS: Final = 300
@@ -58,7 +57,7 @@ class Setting:
 async def phase(setting: Setting, name: str) -> AsyncIterator[Report]:
     """Yield a report to fill in under the benign load; then see that nothing is left behind."""
     report = Report(name)
-    before = Belongings.of(setting.pod)
+    before = await asyncio.to_thread(leftovers.settled, setting.pod)
     containers = setting.pod.containers()
     supervisor = setting.pod.sidecar.process.pid
     async with setting.load:

@@ -21,7 +21,6 @@ from support.pod import Pod
 TMPFS_SIZE: Final = "96m"
 DISK_SIZE: Final = "16m"
 _PIDFD_GETFD: Final = 438  # the same number on every architecture
-_HUNG_S: Final = 8.0
 _MOST_GROWTH_MIB: Final = 64
 _DISK_FAILURES: Final = 'guidedmodel_grammar_disk_writes_total{result="failed"}'
 _BLOCK: Final = b"x" * 4096
@@ -139,8 +138,8 @@ def resident_bytes(pod: Pod) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-async def surroundings(setting: Setting) -> Report:
-    """Take disk, tmpfs, connections and collector away, one after the other."""
+async def surroundings(setting: Setting, hung_s: float = 8.0) -> Report:
+    """Take disk, tmpfs, connections and collector away, one after the other, the collector for `hung_s`."""
     pod = setting.pod
     async with phase(setting, "surroundings") as report:
         if setting.has_small_file_systems:
@@ -151,9 +150,9 @@ async def surroundings(setting: Setting) -> Report:
         await _without_connections(setting, report)
         before = resident_bytes(pod)
         with hung_collector(pod):
-            await asyncio.sleep(_HUNG_S)
+            await asyncio.sleep(hung_s)
         grown = (resident_bytes(pod) - before) >> 20
-        report.row("collector hung", f"for {_HUNG_S:g} s; the service grew by {grown} MiB")
+        report.row("collector hung", f"for {hung_s:g} s; the service grew by {grown} MiB")
         report.promise(grown < _MOST_GROWTH_MIB, f"the service grew by {grown} MiB without its collector")
     report.faults([answer.why for answer in setting.load.answers if not answer.is_turned_away])
     return report
