@@ -178,6 +178,8 @@ class Node:
             "cgroupDriver": "cgroupfs",
             "failCgroupV1": False,
             "failSwapOn": False,
+            # A change of a ConfigMap reaches its pods with this, by default once a minute: tests wait for it.
+            "syncFrequency": "10s",
             "cgroupRoot": f"/{self._config.cgroup_root}",
             "containerRuntimeEndpoint": f"unix://{self.socket}",
             "tlsCertFile": str(server.certificate),
