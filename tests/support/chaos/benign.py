@@ -42,6 +42,7 @@ class Answer:
     finish_reason: str | None = None
     tokens: int = 0
     broke: str = ""
+    begins: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)  # once it is admitted or refused
 
     @property
     def why(self) -> str:
@@ -97,14 +98,16 @@ def _valid(schema: Any) -> Check:
     return is_valid
 
 
-async def send(client: httpx.AsyncClient, ask: Ask) -> Answer:
-    """Send one request, streaming, and return what came."""
-    answer = Answer(ask, began=time.monotonic())
+async def send(client: httpx.AsyncClient, ask: Ask, answer: Answer | None = None) -> Answer:
+    """Send one request, streaming, and return what came; `answer` shows it as it comes."""
+    answer = answer or Answer(ask)
+    answer.began = time.monotonic()
     body = {"model": "tiny", "prompt": ask.prompt, "temperature": 0, "stream": True, **ask.fields}
     body["stream_options"] = {"include_usage": True}
     try:
         async with client.stream("POST", "/v1/completions", json=body) as response:
             answer.status = response.status_code
+            answer.begins.set()
             answer.retry_after = response.headers.get("Retry-After")
             if response.status_code != 200:
                 _take_error(answer, json.loads(await response.aread()))
@@ -114,6 +117,7 @@ async def send(client: httpx.AsyncClient, ask: Ask) -> Answer:
                         _take(answer, json.loads(line.removeprefix("data: ")))
     except (httpx.HTTPError, ValueError) as error:
         answer.broke = f"{type(error).__name__}: {error}"
+    answer.begins.set()
     answer.took_s = time.monotonic() - answer.began
     return answer
 
@@ -152,6 +156,7 @@ class Load:
         self._asks = asks()
         self._task: asyncio.Task[None] | None = None
         self._sent: set[asyncio.Task[None]] = set()
+        self._waiting: list[Answer] = []
 
     async def __aenter__(self) -> Self:
         self.answers = []
@@ -173,7 +178,15 @@ class Load:
             await asyncio.sleep(max(0.0, begin + (number + 1) / self._rate - time.monotonic()))
 
     async def _one(self, ask: Ask) -> None:
-        self.answers.append(await send(self._client, ask))
+        answer = Answer(ask)
+        self._waiting.append(answer)
+        self.answers.append(await send(self._client, ask, answer))
+        self._waiting.remove(answer)
+
+    async def admitted(self) -> None:
+        """Wait until whatever is on its way now has its grammar, or was refused."""
+        for answer in list(self._waiting):
+            await answer.begins.wait()
 
 
 def percentile(values: Sequence[float], percent: int) -> float:

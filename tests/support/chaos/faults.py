@@ -15,7 +15,7 @@ import httpx
 
 from guided_contract.config import PodConfig
 from guided_contract.wire import Prepared
-from support.chaos.benign import percentile
+from support.chaos.benign import Load, percentile
 from support.chaos.hostile import Attack, Attacker, Kind
 from support.pod import Pod
 from support.sidecar import Api
@@ -24,7 +24,6 @@ Fault = Literal["SIGKILL", "SIGSEGV", "SIGSTOP", "memory", "endless"]
 # How many of 20 faults are of each kind. Signals hit an idle worker, or one that compiles for whomever.
 MIX: Final[dict[Fault, int]] = {"SIGKILL": 5, "SIGSEGV": 5, "SIGSTOP": 5, "memory": 3, "endless": 2}
 _SIGNALS: Final[tuple[Fault, ...]] = ("SIGKILL", "SIGSEGV", "SIGSTOP")
-# Two hits within one compile are two attempts spent: a promise is about one.
 _APART_S: Final = 0.25
 # Hostile requests, beside the slow ones: more than the slow lane has places are refused for now, with 503.
 _AT_ONCE: Final = 1
@@ -46,7 +45,7 @@ class Strikes:
     """
 
     def __init__(
-        self, pod: Pod, client: httpx.AsyncClient, seed: int, mix: Mapping[Fault, int] = MIX
+        self, pod: Pod, client: httpx.AsyncClient, load: Load, seed: int, mix: Mapping[Fault, int] = MIX
     ) -> None:
         self.counts: collections.Counter[Fault] = collections.Counter()
         self.ready_s: list[float] = []
@@ -55,6 +54,7 @@ class Strikes:
         self._sidecar = pod.sidecar
         self._config = pod.config
         self._attacker = Attacker(client, seed)
+        self._load = load
         self._random = random.Random(seed)
         self._faults = [kind for kind, share in mix.items() for _ in range(share)]
         self._places = asyncio.Semaphore(_AT_ONCE)
@@ -70,6 +70,8 @@ class Strikes:
                     await self._strike(self._random.choice(self._faults))
                     self.ready_s.append(await ready())
                     self.refusal = ready.refusal
+                    # A second hit within one compile spends its second attempt: the promise is about one.
+                    await self._load.admitted()
                     await asyncio.sleep(max(0.0, begin + _APART_S - time.monotonic()))
             finally:
                 slow.cancel()

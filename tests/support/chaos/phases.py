@@ -45,7 +45,7 @@ async def workers(
     setting: Setting, number: int, quiet_p99_s: float, mix: Mapping[Fault, int] = MIX
 ) -> Report:
     """Strike grammar workers so many times."""
-    strikes = Strikes(setting.pod, setting.client, setting.seed, mix)
+    strikes = Strikes(setting.pod, setting.client, setting.load, setting.seed, mix)
     async with phase(setting, "workers") as report:
         await strikes.run(number)
     answers = setting.load.answers
