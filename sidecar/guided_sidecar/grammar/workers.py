@@ -149,7 +149,7 @@ class Workers:
         self._busy.discard(worker)
         async with self._changed:
             self._idle.append(worker)
-            self._changed.notify()
+            self._changed.notify_all()  # one that is cancelled meanwhile would lose it for all
 
     async def discard(self, worker: Worker, loss: Loss | None) -> None:
         """Kill a worker, and wait until it is gone; `loss` None: it has done its work."""
