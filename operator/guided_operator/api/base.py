@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import (
     AfterValidator,
@@ -58,18 +58,25 @@ def seconds(duration: str) -> float:
     return round(sum(int(number) * _UNIT_S[unit] for number, unit in parts), 3)
 
 
-@dataclass(frozen=True, slots=True)
-class Between:
-    """Bounds of a duration field, both inclusive: `Annotated[str, Between("1s", "1m")]`.
+@dataclass(frozen=True)
+class _Bounds:
+    """Inclusive bounds of a field of text that stands for an amount.
 
     The server checks them by CEL, Python by the same two texts.
     """
 
     least: str
     most: str
+    _pattern: ClassVar[str]
+    _rule: ClassVar[str]  # CEL, with {least} and {most}
+
+    @staticmethod
+    def _read(text: str) -> float:
+        raise NotImplementedError
 
     def _check(self, value: str) -> str:
-        if not seconds(self.least) <= seconds(value) <= seconds(self.most):
+        read = self._read
+        if not read(self.least) <= read(value) <= read(self.most):
             raise ValueError(f"must be between {self.least} and {self.most}")
         return value
 
@@ -79,45 +86,42 @@ class Between:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        low, high = f"duration('{self.least}')", f"duration('{self.most}')"
         rule = {
-            "rule": f"duration(self) >= {low} && duration(self) <= {high}",
+            "rule": self._rule.format(least=self.least, most=self.most),
             "message": f"must be between {self.least} and {self.most}",
         }
-        bounds = {"pattern": DURATION_PATTERN, "maxLength": 32, "x-kubernetes-validations": [rule]}
+        bounds = {"pattern": self._pattern, "maxLength": 32, "x-kubernetes-validations": [rule]}
         return {**handler(schema), **bounds}
 
 
-@dataclass(frozen=True, slots=True)
-class BytesBetween:
+class Between(_Bounds):
+    """Bounds of a duration field, both inclusive: `Annotated[str, Between("1s", "1m")]`."""
+
+    _pattern = DURATION_PATTERN
+    _rule = "duration(self) >= duration('{least}') && duration(self) <= duration('{most}')"
+
+    @staticmethod
+    def _read(text: str) -> float:
+        return seconds(text)
+
+
+class BytesBetween(_Bounds):
     """Bounds of a field of bytes, both inclusive: `Annotated[str, BytesBetween("64Mi", "1Gi")]`.
 
     Whole binary amounts such as "512Mi": what the server's CEL and Python read alike.
     """
 
-    least: str
-    most: str
+    _pattern = _BYTES_PATTERN
+    _rule = (
+        "quantity(self).compareTo(quantity('{least}')) >= 0"
+        " && quantity(self).compareTo(quantity('{most}')) <= 0"
+    )
 
-    def _check(self, value: str) -> str:
-        if not re.fullmatch(_BYTES_PATTERN, value):
-            raise ValueError(f'"{value}" is no amount such as "512Mi" or "2Gi"')
-        if not amount(self.least) <= amount(value) <= amount(self.most):
-            raise ValueError(f"must be between {self.least} and {self.most}")
-        return value
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self._check, handler(source))
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        low, high = f"quantity('{self.least}')", f"quantity('{self.most}')"
-        rule = {
-            "rule": f"quantity(self).compareTo({low}) >= 0 && quantity(self).compareTo({high}) <= 0",
-            "message": f"must be between {self.least} and {self.most}",
-        }
-        bounds = {"pattern": _BYTES_PATTERN, "maxLength": 32, "x-kubernetes-validations": [rule]}
-        return {**handler(schema), **bounds}
+    @staticmethod
+    def _read(text: str) -> float:
+        if not re.fullmatch(_BYTES_PATTERN, text):
+            raise ValueError(f'"{text}" is no amount such as "512Mi" or "2Gi"')
+        return float(amount(text))
 
 
 def _quantity_text(value: object) -> object:
