@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from guided_contract.config import ConsensusConfig, GuidedDecodingConfig, PodConfig
+from guided_contract.config import ConsensusConfig, GuidedDecodingConfig, LogitsProcessorConfig, PodConfig
 from guided_contract.heartbeat import Heartbeats, core_slot
 from support import matrix, openai
 from support.engine import Engine, pod_config, wait_until
@@ -33,17 +33,30 @@ SCHEMA = {
 }
 
 
-@pytest.fixture(params=[(1, 1, 2), (1, 2, 1), (2, 1, 2)], ids=["dp2", "pp2", "tp2dp2"])
+FAULTS = [
+    LogitsProcessorConfig(
+        name="fails", factory="support.failing:FailsLater", params={"after": 3}, apply_by_default=False
+    ),
+    LogitsProcessorConfig(name="nan", factory="support.odd_processors:GivesNan", apply_by_default=False),
+]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(1, 1, 2, ()), (1, 2, 1, ()), (2, 1, 2, ()), (2, 1, 1, ("--enable-batch-sharded-sampling",))],
+    ids=["dp2", "pp2", "tp2dp2", "tp2sharded"],
+)
 def pod(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodConfig]:
-    tensor, stages, engines = request.param
+    tensor, stages, engines, more = request.param
     pod = pod_config(
         tmp_path_factory.mktemp("p"),
         tensor_parallel=tensor,
         pipeline_parallel=stages,
         data_parallel=engines,
         guided_decoding=GuidedDecodingConfig(consensus=ConsensusConfig(mode="Every")),
+        logits_processors=FAULTS,
     )
-    args = ("--pipeline-parallel-size", str(stages), "--data-parallel-size", str(engines))
+    args = ("--pipeline-parallel-size", str(stages), "--data-parallel-size", str(engines), *more)
     sidecar = Sidecar.start(pod)
     environment = {**V2, "PYTHONPATH": f"{Path(__file__).parents[1]}:{V2['PYTHONPATH']}"}
     try:
@@ -95,3 +108,40 @@ def test_every_sampling_rank_is_waited_for_and_serves(pod: PodConfig) -> None:
     ]
     assert len({worker.pid for worker in workers} - {0}) == len(workers)
     beats.close()
+
+
+@pytest.mark.parametrize(
+    "sampling", [{"temperature": 0}, {"temperature": 1, "seed": 7}], ids=["greedy", "seeded"]
+)
+def test_a_processors_fault_ends_its_sequence_alone_on_all_ranks(
+    pod: PodConfig, sampling: dict[str, float]
+) -> None:
+    """TensorRT-LLM PR 18896: one request ended 16 ranks. Sharded, one rank alone sees the fault."""
+    import httpx
+
+    url = f"http://127.0.0.1:{pod.ports.engine}"
+    letters = {"structured_outputs": {"regex": "[a-z ]+"}, "min_tokens": 40, "max_tokens": 40}
+
+    def running() -> float:
+        lines = httpx.get(f"{url}/metrics").text.splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_running"))
+
+    def healthy(number: int) -> httpx.Response:
+        constraint = {} if number % 2 else {"structured_outputs": None}
+        return openai.completion(url, f"Neighbour {number}", **{**letters, **constraint, **sampling})
+
+    def faulty(number: int) -> httpx.Response:
+        constraint = {} if number % 3 else {"structured_outputs": None}
+        arguments = {"vllm_xargs": {"logits_processors": [FAULTS[number % 2].name]}}
+        n = 1 + number % 2 if sampling["temperature"] else 1
+        return openai.completion(
+            url, f"Fault {number}", n=n, **{**letters, **constraint, **sampling, **arguments}
+        )
+
+    with ThreadPoolExecutor(16) as pool:
+        alone = [openai.text(answer) for answer in pool.map(healthy, range(4))]
+        faults = pool.map(faulty, range(8))
+        beside = [openai.text(answer) for answer in pool.map(healthy, range(4))]
+        assert {openai.error_code(answer) for answer in faults} == {(422, "sequence_processor_failed")}
+    assert beside == alone
+    wait_until(lambda: running() == 0)
