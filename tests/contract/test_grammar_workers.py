@@ -158,6 +158,22 @@ async def test_a_worker_is_replaced_after_so_many_jobs(
         assert not service.snapshot().workers.restarts
 
 
+async def test_a_spare_is_at_hand_again_after_a_compile_that_was_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guided = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60, workers=1))
+    async with (
+        serving(tmp_path, monkeypatch, guided_decoding=guided) as (service, pod),
+        Rank.connected(pod),
+        Api.connected(pod) as api,
+    ):
+        number, _ = api.begin("regex", grammars.endless_regex())
+        await until(lambda: service.snapshot().workers.busy == 1)
+        api.release(number)
+        await until(lambda: service.snapshot().workers.restarts == {"cancelled": 1})
+        await until(lambda: service.snapshot().workers.idle == 2)
+
+
 def _limits(pid: int) -> dict[str, list[str]]:
     """Return soft and hard limits of address space, core dumps and CPU seconds."""
     rows = Path(f"/proc/{pid}/limits").read_text().splitlines()

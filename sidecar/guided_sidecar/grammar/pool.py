@@ -97,6 +97,12 @@ class Pool:
         GuidedError
             grammar_compile_timeout, _crashed or _memory; grammar_service_exhausted.
         """
+        try:
+            return await self._compile(job, since)
+        finally:
+            self._workers.look()  # its turn has counted as one under way until now
+
+    async def _compile(self, job: Job, since: Callable[[float | None], None]) -> Outcome:
         with self._waiting() as begun:
             async with self._lanes.turn() as turn:
                 deaths = 0

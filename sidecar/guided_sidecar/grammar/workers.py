@@ -161,6 +161,10 @@ class Workers:
         worker.close()
         self._kick.set()
 
+    def look(self) -> None:
+        """Make what is missing: more may be wanted now than when the last worker went."""
+        self._kick.set()
+
     def note(self, code: ErrorCode, message: str) -> None:
         """Keep a failure as the last one."""
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

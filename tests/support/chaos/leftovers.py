@@ -12,7 +12,6 @@ from support.sidecar import descendants
 
 SETTLE_S: Final = 15.0
 _STEADY_S: Final = 1.5
-_SPARE: Final = 1  # a worker and its descriptors: the pool may have been one short when it was looked at
 _SERVICE: Final = b"guided_sidecar.service"
 _SHARED_MEMORY: Final = Path("/dev/shm")
 _KINDS: Final = ("socket", "pidfd", "memfd", "pipe", "eventpoll")
@@ -75,7 +74,7 @@ class Belongings:
         said = [f"{name}: {', '.join(sorted(map(str, more)))}" for name, more in found.items() if more]
         counts = {"workers": (before.workers, self.workers)}
         counts |= {kind: (before.descriptors.get(kind, 0), self.descriptors.get(kind, 0)) for kind in _KINDS}
-        said += [f"{name}: {old} -> {new}" for name, (old, new) in counts.items() if new > old + _SPARE]
+        said += [f"{name}: {old} -> {new}" for name, (old, new) in counts.items() if new > old]
         return said
 
 
