@@ -12,6 +12,7 @@ from guided_contract.decoding import MALFORMED
 MAX_FILE_BYTES = 1 << 20  # what a ConfigMap holds at most
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
 PositiveSeconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
@@ -65,11 +66,27 @@ class LogitsProcessorConfig(Struct, frozen=True, kw_only=True):
     apply_by_default: bool = True
 
 
+class GuidedProbeConfig(Struct, frozen=True, kw_only=True):
+    """When the guided probe asks, and what its failure means; enum values as in the CRD."""
+
+    mode: Literal["Startup", "Periodic"] = "Startup"
+    period_s: PositiveSeconds = 60.0  # between two probes in mode Periodic
+    on_failure: Literal["Report", "Unready"] = "Report"  # once it has passed
+
+
 class ProbesConfig(Struct, frozen=True, kw_only=True):
     """Deadlines of health checks."""
 
     startup_timeout_s: PositiveSeconds = 1800.0  # large models load for minutes
     stall_timeout_s: PositiveSeconds = 120.0  # busy without a step for so long: restart
+    guided: GuidedProbeConfig = GuidedProbeConfig()
+
+
+class DrainConfig(Struct, frozen=True, kw_only=True):
+    """How a pod that is told to stop finishes what it has begun."""
+
+    timeout_s: Seconds = 300.0  # what requests in progress get, once proxies have had their time
+    endpoint_lag_s: Seconds = 5.0  # so long proxies may still send new ones
 
 
 class RestartConfig(Struct, frozen=True, kw_only=True):
@@ -102,6 +119,8 @@ class PortsConfig(Struct, frozen=True, kw_only=True):
     launcher: Positive = names.LAUNCHER_PORT
     sidecar: Positive = names.SIDECAR_PORT
     otlp: Positive = names.OTLP_PORT
+    ranks: Positive = names.RANKS_PORT
+    nodes: Positive = names.NODES_PORT
 
 
 class PodConfig(Struct, frozen=True, kw_only=True):
@@ -126,14 +145,17 @@ class PodConfig(Struct, frozen=True, kw_only=True):
     tensor_parallel: Positive = 1
     pipeline_parallel: Positive = 1
     data_parallel: Positive = 1  # engine cores in this pod
+    nodes: Positive = 1  # pods that the engine core's workers are spread over; the first has the core itself
     bind_host: str = "0.0.0.0"  # noqa: S104 - inside a pod; `guidedmodel run` writes 127.0.0.1
     ports: PortsConfig = PortsConfig()
     guided_decoding: GuidedDecodingConfig = GuidedDecodingConfig()
     logits_processors: list[LogitsProcessorConfig] = []
     async_scheduling: Literal["Auto", "On", "Off"] = "Auto"
-    speculative_method: Literal["NGram", "DraftModel"] | None = None
+    speculative_method: Literal["NGram", "DraftModel", "Eagle3", "MTP"] | None = None
     probes: ProbesConfig = ProbesConfig()
     restart: RestartConfig = RestartConfig()
+    # None: what is told to stop stops; nobody is sent to it by endpoints (`guidedmodel run`).
+    drain: DrainConfig | None = None
     telemetry: TelemetryConfig = TelemetryConfig()
 
     @property
@@ -145,6 +167,18 @@ class PodConfig(Struct, frozen=True, kw_only=True):
     def sampling_ranks(self) -> int:
         """Number of workers that sample: those of the last stages."""
         return self.tensor_parallel * self.data_parallel
+
+    def workers_of(self, node: int) -> range:
+        """Return the workers of an engine core that are on a node."""
+        share = self.workers // self.nodes
+        return range(node * share, (node + 1) * share)
+
+    def sampling_of(self, node: int) -> range:
+        """Return the sampling ranks that are on a node, by their numbers in Hello; none on some nodes."""
+        if self.nodes == 1:
+            return range(self.sampling_ranks)
+        first, here = self.workers - self.tensor_parallel, self.workers_of(node)
+        return range(max(here.start - first, 0), max(here.stop - first, 0))
 
     @property
     def service_socket(self) -> Path:
@@ -160,6 +194,11 @@ class PodConfig(Struct, frozen=True, kw_only=True):
     def heartbeats_file(self) -> Path:
         """Path of the shared-memory heartbeats."""
         return Path(self.run_dir, names.HEARTBEATS_FILE)
+
+    @property
+    def draining_file(self) -> Path:
+        """Path of the file that is there while the pod drains; made by the launcher."""
+        return Path(self.run_dir, names.DRAINING_FILE)
 
     @property
     def grammars_folder(self) -> Path:
@@ -193,6 +232,12 @@ def decode(data: bytes, source: str = "configuration") -> PodConfig:
         return msgspec.json.decode(data, type=PodConfig)
     except MALFORMED as error:
         raise ConfigError(f"{source}: {error}") from error
+
+
+def node() -> int:
+    """Return which of its replica's pods this is: 0 for the first, and for one that is alone."""
+    number = os.environ.get(names.ENV_NODE, "")
+    return int(number) if number.isdecimal() else 0
 
 
 def load() -> PodConfig | None:

@@ -12,6 +12,10 @@ ENV_CONFIG: Final = "GUIDEDMODEL_CONFIG"
 # Set by the launcher for its children: the same for all processes of one engine start.
 ENV_BOOT: Final = "GUIDEDMODEL_BOOT"
 
+# Of both containers, from Secrets: what clients of the engine send, and the hub asks for.
+ENV_API_KEY: Final = "VLLM_API_KEY"
+ENV_HUB_TOKEN: Final = "HF_TOKEN"  # noqa: S105 - a name
+
 # Keys of `sampling_params.extra_args` (which clients can reach as `vllm_xargs`) that begin so are ours;
 # admission refuses a client's.
 RESERVED_PREFIX: Final = "guided_"
@@ -25,6 +29,7 @@ TICKET_ARG: Final = "guided_ticket"
 # Files below PodConfig.run_dir, a folder that engine and sidecar share.
 SERVICE_SOCKET: Final = "service.sock"  # stream: wire messages
 TELEMETRY_SOCKET: Final = "telemetry.sock"  # datagrams: records
+DRAINING_FILE: Final = "draining"  # there while the pod is being stopped: no new work
 HEARTBEATS_FILE: Final = "heartbeats"  # shared memory: heartbeat.Heartbeats
 GRAMMARS_FOLDER: Final = "grammars"  # compiled artefacts, named by key
 NAMED_FOLDER: Final = "named"  # the named grammars in service, for a sidecar that restarts: grammar_files
@@ -34,9 +39,16 @@ ENGINE_PORT: Final = 8000  # vLLM's HTTP API
 LAUNCHER_PORT: Final = 8001  # /startupz /livez of the engine container
 SIDECAR_PORT: Final = 8002  # /startupz /readyz /status /metrics of the sidecar container
 OTLP_PORT: Final = 8003  # OTLP/HTTP receiver of the sidecar, loopback only
+RANKS_PORT: Final = 8004  # where the ranks of several nodes meet, on the first
+NODES_PORT: Final = 8005  # the first node's sidecar, for the other nodes' ranks
 
 LABEL_NAME: Final = f"{API_GROUP}/name"
 LABEL_REVISION: Final = f"{API_GROUP}/revision"
+# As the LeaderWorkerSet's controller labels the pods of a group, and tells them by their environment.
+LABEL_GROUP: Final = "leaderworkerset.sigs.k8s.io/group-index"
+LABEL_NODE: Final = "leaderworkerset.sigs.k8s.io/worker-index"
+ENV_NODE: Final = "LWS_WORKER_INDEX"
+ENV_LEADER: Final = "LWS_LEADER_ADDRESS"
 ANNOTATION_APPLIED: Final = f"{API_GROUP}/applied-hash"
 
 ENGINE_CONTAINER: Final = "engine"

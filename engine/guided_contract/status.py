@@ -74,11 +74,19 @@ class ProbeStatus(Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
+class SpeculationStatus(Struct, frozen=True, kw_only=True):
+    """Speculative decoding: tokens guessed and accepted since the engine started, and how it schedules."""
+
+    drafted: int = 0
+    accepted: int = 0
+    scheduling: Literal["", "Async", "Sync"] = ""
+
+
 class PodStatus(Struct, frozen=True, kw_only=True):
     """The whole page."""
 
     ready: bool
-    # PluginInactive, RanksMissing, GrammarsPending, ProbePending, ProbeFailed, EngineStalled or
+    # Draining, PluginInactive, RanksMissing, GrammarsPending, ProbePending, ProbeFailed, EngineStalled or
     # ServiceExhausted; empty when ready
     reason: str = ""
     message: str = ""
@@ -94,6 +102,7 @@ class PodStatus(Struct, frozen=True, kw_only=True):
     quarantine: QuarantineStatus = QuarantineStatus()
     guided_probe: ProbeStatus = ProbeStatus(state="Pending")
     last_failure: Failure | None = None
+    speculation: SpeculationStatus | None = None  # None: the pod does not speculate
 
 
 def encode(status: PodStatus) -> bytes:

@@ -7,7 +7,7 @@ is the client's Hello; the service answers Welcome. Every other message may come
 client    sends                                       receives
 ========  ==========================================  ==============================================
 api       Prepare, PrepareNamed, Release              Prepared, Refused, End, Place
-rank      Loaded, Failed                              Load, Unload
+rank      Loaded, Failed, Compare, Fetch              Load, Unload, Chunk
 core      -                                           -
 launcher  -                                           -
 ========  ==========================================  ==============================================
@@ -25,7 +25,6 @@ PROTOCOL: Final = 1
 MAX_FRAME_BYTES: Final = 4 << 20  # a longer frame closes the connection, unread
 LENGTH: Final = struct.Struct("<I")
 _T = TypeVar("_T")
-_SHOWN_CHARACTERS: Final = 200  # of what is wrong with a message, which may quote it
 
 # What protobuf's signed 64-bit fields hold: one larger figure fails the export of a whole batch of spans.
 Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -60,6 +59,7 @@ class Hello(Message, frozen=True, kw_only=True):
     engine cores; of another worker, its rank in its engine.
     `boot` is the same for all processes of one engine start (made by the launcher).
     `placement` is who masks the requests that an API server admits, as an earlier service may have told it.
+    `node`: that of a rank whose sidecar speaks for it, over the network; 0 on the socket.
     """
 
     protocol: int = PROTOCOL
@@ -68,12 +68,12 @@ class Hello(Message, frozen=True, kw_only=True):
     boot: str
     rank: int | None = None
     samples: bool = False
-    versions: Annotated[
-        dict[str, str], Few
-    ] = {}  # vllm, xgrammar, llguidance, guidedmodel, modelRunner ("V1" | "V2")
+    versions: Annotated[dict[str, str], Few] = {}  # vllm, xgrammar, llguidance, guidedmodel, modelRunner
     patches: Annotated[list[Patch], Few] = []
     unsupported: str = ""  # launcher only: why vLLM was left untouched
     placement: Placement = "Rank"
+    scheduling: Literal["", "Async", "Sync"] = ""  # rank only: how its engine schedules
+    node: Natural = 0
 
 
 class Welcome(Message, frozen=True, kw_only=True):
@@ -140,8 +140,9 @@ class Refused(Message, frozen=True, kw_only=True):
 class Load(Message, frozen=True, kw_only=True):
     """A rank is to load a proven grammar.
 
-    xgrammar: `artifact` is a file name below the grammars folder, `sha256` its content's hash.
-    guidance: `spec` is llguidance's own serialised grammar text.
+    `spec`: what it is compiled of in no time, in the library's own form: xgrammar's grammar, llguidance's.
+    `artifact`: where that takes xgrammar long, the file below the grammars folder that holds what came of it,
+    and `sha256` its content's hash.
     `positions`: the bounds that it does not hold, because ranks count them (see counting.Bounds).
     """
 
@@ -179,6 +180,27 @@ class Failed(Message, frozen=True, kw_only=True):
     code: str
 
 
+class Compare(Message, frozen=True, kw_only=True):
+    """A rank's digests (records.encode), of a node whose datagrams do not reach the service."""
+
+    record: bytes
+
+
+class Fetch(Message, frozen=True, kw_only=True):
+    """The content of an artefact from `offset` on, for a node that does not share the grammars folder."""
+
+    artifact: str
+    offset: Natural = 0
+
+
+class Chunk(Message, frozen=True, kw_only=True):
+    """Part of an artefact; `last`: there is no more. Nothing at all: there is no such artefact any more."""
+
+    artifact: str
+    data: bytes
+    last: bool
+
+
 class End(Message, frozen=True, kw_only=True):
     """An API server is to end a request, if it has it, with an error; fields as in Failed."""
 
@@ -207,8 +229,8 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     placement: Placement = "Rank"
 
 
-ClientMessage = Hello | Prepare | PrepareNamed | Release | Loaded | Failed
-ServiceMessage = Welcome | Prepared | Refused | Load | Unload | End | Place
+ClientMessage = Hello | Prepare | PrepareNamed | Release | Loaded | Failed | Compare | Fetch
+ServiceMessage = Welcome | Prepared | Refused | Load | Unload | Chunk | End | Place
 
 
 class WireError(Exception):
@@ -242,10 +264,10 @@ def body_length(header: bytes) -> int:
     WireError
         The length exceeds MAX_FRAME_BYTES; nothing of the body may be read.
     """
-    (length,) = LENGTH.unpack(header)
+    length: int = LENGTH.unpack(header)[0]
     if length > MAX_FRAME_BYTES:
         raise WireError(f"a frame of {length} bytes exceeds {MAX_FRAME_BYTES}")
-    return int(length)
+    return length
 
 
 def decode_client_message(body: bytes) -> ClientMessage:
@@ -274,4 +296,4 @@ def _decoded(decoder: msgspec.msgpack.Decoder[_T], body: bytes) -> _T:
     try:
         return decoder.decode(body)
     except MALFORMED as error:
-        raise WireError(str(error)[:_SHOWN_CHARACTERS]) from error
+        raise WireError(str(error)[:200]) from error  # it may quote the whole message

@@ -73,7 +73,7 @@ class GrammarService:
         """Return how the service is at this moment."""
         return ServiceSnapshot(
             hellos=tuple(peer.hello for peer in self._peers),
-            expected_ranks=self._settings.pod.sampling_ranks,
+            expected_ranks=range(self._settings.pod.sampling_ranks),
             workers=self._pool.state,
             cache=self._preparer.state,
             quarantined=len(self._preparer.quarantine),
@@ -98,9 +98,10 @@ class GrammarService:
         if hello.role == "api":
             return ApiSession(peer, self._preparer, self._named, self._settings.max_pending, self._consensus)
         if hello.role == "rank" and hello.samples and hello.rank is not None:
-            if hello.rank not in range(self._settings.pod.sampling_ranks):
-                raise WireError(f"rank {hello.rank} of {self._settings.pod.sampling_ranks}")
-            return RankSession(peer, hello.rank, self._rendezvous, self._consensus)
+            if hello.rank not in self._settings.pod.sampling_of(hello.node):
+                raise WireError(f"there is no rank {hello.rank} on node {hello.node}")
+            folder = self._settings.pod.grammars_folder
+            return RankSession(peer, hello.rank, self._rendezvous, self._consensus, folder)
         return SilentSession()
 
     def _record_load(self, rank: int, load: Load, loaded: Loaded) -> None:

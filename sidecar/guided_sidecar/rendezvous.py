@@ -27,6 +27,8 @@ class RankLink(Protocol):
 @dataclasses.dataclass(slots=True)
 class _Rank:
     link: RankLink
+    boot: str = ""
+    node: int = 0
     asked: set[str] = dataclasses.field(default_factory=set)
     loaded: set[str] = dataclasses.field(default_factory=set)
     # Answers still to come to a Load that an Unload has followed: they say nothing of a later Load.
@@ -55,24 +57,22 @@ class Rendezvous:
     def __init__(self, expected: int, on_loaded: Callable[[int, Load, Loaded], None]) -> None:
         self._expected = expected
         self._on_loaded = on_loaded
-        self._boot = ""
         self._ranks: dict[int, _Rank] = {}
         self._known: set[int] = set()  # ranks that have ever been connected
         self._wanted: dict[str, _Wanted] = {}
         self._changed = asyncio.Event()
 
-    def connect(self, rank: int, link: RankLink, boot: str = "") -> None:
+    def connect(self, rank: int, link: RankLink, boot: str = "", node: int = 0) -> None:
         """Take a rank's new connection in place of an older one, and tell it what is wanted.
 
-        With the first rank of another engine start, those of the one before are gone: none of them will
-        sample for the requests to come, connected though they may still be.
+        With the first rank of another engine start on a node, those of the one before are gone: none of them
+        will sample for the requests to come, connected though they may still be.
         """
-        lost = list(self._ranks) if boot != self._boot else [rank]
-        self._boot = boot
-        for number in lost:
+        before = [number for number, each in self._ranks.items() if each.node == node and each.boot != boot]
+        for number in {rank, *before}:
             self._lose(number)
         self._known.add(rank)
-        self._ranks[rank] = _Rank(link)
+        self._ranks[rank] = _Rank(link, boot, node)
         for wanted in self._wanted.values():
             if not wanted.resting:
                 self._ask(self._ranks[rank], wanted.load)

@@ -50,9 +50,13 @@ class Peer:
             _log.warning("cutting off %s %d: it does not read", self.hello.role, self.hello.pid)
             transport.abort()
 
+    def close(self) -> None:
+        """End the connection."""
+        self._writer.transport.abort()
+
 
 class SocketServer:
-    """Serves the stream socket.
+    """Serves the stream socket, and on the first of several nodes the ranks of the others.
 
     Parameters
     ----------
@@ -65,34 +69,50 @@ class SocketServer:
     def __init__(self, settings: Settings, welcome: Callable[[Peer], Session]) -> None:
         self._settings = settings
         self._welcome = welcome
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._connections: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Bind the socket, in place of what an earlier service left."""
         path = self._settings.pod.service_socket
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._server = await asyncio.start_unix_server(self._accept, sock=_bound(path))
+        self._servers.append(await asyncio.start_unix_server(self._accept_local, sock=_bound(path)))
+        pod = self._settings.pod
+        if pod.nodes > 1 and self._settings.node == 0:
+            served = await asyncio.start_server(self._accept_remote, pod.bind_host, pod.ports.nodes)
+            self._servers.append(served)
 
     async def stop(self) -> None:
         """Close the socket and all connections."""
-        if self._server is None:
+        if not self._servers:
             return
-        self._server.close()
+        for server in self._servers:
+            server.close()
         for task in self._connections:
             task.cancel()
         if self._connections:
             await asyncio.wait(self._connections)
         self._settings.pod.service_socket.unlink(missing_ok=True)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept_local(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if _is_ours(writer):
+            await self._accept(reader, writer, remote=False)
+        else:
+            writer.transport.abort()
+
+    async def _accept_remote(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._accept(reader, writer, remote=True)
+
+    async def _accept(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, remote: bool
+    ) -> None:
         task = asyncio.current_task()
-        if task is None or len(self._connections) >= self._settings.max_connections or not _is_ours(writer):
+        if task is None or len(self._connections) >= self._settings.max_connections:
             writer.transport.abort()
             return
         self._connections.add(task)
         try:
-            await self._serve(reader, writer)
+            await self._serve(reader, writer, remote=remote)
         except (WireError, TimeoutError) as error:
             _log.warning("closing a connection: %s", error or "no hello in time")
         except (OSError, asyncio.IncompleteReadError):
@@ -103,11 +123,15 @@ class SocketServer:
             self._connections.discard(task)
             writer.transport.abort()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, remote: bool
+    ) -> None:
         async with asyncio.timeout(self._settings.hello_timeout_s):
             hello = await _receive(reader)
         if not isinstance(hello, Hello):
             raise WireError("the first message is not a hello")
+        if remote != (hello.node > 0) or (remote and hello.role != "rank"):
+            raise WireError(f"{hello.role} of node {hello.node} does not belong on this socket")
         peer = Peer(hello, writer, self._settings.max_unsent_bytes)
         peer.send(Welcome())
         if hello.protocol != wire.PROTOCOL:

@@ -13,6 +13,7 @@ from guided_sidecar import orphans, settings
 from guided_sidecar.consensus import Consensus
 from guided_sidecar.grammar_service import GrammarService
 from guided_sidecar.health.server import HealthServer
+from guided_sidecar.relay import Relay
 from guided_sidecar.settings import Settings
 from guided_sidecar.telemetry.pipeline import Telemetry
 
@@ -27,11 +28,22 @@ async def run(configuration: Settings) -> None:
         loop.add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
         pod = configuration.pod
-        consensus = Consensus(pod.guided_decoding, pod.tensor_parallel)
-        telemetry = Telemetry(pod, pod=configuration.pod_name, on_digests=consensus.receive)
-        consensus.observer = telemetry.desyncs
-        service = GrammarService(configuration, telemetry.spans, consensus)
-        health = HealthServer(configuration.pod, service.snapshot, telemetry.metrics)
+        service: GrammarService | Relay
+        if configuration.node:
+            service = Relay(configuration)
+            telemetry = Telemetry(pod, pod=configuration.pod_name, on_digests=service.forward)
+        else:
+            consensus = Consensus(pod.guided_decoding, pod.tensor_parallel)
+            telemetry = Telemetry(pod, pod=configuration.pod_name, on_digests=consensus.receive)
+            consensus.observer = telemetry.desyncs
+            service = GrammarService(configuration, telemetry.spans, consensus)
+        health = HealthServer(
+            pod,
+            service.snapshot,
+            telemetry.metrics,
+            api_key=configuration.api_key,
+            node=configuration.node,
+        )
         # Stopped in the opposite order: the last spans are sent after their makers have ended.
         for part in (telemetry, service, health):
             await part.start()

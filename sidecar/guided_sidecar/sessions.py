@@ -2,13 +2,17 @@
 
 import asyncio
 import logging
+from pathlib import Path
 
 import msgspec
 
+from guided_contract import records
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import (
     ClientMessage,
+    Compare,
     Failed,
+    Fetch,
     Loaded,
     Prepare,
     Prepared,
@@ -18,6 +22,7 @@ from guided_contract.wire import (
     WireError,
 )
 from guided_sidecar.consensus import Consensus
+from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.named import NamedGrammars
 from guided_sidecar.grammar.preparer import Preparer
 from guided_sidecar.rendezvous import Rendezvous
@@ -118,24 +123,50 @@ class ApiSession:
 
 
 class RankSession:
-    """A sampling rank: answers Load, and says what it gives up."""
+    """A sampling rank: answers Load, and says what it gives up.
 
-    def __init__(self, peer: Peer, rank: int, rendezvous: Rendezvous, consensus: Consensus) -> None:
+    Parameters
+    ----------
+    peer, rank
+        The connection, and the rank's number.
+    rendezvous, consensus
+        Told of the rank.
+    grammars
+        The folder of artefacts, for a rank on another node to fetch them from.
+    """
+
+    def __init__(
+        self, peer: Peer, rank: int, rendezvous: Rendezvous, consensus: Consensus, grammars: Path
+    ) -> None:
         self._peer = peer
         self._rank = rank
         self._rendezvous = rendezvous
         self._consensus = consensus
-        rendezvous.connect(rank, peer, peer.hello.boot)
+        self._grammars = grammars
+        rendezvous.connect(rank, peer, peer.hello.boot, peer.hello.node)
 
     def receive(self, message: ClientMessage) -> None:
-        """Take a Loaded or Failed."""
+        """Take a Loaded or Failed, from another node also a Compare or Fetch."""
         match message:
+            case Compare(record=record) if self._peer.hello.node:
+                self._compare(record)
+            case Fetch() if self._peer.hello.node:
+                self._peer.send(artifacts.chunk(self._grammars, message))
             case Loaded():
                 self._rendezvous.answer(self._rank, self._peer, message)
             case Failed():
                 self._consensus.fail(message)
             case _:
                 raise WireError(f"a rank does not send {type(message).__name__}")
+
+    def _compare(self, record: bytes) -> None:
+        try:
+            digests = records.decode(record)
+        except ValueError as error:
+            raise WireError(f"not a record: {error}") from error
+        if not isinstance(digests, records.Digests) or digests.rank != self._rank:
+            raise WireError("a rank sends digests of its own, and no other record")
+        self._consensus.receive(digests)
 
     def closed(self) -> None:
         """Give up the rank's place."""

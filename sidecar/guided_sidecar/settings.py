@@ -7,7 +7,7 @@ import dataclasses
 import os
 import socket
 
-from guided_contract import config
+from guided_contract import config, names
 from guided_contract.config import PodConfig
 
 
@@ -19,13 +19,16 @@ class Settings:
     """
 
     pod: PodConfig
+    api_key: str = ""  # what the engine's clients must send, the guided probe too; "": nothing
     pod_name: str = ""  # in a cluster, for the spans' resource; "" for local processes
+    node: int = 0  # which of its replica's pods this is; the first has the API server and the engine core
+    leader: str = "127.0.0.1"  # address of the first one
     hello_timeout_s: float = 5.0  # a peer that has not said who it is holds no connection for longer
     max_connections: int = 256  # a pod has some ten; the rest is somebody's mistake
     max_pending: int = 1024  # prepares under way per connection; more are refused, not queued
     max_unsent_bytes: int = 16 << 20  # a peer that does not read is cut off rather than buffered for
     cache_entries: int = 512  # grammars kept compiled without a lease
-    cache_bytes: int = 256 << 20  # of artefacts on the run folder's tmpfs, and of llguidance texts
+    cache_bytes: int = 256 << 20  # of files on the run folder's tmpfs, of texts, of what ranks hold of these
     artifact_bytes: int = 512 << 20  # the same with what leases hold: past it, a new grammar is refused
     disk_entries: int = 20_000  # grammars kept on disk
     verdict_entries: int = 2048  # refusals remembered, so that a repeated bad schema costs nothing
@@ -62,4 +65,10 @@ def load() -> Settings:
         raise SettingsError("GUIDEDMODEL_CONFIG names no configuration file")
     # The kubelet sets it in every pod, and the host name to the pod's name.
     in_cluster = "KUBERNETES_SERVICE_HOST" in os.environ
-    return Settings(pod=pod, pod_name=socket.gethostname() if in_cluster else "")
+    return Settings(
+        pod=pod,
+        api_key=os.environ.get(names.ENV_API_KEY, ""),
+        pod_name=socket.gethostname() if in_cluster else "",
+        node=config.node() if pod.nodes > 1 else 0,
+        leader=os.environ.get(names.ENV_LEADER, "127.0.0.1"),
+    )

@@ -52,7 +52,9 @@ class ServiceSnapshot:
     hellos
         One per open connection, oldest first; a closed connection's hello is gone at once.
     expected_ranks
-        Sampling ranks that must connect, of all engine cores.
+        Sampling ranks that must connect, of all engine cores; on another node than the first, those on it.
+    unlinked
+        Of these, on another node than the first, those without a connection to the first.
     workers
         The grammar workers; none is ready until the template is warm.
     cache
@@ -70,7 +72,8 @@ class ServiceSnapshot:
     """
 
     hellos: tuple[Hello, ...] = ()
-    expected_ranks: int = 1
+    expected_ranks: range = range(1)
+    unlinked: frozenset[int] = frozenset()
     workers: WorkersState = dataclasses.field(default_factory=WorkersState)
     cache: CacheState = dataclasses.field(default_factory=CacheState)
     quarantined: int = 0

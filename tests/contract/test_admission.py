@@ -344,12 +344,10 @@ class TestSequenceFailures:
 
     @pytest.mark.parametrize("route", ROUTES)
     def test_stream_that_has_begun_ends_with_the_error(self, stage: Stage, route: str) -> None:
-        body = guided(
-            route, {"type": "string", "minLength": 99}, stream=True, vllm_xargs={"logits_processors": "fails"}
-        )
-        response = stage.client.post(route, json=body)
-        assert response.status_code == 200
-        data = [line[6:] for line in response.text.splitlines() if line.startswith("data: ")]
+        chosen = {"logits_processors": "fails-in-stream"}
+        body = guided(route, {"type": "string", "minLength": 99}, stream=True, vllm_xargs=chosen)
+        status, data = stage.failing_stream(route, body)
+        assert status == 200
         last = json.loads(next(line for line in reversed(data) if line != "[DONE]"))
         error = last if route == "/v1/responses" else last["error"]
         assert error["code"] == "sequence_processor_failed"
@@ -362,12 +360,11 @@ class TestSequenceFailures:
             max_tokens=400,
             ignore_eos=True,
             stream=True,
-            vllm_xargs={"logits_processors": "first-fails"},
+            vllm_xargs={"logits_processors": "first-fails-in-stream"},
             temperature=1,
         )
-        response = stage.client.post("/v1/completions", json=body)
-        assert response.status_code == 200
-        data = [line[6:] for line in response.text.splitlines() if line.startswith("data: ")]
+        status, data = stage.failing_stream("/v1/completions", body)
+        assert status == 200
         assert json.loads(data[-2])["error"]["code"] == "sequence_processor_failed"
         assert len(data) < 300  # 1200 tokens were asked for
         wait_until(lambda: stage.running() == 0)

@@ -13,7 +13,8 @@ from devtools import tinymodel
 from guided_contract.config import CompileConfig
 from guided_contract.wire import Kind
 from guided_sidecar.grammar import limits, vocabulary
-from guided_sidecar.grammar.backends import GuidanceBackend, Matcher, XGrammarBackend, choice_as_ebnf, is_lark
+from guided_sidecar.grammar.backends import GuidanceBackend, Matcher, XGrammarBackend
+from guided_sidecar.grammar.texts import choice_as_ebnf, is_lark
 from guided_sidecar.grammar.vocabulary import Vocabulary
 from support import grammars
 from support.engine import pod_config
@@ -75,6 +76,54 @@ def test_the_artefact_makes_the_same_grammar_with_vllms_tokenizer(words: Vocabul
     loaded = xgrammar.CompiledGrammar.deserialize_json(text, theirs.ctx.tokenizer_info)
 
     assert loaded.serialize_json() == theirs.ctx.serialize_json()
+
+
+def test_ranks_compile_again_what_took_no_time(words: Vocabulary) -> None:
+    """And nothing that a worker compiled of parts that took long: a rank has none of them."""
+    compiler = XGrammarBackend(words, 1)
+    compiler.warm()
+    assert compiler.compile("json", grammars.PERSON, any_whitespace=True).source() is not None
+    assert not compiler.is_worn
+
+    assert compiler.compile("regex", grammars.slow_regex(200), any_whitespace=True).source() is None
+    assert compiler.is_worn
+
+
+ODD = {
+    "key": (
+        "json",
+        '{"type": "object", "properties": {"gr\u00f6\u00dfe": {}}, "required": ["gr\u00f6\u00dfe"]}',
+    ),
+    "escaped": ("json", '{"enum": ["gr\\u00f6\\u00dfe"]}'),
+    "choice": ("choice", '["gr\u00f6\u00dfe"]'),
+    "regex": ("regex", "gr\u00f6\u00dfe"),
+    "class": ("regex", r"[\s]0[\u00df]e"),
+    "delete": ("regex", "\x7fe"),
+    "grammar": ("grammar", 'root ::= "gr\u00f6\u00dfe"'),
+}
+TEXTS = {
+    "key": '{"gr\u00f6\u00dfe": null}',
+    "escaped": '"gr\u00f6\u00dfe"',
+    "class": " 0\u00dfe",
+    "delete": "\x7fe",
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_characters_that_xgrammar_escapes_are_not_lost_on_the_way(words: Vocabulary, name: str) -> None:
+    """xgrammar 0.2.8: `compile_grammar` of a Grammar reads back "\u00df" and "e" as one character."""
+    import xgrammar
+
+    kind, spec = ODD[name]
+    backend = XGrammarBackend(words, 1)
+    compiled = backend.compile(kind, limits.canonical(kind, spec, CompileConfig()), any_whitespace=True)
+    info = words.xgrammar_info
+    sent = [xgrammar.CompiledGrammar.deserialize_json(compiled.load_text(), info)]
+    if source := compiled.source():
+        ranks = xgrammar.GrammarCompiler(info, max_threads=1)
+        sent.append(ranks.compile_grammar(xgrammar.Grammar.deserialize_json(source)))
+    for grammar in sent:
+        assert xgrammar.GrammarMatcher(grammar).accept_string(TEXTS.get(name, "gr\u00f6\u00dfe"))
 
 
 def test_llguidances_text_is_vllms(words: Vocabulary, upstream: Any) -> None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig
+from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig, RestartConfig
 from guided_contract.wire import Kind, Load, Loaded, Prepared, Refused
 from support import grammars
 from support.engine import pod_config
@@ -28,6 +28,7 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
     pod = pod_config(
         tmp_path_factory.mktemp("sidecar"),
         guided_decoding=GuidedDecodingConfig(compile=compile_config),
+        restart=RestartConfig(max_attempts=1000),  # these tests kill more in minutes than a year should
     )
     started = Sidecar.start(pod)
     try:
@@ -65,10 +66,11 @@ async def test_a_grammar_of_every_kind_is_loaded_on_the_rank(
     assert isinstance(answer, Prepared), answer
     load = next(load for load in rank.loads if load.key == answer.key)
     assert load.backend == answer.backend
-    if load.backend == "guidance":
+    if kind not in ("structural_tag", "grammar"):
+        assert load.spec
+    if load.artifact is None:
         assert load.spec
         return
-    assert load.artifact is not None
     artifact = sidecar.pod.grammars_folder / load.artifact
     assert hashlib.sha256(artifact.read_bytes()).hexdigest() == load.sha256
     assert artifact.stat().st_mode & 0o777 == 0o600

@@ -3,22 +3,18 @@
 import asyncio
 import contextlib
 import json
-import statistics
+import os
+import signal
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from guided_contract import names
 from guided_contract.config import CompileConfig, GuidedDecodingConfig, RestartConfig
 from guided_contract.wire import Prepared, Refused
-from guided_sidecar.grammar import artifacts
-from guided_sidecar.grammar.jobs import Done, Job
-from guided_sidecar.grammar.process import Template, WorkerDiedError
+from guided_sidecar.grammar.process import Worker
 from guided_sidecar.settings import Settings
 from support import grammars
-from support.engine import pod_config, write_config
 from support.service import serving, workers
 from support.sidecar import Api, Rank, kill, until
 
@@ -54,17 +50,12 @@ async def test_a_compiling_worker_is_limited(tmp_path: Path, monkeypatch: pytest
         Api.connected(pod) as api,
     ):
         api.begin("regex", grammars.endless_regex())
-        limited: list[dict[str, list[str]]] = []
-
-        def compiling() -> bool:
-            limited[:] = [found for pid in workers() if (found := _limits(pid))["address"][0] != "unlimited"]
-            return bool(limited)
-
-        await until(compiling)
-        assert limited[0]["core"] == ["0", "0"]
-        assert limited[0]["cpu"][0].isdecimal()
+        await until(lambda: bool(_compiling()))
+        limited = _limits(_compiling()[0])
+        assert limited["core"] == ["0", "0"]
+        assert limited["cpu"][0].isdecimal()
         memory_bytes = PATIENT.compile.memory_bytes
-        assert memory_bytes < int(limited[0]["address"][0]) < memory_bytes + (1 << 30)
+        assert memory_bytes < int(limited["address"][0]) < memory_bytes + (1 << 30)
 
 
 async def test_a_spent_restart_budget_refuses_for_a_while(
@@ -124,11 +115,11 @@ async def test_unused_grammars_are_unloaded_and_leased_ones_never(
         Rank.connected(pod) as rank,
         Api.connected(pod) as api,
     ):
-        kept = await api.prepare("choice", '["kept"]')
+        kept = await api.prepare("structural_tag", grammars.tag("kept"))
         assert isinstance(kept, Prepared)
         dropped = []
         for number in range(4):
-            identity, answer = api.begin("choice", json.dumps([f"{number}"]))
+            identity, answer = api.begin("structural_tag", grammars.tag(f"n{number}"))
             prepared = await answer
             assert isinstance(prepared, Prepared)
             dropped.append(prepared.key)
@@ -158,6 +149,22 @@ async def test_a_worker_is_replaced_after_so_many_jobs(
         assert not service.snapshot().workers.restarts
 
 
+async def test_a_worker_goes_whose_cache_would_hide_what_a_grammar_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        serving(tmp_path, monkeypatch, guided_decoding=PATIENT) as (service, pod),
+        Rank.connected(pod) as rank,
+        Api.connected(pod) as api,
+    ):
+        before = workers()
+        slow = await api.prepare("regex", grammars.slow_regex(400))
+        assert isinstance(slow, Prepared), slow
+        assert rank.loads[-1].artifact == slow.key
+        await until(lambda: bool(before - workers()))
+        assert not service.snapshot().workers.restarts
+
+
 async def test_a_spare_is_at_hand_again_after_a_compile_that_was_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,73 +181,66 @@ async def test_a_spare_is_at_hand_again_after_a_compile_that_was_given_up(
         await until(lambda: service.snapshot().workers.idle == 2)
 
 
+async def test_workers_that_died_before_a_compile_do_not_count_against_its_grammar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that there are, and nobody has noticed when the compile takes the first."""
+    guided = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60, workers=1))
+    async with (
+        serving(tmp_path, monkeypatch, guided_decoding=guided) as (service, pod),
+        Rank.connected(pod),
+        Api.connected(pod) as api,
+    ):
+        number, answer = api.begin("choice", '["stone"]')
+        pool = service._pool
+        taken = asyncio.Event()
+        take = pool._workers.take
+
+        async def take_dead() -> Worker:
+            if not taken.is_set():
+                for pid in workers():
+                    os.kill(pid, signal.SIGKILL)
+                taken.set()
+            return await take()
+
+        monkeypatch.setattr(pool._workers, "take", take_dead)
+        assert isinstance(await answer, Prepared)
+        assert taken.is_set()
+        assert service.snapshot().workers.restarts == {"idle": 2}
+        api.release(number)
+
+
+async def test_a_compile_whose_second_worker_had_too_little_time_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not the grammar's fault, as far as anybody knows, and no worker was busy with another."""
+    guided = GuidedDecodingConfig(compile=CompileConfig(timeout_s=8, workers=1))
+    async with (
+        serving(tmp_path, monkeypatch, guided_decoding=guided) as (service, pod),
+        Rank.connected(pod),
+        Api.connected(pod) as api,
+    ):
+        await until(lambda: service.snapshot().workers.idle == 2)
+        began = time.monotonic()
+        _, answer = api.begin("regex", grammars.endless_regex(), timeout_s=8)
+        await until(lambda: bool(_compiling()) and time.monotonic() > began + 5)
+        for pid in _compiling():
+            os.kill(pid, signal.SIGKILL)
+        refused = await answer
+        assert isinstance(refused, Refused)
+        assert refused.code == "grammar_service_unavailable"
+        assert refused.message == "a grammar worker died, and the next one had too little time left of 8 s"
+        assert refused.retry_after_s
+        assert service.snapshot().workers.restarts == {"crashed": 1, "deadline": 1}
+
+
+def _compiling() -> list[int]:
+    return [pid for pid in workers() if _limits(pid)["address"][0] != "unlimited"]
+
+
 def _limits(pid: int) -> dict[str, list[str]]:
     """Return soft and hard limits of address space, core dumps and CPU seconds."""
     rows = Path(f"/proc/{pid}/limits").read_text().splitlines()
     names = {"address": "Max address space", "core": "Max core file size", "cpu": "Max cpu time"}
     found = {name: next(row for row in rows if row.startswith(title)) for name, title in names.items()}
     return {name: row.removeprefix(names[name]).split()[:2] for name, row in found.items()}
-
-
-@pytest.fixture
-async def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Template]:
-    """A template alone, whose workers nobody watches."""
-    pod = pod_config(tmp_path)
-    monkeypatch.setenv(names.ENV_CONFIG, str(write_config(pod)))
-    artifacts.reset(pod.grammars_folder)
-    started = Template(lambda _worker: None)
-    await started.start(60)
-    yield started
-    await started.stop()
-
-
-async def test_a_fork_is_quick_and_imports_nothing(template: Template) -> None:
-    took_s, made = [], []
-    for _ in range(9):
-        begin = time.monotonic()
-        made.append(await template.fork(5))
-        took_s.append(time.monotonic() - begin)
-    assert statistics.median(took_s) < 0.3
-
-    job = Job(
-        key="k",
-        kind="json",
-        spec=grammars.PERSON,
-        backends=["xgrammar", "guidance"],
-        any_whitespace=True,
-        timeout_s=60,
-        memory_bytes=1 << 30,
-    )
-    assert isinstance(await made[0].run(job), Done)
-    (parent,) = {_parent(worker.pid) for worker in made}
-    assert _libraries(made[0].pid) == _libraries(parent)
-    for worker in made:
-        await worker.kill()
-        worker.close()
-
-
-async def test_a_worker_that_nobody_watches_is_ended_by_the_kernel(template: Template) -> None:
-    """The deadline is the service's; should that be stopped, the CPU seconds of a job are the kernel's."""
-    worker = await template.fork(5)
-    job = Job(
-        key="k",
-        kind="regex",
-        spec=grammars.endless_regex(),
-        backends=["xgrammar"],
-        any_whitespace=True,
-        timeout_s=0.5,
-        memory_bytes=1 << 30,
-    )
-    async with asyncio.timeout(60):
-        with pytest.raises(WorkerDiedError, match="SIGXCPU"):
-            await worker.run(job)
-    worker.close()
-
-
-def _libraries(pid: int) -> set[str]:
-    maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
-    return {path for line in maps if (path := line.split()[-1]).endswith(".so") or ".so." in path}
-
-
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -2,9 +2,11 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 from devtools.process import Process
 
 from guided_contract import names, wire
-from guided_contract.config import PodConfig, ProbesConfig
+from guided_contract.config import DrainConfig, PodConfig, ProbesConfig
 from guided_contract.heartbeat import Beat, Heartbeats, now_ns
 from guided_engine.launcher.stall import is_alive
 from support import fake_vllm
@@ -166,6 +168,59 @@ def test_killed_launcher_takes_the_api_server_along(launch: Launch) -> None:
     pids = launched.said["pids"]
     launched.process.kill()
     wait_until(lambda: not any(map(is_alive, pids)))
+
+
+DRAIN = DrainConfig(timeout_s=30, endpoint_lag_s=1)
+
+
+def test_told_to_stop_it_waits_for_what_was_begun(launch: Launch) -> None:
+    launched = launch("--exit", "7", drain=DRAIN)
+    pids = launched.said["pids"]
+    wait_until(lambda: launched.probe("/startupz")[0] == 200)
+    with socket.create_connection(("127.0.0.1", launched.pod.ports.engine)):
+        os.kill(launched.process.pid, signal.SIGTERM)
+        wait_until(launched.pod.draining_file.exists)
+        time.sleep(DRAIN.endpoint_lag_s + 1)
+        assert all(map(is_alive, pids))
+        assert launched.probe("/livez")[0] == 200
+    wait_until(lambda: not launched.process.is_running())
+    assert launched.exit_code == 7
+    assert "drained after" in launched.log
+
+
+def test_a_drain_ends_at_its_deadline(launch: Launch) -> None:
+    launched = launch(drain=DrainConfig(timeout_s=0.5, endpoint_lag_s=0.5))
+    wait_until(lambda: launched.probe("/startupz")[0] == 200)
+    with socket.create_connection(("127.0.0.1", launched.pod.ports.engine)):
+        os.kill(launched.process.pid, signal.SIGTERM)
+        wait_until(lambda: not launched.process.is_running())
+    assert "not drained in time: 1 connections are cut" in launched.log
+
+
+def test_second_signal_ends_a_drain(launch: Launch) -> None:
+    launched = launch(drain=DRAIN)
+    wait_until(lambda: launched.probe("/startupz")[0] == 200)
+    with socket.create_connection(("127.0.0.1", launched.pod.ports.engine)):
+        os.kill(launched.process.pid, signal.SIGTERM)
+        wait_until(launched.pod.draining_file.exists)
+        os.kill(launched.process.pid, signal.SIGTERM)
+        wait_until(lambda: not launched.process.is_running(), 10)
+
+
+@pytest.mark.parametrize("options", [["--sick"], []], ids=["not started", "dead"])
+def test_who_answers_nobody_is_not_waited_for(launch: Launch, options: list[str]) -> None:
+    launched = launch(*options, drain=DRAIN)
+    pids = launched.said["pids"]
+    if not options:
+        wait_until(lambda: launched.probe("/startupz")[0] == 200)
+        beats = Heartbeats(launched.pod.heartbeats_file, writable=True)
+        beats.write(0, Beat(2**22 + 1, now_ns(), 5, 1, 0))  # a pid that no process has
+        beats.close()
+        wait_until(lambda: launched.probe("/livez")[0] == 503)
+    os.kill(launched.process.pid, signal.SIGTERM)
+    wait_until(lambda: not launched.process.is_running())
+    assert not launched.pod.draining_file.exists()
+    assert not any(map(is_alive, pids))
 
 
 def test_startup_waits_for_health(launch: Launch) -> None:

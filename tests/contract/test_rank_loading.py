@@ -3,23 +3,31 @@
 import contextlib
 import hashlib
 import os
+import random
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
+import xgrammar
 from devtools import tinymodel
 
 from guided_contract import wire
 from guided_contract.config import PodConfig
+from guided_contract.counting import Position
 from guided_contract.heartbeat import Heartbeats, core_slot, now_ns
 from guided_contract.wire import Failed, Hello, Load, Loaded, Unload
 from guided_engine import service_link
 from guided_engine.heartbeats import Pulse
-from guided_engine.ranks.prototypes import ORPHAN_S, LoadError, Prototypes, read_artifact
+from guided_engine.ranks.counted_tokens import TokenTable
+from guided_engine.ranks.prototypes import ORPHAN_S, LoadError, Prototypes
+from guided_engine.ranks.strings import PlainTokens
 from guided_engine.service_link import ServiceLink
 from guided_sidecar.grammar import backends, vocabulary
+from support import grammars
 from support.engine import wait_until
 from support.fake_service import FakeService
 
@@ -58,44 +66,6 @@ def guidance_load(words: Vocabulary, key: str = "k") -> Load:
     return Load(key=key, backend="guidance", spec=compiled.load_text())
 
 
-class TestArtifact:
-    def test_is_read_when_all_is_as_announced(self, tmp_path: Path) -> None:
-        (tmp_path / "k").write_bytes(CONTENT)
-        assert read_artifact(tmp_path, "k", SHA256) == CONTENT
-
-    def test_of_other_content_is_refused(self, tmp_path: Path) -> None:
-        (tmp_path / "k").write_bytes(CONTENT + b"!")
-        with pytest.raises(LoadError, match="announced content"):
-            read_artifact(tmp_path, "k", SHA256)
-
-    @pytest.mark.parametrize("name", ["../k", "/etc/passwd", "", ".", "..", "a/b"])
-    def test_outside_the_folder_is_refused(self, tmp_path: Path, name: str) -> None:
-        with pytest.raises(LoadError, match="plain file name"):
-            read_artifact(tmp_path, name, SHA256)
-
-    def test_that_is_absent_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(LoadError, match="No such file"):
-            read_artifact(tmp_path, "k", SHA256)
-
-    def test_that_is_a_link_is_refused(self, tmp_path: Path) -> None:
-        (tmp_path / "real").write_bytes(CONTENT)
-        (tmp_path / "k").symlink_to(tmp_path / "real")
-        with pytest.raises(LoadError):
-            read_artifact(tmp_path, "k", SHA256)
-
-    def test_that_is_a_pipe_is_refused_at_once(self, tmp_path: Path) -> None:
-        os.mkfifo(tmp_path / "k")
-        with pytest.raises(LoadError, match="not a plain file"):
-            read_artifact(tmp_path, "k", SHA256)
-
-    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away; run as root to check this")
-    def test_of_another_user_is_refused(self, tmp_path: Path) -> None:
-        (tmp_path / "k").write_bytes(CONTENT)
-        os.chown(tmp_path / "k", 12345, 12345)
-        with pytest.raises(LoadError, match="belongs to user 12345"):
-            read_artifact(tmp_path, "k", SHA256)
-
-
 class TestPrototypes:
     def test_xgrammar_and_llguidance_load_and_make_matchers(self, words: Vocabulary, tmp_path: Path) -> None:
         prototypes = Prototypes(tmp_path, words)
@@ -107,6 +77,57 @@ class TestPrototypes:
             token = words.tokenizer_info().decoded_vocab.index(b"a")
             assert first.accept([token])
             assert second.accept([token])  # each has its own state
+
+    @pytest.mark.parametrize("name", ["json", "json_object", "regex", "choice", "EBNF"])
+    def test_what_is_compiled_again_is_what_the_file_holds(
+        self, words: Vocabulary, tmp_path: Path, name: str
+    ) -> None:
+        kind, spec = grammars.OF_EVERY_KIND[name]
+        compiled = backends.XGrammarBackend(words.words, 1).compile(kind, spec, any_whitespace=False)
+        content = compiled.load_text().encode()
+        (tmp_path / "f").write_bytes(content)
+        sha256 = hashlib.sha256(content).hexdigest()
+        prototypes = Prototypes(tmp_path, words)
+        assert not prototypes.load(Load(key="t", backend="xgrammar", spec=compiled.source())).error
+        assert not prototypes.load(Load(key="f", backend="xgrammar", artifact="f", sha256=sha256)).error
+
+        one, other = prototypes.matcher("t", None), prototypes.matcher("f", None)
+        masks = [np.full((1, compiled.mask_words), -1, dtype=np.int32) for _ in range(2)]
+        chooser = random.Random(name)
+        for _ in range(40):
+            for matcher, mask in zip((one, other), masks, strict=True):
+                matcher.fill(mask, 0)
+            assert np.array_equal(*masks)
+            allowed = np.flatnonzero(np.unpackbits(masks[0].view(np.uint8), bitorder="little"))
+            token = int(chooser.choice(allowed))
+            assert one.accept([token])
+            assert other.accept([token])
+            if one.is_terminated():
+                break
+        assert one.is_terminated() == other.is_terminated()
+
+    def test_a_first_grammar_waits_for_nothing_that_is_made_once(
+        self, words: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        prototypes = Prototypes(tmp_path, words)
+        loads = [xgrammar_load(words, tmp_path, "x"), guidance_load(words, "g")]
+        compiled = backends.XGrammarBackend(words.words, 1).compile("regex", "ab", any_whitespace=True)
+        loads.append(Load(key="t", backend="xgrammar", spec=compiled.source()))
+        prototypes.warm()
+        for made in (TokenTable, PlainTokens, xgrammar.GrammarCompiler):
+            monkeypatch.setattr(made, "__init__", None)
+        for load in loads:
+            counting = msgspec.structs.replace(load, positions=[Position(maximum=3)])
+            assert not prototypes.load(counting).error
+
+    def test_who_has_one_library_alone_is_warm_for_that(
+        self, words: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(words, "guidance_tokenizer", None)
+        prototypes = Prototypes(tmp_path, words)
+        prototypes.warm()
+        assert not prototypes.load(xgrammar_load(words, tmp_path)).error
+        assert prototypes.load(guidance_load(words, "g")).error
 
     def test_what_is_loaded_is_not_loaded_again(self, words: Vocabulary, tmp_path: Path) -> None:
         prototypes = Prototypes(tmp_path, words)
@@ -131,6 +152,7 @@ class TestPrototypes:
             Load(key="k", backend="xgrammar", artifact="absent", sha256=SHA256),
             Load(key="k", backend="xgrammar"),
             Load(key="k", backend="guidance", spec="this is no grammar"),
+            Load(key="k", backend="xgrammar", spec="this is no grammar"),
             Load(key="k", backend="guidance"),
         ],
     )

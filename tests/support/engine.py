@@ -23,8 +23,14 @@ START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 40.0
 TESTS = Path(__file__).parents[1]
 
-# Small and the same everywhere: one GiB of cache, no hub, no threads beyond what the machine has.
+# One thread a rank, bound to no CPU: vLLM binds teams of OpenMP threads to the same CPUs in every engine of a
+# machine, where each team's spinning holds up the others'; with three engines at once a request for four
+# tokens took up to a minute.
+ONE_THREAD = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+
+# Small and the same everywhere: one GiB of cache, no hub.
 ENVIRONMENT = {
+    **ONE_THREAD,
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "HF_HUB_OFFLINE": "1",
     "VLLM_CPU_CI_ENV": "1",

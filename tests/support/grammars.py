@@ -17,9 +17,15 @@ PERSON = json.dumps(
     }
 )
 BOUNDED = json.dumps({"type": "object", "properties": {"note": {"type": "string", "maxLength": 40}}})
-TAGS = json.dumps(
-    {"structures": [{"begin": "<f>", "schema": {"type": "object"}, "end": "</f>"}], "triggers": ["<f"]}
-)
+
+
+def tag(name: str) -> str:
+    """Return a structural tag: what ranks load from a file, however small it is."""
+    structure = {"begin": f"<{name}>", "schema": {"type": "object"}, "end": f"</{name}>"}
+    return json.dumps({"structures": [structure], "triggers": [f"<{name}"]})
+
+
+TAGS = tag("f")
 OF_EVERY_KIND: dict[str, tuple[Kind, str]] = {
     "json": ("json", PERSON),
     "json, bounded": ("json", BOUNDED),

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -48,9 +48,10 @@ class Sidecar:
         self.process = process
 
     @classmethod
-    def start(cls, pod: PodConfig) -> Self:
+    def start(cls, pod: PodConfig, more: Mapping[str, str] | None = None) -> Self:
         """Start a sidecar for `pod` (see support.engine.pod_config) and wait for its socket."""
-        environment = {**os.environ, names.ENV_CONFIG: str(write_config(pod)), "HF_HUB_OFFLINE": "1"}
+        ours = {names.ENV_CONFIG: str(write_config(pod)), "HF_HUB_OFFLINE": "1"}
+        environment = {**os.environ, **ours, **(more or {})}
         log = Path(pod.run_dir, "sidecar.log")
         command = [sys.executable, "-m", "guided_sidecar"]
         process = Process.start("sidecar", command, log, environment=environment)

@@ -1,8 +1,12 @@
 """The guided probe against a server that answers as vLLM does, well or badly."""
 
 import asyncio
+import contextlib
 import json
-from collections.abc import AsyncIterator
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any, Literal
 
 import jsonschema
@@ -10,13 +14,20 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import unused_port
 
-from guided_contract.config import GuidedDecodingConfig, PodConfig, PortsConfig
+from guided_contract.config import (
+    GuidedDecodingConfig,
+    GuidedProbeConfig,
+    PodConfig,
+    PortsConfig,
+    ProbesConfig,
+)
 from guided_contract.wire import Hello
 from guided_sidecar.grammar.workers import WorkersState
 from guided_sidecar.health.probe import GuidedProbe, judge_answer
 from guided_sidecar.snapshot import ServiceSnapshot
 from support.collectors import eventually
 
+STARTUP = GuidedProbeConfig()
 GOOD = {"choices": [{"text": '"guided"', "finish_reason": "stop"}]}
 
 
@@ -35,6 +46,7 @@ class Engine:
         self._stopped = asyncio.Event()
         self.boot = "boot-1"
         self.workers = 1
+        self.key = ""
         app = web.Application()
         app.router.add_get("/health", self._health)
         app.router.add_post("/v1/completions", self._complete)
@@ -55,22 +67,35 @@ class Engine:
         )
         return ServiceSnapshot(hellos=hellos if self.boot else (), workers=WorkersState(idle=self.workers))
 
-    def config(self, placement: Literal["Rank", "Scheduler"] = "Rank") -> PodConfig:
+    def config(
+        self, placement: Literal["Rank", "Scheduler"], guided: GuidedProbeConfig, run_dir: Path
+    ) -> PodConfig:
         return PodConfig(
             name="tiny",
             model="/m",
             tokenizer="/m",
             served_name="tiny-served",
-            run_dir="/run",
+            run_dir=str(run_dir),
+            probes=ProbesConfig(guided=guided),
             ports=PortsConfig(engine=self.port),
             guided_decoding=GuidedDecodingConfig(placement=placement),
         )
 
-    def probe(self, *, placement: Literal["Rank", "Scheduler"] = "Rank") -> GuidedProbe:
+    def probe(
+        self,
+        *,
+        placement: Literal["Rank", "Scheduler"] = "Rank",
+        guided: GuidedProbeConfig = STARTUP,
+        run_dir: Path = Path("/run"),
+        served_s: Callable[[], float] = lambda: -math.inf,
+        api_key: str = "",
+    ) -> GuidedProbe:
         return GuidedProbe(
-            self.config(placement),
+            self.config(placement, guided, run_dir),
             self.snapshot,
             lambda: self.steps,
+            served_s,
+            api_key=api_key,
             timeout_s=1.0,  # on a busy machine an answer of this process to itself may take a while
             poll_s=0.01,
             max_delay_s=0.02,
@@ -80,12 +105,23 @@ class Engine:
         return web.Response(status=200 if self.up else 503)
 
     async def _complete(self, request: web.Request) -> web.Response:
+        if self.key and request.headers.get("Authorization") != f"Bearer {self.key}":
+            return web.json_response({"error": "Unauthorized"}, status=401)
         self.requests.append(await request.json())
         self.headers.append(dict(request.headers))
         if self.hangs:
             self.steps += self.steps > 0
             await self._stopped.wait()
         return web.json_response(self.answer, status=self.status)
+
+
+@contextlib.asynccontextmanager
+async def running(probe: GuidedProbe) -> AsyncIterator[GuidedProbe]:
+    probe.start()
+    try:
+        yield probe
+    finally:
+        await probe.stop()
 
 
 @pytest.fixture
@@ -117,6 +153,15 @@ async def test_it_passes_and_asks_no_more(engine: Engine, probe: GuidedProbe) ->
 async def test_its_trace_is_kept_by_nobody(engine: Engine, probe: GuidedProbe) -> None:
     await eventually(lambda: probe.status.state == "Passed")
     assert engine.headers[0]["traceparent"].endswith("-00")
+
+
+@pytest.mark.parametrize(("key", "state"), [("sesame", "Passed"), ("", "Failed")])
+async def test_it_shows_the_key_that_clients_need(engine: Engine, key: str, state: str) -> None:
+    engine.key = "sesame"
+    probe = engine.probe(api_key=key)
+    probe.start()
+    await eventually(lambda: probe.status.state == state)
+    await probe.stop()
 
 
 async def test_a_starting_engine_is_no_failure(engine: Engine, probe: GuidedProbe) -> None:
@@ -158,6 +203,38 @@ async def test_an_engine_that_has_gone_has_no_outcome(engine: Engine, probe: Gui
     await eventually(lambda: probe.status.state == "Passed")
     engine.boot = ""
     assert probe.status.state == "Pending"
+
+
+PERIODIC = GuidedProbeConfig(mode="Periodic", period_s=0.05)
+
+
+async def test_a_periodic_one_asks_again_and_notices_what_goes_wrong_later(engine: Engine) -> None:
+    async with running(engine.probe(guided=PERIODIC)) as probe:
+        await eventually(lambda: len(engine.requests) >= 3)
+        assert (probe.status.state, probe.passed) == ("Passed", True)
+        engine.answer = {"choices": []}
+        await eventually(lambda: probe.status.state == "Failed")
+        assert probe.passed, "it has, once"
+        engine.answer = GOOD
+        await eventually(lambda: probe.status.state == "Passed")
+        engine.hangs, engine.steps = True, 1
+        asked = len(engine.requests)
+        await eventually(lambda: len(engine.requests) >= asked + 2)
+        assert probe.status.state == "Passed", "busy is no failure"
+
+
+async def test_a_periodic_one_leaves_an_engine_alone_that_answers_others(engine: Engine) -> None:
+    async with running(engine.probe(guided=PERIODIC, served_s=time.monotonic)) as probe:
+        await eventually(lambda: probe.status.state == "Passed")
+        await asyncio.sleep(0.2)
+        assert len(engine.requests) == 1
+
+
+async def test_a_pod_that_drains_is_not_asked(engine: Engine, tmp_path: Path) -> None:
+    (tmp_path / "draining").touch()
+    async with running(engine.probe(run_dir=tmp_path)) as probe:
+        await asyncio.sleep(0.1)
+        assert (engine.requests, probe.status.state) == ([], "Pending")
 
 
 async def test_it_tries_until_it_passes(engine: Engine, probe: GuidedProbe) -> None:

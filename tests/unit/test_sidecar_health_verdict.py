@@ -4,9 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from guided_contract.config import GuidedDecodingConfig, PodConfig
+from guided_contract.config import GuidedDecodingConfig, GuidedProbeConfig, PodConfig, ProbesConfig
 from guided_contract.heartbeat import Beat, Heartbeats, core_slot
 from guided_contract.status import Failure, ProbeStatus
 from guided_contract.wire import Hello, Patch
@@ -42,7 +43,7 @@ def config(placement: str = "Rank") -> PodConfig:
 READY = Reading(
     config=config(),
     snapshot=ServiceSnapshot(
-        hellos=(LAUNCHER, API, CORE, *RANKS), expected_ranks=2, workers=WorkersState(idle=1)
+        hellos=(LAUNCHER, API, CORE, *RANKS), expected_ranks=range(2), workers=WorkersState(idle=1)
     ),
     engine=EngineState(running=True),
     probe=PASSED,
@@ -53,6 +54,24 @@ def reading(*, placement: str = "Rank", state: EngineState | None = None, **chan
     probe = changes.pop("probe", PASSED)
     snapshot = replace(READY.snapshot, **changes)
     return Reading(config=config(placement), snapshot=snapshot, engine=state or READY.engine, probe=probe)
+
+
+@pytest.mark.parametrize("placement", ["Rank", "Scheduler"])
+def test_a_pod_that_is_being_stopped_is_not_ready(placement: str) -> None:
+    assert judge(replace(reading(placement=placement), draining=True)).reason == "Draining"
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "passed", "ready"),
+    [("Report", True, True), ("Report", False, False), ("Unready", True, False), ("Unready", False, False)],
+)
+def test_what_a_failed_guided_request_means_once_one_was_answered(
+    on_failure: str, *, passed: bool, ready: bool
+) -> None:
+    guided = GuidedProbeConfig(on_failure=on_failure)  # type: ignore[arg-type]
+    told = msgspec.structs.replace(config(), probes=ProbesConfig(guided=guided))
+    failed = reading(probe=ProbeStatus(state="Failed", message="x"))
+    assert judge(replace(failed, config=told, probe_passed=passed)).ready is ready
 
 
 def test_a_pod_with_everything_is_ready() -> None:

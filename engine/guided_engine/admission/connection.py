@@ -84,7 +84,8 @@ class ServiceConnection:
     async def _serve(self) -> None:
         reader, self._writer = await asyncio.open_unix_connection(str(self._path))
         self._writer.write(wire.frame(self._hello()))
-        welcome = await asyncio.wait_for(_read(reader), _WELCOME_TIMEOUT_S)
+        async with asyncio.timeout(_WELCOME_TIMEOUT_S):
+            welcome = await _read(reader)
         if not isinstance(welcome, wire.Welcome):
             raise wire.WireError(f"expected Welcome, got {type(welcome).__name__}")
         self.generation += 1

@@ -1,11 +1,12 @@
 """The ASGI middleware that vLLM loads by `--middleware`: the HTTP span, and real statuses for refusals."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from guided_contract.records import HttpRequest
-from guided_engine.admission import answers, trace
+from guided_engine.admission import answers, farewell, trace
 from guided_engine.admission.gate import ROUTES, UNGUIDED_ROUTES, process_gate
 from guided_engine.admission.request import HttpExchange, current
 from guided_engine.telemetry import Telemetry
@@ -24,27 +25,36 @@ class AdmissionMiddleware:
 
     On a generating route the response's start is kept back until the request's verdict, so that a refusal
     has its own status, also for a streaming handler, which starts its response before it asks the engine.
+    On every route, a pod that drains asks its clients to come over another connection.
     """
 
     def __init__(self, app: App) -> None:
         self._app = app
         self._gate = process_gate()
+        self._closing: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
         if self._gate is None:
             await self._app(scope, receive, send)
             return
-        if scope["type"] == "lifespan" and self._gate.active:
-            self._gate.client.start()
+        pod = self._gate.config
+        if scope["type"] == "lifespan":
+            if self._gate.active:
+                self._gate.client.start()
+            if pod.drain is not None:
+                closing = farewell.close_idle(scope["app"], pod.drain, pod.draining_file)
+                self._closing = asyncio.create_task(closing)
+        elif scope["type"] == "http" and pod.drain is not None:
+            send = farewell.telling(send, pod.draining_file)
         route = scope.get("path", "").removeprefix(scope.get("root_path", ""))
         if scope["type"] != "http" or scope["method"] != "POST" or route not in _GENERATING:
             await self._app(scope, receive, send)
             return
-        span = trace.begin(scope["headers"], self._gate.config.telemetry.sampling)
+        span = trace.begin(scope["headers"], pod.telemetry.sampling)
         exchange = HttpExchange(span, scope["method"], route, decided=not self._gate.active)
         current.set(exchange)
-        if self._gate.config.telemetry.endpoint is not None:
+        if pod.telemetry.endpoint is not None:
             # Without an endpoint nobody exports our span, and a caller's stays the parent of vLLM's.
             scope = {**scope, "headers": trace.continued(scope["headers"], span)}
         await _Response(exchange, receive, send).serve(self._app, scope, self._gate.telemetry)

@@ -78,6 +78,7 @@ def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
         vocabulary = EngineVocabulary(worker.vllm_config)
         vocabulary.prepare()
         prototypes = Prototypes(config.grammars_folder, vocabulary)
+        prototypes.warm()
     link = ServiceLink(
         config.service_socket,
         lambda: _hello(worker, config, samples=samples),
@@ -162,5 +163,6 @@ def _hello(worker: Any, config: PodConfig, *, samples: bool) -> Hello:
         rank=number(worker, config, samples=samples),
         samples=samples,
         versions={**version.versions(), "modelRunner": model_runner},
+        scheduling="Async" if worker.vllm_config.scheduler_config.async_scheduling else "Sync",
         patches=ledger.applied(),
     )

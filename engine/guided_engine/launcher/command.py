@@ -17,6 +17,8 @@ API_SERVER: Final = (sys.executable, "-m", "vllm.entrypoints.openai.api_server")
 API_SERVERS: Final = (sys.executable, "-m", "guided_engine.compat.serve")
 _COUNT: Final = re.compile(r"(--api[-_]server[-_]count|-asc)(=.*)?")
 WORKER_CLASS: Final = "guided_engine.worker.GuidedWorker"
+# Of errors that llguidance makes as it goes: half of a compile's time, where RUST_BACKTRACE is set.
+_QUIET: Final = {"RUST_LIB_BACKTRACE": "0"}
 MIDDLEWARE: Final = "guided_engine.admission.middleware.AdmissionMiddleware"
 
 
@@ -30,9 +32,12 @@ class EngineCommand:
     unsupported: str
 
 
-def program(args: Sequence[str]) -> tuple[str, ...]:
-    """Return what serves vLLM's `args`: one API server, or several where the arguments count them."""
-    return API_SERVERS if any(map(_COUNT.fullmatch, args)) else API_SERVER
+def program(args: Sequence[str], *, node: int = 0) -> tuple[str, ...]:
+    """Return what serves vLLM's `args`: one API server, or several where the arguments count them.
+
+    On a node that is not its replica's first: what has ranks and no API server.
+    """
+    return API_SERVERS if node or any(map(_COUNT.fullmatch, args)) else API_SERVER
 
 
 def plan(
@@ -47,12 +52,24 @@ def plan(
     unsupported = version.unsupported()
     ours = () if unsupported else ("--worker-cls", WORKER_CLASS, "--middleware", MIDDLEWARE)
     boot = uuid.uuid4().hex
-    child_env = {**env, names.ENV_BOOT: boot, **_threads(pod, env, cpus)}
-    return EngineCommand((*program, *args, *ours), child_env, boot, unsupported)
+    child_env = {**_QUIET, **env, names.ENV_BOOT: boot, **_threads(pod, env, cpus)}
+    return EngineCommand((*program, *args, *ours, *_group(pod, env)), child_env, boot, unsupported)
+
+
+def _group(pod: PodConfig, env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return how this node's ranks find the others'."""
+    if pod.nodes == 1:
+        return ()
+    node = env.get(names.ENV_NODE, "0")
+    spread = (
+        *("--nnodes", str(pod.nodes), "--node-rank", node, "--distributed-executor-backend", "mp"),
+        *("--master-addr", env.get(names.ENV_LEADER, "127.0.0.1"), "--master-port", str(pod.ports.ranks)),
+    )
+    return spread if node == "0" else (*spread, "--headless")
 
 
 def _threads(pod: PodConfig, env: Mapping[str, str], cpus: Cpus) -> dict[str, str]:
-    ranks, chosen = pod.workers * pod.data_parallel, {}
+    ranks, chosen = pod.workers * pod.data_parallel // pod.nodes, {}
     if ranks > 1 and version.builds_for_cpu(env):
         # Upstream's automatic choice fails where ranks outnumber NUMA nodes or physical cores.
         chosen["VLLM_CPU_OMP_THREADS_BIND"] = cpus.binding(ranks)

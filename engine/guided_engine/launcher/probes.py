@@ -27,10 +27,14 @@ class Probes:
         The pod's configuration: ports and deadlines.
     beats
         The heartbeats of this engine start.
+    node
+        Which of its replica's pods this is. On another than the first there is no API server: it has started
+        when its ranks beat.
     """
 
-    def __init__(self, pod: PodConfig, beats: Heartbeats) -> None:
+    def __init__(self, pod: PodConfig, beats: Heartbeats, node: int = 0) -> None:
         self._pod = pod
+        self._ranks = pod.workers_of(node) if node else None
         self._beats = beats
         self._engines = [StallWatch(pod.probes.stall_timeout_s) for _ in range(pod.data_parallel)]
         self._health = HealthWatch(pod.probes.stall_timeout_s)
@@ -46,6 +50,11 @@ class Probes:
         await self._runner.setup()
         await web.TCPSite(self._runner, self._pod.bind_host, self._pod.ports.launcher).start()
         self._tasks = [asyncio.create_task(watch()) for watch in (self._watch_steps, self._watch_health)]
+
+    @property
+    def serving(self) -> bool:
+        """Whether there may be requests that will be answered: it has started, and nothing is wrong."""
+        return self._health.started and not any(self._wrong.values())
 
     def stop_judging(self) -> None:
         """Leave the verdicts as they are: vLLM ends because it was told to."""
@@ -82,9 +91,14 @@ class Probes:
         while True:
             good = False
             with contextlib.suppress(OSError, http.client.HTTPException):
-                good = await asyncio.to_thread(_is_healthy, self._pod.ports.engine)
+                good = await self._is_good()
             self._judge("health", self._health.verdict(good=good, now_ns=now_ns()))
             await asyncio.sleep(_PERIOD_S)
+
+    async def _is_good(self) -> bool:
+        if self._ranks is None:
+            return await asyncio.to_thread(_is_healthy, self._pod.ports.engine)
+        return all(self._beats.read(1 + rank).pid for rank in self._ranks)
 
     def _judge(self, watch: str, wrong: str) -> None:
         if wrong and not self._wrong.get(watch):

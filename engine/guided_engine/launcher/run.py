@@ -7,19 +7,20 @@ import os
 import signal
 from typing import Final
 
-from guided_contract import wire
+from guided_contract import config, wire
 from guided_contract.config import PodConfig
 from guided_contract.heartbeat import Heartbeats
 from guided_engine.admission.connection import ServiceConnection
 from guided_engine.compat import version
+from guided_engine.launcher import drain
 from guided_engine.launcher.command import EngineCommand
 from guided_engine.launcher.probes import Probes
 from guided_engine.launcher.process import EngineProcess
 
 _log = logging.getLogger("guided_engine")
 
-# After TERM the API server has so long to abort or drain its requests and to stop the ranks. Below
-# Kubernetes' default grace period of 30 s, so that we, not the kubelet, decide who is killed.
+# After TERM the API server has so long to abort its requests and to stop the ranks. The pod's grace period
+# is longer (guided_operator.builders.pod), so that we, not the kubelet, decide who is killed.
 STOP_S: Final = 20.0
 # Core and ranks without an API server have nobody to answer to.
 REST_GRACE_S: Final = 1.0
@@ -38,10 +39,15 @@ class Launcher:
         What to start, from `command.plan`.
     stop_s
         Seconds between a TERM and the kill of what is left.
+    leader
+        Address of the replica's first node, "" if this is the first.
     """
 
-    def __init__(self, pod: PodConfig, command: EngineCommand, *, stop_s: float = STOP_S) -> None:
+    def __init__(
+        self, pod: PodConfig, command: EngineCommand, *, stop_s: float = STOP_S, leader: str = ""
+    ) -> None:
         self._pod = pod
+        self._leader = leader
         self._command = command
         self._stop_s = stop_s
         self._stopping: asyncio.Task[None] | None = None
@@ -54,8 +60,9 @@ class Launcher:
         pod, command = self._pod, self._command
         if command.unsupported:
             _log.warning("guidedmodel: vLLM is left untouched: %s", command.unsupported)
+        pod.draining_file.unlink(missing_ok=True)  # an earlier container's
         beats = Heartbeats.create(pod.heartbeats_file)
-        probes = Probes(pod, beats)
+        probes = Probes(pod, beats, config.node())
         await probes.start()
         engine = EngineProcess(command)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -79,11 +86,20 @@ class Launcher:
         if self._stopping is not None:
             engine.kill()  # asked for twice: whoever asks has lost patience
             return
+        self._stopping = asyncio.create_task(self._end(engine, number, may_drain=probes.serving))
         probes.stop_judging()
-        engine.signal(number)
-        self._stopping = asyncio.create_task(self._kill_later(engine))
 
-    async def _kill_later(self, engine: EngineProcess) -> None:
+    async def _end(self, engine: EngineProcess, number: int, *, may_drain: bool) -> None:
+        """Finish what was begun, then end the API server, by force if it has to be."""
+        how = self._pod.drain
+        if how is not None and may_drain:
+            self._pod.draining_file.touch()
+            if self._leader:
+                most_s = how.endpoint_lag_s + how.timeout_s
+                await drain.wait_gone(self._leader, self._pod.ports.launcher, most_s)
+            else:
+                await drain.wait(how, self._pod.ports.engine)
+        engine.signal(number)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._stop_s):
                 await engine.wait()

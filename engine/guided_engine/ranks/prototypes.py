@@ -1,6 +1,8 @@
 """Grammars that this rank has loaded: proven by the sidecar, shared by all sequences of a key."""
 
+import functools
 import hashlib
+import logging
 import os
 import stat
 import threading
@@ -21,6 +23,9 @@ from guided_engine.ranks.strings import PlainStrings, PlainTokens
 
 # A service that died cannot unload what it loaded, and requests that it admitted may still be waiting.
 ORPHAN_S: Final = 900.0
+_log = logging.getLogger("guided_engine")
+_ANY_OBJECT: Final = '{"type": "object"}'
+_CACHE_BYTES: Final = 64 << 20  # as in the sidecar
 
 
 class LoadError(Exception):
@@ -63,8 +68,28 @@ class Prototypes:
         self._clock = clock
         self._lock = threading.Lock()
         self._by_key: dict[str, _Prototype] = {}
-        self._tables: dict[Backend, TokenTable] = {}
-        self._plain_tokens: PlainTokens | None = None
+        # Made once, at the first use or before.
+        self._plain_tokens = functools.cache(lambda: PlainTokens(vocabulary.tokenizer_info()))
+        self._compiler = functools.cache(lambda: _compiler(vocabulary.tokenizer_info()))
+        self._table = functools.cache(self._made_table)
+
+    def warm(self) -> None:
+        """Make what the first grammars would wait for, a second for 131,072 tokens; before there are steps.
+
+        What a library makes of a tokenizer that it cannot take is said again to the first grammar.
+        """
+        first: tuple[Callable[[], object], ...] = (
+            self._compiler,
+            self._plain_tokens,
+            lambda: self._table("xgrammar"),
+            lambda: self._table("guidance"),
+            self._first_guidance,
+        )
+        for make in first:
+            try:
+                make()
+            except Exception as error:  # noqa: BLE001 - whatever a library raises; the other one may do
+                _log.warning("guidedmodel: not ready for a first grammar: %s", error)
 
     def load(self, message: Load) -> Loaded:
         """Load a grammar and answer; loading what is loaded is cheap. Never raises."""
@@ -125,11 +150,16 @@ class Prototypes:
         with self._lock:
             self._by_key[message.key] = prototype
 
-    def _table(self, backend: Backend) -> TokenTable:
-        if backend not in self._tables:
-            make = _xgrammar_table if backend == "xgrammar" else _guidance_table
-            self._tables[backend] = make(self._vocabulary)
-        return self._tables[backend]
+    def _made_table(self, backend: Backend) -> TokenTable:
+        if backend == "xgrammar":
+            return TokenTable(self._plain_tokens().texts, self._vocabulary.tokenizer_info().vocab_size)
+        tokenizer = self._vocabulary.guidance_tokenizer()
+        tokens = [tokenizer.decode_bytes([token]) for token in range(tokenizer.vocab_size)]
+        return TokenTable(tokens, tokenizer.vocab_size)
+
+    def _first_guidance(self) -> None:
+        spec = str(llguidance.LLMatcher.grammar_from_json_schema(_ANY_OBJECT))
+        self._load_guidance(Load(key="", backend="guidance", spec=spec))(None)
 
     def _drop_old_orphans(self) -> None:
         oldest = self._clock() - ORPHAN_S
@@ -138,15 +168,17 @@ class Prototypes:
                 del self._by_key[key]
 
     def _load_xgrammar(self, message: Load) -> Callable[[Sequence[int] | None], Matcher]:
-        if not message.artifact or not message.sha256:
-            raise LoadError("an xgrammar grammar needs an artefact and its hash")
-        content = read_artifact(self._folder, message.artifact, message.sha256)
-        info = self._vocabulary.tokenizer_info()
-        compiled = xgrammar.CompiledGrammar.deserialize_json(content.decode(), info)
-        if self._plain_tokens is None:
-            self._plain_tokens = PlainTokens(info)
-        strings = PlainStrings.of(compiled, self._plain_tokens)
+        compiled = self._compiled(message)
+        strings = PlainStrings.of(compiled, self._plain_tokens())
         return lambda stop_tokens: XGrammarMatcher(compiled, stop_tokens, strings)
+
+    def _compiled(self, message: Load) -> Any:
+        if message.spec:
+            return self._compiler().compile_grammar(xgrammar.Grammar.deserialize_json(message.spec))
+        if not message.artifact or not message.sha256:
+            raise LoadError("an xgrammar grammar needs its text, or an artefact and its hash")
+        content = read_artifact(self._folder, message.artifact, message.sha256)
+        return xgrammar.CompiledGrammar.deserialize_json(content.decode(), self._vocabulary.tokenizer_info())
 
     def _load_guidance(self, message: Load) -> Callable[[Sequence[int] | None], Matcher]:
         if not message.spec:
@@ -170,15 +202,13 @@ def _counting(
     return make_counting
 
 
-def _xgrammar_table(vocabulary: Vocabulary) -> TokenTable:
-    info = vocabulary.tokenizer_info()
-    return TokenTable(info.decoded_vocab, info.vocab_size)
-
-
-def _guidance_table(vocabulary: Vocabulary) -> TokenTable:
-    tokenizer = vocabulary.guidance_tokenizer()
-    tokens = [tokenizer.decode_bytes([token]) for token in range(tokenizer.vocab_size)]
-    return TokenTable(tokens, tokenizer.vocab_size)
+def _compiler(info: Any) -> Any:
+    """Return a compiler that has what nearly every grammar holds, as the sidecar's has that measured them."""
+    compiler = xgrammar.GrammarCompiler(
+        info, max_threads=1, cache_enabled=True, cache_limit_bytes=_CACHE_BYTES
+    )
+    compiler.compile_json_schema(_ANY_OBJECT)
+    return compiler
 
 
 def read_artifact(folder: Path, name: str, sha256: str) -> bytes:

@@ -53,7 +53,8 @@ class PlainTokens:
 
     def __init__(self, tokenizer_info: Any) -> None:
         special = set(tokenizer_info.special_token_ids) | set(tokenizer_info.stop_token_ids)
-        texts = tokenizer_info.decoded_vocab
+        self.texts: list[bytes] = tokenizer_info.decoded_vocab  # made anew at each call
+        texts = self.texts
         plain = [token for token, text in enumerate(texts) if _PLAIN.fullmatch(text) and token not in special]
         self.tokens = frozenset(plain)
         self.telling = next((token for token in plain if texts[token] == _TELLING), None)

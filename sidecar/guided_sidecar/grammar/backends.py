@@ -5,13 +5,19 @@ Equal calls make equal masks; the contract test compares them with vLLM's own cl
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from guided_contract.wire import Backend, Kind
+from guided_sidecar.grammar.texts import choice_as_ebnf, is_lark, is_plain
 from guided_sidecar.grammar.vocabulary import Vocabulary
 
-_ANY_OBJECT = '{"type": "object"}'
+_ANY_OBJECT: Final = '{"type": "object"}'
+# What xgrammar compiles within so much CPU time, and holds in so much memory, a rank compiles again: writing
+# and loading its artefact takes 5 to 15 times as long.
+_QUICK_S: Final = 0.02
+_SMALL_BYTES: Final = 1 << 20
 
 
 class BackendError(Exception):
@@ -23,9 +29,13 @@ class Compiled(Protocol):
 
     backend: Backend
     mask_words: int  # width of a mask row in 32-bit words, as the library wants it
+    memory_bytes: int  # what a rank holds of it, where the library tells, else 0
+
+    def source(self) -> str | None:
+        """Return what a rank compiles it of again; None: that takes long, and it loads a file."""
 
     def load_text(self) -> str:
-        """Return what a rank makes its prototype from: the artefact's JSON, or llguidance's grammar text."""
+        """Return the artefact's JSON, or llguidance's grammar text."""
 
     def matcher(self) -> "Matcher":
         """Return a matcher at the grammar's start."""
@@ -53,12 +63,18 @@ class XGrammarBackend:
         The tokenizer.
     threads
         Threads of one compile; upstream takes 8 whatever the container's share of the machine is.
+
+    Attributes
+    ----------
+    is_worn
+        Its cache holds parts that took long: a grammar of these would seem quick, and is not for a rank.
     """
 
     def __init__(self, vocabulary: Vocabulary, threads: int) -> None:
         import xgrammar  # noqa: PLC0415 - after native.without_torch()
 
         self._xgrammar: Any = xgrammar
+        self.is_worn = False
         # The cache is on because upstream's is: it changes what compiles (FACTS, repeat bounds over 128).
         self._mask_words = _words(vocabulary.vocab_size)
         self._compiler: Any = xgrammar.GrammarCompiler(
@@ -68,6 +84,7 @@ class XGrammarBackend:
     def warm(self) -> None:
         """Compile what nearly every schema holds, so that forked workers inherit it."""
         self._compiler.compile_json_schema(_ANY_OBJECT)
+        self.is_worn = False  # ranks have as much
 
     def compile(self, kind: Kind, spec: str, *, any_whitespace: bool) -> Compiled:
         """Compile one grammar.
@@ -77,17 +94,44 @@ class XGrammarBackend:
         BackendError
             xgrammar does not take it.
         """
+        begin_s = time.process_time()
         try:
-            compiled = self._compile(kind, spec, any_whitespace=any_whitespace)
+            grammar = self._grammar(kind, spec, any_whitespace=any_whitespace)
+            compiled = (
+                self._whole(kind, spec, any_whitespace=any_whitespace)
+                if grammar is None
+                else self._compiler.compile_grammar(grammar)
+            )
         except (RuntimeError, ValueError, TypeError, KeyError) as error:
             raise BackendError(_one_line(error)) from error
-        return _XGrammarCompiled(self._xgrammar, compiled, self._mask_words)
+        finally:
+            is_quick = time.process_time() - begin_s < _QUICK_S
+            self.is_worn |= not is_quick
+        is_cheap = is_quick and compiled.memory_size_bytes < _SMALL_BYTES
+        return _XGrammarCompiled(self._xgrammar, compiled, self._mask_words, grammar if is_cheap else None)
 
-    def _compile(self, kind: Kind, spec: str, *, any_whitespace: bool) -> Any:
+    def _grammar(self, kind: Kind, spec: str, *, any_whitespace: bool) -> Any | None:
+        """Return the grammar that upstream's call compiles; None: of this one, only all at once."""
+        grammar = self._xgrammar.Grammar
+        if not is_plain(spec):
+            return None
+        if kind in ("json", "json_object"):
+            separators = None if any_whitespace else (",", ":")
+            return grammar.from_json_schema(
+                spec or _ANY_OBJECT, any_whitespace=any_whitespace, separators=separators
+            )
+        if kind == "regex":
+            return grammar.from_regex(spec)
+        if kind == "choice":
+            return grammar.from_ebnf(choice_as_ebnf(json.loads(spec)))
+        return grammar.from_ebnf(spec) if kind == "grammar" and not is_lark(spec) else None
+
+    def _whole(self, kind: Kind, spec: str, *, any_whitespace: bool) -> Any:
+        """Compile as upstream does: what is not plain, and what names the compiler's special tokens."""
         if kind in ("json", "json_object"):
             separators = None if any_whitespace else (",", ":")
             return self._compiler.compile_json_schema(
-                spec or _ANY_OBJECT, any_whitespace=any_whitespace, separators=separators
+                spec, any_whitespace=any_whitespace, separators=separators
             )
         if kind == "regex":
             return self._compiler.compile_regex(spec)
@@ -113,6 +157,8 @@ class XGrammarBackend:
 
 class GuidanceBackend:
     """vLLM's GuidanceBackend without vLLM."""
+
+    is_worn = False
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         import llguidance  # noqa: PLC0415 - with the other libraries, in the template
@@ -171,10 +217,15 @@ class GuidanceBackend:
 class _XGrammarCompiled:
     backend: Backend = "xgrammar"
 
-    def __init__(self, xgrammar: Any, compiled: Any, mask_words: int) -> None:
+    def __init__(self, xgrammar: Any, compiled: Any, mask_words: int, grammar: Any | None) -> None:
         self.mask_words = mask_words
+        self.memory_bytes = int(compiled.memory_size_bytes)
         self._xgrammar = xgrammar
         self._compiled = compiled
+        self._grammar = grammar  # where it compiles in no time
+
+    def source(self) -> str | None:
+        return None if self._grammar is None else str(self._grammar.serialize_json())
 
     def load_text(self) -> str:
         return str(self._compiled.serialize_json())
@@ -200,6 +251,7 @@ class _XGrammarMatcher:
 
 class _GuidanceCompiled:
     backend: Backend = "guidance"
+    memory_bytes = 0
 
     def __init__(self, llguidance: Any, tokenizer: Any, text: str) -> None:
         self.mask_words = _words(tokenizer.vocab_size)
@@ -209,6 +261,9 @@ class _GuidanceCompiled:
 
     def refusal(self) -> str:
         return _one_line(self._prototype.get_error()) if self._prototype.is_error() else ""
+
+    def source(self) -> str:
+        return self._text
 
     def load_text(self) -> str:
         return self._text
@@ -236,26 +291,6 @@ class _GuidanceMatcher:
 
 def _words(vocab_size: int) -> int:
     return (vocab_size + 31) // 32
-
-
-def is_lark(grammar: str) -> bool:
-    """Tell Lark from EBNF as vLLM's grammar_is_likely_lark does: no rule is written with `::=`."""
-    lines = (re.sub(r"(#|//).*$", "", line) for line in grammar.split("\n"))
-    return not any("::=" in line for line in lines)
-
-
-def choice_as_ebnf(choices: list[str]) -> str:
-    """Write a choice as the EBNF that vLLM's choice_as_grammar makes of it."""
-    return "root ::= " + " | ".join(f'"{"".join(map(_escaped, choice))}"' for choice in choices)
-
-
-def _escaped(character: str) -> str:
-    known = {"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t"}
-    if character in known:
-        return known[character]
-    if ord(character) < 0x20 or ord(character) == 0x7F:
-        return f"\\u{ord(character):04x}"
-    return character
 
 
 def _one_line(error: object) -> str:

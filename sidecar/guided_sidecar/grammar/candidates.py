@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind
-from guided_sidecar.grammar import features, gaps, schema, subschemas
+from guided_sidecar.grammar import features, gaps, schema, subschemas, unevaluated
 from guided_sidecar.grammar.gaps import Unsupported
 from guided_sidecar.grammar.jobs import Job
 
@@ -40,6 +40,7 @@ def read(job: Job) -> Grammar:
         value = json.loads(job.spec)
         schema.check(value)
         schema.write_whole_numbers(value)
+        unevaluated.write_out(value)
         return Grammar(job.kind, value, [("$", value)])
     if job.kind != "structural_tag":
         return Grammar(job.kind, job.spec, [])

@@ -1,5 +1,6 @@
 """One job from text to proven grammar: checks, the backends in order, proof, artefact. Runs in a worker."""
 
+import contextlib
 import json
 import time
 from collections.abc import Sequence
@@ -17,15 +18,20 @@ from guided_sidecar.grammar.candidates import Grammar
 from guided_sidecar.grammar.deaths import ran_out_of_memory
 from guided_sidecar.grammar.jobs import Done, Job, Proof
 from guided_sidecar.grammar.judge import Judge
+from guided_sidecar.grammar.keywords import LENGTHS
 from guided_sidecar.grammar.proof import Prover
 from guided_sidecar.grammar.vocabulary import Vocabulary
 
 # Larger ones take ranks many seconds to load, and few of them would fill the folder that the pod shares.
 _MOST_ARTIFACT_BYTES: Final = 64 << 20
+_WARM: Final = "warm"
+_TYPICAL: Final = '{"type": "object", "properties": {"a": {"enum": ["b", "c"]}, "d": {"type": "integer"}}}'
 
 
 class GrammarBackend(Protocol):
     """Either library's compiler."""
+
+    is_worn: bool
 
     def compile(self, kind: Kind, spec: str, *, any_whitespace: bool) -> Compiled:
         """Compile one grammar or raise BackendError."""
@@ -55,6 +61,27 @@ class Compiler:
         self._folder = folder
         self.proofs: list[Proof] = []
 
+    def warm(self) -> None:
+        """Do once all that a job does, so that forked workers inherit what is made at its first use."""
+        for backend in self._backends:
+            job = Job(
+                key=_WARM,
+                kind="json",
+                spec=_TYPICAL,
+                backends=[backend],
+                any_whitespace=False,
+                timeout_s=0,
+                memory_bytes=0,
+            )
+            with contextlib.suppress(GuidedError):  # it is said to the first who asks
+                self.run(job)
+        artifacts.remove(self._folder, _WARM)
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether the next job is another process's to do: see XGrammarBackend."""
+        return any(backend.is_worn for backend in self._backends.values())
+
     def run(self, job: Job) -> Done:
         """Compile and prove one grammar.
 
@@ -81,25 +108,25 @@ class Compiler:
         raise _clearest(refusals)
 
     def _one(self, job: Job, grammar: Grammar, backend: Backend, start: int) -> Done:
-        source, positions = _relaxed(job, grammar, backend)
-        compiled = self._backends[backend].compile(job.kind, source, any_whitespace=job.any_whitespace)
-        text = compiled.load_text()
+        meant, positions = _relaxed(job, grammar, backend)
+        compiled = self._backends[backend].compile(job.kind, meant, any_whitespace=job.any_whitespace)
+        source = compiled.source()
+        content = (source or compiled.load_text()).encode()
         compiled_at = time.perf_counter_ns()
         if job.is_proven:
             self._prove(job, grammar, compiled, positions)
-        proven_at = time.perf_counter_ns()
         done = Done(
             backend=backend,
             positions=positions,
             compile_ns=compiled_at - start,
-            proof_ns=proven_at - compiled_at,
+            proof_ns=time.perf_counter_ns() - compiled_at,
+            size_bytes=max(len(content), compiled.memory_bytes),
         )
-        content = text.encode()
         _check_size(len(content))
-        if backend == "guidance":
-            return msgspec.structs.replace(done, spec=text, size_bytes=len(content))
+        if source is not None:
+            return msgspec.structs.replace(done, spec=source)
         sha256 = self._write(job.key, content)
-        return msgspec.structs.replace(done, artifact=job.key, sha256=sha256, size_bytes=len(content))
+        return msgspec.structs.replace(done, artifact=job.key, sha256=sha256)
 
     def _prove(self, job: Job, grammar: Grammar, compiled: Compiled, positions: Sequence[Position]) -> None:
         began_ns = time.time_ns()
@@ -126,6 +153,9 @@ def _relaxed(job: Job, grammar: Grammar, backend: Backend) -> tuple[str, list[Po
         return job.spec, []
     # A library that was asked for by name compiles the schema as vLLM would have it compile it.
     meant = grammar.value if backend == job.named else closed.close(grammar.value)
+    text = json.dumps(meant)
+    if not any(f'"{keyword}"' in text for keyword in LENGTHS):
+        return text, []
     relaxed, positions = counted.split(meant, backend)
     return json.dumps(relaxed), positions
 

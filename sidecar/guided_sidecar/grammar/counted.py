@@ -220,9 +220,14 @@ class _Analysis:
 
 
 def _has_lengths(value: Any) -> bool:
-    if isinstance(value, dict):
-        return keywords.has_lengths(value) or any(map(_has_lengths, value.values()))
-    return isinstance(value, list) and any(map(_has_lengths, value))
+    level = [value]
+    while level:
+        objects = [part for part in level if isinstance(part, dict)]
+        if any(map(keywords.has_lengths, objects)):
+            return True
+        parts = [part.values() for part in objects] + [part for part in level if isinstance(part, list)]
+        level = [inner for part in parts for inner in part if isinstance(inner, dict | list)]
+    return False
 
 
 def _without(value: Any, relaxed: set[int]) -> Any:

@@ -25,3 +25,23 @@ def describe(status: int | None) -> str:
 def ran_out_of_memory(text: str) -> bool:
     """Return whether a library's message, or what it wrote as it died, says that memory ran out."""
     return any(words in text for words in _MEMORY_WORDS)
+
+
+class WorkerDiedError(Exception):
+    """A worker ended in the middle of a job, or before it.
+
+    Attributes
+    ----------
+    status
+        As waitpid gives it; None if unknown.
+    last_words
+        What it wrote to standard error.
+    had_begun
+        Whether it had read its job; if not, its death says nothing about the grammar.
+    """
+
+    def __init__(self, status: int | None, last_words: str, *, had_begun: bool = True) -> None:
+        self.status = status
+        self.last_words = last_words
+        self.had_begun = had_begun
+        super().__init__(f"{describe(status)} {last_words[-200:]}".strip())

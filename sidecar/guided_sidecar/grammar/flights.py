@@ -11,7 +11,7 @@ from guided_contract.errors import CATALOGUE, ErrorCode, GuidedError
 from guided_sidecar.grammar.cache import Entry
 from guided_sidecar.grammar.disk import GrammarDisk
 from guided_sidecar.grammar.jobs import Done, Failed, Job, Outcome
-from guided_sidecar.grammar.pool import Pool
+from guided_sidecar.grammar.pool import Course, Pool
 from guided_sidecar.grammar.verdicts import Verdicts
 from guided_sidecar.telemetry.conventions import (
     CANCELLED,
@@ -39,7 +39,7 @@ class Flight:
     key: str
     task: asyncio.Task[Entry] | None = None
     waiters: int = 0
-    started: float | None = None  # monotonic seconds at which a worker had it
+    course: Course = dataclasses.field(default_factory=Course)  # its compile's
     from_disk: bool = False
     span: str | None = None  # its compile's, as a traceparent
 
@@ -152,10 +152,10 @@ class Flights:
             error_code = error.code.value
             raise
         except asyncio.CancelledError as error:
-            overdue = flight.started is not None and time.monotonic() >= flight.started + job.timeout_s
-            reason = ErrorCode.GRAMMAR_COMPILE_TIMEOUT.value if overdue else CANCELLED
+            had = flight.course.had
+            reason = ErrorCode.GRAMMAR_COMPILE_TIMEOUT.value if had(job.timeout_s) else CANCELLED
             error_code = str(error.args[0]) if error.args else reason
-            if error_code == ErrorCode.GRAMMAR_COMPILE_TIMEOUT and _had_its_time(flight, job):
+            if error_code == ErrorCode.GRAMMAR_COMPILE_TIMEOUT and had(FAIR_SHARE * job.timeout_s):
                 self._verdicts.record(job.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT))
             raise
         else:
@@ -165,11 +165,8 @@ class Flights:
             span.end(error_code=error_code, attributes=attributes)
 
     async def _compile_in_a_worker(self, flight: Flight, job: Job) -> Done:
-        def since(moment: float | None) -> None:
-            flight.started = moment
-
         try:
-            outcome = await self._pool.compile(job, since)
+            outcome = await self._pool.compile(job, flight.course)
             self._record_proofs(outcome, job, flight.span)
             done = _succeeded(outcome)
         except GuidedError as error:
@@ -187,11 +184,6 @@ class Flights:
                 attributes={GRAMMAR_KEY: job.key, GRAMMAR_KIND: job.kind, GRAMMAR_BACKEND: proof.backend},
             )
             span.end(error_code=proof.error_code, end_ns=proof.end_ns)
-
-
-def _had_its_time(flight: Flight, job: Job) -> bool:
-    """Return whether a compile that was given up is itself to blame, not the queue before it."""
-    return flight.started is not None and time.monotonic() - flight.started >= FAIR_SHARE * job.timeout_s
 
 
 def _succeeded(outcome: Outcome) -> Done:

@@ -16,7 +16,7 @@ from guided_contract.wire import Backend
 from guided_sidecar.grammar import measured
 from guided_sidecar.grammar.alternatives import are_apart, is_ruled_alone
 from guided_sidecar.grammar.keywords import asserts, has_lengths
-from guided_sidecar.grammar.subschemas import Place, walk
+from guided_sidecar.grammar.subschemas import Place, walk, within
 
 _FORMATS: Final = frozenset(
     [
@@ -66,6 +66,8 @@ class _Rule(NamedTuple):
 def ignores(backend: Backend, schema: Any) -> Unsupported | None:
     """Return the first keyword that a backend would accept and not enforce, or refuse late; None: none."""
     rules = _RULES[backend]
+    if all(map(rules.keys().isdisjoint, within(schema))):
+        return None  # as nearly always for llguidance
     places = list(walk(schema))
     for place in places:
         for keyword in place.schema:

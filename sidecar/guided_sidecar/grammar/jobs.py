@@ -4,7 +4,10 @@ The service talks to the template over a SOCK_SEQPACKET pair (a message a packet
 and to each worker over a stream pair (frames with a 4-byte little-endian length).
 """
 
+import os
+import stat
 import struct
+from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
@@ -89,7 +92,7 @@ class Done(Packet, frozen=True, kw_only=True):
     sha256: Sha256 | None = None
     spec: str | None = None
     positions: Annotated[list[Position], msgspec.Meta(max_length=_MOST_POSITIONS)] = []
-    size_bytes: Natural = 0
+    size_bytes: Natural = 0  # of file or text, or what a rank holds of it if that is more
     compile_ns: Natural = 0
     proof_ns: Natural = 0
     proofs: Annotated[list[Proof], wire.Few] = []  # of every backend that was tried
@@ -209,11 +212,16 @@ def check(done: Done, key: str) -> None:
     JobError
         It is not.
     """
-    if done.backend == "xgrammar":
-        is_whole = done.artifact == key and done.sha256 is not None and done.spec is None
-    else:
-        is_whole = bool(done.spec) and done.artifact is None and done.sha256 is None
-    if not is_whole:
+    is_text = bool(done.spec) and done.artifact is None and done.sha256 is None
+    is_file = done.artifact == key and done.sha256 is not None and done.spec is None
+    if not (is_text or (is_file and done.backend == "xgrammar")):
         raise JobError(f"no grammar of {done.backend} for {key}")
     if not counting.are_whole(done.positions):
         raise JobError("positions that are not there")
+
+
+def are_of_a_worker(descriptors: list[int]) -> bool:
+    """Return whether they are a socket, a pidfd and a file."""
+    stream, pidfd, stderr = descriptors
+    are_files = stat.S_ISSOCK(os.fstat(stream).st_mode) and stat.S_ISREG(os.fstat(stderr).st_mode)
+    return are_files and "pidfd" in str(Path(f"/proc/self/fd/{pidfd}").readlink())

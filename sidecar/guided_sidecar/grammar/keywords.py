@@ -70,7 +70,7 @@ class UndecidableError(Exception):
 
 def has_lengths(schema: dict[str, Any]) -> bool:
     """Tell whether a schema bounds the length of strings."""
-    return any(keyword in schema for keyword in LENGTHS)
+    return "maxLength" in schema or "minLength" in schema
 
 
 def asserts(schema: dict[str, Any]) -> bool:

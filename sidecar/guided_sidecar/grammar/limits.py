@@ -57,17 +57,10 @@ def parse(spec: str, what: str) -> Json:
 def depth(value: Json) -> int:
     """Return how many objects and arrays stand inside each other."""
     deepest = 0
-    stack = [(value, 1)]
-    while stack:
-        current, level = stack.pop()
-        if isinstance(current, dict):
-            children = list(current.values())
-        elif isinstance(current, list):
-            children = current
-        else:
-            continue
-        deepest = max(deepest, level)
-        stack.extend((child, level + 1) for child in children)
+    level = [value]
+    while level := [part for part in level if isinstance(part, dict | list)]:
+        deepest += 1
+        level = [child for part in level for child in (part.values() if isinstance(part, dict) else part)]
     return deepest
 
 
@@ -116,19 +109,24 @@ def _check_count(count: int, most: int, what: str, path: str | None) -> None:
         raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message, path=path)
 
 
-def _may_exceed(spec: str, limits: CompileConfig) -> bool:
-    """Return whether a text is long enough to exceed a limit of what it holds."""
-    # As `"":1,`, as `1,`, and as a character.
-    return len(spec) > min(5 * limits.max_properties, 2 * limits.max_enum, limits.max_regex_chars)
+def _may_exceed(text: str, limits: CompileConfig) -> bool:
+    """Return whether a text, as json.dumps writes it, has room for more than a limit of what it holds."""
+    # Each property has a colon behind its name, each value of an enum but one a comma before it.
+    return (
+        text.count(":") > limits.max_properties
+        or text.count(",") >= limits.max_enum
+        or len(text) > limits.max_regex_chars
+    )
 
 
 def _schema(spec: str, limits: CompileConfig) -> str:
     value = _json(spec, "the JSON schema", limits)
     if not isinstance(value, dict | bool):
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a JSON schema is an object, true or false", path="$")
-    if _may_exceed(spec, limits):
+    text = json.dumps(value)
+    if _may_exceed(text, limits):
         _check_counts(value, limits)
-    return json.dumps(value)
+    return text
 
 
 def _choice(spec: str, limits: CompileConfig) -> str:
@@ -143,10 +141,11 @@ def _structural_tag(spec: str, limits: CompileConfig) -> str:
     value = _json(spec, "the structural tag", limits)
     if not isinstance(value, dict):
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a structural tag is a JSON object", path="$")
-    if _may_exceed(spec, limits):
+    text = json.dumps(value)
+    if _may_exceed(text, limits):
         for path, schema in subschemas.in_tag(value):
             _check_counts(schema, limits, path)
-    return json.dumps(value)
+    return text
 
 
 def _regex(spec: str, limits: CompileConfig) -> str:

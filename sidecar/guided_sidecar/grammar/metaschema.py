@@ -27,8 +27,8 @@ def is_plainly_met(schema: Any) -> bool:
         checks = _CHECKS_7
     else:
         return False
-    for place in subschemas.walk(schema):
-        for keyword, value in place.schema.items():
+    for part in subschemas.within(schema):
+        for keyword, value in part.items():
             check = checks.get(keyword)
             if check is not None and not check(value):
                 return False

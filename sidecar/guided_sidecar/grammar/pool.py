@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_sidecar.grammar.budget import RestartBudget
-from guided_sidecar.grammar.deaths import ran_out_of_memory
+from guided_sidecar.grammar.deaths import WorkerDiedError, ran_out_of_memory
 from guided_sidecar.grammar.jobs import Failed, Job, Outcome, Ready
 from guided_sidecar.grammar.lanes import Lanes, Turn, do_nothing
-from guided_sidecar.grammar.process import Worker, WorkerDiedError
-from guided_sidecar.grammar.workers import Loss, Workers, WorkersState
+from guided_sidecar.grammar.process import Worker
+from guided_sidecar.grammar.workers import IDLE_DEATH, Loss, Workers, WorkersState
 from guided_sidecar.settings import Settings
 from guided_sidecar.telemetry.incidents import WorkerRestarts
 
@@ -28,6 +28,18 @@ _ATTEMPTS = 2  # a crash is tried once more, on another worker
 
 class _DisplacedError(Exception):
     """A compile made room for another, and is to begin anew."""
+
+
+@dataclasses.dataclass(slots=True)
+class Course:
+    """How far a compile is: when the worker that has it got it (monotonic seconds), and what died before."""
+
+    started: float | None = None
+    deaths: int = 0
+
+    def had(self, time_s: float) -> bool:
+        """Return whether a worker has had it for so long by now."""
+        return self.started is not None and time.monotonic() - self.started >= time_s
 
 
 class Pool:
@@ -82,15 +94,15 @@ class Pool:
         """Keep a failure as the last one."""
         self._workers.note(code, message)
 
-    async def compile(self, job: Job, since: Callable[[float | None], None]) -> Outcome:
+    async def compile(self, job: Job, course: Course) -> Outcome:
         """Compile one grammar. Cancelling kills the worker, and ends when it is gone.
 
         Parameters
         ----------
         job
             Its `timeout_s` runs from the moment a worker has it.
-        since
-            Called with that moment, monotonic seconds, and with None when it has to wait for another worker.
+        course
+            Kept up to date meanwhile.
 
         Raises
         ------
@@ -98,26 +110,26 @@ class Pool:
             grammar_compile_timeout, _crashed or _memory; grammar_service_exhausted.
         """
         try:
-            return await self._compile(job, since)
+            return await self._compile(job, course)
         finally:
             self._workers.look()  # its turn has counted as one under way until now
 
-    async def _compile(self, job: Job, since: Callable[[float | None], None]) -> Outcome:
+    async def _compile(self, job: Job, course: Course) -> Outcome:
         with self._waiting() as begun:
             async with self._lanes.turn() as turn:
-                deaths = 0
                 while True:
+                    course.started = None
                     if turn.is_lost:
                         await turn.again()
                     worker = await self._workers.take()
                     begun()
                     try:
-                        return await self._run(worker, job, turn, since)
+                        return await self._run(worker, job, turn, course)
                     except _DisplacedError:
-                        since(None)
+                        continue
                     except WorkerDiedError as death:
-                        deaths += 1
-                        self._judge(death, deaths)
+                        course.deaths += death.had_begun
+                        self._judge(death, course.deaths)
 
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[Callable[[], None]]:
@@ -135,14 +147,11 @@ class Pool:
         finally:
             begun()
 
-    async def _run(
-        self, worker: Worker, job: Job, turn: Turn, since: Callable[[float | None], None]
-    ) -> Outcome:
+    async def _run(self, worker: Worker, job: Job, turn: Turn, course: Course) -> Outcome:
         outcome: Outcome | None = None
         loss: Loss = "crashed"
-        begin = time.monotonic()
-        until = begin + job.timeout_s
-        since(begin)
+        course.started = time.monotonic()
+        until = course.started + job.timeout_s
         try:
             async with asyncio.timeout(job.timeout_s) as limit:
                 with _displaced(turn, limit, worker):
@@ -181,6 +190,10 @@ class Pool:
 
     def _judge(self, death: WorkerDiedError, attempt: int) -> None:
         """Raise if the death was the memory limit's or the last attempt's; else let it be tried again."""
+        if not death.had_begun:
+            self._budget.record_death()
+            self.note(ErrorCode.GRAMMAR_COMPILE_CRASHED, IDLE_DEATH)
+            return
         _log.warning("a grammar worker died in a compile (attempt %d): %s", attempt, death)
         if ran_out_of_memory(death.last_words):
             self.note(ErrorCode.GRAMMAR_COMPILE_MEMORY, str(death))
@@ -206,7 +219,9 @@ def _displaced(turn: Turn, limit: asyncio.Timeout, worker: Worker) -> Iterator[N
 def _loss(worker: Worker, death: WorkerDiedError) -> Loss:
     if ran_out_of_memory(death.last_words):
         return "memory"
-    return "template" if worker.died_with_template else "crashed"
+    if worker.died_with_template:
+        return "template"
+    return "crashed" if death.had_begun else "idle"
 
 
 def _spoilt(outcome: Outcome) -> Loss | None:

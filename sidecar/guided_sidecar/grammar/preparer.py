@@ -17,7 +17,7 @@ from guided_sidecar.grammar.disk import GrammarDisk
 from guided_sidecar.grammar.flights import FAIR_SHARE, Flight, Flights
 from guided_sidecar.grammar.jobs import Job, Ready
 from guided_sidecar.grammar.keys import choice, grammar_key
-from guided_sidecar.grammar.pool import Pool
+from guided_sidecar.grammar.pool import Course, Pool
 from guided_sidecar.grammar.store import Store
 from guided_sidecar.grammar.verdicts import Quarantine, Verdicts
 from guided_sidecar.rendezvous import Rendezvous
@@ -267,10 +267,11 @@ class Preparer:
         if waiter.stage == "template":
             message = f"the grammar service was not ready within {limit}"
             return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message, retry_after_s=1)
-        started = waiter.flight.started if waiter.flight is not None else None
-        if started is None or time.monotonic() - started < FAIR_SHARE * waiter.limit_s:
-            message = f"all grammar workers were busy for {limit}"
-            return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message, retry_after_s=1)
+        course = waiter.flight.course if waiter.flight is not None else Course()
+        if not course.had(FAIR_SHARE * waiter.limit_s):
+            died = "a grammar worker died, and the next one had too little time left of"
+            why = died if course.deaths else "all grammar workers were busy for"
+            return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, f"{why} {limit}", retry_after_s=1)
         error = GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT, f"the grammar did not compile within {limit}")
         self._pool.note(error.code, error.message)
         return error

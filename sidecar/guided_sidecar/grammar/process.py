@@ -6,14 +6,13 @@ import logging
 import os
 import signal
 import socket
-import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Self
 
 from guided_sidecar.grammar import jobs
-from guided_sidecar.grammar.deaths import describe
+from guided_sidecar.grammar.deaths import WorkerDiedError
 from guided_sidecar.grammar.jobs import Exited, Forked, FromTemplate, Job, Outcome, Ready
 
 _log = logging.getLogger(__name__)
@@ -24,20 +23,12 @@ _GONE_DEADLINE_S: Final = 5.0  # SIGKILL takes milliseconds; longer means a proc
 # One thread each and few arenas: address space is what a worker's memory limit counts.
 _ENVIRONMENT: Final = {
     "OMP_NUM_THREADS": "1",
+    "RUST_LIB_BACKTRACE": "0",  # of errors that llguidance makes as it goes: half of a compile's time
     "OPENBLAS_NUM_THREADS": "1",
     "MALLOC_ARENA_MAX": "2",
     "TOKENIZERS_PARALLELISM": "false",
     "TRANSFORMERS_VERBOSITY": "error",
 }
-
-
-class WorkerDiedError(Exception):
-    """A worker ended in the middle of a job, or before it. `status` as waitpid gives it; None if unknown."""
-
-    def __init__(self, status: int | None, last_words: str) -> None:
-        self.status = status
-        self.last_words = last_words
-        super().__init__(f"{describe(status)} {last_words[-200:]}".strip())
 
 
 class TemplateDiedError(Exception):
@@ -76,7 +67,7 @@ class Worker:
             It ended without an answer, or answered with nonsense.
         """
         if self._reader is None or self._writer is None:
-            raise WorkerDiedError(None, "not opened")
+            raise WorkerDiedError(None, "not opened", had_begun=False)
         try:
             self._writer.write(jobs.frame(job))
             await self._writer.drain()
@@ -85,7 +76,9 @@ class Worker:
             return jobs.decode_outcome(body, job.key)
         except (OSError, asyncio.IncompleteReadError, jobs.JobError) as error:
             await self.kill()
-            raise WorkerDiedError(self._status, self._last_words()) from error
+            # The kernel resets a stream whose other end has gone and left something unread.
+            had_begun = not isinstance(error, ConnectionError)
+            raise WorkerDiedError(self._status, self._last_words(), had_begun=had_begun) from error
 
     def cpu_s(self) -> float:
         """Return the CPU seconds that the process has used; 0 once it has gone."""
@@ -99,8 +92,10 @@ class Worker:
         """Kill the process, wait until it is reaped, and close what belongs to it."""
         with contextlib.suppress(OSError):  # it was faster
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        # Nowhere asyncio.wait_for: before Python 3.12 it forgets a cancellation that meets the answer.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.gone.wait(), _GONE_DEADLINE_S)
+            async with asyncio.timeout(_GONE_DEADLINE_S):
+                await self.gone.wait()
 
     def reaped(self, status: int | None) -> None:
         """Note that the template has reaped it, or has died itself (None)."""
@@ -125,6 +120,12 @@ class Worker:
         os.close(self._pidfd)
         os.close(self._stderr)
         self._pidfd = -1
+
+    def discard(self) -> None:
+        """Kill the process without waiting for it: one that never had a job."""
+        with contextlib.suppress(OSError):  # it was faster
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        self.close()
 
     def _on_end(self) -> None:
         asyncio.get_running_loop().remove_reader(self._pidfd)
@@ -179,7 +180,8 @@ class Template:
         self._control = ours
         asyncio.get_running_loop().add_reader(ours.fileno(), self._on_packet)
         try:
-            return await asyncio.wait_for(asyncio.shield(self._ready), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.shield(self._ready)
         except TimeoutError as error:
             await self.stop()
             raise TemplateDiedError(f"not ready after {timeout_s:g} s") from error
@@ -198,11 +200,15 @@ class Template:
         self._forks.append(made)
         try:
             self._control.send(jobs.packet(jobs.Fork()))
-            worker = await asyncio.wait_for(made, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await (await made).open()
+        except asyncio.CancelledError:
+            self._discard(made)
+            raise
         except (OSError, TimeoutError) as error:
             await self.stop()
+            self._discard(made)
             raise TemplateDiedError("the template does not answer") from error
-        return await worker.open()
 
     async def stop(self) -> None:
         """Kill the template, and so its workers, and wait until it is gone."""
@@ -255,14 +261,22 @@ class Template:
     def _take_worker(self, message: Forked, descriptors: list[int]) -> None:
         if not self._forks:
             raise jobs.JobError("a worker that nobody asked for")
-        if not _are_of_a_worker(descriptors):
+        if not jobs.are_of_a_worker(descriptors):
             raise jobs.JobError("file descriptors of something else")
         stream, pidfd, stderr = descriptors
         worker = Worker(message.pid, socket.socket(fileno=stream), pidfd, stderr)
-        self._workers[message.pid] = worker
         made = self._forks.pop(0)
-        if not made.done():
+        if made.done():  # nobody waits for it any more
+            worker.discard()
+        else:
+            self._workers[message.pid] = worker
             made.set_result(worker)
+
+    def _discard(self, made: asyncio.Future[Worker]) -> None:
+        """Give up a worker that was made as its fork was given up."""
+        if made.done() and not made.cancelled() and made.exception() is None:
+            self._workers.pop(made.result().pid, None)
+            made.result().discard()
 
     def _lost(self) -> None:
         """Fail what waits for the template, and give up its workers: they die with it."""
@@ -280,10 +294,3 @@ class Template:
         for worker in workers.values():
             worker.reaped(None)
             self._on_exit(worker)
-
-
-def _are_of_a_worker(descriptors: list[int]) -> bool:
-    """Return whether they are a socket, a pidfd and a file."""
-    stream, pidfd, stderr = descriptors
-    are_files = stat.S_ISSOCK(os.fstat(stream).st_mode) and stat.S_ISREG(os.fstat(stderr).st_mode)
-    return are_files and "pidfd" in str(Path(f"/proc/self/fd/{pidfd}").readlink())

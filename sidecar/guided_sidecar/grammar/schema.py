@@ -7,19 +7,22 @@ from jsonschema.exceptions import best_match
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_sidecar.grammar import metaschema, subschemas
+from guided_sidecar.grammar.subschemas import Place
 
 _TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
 _SHOWN_CHARACTERS: Final = 80
 _NAMES: Final = ("dependencies", "dependentRequired", "required", "type")
-_COUNTS: Final = (
-    "maxContains",
-    "maxItems",
-    "maxLength",
-    "maxProperties",
-    "minContains",
-    "minItems",
-    "minLength",
-    "minProperties",
+_COUNTS: Final = frozenset(
+    [
+        "maxContains",
+        "maxItems",
+        "maxLength",
+        "maxProperties",
+        "minContains",
+        "minItems",
+        "minLength",
+        "minProperties",
+    ]
 )
 
 
@@ -35,21 +38,25 @@ def check(schema: Any) -> None:
     validator = _dialect(schema)
     if not metaschema.is_plainly_met(schema):
         _check_metaschema(schema, validator)
-    places = list(subschemas.walk(schema))
-    has_inner_base = any("$id" in place.schema for place in places if place.path != "$")
-    for place in places:
-        _check_reference(schema, place, has_inner_base=has_inner_base)
-        _check_lengths(place)
+    parts = subschemas.within(schema)
+    has_inner_base = any("$id" in part for part in parts[1:])
+
+    def is_fine(part: dict[str, Any]) -> bool:
+        return not (_is_lost(schema, part, has_inner_base=has_inner_base) or _has_no_string(part))
+
+    doubtful = (part for part in parts if "$ref" in part or "maxLength" in part)
+    if not all(map(is_fine, doubtful)):  # only then does it matter where
+        raise next(_fault(place) for place in subschemas.walk(schema) if not is_fine(place.schema))
 
 
 def write_whole_numbers(schema: Any) -> None:
     """Write 2 for 2.0 in a checked schema where a number counts: no library reads the other."""
-    if metaschema.is_plainly_met(schema):
-        return  # which takes no 2.0
-    for place in subschemas.walk(schema):
-        for keyword in _COUNTS:
-            if isinstance(place.schema.get(keyword), float) and place.schema[keyword].is_integer():
-                place.schema[keyword] = int(place.schema[keyword])
+    for part in subschemas.within(schema):
+        if _COUNTS.isdisjoint(part):
+            continue
+        for keyword in _COUNTS & part.keys():
+            if isinstance(part[keyword], float) and part[keyword].is_integer():
+                part[keyword] = int(part[keyword])
 
 
 def _check_metaschema(schema: Any, validator: Any) -> None:
@@ -61,7 +68,7 @@ def _check_metaschema(schema: Any, validator: Any) -> None:
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, f"{path}: {_reason(error)}", path=path)
 
 
-def _check_names(place: subschemas.Place) -> None:
+def _check_names(place: Place) -> None:
     """Refuse lists of names that hold anything else: jsonschema compares such items with all others."""
     for keyword in _NAMES:
         value = place.schema.get(keyword)
@@ -106,29 +113,36 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
-def _check_reference(schema: Any, place: subschemas.Place, *, has_inner_base: bool) -> None:
-    reference = place.schema.get("$ref")
+def _is_lost(schema: Any, part: dict[str, Any], *, has_inner_base: bool) -> bool:
+    """Return whether a part's reference leaves the schema, or names nothing in it."""
+    reference = part.get("$ref")
     if not isinstance(reference, str):
-        return
-    path = place.at("$ref")
-    if not reference.startswith("#"):
-        if has_inner_base or "$id" in schema:
-            return  # it may name a schema inside this one; the backend finds out
-        message = f"{path}: {_shown(reference)} is outside of the schema, and nothing is fetched"
-        raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=path)
+        return False
+    if not reference.startswith("#"):  # it may name a schema inside this one; the backend finds out
+        return not has_inner_base and "$id" not in schema
     # Below an address of its own, a schema's paths begin there: the backend finds out.
-    if reference.startswith("#/") and not has_inner_base and not _exists(schema, reference):
-        message = f"{path}: {_shown(reference)} does not exist in the schema"
-        raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path)
+    return reference.startswith("#/") and not has_inner_base and not _exists(schema, reference)
 
 
-def _check_lengths(place: subschemas.Place) -> None:
-    """Refuse a string that cannot be; among other types, or without one, the schema still has values."""
-    minimum, maximum = place.schema.get("minLength", 0), place.schema.get("maxLength")
-    if maximum is not None and minimum > maximum and place.types() == {"string"}:
-        path = place.at("minLength")
+def _has_no_string(part: dict[str, Any]) -> bool:
+    """Return whether there is no value; among other types, or without one, there still are some."""
+    maximum = part.get("maxLength")
+    is_none = maximum is not None and part.get("minLength", 0) > maximum
+    return is_none and Place("", part).types() == {"string"}
+
+
+def _fault(place: Place) -> GuidedError:
+    """Say what is wrong with a schema that no string meets, or whose reference is lost."""
+    if _has_no_string(place.schema):
+        path, minimum, maximum = place.at("minLength"), place.schema["minLength"], place.schema["maxLength"]
         message = f"{path}: no string has at least {minimum} and at most {maximum} characters"
-        raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path)
+        return GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path)
+    path, reference = place.at("$ref"), place.schema["$ref"]
+    if reference.startswith("#"):
+        message = f"{path}: {_shown(reference)} does not exist in the schema"
+        return GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path)
+    message = f"{path}: {_shown(reference)} is outside of the schema, and nothing is fetched"
+    return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=path)
 
 
 def _exists(schema: Any, pointer: str) -> bool:

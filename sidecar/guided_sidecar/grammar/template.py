@@ -141,8 +141,12 @@ def main() -> None:
 
 def _compiler(pod: PodConfig, words: vocabulary.Vocabulary, threads: int) -> Compiler:
     xgrammar = XGrammarBackend(words, threads)
+    compiler = Compiler(
+        {"xgrammar": xgrammar, "guidance": GuidanceBackend(words)}, words, pod.grammars_folder
+    )
+    compiler.warm()
     xgrammar.warm()
-    return Compiler({"xgrammar": xgrammar, "guidance": GuidanceBackend(words)}, words, pod.grammars_folder)
+    return compiler
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ def run(stream: socket.socket, stderr: int, compiler: Compiler, limits: Limits) 
     while (job := _next_job(stream)) is not None:
         limits.set_for(job)
         outcome = msgspec.structs.replace(_outcome(compiler, job), proofs=compiler.proofs)
-        last = limits.are_near(job) or outcome.retire
+        last = limits.are_near(job) or outcome.retire or compiler.is_worn
         stream.sendall(jobs.answer(_with_retire(outcome) if last else outcome))
         if last:
             break

@@ -20,6 +20,7 @@ from guided_sidecar.telemetry.incidents import WorkerRestarts
 
 _log = logging.getLogger(__name__)
 _LOOK_AGAIN_S = 0.05
+IDLE_DEATH: Final = "an idle grammar worker died"
 
 # Why a worker was lost before its time: it died in a compile, or while idle, or with its template; its
 # compile ran out of memory or time, or nobody waited for it any more, or it made room for another.
@@ -180,7 +181,7 @@ class Workers:
         self._lost("template" if worker.died_with_template else "idle")
         if not worker.died_with_template:  # counted once, as the template's death
             self._budget.record_death()
-            self.note(ErrorCode.GRAMMAR_COMPILE_CRASHED, "an idle grammar worker died")
+            self.note(ErrorCode.GRAMMAR_COMPILE_CRASHED, IDLE_DEATH)
         self._kick.set()
 
     async def _keep(self) -> None:

@@ -31,7 +31,7 @@ class HealthCollector(Collector):
         snapshot = reading.snapshot
         yield _gauge("ready", "1 if this pod may get requests", verdict.ready)
         yield _gauge("ranks_connected", "Sampling ranks that are connected", len(reading.ranks))
-        yield _gauge("ranks_expected", "Sampling ranks of the engine", snapshot.expected_ranks)
+        yield _gauge("ranks_expected", "Sampling ranks of the engine", len(snapshot.expected_ranks))
         probe = {state: float(reading.probe.state == state) for state in _PROBE_STATES}
         yield _gauges("guided_probe", "1 for the guided probe's state, 0 for others", "state", probe)
         yield _gauge(
@@ -105,10 +105,10 @@ def _cache(state: CacheState) -> Iterable[Metric]:
     )
 
 
-def _agreement(state: AgreementState, ranks: int) -> Iterable[Metric]:
+def _agreement(state: AgreementState, ranks: Iterable[int]) -> Iterable[Metric]:
     yield _counter("digests_compared", "Digests that every rank sent, compared", state.compared)
     yield _counter("digests_lost", "Digests that not every rank sent in time", state.lost)
-    desyncs = {str(rank): state.desyncs.get(rank, 0) for rank in range(ranks)}
+    desyncs = {str(rank): state.desyncs.get(rank, 0) for rank in ranks}
     yield _counters("rank_desyncs", "Digests in which a rank differed from the others", "rank", desyncs)
     yield _gauge(
         "scheduler_fallback",

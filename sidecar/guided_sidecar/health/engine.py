@@ -1,6 +1,7 @@
 """What the heartbeats say about the engine: whether it runs, and whether it makes steps."""
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -44,6 +45,18 @@ def read(path: Path, *, workers: int, engines: int, now_ns: int) -> EngineState:
         steps=sum(state.steps for state in states),
         stall=next((state.stall for state in states if state.stall), ""),
     )
+
+
+def read_workers(path: Path, workers: Iterable[int], now_ns: int) -> EngineState:
+    """Return the state of the workers on a node that has no engine core; they run when all have beaten."""
+    try:
+        with contextlib.closing(Heartbeats(path, writable=False)) as beats:
+            slots = {worker: beats.read(1 + worker) for worker in workers}
+    except OSError:
+        return EngineState(running=False)
+    silent = (_silence(f"rank {worker}", beat, now_ns) for worker, beat in slots.items() if beat.pid)
+    running = all(beat.pid for beat in slots.values())
+    return EngineState(running, stall=next(filter(None, silent), ""))
 
 
 def judge(core: Beat, ranks: list[Beat], now_ns: int) -> EngineState:

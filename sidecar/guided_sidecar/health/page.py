@@ -3,7 +3,16 @@
 from collections.abc import Iterable
 from typing import Final
 
-from guided_contract.status import Failure, PodStatus, QuarantineStatus, RankStatus, WorkersStatus
+import msgspec
+
+from guided_contract.status import (
+    Failure,
+    PodStatus,
+    QuarantineStatus,
+    RankStatus,
+    SpeculationStatus,
+    WorkersStatus,
+)
 from guided_contract.wire import Hello, Patch
 from guided_sidecar.health.verdict import Reading, Verdict
 
@@ -29,7 +38,7 @@ def page(reading: Reading, verdict: Verdict) -> PodStatus:
                 state="Connected" if rank in reading.ranks else "Missing",
                 desyncs=agreement.desyncs.get(rank, 0),
             )
-            for rank in range(reading.snapshot.expected_ranks)
+            for rank in reading.snapshot.expected_ranks
         ],
         desync=agreement.message,
         grammars=list(reading.snapshot.grammars),
@@ -39,7 +48,15 @@ def page(reading: Reading, verdict: Verdict) -> PodStatus:
         ),
         guided_probe=reading.probe,
         last_failure=_last(workers.last_failure, reading.probe_failure),
+        speculation=_speculation(reading),
     )
+
+
+def _speculation(reading: Reading) -> SpeculationStatus | None:
+    if reading.speculation is None:
+        return None
+    scheduling = next((hello.scheduling for hello in reading.hellos if hello.scheduling), "")
+    return msgspec.structs.replace(reading.speculation, scheduling=scheduling)
 
 
 def _last(*failures: Failure | None) -> Failure | None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import math
 import secrets
 import time
 from collections.abc import Callable
@@ -30,7 +31,9 @@ _PASSED: Final = ProbeStatus(state="Passed")
 
 
 class GuidedProbe:
-    """Asks until the running engine start has answered once; then waits for the next engine start.
+    """Asks until the running engine start has answered once; in mode Periodic now and then after that.
+
+    A pod that drains is asked nothing.
 
     Parameters
     ----------
@@ -38,6 +41,10 @@ class GuidedProbe:
         Names the engine start, and tells whether a guided request can be admitted at all.
     steps
         The engine core's steps so far: tells a slow engine from a dead one.
+    served_s
+        When somebody's guided request was last answered, by time.monotonic: that is as good as a probe.
+    api_key
+        What the engine's clients must send; "": nothing.
     timeout_s
         For one request.
     poll_s, max_delay_s
@@ -49,7 +56,9 @@ class GuidedProbe:
         config: PodConfig,
         snapshot: Callable[[], ServiceSnapshot],
         steps: Callable[[], int],
+        served_s: Callable[[], float] = lambda: -math.inf,
         *,
+        api_key: str = "",
         timeout_s: float = 60.0,
         poll_s: float = 1.0,
         max_delay_s: float = 15.0,
@@ -57,12 +66,16 @@ class GuidedProbe:
         self._config = config
         self._snapshot = snapshot
         self._steps = steps
+        self._served_s = served_s
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._poll_s = poll_s
         self._max_delay_s = max_delay_s
+        self._key = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._base = f"http://127.0.0.1:{config.ports.engine}"
         self._boot = ""
         self._status = _PENDING
+        self._passed = False
+        self._asked_s = -math.inf
         self.last_failure: Failure | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -70,6 +83,11 @@ class GuidedProbe:
     def status(self) -> ProbeStatus:
         """The outcome for the running engine start; Pending as soon as there is another."""
         return self._status if self._boot and self._boot == boot_of(self._snapshot()) else _PENDING
+
+    @property
+    def passed(self) -> bool:
+        """Whether the running engine start has passed once."""
+        return self._passed and self._boot == boot_of(self._snapshot())
 
     def start(self) -> None:
         """Begin to probe."""
@@ -88,16 +106,27 @@ class GuidedProbe:
                 boot = boot_of(self._snapshot())
                 if boot != self._boot:
                     self._boot, self._status, delay_s = boot, _PENDING, self._poll_s
-                if boot and self._status.state != "Passed" and await self._can_answer(session):
+                    self._passed = False
+                if boot and self._is_due() and await self._can_answer(session):
                     self._note(await self._ask(session))
+                    self._asked_s = time.monotonic()
                     delay_s = min(delay_s * 2, self._max_delay_s)
                 await asyncio.sleep(delay_s if self._status.state == "Failed" else self._poll_s)
+
+    def _is_due(self) -> bool:
+        if self._config.draining_file.exists():
+            return False
+        if self._status.state != "Passed":
+            return True
+        guided = self._config.probes.guided
+        quiet_s = time.monotonic() - max(self._asked_s, self._served_s())
+        return guided.mode == "Periodic" and quiet_s >= guided.period_s
 
     async def _can_answer(self, session: aiohttp.ClientSession) -> bool:
         """Tell whether asking makes sense: a starting engine is no failure."""
         if self._config.guided_decoding.placement == "Rank":
             snapshot = self._snapshot()
-            if not snapshot.workers.ready or len(snapshot.ranks) < snapshot.expected_ranks:
+            if not snapshot.workers.ready or len(snapshot.ranks) < len(snapshot.expected_ranks):
                 return False
         try:
             async with session.get(f"{self._base}/health", timeout=_HEALTH_TIMEOUT) as response:
@@ -109,7 +138,9 @@ class GuidedProbe:
         before = self._steps()
         try:
             async with session.post(
-                f"{self._base}/v1/completions", json=self._request(), headers={"traceparent": _unsampled()}
+                f"{self._base}/v1/completions",
+                json=self._request(),
+                headers={"traceparent": _unsampled(), **self._key},
             ) as response:
                 return judge_answer(response.status, await response.text(errors="replace"))
         except TimeoutError:
@@ -134,6 +165,9 @@ class GuidedProbe:
         }
 
     def _note(self, status: ProbeStatus) -> None:
+        if self._passed and status.state in {"Busy", "Pending"}:
+            return  # nothing is said against what it has shown
+        self._passed = self._passed or status.state == "Passed"
         if status != self._status:
             _log.log(
                 logging.WARNING if status.state == "Failed" else logging.INFO,

@@ -14,6 +14,7 @@ from guided_sidecar.health import engine
 from guided_sidecar.health.collector import HealthCollector
 from guided_sidecar.health.page import page
 from guided_sidecar.health.probe import GuidedProbe
+from guided_sidecar.health.speculation import SpeculationWatch
 from guided_sidecar.health.verdict import Reading, Verdict, judge
 from guided_sidecar.snapshot import ServiceSnapshot
 from guided_sidecar.telemetry.metrics import CONTENT_TYPE, SidecarMetrics
@@ -26,12 +27,26 @@ class HealthServer:
     """Answers from a verdict that is made once a second, so that asking costs nothing and changes nothing."""
 
     def __init__(
-        self, config: PodConfig, snapshot: Callable[[], ServiceSnapshot], metrics: SidecarMetrics
+        self,
+        config: PodConfig,
+        snapshot: Callable[[], ServiceSnapshot],
+        metrics: SidecarMetrics,
+        *,
+        api_key: str = "",
+        node: int = 0,
     ) -> None:
         self._config = config
+        self._node = node
         self._snapshot = snapshot
         self._metrics = metrics
-        self.probe = GuidedProbe(config, snapshot, lambda: self._reading.engine.steps)
+        self.probe = GuidedProbe(
+            config,
+            snapshot,
+            lambda: self._reading.engine.steps,
+            lambda: metrics.guided_served_s,
+            api_key=api_key,
+        )
+        self._speculation = SpeculationWatch(config)
         self._reading = self._read()
         self._verdict = judge(self._reading)
         self._made_at = time.monotonic()
@@ -55,11 +70,14 @@ class HealthServer:
         await self._runner.setup()
         await web.TCPSite(self._runner, self._config.bind_host, self._config.ports.sidecar).start()
         self._task = asyncio.create_task(self._judge_forever(), name="health")
-        self.probe.start()
+        if not self._node:  # the others have no API server to ask
+            self.probe.start()
+            self._speculation.start()
 
     async def stop(self) -> None:
         """Stop probing and listening."""
         await self.probe.stop()
+        await self._speculation.stop()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -69,14 +87,21 @@ class HealthServer:
         return Reading(
             config=self._config,
             snapshot=self._snapshot(),
-            engine=engine.read(
-                self._config.heartbeats_file,
-                workers=self._config.workers,
-                engines=self._config.data_parallel,
-                now_ns=now_ns(),
-            ),
+            engine=self._read_engine(),
             probe=self.probe.status,
             probe_failure=self.probe.last_failure,
+            probe_passed=self.probe.passed,
+            draining=self._config.draining_file.exists(),
+            speculation=self._speculation.status,
+            node=self._node,
+        )
+
+    def _read_engine(self) -> engine.EngineState:
+        config, now = self._config, now_ns()
+        if self._node:
+            return engine.read_workers(config.heartbeats_file, config.workers_of(self._node), now)
+        return engine.read(
+            config.heartbeats_file, workers=config.workers, engines=config.data_parallel, now_ns=now
         )
 
     async def _judge_forever(self) -> None:

@@ -3,12 +3,12 @@
 A chain of checks, each named after a problem, returns what a platform engineer should read about it, or "".
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from guided_contract.config import PodConfig
-from guided_contract.status import Failure, ProbeStatus
+from guided_contract.status import Failure, ProbeStatus, SpeculationStatus
 from guided_contract.wire import Hello, Role
 from guided_sidecar.health.engine import EngineState
 from guided_sidecar.snapshot import ServiceSnapshot
@@ -23,6 +23,10 @@ class Reading:
     engine: EngineState
     probe: ProbeStatus
     probe_failure: Failure | None = None
+    probe_passed: bool = False  # once since the engine started
+    draining: bool = False
+    speculation: SpeculationStatus | None = None
+    node: int = 0  # which of its replica's pods this is
 
     @property
     def boot(self) -> str:
@@ -31,8 +35,11 @@ class Reading:
 
     @property
     def hellos(self) -> tuple[Hello, ...]:
-        """The hellos of this engine start; a dying predecessor's connections do not count."""
-        return tuple(hello for hello in self.snapshot.hellos if hello.boot == self.boot)
+        """The hellos of this engine start; a dying predecessor's connections do not count.
+
+        Those of other nodes have engine starts of their own, which their own sidecars follow.
+        """
+        return tuple(hello for hello in self.snapshot.hellos if hello.node or hello.boot == self.boot)
 
     @property
     def ranks(self) -> frozenset[int]:
@@ -66,12 +73,18 @@ def judge(reading: Reading) -> Verdict:
     """Return the first problem, or ready.
 
     With placement Scheduler, vLLM's own path serves guided requests: only its engine and the probe count.
+    A node that is not its replica's first has ranks and no more.
     """
-    checks = _RANK_CHECKS if reading.config.guided_decoding.placement == "Rank" else _SCHEDULER_CHECKS
+    checks = _CHECKS[reading.config.guided_decoding.placement, reading.node > 0]
     for reason, check in checks:
         if message := check(reading):
             return Verdict(False, reason, message)
     return Verdict(True)
+
+
+def draining(reading: Reading) -> str:
+    """Check that the pod was not told to stop."""
+    return "the pod is being stopped; it finishes what it has begun" if reading.draining else ""
 
 
 def launcher_missing(reading: Reading) -> str:
@@ -106,10 +119,21 @@ def processes_missing(reading: Reading) -> str:
 def ranks_missing(reading: Reading) -> str:
     """Check that every sampling rank is connected."""
     expected = reading.snapshot.expected_ranks
-    missing = sorted(set(range(expected)) - reading.ranks)
+    missing = sorted(set(expected) - reading.ranks)
     if not missing:
         return ""
-    return f"{len(missing)} of {expected} ranks are not connected: {', '.join(map(str, missing))}"
+    return f"{len(missing)} of {len(expected)} ranks are not connected: {', '.join(map(str, missing))}"
+
+
+def ranks_unlinked(reading: Reading) -> str:
+    """Check that the first node's sidecar knows the ranks of this one."""
+    unlinked = ", ".join(map(str, sorted(reading.snapshot.unlinked)))
+    return f"not connected to the sidecar of the first node: rank {unlinked}" if unlinked else ""
+
+
+def workers_silent(reading: Reading) -> str:
+    """Check that all workers of this node write heartbeats."""
+    return "" if reading.engine.running else "not all ranks of this node write heartbeats yet"
 
 
 def heartbeats_missing(reading: Reading) -> str:
@@ -147,13 +171,19 @@ def probe_pending(reading: Reading) -> str:
 
 
 def probe_failed(reading: Reading) -> str:
-    """Check that the guided request was not answered wrongly, or not at all."""
+    """Check that the guided request was not answered wrongly, or not at all.
+
+    Once it was answered well, probes.guided.onFailure says what a failure means.
+    """
+    if reading.probe_passed and reading.config.probes.guided.on_failure == "Report":
+        return ""
     return reading.probe.message if reading.probe.state == "Failed" else ""
 
 
 _Check = Callable[[Reading], str]
 _PROCESSES: Final[tuple[tuple[Role, str], ...]] = (("api", "the API server"), ("core", "the engine core"))
 _RANK_CHECKS: Final[tuple[tuple[str, _Check], ...]] = (
+    ("Draining", draining),
     ("PluginInactive", launcher_missing),
     ("PluginInactive", vllm_unsupported),
     ("PluginInactive", patches_failed),
@@ -167,11 +197,37 @@ _RANK_CHECKS: Final[tuple[tuple[str, _Check], ...]] = (
     ("ProbeFailed", probe_failed),
 )
 _SCHEDULER_CHECKS: Final[tuple[tuple[str, _Check], ...]] = (
+    ("Draining", draining),
     ("PluginInactive", launcher_missing),
     ("EngineStalled", engine_stalled),
     ("ProbePending", probe_pending),
     ("ProbeFailed", probe_failed),
 )
+
+
+_NODE_CHECKS: Final[tuple[tuple[str, _Check], ...]] = (
+    ("Draining", draining),
+    ("PluginInactive", launcher_missing),
+    ("PluginInactive", vllm_unsupported),
+    ("PluginInactive", patches_failed),
+    ("RanksMissing", ranks_missing),
+    ("RanksMissing", ranks_unlinked),
+    ("EngineStalled", workers_silent),
+    ("EngineStalled", engine_stalled),
+)
+_SCHEDULER_NODE_CHECKS: Final[tuple[tuple[str, _Check], ...]] = (
+    ("Draining", draining),
+    ("PluginInactive", launcher_missing),
+    ("EngineStalled", workers_silent),
+    ("EngineStalled", engine_stalled),
+)
+# By placement, and whether another pod is the replica's first.
+_CHECKS: Final[Mapping[tuple[str, bool], tuple[tuple[str, _Check], ...]]] = {
+    ("Rank", False): _RANK_CHECKS,
+    ("Rank", True): _NODE_CHECKS,
+    ("Scheduler", False): _SCHEDULER_CHECKS,
+    ("Scheduler", True): _SCHEDULER_NODE_CHECKS,
+}
 
 
 def _launcher(snapshot: ServiceSnapshot) -> Hello | None:

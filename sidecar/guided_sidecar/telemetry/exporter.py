@@ -96,7 +96,8 @@ class Exporter:
         self._stopped = True
         if self._sender is not None:
             try:
-                await asyncio.wait_for(self._drained.wait(), deadline_s)
+                async with asyncio.timeout(deadline_s):
+                    await self._drained.wait()
             except TimeoutError:
                 _log.warning("%d trace batches were not sent before shutdown", len(self._queue))
             self._sender.cancel()

@@ -22,6 +22,7 @@ import msgspec
 from support.chaos import phases, surroundings
 from support.chaos.benign import TIMEOUT_S, Load
 from support.chaos.staging import Report, Setting
+from support.engine import ONE_THREAD
 from support.pod import Pod, sample, start_pod
 
 DEADLINE_S: Final = 6.0
@@ -70,7 +71,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # in order: nothing of the pod may stay
     say("starting a pod: one rank, its sidecar, and the API server before them")
     with surroundings.small_file_systems() as environment:
-        pod = start_pod(manifest(), env=environment)
+        pod = start_pod(manifest(), env={**ONE_THREAD, **(environment or {})})
         try:
             reports = asyncio.run(run(pod, options, has_small_file_systems=environment is not None))
         finally:

@@ -37,6 +37,7 @@ class Answer:
     took_s: float = 0.0
     status: int = 0
     code: str = ""
+    message: str = ""
     retry_after: str | None = None
     text: str = ""
     finish_reason: str | None = None
@@ -136,6 +137,7 @@ def _take(answer: Answer, event: Any) -> None:
 
 def _take_error(answer: Answer, event: Any) -> None:
     answer.code = str(event["error"].get("code"))
+    answer.message = str(event["error"].get("message"))
 
 
 class Load:

@@ -19,6 +19,8 @@ _ANSWERS: Final[dict[Kind, frozenset[tuple[int, str]]]] = {
     # A worker that a signal hits is retried; a second hit is told as what it was.
     "slow": frozenset({(200, ""), (400, "grammar_compile_crashed")}),
 }
+# Any of them: its worker was hit too late for another to show what is wrong with it; no other reason will do.
+_HIT_LATE: Final = "a grammar worker died, and the next one had too little time left"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,8 +39,10 @@ class Attack:
     def why(self) -> str:
         """Say what is wrong with the answer; "" where nothing is."""
         answer = self.answer
+        if answer.is_turned_away and _HIT_LATE in answer.message:
+            return ""
         if answer.broke or (answer.status, answer.code) not in _ANSWERS[self.kind]:
-            return f"{self.kind}: {answer.status} {answer.code} {answer.broke}"
+            return f"{self.kind}: {answer.status} {answer.code} {answer.message} {answer.broke}"
         return ""
 
 

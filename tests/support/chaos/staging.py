@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
@@ -74,6 +75,12 @@ async def choose(client: httpx.AsyncClient, option: str) -> Answer:
     """Ask for one fixed text."""
     fields = {"structured_outputs": {"choice": [option]}, "max_tokens": 40}
     return await send(client, Ask("Choose", fields, option.__eq__))
+
+
+async def spell(client: httpx.AsyncClient, text: str) -> Answer:
+    """Ask for one fixed text by a grammar in Lark's form: one that ranks load from a file."""
+    fields = {"structured_outputs": {"grammar": f"start: {json.dumps(text)}"}, "max_tokens": 40}
+    return await send(client, Ask("Spell", fields, text.__eq__))
 
 
 @contextlib.asynccontextmanager

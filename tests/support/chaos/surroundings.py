@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from support.chaos.staging import Report, Setting, choose, is_whole, long_requests, phase
+from support.chaos.staging import Report, Setting, choose, is_whole, long_requests, phase, spell
 from support.pod import Pod
 
 TMPFS_SIZE: Final = "96m"
@@ -171,16 +171,16 @@ async def _without_disk(setting: Setting, report: Report) -> None:
 
 
 async def _without_tmpfs(setting: Setting, report: Report) -> None:
-    await choose(setting.client, "known")
+    await spell(setting.client, "known")
     with full(Path(setting.pod.config.run_dir)):
-        unseen = await choose(setting.client, "no tmpfs")
-        known = await choose(setting.client, "known")
+        unseen = await spell(setting.client, "no tmpfs")
+        known = await spell(setting.client, "known")
     report.row("tmpfs full", f"{unseen.status} {unseen.code}, Retry-After {unseen.retry_after}")
     report.promise(
         unseen.is_turned_away and unseen.code == "grammar_storage_full", "tmpfs full: no such code"
     )
     report.promise(not known.why, f"tmpfs full, a known grammar: {known.why}")
-    again = await choose(setting.client, "no tmpfs")
+    again = await spell(setting.client, "no tmpfs")
     report.promise(not again.why, f"tmpfs with room again: {again.why}")
 
 

@@ -32,6 +32,7 @@ from guided_sidecar.consensus import Consensus
 from guided_sidecar.grammar import limits
 from guided_sidecar.grammar.jobs import Done, Job, Ready
 from guided_sidecar.grammar.keys import choice, grammar_key
+from guided_sidecar.grammar.pool import Course
 from guided_sidecar.grammar_service import GrammarService
 from guided_sidecar.settings import Settings
 from guided_sidecar.telemetry.spans import MemorySpans
@@ -141,8 +142,8 @@ class _InstantPool:
     async def facts(self) -> Ready:
         return FACTS
 
-    async def compile(self, job: Job, since: Callable[[float | None], None]) -> Done:
-        since(0.0)
+    async def compile(self, job: Job, course: Course) -> Done:
+        course.started = 0.0
         await asyncio.sleep(0)
         return Done(backend=job.backends[-1], spec=job.spec, size_bytes=len(job.spec))
 
@@ -216,7 +217,7 @@ class _Link:
         self._changed = asyncio.Event()
         self._reader.feed_data(data)
         writer: Any = self
-        self._task = asyncio.create_task(service._server._accept(self._reader, writer))
+        self._task = asyncio.create_task(service._server._accept_local(self._reader, writer))
 
     def say(self, message: wire.ClientMessage) -> None:
         self._reader.feed_data(wire.frame(message))

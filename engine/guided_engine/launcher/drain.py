@@ -1,0 +1,104 @@
+"""Tells by the kernel's table of connections when nobody needs the API server any more.
+
+The table also knows what the API server does not know yet: a connection that waits to be accepted, a request
+that is being sent, an answer that has not arrived.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from guided_contract.config import DrainConfig
+
+_log = logging.getLogger("guided_engine")
+
+_TABLES: Final = ("/proc/net/tcp", "/proc/net/tcp6")
+# include/net/tcp_states.h: ESTABLISHED, SYN_RECV, FIN_WAIT1, CLOSE_WAIT, LAST_ACK, CLOSING. In the others
+# there is nothing left to say.
+_LIVE: Final = frozenset({"01", "03", "04", "08", "09", "0B"})
+_LOOK_S: Final = 0.1
+# Clients that keep coming, one by one, are seen within it.
+_SILENCE_S: Final = 2.0
+_KNOCK_S: Final = 0.5
+_ANSWER_S: Final = 5.0
+
+
+@dataclass(slots=True)
+class Drain:
+    """Follows the connections of a server that gets no new work.
+
+    Parameters
+    ----------
+    lag_s
+        So long after the start somebody may still be sent here: proxies learn of an endpoint's end later.
+    started_s
+        When it began.
+    """
+
+    lag_s: float
+    started_s: float
+    _busy_s: float | None = None
+
+    def is_over(self, connections: int, now_s: float) -> bool:
+        """Return whether nobody is left, and nobody comes any more, after another look."""
+        if connections:
+            self._busy_s = now_s
+        silent_s = now_s - (self.started_s if self._busy_s is None else self._busy_s)
+        return now_s - self.started_s >= self.lag_s and silent_s >= min(self.lag_s, _SILENCE_S)
+
+
+async def wait(config: DrainConfig, port: int, count: Callable[[int], int] | None = None) -> None:
+    """Return when the server at `port` has drained, or its time is up.
+
+    `count`: of the connections to a port; replaced in tests.
+    """
+    count = count or connections
+    drain = Drain(config.endpoint_lag_s, time.monotonic())
+    _log.info("guidedmodel: draining: %d connections", count(port))
+    most_s = config.endpoint_lag_s + config.timeout_s
+    while (now_s := time.monotonic()) - drain.started_s < most_s:
+        if drain.is_over(count(port), now_s):
+            _log.info("guidedmodel: drained after %.1f s", now_s - drain.started_s)
+            return
+        await asyncio.sleep(_LOOK_S)
+    _log.warning("guidedmodel: not drained in time: %d connections are cut", count(port))
+
+
+async def wait_gone(host: str, port: int, most_s: float) -> None:
+    """Return when nothing listens there any more, or the time is up.
+
+    For a node whose ranks the first one needs until it has drained.
+    """
+    until_s = time.monotonic() + most_s
+    with contextlib.suppress(OSError, TimeoutError):
+        while (left_s := until_s - time.monotonic()) > 0:
+            async with asyncio.timeout(min(_ANSWER_S, left_s)):
+                _, writer = await asyncio.open_connection(host, port)
+            writer.close()
+            await asyncio.sleep(_KNOCK_S)
+
+
+def connections(port: int) -> int:
+    """Return how many connections of others to a port of this machine's are alive."""
+    return sum(len(list(live(_read(table), port))) for table in _TABLES)
+
+
+def live(table: str, port: int) -> Iterator[str]:
+    """Yield the peer of each live connection to a local port, from a table as in /proc/net/tcp."""
+    local = f":{port:04X}"
+    for line in table.splitlines()[1:]:
+        _, here, there, state, _ = line.split(maxsplit=4)
+        if here.endswith(local) and state in _LIVE:
+            yield there
+
+
+def _read(table: str) -> str:
+    try:
+        return Path(table).read_text()
+    except OSError:  # no IPv6
+        return ""

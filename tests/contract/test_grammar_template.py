@@ -1,0 +1,111 @@
+"""The template of grammar workers, alone: its forks."""
+
+import asyncio
+import select
+import statistics
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from guided_contract import names
+from guided_sidecar.grammar import artifacts
+from guided_sidecar.grammar.deaths import WorkerDiedError
+from guided_sidecar.grammar.jobs import Done, Job
+from guided_sidecar.grammar.process import Template, Worker
+from support import grammars
+from support.engine import pod_config, write_config
+from support.sidecar import until
+
+
+@pytest.fixture
+async def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Template]:
+    """A template alone, whose workers nobody watches."""
+    pod = pod_config(tmp_path)
+    monkeypatch.setenv(names.ENV_CONFIG, str(write_config(pod)))
+    artifacts.reset(pod.grammars_folder)
+    started = Template(lambda _worker: None)
+    await started.start(60)
+    yield started
+    await started.stop()
+
+
+async def test_a_fork_is_quick_and_imports_nothing(template: Template) -> None:
+    took_s, made = [], []
+    for _ in range(9):
+        begin = time.monotonic()
+        made.append(await template.fork(5))
+        took_s.append(time.monotonic() - begin)
+    assert statistics.median(took_s) < 0.3
+
+    job = Job(
+        key="k",
+        kind="json",
+        spec=grammars.PERSON,
+        backends=["xgrammar", "guidance"],
+        any_whitespace=True,
+        timeout_s=60,
+        memory_bytes=1 << 30,
+    )
+    assert isinstance(await made[0].run(job), Done)
+    (parent,) = {_parent(worker.pid) for worker in made}
+    assert _libraries(made[0].pid) == _libraries(parent)
+    for worker in made:
+        await worker.kill()
+        worker.close()
+
+
+async def test_a_fork_that_is_given_up_leaves_nothing(template: Template) -> None:
+    """Also one that is given up in the very moment in which its worker arrives."""
+
+    def files() -> set[Path]:
+        return set(Path("/proc/self/fd").iterdir())
+
+    before = files()
+    for turns in (None, 1, 2, 3, 4, 5, 6):
+        fork = asyncio.create_task(template.fork(5))
+        await asyncio.sleep(0)
+        if turns is not None:  # None: at once, before the template has answered
+            control = template._control
+            assert control is not None
+            assert select.select([control], [], [], 5)[0]  # the worker is there, and nobody has looked
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        fork.cancel()
+        made = (await asyncio.gather(fork, return_exceptions=True))[0]
+        if isinstance(made, Worker):  # it was too late to give it up
+            await made.kill()
+            made.close()
+        another = await template.fork(5)  # the template has answered all before
+        await another.kill()
+        another.close()
+        await until(lambda: files() <= before)
+    assert not template._workers
+
+
+async def test_a_worker_that_nobody_watches_is_ended_by_the_kernel(template: Template) -> None:
+    """The deadline is the service's; should that be stopped, the CPU seconds of a job are the kernel's."""
+    worker = await template.fork(5)
+    job = Job(
+        key="k",
+        kind="regex",
+        spec=grammars.endless_regex(),
+        backends=["xgrammar"],
+        any_whitespace=True,
+        timeout_s=0.5,
+        memory_bytes=1 << 30,
+    )
+    async with asyncio.timeout(60):
+        with pytest.raises(WorkerDiedError, match="SIGXCPU"):
+            await worker.run(job)
+    worker.close()
+
+
+def _libraries(pid: int) -> set[str]:
+    maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return {path for line in maps if (path := line.split()[-1]).endswith(".so") or ".so." in path}
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

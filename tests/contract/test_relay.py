@@ -1,0 +1,157 @@
+"""Two real sidecars, of two nodes: the first prepares and compares for the ranks of both."""
+
+import asyncio
+import hashlib
+import json
+import os
+import signal
+import socket
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from guided_contract import records
+from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig
+from guided_contract.records import Digest, Digests
+from guided_contract.wire import End, Failed, Hello, Prepared, Refused
+from guided_sidecar.grammar.artifacts import CHUNK_BYTES
+from support.nodes import place, two_nodes
+from support.sidecar import Api, Client, Rank, Sidecar, until
+
+Object = dict[str, Any]
+ENUM = json.dumps({"enum": ["red", "green", "blue"]})
+
+
+@pytest.fixture(scope="module")
+def sidecars(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sidecar, Sidecar]]:
+    """Sidecars of a replica with tensor parallelism over two nodes, a rank on each."""
+    guided = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60.0), backend="XGrammar")
+    folders = tmp_path_factory.mktemp("a"), tmp_path_factory.mktemp("b")
+    pods = two_nodes(folders, guided_decoding=guided, tensor_parallel=2)
+    second = Sidecar.start(pods[1], place(1))  # before the first: it has to wait for it
+    try:
+        first = Sidecar.start(pods[0], place(0))
+        try:
+            yield first, second
+        finally:
+            first.stop()
+    finally:
+        second.stop()
+
+
+def page(pod: PodConfig) -> Object:
+    with urllib.request.urlopen(f"http://127.0.0.1:{pod.ports.sidecar}/status", timeout=5) as answer:
+        found: Object = json.loads(answer.read())
+    return found
+
+
+def artefact(pod: PodConfig, key: str) -> bytes:
+    return Path(pod.grammars_folder, key).read_bytes()
+
+
+def states(pod: PodConfig) -> dict[int, str]:
+    return {each["rank"]: each["state"] for each in page(pod)["ranks"]}
+
+
+async def test_every_nodes_ranks_have_the_very_same_grammar(sidecars: tuple[Sidecar, Sidecar]) -> None:
+    first, second = (sidecar.pod for sidecar in sidecars)
+    async with (
+        Rank.connected(first, 0) as near,
+        Rank.connected(second, 1, boot="other") as far,
+        Api.connected(first) as api,
+        asyncio.timeout(90),
+    ):
+        answer = await api.prepare("json", ENUM)
+        assert isinstance(answer, Prepared), answer
+        assert answer.backend == "xgrammar"
+        specs = [each.spec for rank in (near, far) for each in rank.loads if each.key == answer.key]
+        assert specs == [specs[0]] * 2
+        assert specs[0], "a small grammar goes as text (docs/decisions/0018)"
+
+
+async def test_artefact_of_several_chunks_arrives_whole(sidecars: tuple[Sidecar, Sidecar]) -> None:
+    first, second = (sidecar.pod for sidecar in sidecars)
+    words = json.dumps({"enum": [f"{n:06d}" * 3 for n in range(1500)]})
+    async with (
+        Rank.connected(first, 0),
+        Rank.connected(second, 1) as far,
+        Api.connected(first) as api,
+        asyncio.timeout(90),
+    ):
+        answer = await api.prepare("json", words)
+        assert isinstance(answer, Prepared), answer
+        content = artefact(second, answer.key)
+        assert content == artefact(first, answer.key)
+        assert len(content) > 2 * CHUNK_BYTES
+        assert hashlib.sha256(content).hexdigest() == far.loads[-1].sha256
+
+
+async def test_rank_of_another_node_that_goes_is_named(sidecars: tuple[Sidecar, Sidecar]) -> None:
+    first, second = (sidecar.pod for sidecar in sidecars)
+    async with Rank.connected(first, 0), Api.connected(first) as api, asyncio.timeout(60):
+        async with Rank.connected(second, 1):
+            await until(lambda: states(second) == {1: "Missing"} and 1 in states(first))
+            assert isinstance(await api.prepare("choice", '["here"]'), Prepared)
+        answer = await api.prepare("choice", '["gone"]', timeout_s=1.0)
+        assert isinstance(answer, Refused)
+        assert answer.code == "grammar_rank_gone"
+        assert answer.message.startswith("rank 1 is gone")
+
+
+async def test_what_another_nodes_rank_gives_up_ends_everywhere(sidecars: tuple[Sidecar, Sidecar]) -> None:
+    first, second = (sidecar.pod for sidecar in sidecars)
+    async with Rank.connected(second, 1) as far, asyncio.timeout(30):
+        api = await Client.open(first)
+        await api.greet(Hello(role="api", pid=os.getpid(), boot="boot"))
+        far.client.send(Failed(request_id="r-1", code="grammar_dead_end"))
+        assert await api.receive() == End(request_id="r-1", code="grammar_dead_end")
+        api.close()
+
+
+async def test_ranks_of_two_nodes_are_compared(sidecars: tuple[Sidecar, Sidecar]) -> None:
+    first, second = (sidecar.pod for sidecar in sidecars)
+    async with Rank.connected(first, 0), Rank.connected(second, 1), asyncio.timeout(30):
+        api = await Client.open(first)
+        await api.greet(Hello(role="api", pid=os.getpid(), boot="boot"))
+
+        def say(pod: PodConfig, rank: int, digest: int) -> None:
+            record = Digests(rank=rank, digests=[Digest("r-2", 0, 1, digest)])
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.sendto(records.encode(record), str(pod.telemetry_socket))
+
+        async def told() -> End:
+            answer = await api.receive()
+            assert isinstance(answer, End)
+            return answer
+
+        waiting = asyncio.create_task(told())
+        say(first, 0, 7)
+        while not waiting.done():  # until the far rank's link is welcome: what it says before is lost
+            say(second, 1, 8)
+            await asyncio.wait([waiting], timeout=0.2)
+        assert waiting.result() == End(request_id="r-2", code="ranks_desynchronized")
+        api.close()
+
+
+async def test_first_node_that_begins_anew_is_told_of_all_ranks(sidecars: tuple[Sidecar, Sidecar]) -> None:
+    first, second = (sidecar.pod for sidecar in sidecars)
+    far = await Client.open(second)
+    await far.greet(Hello(role="rank", pid=os.getpid(), boot="boot", rank=1, samples=True))
+    await until(lambda: states(first)[1] == "Connected")
+    pid = sidecars[0].service_pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    assert await far.is_closed(), "a rank learns that what it has loaded is nobody's"
+    far.close()
+    await until(lambda: sidecars[0].service_pid() not in {None, pid})
+    (await Client.reach(first)).close()
+    async with (
+        Rank.connected(first, 0),
+        Rank.connected(second, 1),
+        Api.connected(first) as api,
+        asyncio.timeout(60),
+    ):
+        assert isinstance(await api.prepare("choice", '["again"]'), Prepared)

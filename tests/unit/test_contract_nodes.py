@@ -1,0 +1,67 @@
+"""Which ranks are where: vLLM numbers them stage by stage, and deals them to the nodes in that order."""
+
+import pytest
+
+from guided_contract import config, names
+from guided_contract.config import PodConfig
+from guided_engine.cpus import Cpus
+from guided_engine.launcher.command import API_SERVERS, plan, program
+
+
+def pod(tensor: int, pipeline: int, nodes: int) -> PodConfig:
+    return PodConfig(
+        name="m",
+        model="m",
+        tokenizer="m",
+        served_name="m",
+        run_dir="/nowhere",
+        tensor_parallel=tensor,
+        pipeline_parallel=pipeline,
+        nodes=nodes,
+    )
+
+
+@pytest.mark.parametrize(
+    ("tensor", "pipeline", "nodes", "sampling"),
+    [
+        (2, 1, 1, [[0, 1]]),
+        (4, 1, 2, [[0, 1], [2, 3]]),
+        (2, 2, 2, [[], [0, 1]]),
+        (2, 4, 2, [[], [0, 1]]),
+        (4, 2, 4, [[], [], [0, 1], [2, 3]]),
+        (2, 2, 4, [[], [], [0], [1]]),
+    ],
+)
+def test_the_last_stage_samples_wherever_it_is(
+    tensor: int, pipeline: int, nodes: int, sampling: list[list[int]]
+) -> None:
+    spread = pod(tensor, pipeline, nodes)
+    assert [list(spread.sampling_of(node)) for node in range(nodes)] == sampling
+    everywhere = [worker for node in range(nodes) for worker in spread.workers_of(node)]
+    assert everywhere == list(range(tensor * pipeline))
+
+
+def command(node: str) -> tuple[str, ...]:
+    env = {names.ENV_NODE: node, names.ENV_LEADER: "m-nodes-0.m-nodes.ns"}
+    start = program((), node=int(node))
+    return plan(pod(4, 1, 2), ("--model", "m"), env, Cpus((0, 1, 2, 3)), start).argv
+
+
+def test_first_node_serves_and_the_others_have_ranks_alone() -> None:
+    for node in ("0", "1"):
+        words = " ".join(command(node))
+        assert f"--nnodes 2 --node-rank {node}" in words
+        assert "--master-addr m-nodes-0.m-nodes.ns --master-port 8004" in words
+    assert "--headless" not in command("0")
+    assert command("1")[-1] == "--headless"
+    assert command("1")[: len(API_SERVERS)] == API_SERVERS
+
+
+@pytest.mark.parametrize(("said", "node"), [(None, 0), ("0", 0), ("3", 3), ("", 0), ("x", 0)])
+def test_node_is_the_first_unless_said_otherwise(
+    monkeypatch: pytest.MonkeyPatch, said: str | None, node: int
+) -> None:
+    monkeypatch.delenv(names.ENV_NODE, raising=False)
+    if said is not None:
+        monkeypatch.setenv(names.ENV_NODE, said)
+    assert config.node() == node

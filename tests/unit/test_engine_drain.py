@@ -1,0 +1,169 @@
+"""When a launcher takes its API server for drained, and what clients of a draining one are told."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from guided_contract import wire
+from guided_contract.config import DrainConfig, PodConfig
+from guided_engine.admission import farewell, middleware
+from guided_engine.admission.client import GrammarClient
+from guided_engine.admission.gate import Gate
+from guided_engine.compat import ledger
+from guided_engine.launcher.drain import Drain, connections, live, wait
+from guided_engine.telemetry import Telemetry
+from support.collectors import eventually
+
+LAG_S = 0.2
+TABLE = """\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 00000000:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 1 1 0 100 0 0 10 0
+   1: 0500A8C0:1F40 0700A8C0:C001 01 00000000:00000000 00:00000000 00000000  1000        0 2 1 0 20 4 30 10 -1
+   2: 0500A8C0:1F40 0700A8C0:C002 06 00000000:00000000 03:00001770 00000000     0        0 0 3 0
+   3: 0500A8C0:1F40 0700A8C0:C003 04 00000001:00000000 01:00000014 00000000     0        0 0 4 0
+   4: 0500A8C0:C001 0700A8C0:1F40 01 00000000:00000000 00:00000000 00000000  1000        0 3 1 0 20 4 30 10 -1
+   5: 0500A8C0:1F41 0700A8C0:C004 01 00000000:00000000 00:00000000 00000000  1000        0 4 1 0 20 4 30 10 -1
+"""
+
+
+def test_a_live_connection_is_one_to_the_port_on_which_something_may_still_be_said() -> None:
+    assert list(live(TABLE, 8000)) == ["0700A8C0:C001", "0700A8C0:C003"]
+
+
+def test_the_kernel_knows_connections_that_nobody_has_accepted() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        assert connections(port) == 0
+        with socket.create_connection(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)):
+            assert connections(port) == 2
+
+
+@pytest.mark.parametrize(
+    ("looks", "over_s"),
+    [
+        ([], 5.0),  # nobody there, but somebody might still be sent
+        ([4.0], 6.0),
+        ([4.9, 6.0, 7.5], 9.5),  # they keep coming
+        ([1.0], 5.0),
+    ],
+)
+def test_it_is_over_when_proxies_know_and_nobody_came_for_a_while(looks: list[float], over_s: float) -> None:
+    drain = Drain(lag_s=5.0, started_s=100.0)
+    times = [tick / 10 for tick in range(200)]
+    over = next(now for now in times if drain.is_over(int(now in looks), 100.0 + now))
+    assert over == pytest.approx(over_s)
+
+
+async def test_the_drain_ends_at_its_deadline() -> None:
+    async with asyncio.timeout(5):
+        await wait(DrainConfig(timeout_s=0.2, endpoint_lag_s=0.1), 1, count=lambda _port: 1)
+
+
+class Server:
+    """uvicorn with the middleware, as vLLM has it, and the file that says that the pod drains."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pod = PodConfig(
+            name="t",
+            model="m",
+            tokenizer="m",
+            served_name="m",
+            run_dir=str(folder),
+            drain=DrainConfig(timeout_s=10, endpoint_lag_s=LAG_S),
+        )
+        client = GrammarClient(self.pod.service_socket, lambda: wire.Hello(role="api", pid=1, boot="b"))
+        gate = Gate(self.pod, client, Telemetry(self.pod.telemetry_socket))
+        monkeypatch.setattr(middleware, "process_gate", lambda: gate)
+        monkeypatch.setattr(farewell, "_LOOK_S", 0.02)
+        monkeypatch.setattr(ledger, "applied", lambda: [wire.Patch(name="admission", state="Skipped")])
+        self.app = middleware.AdmissionMiddleware(self._answer)
+        self.state = type("State", (), {})()
+        config = uvicorn.Config(
+            self._app, interface="asgi3", port=0, log_level="warning", timeout_keep_alive=60, lifespan="on"
+        )
+        self.server = self.state.server = uvicorn.Server(config)
+
+    async def _app(self, scope: Any, receive: Any, send: Any) -> None:
+        scope["app"] = self
+        await self.app(scope, receive, send)
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            while (message := await receive())["type"] != "lifespan.shutdown":
+                await send({"type": f"{message['type']}.complete"})
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        headers = [(b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    @contextlib.asynccontextmanager
+    async def connection(self) -> AsyncIterator["Client"]:
+        [listener] = self.server.servers[0].sockets
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        try:
+            yield Client(reader, writer)
+        finally:
+            writer.close()
+
+
+class Client:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def ask(self, path: str = "/v1/models") -> bytes:
+        self._writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        assert await self._reader.readexactly(2) == b"ok"
+        return head
+
+    async def is_closed(self, within_s: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                return await self._reader.read() == b""
+        return False
+
+
+@pytest.fixture
+async def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
+    made = Server(tmp_path, monkeypatch)
+    serving = asyncio.create_task(made.server._serve())
+    await eventually(lambda: made.server.started)
+    yield made
+    made.server.should_exit = True
+    await serving
+    if made.app._closing is not None:
+        made.app._closing.cancel()
+
+
+async def test_a_draining_server_answers_and_says_good_bye(server: Server) -> None:
+    async with server.connection() as client:
+        assert b"connection: close" not in await client.ask()
+        server.pod.draining_file.touch()
+        assert b"connection: close" in await client.ask()
+        assert await client.is_closed(5)
+    async with server.connection() as late:
+        assert b"connection: close" in await late.ask("/anything")
+
+
+async def test_a_draining_server_closes_what_nobody_uses_but_not_at_once(server: Server) -> None:
+    async with server.connection() as used, server.connection() as unused:
+        await used.ask()
+        server.pod.draining_file.touch()
+        assert not await unused.is_closed(LAG_S / 2)
+        assert await unused.is_closed(5)
+        assert await used.is_closed(5)
+
+
+async def test_idle_connections_stay_while_nothing_drains(server: Server) -> None:
+    async with server.connection() as used, server.connection() as unused:
+        await used.ask()
+        assert not await unused.is_closed(3 * LAG_S)
+        await used.ask()

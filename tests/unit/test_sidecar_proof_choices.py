@@ -1,0 +1,71 @@
+"""Which tokens a walk of the proof takes: those that a mask row allows, any of them, and all in the end."""
+
+import itertools
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from guided_sidecar.grammar.proof import Prover
+
+SIZE = 1000
+ENDING = {3: b"}", 500: b'"', 970: b"]"}
+STOP = 999
+
+
+@pytest.fixture(scope="module")
+def prover() -> Prover:
+    tokens = [ENDING.get(number, b"t%d" % number) for number in range(SIZE)]
+    return Prover(tokens, frozenset([STOP]))
+
+
+def _row(allowed: set[int], words: int = 32) -> Any:
+    bits = np.zeros(32 * words, dtype=np.uint8)
+    bits[list(allowed)] = 1
+    return np.packbits(bits, bitorder="little").view(np.int32)
+
+
+@pytest.mark.parametrize("ends_soon", [False, True])
+@pytest.mark.parametrize(
+    "allowed",
+    [set(), {0}, {31}, {STOP}, {5, 6, 640}, {3, 7, 970}, set(range(SIZE))],
+    ids=["none", "first", "sign bit", "stop", "few", "some that end", "all"],
+)
+def test_all_that_are_allowed_come_and_no_others(prover: Prover, allowed: set[int], ends_soon: bool) -> None:  # noqa: FBT001 - a case
+    chosen = prover.choices(_row(allowed), random.Random(0), ends_soon=ends_soon)
+    assert set(chosen) == allowed
+
+
+@pytest.mark.parametrize("words", [31, 33, 40])
+def test_a_row_may_be_wider_than_the_vocabulary_and_its_last_bits_set(prover: Prover, words: int) -> None:
+    allowed = {1, 2} | set(range(SIZE, 32 * words))
+    found = list(
+        prover.choices(
+            _row({token for token in allowed if token < 32 * words}, words), random.Random(0), ends_soon=True
+        )
+    )
+    assert set(found) == {1, 2}
+
+
+def test_what_ends_a_text_comes_first_when_it_is_to_end(prover: Prover) -> None:
+    row = _row({3, 970, STOP} | set(range(10, 400)))
+    firsts = {next(prover.choices(row, random.Random(seed), ends_soon=True)) for seed in range(50)}
+    assert firsts == {3, 970, STOP}
+
+
+@pytest.mark.parametrize("allowed", [{7, 8, 500, 900}, set(range(100, 900))], ids=["few", "most"])
+def test_every_token_may_come_first(prover: Prover, allowed: set[int]) -> None:
+    seeds = 50 * len(allowed)
+    firsts = {
+        next(prover.choices(_row(allowed), random.Random(seed), ends_soon=False)) for seed in range(seeds)
+    }
+    assert len(firsts) > 0.95 * len(allowed)
+
+
+def test_a_seed_has_its_walk(prover: Prover) -> None:
+    row = _row({5, 6, 7, 640})
+    one, other = (
+        list(itertools.islice(prover.choices(row, random.Random(1), ends_soon=False), 4)) for _ in range(2)
+    )
+    assert one == other
