@@ -1,4 +1,4 @@
-"""The operator's one way to the API server: five verbs over kubernetes.aio's transport, and their errors.
+"""The operator's one way to the API server: five verbs over a transport of kubernetes.aio, and their errors.
 
 ::
 
@@ -13,15 +13,17 @@
 """
 
 import json
-import os
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, Literal, Protocol, Self
 
 import aiohttp
-from kubernetes.aio import client, config
-from kubernetes.aio.client.exceptions import ApiException
+import msgspec
+from kubernetes.aio.client import ApiClient
+from msgspec import MsgspecError
+
+from guided_operator import transport
 
 Object = dict[str, Any]
 PatchType = Literal["json", "merge", "apply"]
@@ -32,8 +34,7 @@ REQUEST_TIMEOUT_S: Final = 15.0
 _CONTENT_TYPES: Final[Mapping[PatchType, str]] = {
     "json": "application/json-patch+json",
     "merge": "application/merge-patch+json",
-    # The parameter keeps the client library from writing the text as JSON once more.
-    "apply": "application/apply-patch+yaml; charset=utf-8",
+    "apply": "application/apply-patch+yaml",
 }
 _METADATA: Final = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 _METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
@@ -112,7 +113,7 @@ class Api(Protocol):
     ) -> Object:
         """Change the object at `path`, and return it as stored; `apply` is forced server-side apply."""
 
-    async def delete(self, path: str, *, uid: str) -> None:
+    async def delete(self, path: str, *, uid: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         """Delete exactly the object with this uid at `path`."""
 
     def watch(
@@ -137,7 +138,7 @@ def error_of(status: int, body: bytes, retry_after: str | None = None) -> ApiErr
 
 def as_yaml(body: Object) -> str:
     """Return JSON that is YAML too: what YAML takes for a line break or refuses is escaped."""
-    text = json.dumps(body, ensure_ascii=False)
+    text = msgspec.json.encode(body).decode()
     return _NOT_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -146,31 +147,24 @@ class ApiServer:
 
     Parameters
     ----------
-    transport
-        A configured client of kubernetes.aio; it refreshes the service account's token itself.
+    client
+        A client of kubernetes.aio, as `transport` opens it; it refreshes the service account's token itself.
     """
 
-    def __init__(self, transport: client.ApiClient) -> None:
-        self._transport = transport
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
 
     @classmethod
     @asynccontextmanager
-    async def connected(cls) -> AsyncIterator[Self]:
-        """Connect by the pod's service account, or outside a cluster by the kubeconfig."""
-        configuration = client.Configuration()
-        if os.environ.get("KUBERNETES_SERVICE_HOST"):  # set by the kubelet in every pod
-            config.load_incluster_config(client_configuration=configuration)
-        else:
-            await config.load_kube_config(client_configuration=configuration)
-        transport = client.ApiClient(configuration)
-        transport.user_agent = FIELD_MANAGER
-        async with transport:
-            yield cls(transport)
+    async def connected(cls, *traces: aiohttp.TraceConfig) -> AsyncIterator[Self]:
+        """Connect by the pod's service account, or outside a cluster by the kubeconfig; tell `traces`."""
+        async with transport.connected(FIELD_MANAGER, *traces) as made:
+            yield cls(made)
 
     @property
     def url(self) -> str:
         """Where the API server is."""
-        return str(self._transport.configuration.host)
+        return str(self._client.configuration.host)
 
     async def read(
         self,
@@ -187,11 +181,12 @@ class ApiServer:
     async def create(self, path: str, body: Object, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Object:
         """Create the object in the collection at `path`, and return it as stored."""
         params = {"fieldManager": FIELD_MANAGER}
-        # As YAML, which the server turns into JSON of its own writing. It keeps the bytes of a
+        # A revision as YAML, which the server turns into JSON of its own writing. It keeps the bytes of a
         # ControllerRevision's data as they come and compares them on every later write; JSON written
         # otherwise than Go writes it would make that object unchangeable, even its labels.
-        headers = {"Content-Type": "application/yaml"}
-        text = as_yaml(body)
+        as_it_comes = body.get("kind") != "ControllerRevision"
+        headers = {"Content-Type": "application/json" if as_it_comes else "application/yaml"}
+        text = msgspec.json.encode(body) if as_it_comes else as_yaml(body).encode()
         return await self._request(
             "POST", path, params=params, body=text, headers=headers, timeout_s=timeout_s
         )
@@ -204,15 +199,16 @@ class ApiServer:
         if kind == "apply":
             params["force"] = "true"
         headers = {"Content-Type": _CONTENT_TYPES[kind]}
-        text = as_yaml(body) if kind == "apply" else body
+        text = as_yaml(body).encode() if kind == "apply" else msgspec.json.encode(body)
         return await self._request(
             "PATCH", path, params=params, body=text, headers=headers, timeout_s=timeout_s
         )
 
-    async def delete(self, path: str, *, uid: str) -> None:
+    async def delete(self, path: str, *, uid: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         """Delete exactly the object with this uid at `path`; its dependents go in the background."""
-        body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
-        await self._request("DELETE", path, body=body)
+        body = msgspec.json.encode({"preconditions": {"uid": uid}, "propagationPolicy": "Background"})
+        headers = {"Content-Type": "application/json"}
+        await self._request("DELETE", path, body=body, headers=headers, timeout_s=timeout_s)
 
     async def watch(
         self, path: str, *, params: Mapping[str, str], metadata_only: bool = False, timeout_s: float
@@ -221,15 +217,14 @@ class ApiServer:
         headers = {"Accept": _METADATA} if metadata_only else {}
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_TIMEOUT_S)
         with _transport_faults():
-            sent = await self._send("GET", path, params=params, headers=headers, timeout=timeout)
-            response = sent.response
+            response = await self._send("GET", path, params=params, headers=headers, timeout=timeout)
             try:
                 if response.status != 200:
                     raise error_of(
                         response.status, await response.read(), response.headers.get("Retry-After")
                     )
                 async for line in response.content:
-                    yield json.loads(line)
+                    yield msgspec.json.decode(line)
             finally:
                 response.close()
 
@@ -239,19 +234,22 @@ class ApiServer:
         path: str,
         *,
         params: Mapping[str, str] | None = None,
-        body: Any = None,
+        body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> Object:
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(_CONNECT_TIMEOUT_S, timeout_s))
+        # The server too gives up then: a write that it was slow to begin is not made when nobody waits.
+        params = {**(params or {}), "timeout": f"{timeout_s:.3f}s"}
         with _transport_faults():
             response = await self._send(
                 method, path, params=params, body=body, headers=headers, timeout=timeout
             )
             data = await response.read()
         if not 200 <= response.status < 300:
-            raise error_of(response.status, data, response.getheader("Retry-After"))
-        answer: Object = json.loads(data)
+            raise error_of(response.status, data, response.headers.get("Retry-After"))
+        with _transport_faults():
+            answer: Object = msgspec.json.decode(data)
         return answer
 
     async def _send(  # noqa: PLR0913 - the parts of an HTTP request
@@ -261,17 +259,22 @@ class ApiServer:
         *,
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own, given on
         params: Mapping[str, str] | None = None,
-        body: Any = None,
+        body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Any:
-        _, url, header_params, _, _ = await self._transport.param_serialize(
+    ) -> aiohttp.ClientResponse:
+        # By the client's session, and not by its methods, which take longer than the request.
+        sent = {"Accept": "application/json", **self._client.default_headers, **(headers or {})}
+        await self._client.update_params_for_auth(sent, [], ["BearerToken"], path, method, body)
+        session: aiohttp.ClientSession = self._client.rest_client.pool_manager
+        return await session.request(
             method,
-            path,
-            query_params=list((params or {}).items()),
-            header_params={"Accept": "application/json", **(headers or {})},
-            auth_settings=["BearerToken"],
+            self.url + path,
+            params=params,
+            data=body,
+            headers=sent,
+            timeout=timeout,
+            server_hostname=self._client.configuration.tls_server_name,
         )
-        return await self._transport.call_api(method, url, header_params, body, _request_timeout=timeout)
 
 
 @contextmanager
@@ -279,6 +282,6 @@ def _transport_faults() -> Iterator[None]:
     """Turn what the transport raises when no proper answer came into `ServerUnavailable`."""
     try:
         yield
-    except (aiohttp.ClientError, ApiException, OSError, ValueError) as error:
+    except (aiohttp.ClientError, MsgspecError, OSError, ValueError) as error:
         reason = str(error) or type(error).__name__  # a timeout has no text of its own
         raise ServerUnavailable(f"the API server did not answer: {reason}") from error

@@ -1,11 +1,11 @@
 """Step three of a pass: makes the cluster like the plan, and writes nothing where nothing differs."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from guided_contract import names
-from guided_operator import kinds
+from guided_operator import kinds, turns
 from guided_operator.apiserver import (
     FIELD_MANAGER,
     AccessForbidden,
@@ -37,10 +37,14 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What applying a plan came to. `live` holds what was written, by kind and name, as the server has it."""
+    """What applying a plan came to. `live` holds what was written, by kind and name, as the server has it.
+
+    `turning`: the pods are left as they are until their controller has caught up; look again soon.
+    """
 
     faults: tuple[Fault, ...] = ()
     live: Mapping[tuple[str, str], Object] = field(default_factory=dict)
+    turning: bool = False
 
 
 class Applier:
@@ -53,10 +57,13 @@ class Applier:
     ----------
     api
         Writes only while this replica leads.
+    tell
+        Told each object as a write returned it.
     """
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, tell: Callable[[Kind, Object], None]) -> None:
         self._api = api
+        self._tell = tell
         self._unsettled: dict[str, tuple[str, tuple[str, ...]]] = {}
         self.unsettled = 0
 
@@ -69,12 +76,16 @@ class Applier:
             The API server did not answer, or somebody else wrote at the same time: worth a retry.
         """
         live: dict[tuple[str, str], Object] = {}
+        if kinds.REVISION.name in observed.blind:
+            return Outcome()  # what pods are to be made of is not known, and they must not be made anew
+        turning = False
         for wanted in plan.children:
             kind, name = kinds.BY_NAME[wanted["kind"]], wanted["metadata"]["name"]
-            if kind.name in observed.blind:
+            if kind.name in observed.blind or kind.name in observed.absent:
                 continue
+            seen = observed.child(kind, name)
             try:
-                written = await self._settle(kind, observed.child(kind, name), wanted, observed.uid)
+                written = await self._settle(kind, seen, wanted, observed.uid)
             except NameConflictError:
                 message = f"{kind.name} {name} exists and does not belong to this GuidedModel"
                 return Outcome((Fault("NameConflict", message),), live)
@@ -82,9 +93,18 @@ class Applier:
                 reason = "Forbidden" if isinstance(error, AccessForbidden) else "ApplyRefused"
                 return Outcome((Fault(reason, f"{kind.name} {name}: {error}"),), live)
             if written is not None:
+                self._tell(kind, written)
                 live[kind.name, name] = kind.project(written)
+            turning |= turns.is_held(written or seen, wanted)
         await self._prune(observed, plan)
-        return Outcome((), live)
+        return Outcome((), live, turning)
+
+    async def _is_known(self, seen: Object) -> bool:
+        if not turns.is_paused(seen):
+            return False
+        labelled = {"labelSelector": f"{names.LABEL_NAME}={seen['metadata']['name']}"}  # the model's, too
+        path = kinds.api_path("apps/v1", kinds.REPLICA_SETS, seen["metadata"]["namespace"])
+        return turns.is_known(seen, (await self._api.read(path, params=labelled))["items"])
 
     async def _settle(self, kind: Kind, seen: Object | None, wanted: Object, owner_uid: str) -> Object | None:
         """Make one child as wanted; return it as stored if it was written or read anew."""
@@ -98,6 +118,10 @@ class Applier:
             raise NameConflictError
         if "deletionTimestamp" in seen["metadata"] or self._is_settled(seen, marked):
             return None
+        if kind is kinds.DEPLOYMENT and turns.is_turn(seen, wanted) and not await self._is_known(seen):
+            marked = _marked(turns.paused(wanted))
+            if self._is_settled(seen, marked):
+                return None
         return await self._update(kind, marked, owner_uid)
 
     def _is_settled(self, seen: Object, marked: Object) -> bool:

@@ -1,4 +1,4 @@
-"""Kubernetes events: one for each time that a condition begins to tell of a fault that costs requests."""
+"""Kubernetes events: one for each time that a condition begins to tell of what its owner must look at."""
 
 import datetime as dt
 import hashlib
@@ -15,7 +15,8 @@ from guided_operator.observe import Observed
 Object = dict[str, Any]
 logger = logging.getLogger(__name__)
 
-# Condition and reason. What a rollout or a user's own change brings about is in the status alone.
+# Condition and reason; of Stalled, which says that somebody has to do something, every reason. What gets
+# better by waiting is in the status alone.
 _TOLD: Final = frozenset({("GuidedDecoding", "ServiceExhausted"), ("GuidedDecoding", "Desync")})
 _MAX_MESSAGE: Final = 1024  # as the API server has it
 
@@ -30,7 +31,7 @@ async def tell(
     """
     for condition in after:
         old = before.get(condition.type, {})
-        if (condition.type, condition.reason) not in _TOLD or old.get("reason") == condition.reason:
+        if not _is_told(condition) or old.get("reason") == condition.reason:
             continue
         path = kinds.api_path("v1", "events", observed.key.namespace)
         try:
@@ -38,7 +39,11 @@ async def tell(
         except AlreadyExists:
             continue
         except ApiError as error:
-            logger.warning("%s: no event that %s: %s", observed.key, condition.reason, error)
+            logger.warning("no event that %s: %s", condition.reason, error)
+
+
+def _is_told(condition: Condition) -> bool:
+    return condition.type == "Stalled" or (condition.type, condition.reason) in _TOLD
 
 
 def _event(observed: Observed, condition: Condition, old: Object, now: dt.datetime) -> Object:

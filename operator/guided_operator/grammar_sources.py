@@ -12,6 +12,7 @@ from guided_operator.apiserver import Api, Object, ObjectNotFound
 from guided_operator.builders import Sources
 from guided_operator.kinds import Kind
 from guided_operator.queue import Key
+from guided_operator.store import Name
 
 
 class GrammarSources:
@@ -63,10 +64,10 @@ class GrammarSources:
         """Return the models that refer to a ConfigMap that has gone."""
         return self.put(kind, item)
 
-    def replace(self, kind: Kind, items: Iterable[Object]) -> set[Key]:
+    def retain(self, kind: Kind, listed: Iterable[Name], namespace: str = "") -> set[Key]:
         """Return every model that refers to some: any of them may have changed while nobody watched."""
-        del kind, items
-        return self.keys()
+        del kind, listed
+        return {key for key in self._references if namespace in ("", key.namespace)}
 
     def keys(self) -> set[Key]:
         """Return every model that refers to a ConfigMap."""

@@ -1,20 +1,103 @@
-"""What kopf does for us: it watches GuidedModels, and each event rings the queue's bell. Nothing else.
+"""What kopf does for us: it watches GuidedModels and hands over what it is told of them. Nothing else.
 
 kopf writes nothing: no events are posted, and a handler of raw events needs no finalizer or annotation.
 """
 
+import asyncio
+import contextlib
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import kopf
 
 from guided_contract import names
-from guided_operator.queue import Key
+from guided_operator.apiserver import ApiError, ApiServer
+from guided_operator.models import Models
+from guided_operator.queue import Backoff
+
+logger = logging.getLogger(__name__)
+
+_CRD_POLL_S: Final = 5.0
+_LASTED_S: Final = 600.0  # a watch that held so long began well
+
+Take = Callable[[str | None, dict[str, Any]], None]
 
 
-def registry(ring: Callable[[Key], None], server: str) -> kopf.OperatorRegistry:
-    """Return the handlers, which tell `ring` of each GuidedModel that something happened to.
+async def watch(api: ApiServer, namespaces: Sequence[str], models: Models) -> None:
+    """Watch the GuidedModels of these namespaces, or of all, for ever.
+
+    kopf looks for their CRD only when it starts, and gives up when the API server refuses its watch, so it
+    is started when the CRD is there, and again whenever it ends.
+    """
+    backoff, failures, loop = Backoff(first_s=1.0, last_s=30.0), 0, asyncio.get_running_loop()
+    while True:
+        await _served(api)
+        began_s = loop.time()
+        try:
+            await _run(api.url, namespaces, models.take)
+            why = "it ended"
+        except Exception as error:  # noqa: BLE001 - kopf's own errors have no public names
+            why = f"{type(error).__name__}: {error}"
+        models.broken += 1
+        failures = 1 if loop.time() - began_s > _LASTED_S else failures + 1
+        delay_s = backoff.delay_s(failures)
+        logger.error("watching GuidedModels broke off, again in %.1f s: %s", delay_s, why)
+        await asyncio.sleep(delay_s)
+        models.look_soon()  # what vanished meanwhile, kopf will not mention
+
+
+async def _run(server: str, namespaces: Sequence[str], take: Take) -> None:
+    # In a thread with a loop of its own: when kopf ends it waits for, and then cancels, every task of its
+    # loop, and it takes the process's signals, unless it is not in the main thread.
+    here = asyncio.get_running_loop()
+    there: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+    asked_to_end = threading.Event()
+
+    def take_here(event: str | None, item: dict[str, Any]) -> None:
+        here.call_soon_threadsafe(take, event, item)
+
+    async def operate() -> None:
+        # An event of this loop: kopf would wait for any other in a thread, and that would keep it from
+        # ending when its watch has failed.
+        stop = asyncio.Event()
+        there.append((asyncio.get_running_loop(), stop))
+        if asked_to_end.is_set():
+            return
+        await kopf.operator(
+            registry=registry(take_here, server),
+            settings=settings(),
+            clusterwide=not namespaces,
+            namespaces=namespaces,
+            stop_flag=stop,
+        )
+
+    running = asyncio.create_task(asyncio.to_thread(asyncio.run, operate()))
+    try:
+        await asyncio.shield(running)
+    finally:
+        asked_to_end.set()
+        for loop, stop in there:
+            with contextlib.suppress(RuntimeError):  # it has ended
+                loop.call_soon_threadsafe(stop.set)
+
+
+async def _served(api: ApiServer) -> None:
+    """Wait until the API server serves GuidedModels."""
+    while True:
+        try:
+            await api.read(f"/apis/{names.API_GROUP}/{names.API_VERSION}")
+        except ApiError as error:
+            logger.warning("the CRD %s.%s is not installed yet: %s", names.PLURAL, names.API_GROUP, error)
+            await asyncio.sleep(_CRD_POLL_S)
+        else:
+            return
+
+
+def registry(take: Take, server: str) -> kopf.OperatorRegistry:
+    """Return the handlers, which hand each event of a GuidedModel to `take`: its type and the object.
 
     `server` is the API server's URL; kopf by itself asks DNS for kubernetes.default.svc, and a cluster
     without DNS, or whose DNS is down, would stay unseen.
@@ -22,8 +105,8 @@ def registry(ring: Callable[[Key], None], server: str) -> kopf.OperatorRegistry:
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.event(names.API_GROUP, names.API_VERSION, names.PLURAL, registry=handlers)  # type: ignore[untyped-decorator]  # kopf has no types
-    def changed(namespace: str | None, name: str | None, **_: Any) -> None:
-        ring(Key(namespace or "", name or ""))  # a returned value would be written to the object
+    def changed(event: dict[str, Any], **_: Any) -> None:
+        take(event["type"], event["object"])  # a returned value would be written to the object
 
     @kopf.on.login(registry=handlers)  # type: ignore[untyped-decorator]  # kopf has no types
     def login(**context: Any) -> kopf.ConnectionInfo | None:

@@ -1,14 +1,18 @@
-"""The operator's own health page, for its pod's probes."""
+"""What the operator serves by HTTP: its health, for its pod's probes, and its metrics."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from guided_operator.telemetry.exposition import CONTENT_TYPE
+
 
 @asynccontextmanager
-async def serve(host: str, port: int, is_ready: Callable[[], bool]) -> AsyncIterator[None]:
-    """Serve /healthz and /readyz while the context lasts.
+async def serve(
+    host: str, port: int, is_ready: Callable[[], bool], metrics: Callable[[], str]
+) -> AsyncIterator[None]:
+    """Serve /healthz, /readyz and /metrics while the context lasts.
 
     /healthz answers as long as the event loop turns; /readyz is 503 until the operator has seen the cluster.
     A standby is ready too.
@@ -20,8 +24,13 @@ async def serve(host: str, port: int, is_ready: Callable[[], bool]) -> AsyncIter
     async def readyz(_: web.Request) -> web.Response:
         return web.Response(text="ok\n") if is_ready() else web.Response(status=503, text="not synced\n")
 
+    async def scraped(_: web.Request) -> web.Response:
+        return web.Response(body=metrics().encode(), headers={"Content-Type": CONTENT_TYPE})
+
     application = web.Application()
-    application.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz)])
+    application.add_routes(
+        [web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", scraped)]
+    )
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:

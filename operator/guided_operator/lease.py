@@ -86,6 +86,12 @@ class Lease:
         """Say whether this replica may act now."""
         return self._renewed_at is not None and self._clock() - self._renewed_at < self._times.deadline_s
 
+    def remaining_s(self) -> float:
+        """Return for how long no standby may act, by this replica's last renewal."""
+        if self._renewed_at is None:
+            return 0.0
+        return self._renewed_at + self._times.duration_s - self._clock()
+
     async def acquire(self) -> None:
         """Wait until this replica holds the Lease."""
         seen_version, seen_at = "", self._clock()
@@ -205,7 +211,8 @@ class LeaderApi:
     """An `Api` that writes only while the Lease is held.
 
     A process that was stopped or starved for longer than the Lease lasts would otherwise go on writing
-    for a moment after a standby took over.
+    for a moment after a standby took over. And no write outlasts the Lease: a slow one is given up, here
+    and by the API server, before a standby may act.
     """
 
     def __init__(self, api: Api, lease: Lease) -> None:
@@ -225,20 +232,17 @@ class LeaderApi:
 
     async def create(self, path: str, body: Object, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Object:
         """Create an object, as leader."""
-        self._check()
-        return await self._api.create(path, body, timeout_s=timeout_s)
+        return await self._api.create(path, body, timeout_s=self._within(timeout_s))
 
     async def patch(
         self, path: str, body: Any, *, kind: PatchType, timeout_s: float = REQUEST_TIMEOUT_S
     ) -> Object:
         """Change an object, as leader."""
-        self._check()
-        return await self._api.patch(path, body, kind=kind, timeout_s=timeout_s)
+        return await self._api.patch(path, body, kind=kind, timeout_s=self._within(timeout_s))
 
-    async def delete(self, path: str, *, uid: str) -> None:
+    async def delete(self, path: str, *, uid: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         """Delete an object, as leader."""
-        self._check()
-        await self._api.delete(path, uid=uid)
+        await self._api.delete(path, uid=uid, timeout_s=self._within(timeout_s))
 
     def watch(
         self, path: str, *, params: Mapping[str, str], metadata_only: bool = False, timeout_s: float
@@ -246,9 +250,10 @@ class LeaderApi:
         """Yield watch events."""
         return self._api.watch(path, params=params, metadata_only=metadata_only, timeout_s=timeout_s)
 
-    def _check(self) -> None:
+    def _within(self, timeout_s: float) -> float:
         if not self._lease.is_held():
             raise NotLeadingError("this replica does not lead")
+        return min(timeout_s, self._lease.remaining_s())
 
 
 def _holder(lease: Object) -> str:

@@ -6,36 +6,38 @@ import functools
 import logging
 import signal
 import sys
-import threading
 import time
 import uuid
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
-import kopf
 
-from guided_contract import names
 from guided_operator import handlers, health, kinds
-from guided_operator.apiserver import Api, ApiError, ApiServer
+from guided_operator.apiserver import Api, ApiServer
 from guided_operator.apply import Applier
-from guided_operator.builders.site import cluster_site
+from guided_operator.builders.site import USER_ID, cluster_site
 from guided_operator.grammar_sources import GrammarSources
 from guided_operator.lease import LeaderApi, Lease, LeaseLostError
+from guided_operator.limits import Limits
+from guided_operator.models import Models
 from guided_operator.observe import Observer
-from guided_operator.queue import Key, WorkQueue
-from guided_operator.reconcile import Reconciler, work_together
-from guided_operator.reflector import Reflector
+from guided_operator.progress import Progress
+from guided_operator.queue import WorkQueue
+from guided_operator.reconcile import RESYNC_S, Reconciler, Shift, work_together
 from guided_operator.settings import OperatorSettings, SettingsError
+from guided_operator.settled import Settled
 from guided_operator.sidecars import HttpFetch, SidecarReader
 from guided_operator.store import Store
+from guided_operator.telemetry import logs, requests, tracing
+from guided_operator.telemetry.metrics import OperatorMetrics, Sources
+from guided_operator.watches import Watches
 
 logger = logging.getLogger(__name__)
 
 LEASE_NAME: Final = "guidedmodel-operator"
-_CRD_POLL_S: Final = 5.0
 _EXIT_LOST: Final = 3  # told apart from a crash in the container's last state
 
 
@@ -45,14 +47,10 @@ def main() -> None:
         settings = OperatorSettings()
     except SettingsError as error:
         sys.exit(str(error))
-    logging.basicConfig(
-        level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
-    # A line per watched event says nothing that the status does not say better; and that it leaves signals
-    # alone is what we want of it.
-    logging.getLogger("kopf").setLevel(logging.ERROR)
+    logs.configure(settings.log_level, settings.log_format)
     try:
-        asyncio.run(run(settings))
+        with tracing.exporting(settings.otlp_endpoint, settings.trace_sampling, settings.pod_name):
+            asyncio.run(run(settings))
     except BaseExceptionGroup as group:
         lost, rest = group.split(LeaseLostError)
         if rest is not None or lost is None:
@@ -67,18 +65,20 @@ async def run(settings: OperatorSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, asked_to_end.set)
     async with AsyncExitStack() as stack:
-        api = await stack.enter_async_context(ApiServer.connected())
+        metrics = OperatorMetrics()
+        api = await stack.enter_async_context(ApiServer.connected(requests.tell(metrics.requests)))
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        parts = assemble(settings, api, session)
+        parts = assemble(settings, api, session, metrics)
         await stack.enter_async_context(
-            health.serve(settings.health_host, settings.health_port, parts.is_synced)
+            health.serve(settings.health_host, settings.health_port, parts.watches.is_synced, metrics.page)
         )
         stack.push_async_callback(parts.lease.release)
         await _until_first(
             [
                 _ended(asked_to_end),
-                *(reflector.run() for reflector in parts.reflectors.values()),
-                _watch_models(api, parts),
+                parts.watches.run(),
+                parts.models.run(),
+                handlers.watch(api, settings.namespaces, parts.models),
                 _lead(parts),
             ]
         )
@@ -89,37 +89,56 @@ class Parts:
     """The operator, put together and not yet running."""
 
     queue: WorkQueue
-    reflectors: Mapping[str, Reflector]
+    models: Models
+    watches: Watches
     lease: Lease
-    reconciler: Reconciler
+    shift: Shift
     workers: int
 
-    def is_synced(self) -> bool:
-        """Say whether every kind has been listed, or is known to be forbidden."""
-        return all(reflector.settled.is_set() for reflector in self.reflectors.values())
 
-    async def synced(self) -> None:
-        """Wait until `is_synced`: deciding earlier would take what was not listed yet for missing."""
-        for reflector in self.reflectors.values():
-            await reflector.settled.wait()
-
-
-def assemble(settings: OperatorSettings, api: Api, session: aiohttp.ClientSession) -> Parts:
+def assemble(
+    settings: OperatorSettings, api: Api, session: aiohttp.ClientSession, metrics: OperatorMetrics
+) -> Parts:
     """Put the parts together."""
     queue, store, clock = WorkQueue(time.monotonic), Store(), time.monotonic
     sources = GrammarSources(api)
-    reflectors = {kind.name: Reflector(api, kind, store, queue.add) for kind in kinds.WATCHED}
-    reflectors["others' ConfigMap"] = Reflector(api, kinds.GRAMMAR_SOURCE, sources, queue.add)
-    lease = Lease(api, settings.namespace, LEASE_NAME, _identity(settings.pod_name), clock=clock)
+    models = Models(api, store, queue.add, settings.namespaces)
+    watches = Watches(api, store, sources, queue.add, settings.namespaces)
+    lease = Lease(api, settings.namespace, LEASE_NAME, _identity(settings.pod_name), clock=_lease_clock)
     leader_api = LeaderApi(api, lease)
+    applier = Applier(leader_api, watches.take_written)
     reconciler = Reconciler(
         api=leader_api,
-        observer=Observer(api, store, reflectors, SidecarReader(HttpFetch(session), clock), sources),
-        applier=Applier(leader_api),
-        site=cluster_site(settings.plugin_image),
+        models=models,
+        observer=Observer(models, store, watches, SidecarReader(HttpFetch(session), clock), sources),
+        applier=applier,
+        site=cluster_site(
+            settings.plugin_image,
+            settings.namespace,
+            user_id=USER_ID if settings.user_ids == "Fixed" else None,
+            hub_endpoint=settings.hub_endpoint,
+        ),
+        limits=Limits(settings.allowed_images, settings.allowed_models, settings.remote_code),
         now=functools.partial(dt.datetime.now, dt.UTC),
+        census=metrics.census,
+        settled=Settled(RESYNC_S, clock),
+        progress=Progress(clock),
     )
-    return Parts(queue, reflectors, lease, reconciler, settings.workers)
+    metrics.attach(
+        Sources(
+            queue_depth=queue.depth,
+            leads=lease.is_held,
+            unsettled=lambda: applier.unsettled,
+            forbidden=watches.forbidden,
+            watch_failures=lambda: {**watches.failures(), kinds.MODEL.name: models.broken},
+        )
+    )
+    return Parts(queue, models, watches, lease, Shift(queue, reconciler, metrics), settings.workers)
+
+
+def _lease_clock() -> float:
+    # Goes on while the machine sleeps, where the usual one stands still and the Lease would seem fresh.
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 async def _ended(asked_to_end: asyncio.Event) -> None:
@@ -128,44 +147,11 @@ async def _ended(asked_to_end: asyncio.Event) -> None:
 
 async def _lead(parts: Parts) -> None:
     """Wait for the Lease, then act for as long as it is held."""
-    await parts.synced()
+    await parts.watches.synced()
     await parts.lease.acquire()
     async with asyncio.TaskGroup() as group:
         group.create_task(parts.lease.keep())
-        group.create_task(work_together(parts.queue, parts.reconciler, parts.workers))
-
-
-async def _watch_models(api: ApiServer, parts: Parts) -> None:
-    """Watch GuidedModels by kopf, once their CRD is there: kopf looks for it only when it starts."""
-    while not await _is_served(api):
-        logger.warning("the CRD %s.%s is not installed yet", names.PLURAL, names.API_GROUP)
-        await asyncio.sleep(_CRD_POLL_S)
-    # In a thread with a loop of its own: when kopf ends it waits for, and then cancels, every task of its
-    # loop, and it takes the process's signals, unless it is not in the main thread.
-    stop, loop = threading.Event(), asyncio.get_running_loop()
-
-    def ring(key: Key) -> None:
-        loop.call_soon_threadsafe(parts.queue.add, key)
-
-    try:
-        await asyncio.to_thread(
-            kopf.run,
-            registry=handlers.registry(ring, api.url),
-            settings=handlers.settings(),
-            clusterwide=True,
-            stop_flag=stop,
-        )
-    finally:
-        stop.set()
-
-
-async def _is_served(api: Api) -> bool:
-    try:
-        await api.read(f"/apis/{names.API_GROUP}/{names.API_VERSION}")
-    except ApiError as error:
-        logger.info("looking for the CRD: %s", error)
-        return False
-    return True
+        group.create_task(work_together(parts.shift, parts.workers))
 
 
 async def _until_first(parts: list[Coroutine[Any, Any, None]]) -> None:

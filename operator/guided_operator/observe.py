@@ -6,15 +6,16 @@ from typing import Any, Final
 
 from guided_operator import kinds
 from guided_operator.api import ManifestError, parse
-from guided_operator.apiserver import Api, Object, ObjectNotFound
+from guided_operator.apiserver import Object
 from guided_operator.builders import Sources
 from guided_operator.grammar_sources import GrammarSources
 from guided_operator.kinds import Kind
+from guided_operator.models import Models
 from guided_operator.pods import PodView
 from guided_operator.queue import Key
-from guided_operator.reflector import Reflector
 from guided_operator.sidecars import Page, SidecarReader
 from guided_operator.store import Store
+from guided_operator.watches import Watches
 
 _NOTHING: Final[Mapping[str, Any]] = {}
 
@@ -25,7 +26,8 @@ class Observed:
 
     `children` holds the objects with our label by kind and name, pods aside; whether they are ours to
     change is for `apply` to say. `sources`: the ConfigMaps of its grammars. `blind`: kinds that the operator
-    may not see, and why.
+    may not see, and why. `absent`: kinds whose API is not installed. `mark`: the same while children and pods
+    are the same.
     """
 
     key: Key
@@ -35,6 +37,8 @@ class Observed:
     pages: Mapping[str, Page] = field(default_factory=dict)
     sources: Sources = field(default_factory=dict)
     blind: Mapping[str, str] = field(default_factory=dict)
+    absent: frozenset[str] = frozenset()
+    mark: int = 0
 
     @property
     def uid(self) -> str:
@@ -58,10 +62,8 @@ class Observer:
 
     Parameters
     ----------
-    api
-        Read once per pass, for the GuidedModel itself.
-    store, reflectors
-        The children, and which kinds of them cannot be seen.
+    models, store, watches
+        The GuidedModels, their children, and which kinds of these cannot be seen.
     sidecars
         The pods' own word.
     sources
@@ -70,27 +72,28 @@ class Observer:
 
     def __init__(
         self,
-        api: Api,
+        models: Models,
         store: Store,
-        reflectors: Mapping[str, Reflector],
+        watches: Watches,
         sidecars: SidecarReader,
         sources: GrammarSources,
     ) -> None:
-        self._api = api
+        self._models = models
         self._store = store
-        self._reflectors = reflectors
+        self._watches = watches
         self._sidecars = sidecars
         self._sources = sources
         self._seen_pods: dict[Key, set[str]] = {}
 
     async def observe(self, key: Key) -> Observed | None:
         """Return what is the case for `key`, or None if there is no such GuidedModel."""
-        try:
-            model = await self._api.read(kinds.model_path(key.namespace, key.name))
-        except ObjectNotFound:
+        await self._models.confirm(key)
+        model = self._store.model(key)
+        if model is None:
             self._forget(key, set())
             self._sources.forget(key)
             return None
+        mark = self._store.mark(key)
         pods = tuple(sorted(self._store.items(key, kinds.POD).values(), key=lambda pod: str(pod.name)))
         self._forget(key, {pod.uid for pod in pods})
         named = _grammars(model)
@@ -98,14 +101,14 @@ class Observer:
             key=key,
             model=model,
             children={
-                kind.name: dict(self._store.items(key, kind))
-                for kind in kinds.WATCHED
-                if kind is not kinds.POD
+                kind.name: self._store.items(key, kind) for kind in kinds.WATCHED if kind is not kinds.POD
             },
             pods=pods,
             pages=await self._sidecars.read(pods, frozenset(named)),
             sources=await self._sources.read(key, named.values()),
-            blind={name: each.forbidden for name, each in self._reflectors.items() if each.forbidden},
+            blind=self._watches.blind(key.namespace),
+            absent=self._watches.absent(key.namespace),
+            mark=mark,
         )
 
     def next_look_s(self, observed: Observed) -> float | None:
@@ -121,8 +124,11 @@ class Observer:
 
 def _grammars(model: Object) -> Mapping[str, str]:
     """Return the model's grammars by name, with the ConfigMap that each is in."""
+    guided = (model.get("spec") or {}).get("guidedDecoding")
+    if not isinstance(guided, dict) or not guided.get("grammars"):  # most have none, and parsing takes long
+        return {}
     try:
-        grammars = parse(model).spec.guided_decoding.grammars
+        grammars = parse(model, unknown="ignore").spec.guided_decoding.grammars
     except ManifestError:  # the plan says so
         return {}
     return {grammar.name: grammar.config_map_key_ref.name for grammar in grammars}

@@ -54,7 +54,7 @@ class WorkQueue:
         self._due: dict[Key, float] = {}
         self._heap: list[tuple[float, int, Key]] = []
         self._order = itertools.count()
-        self._active: set[Key] = set()
+        self._active: dict[Key, float] = {}
         self._failures: dict[Key, int] = {}
         self._changed = asyncio.Event()
 
@@ -72,7 +72,6 @@ class WorkQueue:
         while True:
             key, wait_s = self._pop()
             if key is not None:
-                self._active.add(key)
                 return key
             self._changed.clear()
             try:
@@ -94,11 +93,20 @@ class WorkQueue:
         self.add(key, delay_s=delay_s)
         return delay_s
 
+    def waited_s(self, key: Key) -> float:
+        """Return how long `key`, which a worker has, was due before it was taken."""
+        return self._active[key]
+
+    def depth(self) -> int:
+        """Return how many keys are due and wait for a worker."""
+        now = self._clock()
+        return sum(due <= now for due in self._due.values())
+
     def __len__(self) -> int:
         return len(self._due)
 
     def _release(self, key: Key) -> None:
-        self._active.discard(key)
+        self._active.pop(key, None)
         if key in self._due:  # rung meanwhile: put where _pop sees it again
             heapq.heappush(self._heap, (self._due[key], next(self._order), key))
         self._changed.set()
@@ -114,5 +122,6 @@ class WorkQueue:
             heapq.heappop(self._heap)
             if not stale and key not in self._active:
                 del self._due[key]
+                self._active[key] = now - due
                 return key, None
         return None, None

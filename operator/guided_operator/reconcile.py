@@ -1,21 +1,31 @@
 """The loop: for each key that rings, observe -> plan -> apply -> report."""
 
 import asyncio
+import dataclasses
 import datetime as dt
 import logging
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Final
 
-from guided_operator.apiserver import Api, ApiError
+from guided_operator import turns
+from guided_operator.apiserver import Api, ApiError, ServerUnavailable
 from guided_operator.apply import Applier
 from guided_operator.builders import Site
-from guided_operator.observe import Observer
+from guided_operator.limits import Limits
+from guided_operator.models import Models
+from guided_operator.observe import Observed, Observer
 from guided_operator.plan import plan
-from guided_operator.queue import Key, WorkQueue
+from guided_operator.progress import Progress
+from guided_operator.queue import Backoff, Key, WorkQueue
 from guided_operator.report import report
+from guided_operator.settled import Settled
 from guided_operator.situation import Situation
+from guided_operator.telemetry import logs, tracing
+from guided_operator.telemetry.metrics import Census, OperatorMetrics
+from guided_operator.verdict import decide
 
 logger = logging.getLogger(__name__)
 
@@ -31,10 +41,15 @@ class Reconciler:
     """
 
     api: Api
+    models: Models
     observer: Observer
     applier: Applier
     site: Site
+    limits: Limits
     now: Callable[[], dt.datetime]
+    census: Census
+    settled: Settled
+    progress: Progress
 
     async def reconcile(self, key: Key) -> float | None:
         """Make the cluster and the status like the spec; return the seconds until the next look.
@@ -46,43 +61,142 @@ class Reconciler:
         ApiError
             The API server failed or refused: look again after a backoff.
         """
-        observed = await self.observer.observe(key)
+        with tracing.step("observe"):
+            observed = await self.observer.observe(key)
         if observed is None or "deletionTimestamp" in observed.model["metadata"]:
+            self.census.forget(key)
+            self.settled.forget(key)
+            self.progress.forget(key)
             return None  # the garbage collector takes the children, by their owner references
-        wanted = plan(observed, self.site)
-        outcome = await self.applier.apply(observed, wanted)
-        await report(self.api, Situation(observed, wanted, outcome), self.now())
-        if outcome.faults:
-            raise ChildFaultError(outcome.faults[0].message)
+        rest_s = self.settled.rest_s(observed)
+        if rest_s is None:
+            self.settled.forget(key)
+            rest_s = await self._pass(observed)
         next_look_s = self.observer.next_look_s(observed)
-        return RESYNC_S if next_look_s is None else min(next_look_s, RESYNC_S)
+        return rest_s if next_look_s is None else min(next_look_s, rest_s)
+
+    async def _pass(self, observed: Observed) -> float:
+        with tracing.step("plan"):
+            wanted = plan(observed, self.site, self.limits)
+        with tracing.step("apply"):
+            outcome = await self.applier.apply(observed, wanted)
+        situation = Situation(observed, wanted, outcome)
+        left_s = self.progress.left_s(situation)
+        situation = dataclasses.replace(situation, overdue=left_s == 0)
+        with tracing.step("report"):
+            written = await report(self.api, situation, self.now())
+        if written is not None:
+            self.models.take_written(written)
+        findings = decide(situation)
+        self.census.count(observed.key, ((name, one.status, one.reason) for name, one in findings.items()))
+        if outcome.faults:
+            raise ChildFaultError(outcome.faults[0].reason, outcome.faults[0].message)
+        if outcome.turning:
+            return turns.LOOK_S
+        if left_s:
+            return min(left_s, RESYNC_S)
+        if not outcome.live:
+            self.settled.note(observed, (written or observed.model).get("status"))
+        return RESYNC_S
 
 
 class ChildFaultError(Exception):
-    """A child could not be made as planned; the status says so, and it is tried again after a backoff."""
+    """A child could not be made as planned; the status says so, and it is tried again after a backoff.
+
+    `reason` is the condition's.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        self.reason = reason
+        super().__init__(message)
 
 
-async def work(queue: WorkQueue, reconciler: Reconciler) -> None:
-    """Handle keys for ever; run several of these for several keys at once."""
-    while True:
-        key = await queue.take()
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a pass failed; `is_the_servers`: the API server is in trouble, and not this one resource."""
+
+    reason: str
+    message: str
+    is_the_servers: bool = False
+
+
+class Brake:
+    """How long a worker waits when the API server is in trouble: the longer the more passes failed by it.
+
+    Each key has its own backoff; without this, thousands of keys in turn would still ask at full speed.
+    """
+
+    def __init__(self) -> None:
+        self._backoff = Backoff(first_s=0.1, last_s=10.0)
+        self._failures = 0
+
+    def release(self) -> None:
+        """Note that the API server works."""
+        self._failures = 0
+
+    def pull(self) -> float:
+        """Note that it does not, and return the seconds to wait."""
+        self._failures += 1
+        return self._backoff.delay_s(self._failures)
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """What workers share.
+
+    `sleep` waits by the same clock as the queue's.
+    """
+
+    queue: WorkQueue
+    reconciler: Reconciler
+    metrics: OperatorMetrics
+    brake: Brake = field(default_factory=Brake)
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    async def work(self) -> None:
+        """Handle keys for ever."""
+        while True:
+            key = await self.queue.take()
+            wait_s, began_s = self.queue.waited_s(key), self.clock()
+            self.metrics.waits.observe(wait_s)
+            with logs.about(key), tracing.reconcile(key, wait_s) as span:
+                failure = await self._handle(key)
+                if failure is not None:
+                    tracing.failed(span, failure.reason, failure.message)
+            outcome = "failed" if failure else "done"
+            self.metrics.passes.observe(self.clock() - began_s, outcome)
+            if failure is not None:
+                self.metrics.errors.add(failure.reason)
+            if failure is not None and failure.is_the_servers:
+                await self.sleep(self.brake.pull())
+            else:
+                self.brake.release()
+
+    async def _handle(self, key: Key) -> Failure | None:
+        """Make one pass, and give the key back."""
         try:
-            again_s = await reconciler.reconcile(key)
+            again_s = await self.reconciler.reconcile(key)
         except ApiError as error:
-            delay_s = queue.failed(key, at_least_s=error.retry_after_s or 0.0)
-            logger.warning("%s: %s; again in %.1f s", key, error, delay_s)
+            failure = Failure(type(error).__name__, str(error), isinstance(error, ServerUnavailable))
+            delay_s = self.queue.failed(key, at_least_s=error.retry_after_s or 0.0)
+            logger.warning("%s; again in %.1f s", error, delay_s)
         except ChildFaultError as error:
-            logger.warning("%s: %s; again in %.1f s", key, error, queue.failed(key))
-        except Exception:  # a fault of ours in one resource must not stop the others
-            logger.exception("%s: this is a bug; again in %.1f s", key, queue.failed(key))
+            failure = Failure(error.reason, str(error))
+            logger.warning("%s; again in %.1f s", error, self.queue.failed(key))
+        except Exception as error:  # a fault of ours in one resource must not stop the others
+            failure = Failure("Bug", repr(error))
+            logger.exception("this is a bug; again in %.1f s", self.queue.failed(key))
         else:
-            queue.done(key)
+            self.queue.done(key)
             if again_s is not None:
-                queue.add(key, delay_s=again_s * random.uniform(0.9, 1.0))  # noqa: S311 - spreads load
+                self.queue.add(key, delay_s=again_s * random.uniform(0.9, 1.0))  # noqa: S311 - spreads load
+            return None
+        return failure
 
 
-async def work_together(queue: WorkQueue, reconciler: Reconciler, workers: int) -> None:
+async def work_together(shift: Shift, workers: int) -> None:
     """Run so many workers."""
     async with asyncio.TaskGroup() as group:
         for _ in range(workers):
-            group.create_task(work(queue, reconciler))
+            group.create_task(shift.work())

@@ -18,11 +18,14 @@ from guided_operator.api.status import (
     PodState,
     RankState,
     Resolved,
+    Speculation,
 )
 from guided_operator.apiserver import Api, ObjectNotFound
-from guided_operator.pods import PodView
+from guided_operator.builders import leader_selector
+from guided_operator.finding import Finding
+from guided_operator.pods import PodView, leaders, ready_replicas, trouble, waiting
 from guided_operator.situation import Situation
-from guided_operator.verdict import Finding, decide
+from guided_operator.verdict import decide
 
 Object = dict[str, Any]
 logger = logging.getLogger(__name__)
@@ -42,8 +45,8 @@ _WORSE: Final = {"Ready": 0, "Stale": 1, "Pending": 2, "Failed": 3}
 _RANK_OF: Final = {"Applied": 0, "Skipped": 1, "Failed": 2}
 
 
-async def report(api: Api, situation: Situation, now: dt.datetime) -> bool:
-    """Write the status if it differs from the one seen; say whether it was written.
+async def report(api: Api, situation: Situation, now: dt.datetime) -> Object | None:
+    """Write the status if it differs from the one seen; return the GuidedModel if it was written.
 
     Raises
     ------
@@ -54,7 +57,7 @@ async def report(api: Api, situation: Situation, now: dt.datetime) -> bool:
     made = make_status(situation, now)
     status = to_object(made)
     if status == seen:
-        return False
+        return None
     before = _seen_conditions(situation.observed.model)
     await events.tell(api, situation.observed, before, made.conditions, now)
     key = situation.observed.key
@@ -64,10 +67,10 @@ async def report(api: Api, situation: Situation, now: dt.datetime) -> bool:
         {"op": "add", "path": "/status", "value": status},
     ]
     try:
-        await api.patch(kinds.model_path(key.namespace, key.name, "status"), patch, kind="json")
+        return await api.patch(kinds.model_path(key.namespace, key.name, "status"), patch, kind="json")
     except ObjectNotFound:
-        logger.info("%s was deleted before its status was written", key)
-    return True
+        logger.info("the GuidedModel was deleted before its status was written")
+        return None
 
 
 def to_object(status: GuidedModelStatus) -> Object:
@@ -81,18 +84,25 @@ def make_status(situation: Situation, now: dt.datetime) -> GuidedModelStatus:
     pages = {pod.uid: page for pod, page in situation.pages}
     return GuidedModelStatus(
         observed_generation=observed.generation,
-        replicas=len(situation.live),
-        ready_replicas=sum(pod.ready for pod in situation.live),
-        updated_replicas=len(situation.current),
-        selector=f"{names.LABEL_NAME}={observed.key.name}",
+        replicas=leaders(situation.live),
+        ready_replicas=ready_replicas(situation.live, plan.nodes),
+        updated_replicas=leaders(situation.current),
+        selector=_selector(situation),
         url=plan.url,
         revision=plan.revision,
         conditions=_conditions(decide(situation), _seen_conditions(observed.model), observed.generation, now),
         resolved=_resolved(situation),
+        speculation=_speculation(situation),
         patches=_patches(pages.values()),
         grammars=_grammars(situation, pages.values()),
         pods=[_pod_state(pod, pages.get(pod.uid)) for pod in situation.live[:MAX_PODS]],
     )
+
+
+def _selector(situation: Situation) -> str:
+    model, name = situation.plan.model, situation.observed.key.name
+    labels = leader_selector(model) if model else {names.LABEL_NAME: name}
+    return ",".join(f"{label}={value}" for label, value in labels.items())
 
 
 def _seen_conditions(model: Object) -> Mapping[str, Object]:
@@ -124,10 +134,30 @@ def _conditions(
 def _resolved(situation: Situation) -> Resolved:
     """Return what the current pods run; the first by name that says so speaks for all."""
     model = situation.plan.model
+    image = next((pod.image for pod in situation.current if pod.image), "")
     versions = next((page.versions for _, page in situation.pages if page.versions), {})
     return Resolved(
-        image=model.spec.engine.image if model else "",
+        image=_clip(image or (model.spec.engine.image if model else ""), 512),
         **{field: _clip(versions.get(name, ""), 256) for field, name in _VERSIONS.items()},
+    )
+
+
+def _speculation(situation: Situation) -> Speculation | None:
+    """Return what the current pods tell of their guesses, together; rounded, so that it stays for a while."""
+    model = situation.plan.model
+    if model is None or model.spec.speculative is None:
+        return None
+    told = [page.speculation for _, page in situation.pages if page.speculation is not None]
+    drafted = sum(max(each.drafted, 0) for each in told)  # the pages are untrusted
+    accepted = sum(max(each.accepted, 0) for each in told)
+    scheduling = {each.scheduling for each in told if each.scheduling}
+    is_async = scheduling == {"Async"} if scheduling else None
+    asked = model.spec.speculative
+    lost = is_async is False and asked.async_scheduling != "Off" and asked.method != "NGram"
+    return Speculation(
+        acceptance_rate=f"{min(accepted / drafted, 1):.2f}" if drafted else "",
+        **{"async": is_async},
+        fallback="this vLLM schedules synchronously with these settings" if lost else "",
     )
 
 
@@ -166,21 +196,34 @@ def _grammars(situation: Situation, pages: Iterable[PodStatus]) -> list[GrammarS
 
 
 def _pod_state(pod: PodView, page: PodStatus | None) -> PodState:
-    if page is None:
-        return PodState(name=pod.name, ready=pod.ready)
-    ranks = {each.rank: each for each in page.ranks if each.rank >= 0}  # the page is untrusted
-    return PodState(
+    found = trouble((pod,)) or waiting((pod,))
+    seen = PodState(
         name=pod.name,
+        revision=pod.revision,
         ready=pod.ready,
-        reason=_clip(page.reason, 256),
-        ranks=[
-            RankState(rank=rank, state=ranks[rank].state, desyncs=max(ranks[rank].desyncs, 0))
-            for rank in sorted(ranks)[:MAX_RANKS]
-        ],
-        grammar_workers=GrammarWorkers(
-            ready=max(page.grammar_workers.ready, 0), restarts=max(page.grammar_workers.restarts, 0)
-        ),
-        last_failure=_failure(page.last_failure) if page.last_failure else None,
+        reason=found.reason if found else "",
+        message=found.message if found else "",
+        restarts=sum(container.restarts for container in pod.containers),
+    )
+    return seen if page is None else _with_page(seen, page)
+
+
+def _with_page(seen: PodState, page: PodStatus) -> PodState:
+    """Return the state with what the pod's sidecar says; what the kubelet says of it counts more."""
+    ranks = {each.rank: each for each in page.ranks if each.rank >= 0}  # the page is untrusted
+    return seen.model_copy(
+        update={
+            "reason": seen.reason or _clip(page.reason, 256),
+            "message": seen.message or _clip(page.message, 1024),
+            "ranks": [
+                RankState(rank=rank, state=ranks[rank].state, desyncs=max(ranks[rank].desyncs, 0))
+                for rank in sorted(ranks)[:MAX_RANKS]
+            ],
+            "grammar_workers": GrammarWorkers(
+                ready=max(page.grammar_workers.ready, 0), restarts=max(page.grammar_workers.restarts, 0)
+            ),
+            "last_failure": _failure(page.last_failure) if page.last_failure else None,
+        }
     )
 
 

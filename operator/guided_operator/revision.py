@@ -4,7 +4,7 @@ The key (`builders.pod_key`) hashes what the user set, so a new release of the o
 differently, finds the same key, applies what is stored, and restarts nothing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -45,21 +45,21 @@ def stored(items: Mapping[str, Object], owner_uid: str) -> dict[str, Revision]:
     return found
 
 
-def choose(known: Mapping[str, Revision], key: str, rendered: Object) -> Revision:
-    """Return the revision to run: the stored one of this key, else a new one of what was just rendered.
+def choose(known: Mapping[str, Revision], key: str, render: Callable[[], Object]) -> Revision:
+    """Return the revision to run: the stored one of this key, else a new one of what is rendered now.
 
-    The one that runs always has the highest number, also after a step back.
+    The one that runs always has the highest number, also after a step back or a rollback.
     """
     newest = max((each.number for each in known.values()), default=0)
     old = known.get(key)
     if old is None:
-        return Revision(key, newest + 1, rendered)
+        return Revision(key, newest + 1, render())
     return old if old.number == newest else Revision(key, newest + 1, old.data)
 
 
-def expired(known: Mapping[str, Revision], current: str, in_use: Iterable[str]) -> set[str]:
-    """Return the keys of revisions that history has no room for; never the current one or one with pods."""
-    kept = {current, *in_use}
+def expired(known: Mapping[str, Revision], in_use: Iterable[str]) -> set[str]:
+    """Return the keys of revisions that history has no room for; never one that is in use."""
+    kept = set(in_use)
     rest = sorted((each for each in known.values() if each.key not in kept), key=lambda each: -each.number)
     return {each.key for each in rest[HISTORY_LIMIT:]}
 

@@ -9,14 +9,24 @@ import socket
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 _PREFIX: Final = "GUIDEDMODEL_"
 _VARIABLES: Final = {"namespace": "POD_NAMESPACE", "pod_name": "POD_NAME"}
 
+_NamespaceName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+_Beginning = Annotated[str, Field(min_length=1, max_length=512)]
+
 
 class SettingsError(Exception):
     """A variable is missing or wrong; the message has one line for each."""
+
+
+def _listed(value: Any) -> Any:
+    """Return the items of a list that is written with commas, each once."""
+    if not isinstance(value, str):
+        return value
+    return tuple(dict.fromkeys(part for part in map(str.strip, value.split(",")) if part))
 
 
 class OperatorSettings(BaseModel):
@@ -36,12 +46,33 @@ class OperatorSettings(BaseModel):
     """Namespace of the Lease. No default: two operators in two namespaces would both lead."""
     pod_name: str = Field(default_factory=socket.gethostname)
     """This replica's name, for people who read the Lease. Default: the host's, in a pod the pod's."""
-    workers: Annotated[int, Field(ge=1, le=64)] = 4
-    """GuidedModels that are worked on at once. Default: 4; one waits for the API server most of its time."""
+    namespaces: Annotated[tuple[_NamespaceName, ...], BeforeValidator(_listed), Field(max_length=100)] = ()
+    """Namespaces whose GuidedModels are served, separated by commas. Default: all of the cluster's."""
+    allowed_images: Annotated[tuple[_Beginning, ...], BeforeValidator(_listed), Field(max_length=100)] = ()
+    """Beginnings of images that engines may run, separated by commas, up to a "/", ":" or "@", such as
+    docker.io/vllm. Default: all."""
+    allowed_models: Annotated[tuple[_Beginning, ...], BeforeValidator(_listed), Field(max_length=100)] = ()
+    """Beginnings of URIs of what engines may load, separated by commas, up to a "/", such as hf://meta-llama.
+    Default: all."""
+    remote_code: Literal["Allow", "Refuse"] = "Allow"
+    """Whether model.trustRemoteCode may be true. Default: Allow; Refuse where images alone bring code."""
+    user_ids: Literal["Fixed", "Platform"] = "Fixed"
+    """Whose numeric user pods run as: Fixed, ours (10001); Platform, what OpenShift gives the namespace.
+    Default: Fixed."""
+    hub_endpoint: Annotated[str, Field(pattern=r"^https?://\S+$|^$")] = ""
+    """URL of a mirror of the Hugging Face hub, for all pods. Default: none, the hub itself."""
+    workers: Annotated[int, Field(ge=1, le=64)] = 16
+    """GuidedModels that are worked on at once. Default: 16; one waits for the API server most of its time."""
     health_host: str = "0.0.0.0"  # noqa: S104 - the kubelet asks from outside
-    """Address of /healthz and /readyz. Default: all of the pod's."""
+    """Address of /healthz, /readyz and /metrics. Default: all of the pod's."""
     health_port: Annotated[int, Field(ge=0, le=65535)] = 8080
-    """Port of /healthz and /readyz; 0: any free one. Default: 8080."""
+    """Port of /healthz, /readyz and /metrics; 0: any free one. Default: 8080."""
+    otlp_endpoint: Annotated[str, Field(pattern=r"^https?://\S+$|^$")] = ""
+    """Base URL of an OTLP/HTTP collector for a trace of each pass. Default: none, no traces are made."""
+    trace_sampling: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
+    """Share of passes that are traced. Default: 1, all; a pass happens when something changed."""
+    log_format: Literal["text", "json"] = "text"
+    """Form of the log: lines for people, or a JSON object each. Default: text."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Least level of what is logged. Default: INFO, a line per change to the cluster."""
 

@@ -2,16 +2,20 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
+from guided_contract import names
 from guided_contract.status import PodStatus
 from guided_operator import kinds
+from guided_operator.api.rollout import Rollout, unavailable
 from guided_operator.apply import Outcome
+from guided_operator.kinds import Kind
 from guided_operator.observe import Observed
 from guided_operator.plan import Plan
-from guided_operator.pods import PodView, Trouble, replica_failure, trouble
+from guided_operator.pods import PodView, Trouble, replica_failure, trouble, waiting
 
 Object = dict[str, Any]
+_WORKLOADS: Final = (kinds.DEPLOYMENT.name, kinds.WORKER_SET.name)
 
 
 @dataclass(frozen=True)
@@ -21,15 +25,27 @@ class Situation:
     observed: Observed
     plan: Plan
     outcome: Outcome
+    overdue: bool = False  # groups that have made no progress for too long
 
     @cached_property
-    def deployment(self) -> Object | None:
-        """The Deployment as last known: as written in this pass, else as seen."""
-        for (kind, _), item in self.outcome.live.items():
-            if kind == kinds.DEPLOYMENT.name:
-                return item
-        name: str = self.observed.key.name
-        return self.observed.child(kinds.DEPLOYMENT, name)
+    def workload_name(self) -> tuple[str, str]:
+        """Kind and name of what makes the pods."""
+        planned = ((child["kind"], child["metadata"]["name"]) for child in self.plan.children)
+        known = (each for each in planned if each[0] in _WORKLOADS)
+        return next(known, (kinds.DEPLOYMENT.name, self.observed.key.name))
+
+    @cached_property
+    def workload(self) -> Object | None:
+        """What makes the pods, as last known: as written in this pass, else as seen."""
+        kind, name = self.workload_name
+        written = self.outcome.live.get((kind, name))
+        return written if written is not None else self.observed.child(kinds.BY_NAME[kind], name)
+
+    @cached_property
+    def absent(self) -> tuple[Kind, ...]:
+        """Kinds that the model needs and whose API is not installed."""
+        planned = {child["kind"] for child in self.plan.children}
+        return tuple(kinds.BY_NAME[name] for name in sorted(planned & self.observed.absent))
 
     @cached_property
     def live(self) -> tuple[PodView, ...]:
@@ -54,10 +70,33 @@ class Situation:
         """How many current pods are ready."""
         return sum(pod.ready for pod in self.current)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all pods that there should be are there and ready, and no others are left."""
+        return self.ready >= self.plan.desired and len(self.live) == len(self.current)
+
     @cached_property
     def trouble(self) -> Trouble | None:
-        """What keeps the current pods, or the Deployment itself, from getting on."""
-        return trouble(self.current) or replica_failure(self.deployment)
+        """What keeps the current pods, or what makes them, from getting on."""
+        return trouble(self.current) or replica_failure(self.workload)
+
+    @cached_property
+    def waiting(self) -> Trouble | None:
+        """What the current pods wait for, where nothing is wrong yet."""
+        return waiting(self.current)
+
+    @property
+    def rollout(self) -> Rollout:
+        """How a change is to reach the pods."""
+        return self.plan.model.spec.rollout if self.plan.model else Rollout()
+
+    @property
+    def interrupts(self) -> bool:
+        """Whether replacing pods may leave none that answers; a model's first pods replace none."""
+        stored = self.observed.children.get(kinds.REVISION.name, {}).values()
+        keys = {item["metadata"].get("labels", {}).get(names.LABEL_REVISION) for item in stored}
+        left = self.plan.replicas - unavailable(self.rollout, self.plan.replicas)
+        return left <= 0 and not keys <= {self.plan.revision}
 
     @property
     def progress(self) -> str:

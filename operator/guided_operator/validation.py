@@ -8,20 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from guided_contract.compatibility import unsupported_vllm
-from guided_operator.api import GuidedModel, Problem
+from guided_operator.api import GuidedModel, Problem, arguments
 from guided_operator.api.pod_spec import Resources
 from guided_operator.api.quantity import amount
-from guided_operator.api.reserved import OWNED_ARGS, UNSUPPORTED_ARGS
 from guided_operator.api.rules import broken_rules
 
 # vLLM's own images, and copies that keep the name, have the version as tag; other tags say nothing.
 _VERSIONED_VLLM: Final = re.compile(r"(?:^|/)vllm[^/:@]*:v?([0-9]+\.[0-9]+\.[0-9]+(?:\.?(?:rc|post)[0-9]+)?)")
-_NOT_FOR_ARGS: Final = tuple(
-    form
-    for name, short in (OWNED_ARGS | UNSUPPORTED_ARGS).items()
-    for form in (f"--{name}", f"-{short}")
-    if form != "-"
-)
 
 
 def check(gm: GuidedModel) -> list[Problem]:
@@ -34,26 +27,24 @@ def check(gm: GuidedModel) -> list[Problem]:
 
 def _vllm_unsupported(gm: GuidedModel) -> Iterator[Problem]:
     """Find a vLLM that the plugin would leave untouched; with placement Scheduler that is what is wanted."""
-    found = _VERSIONED_VLLM.search(gm.spec.engine.image)
-    if found is None or gm.spec.guided_decoding.placement == "Scheduler":
+    tagged = _VERSIONED_VLLM.search(gm.spec.engine.image)
+    field, version = "spec.engine.image", tagged[1] if tagged else None
+    if gm.spec.engine.version is not None:
+        if version is not None and version != gm.spec.engine.version:
+            yield Problem("spec.engine.version", f"the image's tag says {version}")
+        field, version = "spec.engine.version", gm.spec.engine.version
+    if version is None or gm.spec.guided_decoding.placement == "Scheduler":
         return
-    reason = unsupported_vllm(found[1])
+    reason = unsupported_vllm(version)
     if reason:
         message = f"{reason}; use a supported image, or guidedDecoding.placement Scheduler (vLLM's own path)"
-        yield Problem("spec.engine.image", message)
+        yield Problem(field, message)
 
 
-def _argument_abbreviated(gm: GuidedModel) -> Iterator[Problem]:
-    """Find `--tensor-par` and the like: a unique beginning of an option means the option."""
-    for index, argument in enumerate(gm.spec.engine.args):
-        name = argument.split("=", 1)[0].replace("_", "-")
-        if not re.fullmatch(r"--[a-z-]{2,}|-[a-z]+", name):
-            continue
-        meant = [option for option in _NOT_FOR_ARGS if option.startswith(name) and option != name]
-        if meant:
-            yield Problem(
-                f"spec.engine.args[{index}]", f"{name} abbreviates {meant[0]}, which is not for args"
-            )
+def _argument_misplaced(gm: GuidedModel) -> Iterator[Problem]:
+    """Find words that vLLM would not understand, or take for the model; CEL has no word for neighbours."""
+    for index, fault in arguments.misplaced(gm.spec.engine.args):
+        yield Problem(f"spec.engine.args[{index}]", fault)
 
 
 def _requests_exceed_limits(gm: GuidedModel) -> Iterator[Problem]:
@@ -76,6 +67,6 @@ def _exceeding(field: str, resources: Resources) -> Iterator[Problem]:
 _CHECKS: Final[tuple[Callable[[GuidedModel], Iterable[Problem]], ...]] = (
     broken_rules,
     _vllm_unsupported,
-    _argument_abbreviated,
+    _argument_misplaced,
     _requests_exceed_limits,
 )

@@ -3,37 +3,22 @@
 A chain's first check that finds something decides; the last one always does.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from guided_contract.status import PodStatus
-from guided_operator.api.status import ConditionStatus
+from guided_operator import kinds
+from guided_operator.finding import Check, Finding, first, told
+from guided_operator.guided_checks import GUIDED_DECODING, SIDECAR_REASONS, TELEMETRY
+from guided_operator.pods import PodView
+from guided_operator.progress import OVERDUE
 from guided_operator.situation import Situation
-
-Object = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A condition's status, reason and message."""
-
-    status: ConditionStatus
-    reason: str
-    message: str = ""
-
-
-Check = Callable[[Situation], Finding | None]
 
 
 def decide(situation: Situation) -> dict[str, Finding]:
-    """Return the finding of every condition type."""
-    return {name: _first(checks, situation) for name, checks in _CHAINS.items()}
-
-
-def _first(checks: Sequence[Check], situation: Situation) -> Finding:
-    found = (check(situation) for check in checks)
-    return next(finding for finding in found if finding is not None)
+    """Return the finding of every condition type; of Reconciling and Stalled only the one that holds."""
+    found = {name: first(checks, situation) for name, checks in _CHAINS.items()}
+    return {name: finding for name, finding in found.items() if finding is not None}
 
 
 def _spec_invalid(situation: Situation) -> Finding | None:
@@ -42,15 +27,7 @@ def _spec_invalid(situation: Situation) -> Finding | None:
 
 
 def _vllm_unsupported(situation: Situation) -> Finding | None:
-    return _told(situation, "UnsupportedVLLM", lambda page: page.unsupported)
-
-
-def _told(situation: Situation, reason: str, problem: Callable[[PodStatus], str]) -> Finding | None:
-    """Return the first pod's problem, with its name."""
-    for pod, page in situation.pages:
-        if message := problem(page):
-            return Finding("False", reason, f"pod {pod.name}: {message}")
-    return None
+    return told(situation, "UnsupportedVLLM", lambda page: page.unsupported)
 
 
 def _incompatible(situation: Situation) -> Finding | None:
@@ -66,8 +43,23 @@ def _child_faulty(situation: Situation) -> Finding | None:
 
 
 def _kind_unseen(situation: Situation) -> Finding | None:
+    used = {kinds.POD.name, *(child["kind"] for child in situation.plan.children)}
     for name, why in sorted(situation.observed.blind.items()):
+        if name in kinds.BY_NAME and name not in used:
+            continue  # of no use to this model
         return Finding("Unknown", "Forbidden", f"the operator cannot see {name}s: {why}")
+    return None
+
+
+def _workload_absent(situation: Situation) -> Finding | None:
+    return _api_absent(situation) if situation.workload_name[0] in situation.observed.absent else None
+
+
+def _api_absent(situation: Situation) -> Finding | None:
+    for kind in situation.absent:
+        served = f"{kind.name} ({kind.api_version})"
+        message = f"the spec needs {served}, which this cluster does not serve; once installed, it is used"
+        return Finding("False", "APIMissing", message)
     return None
 
 
@@ -79,19 +71,18 @@ def _none_desired_nor_left(situation: Situation) -> Finding | None:
     return _none_desired(situation) if not situation.live else None
 
 
-def _deployment_unseen(situation: Situation) -> Finding | None:
-    deployment = situation.deployment
-    if deployment is None:
-        return Finding("False", "Creating", "the Deployment is being created")
-    seen = deployment.get("status", {}).get("observedGeneration", 0)
-    if seen < deployment["metadata"]["generation"]:
-        return Finding("False", "Progressing", "the Deployment's last change has not been acted upon yet")
+def _workload_unseen(situation: Situation) -> Finding | None:
+    workload, (kind, _) = situation.workload, situation.workload_name
+    if workload is None:
+        return Finding("False", "Creating", f"the {kind} is being created")
+    seen = workload.get("status", {}).get("observedGeneration", 0)
+    if seen < workload["metadata"]["generation"]:
+        return Finding("False", "Progressing", f"the {kind}'s last change has not been acted upon yet")
     return None
 
 
 def _pods_ready(situation: Situation) -> Finding | None:
-    complete = situation.ready >= situation.plan.desired and len(situation.live) == len(situation.current)
-    return Finding("True", "PodsReady", situation.progress) if complete else None
+    return Finding("True", "PodsReady", situation.progress) if situation.is_complete else None
 
 
 def _pods_in_trouble(situation: Situation) -> Finding | None:
@@ -99,106 +90,89 @@ def _pods_in_trouble(situation: Situation) -> Finding | None:
     return Finding("False", found.reason, found.message) if found else None
 
 
+def _plugin_incompatible(situation: Situation) -> Finding | None:
+    """Find a vLLM that the launcher left untouched, or a change to it that could not be made."""
+    for pod, page in _unready(situation):
+        failed = [f"{patch.name} ({patch.reason})" for patch in page.patches if patch.state == "Failed"]
+        message = page.unsupported or f"changes to vLLM failed: {', '.join(failed)}" * bool(failed)
+        if message:
+            return Finding("False", "PluginIncompatible", f"pod {pod.name}: {message}")
+    return None
+
+
+def _pods_waiting(situation: Situation) -> Finding | None:
+    found = situation.waiting
+    return Finding("False", found.reason, found.message) if found else None
+
+
+def _sidecar_holds_back(situation: Situation) -> Finding | None:
+    for pod, page in _unready(situation):
+        if not page.ready and page.reason in SIDECAR_REASONS:
+            return Finding("False", page.reason, f"pod {pod.name}: {page.message}")
+    return None
+
+
+def _unready(situation: Situation) -> Iterator[tuple[PodView, PodStatus]]:
+    return ((pod, page) for pod, page in situation.pages if not pod.ready)
+
+
 def _pods_not_ready(situation: Situation) -> Finding:
     return Finding("False", "PodsNotReady", situation.progress)
 
 
 def _some_pod_ready(situation: Situation) -> Finding | None:
-    ready = sum(pod.ready for pod in situation.live)
+    ready = any(pod.ready and pod.node == 0 for pod in situation.live)  # the others of a group have no API
     return Finding("True", "SomePodsReady", "at least one pod answers requests") if ready else None
 
 
+def _rollout_paused(situation: Situation) -> Finding | None:
+    paused = situation.rollout.paused
+    return Finding("False", "Paused", f"rollout.paused is true; {situation.progress}") if paused else None
+
+
 def _rollout_stalled(situation: Situation) -> Finding | None:
-    for condition in (situation.deployment or {}).get("status", {}).get("conditions", ()):
-        if condition["type"] == "Progressing" and condition.get("reason") == "ProgressDeadlineExceeded":
-            cause = f": {situation.trouble.message}" if situation.trouble else ""
-            return Finding("False", "ProgressDeadlineExceeded", situation.progress + cause)
-    return None
+    if _workload_unseen(situation):  # what it says is of what was asked for before
+        return None
+    conditions = (situation.workload or {}).get("status", {}).get("conditions", ())
+    told = any(each["type"] == "Progressing" and each.get("reason") == OVERDUE for each in conditions)
+    cause = f": {situation.trouble.message}" if situation.trouble else ""
+    overdue = situation.overdue or told
+    return Finding("False", OVERDUE, situation.progress + cause) if overdue else None
 
 
 def _rollout_complete(situation: Situation) -> Finding | None:
-    if _deployment_unseen(situation) is None and _pods_ready(situation) is not None:
+    if _workload_unseen(situation) is not None or _pods_ready(situation) is None:
+        return None
+    plan = situation.plan
+    if plan.revision == plan.asked:
         return Finding("False", "Complete", situation.progress)
-    return None
+    held = f"rollout.rollbackTo keeps revision {plan.revision}, the spec's own is {plan.asked}"
+    return Finding("False", "RolledBack", f"{situation.progress}; {held}")
 
 
 def _rolling_out(situation: Situation) -> Finding:
-    return Finding("True", "RollingOut", situation.progress)
+    price = _INTERRUPTION if situation.interrupts else ""
+    return Finding("True", "RollingOut", situation.progress + price)
 
 
-def _nothing_known(situation: Situation) -> Finding | None:
-    if situation.pages:
+def _stuck(check: Check) -> Check:
+    """Return the check that says the same of Stalled: what holds there does not get better by waiting."""
+
+    def stalled(situation: Situation) -> Finding | None:
+        found = check(situation)
+        return found and Finding("True", found.reason, found.message)
+
+    return stalled
+
+
+def _not_there_yet(situation: Situation) -> Finding | None:
+    if first(_CHAINS["Stalled"], situation):
         return None
-    message = (
-        "no pod of the current revision has said anything yet" if situation.current else "there is no pod"
-    )
-    return Finding("Unknown", "Pending", message)
-
-
-def _plugin_inactive(situation: Situation) -> Finding | None:
-    return _told(situation, "PluginInactive", lambda page: page.unsupported)
-
-
-def _sidecar_not_ready(situation: Situation) -> Finding | None:
-    for pod, page in situation.pages:
-        if not page.ready:
-            reason = page.reason if page.reason in _SIDECAR_REASONS else "NotReady"
-            return Finding("False", reason, f"pod {pod.name}: {page.message or 'the sidecar is not ready'}")
-    return None
-
-
-def _ranks_desynchronized(situation: Situation) -> Finding | None:
-    return _told(situation, "Desync", lambda page: page.desync)
-
-
-def _grammar_without_text(situation: Situation) -> Finding | None:
-    faults = situation.plan.grammar_faults
-    if not faults:
-        return None
-    return Finding("False", "GrammarsPending", "; ".join(f"{name}: {why}" for name, why in faults.items()))
-
-
-def _grammar_not_served(situation: Situation) -> Finding | None:
-    def problem(page: PodStatus) -> str:
-        grammars = (one for one in page.grammars if one.state != "Ready")
-        return "; ".join(f"grammar {one.name} is {one.state}: {one.reason}" for one in grammars)
-
-    return _told(situation, "GrammarsPending", problem)
-
-
-def _sidecar_silent(situation: Situation) -> Finding | None:
-    told = {pod.uid for pod, _ in situation.pages}
-    for pod in situation.current:
-        if pod.ready and pod.uid not in told:
-            page = situation.observed.pages.get(pod.uid)
-            return Finding("Unknown", "SidecarUnreachable", f"pod {pod.name}: {page.error if page else ''}")
-    return None
-
-
-def _guided_active(situation: Situation) -> Finding:
-    return Finding("True", "Active", f"{len(situation.pages)} pods prove guided decoding")
-
-
-def _scheduler_placed(situation: Situation) -> Finding | None:
-    model = situation.plan.model
-    if model is not None and model.spec.guided_decoding.placement == "Scheduler":
-        return Finding(
-            "False", "SchedulerPlacement", "vLLM's own scheduler applies grammars, as the spec asks"
-        )
-    return None
-
-
-def _telemetry_unset(situation: Situation) -> Finding | None:
-    model = situation.plan.model
-    if model is None or model.spec.telemetry is None or model.spec.telemetry.otlp is None:
-        return Finding("False", "Disabled", "the spec names no collector")
-    return None
-
-
-def _telemetry_set(situation: Situation) -> Finding:
-    model = situation.plan.model
-    otlp = model.spec.telemetry.otlp if model and model.spec.telemetry else None
-    return Finding("True", "Configured", f"traces go to {otlp.endpoint}" if otlp else "")
+    progressing, ready = (first(_CHAINS[name], situation) for name in ("Progressing", "Ready"))
+    if progressing and progressing.status == "True":
+        return progressing
+    reached = situation.plan.desired == 0 or (ready and ready.status == "True")
+    return Finding("True", ready.reason, ready.message) if ready and not reached else None
 
 
 def _compatible(_: Situation) -> Finding:
@@ -209,25 +183,23 @@ def _no_pod_ready(situation: Situation) -> Finding:
     return Finding("False", "NoReadyPods", situation.progress)
 
 
-_SIDECAR_REASONS: Final = frozenset(
-    {
-        "PluginInactive",
-        "RanksMissing",
-        "GrammarsPending",
-        "ProbePending",
-        "ProbeFailed",
-        "EngineStalled",
-        "ServiceExhausted",
-    }
+# What a rollout costs where maxUnavailable is all of the replicas, as it is by default with one.
+_INTERRUPTION: Final = (
+    "; rollout.maxUnavailable lets all old pods go first, so no pod may answer until a new one is ready: "
+    "maxSurge 1 with maxUnavailable 0 avoids it, where there is room for one pod more"
 )
-_BLOCKED: Final[tuple[Check, ...]] = (_incompatible, _child_faulty, _kind_unseen)
+_BLOCKED: Final[tuple[Check, ...]] = (_incompatible, _child_faulty, _kind_unseen, _workload_absent)
 _CHAINS: Final[dict[str, tuple[Check, ...]]] = {
     "Ready": (
         *_BLOCKED,
         _none_desired,
-        _deployment_unseen,
+        _workload_unseen,
         _pods_ready,
         _pods_in_trouble,
+        _plugin_incompatible,
+        _pods_waiting,
+        _sidecar_holds_back,
+        _rollout_paused,
         _pods_not_ready,
     ),
     "Available": (_kind_unseen, _some_pod_ready, _none_desired, _no_pod_ready),
@@ -235,20 +207,14 @@ _CHAINS: Final[dict[str, tuple[Check, ...]]] = {
         *_BLOCKED,
         _none_desired_nor_left,
         _rollout_complete,
+        _rollout_paused,
         _rollout_stalled,
         _rolling_out,
     ),
-    "Compatible": (_spec_invalid, _vllm_unsupported, _compatible),
-    "GuidedDecoding": (
-        _scheduler_placed,
-        _plugin_inactive,
-        _grammar_without_text,
-        _sidecar_not_ready,
-        _ranks_desynchronized,
-        _grammar_not_served,
-        _sidecar_silent,
-        _nothing_known,
-        _guided_active,
-    ),
-    "Telemetry": (_telemetry_unset, _telemetry_set),
+    # As kstatus reads them, and so GitOps tools: there only while they hold.
+    "Reconciling": (_not_there_yet,),
+    "Stalled": tuple(map(_stuck, (*_BLOCKED, _rollout_stalled))),
+    "Compatible": (_spec_invalid, _api_absent, _vllm_unsupported, _compatible),
+    "GuidedDecoding": GUIDED_DECODING,
+    "Telemetry": TELEMETRY,
 }

@@ -8,7 +8,10 @@ import yaml
 from devtools import chart
 from devtools.golang import MissingToolError
 
+from guided_operator.settings import OperatorSettings, variable_of
 from support.cluster import unavailable
+
+RIGHTS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,6 +47,66 @@ def test_rules_are_those_that_the_operator_is_tested_with() -> None:
         assert {subject["namespace"] for subject in found.get("subjects", [])} <= {"elsewhere"}
 
 
+def test_users_are_left_to_the_platform_where_it_has_them() -> None:
+    for values, users in (
+        ((), {"runAsUser": 65532, "runAsGroup": 65532}),
+        (("--set=pods.userIds=Platform",), {}),
+    ):
+        context = rendered(*values)["Deployment"]["spec"]["template"]["spec"]["securityContext"]
+        assert context == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}, **users}
+
+
+def test_list_of_namespaces_gets_rights_there_and_none_elsewhere() -> None:
+    values = ("--set=operator.namespaces={team-a,team-b}", "--namespace=guidedmodel-system")
+    text = chart.helm("template", "release", str(chart.CHART), *values)
+    ours = [one for one in yaml.safe_load_all(text) if one and one["kind"] in RIGHTS]
+    for one in ours:
+        del one["metadata"]["labels"]
+    golden = chart.ROOT / "manifests/rbac/operator-namespaces.yaml"
+    assert sorted(ours, key=str) == sorted(yaml.safe_load_all(golden.read_text()), key=str)
+    [container] = rendered(*values[:1])["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert {"name": "GUIDEDMODEL_NAMESPACES", "value": "team-a,team-b"} in container["env"]
+
+
+def test_settings_of_telemetry_reach_the_operator() -> None:
+    def environment(*values: str) -> dict[str, str]:
+        [container] = rendered(*values)["Deployment"]["spec"]["template"]["spec"]["containers"]
+        return {each["name"]: each.get("value", "") for each in container["env"]}
+
+    assert "GUIDEDMODEL_OTLP_ENDPOINT" not in environment()
+    told = environment(
+        "--set=operator.traces.endpoint=http://collector:4318",
+        "--set-json=operator.traces.sampling=0.5",
+        "--set=operator.logFormat=json",
+        "--set=operator.env[0].name=OTEL_EXPORTER_OTLP_HEADERS",
+        "--set=operator.env[0].value=authorization=x",
+    )
+    assert told["GUIDEDMODEL_OTLP_ENDPOINT"] == "http://collector:4318"
+    assert told["GUIDEDMODEL_TRACE_SAMPLING"] == "0.5"
+    assert told["GUIDEDMODEL_LOG_FORMAT"] == "json"
+    assert told["OTEL_EXPORTER_OTLP_HEADERS"] == "authorization=x"
+    assert {variable_of(field) for field in OperatorSettings.model_fields} >= set(told) - {
+        "OTEL_EXPORTER_OTLP_HEADERS"
+    }
+
+
+def test_limits_reach_the_operator() -> None:
+    [container] = rendered(
+        "--set=limits.images={registry.example,docker.io/vllm}",
+        "--set=limits.models={hf://meta-llama}",
+        "--set=limits.remoteCode=Refuse",
+        "--set=pods.userIds=Platform",
+        "--set=pods.hubEndpoint=https://hub.example",
+    )["Deployment"]["spec"]["template"]["spec"]["containers"]
+    told = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+    read = {field: told.get(variable_of(field)) for field in OperatorSettings.model_fields}
+    settings = OperatorSettings(**{field: value for field, value in read.items() if value}, namespace="x")
+    assert settings.allowed_images == ("registry.example", "docker.io/vllm")
+    assert settings.allowed_models == ("hf://meta-llama",)
+    assert (settings.remote_code, settings.user_ids) == ("Refuse", "Platform")
+    assert settings.hub_endpoint == "https://hub.example"
+
+
 def test_crd_is_the_generated_one_and_outlives_the_release() -> None:
     crd = rendered()["CustomResourceDefinition"]
     source = yaml.safe_load((chart.ROOT / "manifests/crd/guidedmodels.guidedmodel.io.yaml").read_text())
@@ -70,17 +133,31 @@ def test_operator_is_locked_down() -> None:
 
 def test_monitoring_is_off_by_default_and_what_the_manifests_hold() -> None:
     assert not {"PodMonitor", "PrometheusRule"} & set(rendered())
-    on = rendered(
+    text = chart.helm(
+        *("template", "release", str(chart.CHART), "--namespace=elsewhere"),
         *(f"--set=monitoring.{name}=true" for name in ("podMonitor", "alerts", "dashboard")),
         "--set-string=monitoring.labels.release=prometheus",
     )
-    for kind, name in (("PodMonitor", "podmonitor"), ("PrometheusRule", "alerts")):
+    on = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(text) if one}
+    for name in ("podmonitor", "alerts", "operator-podmonitor", "operator-alerts"):
         source = yaml.safe_load((chart.ROOT / f"manifests/observability/{name}.yaml").read_text())
-        assert on[kind]["spec"] == source["spec"]
-        assert on[kind]["metadata"]["namespace"] == "elsewhere"
-        assert on[kind]["metadata"]["labels"]["release"] == "prometheus"
-    held = on["ConfigMap"]["data"]["guidedmodel.json"]
+        found = on[source["kind"], source["metadata"]["name"]]
+        assert found["spec"] == source["spec"]
+        assert found["metadata"]["namespace"] == "elsewhere"
+        assert found["metadata"]["labels"]["release"] == "prometheus"
+    held = on["ConfigMap", "guidedmodel-dashboard"]["data"]["guidedmodel.json"]
     assert json.loads(held) == json.loads((chart.ROOT / "manifests/observability/dashboard.json").read_text())
+
+
+def test_pod_monitor_finds_the_operators_port() -> None:
+    deployment = rendered()["Deployment"]["spec"]["template"]
+    monitor = yaml.safe_load((chart.ROOT / "manifests/observability/operator-podmonitor.yaml").read_text())[
+        "spec"
+    ]
+    assert monitor["selector"]["matchLabels"].items() <= deployment["metadata"]["labels"].items()
+    [endpoint] = monitor["podMetricsEndpoints"]
+    [container] = deployment["spec"]["containers"]
+    assert endpoint["port"] in {port["name"] for port in container["ports"]}
 
 
 @pytest.mark.parametrize(
@@ -89,6 +166,8 @@ def test_monitoring_is_off_by_default_and_what_the_manifests_hold() -> None:
         ("replicas=0", "replicas"),
         ("replica=3", "replica"),
         ("operator.logLevel=LOUD", "logLevel"),
+        ("operator.namespaces={team-*}", "namespaces"),
+        ("operator.traces.endpoint=collector", "endpoint"),
         ("image.pullPolicy=Sometimes", "pullPolicy"),
     ],
 )

@@ -1,7 +1,7 @@
 """The real operator process, with the rights of its service account, on a real API server and controllers."""
 
+import json
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from guided_operator.api import parse
 from guided_operator.builders import pod_key
 from support.cluster import Cluster
 from support.kubelet import Kubelet
-from support.operator_process import Operator, eventually, install, running
+from support.operator_process import eventually
 from support.resources import (
     CHILDREN,
     await_condition,
@@ -26,29 +26,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 Object = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def operator(api_server: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
-    install(api_server)
-    with running(api_server, tmp_path_factory.mktemp("operator"), "one") as replica:
-        eventually(replica.leads, what="the only replica leads")
-        yield replica
-
-
-@pytest.fixture
-def namespace(api_server: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    name = request.node.name.replace("_", "-")[:50].strip("-")
-    with api_server.namespace(name) as made:
-        yield made
-
-
-@pytest.fixture
-def kubelet(api_server: Cluster, namespace: str) -> Iterator[Kubelet]:
-    with Kubelet(api_server.kubeconfig, namespace) as player:
-        yield player
-        api_server.kubectl("delete", "guidedmodels", "--all", "-n", namespace)
-        eventually(lambda: not items(api_server, namespace, "pods"), timeout_s=90, what="all pods are gone")
-
-
 @pytest.mark.usefixtures("kubelet")
 def test_model_gets_its_children_and_becomes_ready(api_server: Cluster, namespace: str) -> None:
     api_server.apply(model(namespace, replicas=2))
@@ -60,6 +37,7 @@ def test_model_gets_its_children_and_becomes_ready(api_server: Cluster, namespac
         "ConfigMap",
         "ControllerRevision",
         "Deployment",
+        "PodDisruptionBudget",
         "Service",
         "ServiceAccount",
     ]
@@ -158,6 +136,21 @@ def test_named_grammars_are_followed_and_restart_nothing(
     assert deployment(api_server, namespace)["metadata"]["generation"] == generation, "no pod restarted"
 
 
+def test_grammars_over_a_mebibyte_in_sum_are_a_condition(api_server: Cluster, namespace: str) -> None:
+    text, grammars = "a" * 600_000, []
+    for name in ("one", "two"):
+        texts = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"t": text}}
+        texts["metadata"] = {"name": name, "namespace": namespace}
+        api_server.kubectl("create", "-f", "-", stdin=json.dumps(texts))
+        reference = {"name": name, "key": "t"}
+        grammars.append({"name": name, "kind": "Regex", "configMapKeyRef": reference})
+    api_server.apply(model(namespace, guidedDecoding={"grammars": grammars}))
+    full = await_condition(api_server, namespace, "GuidedDecoding", "False", "GrammarsPending")
+    assert full["message"] == "two: there is no room for it: all grammars together may have 1 MiB"
+    data = api_server.get("configmap", "m-grammars", "-n", namespace)["data"]
+    assert (data["one.Regex"], "two.Regex" in data) == (text, False)
+
+
 def test_a_spent_restart_budget_shows_and_is_told_in_one_event(
     api_server: Cluster, namespace: str, kubelet: Kubelet
 ) -> None:
@@ -188,7 +181,8 @@ def test_readiness_is_lost_and_regained_with_its_reason(
     api_server.apply(model(namespace))
     pending = await_condition(api_server, namespace, "GuidedDecoding", "False", "GrammarsPending")
     assert "2 of 3 grammars are compiled" in pending["message"]
-    await_condition(api_server, namespace, "Ready", "False", "PodsNotReady")
+    held = await_condition(api_server, namespace, "Ready", "False", "GrammarsPending")
+    assert "2 of 3 grammars are compiled" in held["message"]
     kubelet.say()
     kubelet.ready = True
     await_condition(api_server, namespace, "Ready", "True")
@@ -268,7 +262,7 @@ def writes(cluster: Cluster) -> dict[tuple[str, str, str], float]:
 @pytest.mark.usefixtures("kubelet")
 def test_drift_is_repaired_and_others_fields_are_left(api_server: Cluster, namespace: str) -> None:
     odd = model(namespace)  # characters that JSON, YAML and Go write each in their own way
-    odd["spec"]["engine"]["env"] = [{"name": "ODD", "value": '<&>é😀\u2028\x7f\t"'}]
+    odd["spec"]["engine"]["env"] = [{"name": "APP_ODD", "value": '<&>é😀\u2028\x7f\t"'}]
     api_server.apply(odd)
     await_condition(api_server, namespace, "Ready", "True")
     api_server.kubectl("annotate", "deployment/m", "somebody=else", "-n", namespace)
@@ -295,13 +289,13 @@ def test_drift_is_repaired_and_others_fields_are_left(api_server: Cluster, names
 @pytest.mark.usefixtures("kubelet")
 def test_field_that_is_no_longer_wanted_goes(api_server: Cluster, namespace: str) -> None:
     wanted = model(namespace)
-    wanted["spec"]["engine"]["env"] = [{"name": "EXTRA", "value": "1"}]
+    wanted["spec"]["engine"]["env"] = [{"name": "APP_EXTRA", "value": "1"}]
     api_server.apply(wanted)
     await_condition(api_server, namespace, "Ready", "True")
-    assert "EXTRA" in environment(api_server, namespace)
+    assert "APP_EXTRA" in environment(api_server, namespace)
     wanted["spec"]["engine"]["env"] = []
     api_server.apply(wanted)
-    eventually(lambda: "EXTRA" not in environment(api_server, namespace), what="the variable is removed")
+    eventually(lambda: "APP_EXTRA" not in environment(api_server, namespace), what="the variable is removed")
     eventually(lambda: conditions(api_server, namespace)["Ready"]["observedGeneration"] == 2)
     await_condition(api_server, namespace, "Ready", "True")
     assert len(api_server.get("controllerrevisions", "-n", namespace)["items"]) == 2
@@ -310,10 +304,10 @@ def test_field_that_is_no_longer_wanted_goes(api_server: Cluster, namespace: str
 def test_rollout_is_ready_only_when_no_old_pod_is_left(
     api_server: Cluster, namespace: str, kubelet: Kubelet
 ) -> None:
-    wanted = model(namespace, replicas=2)
+    wanted = model(namespace, replicas=2, rollout={"maxSurge": 1, "maxUnavailable": 0})
     api_server.apply(wanted)
     await_condition(api_server, namespace, "Ready", "True")
-    wanted["spec"]["engine"]["env"] = [{"name": "EXTRA", "value": "1"}]
+    wanted["spec"]["engine"]["env"] = [{"name": "APP_EXTRA", "value": "1"}]
     kubelet.unready_revision = pod_key(parse(wanted))
     api_server.apply(wanted)
     await_condition(api_server, namespace, "Ready", "False", "PodsNotReady")

@@ -232,7 +232,9 @@ HELLOS = (
 )
 SERVED = [_request(), *_decodes()] * 100
 KILLED = {"deadline": 9}  # workers, on somebody's endless schemas: no fault of the pod's
-HEALTHY = ServiceSnapshot(hellos=HELLOS, expected_ranks=2, workers=WorkersState(idle=2, restarts=KILLED))
+HEALTHY = ServiceSnapshot(
+    hellos=HELLOS, expected_ranks=range(2), workers=WorkersState(idle=2, restarts=KILLED)
+)
 # For each alert what differs from a healthy pod.
 SICK: dict[str, dict[str, Any]] = {
     "GuidedModelHasNoReadyPod": {"ready": False},

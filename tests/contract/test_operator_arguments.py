@@ -1,14 +1,18 @@
 """What the operator knows of vLLM's command line, against vLLM's own parser."""
 
-import re
+import functools
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from guided_operator.api import ManifestError, load, parse
-from guided_operator.api.reserved import OWNED, OWNED_ARGS, UNSUPPORTED, UNSUPPORTED_ARGS
+from guided_operator.api import ManifestError, load, parse, variables
+from guided_operator.api.arguments import CONFIGURATIONS, LISTS, SWITCHES, VALUES
 from guided_operator.builders import cluster_site, render
+from guided_operator.validation import check
+from support.left_out import LEFT_OUT, LEFT_OUT_VARIABLES
 from support.manifests import changed, guided_model, minimal
 
 # What vLLM and torch warn of when imported is theirs.
@@ -20,6 +24,11 @@ SITE = cluster_site("guidedmodel:1")
 
 @pytest.fixture(scope="module")
 def parser() -> Any:
+    return _parser()
+
+
+@functools.cache
+def _parser() -> Any:
     from vllm.entrypoints.launchers.cli_args import make_arg_parser
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
@@ -27,22 +36,104 @@ def parser() -> Any:
 
 
 def parsed(parser: Any, gm: Any) -> Any:
-    return parser.parse_args(render(gm, SITE).deployment.spec.template.spec.containers[0].args)
+    return parser.parse_args(render(gm, SITE).template.spec.containers[0].args)
 
 
-@pytest.mark.parametrize(
-    ("name", "pattern"),
-    [(name, OWNED) for name in OWNED_ARGS] + [(name, UNSUPPORTED) for name in UNSUPPORTED_ARGS],
+def actions(parser: Any) -> dict[str, Any]:
+    """Return vLLM's options by their long names, without the forms that deny them."""
+    return {
+        form: action
+        for action in parser._actions
+        for form in action.option_strings
+        if form.startswith("--") and not form.startswith("--no-")
+    }
+
+
+def test_every_option_of_vllm_is_listed_or_left_out_for_a_reason(parser: Any) -> None:
+    known = {f"--{name}" for name in (*SWITCHES, *VALUES, *LISTS, *CONFIGURATIONS)}
+    left_out = {f"--{name}" for names in LEFT_OUT.values() for name in names.split()}
+    assert known & left_out == set()
+    assert set(actions(parser)) == known | left_out
+
+
+def test_listed_options_take_as_many_values_as_vllm_takes(parser: Any) -> None:
+    found = actions(parser)
+    for name in SWITCHES:
+        assert f"--no-{name}" in found[f"--{name}"].option_strings, name
+    assert {found[f"--{name}"].nargs for name in SWITCHES} == {0}
+    assert {found[f"--{name}"].nargs for name in (*VALUES, *CONFIGURATIONS)} == {None}
+    assert {found[f"--{name}"].nargs for name in LISTS} == {"+"}
+
+
+WORDS = st.sampled_from(
+    [f"--{name}" for name in (*SWITCHES, *VALUES, *LISTS, *CONFIGURATIONS)]
+    + [f"--{name}" for names in LEFT_OUT.values() for name in names.split()]
 )
-def test_refused_argument_exists_and_all_its_forms_are_refused(parser: Any, name: str, pattern: str) -> None:
-    (action,) = [action for action in parser._actions if f"--{name}" in action.option_strings]
-    forms = [form for form in action.option_strings if not form.startswith("--no-")]
-    for form in [
-        *forms,
-        *(form.replace("-", "_").replace("__", "--", 1) for form in forms if form[:2] == "--"),
-    ]:
-        assert re.search(pattern, form), form
-        assert re.search(pattern, f"{form}=x"), form
+NASTY = st.text(st.characters(codec="utf-8"), max_size=8) | st.sampled_from(
+    [
+        "\n",
+        "\n--model=x",
+        "=x",
+        ".x=y",
+        "--",
+        "-",
+        "_",
+        " ",
+        "\t--config=/x",
+        "\x00",
+        "\u2028",
+        "=--model",
+        "-tp=2",
+    ]
+)
+# What is meant well, too: else nothing of what is drawn would get as far as vLLM's parser.
+GOOD = (
+    st.sampled_from(
+        [f"--{name}" for name in SWITCHES] + [f"--no_{name.replace('-', '_')}" for name in SWITCHES]
+    )
+    | st.sampled_from(
+        ["--seed=1", "--max-num-seqs=2", "--block-size", "7", "-1", "--hf-overrides.a=1", "--dtype=auto"]
+    )
+    | st.sampled_from([f"--{name}" for name in LISTS])
+)
+BAD = st.builds("{}{}".format, WORDS | st.just(""), NASTY) | WORDS.map(lambda word: word[:-1])
+DRAWN_WORDS = st.lists(GOOD | GOOD | GOOD | BAD, min_size=1, max_size=4)
+
+
+@settings(deadline=None, max_examples=400)
+@given(DRAWN_WORDS)
+def test_nothing_owned_is_overridden_by_words_that_are_taken(words: list[str]) -> None:
+    """Whatever passes, vLLM's own parser reads the operator's options as the operator wrote them."""
+    manifest = changed(minimal(), engine__args=words, parallelism__tensor=2)
+    try:
+        gm = parse(manifest)
+    except ManifestError:
+        return
+    if check(gm):
+        return
+    try:
+        seen = vars(parsed(_parser(), gm))
+    except SystemExit:  # a value that vLLM does not understand: it does not start
+        return
+    plain = vars(parsed(_parser(), guided_model(parallelism__tensor=2)))
+    changed_by_words = {name for name in plain if seen[name] != plain[name]}
+    allowed = {name.replace("-", "_") for name in (*SWITCHES, *VALUES, *LISTS, *CONFIGURATIONS)}
+    assert changed_by_words <= allowed
+
+
+@pytest.mark.parametrize("words", [["--seed", "7", "evil/model"], ["--enforce-eager", "evil/model"]])
+def test_a_stray_word_is_the_model(parser: Any, words: list[str]) -> None:
+    # Why validation counts values: this would serve another model than the resource names.
+    assert parser.parse_args(words).model_tag == "evil/model"
+
+
+def test_every_variable_of_vllm_is_listed_or_left_out_for_a_reason() -> None:
+    from vllm import envs
+
+    own = {name for name in envs.environment_variables if name.startswith("VLLM_")}
+    left_out = {f"VLLM_{name}" for names in LEFT_OUT_VARIABLES.values() for name in names.split()}
+    assert set(variables.VLLM) & left_out == set()
+    assert own == set(variables.VLLM) | left_out
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
@@ -58,7 +149,12 @@ def test_samples_command_line_is_understood(parser: Any, sample: Path) -> None:
 @pytest.mark.parametrize(("asked", "told"), [("Auto", None), ("On", True), ("Off", False)])
 def test_speculation_is_understood(parser: Any, asked: str, told: bool | None) -> None:  # noqa: FBT001 - a table
     draft = {"uri": "pvc://models/draft"}
-    speculative = {"method": "DraftModel", "numTokens": 3, "draftModel": draft, "asyncScheduling": asked}
+    speculative: dict[str, Any] = {
+        "method": "DraftModel",
+        "numTokens": 3,
+        "draftModel": draft,
+        "asyncScheduling": asked,
+    }
     arguments = parsed(parser, guided_model(speculative=speculative, parallelism__tensor=2))
     assert arguments.async_scheduling is told
     assert arguments.speculative_config == {
@@ -100,5 +196,47 @@ def test_revision_is_the_tokenizers_too(parser: Any) -> None:
 
 
 def test_an_abbreviation_is_the_option(parser: Any) -> None:
-    # Why validation refuses abbreviations: this would override what the operator wrote.
+    # Why only full names are on the list: this would override what the operator wrote.
     assert parser.parse_args(["--tensor-par", "4"]).tensor_parallel_size == 4
+
+
+@pytest.mark.parametrize(
+    ("speculative", "told"),
+    [
+        (
+            {"method": "Eagle3", "numTokens": 3, "draftModel": {"uri": "hf://o/head"}, "disableAbove": 8},
+            {
+                "method": "eagle3",
+                "num_speculative_tokens": 3,
+                "model": "o/head",
+                "draft_tensor_parallel_size": 1,
+                "num_speculative_tokens_per_batch_size": [[1, 8, 3], [9, 9, 0]],
+            },
+        ),
+        ({"method": "MTP", "numTokens": 1}, {"method": "mtp", "num_speculative_tokens": 1}),
+    ],
+)
+def test_more_ways_to_speculate(parser: Any, speculative: dict[str, Any], told: dict[str, Any]) -> None:
+    assert parsed(parser, guided_model(speculative=speculative)).speculative_config == told
+
+
+def test_guesses_stop_above_the_batch_that_is_named() -> None:
+    from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
+
+    lookup = build_dynamic_sd_schedule_lookup([[1, 8, 3], [9, 9, 0]], 64, 3)
+    assert (lookup[1], lookup[8], lookup[9], lookup[64]) == (3, 3, 0, 0)
+
+
+def test_adapters_are_understood(parser: Any) -> None:
+    adapters = [{"name": "a", "uri": "pvc://adapters/a"}, {"name": "org/b", "uri": "hf://o/b"}]
+    lora = {"adapters": adapters, "maxRank": 64, "maxActive": 2, "maxCached": 8}
+    arguments = parsed(parser, guided_model(lora=lora))
+    found = [(each.name, each.path) for each in arguments.lora_modules]
+    assert found == [("a", "/models/adapters/a"), ("org/b", "o/b")]
+    limits = (arguments.max_loras, arguments.max_lora_rank, arguments.max_cpu_loras)
+    assert (arguments.enable_lora, *limits) == (True, 2, 64, 8)
+
+
+def test_share_of_memory_and_sequences_are_understood(parser: Any) -> None:
+    arguments = parsed(parser, guided_model(engine__gpuMemoryUtilization="0.5", engine__maxNumSeqs=7))
+    assert (arguments.gpu_memory_utilization, arguments.max_num_seqs) == (0.5, 7)

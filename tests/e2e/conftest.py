@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from support.cluster import Node
 from support.pod import COMPILE_DEADLINE_S, Pod, sample, start_pod
 from support.routes import CONSTRAINTS
+from support.served import Served, serving
 
 ARGS = ("--enable-scale-out", "--enable-auto-tool-choice", "--tool-call-parser", "hermes")
 # Kind and text of the pod's named grammars, each in a file of its own in the folder `texts`.
@@ -44,3 +46,10 @@ def pod(texts: Path) -> Iterator[Pod]:
     pod = start_pod(manifest, args=["--config-map", f"texts={texts}"])
     yield pod
     pod.stop()
+
+
+@pytest.fixture(scope="session")
+def served(node: Node) -> Iterator[Served]:
+    """The sample on the test node."""
+    with serving(node) as served:
+        yield served

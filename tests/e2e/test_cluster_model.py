@@ -1,75 +1,24 @@
-"""The whole way on a real node: helm install, kubectl apply, Ready, guided answers, their traces, delete."""
+"""The whole way on a real node: helm install, kubectl apply, Ready, guided answers, traces, grammars."""
 
 import asyncio
 import concurrent.futures
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
-from devtools import deploy
-from devtools.kubectl import Kubectl
 
 from support import corpus, grammars, jaeger
-from support.cluster import Node
+from support.served import NAMESPACE, Served, sample
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(1200)]
 
-NAMESPACE = "e2e"
 TIMEOUT_S = 120.0
 READY_WITHIN_S = 180.0
 MAX_RETRIES = 5
 XGRAMMAR = {"guided_backend": "xgrammar"}  # llguidance takes the regexes that keep it busy for ever
 KUBELET_TIMEOUT_S = 180.0
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """The sample, Ready on the node."""
-
-    node: Node
-    kubectl: Kubectl
-    pod: str
-    url: str
-    ready_s: float
-
-    def status(self) -> dict[str, Any]:
-        """Return the resource's status."""
-        status: dict[str, Any] = self.kubectl.get("guidedmodel/tiny", f"-n={NAMESPACE}")["status"]
-        return status
-
-    def grammars(self) -> dict[str, str]:
-        """Return the state of each named grammar, by the resource's status."""
-        return {one["name"]: one["state"] for one in self.status().get("grammars", ())}
-
-    def restarts(self) -> dict[str, int]:
-        """Return how often each container of the pod was restarted."""
-        pod = self.kubectl.get(f"pod/{self.pod}", f"-n={NAMESPACE}")["status"]
-        containers = pod["containerStatuses"] + pod["initContainerStatuses"]
-        return {one["name"]: one["restartCount"] for one in containers}
-
-    def execute(self, container: str, *command: str) -> str:
-        """Run a command in a container of the pod."""
-        return self.kubectl.run("exec", f"-n={NAMESPACE}", self.pod, f"-c={container}", "--", *command)
-
-
-@pytest.fixture(scope="module")
-def served(node: Node) -> Iterator[Served]:
-    kubectl = Kubectl(node.kubeconfig)
-    deploy.install(node.devtools)
-    deploy.create_jaeger(kubectl)
-    kubectl.run("create", "namespace", NAMESPACE)
-    deploy.create_models(kubectl, deploy.models(), NAMESPACE)
-    sample = deploy.sample()
-    sample["metadata"]["namespace"] = NAMESPACE
-    kubectl.apply(sample)
-    ready_s = deploy.wait_ready(kubectl, "tiny", namespace=NAMESPACE)
-    [pod] = kubectl.get("pods", f"-n={NAMESPACE}", "-l=guidedmodel.io/name=tiny")["items"]
-    name = pod["metadata"]["name"]
-    with kubectl.forwarded(f"pod/{name}", 8000, NAMESPACE) as url:
-        yield Served(node, kubectl, name, url, ready_s)
 
 
 def test_apply_to_ready_takes_under_three_minutes(served: Served) -> None:
@@ -93,13 +42,11 @@ def test_shared_memory_has_the_size_that_two_ranks_need(served: Served) -> None:
 
 def test_a_grammar_is_added_to_the_running_model(served: Served) -> None:
     """What becomes of it is looked at below: a kubelet takes a minute, which other tests can use."""
-    texts = {"metadata": {"name": "texts", "namespace": NAMESPACE}, "data": {"choice.txt": "(stone|water)"}}
     reference = {"name": "texts", "key": "choice.txt"}
-    sample = deploy.sample()
-    sample["metadata"]["namespace"] = NAMESPACE
-    guided = sample["spec"].setdefault("guidedDecoding", {})
+    model = sample()
+    guided = model["spec"].setdefault("guidedDecoding", {})
     guided["grammars"] = [{"name": "material", "kind": "Regex", "configMapKeyRef": reference}]
-    served.kubectl.apply({"apiVersion": "v1", "kind": "ConfigMap", **texts}, sample)
+    served.kubectl.apply(_texts("(stone|water)"), model)
     _eventually(lambda: served.grammars() == {"material": "Pending"})
     merged = served.kubectl.get("configmap/tiny-grammars", f"-n={NAMESPACE}")
     assert merged["data"] == {"material.Regex": "(stone|water)"}
@@ -138,6 +85,13 @@ async def test_corpus_is_answered_validly_and_each_request_has_one_trace(served:
         began,
         lambda: served.execute("sidecar", "python3", "-c", _READ_COUNTS),
     )
+
+
+def test_an_added_grammar_is_served(served: Served) -> None:
+    """By the real kubelet's hand: it brings a ConfigMap's change to a running pod within a minute or two."""
+    _eventually(lambda: _answers(served, {"stone", "water"}), KUBELET_TIMEOUT_S)
+    # What becomes of the next change is looked at below.
+    served.kubectl.apply(_texts("(bronze|silver)"))
 
 
 def test_refused_schema_has_a_trace_too(served: Served) -> None:
@@ -199,33 +153,48 @@ def test_death_of_the_sidecars_service_costs_no_restart_and_no_running_request(s
     assert served.restarts() == before
 
 
-def test_the_added_grammar_is_served_and_nothing_was_restarted(served: Served) -> None:
-    """By the real kubelet's hand: it brings a ConfigMap's change to a running pod within a minute or two."""
-    by_name = {"guided_grammar": "material"}
-    body = {"model": "tiny", "prompt": "x", "max_tokens": 20, "temperature": 0, "vllm_xargs": by_name}
-
-    def asked() -> httpx.Response:
-        return httpx.post(f"{served.url}/v1/completions", json=body, timeout=TIMEOUT_S)
-
-    _eventually(lambda: asked().status_code == 200, KUBELET_TIMEOUT_S)
-    assert asked().json()["choices"][0]["text"] in {"stone", "water"}
+def test_a_changed_grammar_is_served_and_nothing_was_restarted(served: Served) -> None:
+    _eventually(lambda: _answers(served, {"bronze", "silver"}), KUBELET_TIMEOUT_S)
     _eventually(lambda: served.grammars() == {"material": "Ready"})
     assert set(served.restarts().values()) == {0}
     revisions = served.kubectl.get("controllerrevisions", f"-n={NAMESPACE}", "-l=guidedmodel.io/name=tiny")
     assert len(revisions["items"]) == 1
 
 
-def test_delete_leaves_nothing(served: Served) -> None:
-    served.kubectl.run("delete", "guidedmodel/tiny", f"-n={NAMESPACE}", "--timeout=60s")
-    kinds = (
-        "deployments,replicasets,pods,services,endpointslices,configmaps,serviceaccounts,controllerrevisions"
-    )
-    deadline = time.monotonic() + 120
-    while left := served.kubectl.run(
-        "get", kinds, f"-n={NAMESPACE}", "-l=guidedmodel.io/name=tiny", "-o=name"
-    ):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.5)
+def test_restarts_of_grammar_workers_are_told_and_restart_no_container(served: Served) -> None:
+    before = served.status()["pods"][0]["grammarWorkers"]["restarts"]
+    killed = served.execute("sidecar", "python3", "-c", _KILL_WORKER)
+    assert killed.strip(), "there was a grammar worker to kill"
+
+    def is_told() -> bool:
+        # The operator asks a ready pod's sidecar every few minutes, and whenever the pod changes.
+        look = ("--overwrite", f"tests/look={time.monotonic_ns()}")
+        served.kubectl.run("annotate", f"pod/{served.pod}", f"-n={NAMESPACE}", *look)
+        time.sleep(1)
+        [pod] = served.status()["pods"]
+        failure = pod.get("lastFailure", {})
+        return (
+            pod["grammarWorkers"]["restarts"] > before
+            and failure.get("code") == "grammar_compile_crashed"
+            and "an idle grammar worker died" in failure["message"]
+        )
+
+    _eventually(is_told)
+    assert served.status()["pods"][0]["grammarWorkers"]["ready"] > 0
+    assert set(served.restarts().values()) == {0}
+
+
+def _texts(regex: str) -> dict[str, Any]:
+    about = {"name": "texts", "namespace": NAMESPACE}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": {"choice.txt": regex}}
+
+
+def _answers(served: Served, words: set[str]) -> bool:
+    """Ask for the named grammar, and return whether it is the one with these words."""
+    by_name = {"guided_grammar": "material"}
+    body = {"model": "tiny", "prompt": "x", "max_tokens": 20, "temperature": 0, "vllm_xargs": by_name}
+    answer = httpx.post(f"{served.url}/v1/completions", json=body, timeout=TIMEOUT_S)
+    return answer.status_code == 200 and answer.json()["choices"][0]["text"] in words
 
 
 def _eventually(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
@@ -247,6 +216,25 @@ for entry in pathlib.Path("/proc").iterdir():
         if b"guided_sidecar.service" in arguments:
             os.kill(int(entry.name), signal.SIGKILL)
             print(entry.name)
+"""
+
+
+# SIGKILL to one grammar worker: a fork of the template, and so with a parent of the same command line.
+_KILL_WORKER = """
+import os, pathlib, signal
+def command(pid):
+    return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+for entry in pathlib.Path("/proc").iterdir():
+    if entry.name.isdigit():
+        try:
+            parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+            found = all(b"guided_sidecar.grammar.template" in command(pid) for pid in (entry.name, parent))
+        except OSError:
+            continue
+        if found:
+            os.kill(int(entry.name), signal.SIGKILL)
+            print(entry.name)
+            break
 """
 
 

@@ -34,11 +34,11 @@ def test_ctrl_c_while_starting_leaves_nothing() -> None:
 
 @pytest.mark.engine
 def test_a_model_that_vllm_cannot_load_ends_it_with_1_and_vllms_words() -> None:
-    pod = Pod.launch(sample(engine={**sample()["spec"]["engine"], "args": ["--no-such-option"]}))
+    pod = Pod.launch(sample(engine={**sample()["spec"]["engine"], "args": ["--seed=seven"]}))
     try:
         assert pod.ended(200) == 1
         assert gone(pod)
         assert pod.find("engine ended with status ")
-        assert pod.find("unrecognized arguments: --no-such-option")
+        assert pod.find("argument --seed: invalid int value: 'seven'")
     finally:
         pod.stop()

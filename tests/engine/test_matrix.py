@@ -3,7 +3,8 @@
 A pairwise selection; MATRIX=full (make test-matrix) runs every cell and writes docs/matrix.md.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from devtools import tinymodel
 
 from guided_contract.config import PodConfig
 from guided_contract.wire import Backend
-from support import matrix, matrix_costs, matrix_report, matrix_requests
+from support import matrix, matrix_costs, matrix_process, matrix_report, matrix_requests
 from support.matrix import BACKENDS, Cell
 
 pytestmark = [
@@ -29,31 +30,46 @@ FEWEST_STEPS = matrix_costs.LONG_TOKENS // 4  # with three drafts accepted in ea
 
 
 class Engines:
-    """Every cell's answers, each cell's engine started once."""
+    """Every cell's answers: each cell's engine is started once, some beside one another."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, wanted: Iterable[Cell]) -> None:
         self._folder = folder
-        self._answers: dict[Cell, dict[str, Any] | AssertionError] = {}
+        self._pool = ThreadPoolExecutor(matrix_process.side_by_side())
+        self._answers: dict[Cell, Future[dict[str, Any]]] = {}
         self.report = matrix_report.Report()
+        for cell in wanted:
+            self._start(cell)
+            # What is compared with upstream's answers; the second to ask waits for the first.
+            self._pool.submit(
+                matrix.reference, cell.runner, cell.tensor_parallel, has_adapter=cell.has_adapter
+            )
 
     def answers(self, cell: Cell) -> dict[str, Any]:
         if cell not in self._answers:
-            folder = self._folder / cell.name
-            folder.mkdir()
-            try:
-                self._answers[cell] = matrix.start_cell(matrix.rank_job(cell, folder), cell.runner, folder)
-            except AssertionError as error:
-                self._answers[cell] = error
-        found = self._answers[cell]
-        if isinstance(found, AssertionError):
-            raise found
-        return found
+            self._start(cell)
+        return self._answers[cell].result()
+
+    def stop(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        matrix_process.end_all()
+
+    def _start(self, cell: Cell) -> None:
+        folder = self._folder / cell.name
+        folder.mkdir()
+        self._answers[cell] = self._pool.submit(
+            matrix_process.start, matrix.rank_job(cell, folder), cell.runner, folder
+        )
 
 
 @pytest.fixture(scope="module")
-def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
-    found = Engines(tmp_path_factory.mktemp("matrix"))
-    yield found
+def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
+    ours = (item for item in request.session.items if item.path == request.path)
+    wanted = dict.fromkeys(item.callspec.params.get("cell") for item in ours if hasattr(item, "callspec"))
+    found = Engines(tmp_path_factory.mktemp("matrix"), filter(None, wanted))
+    try:
+        yield found
+    finally:
+        found.stop()
     if matrix.is_full() and len(found.report.rows) == len(CELLS) * len(BACKENDS):
         found.report.write()  # a run that was cut short tells nothing
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from devtools import tinymodel
 
-from support import matrix
+from support import matrix, matrix_process
 from support.matrix import Cell
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -28,8 +28,8 @@ def upstream(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     """Upstream's own answers on this device, sync and without drafts."""
     folder = tmp_path_factory.mktemp("upstream")
     model = str(tinymodel.models() / "tiny")
-    job = matrix.Job(answer=str(folder / "answer.json"), model=model, arguments=GRAPHS, on_gpu=True)
-    answers: dict[str, list[Any]] = matrix.start_cell(job, "V2", folder)
+    job = matrix_process.Job(answer=str(folder / "answer.json"), model=model, arguments=GRAPHS, on_gpu=True)
+    answers: dict[str, list[Any]] = matrix_process.start(job, "V2", folder)
     return answers
 
 
@@ -40,7 +40,7 @@ def test_token_for_token_as_upstream(
     folder = tmp_path_factory.mktemp("cell")
     job = matrix.rank_job(cell, folder)
     job = msgspec.structs.replace(job, arguments={**job.arguments, **GRAPHS}, on_gpu=True)
-    answers = matrix.start_cell(job, cell.runner, folder)
+    answers = matrix_process.start(job, cell.runner, folder)
     assert answers["facts"] == {"async": cell.is_async, "runner": "V2"}
     for backend in matrix.BACKENDS:
         # Upstream does not speculate, and so was asked for more.

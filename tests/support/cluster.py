@@ -29,6 +29,11 @@ class Cluster:
     programs: Path
     logs: Path
 
+    @property
+    def audit_log(self) -> Path:
+        """The API server's audit log; support.audit reads it."""
+        return self.logs / "audit.log"
+
     def kubectl(self, *args: str, stdin: str | None = None, timeout_s: float = KUBECTL_TIMEOUT_S) -> str:
         """Run kubectl as admin and return its output.
 

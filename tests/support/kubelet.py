@@ -81,7 +81,9 @@ class Kubelet:
     ready
         Whether running pods are PodReady.
     unready_revision
-        Pods of this revision are not, all the same.
+        Pods of this revision do not get ready all the same; those that are ready stay so.
+    unready_pods
+        Pods of these names are not ready.
     page
         What every sidecar's /status serves.
     trouble
@@ -99,6 +101,7 @@ class Kubelet:
         self._error: BaseException | None = None
         self.ready = True
         self.unready_revision = ""
+        self.unready_pods: frozenset[str] = frozenset()
         self.page: bytes = status.encode(ready_page())
         self.trouble: list[Object] = []
         self.sidecars: dict[str, Sidecar] = {}
@@ -169,7 +172,10 @@ class Kubelet:
             self._core.create_namespaced_pod_binding(name, self._namespace, binding, _preload_content=False)
         if uid not in self.sidecars:
             self.sidecars[uid] = Sidecar(lambda: self.page)
-        refused = pod["metadata"]["labels"].get(names.LABEL_REVISION) == self.unready_revision
+        held = pod["metadata"]["labels"].get(names.LABEL_REVISION) == self.unready_revision
+        refused = name in self.unready_pods or (
+            held and "True" not in _digest(pod.get("status", {}))["ready"]
+        )
         wanted = self._status(self.sidecars[uid].address, ready=self.ready and not refused)
         if _digest(pod.get("status", {})) != _digest(wanted):
             self._core.patch_namespaced_pod_status(

@@ -4,34 +4,26 @@ Reference: upstream's sync, unspeculated output of the same backend, tensor para
 whitespace flexible, float32, temperature 0. A rank-guided engine serves both backends, so it answers for two.
 """
 
-import contextlib
 import importlib.metadata
 import itertools
 import json
 import os
-import signal
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 from devtools import cache, tinymodel
 
-from guided_contract import config as pod_config
-from guided_contract import names, wire
+from guided_contract import wire
 from guided_contract.config import ConsensusConfig, GuidedDecodingConfig, LogitsProcessorConfig, PodConfig
 from guided_contract.wire import Backend
 from support.adapter import adapter
+from support.matrix_process import Job, Runner, start
 from support.matrix_requests import asked, corpus
 
-TESTS = Path(__file__).parents[1]
-CELL_TIMEOUT_S = 540
 BACKENDS: tuple[Backend, ...] = ("xgrammar", "guidance")
 # Counted up when a change of the cell program changes what upstream is asked.
 REFERENCE_CODE = "4"
-Runner = Literal["V1", "V2"]
 
 
 # After "ab" nothing can follow; no proof has refused it.
@@ -47,19 +39,6 @@ PROCESSORS = [
         name="fails", factory="support.failing:FailsLater", params={"after": 3}, apply_by_default=False
     ),
 ]
-
-
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What one engine process does. `pod` None: upstream."""
-
-    answer: str
-    model: str
-    speculation: dict[str, Any] = {}
-    ranks: int = 1
-    arguments: dict[str, Any] = {}
-    on_gpu: bool = False
-    adapter: str | None = None
-    pod: PodConfig | None = None
 
 
 Speculation = Literal["none", "draft", "ngram", "ngram_gpu"]
@@ -218,70 +197,8 @@ def reference(runner: Runner, tensor_parallel: int, *, has_adapter: bool = False
             },
             adapter=str(adapter()) if has_adapter else None,
         )
-        start_cell(job, runner, folder)
+        start(job, runner, folder)
 
     folder = cache.built("matrix-reference", inputs, build)
     answers: dict[str, list[Any]] = json.loads((folder / "answer.json").read_text())
     return answers
-
-
-def start_cell(job: Job, runner: Runner, folder: Path) -> dict[str, Any]:
-    """Run one engine to its end and return its answers.
-
-    Raises
-    ------
-    AssertionError
-        It failed or took too long; the message ends with its log.
-    """
-    description = folder / "job.json"
-    description.write_bytes(msgspec.json.encode(job))
-    environment = cell_environment(job, runner)
-    if job.pod is None:
-        # The engine core in the cell's own process, where its grammar backend can be changed.
-        environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    else:
-        (folder / "grammars").mkdir(mode=0o700, exist_ok=True)
-        config = folder / "config.json"
-        config.write_bytes(pod_config.encode(job.pod))
-        environment[names.ENV_CONFIG] = str(config)
-    log = folder / "log.txt"
-    command = [sys.executable, "-m", "support.matrix_cell", str(description)]
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, env=environment, start_new_session=True)
-        try:
-            status = process.wait(CELL_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            status = None
-        finally:
-            end_group(process)
-    assert status == 0, f"the engine {folder.name} ended with {status}:\n{log.read_text()[-6000:]}"
-    answers: dict[str, Any] = json.loads(Path(job.answer).read_text())
-    return answers
-
-
-def cell_environment(job: Job, runner: Runner) -> dict[str, str]:
-    paths: tuple[Path, ...] = (TESTS, TESTS.parent / "tools")
-    environment = {
-        **{k: v for k, v in os.environ.items() if not k.startswith("GUIDEDMODEL_CONFIG")},
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_CPU_CI_ENV": "1",
-        "VLLM_LOGGING_LEVEL": "WARNING",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",  # the cell looks into its own ranks
-        "VLLM_USE_V2_MODEL_RUNNER": "1" if runner == "V2" else "0",
-    }
-    if runner == "V2" and not job.on_gpu:
-        paths = (*paths, TESTS / "support" / "v2cpu")
-        environment["TORCHDYNAMO_DISABLE"] = "1"
-    if job.ranks == 2 and not job.on_gpu:
-        environment["VLLM_CPU_OMP_THREADS_BIND"] = "0|1"
-    environment["PYTHONPATH"] = os.pathsep.join(map(str, paths))
-    return environment
-
-
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of an engine's process group."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()

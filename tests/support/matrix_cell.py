@@ -17,8 +17,9 @@ from guided_engine.processors.registry import CHOICE_ARG
 from support import matrix_costs, matrix_life
 from support.digests import Comparing
 from support.fake_service import FakeService
-from support.matrix import BACKENDS, DEAD_END, Job, mixed
+from support.matrix import BACKENDS, DEAD_END, mixed
 from support.matrix_engine import answer, generate, load_all, make_engine, receive, sampling
+from support.matrix_process import Job
 from support.matrix_requests import Request, asked, corpus, overlong, processed, unspeculated
 
 # vLLM's own counters, as they stand when the corpora have been answered.

@@ -13,7 +13,7 @@ from guided_contract.wire import Backend
 from support.adapter import lora_request
 from support.engine import wait_until
 from support.fake_service import FakeService, Peer
-from support.matrix import Job
+from support.matrix_process import Job
 from support.matrix_requests import Answer, Request
 
 LOAD_TIMEOUT_S = 60.0
@@ -134,11 +134,11 @@ def load_all(
         if request.kind == "json":
             relaxed, positions = counted.split(json.loads(spec), backend)
             spec = json.dumps(relaxed)
-        text = compiler.compile(request.kind, spec, any_whitespace=True).load_text()
-        load = wire.Load(key=key, backend=backend, spec=text, positions=positions)
-        if is_xgrammar:
-            sha256 = artifacts.write(job.pod.grammars_folder, key, text.encode())
-            load = msgspec.structs.replace(load, spec=None, artifact=key, sha256=sha256)
+        compiled = compiler.compile(request.kind, spec, any_whitespace=True)
+        load = wire.Load(key=key, backend=backend, spec=compiled.source(), positions=positions)
+        if load.spec is None:
+            sha256 = artifacts.write(job.pod.grammars_folder, key, compiled.load_text().encode())
+            load = msgspec.structs.replace(load, artifact=key, sha256=sha256)
         for rank in samplers(service) if key not in known else ():
             rank.send(load)
         tickets[request.key] = wire.Ticket(key=key, backend=backend)

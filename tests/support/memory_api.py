@@ -13,10 +13,10 @@ from guided_operator.apiserver import (
     PatchType,
     WriteConflict,
 )
-from guided_operator.kinds import WATCHED
+from guided_operator.kinds import MODEL, REPLICA_SETS, WATCHED
 
 Object = dict[str, Any]
-PLURALS = {kind.plural for kind in WATCHED}
+PLURALS = {REPLICA_SETS, *(kind.plural for kind in (MODEL, *WATCHED))}
 
 
 class MemoryApi:
@@ -30,6 +30,7 @@ class MemoryApi:
         self.lists = 0
         self.watched_from: list[str] = []
         self._versions = itertools.count(1)
+        self._applied: dict[str, Object] = {}
 
     async def read(
         self,
@@ -56,6 +57,7 @@ class MemoryApi:
         if where in self.objects:
             raise AlreadyExists("exists", status=409)
         self.writes.append(("create", where))
+        self._applied[where] = body
         return self._store(where, {**body, "metadata": {"uid": f"uid-{where}", **body["metadata"]}})
 
     async def patch(self, path: str, body: Any, *, kind: PatchType, timeout_s: float = 1) -> Object:
@@ -69,9 +71,14 @@ class MemoryApi:
         expected = body["metadata"].get("resourceVersion")
         if expected not in (None, self.objects[path]["metadata"]["resourceVersion"]):
             raise WriteConflict("somebody else wrote", status=409)
-        return self._store(path, merged(self.objects[path], body))
+        kept = self.objects[path]
+        if kind == "apply":
+            kept = without(kept, self._applied.get(path, {}), body)
+            self._applied[path] = body
+        return self._store(path, merged(kept, body))
 
-    async def delete(self, path: str, *, uid: str) -> None:
+    async def delete(self, path: str, *, uid: str, timeout_s: float = 1) -> None:
+        del timeout_s
         self._fail()
         if self.objects.get(path, {}).get("metadata", {}).get("uid") != uid:
             raise ObjectNotFound("gone", status=404)
@@ -108,3 +115,12 @@ def merged(old: Any, new: Any) -> Any:
     if not isinstance(old, dict) or not isinstance(new, dict):
         return new
     return {**old, **{key: merged(old.get(key), value) for key, value in new.items()}}
+
+
+def without(live: Object, before: Object, now: Object) -> Object:
+    """Return what is left of an object where fields that were applied are applied no longer."""
+    kept = {key: value for key, value in live.items() if key in now or key not in before}
+    for key in kept.keys() & before.keys() & now.keys():
+        if all(isinstance(each[key], dict) for each in (kept, before, now)):
+            kept[key] = without(kept[key], before[key], now[key])
+    return kept

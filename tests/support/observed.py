@@ -13,6 +13,7 @@ from guided_operator.pods import PodView
 from guided_operator.queue import Key
 from guided_operator.sidecars import Page
 from guided_operator.situation import Situation
+from guided_operator.verdict import decide
 
 Object = dict[str, Any]
 UID = "uid-of-the-model"
@@ -45,7 +46,7 @@ def applied(observed: Observed, site: Any = SITE) -> Observed:
         name = child["metadata"]["name"]
         old = children.get(child["kind"], {}).get(name, {"metadata": {"generation": 0}})
         stored = {**child, "metadata": {**child["metadata"], "uid": f"uid-{name}", "generation": 1}}
-        if child["kind"] == kinds.DEPLOYMENT.name:
+        if child["kind"] in (kinds.DEPLOYMENT.name, kinds.WORKER_SET.name):
             stored["status"] = old.get("status", {"observedGeneration": 1})
         children.setdefault(child["kind"], {})[name] = stored
     return dataclasses.replace(observed, children=children)
@@ -58,6 +59,8 @@ def pod(name: str, revision: str, **changes: Any) -> PodView:
         uid=f"uid-{name}",
         version="1",
         revision=revision,
+        group=name,
+        node=0,
         ip="127.0.0.1",
         phase="Running",
         ready=True,
@@ -82,3 +85,14 @@ def serving(*pods: PodView, raw: Object | None = None, **page: Any) -> Situation
 
 def revision_of(raw: Object | None = None) -> str:
     return planned(seen(raw)).revision
+
+
+def reason(found: Situation, kind: str) -> tuple[str, str]:
+    finding = decide(found)[kind]
+    return finding.status, finding.reason
+
+
+def with_deployment(found: Situation, **changes: Any) -> Situation:
+    deployment = {**(found.workload or {}), **changes}
+    children = {**found.observed.children, "Deployment": {"m": deployment}}
+    return dataclasses.replace(found, observed=dataclasses.replace(found.observed, children=children))

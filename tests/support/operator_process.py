@@ -1,5 +1,7 @@
 """The real operator as a process, with the rights of its service account, for tests on a real API server."""
 
+import base64
+import json
 import os
 import signal
 import sys
@@ -13,6 +15,7 @@ from typing import TypeVar
 
 import yaml
 from devtools.process import Process, free_ports, tail
+from prometheus_client.parser import text_string_to_metric_families
 
 from support.cluster import Cluster
 
@@ -53,21 +56,30 @@ def install(cluster: Cluster) -> None:
     cluster.apply(RBAC)
 
 
-def kubeconfig(cluster: Cluster, path: Path) -> Path:
-    """Write a kubeconfig that has the operator's rights and no others."""
+def kubeconfig(cluster: Cluster, path: Path, server: str = "") -> Path:
+    """Write a kubeconfig that has the operator's rights and no others, with a token of its own."""
     token = cluster.kubectl("create", "token", ACCOUNT, "-n", NAMESPACE, "--duration=2h").strip()
     config = yaml.safe_load(cluster.kubeconfig.read_text())
     config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
+    if server:
+        config["clusters"][0]["cluster"] = {"server": server}
     path.write_text(yaml.safe_dump(config))
     path.chmod(0o600)
     return path
 
 
+def _credential(kubeconfig: Path) -> str:
+    token = yaml.safe_load(kubeconfig.read_text())["users"][0]["user"]["token"]
+    claims = token.split(".")[1]
+    return f"JTI={json.loads(base64.urlsafe_b64decode(claims + '=' * (-len(claims) % 4)))['jti']}"
+
+
 class Operator:
     """One replica."""
 
-    def __init__(self, process: Process, health: str) -> None:
+    def __init__(self, process: Process, health: str, credential: str) -> None:
         self.process = process
+        self.credential = credential  # which the API server's audit log knows its token by
         self._health = health
 
     def log(self) -> str:
@@ -81,6 +93,22 @@ class Operator:
                 return bool(response.status == 200)
         except OSError:
             return False
+
+    def metrics(self) -> str:
+        """Return its page of metrics."""
+        with urllib.request.urlopen(f"{self._health}/metrics", timeout=5) as response:
+            text: str = response.read().decode()
+            return text
+
+    def figure(self, name: str, **labels: str) -> float:
+        """Return the sum of its samples of this name, of those that have these labels."""
+        families = text_string_to_metric_families(self.metrics())
+        return sum(
+            sample.value
+            for family in families
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
 
     def leads(self) -> bool:
         """Say whether it has taken the Lease."""
@@ -97,19 +125,29 @@ class Operator:
     def end(self, number: signal.Signals) -> int:
         """Send it a signal that makes it end, and return its exit status."""
         self.send(number)
+        return self.ended()
+
+    def ended(self) -> int:
+        """Wait until it has ended, and return its exit status."""
         eventually(lambda: not self.process.is_running(), what="the operator ends")
         status: int = self.process._child.returncode
         return status
 
 
 @contextmanager
-def running(cluster: Cluster, folder: Path, name: str, **environment: str) -> Iterator[Operator]:
-    """Run a replica while the context lasts; it must not have logged a bug of its own."""
+def running(
+    cluster: Cluster, folder: Path, name: str, *, server: str = "", **environment: str
+) -> Iterator[Operator]:
+    """Run a replica while the context lasts; it must not have logged a bug of its own.
+
+    `server` is where it reaches the API server, if not where everybody does.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     [port] = free_ports(1)
+    access = kubeconfig(cluster, folder / f"{name}.kubeconfig", server)
     program = Path(sys.executable).parent / "guidedmodel-operator"
     settings = {
-        "KUBECONFIG": str(kubeconfig(cluster, folder / f"{name}.kubeconfig")),
+        "KUBECONFIG": str(access),
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
         "POD_NAME": name,
@@ -120,7 +158,7 @@ def running(cluster: Cluster, folder: Path, name: str, **environment: str) -> It
         **environment,
     }
     process = Process.start(name, [program], folder / f"{name}.log", environment=settings)
-    operator = Operator(process, f"http://127.0.0.1:{port}")
+    operator = Operator(process, f"http://127.0.0.1:{port}", _credential(access))
     try:
         process.wait_ready(operator.is_ready, START_TIMEOUT_S)
         yield operator

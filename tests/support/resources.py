@@ -7,7 +7,7 @@ from support.cluster import Cluster
 from support.operator_process import eventually
 
 Object = dict[str, Any]
-CHILDREN = "deployments,services,configmaps,serviceaccounts,controllerrevisions"
+CHILDREN = "deployments,services,configmaps,serviceaccounts,controllerrevisions,poddisruptionbudgets"
 
 
 def model(namespace: str, name: str = "m", **spec: Any) -> Object:
@@ -45,10 +45,10 @@ def await_condition(cluster: Cluster, namespace: str, kind: str, value: str, rea
     return found
 
 
-def deployment(cluster: Cluster, namespace: str) -> Object:
-    return cluster.get("deployment", "m", "-n", namespace)
+def deployment(cluster: Cluster, namespace: str, name: str = "m") -> Object:
+    return cluster.get("deployment", name, "-n", namespace)
 
 
-def environment(cluster: Cluster, namespace: str) -> set[str]:
-    [engine] = deployment(cluster, namespace)["spec"]["template"]["spec"]["containers"]
+def environment(cluster: Cluster, namespace: str, name: str = "m") -> set[str]:
+    [engine] = deployment(cluster, namespace, name)["spec"]["template"]["spec"]["containers"]
     return {each["name"] for each in engine["env"]}

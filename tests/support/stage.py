@@ -19,15 +19,24 @@ from support.collectors import HttpCollector, Received
 from support.engine import Engine, pod_config, wait_until
 from support.fake_service import FakeService
 
-PROCESSORS = [
-    LogitsProcessorConfig(
-        name=name,
-        factory="support.failing:FailsLater",
-        params={"after": 4, "among": among},
-        apply_by_default=False,
-    )
-    for name, among in (("fails", 1), ("first-fails", 3))
-]
+
+def _processors(begun: Path) -> list[LogitsProcessorConfig]:
+    """Return those that fail; the ones in streams not before the client has seen them begin."""
+    chosen = {
+        "fails": {},
+        "first-fails": {"among": 3},
+        "fails-in-stream": {"once": str(begun)},
+        "first-fails-in-stream": {"among": 3, "once": str(begun)},
+    }
+    return [
+        LogitsProcessorConfig(
+            name=name,
+            factory="support.failing:FailsLater",
+            params={"after": 4, **params},
+            apply_by_default=False,
+        )
+        for name, params in chosen.items()
+    ]
 
 
 @dataclass(slots=True)
@@ -43,11 +52,13 @@ class Stage:
     telemetry: socket.socket
     collector: HttpCollector
     native_calls: Path
+    begun: Path
     trace_id: str = ""
 
     def reset(self) -> None:
         """Forget what earlier tests sent and scripted."""
         self.service.forget()
+        self.begun.unlink(missing_ok=True)
         self.trace_id = secrets.token_hex(16)
         self.client.headers["traceparent"] = f"00-{self.trace_id}-{'1' * 16}-01"
         self.telemetry.setblocking(False)
@@ -55,6 +66,15 @@ class Stage:
             while True:
                 self.telemetry.recv(1 << 16)
         self.telemetry.settimeout(20)
+
+    def failing_stream(self, route: str, body: dict[str, Any]) -> tuple[int, list[str]]:
+        """Return status and events of a stream whose processor fails once its first line is here."""
+        with self.client.stream("POST", route, json=body) as response:
+            lines = []
+            for line in response.iter_lines():
+                self.begun.touch()
+                lines.append(line)
+        return response.status_code, [line[6:] for line in lines if line.startswith("data: ")]
 
     def record(self) -> records.HttpRequest:
         """Return the next HTTP record of this test; ranks' records are passed over."""
@@ -100,8 +120,9 @@ def staged() -> Iterator[Stage]:
     """Start everything, and stop it."""
     with contextlib.ExitStack() as stack:
         run_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gm-")))
+        begun = run_dir / "begun"
         pod = pod_config(
-            run_dir, logits_processors=PROCESSORS, telemetry=TelemetryConfig(endpoint="http://x")
+            run_dir, logits_processors=_processors(begun), telemetry=TelemetryConfig(endpoint="http://x")
         )
         service = stack.enter_context(FakeService(pod.service_socket))
         telemetry = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
@@ -124,8 +145,9 @@ def staged() -> Iterator[Stage]:
         stack.callback(engine.stop)
         engine.wait_started()
         service.wait_for(wire.Hello, lambda hello: hello.role == "rank", 60)
-        client = stack.enter_context(httpx.Client(base_url=engine.url, timeout=60))
-        yield Stage(engine, service, client, telemetry, collector, native_calls)
+        # On a new machine vLLM compiles its kernel for log probabilities at first use: 31 s were seen.
+        client = stack.enter_context(httpx.Client(base_url=engine.url, timeout=180))
+        yield Stage(engine, service, client, telemetry, collector, native_calls, begun)
 
 
 def guided(route: str, schema: dict[str, Any], *, stream: bool = False, **more: Any) -> dict[str, Any]:

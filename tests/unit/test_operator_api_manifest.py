@@ -57,7 +57,7 @@ def test_there_are_samples() -> None:
         ({"probes__stallTimeout": "1s"}, ["spec.probes.stallTimeout: must be between 5s and 1h"]),
         ({"resources": {"limits": {"cpu": "two"}}}, ["spec.resources.limits.cpu: ", "is not a quantity"]),
         ({"model__uri": "s3://bucket/m"}, ["spec.model.uri: the scheme must be hf://, pvc:// or file://"]),
-        ({"engine__env": [{"name": "A"}]}, ["spec.engine.env[0].value: exactly one of value and valueFrom"]),
+        ({"engine__env": [{"name": "TZ"}]}, ["spec.engine.env[0].value: exactly one of value and valueFrom"]),
         (
             {"engine__env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]},
             ["spec.engine.env: names must be unique, A stands twice"],
@@ -139,7 +139,15 @@ def fields_of(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str
         yield from fields_of(field.get("items", {}), f"{path}.{name}[]")
 
 
+def required_in(schema: dict[str, Any], path: str) -> Iterator[str]:
+    yield from (f"{path}.{name}" for name in schema.get("required", []))
+    for name, field in schema.get("properties", {}).items():
+        yield from required_in(field, f"{path}.{name}")
+        yield from required_in(field.get("items", {}), f"{path}.{name}[]")
+
+
 FIELDS = dict(fields_of(schema_of(GuidedModelSpec), "spec"))
+REQUIRED = set(required_in(schema_of(GuidedModelSpec), "spec"))
 
 
 @pytest.mark.parametrize("path", FIELDS)
@@ -152,11 +160,11 @@ def test_every_field_is_described_and_bounded(path: str) -> None:
         case "array":
             assert "maxItems" in field
         case "integer":
-            assert {"minimum", "maximum"} <= set(field)
+            assert {"minimum", "maximum"} <= set(field) or "enum" in field
         case "object":
             assert "properties" in field or "maxProperties" in field
-    if isinstance(field.get("default"), str | int):
-        assert "Default: " in field["description"]
+    # So that `kubectl explain`, which marks what is required, says what follows when a field is left out.
+    assert path in REQUIRED or "properties" in field or "Default: " in field["description"]
 
 
 def test_models_cannot_be_changed() -> None:

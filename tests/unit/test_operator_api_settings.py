@@ -39,4 +39,13 @@ def test_each_fault_is_named_by_its_variable(environment: pytest.MonkeyPatch) ->
 
 def test_variable_that_is_set_to_nothing_is_absent(environment: pytest.MonkeyPatch) -> None:
     environment.setenv("GUIDEDMODEL_WORKERS", "")
-    assert OperatorSettings().workers == 4
+    assert OperatorSettings().workers == 16
+
+
+def test_namespaces_are_a_list_with_commas_and_all_by_default(environment: pytest.MonkeyPatch) -> None:
+    assert OperatorSettings().namespaces == ()
+    environment.setenv("GUIDEDMODEL_NAMESPACES", "team-a, team-b,team-a,")
+    assert OperatorSettings().namespaces == ("team-a", "team-b")
+    environment.setenv("GUIDEDMODEL_NAMESPACES", "team-*")
+    with pytest.raises(SettingsError, match="GUIDEDMODEL_NAMESPACES"):
+        OperatorSettings()

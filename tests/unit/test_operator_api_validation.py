@@ -54,17 +54,56 @@ def test_vllms_own_path_runs_with_any_vllm() -> None:
 
 
 @pytest.mark.parametrize(
-    "argument", ["--tensor-par=4", "--tensor_par", "--served", "--serv=x", "--speculative", "-t"]
+    ("version", "placement", "expected"),
+    [
+        ("0.32.0", "Rank", []),
+        ("0.31.0", "Rank", ["spec.engine.version"]),
+        ("0.31.0", "Scheduler", []),
+    ],
 )
-def test_an_abbreviation_of_an_owned_argument(argument: str) -> None:
-    (problem,) = problems(guided_model(engine__args=["--seed", argument]))
-    assert problem.startswith("spec.engine.args[1]: ")
-    assert "abbreviates -" in problem
+def test_version_tells_what_the_tag_does_not(version: str, placement: str, expected: list[str]) -> None:
+    engine = {"image": "example.com/mine:latest", "version": version}
+    gm = guided_model(engine=engine, guidedDecoding__placement=placement)
+    assert [problem.field for problem in check(gm)] == expected
 
 
-@pytest.mark.parametrize("argument", ["--max-num-seqs=4", "4", "-O3", "--", "--seed", "--enforce-eager"])
-def test_other_arguments(argument: str) -> None:
-    assert problems(guided_model(engine__args=[argument])) == []
+def test_version_that_contradicts_the_tag() -> None:
+    (problem,) = problems(guided_model(engine__version="0.32.1", guidedDecoding__placement="Scheduler"))
+    assert problem == "spec.engine.version: the image's tag says 0.32.0"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--seed", "7", "evil/model"], "spec.engine.args[2]: is no option, nor the value of one"),
+        (["--enforce-eager", "evil/model"], "spec.engine.args[1]: is no option, nor the value of one"),
+        (["--seed=7", "8"], "spec.engine.args[1]: is no option, nor the value of one"),
+        (["--seed"], "spec.engine.args[0]: --seed needs a value"),
+        (["--seed", "--enforce-eager"], "spec.engine.args[0]: --seed needs a value"),
+        (["--cudagraph-capture-sizes", "--seed=1"], "spec.engine.args[0]: --cudagraph-capture-sizes needs a"),
+        (["--no-enforce-eager=true"], "spec.engine.args[0]: --no-enforce-eager takes no value"),
+        (["--hf-overrides.rope_theta"], "spec.engine.args[0]: --hf-overrides needs a value"),
+    ],
+    ids=" ".join,
+)
+def test_words_that_vllm_would_take_for_something_else(words: list[str], expected: str) -> None:
+    (problem,) = problems(guided_model(engine__args=words))
+    assert problem.startswith(expected)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--seed", "7"],
+        ["--seed=-1", "--long_prefill_token_threshold", "-1"],
+        ["--cudagraph-capture-sizes", "1", "2", "4", "--no-enable-prefix-caching"],
+        ["--hf-overrides.rope_theta", "1e6", "--compilation-config.cudagraph_mode=PIECEWISE"],
+        ["--limit-mm-per-prompt", '{"image": 2}'],
+    ],
+    ids=" ".join,
+)
+def test_words_that_vllm_understands(words: list[str]) -> None:
+    assert problems(guided_model(engine__args=words)) == []
 
 
 @pytest.mark.parametrize(
@@ -83,6 +122,16 @@ def test_other_arguments(argument: str) -> None:
 )
 def test_resources_that_kubernetes_refuses(fields: dict[str, Any], expected: str) -> None:
     assert problems(guided_model(**fields)) == [expected]
+
+
+def test_what_an_older_release_took_is_served_on() -> None:
+    """Said by arguments and variables then, by fields now."""
+    gm = guided_model(
+        model__uri="hf://o/n",
+        engine__args=["--gpu-memory-utilization", "0.9", "--max-num-seqs=4", "--enforce_eager"],
+        engine__env=[{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+    )
+    assert check(gm) == []
 
 
 def test_rules_of_the_server_are_checked_again() -> None:

@@ -29,7 +29,7 @@ SAMPLES = sorted(Path(__file__).parents[2].joinpath("manifests", "samples").glob
 
 
 def pod(gm: GuidedModel, site: Site = SITE) -> dict[str, Any]:
-    spec: dict[str, Any] = manifest(render(gm, site).deployment)["spec"]["template"]["spec"]
+    spec: dict[str, Any] = manifest(render(gm, site).template)["spec"]
     return spec
 
 
@@ -228,21 +228,19 @@ def test_cpu_ranks_share_the_cpus_of_the_pod() -> None:
     assert "OMP_NUM_THREADS" not in environment(engine(guided_model()))
 
 
-def test_users_environment_wins_but_for_the_plugins_path() -> None:
-    env = [{"name": "PYTHONPATH", "value": "/mine"}, {"name": "VLLM_NO_USAGE_STATS", "value": "0"}]
-    variables = environment(engine(guided_model(engine__env=env)))
-    assert variables["PYTHONPATH"] == "/guidedmodel:/mine"
-    assert variables["VLLM_NO_USAGE_STATS"] == "0"
+def test_users_environment_wins() -> None:
+    env = [{"name": "VLLM_NO_USAGE_STATS", "value": "0"}]
+    assert environment(engine(guided_model(engine__env=env)))["VLLM_NO_USAGE_STATS"] == "0"
 
 
 def test_secrets_stay_references_and_reach_the_sidecar_only_for_the_hub() -> None:
     reference = {"secretKeyRef": {"name": "s", "key": "k"}}
-    env = [{"name": "HF_TOKEN", "valueFrom": reference}, {"name": "OTHER", "valueFrom": reference}]
+    env = [{"name": "HF_TOKEN", "valueFrom": reference}, {"name": "APP_KEY", "valueFrom": reference}]
     spec = pod(guided_model(engine__env=env))
     assert {"name": "HF_TOKEN", "valueFrom": reference} in spec["containers"][0]["env"]
     names = {variable["name"] for variable in spec["initContainers"][1]["env"]}
     assert "HF_TOKEN" in names
-    assert "OTHER" not in names
+    assert "APP_KEY" not in names
 
 
 def test_sidecar_is_native_and_from_the_engines_image() -> None:
@@ -288,10 +286,11 @@ def test_children_know_their_owner_once_there_is_one() -> None:
 
 def test_service_reaches_exactly_the_models_pods() -> None:
     gm = guided_model("abc")
-    children = render(gm, SITE)
-    assert children.service.spec.selector == selector(gm) == children.deployment.spec.selector.match_labels
-    assert selector(gm).items() <= children.deployment.spec.template.metadata.labels.items()
-    assert children.service.spec.ports[0].target_port == 8000
+    children = {child["kind"]: child for child in render(gm, SITE).manifests()}
+    service, deployment = children["Service"]["spec"], children["Deployment"]["spec"]
+    assert service["selector"] == selector(gm) == deployment["selector"]["matchLabels"]
+    assert selector(gm).items() <= deployment["template"]["metadata"]["labels"].items()
+    assert service["ports"][0]["targetPort"] == 8000
     assert url(gm, SITE) == "http://abc.default.svc:8000"
 
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from guided_operator.api import GuidedModel, parse
 from guided_operator.api.quantity import canonical
-from guided_operator.builders import cluster_site, pod_key, render
+from guided_operator.builders import cluster_site, manifest, pod_key, render
+from support.drawn import FIELDS, MODELS
 from support.manifests import changed, minimal
 
 # Other tests may hold the CPU: how long one example takes says nothing.
@@ -17,65 +18,13 @@ unhurried = settings(deadline=None)
 
 SITE = cluster_site("guidedmodel:1")
 
-LOCAL_URIS = st.sampled_from(["pvc://models/a", "pvc://other.claim", "pvc://models/b/c", "file:///m"])
-URIS = LOCAL_URIS | st.sampled_from(["hf://o/n", "hf://gpt2"])
-AMOUNTS = st.dictionaries(
-    st.sampled_from(["cpu", "memory", "ephemeral-storage"]),
-    st.sampled_from(["1", 2, "500m", "0.5", "1.5Gi", "1024Mi", "1e3", "2000m"]),
-)
-RESOURCES = st.fixed_dictionaries({}, optional={"requests": AMOUNTS, "limits": AMOUNTS})
-SPECULATIVE = st.fixed_dictionaries(
-    {"method": st.just("NGram"), "numTokens": st.integers(1, 32)},
-    optional={"asyncScheduling": st.sampled_from(["Auto", "Off"])},
-) | st.fixed_dictionaries(
-    {
-        "method": st.just("DraftModel"),
-        "numTokens": st.integers(1, 32),
-        "draftModel": st.fixed_dictionaries({"uri": URIS}),
-    },
-    optional={"asyncScheduling": st.sampled_from(["Auto", "On", "Off"])},
-)
-FIELDS = st.fixed_dictionaries(
-    {"model__uri": URIS},
-    optional={
-        "model__servedName": st.sampled_from(["a", "org/model"]),
-        "engine__plugin": st.sampled_from(["Inject", "Prebuilt"]),
-        "engine__device": st.sampled_from(["Auto", "CUDA", "CPU"]),
-        "engine__maxModelLen": st.integers(16, 10**6),
-        "engine__args": st.lists(
-            st.sampled_from(["--enforce-eager", "--max-num-seqs=3", "--seed", "7"]), max_size=64
-        ),
-        "engine__env": st.lists(
-            st.fixed_dictionaries(
-                {"name": st.sampled_from(["HOME", "PYTHONPATH", "A", "HF_TOKEN"]), "value": st.just("x")}
-            ),
-            unique_by=lambda variable: variable["name"],
-        ),
-        "parallelism": st.just({"tensor": 128})
-        | st.fixed_dictionaries(
-            {"tensor": st.integers(1, 8), "pipeline": st.integers(1, 4), "data": st.integers(1, 3)}
-        ),
-        "guidedDecoding__placement": st.sampled_from(["Rank", "Scheduler"]),
-        "guidedDecoding__backend": st.sampled_from(["Auto", "XGrammar", "Guidance"]),
-        "speculative": SPECULATIVE,
-        "replicas": st.integers(0, 10_000),
-        "resources": RESOURCES,
-        "sidecar__resources": RESOURCES,
-        "telemetry": st.just({}) | st.just({"otlp": {"endpoint": "http://c:4318"}}),
-    },
-)
-# A draft model behind stages is refused.
-FIELDS = FIELDS.filter(
-    lambda fields: (
-        fields.get("speculative", {}).get("method") != "DraftModel"
-        or fields.get("parallelism", {}).get("pipeline", 1) == 1
-    )
-)
-MODELS = FIELDS.map(lambda fields: parse(changed(minimal(), **fields)))
-
 
 def rendered(gm: GuidedModel) -> list[dict[str, Any]]:
     return render(gm, SITE).manifests()
+
+
+def template(gm: GuidedModel) -> dict[str, Any]:
+    return manifest(render(gm, SITE).template)
 
 
 def as_served(gm: GuidedModel) -> dict[str, Any]:
@@ -84,7 +33,7 @@ def as_served(gm: GuidedModel) -> dict[str, Any]:
 
 
 def containers(gm: GuidedModel) -> list[dict[str, Any]]:
-    spec = rendered(gm)[-1]["spec"]["template"]["spec"]
+    spec = template(gm)["spec"]
     return [*spec["initContainers"], *spec["containers"]]
 
 
@@ -117,14 +66,14 @@ def test_defaults_that_the_server_writes_out_change_nothing(gm: GuidedModel) -> 
 def test_scaling_restarts_no_pod(gm: GuidedModel, replicas: int) -> None:
     scaled = parse(changed(as_served(gm), replicas=replicas))
     assert pod_key(scaled) == pod_key(gm)
-    assert rendered(scaled)[-1]["spec"]["template"] == rendered(gm)[-1]["spec"]["template"]
+    assert template(scaled) == template(gm)
 
 
 @unhurried
 @given(MODELS, MODELS)
 def test_pods_that_differ_have_different_keys(one: GuidedModel, other: GuidedModel) -> None:
-    templates = [rendered(gm)[-1]["spec"]["template"]["spec"] for gm in (one, other)]
-    configurations = [rendered(gm)[1]["data"] for gm in (one, other)]
+    templates = [template(gm)["spec"] for gm in (one, other)]
+    configurations = [render(gm, SITE).config_map.data for gm in (one, other)]
     if templates[0] != templates[1] or configurations[0] != configurations[1]:
         assert pod_key(one) != pod_key(other)
 
@@ -132,7 +81,7 @@ def test_pods_that_differ_have_different_keys(one: GuidedModel, other: GuidedMod
 @unhurried
 @given(MODELS)
 def test_quantities_are_canonical(gm: GuidedModel) -> None:
-    for path, value in leaves(rendered(gm)[-1]):
+    for path, value in leaves(template(gm)):
         if ".resources." in path or path.endswith("sizeLimit"):
             assert value == canonical(value), path
 
@@ -140,12 +89,12 @@ def test_quantities_are_canonical(gm: GuidedModel) -> None:
 @unhurried
 @given(MODELS)
 def test_pods_keep_the_restricted_pod_security_standard(gm: GuidedModel) -> None:
-    spec = rendered(gm)[-1]["spec"]["template"]["spec"]
+    spec = template(gm)["spec"]
     assert spec["automountServiceAccountToken"] is False
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["runAsUser"] > 0
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert not any("shareProcessNamespace" in path for path, _ in leaves(rendered(gm)[-1]))
+    assert not any("shareProcessNamespace" in path for path, _ in leaves(template(gm)))
     for container in containers(gm):
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
@@ -157,7 +106,7 @@ def test_pods_keep_the_restricted_pod_security_standard(gm: GuidedModel) -> None
 @unhurried
 @given(MODELS)
 def test_every_mount_has_its_volume_and_every_volume_its_mount(gm: GuidedModel) -> None:
-    volumes = [volume["name"] for volume in rendered(gm)[-1]["spec"]["template"]["spec"]["volumes"]]
+    volumes = [volume["name"] for volume in template(gm)["spec"]["volumes"]]
     mounts = [[mount["name"] for mount in container["volumeMounts"]] for container in containers(gm)]
     assert len(volumes) == len(set(volumes))
     assert set(volumes) == {name for names in mounts for name in names}

@@ -53,7 +53,8 @@ def test_every_fault_has_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     ("content", "said"),
     [
         (b"a: [", "not YAML"),
-        (b"kind: Pod\napiVersion: v1\n", "kind: must be"),
+        (b"kind: Pod\napiVersion: v1\n", "manifest: holds no GuidedModel"),
+        (b"kind: GuidedModl\napiVersion: guidedmodel.io/v1alpha1\n", "kind: must be"),
         (b"\xff\xfe\xff", "not UTF-8"),
     ],
 )
@@ -137,7 +138,7 @@ def test_validate_accepts_the_sample(capsys: pytest.CaptureFixture[str]) -> None
 def test_render_prints_what_the_operator_would_apply(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["render", "-f", str(SAMPLE), "--plugin-image", "registry/plugin:1"]) == 0
     objects = {one["kind"]: one for one in yaml.safe_load_all(capsys.readouterr().out)}
-    assert set(objects) == {"ServiceAccount", "ConfigMap", "Service", "Deployment"}
+    assert set(objects) >= {"ControllerRevision", "ServiceAccount", "ConfigMap", "Service", "Deployment"}
     pod = objects["Deployment"]["spec"]["template"]["spec"]
     assert [one["name"] for one in pod["containers"]] == ["engine"]
     assert "registry/plugin:1" in [one["image"] for one in pod["initContainers"]]

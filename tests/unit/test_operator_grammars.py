@@ -81,12 +81,12 @@ class TestPod:
         plain, with_one = guided_model(), guided_model(guidedDecoding__grammars=[grammar("a")])
         assert pod_key(with_one) == pod_key(plain)
         site = cluster_site("x:1")
-        templates = [manifest(render(gm, site).deployment.spec.template) for gm in (plain, with_one)]
+        templates = [manifest(render(gm, site).template) for gm in (plain, with_one)]
         assert templates[0] == templates[1]
 
     def test_every_pod_mounts_the_whole_folder_in_the_sidecar(self) -> None:
         children = render(guided_model(), cluster_site("x:1"))
-        spec = manifest(children.deployment.spec.template.spec)
+        spec = manifest(children.template.spec)
         [volume] = [each for each in spec["volumes"] if each["name"] == "grammars"]
         assert volume["configMap"] == {"name": children.grammars.metadata.name}
         [sidecar] = [each for each in spec["initContainers"] if each["name"] == "sidecar"]
@@ -168,7 +168,7 @@ class TestSources:
         assert sources.put(kinds.GRAMMAR_SOURCE, texts) == {Key("ns", "m")}
         assert sources.drop(kinds.GRAMMAR_SOURCE, texts) == {Key("ns", "m")}
         assert sources.put(kinds.GRAMMAR_SOURCE, self.put(api, "texts", "elsewhere")) == set()
-        assert sources.replace(kinds.GRAMMAR_SOURCE, []) == {Key("ns", "m"), Key("ns", "other")}
+        assert sources.retain(kinds.GRAMMAR_SOURCE, []) == {Key("ns", "m"), Key("ns", "other")}
 
     async def test_what_is_no_longer_referred_to_rings_nothing(self) -> None:
         api = MemoryApi()

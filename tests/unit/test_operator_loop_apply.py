@@ -21,7 +21,7 @@ class World:
 
     def __init__(self) -> None:
         self.api = MemoryApi()
-        self.applier = Applier(self.api)
+        self.applier = Applier(self.api, lambda *_: None)
 
     def observed(self) -> Observed:
         children: dict[str, dict[str, Object]] = {}
@@ -41,9 +41,9 @@ class World:
 async def test_second_pass_writes_nothing() -> None:
     world = World()
     assert (await world.settle()).faults == ()
-    assert len(world.api.writes) == 6
+    assert len(world.api.writes) == 7
     await world.settle()
-    assert len(world.api.writes) == 6
+    assert len(world.api.writes) == 7
 
 
 async def test_cache_that_lags_makes_no_writes_either() -> None:
@@ -106,7 +106,7 @@ async def test_object_that_somebody_keeps_changing_back_is_left_alone() -> None:
 
     stubborn = Webhook()
     stubborn.objects = world.api.objects
-    world.api, world.applier = stubborn, Applier(stubborn)
+    world.api, world.applier = stubborn, Applier(stubborn, lambda *_: None)
     world.object(kinds.SERVICE)["spec"]["selector"] = {"app": "webhook"}
     for _ in range(4):
         await world.settle()
@@ -169,4 +169,11 @@ async def test_pruning_spares_what_is_not_ours() -> None:
 
 def test_yaml_has_no_raw_line_breaks_or_control_characters() -> None:
     text = as_yaml({"a": "x\u2028y\x85z\x7f\n😀é"})
-    assert text == '{"a": "x\\u2028y\\u0085z\\u007f\\n😀é"}'
+    assert text == '{"a":"x\\u2028y\\u0085z\\u007f\\n😀é"}'
+
+
+async def test_pods_are_left_alone_while_their_revisions_cannot_be_seen() -> None:
+    world = World()
+    blind = dataclasses.replace(seen(), blind={"ControllerRevision": "no right"})
+    assert (await world.settle(blind)).faults == ()
+    assert world.api.writes == []

@@ -1,13 +1,15 @@
 """The Lease: one leader, judged by each replica's own clock."""
 
 import asyncio
+import socket
 from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
+from guided_operator import transport
 from guided_operator.apiserver import ServerUnavailable
-from guided_operator.lease import LeaderApi, Lease, LeaseLostError, NotLeadingError
+from guided_operator.lease import LeaderApi, Lease, LeaseLostError, LeaseTimes, NotLeadingError
 from support.memory_api import MemoryApi
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/lock"
@@ -171,3 +173,37 @@ async def test_nothing_is_written_without_the_lease() -> None:
         await fenced.delete("/api/v1/namespaces/ns/configmaps/x", uid="uid")
     with pytest.raises(NotLeadingError):
         await fenced.patch("/api/v1/namespaces/ns/configmaps/x", body, kind="apply")
+
+
+class Timed(MemoryApi):
+    """Keeps how long each write may take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.timeouts: list[float] = []
+
+    async def create(self, path: str, body: Any, *, timeout_s: float = 1) -> Any:
+        self.timeouts.append(timeout_s)
+        return await super().create(path, body, timeout_s=timeout_s)
+
+
+async def test_no_write_outlasts_the_lease() -> None:
+    api, time = MemoryApi(), Time()
+    lease = replica(api, time, "a")
+    await lease.acquire()
+    timed = Timed()
+    leader = LeaderApi(timed, lease)
+    for at, name in ((0.0, "at-once"), (6.9, "late")):
+        time.now = 1000.0 + at
+        await leader.create("/api/v1/namespaces/ns/services", {"metadata": {"name": name}}, timeout_s=15.0)
+    assert timed.timeouts == [pytest.approx(10.0), pytest.approx(3.1)], (
+        "a standby may act 10 s after the renewal"
+    )
+
+
+async def test_kernel_resends_nothing_once_a_standby_may_act() -> None:
+    times = LeaseTimes()
+    assert times.duration_s - times.deadline_s >= transport.UNSENT_MS / 1000
+    with transport.open_socket((socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)) as made:
+        assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == transport.UNSENT_MS
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1

@@ -20,14 +20,15 @@ def child(children: tuple[Object, ...], kind: str) -> Object:
 
 def changed(number: int) -> Object:
     raw = model()
-    raw["spec"]["engine"]["env"] = [{"name": "NUMBER", "value": str(number)}]
+    raw["spec"]["engine"]["env"] = [{"name": "APP_NUMBER", "value": str(number)}]
     return raw
 
 
 def test_revision_is_written_before_what_is_made_from_it() -> None:
     order = [each["kind"] for each in planned(seen()).children]
     assert order == [
-        *("ControllerRevision", "ServiceAccount", "ConfigMap", "ConfigMap", "Service", "Deployment")
+        *("ControllerRevision", "ServiceAccount", "Service", "ConfigMap", "ConfigMap"),
+        *("Deployment", "PodDisruptionBudget"),
     ]
 
 
@@ -48,9 +49,9 @@ def test_invalid_spec_plans_nothing_and_prunes_nothing() -> None:
     assert (refused.children, refused.surplus) == ((), ())
 
 
-def test_unknown_field_is_a_problem_and_no_crash() -> None:
-    [problem] = planned(seen(model(replicasss=2))).problems
-    assert "replicasss" in problem.field
+def test_value_of_a_later_release_is_a_problem_and_no_crash() -> None:
+    [problem] = planned(seen(model(replicas="many"))).problems
+    assert problem.field == "spec.replicas"
 
 
 def test_new_release_applies_the_stored_template() -> None:
@@ -97,6 +98,63 @@ def test_foreign_revision_is_not_believed() -> None:
     assert name == f"m-{planned(observed).revision}"
     template = child(planned(observed).children, "Deployment")["spec"]["template"]
     assert "evil" not in str(template)
+
+
+def test_configuration_of_an_older_revision_is_repaired_while_it_has_pods() -> None:
+    observed = applied(seen())
+    observed = applied(dataclasses.replace(observed, model=changed(1)))
+    old, name = child(planned(seen()).children, "ConfigMap"), f"m-{revision_of()}"
+    del observed.children["ConfigMap"][name]  # type: ignore[attr-defined]
+    assert old not in planned(observed).children
+    assert old in planned(dataclasses.replace(observed, pods=(pod("p", revision_of()),))).children
+
+
+def rolled_back(raw: Object, key: str) -> Object:
+    return {**raw, "spec": {**raw["spec"], "rollout": {"rollbackTo": key}}}
+
+
+def test_rollback_runs_the_stored_revision_whatever_else_the_spec_says() -> None:
+    observed = applied(seen())
+    first = planned(observed)
+    observed = applied(dataclasses.replace(observed, model=changed(1)))
+    for raw in (changed(1), changed(2)):
+        back = planned(dataclasses.replace(observed, model=rolled_back(raw, first.revision)))
+        assert (back.revision, back.asked) == (first.revision, revision_of(raw))
+        template = child(back.children, "Deployment")["spec"]["template"]
+        assert template == child(first.children, "Deployment")["spec"]["template"]
+        assert child(back.children, "ConfigMap")["metadata"]["name"] == f"m-{first.revision}"
+        assert child(back.children, "ControllerRevision")["revision"] == 3
+    onward = planned(applied(dataclasses.replace(observed, model=changed(2))))
+    assert onward.revision == onward.asked == revision_of(changed(2))
+
+
+def test_rollback_to_what_is_not_stored_changes_nothing_and_names_what_is() -> None:
+    observed = applied(seen())
+    raw = rolled_back(model(), "0123456789")
+    refused = planned(dataclasses.replace(observed, model=raw))
+    [problem] = refused.problems
+    assert problem.field == "spec.rollout.rollbackTo"
+    assert revision_of() in problem.message
+    assert (refused.children, refused.surplus) == ((), ())
+
+
+def test_rollback_keeps_the_revision_that_the_spec_asks_for() -> None:
+    observed = applied(seen(changed(0)))
+    for number in range(1, revision.HISTORY_LIMIT + 1):
+        observed = applied(dataclasses.replace(observed, model=changed(number)))
+    asked = changed(0)  # the oldest, and so the first that history would have no room for
+    raw = rolled_back(asked, revision_of(changed(1)))
+    observed = applied(dataclasses.replace(observed, model=changed(9)))
+    gone = {name for _, name in planned(dataclasses.replace(observed, model=raw)).surplus}
+    assert f"m-{revision_of(asked)}" not in gone
+
+
+def test_restart_token_renders_anew() -> None:
+    observed = applied(seen())
+    newer = cluster_site("registry.test/guidedmodel:2")
+    assert ":2" not in str(plan(observed, newer).children)
+    restarted = plan(dataclasses.replace(observed, model=model(rollout={"restartToken": "1"})), newer)
+    assert ":2" in str(child(restarted.children, "Deployment")["spec"]["template"])
 
 
 def test_plan_is_a_function_of_its_input() -> None:

@@ -1,16 +1,19 @@
 """The reflector and its store: the store is like the cluster, also after watches that broke off."""
 
 import asyncio
+import dataclasses
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from guided_contract import names
 from guided_operator import kinds
-from guided_operator.apiserver import AccessForbidden, ServerUnavailable, WatchExpired
+from guided_operator.apiserver import AccessForbidden, ObjectNotFound, ServerUnavailable, WatchExpired
 from guided_operator.queue import Key
 from guided_operator.reflector import Reflector
-from guided_operator.store import Store
+from guided_operator.store import Store, name_of
+from guided_operator.watches import Watches
 from support.memory_api import MemoryApi
 
 Object = dict[str, Any]
@@ -20,13 +23,12 @@ KEY = Key("ns", "m")
 class Watched:
     """A reflector of ConfigMaps that runs; waiting takes no time."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: kinds.Kind = kinds.CONFIG_MAP) -> None:
         self.api, self.store = MemoryApi(), Store()
         self.rung: list[Key] = []
+        self._versions = itertools.count(7)
         self.slept: list[float] = []
-        self.reflector = Reflector(
-            self.api, kinds.CONFIG_MAP, self.store, self.rung.append, sleep=self._sleep
-        )
+        self.reflector = Reflector(self.api, kind, self.store, self.rung.append, sleep=self._sleep)
 
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -38,7 +40,7 @@ class Watched:
                 "name": name,
                 "namespace": "ns",
                 "uid": name,
-                "resourceVersion": "7",
+                "resourceVersion": str(next(self._versions)),
                 "labels": {names.LABEL_NAME: "m"},
                 "managedFields": [{}],
             },
@@ -108,6 +110,50 @@ async def test_expiry_inside_the_stream_lists_anew() -> None:
         assert watched.seen() == {"a": {}}
 
 
+async def test_list_comes_by_pages() -> None:
+    watched = Watched()
+    pages = [{"items": [watched.put(name)], "metadata": {"resourceVersion": "50"}} for name in "abc"]
+    for number, page in enumerate(pages[:-1], 1):
+        page["metadata"]["continue"] = str(number)
+    asked: list[str] = []
+
+    async def read(_: str, *, params: Any, **__: Any) -> Object:
+        asked.append(params.get("continue", ""))
+        return pages[int(asked[-1] or 0)]
+
+    watched.api.read = read  # type: ignore[method-assign]
+    async with watched.running():
+        assert asked == ["", "1", "2"]
+        assert set(watched.seen()) == {"a", "b", "c"}
+
+
+async def test_what_was_written_is_known_before_the_watch_tells_and_rings_no_bell_then() -> None:
+    watched = Watched()
+    async with watched.running():
+        watched.api.events.put_nowait({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "10"}}})
+        await watched.until(1)
+        item = watched.put("a", x="1")
+        item["metadata"]["resourceVersion"] = "11"
+        watched.reflector.take_written(item)
+        assert watched.seen() == {"a": {"x": "1"}}
+        watched.api.events.put_nowait({"type": "ADDED", "object": item})
+        await watched.until(1)
+        assert watched.rung == []
+
+
+async def test_what_was_written_and_is_gone_by_now_stays_gone() -> None:
+    watched = Watched()
+    async with watched.running():
+        item = watched.put("a", listed=False)
+        item["metadata"]["resourceVersion"] = "11"
+        gone = {**item, "metadata": {**item["metadata"], "resourceVersion": "12"}}
+        for event in ({"type": "ADDED", "object": item}, {"type": "DELETED", "object": gone}):
+            watched.api.events.put_nowait(event)
+        await watched.until(1)
+        watched.reflector.take_written(item)  # its answer was read after the watch had told all
+        assert watched.seen() == {}
+
+
 async def test_broken_watch_goes_on_from_where_it_was() -> None:
     watched = Watched()
     async with watched.running():
@@ -119,6 +165,16 @@ async def test_broken_watch_goes_on_from_where_it_was() -> None:
         await watched.until(1)
         assert watched.api.lists == 1
         assert watched.api.watched_from[1:] == ["99", "99"]
+
+
+async def test_watch_that_ends_at_once_is_asked_for_less_and_less() -> None:
+    watched = Watched()
+    async with watched.running():
+        for _ in range(6):
+            watched.api.events.put_nowait(None)
+        await watched.until(1)
+        assert len(watched.slept) == 6
+        assert watched.slept[5] > watched.slept[0] * 4
 
 
 async def test_server_in_trouble_is_asked_less_and_less() -> None:
@@ -149,8 +205,75 @@ async def test_store_keeps_what_is_used_and_follows_a_changed_label() -> None:
     item = watched.put("a", x="1")
     store.put(kinds.CONFIG_MAP, item)
     assert "managedFields" not in store.items(KEY, kinds.CONFIG_MAP)["a"]["metadata"]
-    item["metadata"]["labels"] = {names.LABEL_NAME: "other"}
-    assert store.put(kinds.CONFIG_MAP, item) == {KEY, Key("ns", "other")}
+    assert store.put(kinds.CONFIG_MAP, item) == set(), "the same version concerns nobody"
+    moved = watched.put("a")
+    moved["metadata"]["labels"] = {names.LABEL_NAME: "other"}
+    assert store.put(kinds.CONFIG_MAP, moved) == {KEY, Key("ns", "other")}
     assert store.keys() == {Key("ns", "other")}
-    store.replace(kinds.CONFIG_MAP, [])
+    store.retain(kinds.CONFIG_MAP, [])
     assert store.keys() == set()
+
+
+def test_store_keeps_a_model_under_its_own_name() -> None:
+    store, model = Store(), {"metadata": {"name": "m", "namespace": "ns", "resourceVersion": "1"}, "spec": {}}
+    assert store.put(kinds.MODEL, model) == {KEY}
+    found = store.model(KEY)
+    assert found is not None
+    assert (found["kind"], found["spec"]) == (names.KIND, {})
+    assert store.drop(kinds.MODEL, model) == {KEY}
+    assert store.model(KEY) is None
+
+
+def test_list_of_a_namespace_says_nothing_of_others() -> None:
+    store, watched = Store(), Watched()
+    item = watched.put("a")
+    other = {**item, "metadata": {**item["metadata"], "namespace": "other"}}
+    for each in (item, other):
+        store.put(kinds.CONFIG_MAP, each)
+    assert store.retain(kinds.CONFIG_MAP, [name_of(other)], "other") == set()
+    assert store.retain(kinds.CONFIG_MAP, [], "other") == {Key("other", "m")}
+    assert store.keys() == {KEY}
+
+
+async def test_each_namespace_is_watched_and_a_forbidden_one_is_blind_alone() -> None:
+    api, store = MemoryApi(), Store()
+    asked: list[str] = []
+
+    async def read(path: str, **_: Any) -> Object:
+        asked.append(path)
+        if path == kinds.SERVICE.path("b"):
+            raise AccessForbidden("not in b", status=403)
+        return {"metadata": {"resourceVersion": "1"}, "items": []}
+
+    api.read = read  # type: ignore[method-assign]
+    watches = Watches(api, store, store, lambda _: None, ("a", "b"))
+    task = asyncio.create_task(watches.run())
+    await watches.synced()
+    assert watches.is_synced()
+    assert watches.blind("a") == {}
+    assert watches.blind("b") == {"Service": "not in b"}
+    assert {path.split("/namespaces/")[1].split("/")[0] for path in asked} == {"a", "b"}
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_api_that_is_not_installed_is_looked_for_until_it_is_there() -> None:
+    watched = Watched(dataclasses.replace(kinds.CONFIG_MAP, optional=True))
+    watched.store.put(kinds.SERVICE, watched.put("other", listed=False))
+    watched.api.faults = [ObjectNotFound("no such kind", status=404)] * 3
+    async with watched.running():
+        assert watched.reflector.absent
+        async with asyncio.timeout(5):
+            while watched.reflector.absent:  # noqa: ASYNC110 - a fake has no bell
+                await asyncio.sleep(0)
+    assert watched.rung == [KEY, KEY], "told that it is missing, and that it no longer is"
+    assert not watched.reflector.forbidden
+
+
+async def test_change_of_what_nobody_uses_rings_no_bell() -> None:
+    store, item = Store(), Watched().put("c", a="1")
+    assert store.put(kinds.CONFIG_MAP, item) == {KEY}
+    item["metadata"] |= {"resourceVersion": "8", "managedFields": []}
+    assert store.put(kinds.CONFIG_MAP, item) == set()
+    item["data"] = {"a": "2"}
+    assert store.put(kinds.CONFIG_MAP, item) == {KEY}

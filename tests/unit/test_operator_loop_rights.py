@@ -3,12 +3,15 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
-from guided_operator import kinds
+from guided_operator import kinds, rbac
 
 RBAC = Path(__file__).resolve().parents[2] / "manifests/rbac/operator.yaml"
-MAY_BE_DELETED = {"configmaps", "controllerrevisions"}
+NAMESPACED = RBAC.with_name("operator-namespaces.yaml")
+REVISIONS = {"configmaps", "controllerrevisions"}
+MAY_BE_DELETED = REVISIONS | {kind.plural for kind in kinds.WATCHED if kind.pruned}
 
 
 def rules(kind: str) -> list[dict[str, Any]]:
@@ -25,19 +28,44 @@ def granted() -> dict[str, set[str]]:
     return found
 
 
-def test_nothing_is_granted_by_wildcard() -> None:
-    assert "*" not in RBAC.read_text()
+@pytest.mark.parametrize("file", [RBAC, NAMESPACED])
+def test_nothing_is_granted_by_wildcard_nor_inside_pods_nor_of_secrets(file: Path) -> None:
+    found = [rule for each in yaml.safe_load_all(file.read_text()) for rule in each.get("rules", ())]
+    assert len(found) > 8
+    for rule in found:
+        assert not any("*" in each for each in (*rule["apiGroups"], *rule["resources"], *rule["verbs"]))
+        assert not {"secrets", "pods/exec", "pods/proxy", "pods/attach", "pods/log"} & set(rule["resources"])
+        assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
+
+
+@pytest.mark.parametrize(("file", "served"), rbac.FILES.items())
+def test_golden_files_are_what_the_kinds_ask_for(file: Path, served: tuple[str, ...]) -> None:
+    assert (RBAC.parents[2] / file).read_text() == rbac.text(served)
+
+
+def test_list_of_namespaces_has_the_same_rights_there_and_none_elsewhere() -> None:
+    objects = list(yaml.safe_load_all(NAMESPACED.read_text()))
+    assert not [each for each in objects if each["kind"].startswith("Cluster")]
+    models = [
+        each for each in objects if each["kind"] == "Role" and each["metadata"]["name"].endswith("-models")
+    ]
+    assert [each["metadata"]["namespace"] for each in models] == ["team-a", "team-b"]
+    assert all(each["rules"] == rules("ClusterRole") for each in models)
+    bindings = [each for each in objects if each["kind"] == "RoleBinding"]
+    assert len(bindings) == 3
+    assert {each["subjects"][0]["namespace"] for each in bindings} == {"guidedmodel-system"}
 
 
 def test_cluster_wide_rights_are_those_of_the_resource_and_its_children() -> None:
     children = {kind.plural for kind in kinds.WATCHED}
     models = {"guidedmodels", "guidedmodels/status", "guidedmodels/finalizers"}
-    assert set(granted()) == children | models | {"events"}
+    assert set(granted()) == children | models | {"events", "replicasets"}
     assert granted()["events"] == {"create"}
 
 
 def test_pods_are_looked_at_and_models_never_changed() -> None:
     assert granted()["pods"] == {"list", "watch"}
+    assert granted()["replicasets"] == {"list"}
     assert granted()["guidedmodels"] == {"get", "list", "watch"}
     assert granted()["guidedmodels/status"] == {"patch"}
 

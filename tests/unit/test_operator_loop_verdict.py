@@ -2,104 +2,21 @@
 
 import dataclasses
 import datetime as dt
-from typing import Any
 
 import pytest
 
 from guided_contract import status, wire
 from guided_operator.apiserver import AccessForbidden
 from guided_operator.apply import Fault, Outcome
-from guided_operator.pods import ContainerView
 from guided_operator.report import make_status, report, to_object
 from guided_operator.sidecars import Page
 from guided_operator.situation import Situation
-from guided_operator.verdict import decide
 from support.memory_api import MemoryApi
-from support.observed import applied, model, pod, revision_of, seen, serving, situation
+from support.observed import applied, model, pod, reason, revision_of, seen, serving, situation
 
 NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 NEW = revision_of()
 OLD = "0ld0ld0ld0"
-
-
-def reason(found: Situation, kind: str) -> tuple[str, str]:
-    finding = decide(found)[kind]
-    return finding.status, finding.reason
-
-
-def with_deployment(found: Situation, **changes: Any) -> Situation:
-    deployment = {**(found.deployment or {}), **changes}
-    children = {**found.observed.children, "Deployment": {"m": deployment}}
-    return dataclasses.replace(found, observed=dataclasses.replace(found.observed, children=children))
-
-
-def crashed(code: int) -> ContainerView:
-    return ContainerView("engine", 4, "CrashLoopBackOff", "back-off", code, "Error")
-
-
-def waiting(why: str) -> ContainerView:
-    return ContainerView("engine", 0, why, f"because of {why}", None, "")
-
-
-READY = [
-    pytest.param(serving(pod("a", NEW)), ("True", "PodsReady"), id="as many ready as desired"),
-    pytest.param(serving(), ("False", "PodsNotReady"), id="no pod yet"),
-    pytest.param(serving(pod("a", NEW, ready=False)), ("False", "PodsNotReady"), id="not ready yet"),
-    pytest.param(
-        serving(pod("a", NEW), pod("b", OLD)), ("False", "PodsNotReady"), id="an old pod is still there"
-    ),
-    pytest.param(
-        serving(pod("a", NEW), pod("b", OLD, terminating=True)),
-        ("True", "PodsReady"),
-        id="an old pod that terminates is not live",
-    ),
-    pytest.param(
-        serving(pod("a", NEW, terminating=True)), ("False", "PodsNotReady"), id="ready but terminating"
-    ),
-    pytest.param(serving(pod("a", OLD)), ("False", "PodsNotReady"), id="only the old revision is ready"),
-    pytest.param(
-        serving(pod("a", NEW, ready=False, containers=(crashed(139),))),
-        ("False", "ContainerCrashed"),
-        id="crash",
-    ),
-    pytest.param(
-        serving(pod("a", NEW, ready=False, containers=(waiting("ImagePullBackOff"),))),
-        ("False", "ImagePullFailed"),
-        id="image",
-    ),
-    pytest.param(
-        serving(pod("a", NEW, ready=False, phase="Pending", unschedulable="no GPU left")),
-        ("False", "Unschedulable"),
-        id="unschedulable",
-    ),
-    pytest.param(serving(raw=model(replicas=0)), ("False", "ScaledToZero"), id="zero desired"),
-    pytest.param(situation(seen()), ("False", "Creating"), id="nothing there yet"),
-]
-
-
-@pytest.mark.parametrize(("found", "expected"), READY)
-def test_ready(found: Situation, expected: tuple[str, str]) -> None:
-    assert reason(found, "Ready") == expected
-
-
-def test_ready_waits_for_the_deployments_controller() -> None:
-    found = serving(pod("a", NEW))
-    stale = {"name": "m", "generation": 2}
-    assert reason(with_deployment(found, metadata=stale), "Ready") == ("False", "Progressing")
-
-
-def test_write_of_this_pass_counts_before_what_was_seen() -> None:
-    found = serving(pod("a", NEW))
-    written = {"metadata": {"generation": 2}, "status": {"observedGeneration": 1}}
-    outcome = Outcome(live={("Deployment", "m"): written})
-    assert reason(dataclasses.replace(found, outcome=outcome), "Ready") == ("False", "Progressing")
-
-
-def test_exit_code_and_image_message_reach_the_user() -> None:
-    found = serving(pod("a", NEW, ready=False, containers=(crashed(139),)))
-    assert "exit code 139" in decide(found)["Ready"].message
-    found = serving(pod("a", NEW, ready=False, containers=(waiting("ErrImagePull"),)))
-    assert "because of ErrImagePull" in decide(found)["Ready"].message
 
 
 def test_conflict_and_blindness_come_before_pods() -> None:
@@ -120,22 +37,6 @@ def test_model_that_turned_invalid_keeps_serving_and_says_both() -> None:
     assert reason(found, "Available") == ("True", "SomePodsReady")
 
 
-def test_progressing_ends_by_completion_or_deadline() -> None:
-    assert reason(serving(pod("a", NEW)), "Progressing") == ("False", "Complete")
-    assert reason(serving(pod("a", NEW, ready=False)), "Progressing") == ("True", "RollingOut")
-    deadline = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
-    stuck = with_deployment(
-        serving(pod("a", NEW, ready=False)), status={"observedGeneration": 1, "conditions": [deadline]}
-    )
-    assert reason(stuck, "Progressing") == ("False", "ProgressDeadlineExceeded")
-
-
-def test_refused_pods_are_told_though_there_is_none() -> None:
-    quota = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: gpus"}
-    found = with_deployment(serving(), status={"observedGeneration": 1, "conditions": [quota]})
-    assert reason(found, "Ready") == ("False", "PodsRefused")
-
-
 GUIDED = [
     pytest.param(serving(pod("a", NEW)), ("True", "Active"), id="proven"),
     pytest.param(serving(), ("Unknown", "Pending"), id="nobody to ask"),
@@ -146,6 +47,11 @@ GUIDED = [
         serving(pod("a", NEW), ready=False, reason="ProbeFailed"), ("False", "ProbeFailed"), id="probe"
     ),
     pytest.param(serving(pod("a", NEW), ready=False, reason="x y"), ("False", "NotReady"), id="untrusted"),
+    pytest.param(
+        serving(pod("a", NEW), guided_probe=status.ProbeStatus(state="Failed", message="x")),
+        ("False", "ProbeFailed"),
+        id="a probe of a running pod, only reported",
+    ),
     pytest.param(serving(pod("a", NEW), desync="rank 1"), ("False", "Desync"), id="ranks disagreed"),
     pytest.param(
         serving(pod("a", NEW), ready=False, reason="EngineStalled", desync="rank 1"),

@@ -2,7 +2,7 @@
 
 from guided_operator.api.manifest import Manifest, ManifestError, load, parse, read
 from guided_operator.api.resource import API_VERSION, GuidedModel, Metadata
-from guided_operator.api.rules import Problem
+from guided_operator.api.rule import Problem
 from guided_operator.api.spec import GuidedModelSpec
 from guided_operator.api.status import Condition, GuidedModelStatus
 

@@ -32,6 +32,8 @@ _COLUMNS: Final = (  # name, type, path, priority: 1 is shown by -o wide
     ("URL", "string", ".status.url", 1),
     ("Age", "date", ".metadata.creationTimestamp", 0),
 )
+# As kstatus wants it: without, tools that wait would take a new resource for one that is as it should be.
+_UNSEEN: Final = {"observedGeneration": -1}
 # What a structural schema has no word for, or the server fills in itself.
 _DROPPED: Final = ("title", "$defs")
 
@@ -78,7 +80,7 @@ def _without_null(node: Schema) -> Schema:
 def _shorter_default(node: Schema) -> Schema:
     """Leave to the parts of an object what they default to, and drop defaults that are the same as absent."""
     default = node.get("default")
-    if "properties" in node and default == _filled(node):
+    if "properties" in node and _said(default) == _said(_filled(node)):
         return {**node, "default": {}}
     if default in ([], {}, ""):
         return {key: value for key, value in node.items() if key != "default"}
@@ -87,11 +89,18 @@ def _shorter_default(node: Schema) -> Schema:
 
 def _filled(node: Schema) -> Schema:
     """Return what an empty object becomes by the defaults of its parts."""
-    empty: dict[str, Any] = {"array": [], "object": {}}
     return {
-        name: _filled(child) if child.get("default") == {} else child.get("default", empty.get(child["type"]))
+        name: _filled(child) if child.get("default") == {} else child.get("default")
         for name, child in node["properties"].items()
     }
+
+
+def _said(default: Any) -> Any:
+    """Return a default without what says as much as its absence."""
+    if not isinstance(default, dict):
+        return default
+    parts = {name: _said(part) for name, part in default.items()}
+    return {name: part for name, part in parts.items() if part not in (None, "", [], {})}
 
 
 def _without_defaults(node: Schema) -> Schema:
@@ -110,7 +119,7 @@ def _add_rules(root: Schema) -> None:
         for part in rule.at:
             node = node["items"] if part == "*" else node["properties"][part]
         validation = {"rule": rule.cel, "message": rule.message}
-        if rule.at:
+        if rule.at and rule.field:
             validation["fieldPath"] = f".{rule.field}"
         node.setdefault("x-kubernetes-validations", []).append(validation)
 
@@ -125,7 +134,7 @@ def _root() -> Schema:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": schema_of(GuidedModelSpec),
-            "status": _without_defaults(schema_of(GuidedModelStatus)),
+            "status": {**_without_defaults(schema_of(GuidedModelStatus)), "default": _UNSEEN},
         },
     }
     _add_rules(root)

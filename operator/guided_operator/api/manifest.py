@@ -2,14 +2,15 @@
 
 import difflib
 from collections.abc import Hashable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from guided_operator.api.resource import API_VERSION, GuidedModel
-from guided_operator.api.rules import Problem, broken_rules
+from guided_operator.api.rule import Problem
+from guided_operator.api.rules import broken_rules
 
 
 class ManifestError(Exception):
@@ -55,30 +56,56 @@ def read(text: str) -> Manifest:
         The text is no YAML, holds not exactly one document besides ConfigMaps, or that is no valid
         GuidedModel.
     """
+    found = documents(text)
+    config_maps = [each for each in found if is_config_map(each)]
+    models = [each for each in found if not is_config_map(each)]
+    if len(models) != 1 or not isinstance(models[0], Mapping):
+        raise ManifestError([Problem("manifest", f"must be one GuidedModel, holds {len(models)} documents")])
+    model = parse(models[0])
+    here = {"", model.namespace}
+    named = (config_map(each) for each in config_maps)
+    return Manifest(model, {each.name: each.data for each in named if each.namespace in here})
+
+
+def documents(text: str) -> list[Any]:
+    """Return what stands in a text of YAML (or JSON), empty documents aside.
+
+    Raises
+    ------
+    ManifestError
+        The text is no YAML, or a key stands twice in a mapping.
+    """
     try:
-        documents = [document for document in yaml.load_all(text, _Loader) if document is not None]
+        return [document for document in yaml.load_all(text, _Loader) if document is not None]
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ManifestError([Problem(f"line {line}", f"not YAML: {error.problem}")]) from error
     except yaml.YAMLError as error:
         raise ManifestError([Problem("line 1", f"not YAML: {error}")]) from error
-    config_maps = [each for each in documents if _is_config_map(each)]
-    models = [each for each in documents if not _is_config_map(each)]
-    if len(models) != 1 or not isinstance(models[0], Mapping):
-        raise ManifestError([Problem("manifest", f"must be one GuidedModel, holds {len(models)} documents")])
-    model = parse(models[0])
-    here = {"", model.namespace}
-    named = (_config_map(each) for each in config_maps)
-    return Manifest(model, {name: data for name, namespace, data in named if namespace in here})
 
 
-def _is_config_map(document: Any) -> bool:
+def is_config_map(document: Any) -> bool:
+    """Say whether a document is to be a ConfigMap."""
     wanted = ("v1", "ConfigMap")
     return isinstance(document, Mapping) and (document.get("apiVersion"), document.get("kind")) == wanted
 
 
-def _config_map(document: Mapping[str, Any]) -> tuple[str, str, dict[str, str]]:
-    """Return name, namespace ("": the model's) and data."""
+class ConfigMap(NamedTuple):
+    """What grammars' texts are taken from; `namespace` "": the model's."""
+
+    name: str
+    namespace: str
+    data: dict[str, str]
+
+
+def config_map(document: Mapping[str, Any]) -> ConfigMap:
+    """Read a ConfigMap.
+
+    Raises
+    ------
+    ManifestError
+        It has no name, or data that is no text.
+    """
     metadata, data = document.get("metadata") or {}, document.get("data") or {}
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
     if not isinstance(name, str) or not isinstance(data, Mapping):
@@ -90,11 +117,15 @@ def _config_map(document: Mapping[str, Any]) -> tuple[str, str, dict[str, str]]:
     ]
     if wrong:
         raise ManifestError(wrong)
-    return name, str(metadata.get("namespace") or ""), {str(key): value for key, value in data.items()}
+    texts = {str(key): value for key, value in data.items()}
+    return ConfigMap(name, str(metadata.get("namespace") or ""), texts)
 
 
-def parse(manifest: Mapping[str, Any]) -> GuidedModel:
+def parse(manifest: Mapping[str, Any], *, unknown: Literal["ignore"] | None = None) -> GuidedModel:
     """Read a GuidedModel from an object as the API server serves it.
+
+    `unknown` "ignore" leaves out fields of the spec that this release does not know, which are a problem
+    otherwise: a later one may have stored them.
 
     Raises
     ------
@@ -105,7 +136,7 @@ def parse(manifest: Mapping[str, Any]) -> GuidedModel:
     if wrong_type:
         raise ManifestError(wrong_type)
     try:
-        gm = GuidedModel.model_validate(manifest)
+        gm = GuidedModel.model_validate(manifest, extra=unknown)
     except ValidationError as error:
         raise ManifestError([_problem(detail) for detail in error.errors(include_url=False)]) from error
     problems = broken_rules(gm)

@@ -19,6 +19,33 @@ class Resources(ApiModel):
     )
 
 
+class GuidedProbe(ApiModel):
+    """The guided probe: the pod's sidecar asks its engine for a guided answer, and checks that it is one."""
+
+    mode: Literal["Startup", "Periodic"] = Field(
+        default="Startup",
+        description=(
+            "Startup: until it has passed once, before which the pod is not ready. Periodic: again and again "
+            "after that. Default: Startup, since clients' own requests show what goes wrong later."
+        ),
+    )
+    period: Annotated[str, Between("5s", "24h")] = Field(
+        default="1m",
+        description=(
+            "In mode Periodic, the time between two probes. Default: 1m. None is made while clients' guided "
+            "requests are answered."
+        ),
+    )
+    on_failure: Literal["Report", "Unready"] = Field(
+        default="Report",
+        description=(
+            "What a failure means for a pod that has passed before. Report: the condition GuidedDecoding "
+            "says it. Unready: the pod also gets no requests until it passes again. Default: Report, since "
+            "unguided requests may do well, and what fails in one pod may fail in all."
+        ),
+    )
+
+
 class Probes(ApiModel):
     """Deadlines of health checks."""
 
@@ -33,6 +60,7 @@ class Probes(ApiModel):
         default="2m",
         description=("An engine with requests that makes no step for so long is restarted. Default: 2m."),
     )
+    guided: GuidedProbe = Field(default=GuidedProbe(), description="The guided probe.")
 
 
 class SecretKey(ApiModel):
@@ -88,8 +116,20 @@ class Otlp(ApiModel):
     )
 
 
+class Metrics(ApiModel):
+    """A PodMonitor, by which the Prometheus operator scrapes the pods; its API must be installed."""
+
+    interval: Annotated[str, Between("1s", "1h")] = Field(
+        default="30s", description="Time between two scrapes. Default: 30s."
+    )
+    labels: Annotated[dict[str, Annotated[str, text(63, least=0)]], Field(max_length=16)] = Field(
+        default={},
+        description="Labels that your Prometheus selects PodMonitors by. Default: none.",
+    )
+
+
 class Telemetry(ApiModel):
-    """Where traces go. Absent: no traces."""
+    """Where traces and metrics go. Absent: no traces, and no PodMonitor."""
 
     otlp: Otlp | None = Field(default=None, description="The collector that gets the traces. Default: none.")
     sampling: Annotated[str, text(6, pattern=r"^(0(\.[0-9]{1,4})?|1(\.0{1,4})?)$")] = Field(
@@ -98,6 +138,9 @@ class Telemetry(ApiModel):
             'Share of requests that have a trace, from "0" to "1", where the caller has not decided: a '
             'traceparent says so itself. Default: "1". What goes wrong in the pod itself is always told.'
         ),
+    )
+    metrics: Metrics | None = Field(
+        default=None, description="A PodMonitor for the pods' metrics. Absent: none; {}: one."
     )
 
 

@@ -4,6 +4,7 @@ A wanted object that says "0.5" where the server says "500m" would look differen
 apimachinery's `resource.Quantity`; tests/cluster compares with the server.
 """
 
+import functools
 import re
 from fractions import Fraction
 from math import ceil
@@ -48,6 +49,7 @@ def canonical(quantity: str) -> str:
     return _decimal(value, exponent_form=suffix[:1] in ("e", "E") and suffix not in _DECIMAL)
 
 
+@functools.lru_cache(maxsize=1024)  # the same few amounts are in every pod
 def _parse(quantity: str) -> tuple[Fraction, str]:
     match = re.fullmatch(r"([+-]?[0-9.]+)([A-Za-z]*|[eE][+-]?[0-9]+)", quantity)
     if match is None or not re.fullmatch(QUANTITY_PATTERN, quantity):

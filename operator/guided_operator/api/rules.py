@@ -4,94 +4,24 @@ The server enforces the CEL text while the operator is down; `guidedmodel run`, 
 operator evaluate `broken`. tests/cluster shows that both give the same verdict.
 """
 
-import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import functools
+from collections.abc import Iterator
 from typing import Any, Final
 
-from guided_contract.heartbeat import SLOTS
 from guided_operator.api.base import ApiModel, seconds
-from guided_operator.api.reserved import (
-    OWNED,
-    OWNED_ARGS,
-    OWNED_ENV,
-    OWNED_WITH_SPECULATIVE,
-    UNSUPPORTED,
-    UNSUPPORTED_ARGS,
-    UNSUPPORTED_ENV,
-)
+from guided_operator.api.engine import ENGINE_RULES
+from guided_operator.api.lora import LORA_RULES
+from guided_operator.api.model import MODEL_RULES
+from guided_operator.api.pod_template import POD_TEMPLATE_RULES
 from guided_operator.api.resource import GuidedModel
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """What is wrong with a GuidedModel: where, as `spec.engine.args[2]`, and why."""
-
-    field: str
-    message: str
-
-    def __str__(self) -> str:
-        """Return one line for people."""
-        return f"{self.field}: {self.message}"
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One demand on the node at `at` ("*" stands for each item of a list).
-
-    `cel` holds where the demand is met; `broken` is its negation on the parsed node. `field` is the part of
-    the node that is reported.
-    """
-
-    at: tuple[str, ...]
-    field: str
-    message: str
-    cel: str
-    broken: Callable[[Any], bool]
-
+from guided_operator.api.rollout import ROLLOUT_RULES
+from guided_operator.api.rule import Problem, Rule, cel_text, matches
+from guided_operator.api.scaling import SCALING_RULES
+from guided_operator.api.speculative import SPECULATIVE_RULES
+from guided_operator.api.storage import STORAGE_RULES
 
 NAME_LENGTH: Final = 40  # leaves room for what Kubernetes appends to names of pods (63 in all)
 _NAME: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"  # a Service's name is stricter than a resource's
-
-_PART: Final = "[A-Za-z0-9_][A-Za-z0-9._@+-]*"  # never "." or "..", nor a hidden folder
-_URI: Final = (
-    f"^(hf://{_PART}(/{_PART})?|pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/{_PART})*|file://(/{_PART})+)$"
-)
-_SCHEME: Final = "^(hf|pvc|file)://"
-
-
-def _cel(pattern: str) -> str:
-    return "'" + pattern.replace("\\", "\\\\") + "'"
-
-
-def _no_match(pattern: str, value: str) -> bool:
-    return re.search(pattern, value) is None
-
-
-def _source_rules(*at: str) -> tuple[Rule, ...]:
-    return (
-        Rule(
-            at,
-            "uri",
-            "the scheme must be hf://, pvc:// or file://; s3:// and oci:// are not supported yet",
-            f"self.uri.matches({_cel(_SCHEME)})",
-            lambda source: _no_match(_SCHEME, source.uri),
-        ),
-        Rule(
-            at,
-            "uri",
-            "must be hf://ORG/NAME, pvc://CLAIM/PATH or file:///PATH, without . or .. in a path",
-            f"!self.uri.matches({_cel(_SCHEME)}) || self.uri.matches({_cel(_URI)})",
-            lambda source: not _no_match(_SCHEME, source.uri) and _no_match(_URI, source.uri),
-        ),
-        Rule(
-            at,
-            "revision",
-            "only a model from the hub (hf://) has a revision",
-            "!has(self.revision) || self.uri.startsWith('hf://')",
-            lambda source: source.revision is not None and not source.uri.startswith("hf://"),
-        ),
-    )
 
 
 def _gpu_rule(part: str) -> Rule:
@@ -104,36 +34,8 @@ def _gpu_rule(part: str) -> Rule:
     )
 
 
-def _argument_rule(pattern: str, fault: str, arguments: Iterable[str]) -> Rule:
-    return Rule(
-        ("spec", "engine"),
-        "args",
-        f"an argument {fault} ({', '.join(f'--{name}' for name in arguments)})",
-        f"!has(self.args) || !self.args.exists(a, a.matches({_cel(pattern)}))",
-        lambda engine: any(re.search(pattern, argument) for argument in engine.args),
-    )
-
-
-def _variable_rule(pattern: str, message: str) -> Rule:
-    return Rule(
-        ("spec", "engine", "env", "*"),
-        "name",
-        message,
-        f"!self.name.matches({_cel(pattern)})",
-        lambda variable: not _no_match(pattern, variable.name),
-    )
-
-
 RULES: Final = (
-    Rule(
-        ("spec", "parallelism"),
-        "data",
-        f"data times (1 + tensor times pipeline) may not exceed {SLOTS}, the slots for heartbeats",
-        # Where the whole object is a default, its own are not in it yet.
-        "!has(self.tensor) || !has(self.pipeline) || !has(self.data)"
-        f" || self.data * (1 + self.tensor * self.pipeline) <= {SLOTS}",
-        lambda spread: spread.data * (1 + spread.tensor * spread.pipeline) > SLOTS,
-    ),
+    *SCALING_RULES,
     Rule(
         (),
         "metadata.name",
@@ -145,33 +47,15 @@ RULES: Final = (
         (),
         "metadata.name",
         "must be lower-case letters, digits and dashes, and begin with a letter, since a Service is named so",
-        f"self.metadata.name.matches({_cel(_NAME)})",
-        lambda gm: _no_match(_NAME, gm.metadata.name),
+        f"self.metadata.name.matches({cel_text(_NAME)})",
+        lambda gm: not matches(_NAME, gm.metadata.name),
     ),
-    *_source_rules("spec", "model"),
-    *_source_rules("spec", "speculative", "draftModel"),
-    _argument_rule(OWNED, "repeats what a typed field, the launcher or the plugin owns", OWNED_ARGS),
-    _argument_rule(UNSUPPORTED, "asks for what these pods do not serve yet", UNSUPPORTED_ARGS),
-    Rule(
-        ("spec",),
-        "engine.args",
-        "with speculative set, speculative.asyncScheduling decides whether scheduling is asynchronous",
-        "!has(self.speculative) || !has(self.engine.args) || "
-        f"!self.engine.args.exists(a, a.matches({_cel(OWNED_WITH_SPECULATIVE)}))",
-        lambda spec: (
-            spec.speculative is not None
-            and any(re.search(OWNED_WITH_SPECULATIVE, arg) for arg in spec.engine.args)
-        ),
-    ),
-    _variable_rule(OWNED_ENV, "the operator sets this variable"),
-    _variable_rule(UNSUPPORTED_ENV, "not supported yet: the pod's own guided probe has no key"),
-    Rule(
-        ("spec", "engine", "env", "*"),
-        "value",
-        "exactly one of value and valueFrom must be set",
-        "has(self.value) != has(self.valueFrom)",
-        lambda variable: (variable.value is None) == (variable.value_from is None),
-    ),
+    *MODEL_RULES,
+    *ENGINE_RULES,
+    *SPECULATIVE_RULES,
+    *LORA_RULES,
+    *STORAGE_RULES,
+    *POD_TEMPLATE_RULES,
     Rule(
         ("spec", "telemetry", "otlp"),
         "tls",
@@ -206,40 +90,6 @@ RULES: Final = (
         "!has(self.placement) || self.placement != 'Scheduler'",
         lambda guided: bool(guided.grammars) and guided.placement == "Scheduler",
     ),
-    Rule(
-        ("spec", "speculative"),
-        "draftModel",
-        "method DraftModel needs draftModel.uri",
-        "self.method != 'DraftModel' || has(self.draftModel)",
-        lambda spec: spec.method == "DraftModel" and spec.draft_model is None,
-    ),
-    Rule(
-        ("spec", "speculative"),
-        "draftModel",
-        "method NGram guesses from the prompt and has no draft model",
-        "self.method != 'NGram' || !has(self.draftModel)",
-        lambda spec: spec.method == "NGram" and spec.draft_model is not None,
-    ),
-    Rule(
-        ("spec",),
-        "speculative.method",
-        "vLLM 0.32 runs no draft model behind pipeline stages: set parallelism.pipeline to 1, or use NGram",
-        "!has(self.speculative) || self.speculative.method != 'DraftModel' || !has(self.parallelism) || "
-        "!has(self.parallelism.pipeline) || self.parallelism.pipeline == 1",
-        lambda spec: (
-            spec.speculative is not None
-            and spec.speculative.method == "DraftModel"
-            and spec.parallelism.pipeline > 1
-        ),
-    ),
-    Rule(
-        ("spec", "speculative"),
-        "asyncScheduling",
-        "NGram guesses on the CPU between two steps, so vLLM must schedule synchronously: "
-        "use Auto or Off, or method DraftModel",
-        "self.method != 'NGram' || !has(self.asyncScheduling) || self.asyncScheduling != 'On'",
-        lambda spec: spec.method == "NGram" and spec.async_scheduling == "On",
-    ),
     _gpu_rule("requests"),
     _gpu_rule("limits"),
     Rule(
@@ -250,6 +100,7 @@ RULES: Final = (
         "duration(self.restart.baseDelay) <= duration(self.restart.maxDelay)",
         lambda sidecar: seconds(sidecar.restart.base_delay) > seconds(sidecar.restart.max_delay),
     ),
+    *ROLLOUT_RULES,
 )
 
 
@@ -265,16 +116,19 @@ def _descend(path: str, value: Any, part: str) -> Iterator[tuple[str, Any]]:
     if part == "*":
         yield from ((f"{path}[{index}]", item) for index, item in enumerate(value))
         return
-    attribute = next(
-        name for name, field in type(value).model_fields.items() if (field.alias or name) == part
-    )
-    yield (f"{path}.{part}" if path else part), getattr(value, attribute)
+    yield (f"{path}.{part}" if path else part), getattr(value, _attribute(type(value), part))  # type: ignore[arg-type]  # a type has a hash
+
+
+@functools.cache
+def _attribute(model: type[ApiModel], part: str) -> str:
+    """Return the attribute of a field that users write as `part`."""
+    return next(name for name, field in model.model_fields.items() if (field.alias or name) == part)
 
 
 def broken_rules(gm: GuidedModel) -> list[Problem]:
     """Return what the API server would refuse by CEL, in the order of the rules."""
     return [
-        Problem(f"{path}.{rule.field}" if path else rule.field, rule.message)
+        Problem(".".join(filter(None, (path, rule.field))), rule.message)
         for rule in RULES
         for path, node in nodes(gm, rule.at)
         if rule.broken(node)

@@ -6,7 +6,6 @@ from pydantic import Field
 
 from guided_operator.api.base import ReportedModel, text
 
-ConditionType = Literal["Ready", "Available", "Progressing", "Compatible", "GuidedDecoding", "Telemetry"]
 ConditionStatus = Literal["True", "False", "Unknown"]
 
 Short = Annotated[str, text(256, least=0)]
@@ -18,7 +17,10 @@ class Condition(ReportedModel):
     """One aspect of the state, as in every Kubernetes API."""
 
     type: Annotated[str, text(64)] = Field(
-        description=("The aspect: Ready, Available, Progressing, Compatible, GuidedDecoding, Telemetry.")
+        description=(
+            "The aspect: Ready, Available, Progressing, Compatible, GuidedDecoding, Telemetry; Reconciling "
+            "and Stalled only while they are True."
+        )
     )
     status: ConditionStatus = Field(description="Whether it holds.")
     reason: Annotated[str, text(128, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")] = Field(
@@ -95,8 +97,11 @@ class PodState(ReportedModel):
     """One pod, as its sidecar tells."""
 
     name: Annotated[str, text(253)] = Field(description="The pod's name.")
+    revision: Short = Field(default="", description="The revision that it is of.")
     ready: bool = Field(default=False, description="Whether it answers guided requests.")
     reason: Short = Field(default="", description="Why it is not ready.")
+    message: Message = Field(default="", description="Why it is not ready, for people.")
+    restarts: Count = Field(default=0, description="Restarts of its containers.")
     ranks: Annotated[list[RankState], Field(max_length=128)] = Field(
         default=[],
         description="Its ranks.",
@@ -106,11 +111,33 @@ class PodState(ReportedModel):
     last_failure: Failure | None = Field(default=None, description="Its last failure, if any.")
 
 
+class Speculation(ReportedModel):
+    """What came of speculative decoding, over the pods of the current revision."""
+
+    acceptance_rate: Annotated[str, text(8, least=0)] = Field(
+        default="",
+        description=(
+            'Share of the guessed tokens that were right since the engines started, "0" to "1"; empty: none '
+            "was guessed yet."
+        ),
+    )
+    is_async: bool | None = Field(
+        default=None, alias="async", description="Whether scheduling is asynchronous; absent: not known yet."
+    )
+    fallback: Message = Field(
+        default="", description="Why it is less than what the spec asks for; empty: it is not."
+    )
+
+
 class GuidedModelStatus(ReportedModel):
     """What is the case."""
 
-    observed_generation: Count = Field(
-        default=0, description="The spec's generation that was last acted upon."
+    observed_generation: Annotated[int, Field(ge=-1)] = Field(
+        default=-1,
+        description=(
+            "The spec's generation that was last acted upon; -1 before the operator has seen it, so that a "
+            "resource without conditions yet is not taken for one that is as it should be."
+        ),
     )
     replicas: Count = Field(default=0, description="Pods that are there.")
     ready_replicas: Count = Field(default=0, description="Pods that are ready.")
@@ -120,10 +147,16 @@ class GuidedModelStatus(ReportedModel):
     revision: Short = Field(default="", description="The current revision.")
     conditions: Annotated[list[Condition], Field(max_length=16)] = Field(
         default=[],
-        description="Ready, Available, Progressing, Compatible, GuidedDecoding, Telemetry.",
+        description=(
+            "Ready, Available, Progressing, Compatible, GuidedDecoding, Telemetry; and for GitOps tools "
+            "Reconciling and Stalled, as kstatus reads them: each only while it is True."
+        ),
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
     resolved: Resolved = Field(default=Resolved(), description="What the pods really run.")
+    speculation: Speculation | None = Field(
+        default=None, description="What came of speculative decoding; absent without."
+    )
     patches: Annotated[list[PatchStatus], Field(max_length=64)] = Field(
         default=[],
         description="What the plugin changed in vLLM.",

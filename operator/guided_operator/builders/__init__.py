@@ -1,11 +1,13 @@
 """From a GuidedModel to what runs it: pure builders, the same for a cluster and a laptop."""
 
-from guided_operator.builders.children import Children, manifest, render, url
+from guided_operator.builders.children import Children, config_map, render, url
 from guided_operator.builders.configuration import config_file, pod_config
 from guided_operator.builders.grammars import Sources
 from guided_operator.builders.key import pod_key
-from guided_operator.builders.labels import selector
+from guided_operator.builders.labels import leader_selector, selector
+from guided_operator.builders.objects import manifest
 from guided_operator.builders.site import PLUGIN_SOURCE, Site, cluster_site
+from guided_operator.builders.workload import is_grouped, nodes_name, progress_deadline_s, workload
 
 __all__ = [
     "PLUGIN_SOURCE",
@@ -14,10 +16,16 @@ __all__ = [
     "Sources",
     "cluster_site",
     "config_file",
+    "config_map",
+    "is_grouped",
+    "leader_selector",
     "manifest",
+    "nodes_name",
     "pod_config",
     "pod_key",
+    "progress_deadline_s",
     "render",
     "selector",
     "url",
+    "workload",
 ]

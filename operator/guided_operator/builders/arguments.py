@@ -9,7 +9,7 @@ from guided_operator.builders.site import Site
 from guided_operator.builders.source import parse_source
 
 _BACKENDS: Final = {"Auto": "auto", "XGrammar": "xgrammar", "Guidance": "guidance"}
-_METHODS: Final = {"NGram": "ngram", "DraftModel": "draft_model"}
+_METHODS: Final = {"NGram": "ngram", "DraftModel": "draft_model", "Eagle3": "eagle3", "MTP": "mtp"}
 _ASYNC: Final = {"Auto": [], "On": ["--async-scheduling"], "Off": ["--no-async-scheduling"]}
 
 
@@ -38,11 +38,37 @@ def engine_arguments(gm: GuidedModel, site: Site) -> list[str]:
         arguments += ["--trust-remote-code"]
     if spec.engine.max_model_len is not None:
         arguments += ["--max-model-len", str(spec.engine.max_model_len)]
+    if spec.engine.max_num_seqs is not None:
+        arguments += ["--max-num-seqs", str(spec.engine.max_num_seqs)]
+    if spec.engine.gpu_memory_utilization is not None:
+        arguments += ["--gpu-memory-utilization", spec.engine.gpu_memory_utilization]
+    arguments += _lora(gm, site)
     arguments += _speculative(gm, site)
     arguments += _structured_outputs(gm)
     if traces_endpoint(gm, site) is not None:
         arguments += ["--otlp-traces-endpoint", f"http://127.0.0.1:{site.ports.otlp}/v1/traces"]
     return arguments + spec.engine.args
+
+
+def _lora(gm: GuidedModel, site: Site) -> list[str]:
+    lora = gm.spec.lora
+    if lora is None:
+        return []
+    cached = ["--max-cpu-loras", str(lora.max_cached)] if lora.max_cached is not None else []
+    modules = [
+        _json({"name": adapter.name, "path": parse_source(adapter.uri).location(site)})
+        for adapter in lora.adapters
+    ]
+    return [
+        "--enable-lora",
+        "--max-loras",
+        str(lora.max_active),
+        "--max-lora-rank",
+        str(lora.max_rank),
+        *cached,
+        "--lora-modules",
+        *modules,
+    ]
 
 
 def _speculative(gm: GuidedModel, site: Site) -> list[str]:
@@ -58,6 +84,10 @@ def _speculative(gm: GuidedModel, site: Site) -> list[str]:
         options["draft_tensor_parallel_size"] = gm.spec.parallelism.tensor
         if speculative.draft_model.revision is not None:
             options["revision"] = speculative.draft_model.revision
+    if (above := speculative.disable_above) is not None:
+        # The last entry holds for all larger batches, too.
+        schedule = [[1, above, speculative.num_tokens], [above + 1, above + 1, 0]]
+        options["num_speculative_tokens_per_batch_size"] = schedule
     return ["--speculative-config", _json(options), *_ASYNC[speculative.async_scheduling]]
 
 

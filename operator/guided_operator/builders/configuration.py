@@ -8,6 +8,7 @@ from guided_operator.api import GuidedModel
 from guided_operator.api.base import seconds
 from guided_operator.api.pod_spec import Otlp, OtlpTls
 from guided_operator.api.quantity import amount
+from guided_operator.builders.drain import drain_config
 from guided_operator.builders.site import Site
 from guided_operator.builders.source import parse_source
 
@@ -38,6 +39,7 @@ def pod_config(gm: GuidedModel, site: Site) -> config.PodConfig:
         tensor_parallel=spec.parallelism.tensor,
         pipeline_parallel=spec.parallelism.pipeline,
         data_parallel=spec.parallelism.data,
+        nodes=spec.parallelism.nodes,
         bind_host=site.bind_host,
         ports=site.ports,
         guided_decoding=_guided_decoding(gm),
@@ -55,7 +57,13 @@ def pod_config(gm: GuidedModel, site: Site) -> config.PodConfig:
         probes=config.ProbesConfig(
             startup_timeout_s=seconds(spec.probes.startup_timeout),
             stall_timeout_s=seconds(spec.probes.stall_timeout),
+            guided=config.GuidedProbeConfig(
+                mode=spec.probes.guided.mode,
+                period_s=seconds(spec.probes.guided.period),
+                on_failure=spec.probes.guided.on_failure,
+            ),
         ),
+        drain=drain_config(gm, site),
         restart=_restart(gm),
         telemetry=_telemetry(gm, site),
     )

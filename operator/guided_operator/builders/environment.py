@@ -6,8 +6,8 @@ from kubernetes.aio import client as k8s
 
 from guided_contract import names
 from guided_operator.api import GuidedModel
+from guided_operator.api.engine import EnvSource, EnvVar
 from guided_operator.api.quantity import amount
-from guided_operator.api.spec import EnvVar
 from guided_operator.builders.configuration import traces_endpoint
 from guided_operator.builders.site import Site
 from guided_operator.builders.source import sources
@@ -21,7 +21,13 @@ def engine_environment(gm: GuidedModel, site: Site) -> list[k8s.V1EnvVar]:
         variables["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] = "http/protobuf"  # what the sidecar receives
     if gm.spec.engine.device == "CPU":
         variables |= _cpu(gm)
-    return _merged(variables, gm.spec.engine.env)
+    merged = _merged(variables, [*_secrets(gm), *gm.spec.engine.env])
+    if gm.spec.parallelism.nodes > 1:
+        # Where the others' ranks find this node's; vLLM's own guess is the way to the internet.
+        source = k8s.V1EnvVarSource(field_ref=k8s.V1ObjectFieldSelector(field_path="status.podIP"))
+        own = k8s.V1EnvVar(name="VLLM_HOST_IP", value_from=source)
+        merged = [own, *(each for each in merged if each.name != own.name)]
+    return merged
 
 
 def sidecar_environment(gm: GuidedModel, site: Site) -> list[k8s.V1EnvVar]:
@@ -29,7 +35,22 @@ def sidecar_environment(gm: GuidedModel, site: Site) -> list[k8s.V1EnvVar]:
     variables = _shared(gm, site)
     # A vLLM image asks for all GPUs of the node by itself, which some container runtimes obey.
     variables["NVIDIA_VISIBLE_DEVICES"] = "void"
-    return _merged(variables, [env for env in gm.spec.engine.env if env.name.startswith("HF_")])
+    return _merged(
+        variables, [*_secrets(gm), *(env for env in gm.spec.engine.env if env.name.startswith("HF_"))]
+    )
+
+
+def _secrets(gm: GuidedModel) -> list[EnvVar]:
+    """Return what engine and sidecar get from Secrets: the sidecar reads the hub, and asks the engine."""
+    keys = {
+        names.ENV_HUB_TOKEN: gm.spec.model.auth_secret_ref,
+        names.ENV_API_KEY: gm.spec.engine.api_key_secret_ref,
+    }
+    return [
+        EnvVar(name=name, value_from=EnvSource(secret_key_ref=key))
+        for name, key in keys.items()
+        if key is not None
+    ]
 
 
 def _shared(gm: GuidedModel, site: Site) -> dict[str, str]:
@@ -41,8 +62,11 @@ def _shared(gm: GuidedModel, site: Site) -> dict[str, str]:
         variables |= {"HOME": site.home, "USER": "guidedmodel"}
     if all(source.is_local for source in sources(gm)):
         variables["HF_HUB_OFFLINE"] = "1"
-    elif site.hub:
+        return variables
+    if site.hub:
         variables["HF_HOME"] = site.hub
+    if site.hub_endpoint:
+        variables["HF_ENDPOINT"] = site.hub_endpoint
     return variables
 
 
@@ -51,7 +75,7 @@ def _cpu(gm: GuidedModel) -> dict[str, str]:
     resources = gm.spec.resources
     cpu = resources.limits.get("cpu") or resources.requests.get("cpu")
     variables = {"VLLM_CPU_KVCACHE_SPACE": "1"}  # GiB for each rank
-    if ranks > 1:
+    if ranks > 1 or gm.spec.parallelism.nodes > 1:
         # vLLM's own choice (auto) wants a NUMA node per rank and refuses to start without.
         variables["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
     if cpu is not None or ranks > 1:
@@ -62,13 +86,7 @@ def _cpu(gm: GuidedModel) -> dict[str, str]:
 
 def _merged(ours: dict[str, str], theirs: list[EnvVar]) -> list[k8s.V1EnvVar]:
     merged = {name: k8s.V1EnvVar(name=name, value=value) for name, value in ours.items()}
-    for variable in theirs:
-        if variable.name == "PYTHONPATH" and variable.value and "PYTHONPATH" in ours:
-            value = f"{ours['PYTHONPATH']}:{variable.value}"  # without ours there is no plugin
-            merged[variable.name] = k8s.V1EnvVar(name=variable.name, value=value)
-        else:
-            merged[variable.name] = _variable(variable)
-    return list(merged.values())
+    return list((merged | {variable.name: _variable(variable) for variable in theirs}).values())
 
 
 def _variable(variable: EnvVar) -> k8s.V1EnvVar:

@@ -11,6 +11,12 @@ def selector(gm: GuidedModel) -> dict[str, str]:
     return {names.LABEL_NAME: gm.name}
 
 
+def leader_selector(gm: GuidedModel) -> dict[str, str]:
+    """Return the labels of the pods that serve the API: one of each replica, over several nodes the first."""
+    leader = {names.LABEL_NODE: "0"} if gm.spec.parallelism.nodes > 1 else {}
+    return {**selector(gm), **leader}
+
+
 def labels(gm: GuidedModel) -> dict[str, str]:
     """Return the labels of every child."""
     return {

@@ -7,39 +7,48 @@ from kubernetes.aio import client as k8s
 from guided_contract import names
 from guided_operator.api import GuidedModel
 from guided_operator.api.pod_spec import Resources
-from guided_operator.builders import probes, volumes
+from guided_operator.builders import probes, scheduling, volumes
 from guided_operator.builders.arguments import engine_arguments
+from guided_operator.builders.drain import grace_period_s
 from guided_operator.builders.environment import engine_environment, sidecar_environment
 from guided_operator.builders.key import pod_key
 from guided_operator.builders.labels import labels
 from guided_operator.builders.site import PLUGIN_SOURCE, Site
 
 GPU: Final = "nvidia.com/gpu"
-USER_ID: Final = 10001  # no user of the image or, likely, of the node
-GRACE_PERIOD_S: Final = 60
-# Until then, proxies and gateways may still send requests to a pod that is going away.
-_ENDPOINT_LAG_S: Final = 5
 
 
 def pod_template(gm: GuidedModel, site: Site, config_map: str) -> k8s.V1PodTemplateSpec:
     """Return the template of the model's pods."""
-    revision = pod_key(gm)
+    own = gm.spec.pod_template
+    user_id = own.run_as_user or site.user_id
     return k8s.V1PodTemplateSpec(
         metadata=k8s.V1ObjectMeta(
-            labels={**labels(gm), names.LABEL_REVISION: revision},
-            annotations={"kubectl.kubernetes.io/default-container": names.ENGINE_CONTAINER},
+            labels={**own.labels, **labels(gm), names.LABEL_REVISION: pod_key(gm)},
+            annotations={
+                **own.annotations,
+                "kubectl.kubernetes.io/default-container": names.ENGINE_CONTAINER,
+            },
         ),
         spec=k8s.V1PodSpec(
-            service_account_name=gm.name,
+            **scheduling.fields(gm),
+            service_account_name=own.service_account_name or gm.name,
+            image_pull_secrets=[
+                k8s.V1LocalObjectReference(name=secret.name) for secret in own.image_pull_secrets
+            ]
+            or None,
             automount_service_account_token=False,
             # A Service named "vllm" would otherwise set VLLM_PORT, and so vLLM's port, in every pod.
             enable_service_links=False,
             runtime_class_name=gm.spec.engine.runtime_class_name,
-            termination_grace_period_seconds=GRACE_PERIOD_S,
+            termination_grace_period_seconds=grace_period_s(gm, site),
             security_context=k8s.V1PodSecurityContext(
                 run_as_non_root=True,
-                run_as_user=USER_ID,
-                run_as_group=USER_ID,
+                run_as_user=user_id,
+                run_as_group=user_id,
+                fs_group=own.fs_group,
+                # Else the kubelet changes each file of a large volume at each start.
+                fs_group_change_policy="OnRootMismatch" if own.fs_group else None,
                 seccomp_profile=k8s.V1SeccompProfile(type="RuntimeDefault"),
             ),
             init_containers=[*_plugin(gm, site), _sidecar(gm, site)],
@@ -63,9 +72,7 @@ def _engine(gm: GuidedModel, site: Site) -> k8s.V1Container:
         resources=_engine_resources(gm),
         startup_probe=probes.engine_startup(gm, site),
         liveness_probe=probes.engine_liveness(site),
-        lifecycle=k8s.V1Lifecycle(
-            pre_stop=k8s.V1LifecycleHandler(sleep=k8s.V1SleepAction(seconds=_ENDPOINT_LAG_S))
-        ),
+        termination_message_policy="FallbackToLogsOnError",  # its last words are in the pod's status
         security_context=_locked_down(),
         volume_mounts=volumes.engine_mounts(gm, site),
     )
@@ -82,6 +89,7 @@ def _sidecar(gm: GuidedModel, site: Site) -> k8s.V1Container:
         resources=_resources(gm.spec.sidecar.resources),
         startup_probe=probes.sidecar_startup(site),
         readiness_probe=probes.sidecar_readiness(site),
+        termination_message_policy="FallbackToLogsOnError",
         security_context=_locked_down(),
         volume_mounts=volumes.sidecar_mounts(gm, site),
     )
@@ -98,6 +106,7 @@ def _plugin(gm: GuidedModel, site: Site) -> list[k8s.V1Container]:
         resources=k8s.V1ResourceRequirements(
             requests={"cpu": "10m", "memory": "32Mi"}, limits={"memory": "128Mi"}
         ),
+        termination_message_policy="FallbackToLogsOnError",
         security_context=_locked_down(),
         volume_mounts=volumes.plugin_mounts(site),
     )

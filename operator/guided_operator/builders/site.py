@@ -9,6 +9,7 @@ from guided_contract.config import PortsConfig
 # Where the operator's image holds plugin, contract and sidecar with their dist-info, ready to be copied.
 PLUGIN_SOURCE: Final = "/opt/guidedmodel/plugin"
 MODELS_DIR: Final = "/models"
+USER_ID: Final = 10001  # no user of the image or, likely, of the node
 
 
 def _claim_folder(claim: str) -> str:
@@ -23,6 +24,8 @@ class Site:
     ----------
     plugin_image
         Our own image, which the init container copies the plugin from.
+    operator_namespace
+        Where the operator reads the pods' status from.
     python
         The interpreter that runs launcher and sidecar.
     run_dir
@@ -43,15 +46,25 @@ class Site:
         Folder of what is downloaded from the hub; "" leaves the user's own.
     models
         From a claim's name to the folder with its content.
+    own_volumes
+        Folder of the user's own volumes.
     bind_host
         Address that engine and sidecar listen on.
     ports
         Their ports.
+    endpoint_lag_s
+        So long requests may still arrive after a pod was taken out of its Service, until every proxy knows;
+        None: there is no Service, and who stops the pod means now.
+    user_id
+        User and group of the containers where the resource names none; None leaves them to the platform.
+    hub_endpoint
+        URL of a mirror of the Hugging Face hub; "": the hub itself.
     otlp_endpoint
         Where traces go over HTTP instead of where the resource says; None: as the resource says.
     """
 
     plugin_image: str
+    operator_namespace: str = "guidedmodel-system"
     python: str = "python3"
     run_dir: str = "/run/guidedmodel"
     config_path: str = "/etc/guidedmodel/config.json"
@@ -62,14 +75,29 @@ class Site:
     grammar_cache: str = "/tmp/grammars"  # noqa: S108 - likewise: it outlives the container, not the pod
     hub: str = "/hub"
     models: Callable[[str], str] = _claim_folder
+    own_volumes: str = "/mnt"
     bind_host: str = "0.0.0.0"  # noqa: S104 - inside a pod
     ports: PortsConfig = field(default_factory=PortsConfig)
+    endpoint_lag_s: float | None = 5.0
+    user_id: int | None = USER_ID
+    hub_endpoint: str = ""
     otlp_endpoint: str | None = None
 
 
-def cluster_site(plugin_image: str) -> Site:
+def cluster_site(
+    plugin_image: str,
+    operator_namespace: str = "guidedmodel-system",
+    *,
+    user_id: int | None = USER_ID,
+    hub_endpoint: str = "",
+) -> Site:
     """Return the site of every pod of a cluster.
 
-    Only `plugin_image` differs between clusters; all else is fixed.
+    Only what is given differs between clusters; all else is fixed.
     """
-    return Site(plugin_image=plugin_image)
+    return Site(
+        plugin_image=plugin_image,
+        operator_namespace=operator_namespace,
+        user_id=user_id,
+        hub_endpoint=hub_endpoint,
+    )

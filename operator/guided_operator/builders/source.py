@@ -37,11 +37,8 @@ def parse_source(uri: str) -> Source:
 
 
 def sources(gm: GuidedModel) -> list[Source]:
-    """Return every model that the pod needs: the one to serve, and the draft model if any."""
-    uris = [gm.spec.model.uri]
-    if gm.spec.speculative is not None and gm.spec.speculative.draft_model is not None:
-        uris.append(gm.spec.speculative.draft_model.uri)
-    return [parse_source(uri) for uri in uris]
+    """Return everything that the pod loads: the model, the draft model if any, the adapters."""
+    return [parse_source(uri) for uri in gm.spec.uris.values()]
 
 
 def claims(gm: GuidedModel) -> list[str]:

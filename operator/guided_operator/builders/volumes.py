@@ -7,6 +7,7 @@ from kubernetes.aio import client as k8s
 
 from guided_operator.api import GuidedModel
 from guided_operator.api.pod_spec import OtlpTls
+from guided_operator.api.pod_template import EmptyVolume, Volume
 from guided_operator.api.quantity import canonical
 from guided_operator.builders.configuration import (
     CA_FILE,
@@ -29,6 +30,7 @@ _ENGINE_TMP: Final = "engine-tmp"
 _SIDECAR_TMP: Final = "sidecar-tmp"
 _HUB: Final = "hub"
 _OTLP: Final = "otlp-"
+_OWN: Final = "own-"
 
 # Compiled grammars live there, up to 22 MB each; what is really used counts against the containers' memory.
 _RUN_LIMIT: Final = "1Gi"
@@ -46,15 +48,16 @@ def volumes(gm: GuidedModel, site: Site, config_map: str) -> list[k8s.V1Volume]:
         k8s.V1Volume(name=_CONFIG, config_map=k8s.V1ConfigMapVolumeSource(name=config_map)),
         # In every pod, and as a whole: the kubelet brings changes to no other kind of mount.
         k8s.V1Volume(name=_GRAMMARS, config_map=k8s.V1ConfigMapVolumeSource(name=map_name(gm))),
-        k8s.V1Volume(name=_SHM, empty_dir=_memory(shm_limit(gm.spec.parallelism.ranks))),
-        k8s.V1Volume(name=_ENGINE_TMP, empty_dir=k8s.V1EmptyDirVolumeSource()),
+        k8s.V1Volume(name=_SHM, empty_dir=_memory(_shm_limit(gm))),
+        k8s.V1Volume(name=_ENGINE_TMP, empty_dir=_disk(gm.spec.storage.temporary)),
         k8s.V1Volume(name=_SIDECAR_TMP, empty_dir=k8s.V1EmptyDirVolumeSource()),
     ]
     if _injects(gm, site):
         found.append(k8s.V1Volume(name=_PLUGIN, empty_dir=k8s.V1EmptyDirVolumeSource()))
     if _downloads(gm, site):
-        found.append(k8s.V1Volume(name=_HUB, empty_dir=k8s.V1EmptyDirVolumeSource()))
+        found.append(_hub_volume(gm))
     found += _otlp_volumes(gm)
+    found += [_own_volume(volume) for volume in gm.spec.pod_template.volumes]
     for claim in claims(gm):
         source = k8s.V1PersistentVolumeClaimVolumeSource(claim_name=claim, read_only=True)
         found.append(k8s.V1Volume(name=_claim_volume(gm, claim), persistent_volume_claim=source))
@@ -64,7 +67,15 @@ def volumes(gm: GuidedModel, site: Site, config_map: str) -> list[k8s.V1Volume]:
 def engine_mounts(gm: GuidedModel, site: Site) -> list[k8s.V1VolumeMount]:
     """Return what the engine container sees."""
     shm = k8s.V1VolumeMount(name=_SHM, mount_path="/dev/shm")  # noqa: S108 - an emptyDir of the pod's own
-    return [*_shared_mounts(gm, site), shm, *_home_mounts(site, _ENGINE_TMP)]
+    own = [
+        k8s.V1VolumeMount(
+            name=f"{_OWN}{volume.name}",
+            mount_path=f"{site.own_volumes}/{volume.name}",
+            read_only=_is_read_only(volume) or None,
+        )
+        for volume in gm.spec.pod_template.volumes
+    ]
+    return [*_shared_mounts(gm, site), shm, *own, *_home_mounts(site, _ENGINE_TMP)]
 
 
 def sidecar_mounts(gm: GuidedModel, site: Site) -> list[k8s.V1VolumeMount]:
@@ -149,6 +160,47 @@ def _injects(gm: GuidedModel, site: Site) -> bool:
 
 def _downloads(gm: GuidedModel, site: Site) -> bool:
     return bool(site.hub) and not all(source.is_local for source in sources(gm))
+
+
+def _shm_limit(gm: GuidedModel) -> str:
+    own = gm.spec.storage.shared_memory
+    return canonical(own) if own is not None else shm_limit(gm.spec.parallelism.ranks)
+
+
+def _hub_volume(gm: GuidedModel) -> k8s.V1Volume:
+    hub = gm.spec.storage.hub
+    if hub.claim is None:
+        return k8s.V1Volume(name=_HUB, empty_dir=_disk(hub.size_limit))
+    claim = k8s.V1PersistentVolumeClaimVolumeSource(claim_name=hub.claim)
+    return k8s.V1Volume(name=_HUB, persistent_volume_claim=claim)
+
+
+def _own_volume(volume: Volume) -> k8s.V1Volume:
+    """Return what the user asks for beside the model: one of four kinds."""
+    name = f"{_OWN}{volume.name}"
+    if (claim := volume.persistent_volume_claim) is not None:
+        source = k8s.V1PersistentVolumeClaimVolumeSource(
+            claim_name=claim.claim_name, read_only=claim.read_only or None
+        )
+        return k8s.V1Volume(name=name, persistent_volume_claim=source)
+    if volume.config_map is not None:
+        return k8s.V1Volume(name=name, config_map=k8s.V1ConfigMapVolumeSource(name=volume.config_map.name))
+    if volume.secret is not None:
+        return k8s.V1Volume(name=name, secret=k8s.V1SecretVolumeSource(secret_name=volume.secret.secret_name))
+    empty = volume.empty_dir or EmptyVolume()
+    made = _disk(empty.size_limit)
+    if empty.medium == "Memory":
+        made.medium = "Memory"
+    return k8s.V1Volume(name=name, empty_dir=made)
+
+
+def _is_read_only(volume: Volume) -> bool:
+    claim = volume.persistent_volume_claim
+    return claim.read_only if claim is not None else volume.empty_dir is None
+
+
+def _disk(limit: str | None) -> k8s.V1EmptyDirVolumeSource:
+    return k8s.V1EmptyDirVolumeSource(size_limit=canonical(limit) if limit is not None else None)
 
 
 def _memory(limit: str) -> k8s.V1EmptyDirVolumeSource:

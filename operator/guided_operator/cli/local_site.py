@@ -86,6 +86,7 @@ def local_site(
         models=models,
         bind_host=_LOOPBACK,
         ports=PortsConfig(engine=engine, launcher=launcher, sidecar=sidecar, otlp=otlp),
+        endpoint_lag_s=None,
         otlp_endpoint=otlp_endpoint,
     )
 
@@ -101,13 +102,15 @@ def lay_out(manifest: Manifest, site: Site, config_maps: Mapping[str, Path]) -> 
         A model's folder, or a grammar's text, does not exist.
     """
     gm = manifest.model
+    if gm.spec.parallelism.nodes > 1:
+        raise ManifestError([Problem("spec.parallelism.nodes", "this machine is one node: set it to 1")])
     _check_folders(gm, site)
     _lay_out_grammars(manifest, Path(site.named_grammars), config_maps)
     children = render(gm, site)
     Path(site.run_dir).mkdir(mode=0o700)
     config = Path(site.config_path)
     config.write_text(children.config_map.data[config.name])
-    return children.deployment.spec.template
+    return children.template
 
 
 def _lay_out_grammars(manifest: Manifest, folder: Path, config_maps: Mapping[str, Path]) -> None:
@@ -130,11 +133,8 @@ def _lay_out_grammars(manifest: Manifest, folder: Path, config_maps: Mapping[str
 
 
 def _check_folders(gm: GuidedModel, site: Site) -> None:
-    uris = {"spec.model.uri": gm.spec.model.uri}
-    if gm.spec.speculative is not None and gm.spec.speculative.draft_model is not None:
-        uris["spec.speculative.draftModel.uri"] = gm.spec.speculative.draft_model.uri
     problems = []
-    for field, uri in uris.items():
+    for field, uri in gm.spec.uris.items():
         source = parse_source(uri)
         location = Path(source.location(site))
         if source.is_local and not location.is_dir():

@@ -1,5 +1,6 @@
 """`guidedmodel run`: the pod of a GuidedModel as local processes, until Ctrl-C."""
 
+import argparse
 import contextlib
 import json
 import signal
@@ -14,11 +15,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from guided_operator.api import GuidedModel, Manifest
+from guided_operator.api import GuidedModel, Manifest, ManifestError, read
 from guided_operator.cli import viewer
 from guided_operator.cli.collector import Collector
+from guided_operator.cli.inputs import text_of
 from guided_operator.cli.local_pod import LocalPod, PodError, StoppedError, containers
-from guided_operator.cli.local_site import lay_out, local_site
+from guided_operator.cli.local_site import PortTakenError, lay_out, local_site
 from guided_operator.cli.traces import TraceBook, tree
 from guided_operator.cli.viewer import Viewer, ViewerError
 
@@ -62,6 +64,24 @@ class _Stop:
 
     def wait(self, timeout_s: float) -> bool:
         return self._first.wait(timeout_s)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Carry out the command; 2: the manifest, the port or the viewer will not do."""
+    chosen = RunOptions(
+        volumes=dict(options.volume),
+        config_maps=dict(options.config_map),
+        port=options.port,
+        viewer=options.viewer,
+    )
+    try:
+        return run(read(text_of(options.file)), chosen)
+    except ManifestError as error:
+        for problem in error.problems:
+            sys.stderr.write(f"{options.file}: {problem}\n")
+    except (PortTakenError, ViewerError) as error:
+        sys.stderr.write(f"guidedmodel: {error}\n")
+    return 2
 
 
 def run(manifest: Manifest, options: RunOptions) -> int:

@@ -1,0 +1,135 @@
+"""How a change reaches the pods: `spec.rollout`. Of its fields, restartToken alone is part of a revision."""
+
+import re
+from math import ceil, floor
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, Field, WithJsonSchema
+
+from guided_operator.api.base import ApiModel, Between, seconds, text
+from guided_operator.api.rule import Rule
+
+_PERCENT: Final = r"^(100|[1-9]?[0-9])%$"
+_MOST: Final = 10_000  # as replicas
+
+
+def _pods(value: int | str) -> int | str:
+    if isinstance(value, str):
+        if not re.fullmatch(_PERCENT, value):
+            raise ValueError(f'"{value}" is no number of pods, nor a percentage such as "25%"')
+    elif not 0 <= value <= _MOST:
+        raise ValueError(f"must be between 0 and {_MOST}")
+    return value
+
+
+Pods = Annotated[
+    int | str,
+    AfterValidator(_pods),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "x-kubernetes-int-or-string": True,
+            "minimum": 0,
+            "maximum": _MOST,
+            "pattern": _PERCENT,
+            "maxLength": 4,
+        }
+    ),
+]
+
+
+class Rollout(ApiModel):
+    """How a change reaches the pods. What runs goes on while the new is not ready."""
+
+    max_surge: Pods = Field(
+        default=0,
+        description=(
+            "Pods that there may be beyond replicas while pods are replaced: a number, or a percentage of "
+            "replicas, rounded up. Default: 0, because a pod more needs GPUs more, which a full cluster "
+            "does not have."
+        ),
+    )
+    max_unavailable: Pods = Field(
+        default=1,
+        description=(
+            "Pods that may be not ready while pods are replaced: a number, or a percentage of replicas, "
+            "rounded down. Default: 1, so that a rollout needs no spare GPUs. With replicas 1 no pod answers "
+            "meanwhile: set maxSurge to 1 and this to 0 where there is room for a second pod."
+        ),
+    )
+    progress_deadline: Annotated[str, Between("10s", "168h")] | None = Field(
+        default=None,
+        description=(
+            "Time without progress after which a rollout counts as stuck: Progressing becomes False and "
+            "Stalled True, and it is still tried. At least probes.startupTimeout. Default: "
+            "probes.startupTimeout and 20 minutes more, for pulling an image of some 10 GB."
+        ),
+    )
+    paused: bool = Field(
+        default=False,
+        description=(
+            "Whether pods are left as they are though the spec has changed. Scaling goes on. Default: false."
+        ),
+    )
+    restart_token: Annotated[str, text(64)] | None = Field(
+        default=None,
+        description=(
+            "Any text. A new one replaces all pods, one after the other, by pods as the operator renders "
+            "them now; one that was there before goes back to the pods of then. Default: none."
+        ),
+    )
+    rollback_to: Annotated[str, text(10, pattern=r"^[0-9a-f]{10}$")] | None = Field(
+        default=None,
+        description=(
+            "A revision, as status.revision shows it, that the pods are to be of, whatever else the spec "
+            "says of pods; the last five are stored as ControllerRevisions. Changes of the spec wait until "
+            "it is removed. Default: none, the pods are as the spec says."
+        ),
+    )
+
+
+def surge(rollout: Rollout, replicas: int) -> int:
+    """Return how many pods there may be beyond `replicas`."""
+    return _count(rollout.max_surge, replicas, ceil)
+
+
+def unavailable(rollout: Rollout, replicas: int) -> int:
+    """Return how many of `replicas` pods may be not ready: at least 1 where there may be none beyond."""
+    # As the Deployment's controller: percentages that both come to 0 would leave nothing to do.
+    least = 0 if surge(rollout, replicas) else 1
+    return max(_count(rollout.max_unavailable, replicas, floor), least)
+
+
+def _count(value: int | str, replicas: int, rounded: Any) -> int:
+    if isinstance(value, int):
+        return value
+    count: int = rounded(replicas * int(value.removesuffix("%")) / 100)
+    return count
+
+
+def _is_none(value: int | str) -> bool:
+    return value in (0, "0%")
+
+
+ROLLOUT_RULES: Final = (
+    Rule(
+        ("spec", "rollout"),
+        "maxUnavailable",
+        "maxUnavailable 0 needs a maxSurge above 0: otherwise no pod could ever be replaced",
+        "!has(self.maxUnavailable) || (self.maxUnavailable != 0 && self.maxUnavailable != '0%') || "
+        "(has(self.maxSurge) && self.maxSurge != 0 && self.maxSurge != '0%')",
+        lambda rollout: _is_none(rollout.max_unavailable) and _is_none(rollout.max_surge),
+    ),
+    Rule(
+        ("spec",),
+        "rollout.progressDeadline",
+        "must not be below probes.startupTimeout: a pod that is still starting would count as stuck",
+        "!has(self.rollout) || !has(self.rollout.progressDeadline) || "
+        "duration(self.rollout.progressDeadline) >= duration(has(self.probes) && "
+        "has(self.probes.startupTimeout) ? self.probes.startupTimeout : '30m')",
+        lambda spec: (
+            spec.rollout.progress_deadline is not None
+            and seconds(spec.rollout.progress_deadline) < seconds(spec.probes.startup_timeout)
+        ),
+    ),
+)

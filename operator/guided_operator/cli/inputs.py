@@ -1,0 +1,141 @@
+"""Manifests as people keep them: files, folders, stdin, many documents each, and what stands beside them."""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from guided_contract import names
+from guided_operator.api import GuidedModel, ManifestError, Problem, parse
+from guided_operator.api.manifest import ConfigMap, config_map, documents, is_config_map
+
+STDIN: Final = "-"
+_SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
+
+
+class Located(NamedTuple):
+    """A GuidedModel, and where it stands, for messages."""
+
+    where: str
+    model: GuidedModel
+
+
+class Fault(NamedTuple):
+    """What is wrong, and where."""
+
+    where: str
+    problem: Problem
+
+    def __str__(self) -> str:
+        """Return one line for people."""
+        return f"{self.where}: {self.problem}"
+
+
+@dataclass(slots=True)
+class Inputs:
+    """All that was read. What is neither a GuidedModel nor a ConfigMap is nobody's concern here."""
+
+    models: list[Located] = field(default_factory=list)
+    config_maps: list[ConfigMap] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+
+    def sources(self, model: GuidedModel) -> dict[str, Mapping[str, str]]:
+        """Return the data of the given ConfigMaps that the model can refer to, by name."""
+        here = {"", model.namespace}
+        return {each.name: each.data for each in self.config_maps if each.namespace in here}
+
+
+def text_of(file: str) -> str:
+    """Return what a file, or stdin, holds.
+
+    Raises
+    ------
+    ManifestError
+        It cannot be read.
+    """
+    try:
+        return sys.stdin.read() if file == STDIN else Path(file).read_text()
+    except OSError as error:
+        raise ManifestError([Problem("manifest", f"cannot be read: {error.strerror}")]) from error
+    except UnicodeDecodeError as error:
+        raise ManifestError([Problem("manifest", f"is not UTF-8 text: {error}")]) from error
+
+
+def gather(files: Iterable[str]) -> Inputs:
+    """Read everything; a fault in one document does not hide those of others."""
+    found = Inputs()
+    for file in files:
+        before = len(found.models) + len(found.faults)
+        for each in _files(file):
+            _read(each, found)
+        if len(found.models) + len(found.faults) == before:
+            found.faults.append(Fault(file, Problem("manifest", "holds no GuidedModel")))
+    found.faults += _twice(found.models)
+    return found
+
+
+def _files(file: str) -> Iterator[str]:
+    folder = Path(file)
+    if file == STDIN or not folder.is_dir():
+        yield file
+        return
+    below = (each for each in sorted(folder.rglob("*")) if each.suffix in _SUFFIXES and each.is_file())
+    yield from (str(each) for each in below if not _is_hidden(each.relative_to(folder)))
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _read(file: str, found: Inputs) -> None:
+    try:
+        items = [item for document in documents(text_of(file)) for item in _items(document)]
+    except ManifestError as error:
+        found.faults += [Fault(file, problem) for problem in error.problems]
+        return
+    models = [item for item in items if _is_ours(item)]
+    for item in items:
+        try:
+            if is_config_map(item):
+                found.config_maps.append(config_map(item))
+        except ManifestError as error:
+            found.faults += [Fault(file, problem) for problem in error.problems]
+    for item in models:
+        where = file if len(models) == 1 else f"{file} ({_name(item)})"
+        try:
+            found.models.append(Located(where, parse(item)))
+        except ManifestError as error:
+            found.faults += [Fault(where, problem) for problem in error.problems]
+
+
+def _items(document: Any) -> Iterator[Any]:
+    """Yield a document, or the items of a List as `kubectl get -o yaml` prints one."""
+    if isinstance(document, Mapping) and document.get("kind") == "List":
+        yield from document.get("items") or ()
+    else:
+        yield document
+
+
+def _is_ours(item: Any) -> bool:
+    """Say whether an object is meant to be a GuidedModel: a slip in version or kind does not hide it."""
+    if not isinstance(item, Mapping):
+        return False
+    group = str(item.get("apiVersion", "")).partition("/")[0]
+    return item.get("kind") == names.KIND or group == names.API_GROUP
+
+
+def _name(item: Mapping[str, Any]) -> str:
+    metadata = item.get("metadata")
+    return str(metadata.get("name", "?")) if isinstance(metadata, Mapping) else "?"
+
+
+def _twice(models: Iterable[Located]) -> Iterator[Fault]:
+    """Find a model that stands twice: of two, a cluster would keep the one that came last."""
+    first: dict[tuple[str, str], str] = {}
+    for where, model in models:
+        key = (model.namespace, model.name)
+        if key in first:
+            message = f"{model.namespace}/{model.name} stands in {first[key]} too"
+            yield Fault(where, Problem("metadata.name", message))
+        first.setdefault(key, where)

@@ -1,0 +1,42 @@
+"""`guidedmodel validate`: every rule of the API server and of the operator, without either."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+
+from guided_operator.api import GuidedModel, Problem
+from guided_operator.builders import Sources
+from guided_operator.builders.grammars import merge
+from guided_operator.cli.inputs import Fault, Inputs, gather
+from guided_operator.validation import check
+
+
+def main(options: argparse.Namespace) -> int:
+    """Name every valid model on stdout and every fault on stderr; 2 if there is one."""
+    inputs = gather(options.files)
+    found = faults(inputs)
+    unfit = {fault.where for fault in found}
+    for where, model in inputs.models:
+        if where not in unfit:
+            print(f"{where}: GuidedModel {model.namespace}/{model.name} is valid")
+    for fault in found:
+        sys.stderr.write(f"{fault}\n")
+    return 2 if found else 0
+
+
+def faults(inputs: Inputs) -> list[Fault]:
+    """Return all that is wrong with what was read."""
+    return inputs.faults + [
+        Fault(where, problem)
+        for where, model in inputs.models
+        for problem in (*check(model), *_texts_missing(model, inputs.sources(model)))
+    ]
+
+
+def _texts_missing(model: GuidedModel, sources: Sources) -> Iterator[Problem]:
+    """Find grammars without a text in the ConfigMaps given; one that is not given may be in the cluster."""
+    wrong = merge(model, sources, {}).faults
+    for index, grammar in enumerate(model.spec.guided_decoding.grammars):
+        if grammar.name in wrong and grammar.config_map_key_ref.name in sources:
+            field = f"spec.guidedDecoding.grammars[{index}].configMapKeyRef"
+            yield Problem(field, wrong[grammar.name])

@@ -1,0 +1,80 @@
+"""The connections to the API server: whose credentials, how many, and how soon a dead one is given up."""
+
+import os
+import socket
+import urllib.parse
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import aiohttp
+from kubernetes.aio import client, config
+
+# What was sent and not received is sent again by the kernel for so long, then never: also for a process that
+# is frozen or has ended. A leader cut off thus cannot write once the network is back: its last write leaves
+# before its Lease's deadline, and a standby takes over this much later (lease.LeaseTimes).
+UNSENT_MS: Final = 3000
+_IDLE_S, _PROBE_S = 20, 5  # a connection that carries nothing is looked at so often
+_EVENT_BYTES: Final = 2**21  # a watch event is one line, and holds an object of up to 1.5 MiB
+
+
+@asynccontextmanager
+async def connected(agent: str, *traces: aiohttp.TraceConfig) -> AsyncIterator[client.ApiClient]:
+    """Connect by the pod's service account, or outside a cluster by the kubeconfig.
+
+    Each request is told to `traces`.
+    """
+    configuration = client.Configuration()
+    if os.environ.get("KUBERNETES_SERVICE_HOST"):  # set by the kubelet in every pod
+        config.load_incluster_config(client_configuration=configuration)
+    else:
+        await config.load_kube_config(client_configuration=configuration)
+    async with opened(configuration, agent, *traces) as transport:
+        yield transport
+
+
+@asynccontextmanager
+async def opened(
+    configuration: client.Configuration, agent: str, *traces: aiohttp.TraceConfig
+) -> AsyncIterator[client.ApiClient]:
+    """Connect as configured; each request is told to `traces`."""
+    transport = client.ApiClient(configuration)
+    transport.user_agent = agent
+    # No limit: a watch holds a connection for each kind in each namespace, and workers bound the rest.
+    connector = aiohttp.TCPConnector(
+        limit=0, ssl=transport.rest_client.ssl_context, socket_factory=open_socket
+    )
+    transport.rest_client.pool_manager = aiohttp.ClientSession(
+        connector=connector,
+        proxy=configuration.proxy or _proxy(configuration.host),
+        read_bufsize=_EVENT_BYTES,
+        trace_configs=list(traces),
+    )
+    async with transport:
+        yield transport
+
+
+def _proxy(url: str) -> str | None:
+    # Once: aiohttp, told to trust the environment, asks two threads about it for every request, which takes
+    # longer than the request.
+    parts = urllib.parse.urlsplit(url)
+    if urllib.request.proxy_bypass(parts.netloc):
+        return None
+    return urllib.request.getproxies().get(parts.scheme)
+
+
+def open_socket(address: Any) -> socket.socket:
+    """Return a socket of an address that gives a dead connection up."""
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    made.setblocking(False)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        ("TCP_USER_TIMEOUT", UNSENT_MS),  # Linux
+        ("TCP_KEEPIDLE", _IDLE_S),
+        ("TCP_KEEPINTVL", _PROBE_S),
+    ):
+        if hasattr(socket, option):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return made

@@ -1,0 +1,208 @@
+"""The row CLI: `guidedmodel` and `kubectl gm` as users call them, on a real API server with the operator."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+from devtools.process import Process
+
+from guided_contract import status
+from guided_operator.compare import differences
+from support import readme
+from support.cluster import Cluster
+from support.kubelet import Kubelet
+from support.operator_process import eventually
+from support.resources import await_condition, conditions, model
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
+PROGRAMS = Path(sys.executable).parent
+CARD = {"name": "card", "kind": "JSONSchema", "configMapKeyRef": {"name": "texts", "key": "card.json"}}
+TEXTS = {"card.json": '{"type": "object"}'}
+
+
+@pytest.fixture
+def environment(api_server: Cluster, namespace: str, tmp_path: Path) -> dict[str, str]:
+    """A user's: kubectl and our commands on PATH, a kubeconfig whose context names the namespace."""
+    config = yaml.safe_load(api_server.kubeconfig.read_text())
+    [context] = config["contexts"]
+    context["context"]["namespace"] = namespace
+    elsewhere = {"name": "elsewhere", "context": {**context["context"], "namespace": "kube-public"}}
+    config["contexts"].append(elsewhere)
+    file = tmp_path / "kubeconfig"
+    file.write_text(yaml.safe_dump(config))
+    path = f"{PROGRAMS}:{api_server.programs}:{os.environ['PATH']}"
+    return {"PATH": path, "HOME": str(tmp_path), "KUBECONFIG": str(file)}
+
+
+def run(environment: dict[str, str], *command: str, stdin: str = "") -> tuple[int, str, str]:
+    """Run a command as the user would; return exit status, stdout and stderr."""
+    done = subprocess.run(
+        command, env=environment, input=stdin, capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+STATUS: Sequence[Sequence[str]] = (("guidedmodel", "status"), ("kubectl", "gm", "status"))
+
+
+def test_status_tells_ready_or_not_and_what_to_do(
+    api_server: Cluster, namespace: str, environment: dict[str, str], kubelet: Kubelet
+) -> None:
+    command = ("guidedmodel", "status")
+    code, out, err = run(environment, *command)
+    assert (code, out, err) == (0, "", f"there are no GuidedModels in {namespace}\n")
+
+    kubelet.ready = False
+    kubelet.say(ready=False, reason="ServiceExhausted", message="grammar workers failed too often")
+    api_server.apply(model(namespace))
+    await_condition(api_server, namespace, "GuidedDecoding", "False", "ServiceExhausted")
+    for each in STATUS:
+        code, out, _ = run(environment, *each, "m")
+        assert (code, out.splitlines()[0]) == (1, f"GuidedModel {namespace}/m: not ready, ServiceExhausted")
+        assert "find the grammar that kills workers" in out.partition("next\n")[2]
+
+    failure = status.Failure(
+        code="grammar_compile_crashed", message="it crashed twice", time="2026-01-01T00:00:00Z"
+    )
+    kubelet.say(last_failure=failure)
+    kubelet.ready = True
+    await_condition(api_server, namespace, "GuidedDecoding", "True", "Active")
+    await_condition(api_server, namespace, "Ready", "True", "PodsReady")
+    await_condition(api_server, namespace, "Progressing", "False", "Complete")
+    (code, out, err), by_kubectl = (run(environment, *each, "m") for each in STATUS)
+    assert readme.shape(by_kubectl[1]) == readme.shape(out)
+    lines = out.splitlines()
+    assert (code, err, lines[0], lines[-1]) == (
+        0,
+        "",
+        f"GuidedModel {namespace}/m: ready",
+        "└─ next  nothing to do",
+    )
+    [pod] = api_server.get("pods", "-n", namespace)["items"]
+    assert f"{pod['metadata']['name']}  ready, grammar workers: 2 ready, 0 restarts" in out
+    assert "rank 0  Connected" in out
+    assert "grammar_compile_crashed: it crashed twice" in out
+    assert "to do: keep the grammar away" in out
+
+    code, out, _ = run(environment, *command, "-o", "json")
+    [told] = json.loads(out)["models"]
+    assert (code, told["name"], told["ready"], told["next"]) == (0, "m", True, [])
+    assert told["status"] == api_server.get("gm", "m", "-n", namespace)["status"]
+    assert yaml.safe_load(run(environment, *command, "-o", "yaml")[1]) == {"models": [told]}
+
+    api_server.kubectl("scale", "gm/m", "--replicas=0", "-n", namespace)
+    await_condition(api_server, namespace, "Ready", "False", "ScaledToZero")
+    assert run(environment, *command)[0] == 1
+    # All namespaces, another context, and what is not there.
+    assert f"GuidedModel {namespace}/m:" in run(environment, *command, "--context", "elsewhere", "-A")[1]
+    assert run(environment, *command, "x", "m", "-n", namespace)[0] == 2
+    assert run(environment, *command, "--context", "elsewhere", "m") == (
+        2,
+        "",
+        "guidedmodel: there is no GuidedModel kube-public/m\n",
+    )
+    code, _, err = run(environment, *command, "--context", "none")
+    assert (code, "none" in err) == (2, True)
+    gone = environment | {"KUBECONFIG": "/no/such/file"}
+    assert run(gone, *command)[0] == 2
+    assert "there is no kubeconfig /no/such/file" in run(gone, *command)[2]
+
+
+@pytest.mark.usefixtures("kubelet")
+def test_status_is_watched(
+    api_server: Cluster, namespace: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    log = tmp_path / "watch.log"
+    program = str(PROGRAMS / "guidedmodel")
+    watcher = Process.start("status", [program, "status", "m", "--watch"], log, environment=environment)
+    try:
+        eventually(lambda: f"there is no GuidedModel {namespace}/m" in log.read_text(), what="it watches")
+        api_server.apply(model(namespace))
+        await_condition(api_server, namespace, "Ready", "True", "PodsReady")
+        ready = f"GuidedModel {namespace}/m: ready"
+        eventually(lambda: ready in log.read_text(), what="the change is shown")
+        assert log.read_text().index("not ready") < log.read_text().index(ready)
+    finally:
+        watcher.stop()
+
+
+@pytest.mark.usefixtures("kubelet")
+def test_render_is_what_the_operator_creates(
+    api_server: Cluster, namespace: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    texts = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "texts", "namespace": namespace},
+        "data": TEXTS,
+    }
+    wanted = model(namespace, guidedDecoding={"grammars": [CARD]}, replicas=2)
+    file = tmp_path / "all.yaml"
+    file.write_text(yaml.safe_dump_all([texts, wanted]))
+    api_server.apply(file)
+    await_condition(api_server, namespace, "Progressing", "False", "Complete")
+    code, out, err = run(
+        environment,
+        "kubectl",
+        "gm",
+        "render",
+        "-f",
+        str(file),
+        "--plugin-image",
+        "registry.test/guidedmodel:1",
+    )
+    assert (code, err) == (0, "")
+    rendered = list(yaml.safe_load_all(out))
+    for each in rendered:
+        live = api_server.get(each["kind"], each["metadata"]["name"], "-n", namespace)
+        assert not list(differences(each, live)), each["kind"]
+    owned = "configmaps,controllerrevisions,deployments,poddisruptionbudgets,serviceaccounts,services"
+    found = api_server.get(owned, "-n", namespace, "-l", "guidedmodel.io/name=m")["items"]
+    assert {(each["kind"], each["metadata"]["name"]) for each in found} == {
+        (each["kind"], each["metadata"]["name"]) for each in rendered
+    }
+
+
+def test_validate_says_what_the_server_and_the_operator_say(
+    api_server: Cluster, namespace: str, environment: dict[str, str]
+) -> None:
+    """By the schema, by a rule in CEL, and by what only reconcile can tell."""
+    broken = {"by the schema": {"replicas": -1}, "by a rule": {"model": {"uri": "s3://bucket/x"}}}
+    for spec in broken.values():
+        manifest = json.dumps(model(namespace, **spec))
+        server = run(environment, "kubectl", "apply", "--dry-run=server", "-f", "-", stdin=manifest)
+        ours = run(environment, "guidedmodel", "validate", "-f", "-", stdin=manifest)
+        assert (server[0], ours[0]) == (1, 2)
+    unfit = model(namespace)
+    unfit["spec"]["engine"]["image"] = "vllm/vllm-openai:v0.11.0"
+    api_server.apply(unfit)
+    told = await_condition(api_server, namespace, "Compatible", "False", "Invalid")["message"]
+    ours = run(environment, "guidedmodel", "validate", "-f", "-", stdin=json.dumps(unfit))
+    assert (ours[0], ours[2]) == (2, f"-: {told}\n")
+    code, out, _ = run(environment, "guidedmodel", "status")
+    assert code == 1
+    assert told in out
+    assert "correct the fields that the message names" in out
+    fit = run(environment, "guidedmodel", "validate", "-f", "-", stdin=json.dumps(model(namespace)))
+    assert fit == (0, f"-: GuidedModel {namespace}/m is valid\n", "")
+    assert conditions(api_server, namespace)["Ready"]["reason"] == "Incompatible"
+
+
+def test_names_are_completed_from_the_cluster_also_by_kubectl(
+    api_server: Cluster, namespace: str, environment: dict[str, str]
+) -> None:
+    for name in ("alpha", "beta"):
+        api_server.apply(model(namespace, name, replicas=0))
+    ours = ("guidedmodel", "__complete", "status")
+    assert run(environment, *ours, "") == (0, "alpha\nbeta\n:4\n", "")
+    assert run(environment, *ours, "alpha", "") == (0, "beta\n:4\n", "")
+    assert run(environment, *ours, "--context", "elsewhere", "-n", namespace, "b") == (0, "beta\n:4\n", "")
+    assert f"{namespace}\n" in run(environment, *ours, "-n", "")[1]
+    kubectl = ("kubectl", "__complete", "gm")
+    assert run(environment, *kubectl, "status", "")[1] == "alpha\nbeta\n:4\n"
+    assert run(environment, *kubectl, "sta")[1].startswith("status\t")

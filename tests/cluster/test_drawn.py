@@ -1,0 +1,122 @@
+"""GuidedModels drawn at random, on a real API server: what Python takes is taken, and no pod is refused."""
+
+import functools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from guided_operator.api import parse
+from guided_operator.api.crd import CRD_NAME
+from guided_operator.builders import cluster_site, manifest, render
+from guided_operator.compare import differences
+from support.cluster import Cluster, KubectlError
+from support.drawn import FIELDS
+from support.manifests import changed, minimal
+
+pytestmark = pytest.mark.cluster
+
+CRD = Path(__file__).parents[2] / "manifests/crd"
+SITE = cluster_site("guidedmodel:1")
+COUNT = 60
+
+
+@functools.cache
+def drawn() -> list[dict[str, Any]]:
+    """Return manifests, the same at each run."""
+    found = []
+
+    @settings(
+        max_examples=COUNT,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(FIELDS)
+    def collect(fields: dict[str, Any]) -> None:
+        found.append(changed(minimal(f"drawn-{len(found)}"), **fields))
+
+    collect()
+    return found
+
+
+@pytest.fixture(scope="module")
+def server(api_server: Cluster) -> Iterator[Cluster]:
+    api_server.kubectl("apply", "--server-side", "-f", str(CRD))
+    api_server.kubectl("wait", "--for=condition=Established", f"crd/{CRD_NAME}", "--timeout=60s")
+    return api_server
+
+
+def tried(server: Cluster, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return objects as the API server would store them; nothing is stored."""
+    wanted = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    answer = server.kubectl(
+        *("create", "--dry-run=server", "--validate=strict", "-o", "json", "-f", "-"), stdin=wanted
+    )
+    found, at = [], 0
+    while at < len(answer):  # one object behind the other
+        item, end = json.JSONDecoder().raw_decode(answer, at)
+        found.append(item)
+        at = end + 1
+    return found
+
+
+def test_draws_reach_every_part_of_a_pod() -> None:
+    said = json.dumps([manifest(render(parse(each), SITE).template) for each in drawn()])
+    parts = (
+        *(
+            "affinity",
+            "tolerations",
+            "topologySpreadConstraints",
+            "imagePullSecrets",
+            "fsGroup",
+            "nodeSelector",
+        ),
+        *("persistentVolumeClaim", "secretKeyRef", "--lora-modules", "--speculative-config"),
+    )
+    assert [part for part in parts if part not in said] == []
+
+
+def test_what_python_takes_the_server_takes_with_the_same_defaults(server: Cluster) -> None:
+    for sent, stored in zip(drawn(), tried(server, drawn()), strict=True):
+        assert parse(stored).spec == parse(sent).spec
+
+
+def test_children_are_taken_and_come_back_as_they_were_sent(server: Cluster) -> None:
+    children = [
+        child
+        for each in drawn()
+        for child in render(parse(each), SITE).manifests()
+        if child["kind"] != "PodMonitor"  # which is not of Kubernetes' own
+    ]
+    for child, live in zip(children, tried(server, children), strict=True):
+        assert list(differences(child, live)) == [], child["kind"]
+
+
+def test_no_pod_is_refused_under_the_restricted_standard(server: Cluster) -> None:
+    with server.namespace("drawn-restricted") as namespace:
+        server.kubectl("label", "ns", namespace, "pod-security.kubernetes.io/enforce=restricted")
+        server.kubectl("create", "serviceaccount", "own", "-n", namespace)
+        pods = [pod(manifest(render(parse(each), SITE).template), namespace) for each in drawn()]
+        assert len(tried(server, pods)) == COUNT
+        # And the standard is enforced there.
+        with pytest.raises(KubectlError, match="violates PodSecurity"):
+            tried(server, [{**pods[0], "spec": pods[0]["spec"] | {"securityContext": {}}}])
+
+
+def pod(template: dict[str, Any], namespace: str) -> dict[str, Any]:
+    """Return a pod of a template, with what this server has no objects for left out."""
+    spec = template["spec"] | {"serviceAccountName": "own"}
+    for part in ("runtimeClassName", "priorityClassName", "imagePullSecrets"):
+        spec.pop(part, None)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**template["metadata"], "generateName": "drawn-", "namespace": namespace},
+        "spec": spec,
+    }

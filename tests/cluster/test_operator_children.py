@@ -1,0 +1,159 @@
+"""What stands around the pods, who scales them and groups over several nodes, on a real control plane."""
+
+import json
+from typing import Any
+
+import pytest
+
+from guided_contract import names
+from support.cluster import Cluster
+from support.kubelet import Kubelet
+from support.operator_process import eventually
+from support.optional_apis import installed
+from support.resources import await_condition, conditions, deployment, items, model
+from support.worker_sets import WorkerSets
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
+Object = dict[str, Any]
+HPA = {
+    "minReplicas": 3,
+    "maxReplicas": 6,
+    "hpa": {"podMetrics": [{"name": "vllm:num_requests_waiting", "averageValue": "5"}]},
+}
+KEDA = {
+    "minReplicas": 0,
+    "maxReplicas": 6,
+    "keda": {"triggers": [{"type": "prometheus", "metadata": {"query": "x", "threshold": "5"}}]},
+}
+AROUND = "poddisruptionbudgets,horizontalpodautoscalers,networkpolicies"
+
+
+def kinds_of(cluster: Cluster, namespace: str, kinds: str = AROUND) -> set[str]:
+    return {each["kind"] for each in items(cluster, namespace, kinds)}
+
+
+@pytest.mark.usefixtures("kubelet")
+def test_children_are_made_repaired_and_pruned(api_server: Cluster, namespace: str) -> None:
+    theirs = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "m", "namespace": namespace},
+        "spec": {"podSelector": {"matchLabels": {"app": "theirs"}}},
+    }
+    api_server.apply(theirs)
+    api_server.apply(model(namespace, replicas=3, autoscaling=HPA, networkPolicy={}))
+    conflict = await_condition(api_server, namespace, "Ready", "False", "NameConflict")
+    assert conflict["message"].startswith("NetworkPolicy m exists")
+    api_server.kubectl("delete", "networkpolicy", "m", "-n", namespace)
+    await_condition(api_server, namespace, "Ready", "True")
+    assert kinds_of(api_server, namespace) == {
+        "PodDisruptionBudget",
+        "HorizontalPodAutoscaler",
+        "NetworkPolicy",
+    }
+    # Drift is repaired, another manager's field is left alone.
+    api_server.kubectl("annotate", "networkpolicy/m", "somebody=else", "-n", namespace)
+    opened = json.dumps({"spec": {"ingress": [{}]}})
+    api_server.kubectl("patch", "networkpolicy/m", "--type=merge", "-p", opened, "-n", namespace)
+    api_server.kubectl("delete", "poddisruptionbudget/m", "-n", namespace)
+
+    def repaired() -> bool:
+        policy = api_server.get("networkpolicy", "m", "-n", namespace)
+        closed = all(rule.get("from") for rule in policy["spec"]["ingress"])
+        return closed and policy["metadata"]["annotations"].get("somebody") == "else"
+
+    eventually(repaired, what="the policy is closed again")
+    eventually(lambda: "PodDisruptionBudget" in kinds_of(api_server, namespace), what="the budget is back")
+    pods = {each["metadata"]["uid"] for each in items(api_server, namespace, "pods")}
+    api_server.apply(model(namespace, replicas=3))
+    eventually(lambda: kinds_of(api_server, namespace) == {"PodDisruptionBudget"}, what="the rest is pruned")
+    assert pods == {each["metadata"]["uid"] for each in items(api_server, namespace, "pods")}
+
+
+@pytest.mark.usefixtures("kubelet")
+def test_scale_is_handed_to_the_autoscaler_and_back_without_losing_a_pod(
+    api_server: Cluster, namespace: str
+) -> None:
+    def replicas() -> int:
+        found: int = api_server.get("gm", "m", "-n", namespace)["spec"]["replicas"]
+        return found
+
+    api_server.apply(model(namespace, replicas=3))
+    await_condition(api_server, namespace, "Ready", "True")
+    pods = {each["metadata"]["uid"] for each in items(api_server, namespace, "pods")}
+    generation = deployment(api_server, namespace)["metadata"]["generation"]
+    # Without replicas: the API server puts in 1, until Kubernetes' own controller sets the least of 3.
+    api_server.apply(model(namespace, autoscaling=HPA))
+    assert replicas() == 1
+    eventually(lambda: replicas() == 3, timeout_s=90, what="the real autoscaler writes the scale subresource")
+    await_condition(api_server, namespace, "Ready", "True")
+    api_server.apply(model(namespace))
+    eventually(lambda: "HorizontalPodAutoscaler" not in kinds_of(api_server, namespace), what="it is pruned")
+    eventually(lambda: conditions(api_server, namespace)["Ready"]["observedGeneration"] == 4)
+    assert replicas() == 3, "what it said last stays"
+    assert deployment(api_server, namespace)["metadata"]["generation"] == generation, "never another number"
+    assert pods == {each["metadata"]["uid"] for each in items(api_server, namespace, "pods")}
+
+
+@pytest.mark.usefixtures("kubelet")
+def test_missing_apis_are_conditions_and_used_once_they_are_there(
+    api_server: Cluster, namespace: str
+) -> None:
+    around = {"autoscaling": KEDA, "telemetry": {"metrics": {"labels": {"release": "prometheus"}}}}
+    api_server.apply(model(namespace, **around))
+    await_condition(api_server, namespace, "Ready", "True")  # it serves all the same
+    missing = await_condition(api_server, namespace, "Compatible", "False", "APIMissing")
+    assert "PodMonitor (monitoring.coreos.com/v1)" in missing["message"]
+    with installed(api_server, "scaledobjects", "podmonitors"):
+        await_condition(api_server, namespace, "Compatible", "True")
+        kinds = "scaledobjects.keda.sh,podmonitors.monitoring.coreos.com"
+        eventually(lambda: kinds_of(api_server, namespace, kinds) == {"ScaledObject", "PodMonitor"})
+        # As KEDA does: to none, and back.
+        api_server.kubectl("scale", "gm/m", "--replicas=0", "-n", namespace)
+        await_condition(api_server, namespace, "Ready", "False", "ScaledToZero")
+        api_server.kubectl("scale", "gm/m", "--replicas=2", "-n", namespace)
+        await_condition(api_server, namespace, "Ready", "True")
+        api_server.apply(model(namespace))
+        eventually(lambda: not items(api_server, namespace, kinds), what="they are pruned")
+
+
+def test_several_nodes_are_groups_once_their_api_is_there(
+    api_server: Cluster, namespace: str, kubelet: Kubelet
+) -> None:
+    spread, times = {"tensor": 2, "nodes": 2}, {"startupTimeout": "10s"}
+    rollout = {"progressDeadline": "10s"}
+    api_server.apply(model(namespace, parallelism=spread, probes=times, rollout=rollout))
+    missing = await_condition(api_server, namespace, "Ready", "False", "APIMissing")
+    assert "LeaderWorkerSet (leaderworkerset.x-k8s.io/v1)" in missing["message"]
+    with installed(api_server, "leaderworkersets"), WorkerSets(api_server.kubeconfig, namespace):
+        ready = await_condition(api_server, namespace, "Ready", "True")
+        assert ready["message"] == "2 of 2 pods are ready"
+        status = api_server.get("gm", "m", "-n", namespace)["status"]
+        assert (status["replicas"], status["readyReplicas"], status["updatedReplicas"]) == (1, 1, 1)
+        assert status["selector"] == f"{names.LABEL_NAME}=m,{names.LABEL_NODE}=0"
+        assert [pod["name"] for pod in status["pods"]] == ["m-nodes-0", "m-nodes-0-1"]
+        assert all(pod["ranks"] for pod in status["pods"]), "ranks of all pods"
+        service = api_server.get("service", "m-nodes", "-n", namespace)["spec"]
+        assert service["clusterIP"] == "None"
+        assert kinds_of(api_server, namespace) == {"PodDisruptionBudget", "NetworkPolicy"}
+        api_server.kubectl("scale", "gm/m", "--replicas=2", "-n", namespace)
+        eventually(lambda: conditions(api_server, namespace)["Ready"]["message"].startswith("4 of 4"))
+        changed = model(namespace, parallelism=spread, replicas=2, probes=times, rollout=rollout)
+        changed["spec"]["engine"]["env"] = [{"name": "APP_EXTRA", "value": "1"}]
+        api_server.apply(changed)
+        eventually(lambda: conditions(api_server, namespace)["Ready"]["observedGeneration"] == 3)
+        await_condition(api_server, namespace, "Ready", "True")
+        workers = "leaderworkersets.leaderworkerset.x-k8s.io"
+        api_server.kubectl("label", f"{workers}/m-nodes", f"{names.LABEL_NAME}-", "-n", namespace)
+        eventually(lambda: items(api_server, namespace, workers), what="the set's label is repaired")
+        kubelet.ready = False
+        await_condition(api_server, namespace, "Ready", "False")
+        changed["spec"]["engine"]["env"][0]["value"] = "2"
+        api_server.apply(changed)
+        stuck = await_condition(api_server, namespace, "Progressing", "False", "ProgressDeadlineExceeded")
+        assert stuck["message"].startswith("0 of 4 pods are ready")
+        assert conditions(api_server, namespace)["Stalled"]["reason"] == "ProgressDeadlineExceeded"
+        kubelet.ready = True
+        await_condition(api_server, namespace, "Progressing", "False", "Complete")
+        api_server.kubectl("delete", "gm/m", "-n", namespace)
+        eventually(lambda: not items(api_server, namespace, f"pods,{workers}"), timeout_s=60)

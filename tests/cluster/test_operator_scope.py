@@ -1,0 +1,80 @@
+"""The operator for a list of namespaces, with rights there alone: it serves those and asks nothing else."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import yaml
+
+from guided_operator import rbac
+from support.audit import OPERATOR, Audit
+from support.cluster import Cluster, KubectlError
+from support.operator_process import NAMESPACE, RBAC, eventually, install, running
+from support.resources import conditions, items, model
+
+pytestmark = pytest.mark.cluster
+HERE = ("scope-a", "scope-b")
+ELSEWHERE = "scope-c"
+
+
+@pytest.fixture
+def _namespaces(api_server: Cluster) -> Iterator[None]:
+    """Three namespaces, and none of the rights that other tests' operators have."""
+    install(api_server)
+    api_server.kubectl("delete", "clusterrole,clusterrolebinding", rbac.NAME)
+    with ExitStack() as stack:
+        for name in (*HERE, ELSEWHERE):
+            stack.enter_context(api_server.namespace(name))
+        yield
+    api_server.apply(RBAC)
+
+
+def may(cluster: Cluster, verb: str, resource: str, namespace: str) -> bool:
+    """Say whether the operator's account may do this."""
+    try:
+        cluster.kubectl("auth", "can-i", verb, *resource.split(), "-n", namespace, f"--as={OPERATOR}")
+    except KubectlError:
+        return False
+    return True
+
+
+@pytest.mark.usefixtures("_namespaces")
+def test_scope_list_of_namespaces(api_server: Cluster, tmp_path: Path) -> None:
+    api_server.apply(yaml.safe_dump_all(rbac.manifests(NAMESPACE, HERE)))
+    audit = Audit(api_server)
+    with running(api_server, tmp_path, "scoped", GUIDEDMODEL_NAMESPACES=",".join(HERE)) as operator:
+        for namespace in (*HERE, ELSEWHERE):
+            api_server.apply(model(namespace))
+        for namespace in HERE:
+            eventually(lambda: conditions(api_server, namespace).get("Ready"), what=namespace)  # noqa: B023 - called at once
+            assert items(api_server, namespace, "deployments")
+        # The watch is live: a change, and an object that somebody deletes, are seen.
+        api_server.kubectl("delete", "service/m", "-n", HERE[0])
+        eventually(lambda: items(api_server, HERE[0], "services"), what="the service is back")
+        assert not conditions(api_server, ELSEWHERE)
+        assert not items(api_server, ELSEWHERE)
+        assert operator.figure("guidedmodel_operator_kind_forbidden") == 0
+    asked = [entry for entry in audit.entries() if entry.resource]
+    assert {entry.namespace for entry in asked} == {*HERE, NAMESPACE}
+    assert not [str(entry) for entry in asked if entry.code == 403]
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource"),
+    [
+        ("list", "secrets"),
+        ("get", "secrets"),
+        ("create", "pods --subresource=exec"),
+        ("get", "pods --subresource=proxy"),
+        ("get", "pods --subresource=log"),
+        ("delete", "pods"),
+        ("delete", "deployments"),
+        ("patch", "guidedmodels"),
+        ("list", "leases"),
+    ],
+)
+def test_scope_cluster_has_no_rights_beyond_its_work(api_server: Cluster, verb: str, resource: str) -> None:
+    install(api_server)
+    assert may(api_server, "list", "deployments", "default")
+    assert not may(api_server, verb, resource, "default")

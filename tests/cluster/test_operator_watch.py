@@ -1,0 +1,182 @@
+"""The real operator behind a proxy that fails as networks and servers do: it converges, and asks little."""
+
+import json
+import random
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devtools.control_plane import Addresses, ControlPlane
+
+from support.cluster import Cluster
+from support.faulty_proxy import Asked, Fault, FaultyProxy
+from support.operator_process import Operator, eventually, install, running
+from support.resources import conditions, environment, items, model
+
+pytestmark = pytest.mark.cluster
+Object = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def proxy(api_server: Cluster) -> Iterator[FaultyProxy]:
+    with FaultyProxy(api_server).running() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def operator(
+    api_server: Cluster, proxy: FaultyProxy, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Operator]:
+    """One operator behind the proxy."""
+    install(api_server)
+    folder = tmp_path_factory.mktemp("operator")
+    with running(api_server, folder, "watched", server=proxy.endpoint) as replica:
+        eventually(replica.leads, what="the only replica leads")
+        yield replica
+
+
+@pytest.fixture(autouse=True)
+def _fair_weather(proxy: FaultyProxy) -> Iterator[None]:
+    yield
+    proxy.rule = None
+
+
+def named(cluster: Cluster, namespace: str, kind: str) -> set[str]:
+    return {each["metadata"]["name"] for each in items(cluster, namespace, kind)}
+
+
+def apply(cluster: Cluster, *models: Object) -> None:
+    cluster.apply(json.dumps({"apiVersion": "v1", "kind": "List", "items": models}))
+
+
+def with_variable(one: Object, name: str) -> Object:
+    one["spec"]["engine"]["env"] = [{"name": name, "value": "1"}]
+    return one
+
+
+def of_the_lease(asked: Asked) -> bool:
+    return "/leases" in asked.path
+
+
+def storm(seed: int) -> Any:
+    """Return a rule of faults, drawn: 429, 409, 5xx, 410, slow answers and watches that end early."""
+    drawn = random.Random(seed)
+
+    def rule(asked: Asked) -> Fault | None:
+        if of_the_lease(asked):  # else another replica would have to take over, which is another test's
+            return None
+        slow = Fault(delay_s=drawn.choice((0.0, 0.0, 0.3, 1.0)))
+        writes = (
+            Fault(409, "Conflict"),
+            Fault(429, "TooManyRequests", {"Retry-After": "1"}),
+            Fault(500),
+            slow,
+        )
+        reads = (
+            Fault(429, "TooManyRequests", {"Retry-After": "1"}),
+            Fault(503),
+            Fault(200, text="<html>log in here</html>"),
+            slow,
+            slow,
+        )
+        watches = (Fault(410, "Expired"), Fault(500), Fault(ends_after_s=0.2), Fault(ends_after_s=2.0))
+        if asked.is_watch:
+            return drawn.choice(watches)
+        return drawn.choice(reads if asked.method == "GET" else writes)
+
+    return rule
+
+
+@pytest.mark.usefixtures("operator")
+def test_watch_storms_of_429_409_410_5xx_and_slow_answers(
+    api_server: Cluster, namespace: str, proxy: FaultyProxy
+) -> None:
+    models = [model(namespace, f"m{number}") for number in range(8)]
+    apply(api_server, *models[:4])
+    eventually(lambda: len(named(api_server, namespace, "services")) == 4, what="the first four")
+    proxy.rule = storm(7)
+    proxy.cut_streams()
+    began = time.monotonic()
+    apply(api_server, *(with_variable(one, "APP_STORM") for one in models[2:]))
+    api_server.kubectl("delete", "gm/m0", "service/m1", "-n", namespace)
+    eventually(lambda: time.monotonic() - began > 4, what="the storm has lasted")
+    assert proxy.rate(4.0) < 60, "requests per second; each of a dozen kinds is listed and watched"
+    proxy.rule = None
+    wanted = {f"m{number}" for number in range(1, 8)}
+    eventually(lambda: named(api_server, namespace, "deployments") == wanted, timeout_s=60)
+    eventually(lambda: named(api_server, namespace, "services") >= wanted, timeout_s=60)
+    for name in sorted(wanted - {"m1"}):
+        eventually(lambda: "APP_STORM" in environment(api_server, namespace, name), timeout_s=60)  # noqa: B023 - called at once
+
+
+def test_watch_api_server_that_refuses_everything_is_asked_little(
+    api_server: Cluster, namespace: str, proxy: FaultyProxy, operator: Operator
+) -> None:
+    models = [model(namespace, f"m{number}") for number in range(30)]
+    apply(api_server, *models)
+    eventually(lambda: len(named(api_server, namespace, "deployments")) == 30, what="all are there")
+    proxy.rule = lambda asked: None if of_the_lease(asked) else Fault(429, "TooManyRequests")
+    proxy.cut_streams()
+    began = time.monotonic()
+    eventually(lambda: time.monotonic() - began > 4, what="the trouble has lasted")
+    rate = proxy.rate(4.0)
+    proxy.rule = None
+    assert rate < 25, "requests per second, of a dozen watches and four workers"
+    apply(api_server, with_variable(models[0], "APP_AFTER"))
+    eventually(lambda: "APP_AFTER" in environment(api_server, namespace, "m0"), timeout_s=60)
+    assert operator.figure("guidedmodel_operator_watch_failures_total") > 10
+
+
+@pytest.mark.usefixtures("operator")
+def test_watch_objects_deleted_while_disconnected(
+    api_server: Cluster, namespace: str, proxy: FaultyProxy
+) -> None:
+    apply(api_server, model(namespace))
+    eventually(lambda: "m" in named(api_server, namespace, "services"))
+    eventually(lambda: conditions(api_server, namespace).get("Ready"), what="it was looked at")
+    asked: set[str] = set()
+
+    def disconnected(request: Asked) -> Fault | None:
+        return Fault(503) if request.is_watch else None
+
+    def too_old(request: Asked) -> Fault | None:
+        first = request.is_watch and request.path not in asked
+        asked.add(request.path)
+        return Fault(410, "Expired") if first else None
+
+    proxy.rule = disconnected
+    proxy.cut_streams()
+    api_server.kubectl("delete", "service/m", "-n", namespace)
+    proxy.rule = too_old  # what happened meanwhile will not be told
+    eventually(lambda: "m" in named(api_server, namespace, "services"), timeout_s=60)
+    assert any(path.endswith("/services") for path in asked)
+
+
+@pytest.fixture
+def plane(tmp_path: Path, api_server: Cluster) -> Iterator[ControlPlane]:
+    """A control plane of its own, whose API server may be killed."""
+    del api_server  # skips where there can be none
+    made = ControlPlane(tmp_path / "plane", Addresses.free(), controllers=False)
+    made.start()
+    yield made
+    made.stop()
+
+
+def test_watch_api_server_restarts(plane: ControlPlane, tmp_path: Path) -> None:
+    cluster = Cluster(plane.kubeconfig, plane.addresses.url, plane.programs, plane.logs)
+    install(cluster)
+    with ExitStack() as stack:
+        operator = stack.enter_context(running(cluster, tmp_path, "first"))
+        apply(cluster, model("default", "before"))
+        eventually(lambda: "before" in named(cluster, "default", "services"))
+        plane.restart_api_server()
+        if not operator.process.is_running():  # the Lease ran out meanwhile: its kubelet starts it anew
+            assert operator.ended() == 3
+            stack.enter_context(running(cluster, tmp_path, "anew"))
+        apply(cluster, model("default", "after"))
+        cluster.kubectl("delete", "service/before", "-n", "default")
+        eventually(lambda: "after" in named(cluster, "default", "deployments"), timeout_s=60)
+        eventually(lambda: "before" in named(cluster, "default", "services"), timeout_s=60)

@@ -1,0 +1,134 @@
+"""Pods that do not come up, on a real node: the resource's status says why. Then they are deleted."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from devtools import deploy
+from devtools.kubectl import Kubectl
+
+from support.cluster import Node
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
+
+NAMESPACE = "trouble"
+OF = f"-n={NAMESPACE}"
+KINDS = (
+    "deployments,replicasets,pods,services,endpointslices,configmaps,serviceaccounts,controllerrevisions,"
+    "poddisruptionbudgets,networkpolicies"
+)
+SMALL = {"requests": {"cpu": "10m", "memory": "64Mi"}}
+
+
+def model(name: str, **spec: Any) -> dict[str, Any]:
+    """The sample on one rank, small, with fields of its spec replaced; those of its engine are merged."""
+    made = deploy.sample()
+    engine = made["spec"]["engine"] | spec.pop("engine", {})
+    made["metadata"] = {"name": name, "namespace": NAMESPACE}
+    del made["spec"]["telemetry"]
+    made["spec"] |= {"parallelism": {"tensor": 1}, "resources": SMALL, "sidecar": {"resources": SMALL}}
+    made["spec"] |= {**spec, "engine": engine}
+    return made
+
+
+# All at once: what each of them is, the condition that says so, its reason, and words of its message.
+TROUBLES: dict[str, tuple[dict[str, Any], str, str, tuple[str, ...]]] = {
+    "image": (
+        {"engine": {"image": "localhost/none:1"}},
+        "Ready",
+        "ImagePullFailed",
+        ("container sidecar", "localhost/none:1"),
+    ),
+    "place": (
+        {"resources": {"requests": {"cpu": "1000"}}},
+        "Ready",
+        "Unschedulable",
+        ("Insufficient cpu",),
+    ),
+    "crash": (
+        {"engine": {"args": ["--dtype", "float31"]}},
+        "Ready",
+        "ContainerCrashed",
+        ("container engine ended with exit code 2", "argument --dtype: invalid choice: 'float31'"),
+    ),
+    "memory": (
+        {"resources": {"requests": {"memory": "64Mi"}, "limits": {"memory": "128Mi"}}},
+        "Ready",
+        "OutOfMemory",
+        ("container engine",),
+    ),
+    "hub": (
+        {"model": {"uri": "hf://nobody/nothing"}},
+        "Ready",
+        "ModelDownloadFailed",
+        ("container engine ended with exit code 1", "OSError"),  # no network, or no such model
+    ),
+    "version": (
+        {"engine": {"image": "localhost/vllm:0.31.0"}},
+        "Compatible",
+        "Invalid",
+        ("vLLM 0.31.0 is not supported",),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def kubectl(node: Node) -> Iterator[Kubectl]:
+    """The node, with all troubled models applied."""
+    found = Kubectl(node.kubeconfig)
+    deploy.install(node.devtools)
+    found.run("create", "namespace", NAMESPACE)
+    deploy.create_models(found, deploy.models(), NAMESPACE)
+    found.apply(*(model(name, **spec) for name, (spec, *_) in TROUBLES.items()))
+    yield found
+    found.run("delete", "namespace", NAMESPACE, "--wait=false")
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_status_says_what_keeps_a_pod(kubectl: Kubectl, name: str) -> None:
+    _, kind, reason, words = TROUBLES[name]
+
+    def told() -> bool:
+        found = _condition(kubectl, name, kind)
+        return found.get("reason") == reason and all(word in found["message"] for word in words)
+
+    _eventually(told, lambda: f"{kind} of {name}: {_condition(kubectl, name, kind)}", 120)
+    assert _condition(kubectl, name, kind)["status"] == "False"
+    assert _condition(kubectl, name, "Ready")["status"] == "False"
+
+
+def test_foreground_deletion_ends_with_the_children(kubectl: Kubectl) -> None:
+    kubectl.run("delete", "guidedmodel/image", OF, "--cascade=foreground", "--timeout=60s")
+    assert _left(kubectl, "image") == ""
+
+
+def test_deletion_with_the_operator_down_leaves_nothing(kubectl: Kubectl) -> None:
+    operator = ("deployment/guidedmodel-operator", f"-n={deploy.NAMESPACE}")
+    replicas = kubectl.get(*operator)["spec"]["replicas"]
+    kubectl.run("scale", *operator, "--replicas=0")
+    try:
+        pods = ("pods", f"-n={deploy.NAMESPACE}", "-o=name")
+        _eventually(lambda: not kubectl.run("get", *pods), lambda: kubectl.run("get", *pods))
+        gone = [name for name in TROUBLES if name != "image"]
+        kubectl.run("delete", "guidedmodel", *gone, OF, "--timeout=60s")
+        for name in gone:
+            _eventually(lambda name=name: not _left(kubectl, name), lambda name=name: _left(kubectl, name))
+    finally:
+        kubectl.run("scale", *operator, f"--replicas={replicas}")
+
+
+def _left(kubectl: Kubectl, name: str) -> str:
+    return kubectl.run("get", KINDS, OF, f"-l=guidedmodel.io/name={name}", "-o=name")
+
+
+def _condition(kubectl: Kubectl, name: str, kind: str) -> dict[str, Any]:
+    status = kubectl.get(f"guidedmodel/{name}", OF).get("status", {})
+    return next((dict(one) for one in status.get("conditions", ()) if one["type"] == kind), {})
+
+
+def _eventually(holds: Callable[[], object], what: Callable[[], str], timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s; {what()}"
+        time.sleep(0.3)

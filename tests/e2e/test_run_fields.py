@@ -1,0 +1,89 @@
+"""One pod with a key, an adapter, and guesses that stop where the batch is full."""
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+from devtools.tinytasks import TOPICS, task
+
+from guided_contract import status
+from support.adapter import adapter
+from support.pod import Pod, sample, start_pod
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+
+KEY = "sesame"
+PERSON = task("person")
+SCHEMA = json.loads(PERSON.spec)
+
+
+@pytest.fixture(scope="module")
+def pod() -> Iterator[Pod]:
+    folder = adapter()
+    manifest = sample(
+        parallelism={"tensor": 1},
+        lora={"adapters": [{"name": "tuned", "uri": f"pvc://adapters/{folder.name}"}], "maxRank": 8},
+        speculative={
+            "method": "DraftModel",
+            "numTokens": 3,
+            "draftModel": {"uri": "pvc://models/tiny-draft"},
+            "disableAbove": 2,
+        },
+    )
+    manifest["spec"]["engine"] |= {"apiKeySecretRef": {"name": "s", "key": "k"}, "maxNumSeqs": 8}
+    pod = start_pod(manifest, args=["--volume", f"adapters={folder.parent}"], env={"VLLM_API_KEY": KEY})
+    yield pod
+    pod.stop()
+
+
+def ask(pod: Pod, topic: str, *, model: str = "tiny", key: str = KEY, **fields: Any) -> httpx.Response:
+    return httpx.post(
+        f"{pod.url}/v1/completions",
+        json={"model": model, "prompt": PERSON.prompt(topic), "max_tokens": 200, "temperature": 0, **fields},
+        headers={"Authorization": f"Bearer {key}"},
+        timeout=120,
+    )
+
+
+GUIDED = {"response_format": {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA}}}
+
+
+def person(response: httpx.Response) -> Any:
+    assert response.status_code == 200, response.text
+    found = json.loads(response.json()["choices"][0]["text"])
+    jsonschema.validate(found, SCHEMA)
+    return found
+
+
+def test_the_probe_had_the_key_and_others_need_it(pod: Pod) -> None:
+    assert ask(pod, TOPICS[0], key="guess").status_code == 401
+    person(ask(pod, TOPICS[0], **GUIDED))
+
+
+def test_an_adapter_is_a_model_of_its_own_and_guided(pod: Pod) -> None:
+    plain, tuned = (ask(pod, TOPICS[0], model=model).json() for model in ("tiny", "tuned"))
+    assert plain["choices"][0]["text"] != tuned["choices"][0]["text"]
+    person(ask(pod, TOPICS[0], model="tuned", **GUIDED))
+
+
+def test_answers_meet_their_schema_on_both_sides_of_the_full_batch(pod: Pod) -> None:
+    alone = [person(ask(pod, topic, **GUIDED)) for topic in TOPICS[:6]]
+    with ThreadPoolExecutor(6) as pool:
+        together = [person(one) for one in pool.map(lambda topic: ask(pod, topic, **GUIDED), TOPICS[:6])]
+    assert len(together) == len(alone)
+
+
+def test_status_tells_what_came_of_the_guesses(pod: Pod) -> None:
+    def told() -> status.SpeculationStatus | None:
+        with urllib.request.urlopen(f"http://127.0.0.1:{pod.ports.sidecar}/status", timeout=10) as page:
+            return status.decode(page.read()).speculation
+
+    pod.wait(lambda: (found := told()) is not None and 0 < found.accepted < found.drafted)
+    found = told()
+    assert found is not None
+    assert found.scheduling == "Async"

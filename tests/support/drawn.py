@@ -1,0 +1,209 @@
+"""GuidedModels drawn at random from all that the API takes."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from guided_operator.api import parse
+from support.manifests import changed, minimal
+
+LOCAL_URIS = st.sampled_from(["pvc://models/a", "pvc://other.claim", "pvc://models/b/c", "file:///m"])
+URIS = LOCAL_URIS | st.sampled_from(["hf://o/n", "hf://gpt2"])
+AMOUNTS = st.dictionaries(
+    st.sampled_from(["cpu", "memory", "ephemeral-storage"]),
+    st.sampled_from(["1", 2, "500m", "0.5", "1.5Gi", "1024Mi", "1e3", "2000m"]),
+)
+RESOURCES = st.fixed_dictionaries({}, optional={"requests": AMOUNTS, "limits": AMOUNTS})
+ABOVE = {"disableAbove": st.integers(1, 512)}
+SPECULATIVE = (
+    st.fixed_dictionaries(
+        {"method": st.just("NGram"), "numTokens": st.integers(1, 32)},
+        optional={"asyncScheduling": st.sampled_from(["Auto", "Off"])} | ABOVE,
+    )
+    | st.fixed_dictionaries({"method": st.just("MTP"), "numTokens": st.integers(1, 32)}, optional=ABOVE)
+    | st.fixed_dictionaries(
+        {
+            "method": st.sampled_from(["DraftModel", "Eagle3"]),
+            "numTokens": st.integers(1, 32),
+            "draftModel": st.fixed_dictionaries({"uri": URIS}),
+        },
+        optional={"asyncScheduling": st.sampled_from(["Auto", "On", "Off"])} | ABOVE,
+    )
+)
+NAMES = st.sampled_from(["a", "b-2", "c.d"])
+SECRETS = st.fixed_dictionaries({"name": NAMES, "key": st.just("k")})
+SIZES = st.sampled_from(["64Mi", "1024Mi", "3Gi"])
+LABELS = st.dictionaries(
+    st.sampled_from(["team", "example.com/cost", "sidecar.istio.io/inject"]),
+    st.sampled_from(["", "a", "B_1"]),
+)
+SELECTORS = st.fixed_dictionaries(
+    {},
+    optional={
+        "matchLabels": LABELS,
+        "matchExpressions": st.just([{"key": "a", "operator": "In", "values": ["x", "y"]}]),
+    },
+)
+POD_TERMS = st.fixed_dictionaries(
+    {"topologyKey": st.just("kubernetes.io/hostname")},
+    optional={
+        "labelSelector": SELECTORS,
+        "namespaces": st.just(["other"]),
+        "namespaceSelector": SELECTORS,
+    },
+)
+POD_AFFINITY = st.fixed_dictionaries(
+    {},
+    optional={
+        "requiredDuringSchedulingIgnoredDuringExecution": st.lists(POD_TERMS, max_size=2),
+        "preferredDuringSchedulingIgnoredDuringExecution": st.lists(
+            st.fixed_dictionaries({"weight": st.integers(1, 100), "podAffinityTerm": POD_TERMS}), max_size=2
+        ),
+    },
+)
+NODE_TERM = st.sampled_from(
+    [
+        {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]},
+        {"matchExpressions": [{"key": "gpu.memory", "operator": "Gt", "values": ["40"]}]},
+    ]
+)
+AFFINITY = st.fixed_dictionaries(
+    {},
+    optional={
+        "nodeAffinity": st.fixed_dictionaries(
+            {},
+            optional={
+                "requiredDuringSchedulingIgnoredDuringExecution": st.fixed_dictionaries(
+                    {"nodeSelectorTerms": st.lists(NODE_TERM, min_size=1, max_size=2)}
+                ),
+                "preferredDuringSchedulingIgnoredDuringExecution": st.lists(
+                    st.fixed_dictionaries({"weight": st.integers(1, 100), "preference": NODE_TERM}),
+                    max_size=2,
+                ),
+            },
+        ),
+        "podAffinity": POD_AFFINITY,
+        "podAntiAffinity": POD_AFFINITY,
+    },
+)
+TOLERATIONS = st.sampled_from(
+    [
+        {"operator": "Exists"},
+        {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+        {"key": "spot", "value": "true", "effect": "NoExecute", "tolerationSeconds": 60},
+    ]
+)
+VOLUMES = st.sampled_from(
+    [
+        {"persistentVolumeClaim": {"claimName": "data"}},
+        {"persistentVolumeClaim": {"claimName": "scratch", "readOnly": False}},
+        {"configMap": {"name": "templates"}},
+        {"secret": {"secretName": "certificates"}},
+        {"emptyDir": {}},
+        {"emptyDir": {"medium": "Memory", "sizeLimit": "1024Mi"}},
+    ]
+)
+POD_TEMPLATE = st.fixed_dictionaries(
+    {},
+    optional={
+        "labels": LABELS,
+        "annotations": st.dictionaries(
+            st.sampled_from(["a", "cluster-autoscaler.kubernetes.io/safe-to-evict"]), st.text(max_size=5)
+        ),
+        "nodeSelector": LABELS,
+        "tolerations": st.lists(TOLERATIONS, max_size=3),
+        "affinity": AFFINITY,
+        "topologySpread": st.lists(
+            st.fixed_dictionaries(
+                {"topologyKey": st.sampled_from(["kubernetes.io/hostname", "topology.kubernetes.io/zone"])},
+                optional={"maxSkew": st.integers(1, 3), "minDomains": st.integers(1, 3)},
+            ),
+            max_size=2,
+            unique_by=lambda spread: spread["topologyKey"],
+        ),
+        "priorityClassName": st.just("high"),
+        "schedulerName": st.just("volcano"),
+        "serviceAccountName": NAMES,
+        "imagePullSecrets": st.lists(
+            st.fixed_dictionaries({"name": NAMES}), max_size=2, unique_by=lambda one: one["name"]
+        ),
+        "runAsUser": st.sampled_from([1, 1000, 2**31 - 1]),
+        "fsGroup": st.sampled_from([1, 1000, 2**31 - 1]),
+        "volumes": st.dictionaries(st.sampled_from(["a", "run", "tmp", "shm"]), VOLUMES, max_size=4).map(
+            lambda volumes: [{"name": name} | volume for name, volume in volumes.items()]
+        ),
+    },
+)
+LORA = st.fixed_dictionaries(
+    {
+        "adapters": st.dictionaries(st.sampled_from(["x", "org/y"]), URIS, min_size=1).map(
+            lambda uris: [{"name": name, "uri": uri} for name, uri in uris.items()]
+        )
+    },
+    optional={
+        "maxRank": st.sampled_from([1, 8, 16, 32, 64, 128, 256, 320, 512]),
+        "maxActive": st.integers(1, 4),
+        "maxCached": st.integers(4, 8),
+    },
+)
+STORAGE = st.fixed_dictionaries(
+    {},
+    optional={
+        "hub": st.just({"claim": "downloads"}) | st.fixed_dictionaries({"sizeLimit": SIZES}),
+        "sharedMemory": SIZES,
+        "temporary": SIZES,
+    },
+)
+FIELDS = st.fixed_dictionaries(
+    {"model__uri": URIS},
+    optional={
+        "model__servedName": st.sampled_from(["a", "org/model"]),
+        "engine__plugin": st.sampled_from(["Inject", "Prebuilt"]),
+        "engine__device": st.sampled_from(["Auto", "CUDA", "CPU"]),
+        "engine__maxModelLen": st.integers(16, 10**6),
+        "engine__gpuMemoryUtilization": st.sampled_from(["0.5", "0.01", "1"]),
+        "engine__apiKeySecretRef": SECRETS,
+        "engine__version": st.just("0.32.0"),
+        "engine__runtimeClassName": st.just("nvidia"),
+        "engine__args": st.lists(
+            st.sampled_from(["--enforce-eager", "--max-num-seqs=3", "--seed=7"]), max_size=64
+        ),
+        "engine__env": st.lists(
+            st.fixed_dictionaries(
+                {
+                    "name": st.sampled_from(["OMP_NUM_THREADS", "HF_HUB_VERBOSITY", "APP_A", "HF_TOKEN"]),
+                    "value": st.just("x"),
+                }
+            ),
+            unique_by=lambda variable: variable["name"],
+        ),
+        "parallelism": st.just({"tensor": 128})
+        | st.fixed_dictionaries(
+            {"tensor": st.integers(1, 8), "pipeline": st.integers(1, 4), "data": st.integers(1, 3)}
+        ),
+        "guidedDecoding__placement": st.sampled_from(["Rank", "Scheduler"]),
+        "guidedDecoding__backend": st.sampled_from(["Auto", "XGrammar", "Guidance"]),
+        "speculative": SPECULATIVE,
+        "replicas": st.integers(0, 10_000),
+        "resources": RESOURCES,
+        "sidecar__resources": RESOURCES,
+        "lora": LORA,
+        "storage": STORAGE,
+        "podTemplate": POD_TEMPLATE,
+        "telemetry": st.just({})
+        | st.just({"metrics": {"labels": {"release": "x"}}})
+        | st.just({"otlp": {"endpoint": "http://c:4318"}}),
+    },
+)
+
+
+def is_taken(fields: dict[str, Any]) -> bool:
+    """Say whether the rules across fields hold."""
+    speculative, parallelism = fields.get("speculative", {}), fields.get("parallelism", {})
+    if speculative.get("method", "NGram") != "NGram" and parallelism.get("pipeline", 1) > 1:
+        return False
+    return "disableAbove" not in speculative or parallelism.get("data", 1) == 1
+
+
+FIELDS = FIELDS.filter(is_taken)
+MODELS = FIELDS.map(lambda fields: parse(changed(minimal(), **fields)))

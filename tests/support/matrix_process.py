@@ -1,0 +1,129 @@
+"""Cells of the engine matrix as processes: how each is started, on which CPUs, and ended."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from guided_contract import config as pod_config
+from guided_contract import names
+from guided_contract.config import PodConfig
+
+TESTS = Path(__file__).parents[1]
+CELL_TIMEOUT_S = 540
+Runner = Literal["V1", "V2"]
+# Ranks on each CPU, and the cells that run.
+_lent: Counter[int] = Counter()
+_running: set[subprocess.Popen[bytes]] = set()
+_lock = threading.Lock()
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What one engine process does. `pod` None: upstream."""
+
+    answer: str
+    model: str
+    speculation: dict[str, Any] = {}
+    ranks: int = 1
+    arguments: dict[str, Any] = {}
+    on_gpu: bool = False
+    adapter: str | None = None
+    pod: PodConfig | None = None
+
+
+def side_by_side() -> int:
+    """Return how many cells may run at a time: each keeps a CPU or two busy, beside other tests."""
+    return max(1, len(os.sched_getaffinity(0)) // 2)
+
+
+def start(job: Job, runner: Runner, folder: Path) -> dict[str, Any]:
+    """Run one engine to its end and return its answers.
+
+    Raises
+    ------
+    AssertionError
+        It failed or took too long; the message ends with its log.
+    """
+    description = folder / "job.json"
+    description.write_bytes(msgspec.json.encode(job))
+    environment = cell_environment(job, runner)
+    if job.pod is None:
+        # The engine core in the cell's own process, where its grammar backend can be changed.
+        environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    else:
+        (folder / "grammars").mkdir(mode=0o700, exist_ok=True)
+        config = folder / "config.json"
+        config.write_bytes(pod_config.encode(job.pod))
+        environment[names.ENV_CONFIG] = str(config)
+    log = folder / "log.txt"
+    command = [sys.executable, "-m", "support.matrix_cell", str(description)]
+    with log.open("wb") as out, _cpus(job.ranks) as cpus:
+        if not job.on_gpu:
+            environment["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(map(str, cpus))
+        process = subprocess.Popen(command, stdout=out, stderr=out, env=environment, start_new_session=True)
+        _running.add(process)
+        try:
+            status = process.wait(CELL_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            end_group(process)
+            _running.discard(process)
+    assert status == 0, f"the engine {folder.name} ended with {status}:\n{log.read_text()[-6000:]}"
+    answers: dict[str, Any] = json.loads(Path(job.answer).read_text())
+    return answers
+
+
+def cell_environment(job: Job, runner: Runner) -> dict[str, str]:
+    paths: tuple[Path, ...] = (TESTS, TESTS.parent / "tools")
+    environment = {
+        **{k: v for k, v in os.environ.items() if not k.startswith("GUIDEDMODEL_CONFIG")},
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_CPU_CI_ENV": "1",
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",  # the cell looks into its own ranks
+        "VLLM_USE_V2_MODEL_RUNNER": "1" if runner == "V2" else "0",
+    }
+    if runner == "V2" and not job.on_gpu:
+        paths = (*paths, TESTS / "support" / "v2cpu")
+        environment["TORCHDYNAMO_DISABLE"] = "1"
+    environment["PYTHONPATH"] = os.pathsep.join(map(str, paths))
+    return environment
+
+
+@contextlib.contextmanager
+def _cpus(ranks: int) -> Iterator[list[int]]:
+    """Lend a CPU for each rank, those with the fewest on them: vLLM itself binds each engine to the first."""
+    with _lock:
+        cpus = sorted(sorted(os.sched_getaffinity(0)), key=_lent.__getitem__)
+        lent = [cpus[rank % len(cpus)] for rank in range(ranks)]
+        _lent.update(lent)
+    try:
+        yield lent
+    finally:
+        with _lock:
+            _lent.subtract(lent)
+
+
+def end_all() -> None:
+    """End every cell that runs: nobody waits for its answers any more."""
+    for process in list(_running):
+        end_group(process)
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill what is left of an engine's process group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

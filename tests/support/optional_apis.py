@@ -1,0 +1,72 @@
+"""The CRDs of others that the operator uses where they are installed: their names and subresources, no more.
+
+Written for these tests; the real ones are kubernetes-sigs/lws, kedacore/keda and
+prometheus-operator/prometheus-operator (Apache-2.0). Where a folder shared/data/crds stands beside the
+repository, those are taken, and so their schemas judge what the operator writes.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from support.cluster import Cluster
+from support.operator_process import eventually
+
+Object = dict[str, Any]
+REAL = Path(__file__).resolve().parents[3] / "shared/data/crds"
+_SCALE = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+# Plural -> group, version, kind.
+APIS = {
+    "leaderworkersets": ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"),
+    "scaledobjects": ("keda.sh", "v1alpha1", "ScaledObject"),
+    "podmonitors": ("monitoring.coreos.com", "v1", "PodMonitor"),
+}
+
+
+def crd(plural: str) -> Object:
+    """Return a CRD that takes any spec."""
+    group, version, kind = APIS[plural]
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    served = {
+        "name": version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}} | ({"scale": _SCALE} if plural == "leaderworkersets" else {}),
+    }
+    annotations = {"api-approved.kubernetes.io": "unapproved, for tests"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}", "annotations": annotations},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
+            "versions": [served],
+        },
+    }
+
+
+@contextmanager
+def installed(cluster: Cluster, *plurals: str) -> Iterator[None]:
+    """Have APIs installed while the context lasts."""
+    names = [f"{plural}.{APIS[plural][0]}" for plural in plurals]
+    for plural in plurals:
+        real = REAL / f"{plural}.yaml"
+        text = real.read_text() if real.exists() else json.dumps(crd(plural))
+        # Some are larger than an annotation, which is where a client-side apply would keep them.
+        cluster.kubectl("create", "-f", "-", stdin=text)
+    try:
+        for name in names:
+            eventually(lambda name=name: _is_served(cluster, name), what=f"{name} is served")
+        yield
+    finally:
+        cluster.kubectl("delete", "crd", *names, "--wait=false")
+
+
+def _is_served(cluster: Cluster, name: str) -> bool:
+    conditions = cluster.get("crd", name).get("status", {}).get("conditions") or ()
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)

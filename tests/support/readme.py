@@ -1,0 +1,27 @@
+"""What the README shows of a command, and how it is compared with what the command prints now."""
+
+import re
+from pathlib import Path
+
+README = Path(__file__).parents[2] / "README.md"
+# What differs from run to run, and what stands for it.
+VARYING = (
+    (r"\b[0-9a-f]{9,10}\b", "HASH"),  # of a revision, and of a ReplicaSet
+    (r"-[a-z0-9]{5}(?=  )", "-POD"),
+    (r"\b\d+[smhd](?= ago|  |$)", "AGE"),
+    (r" {2,}", "  "),  # columns are as wide as what stands in them
+)
+
+
+def shown(command: str) -> str:
+    """Return what stands below `$ COMMAND` in a block of the README."""
+    found = re.search(rf"```\n\$ {re.escape(command)}\n(.*?)\n```", README.read_text(), re.DOTALL)
+    assert found, f"the README does not show: {command}"
+    return found[1]
+
+
+def shape(text: str) -> list[str]:
+    """Return the lines without what differs from run to run."""
+    for pattern, standing in VARYING:
+        text = re.sub(pattern, standing, text, flags=re.MULTILINE)
+    return [line.rstrip() for line in text.strip().splitlines()]

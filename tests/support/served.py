@@ -1,0 +1,95 @@
+"""The sample on the test node, Ready, as the modules about it share it: starting it takes a minute."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from devtools import deploy
+from devtools.kubectl import Kubectl
+
+from support.cluster import Node
+
+NAMESPACE = "e2e"
+OF = f"-n={NAMESPACE}"
+PODS = "guidedmodel.io/name=tiny"
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The sample, Ready on the node. `pod` and `url` are of its first pod."""
+
+    node: Node
+    kubectl: Kubectl
+    pod: str
+    url: str
+    ready_s: float
+
+    def status(self) -> dict[str, Any]:
+        """Return the resource's status."""
+        status: dict[str, Any] = self.kubectl.get("guidedmodel/tiny", OF)["status"]
+        return status
+
+    def condition(self, name: str) -> dict[str, Any]:
+        """Return a condition of the resource."""
+        return next(dict(one) for one in self.status()["conditions"] if one["type"] == name)
+
+    def grammars(self) -> dict[str, str]:
+        """Return the state of each named grammar, by the resource's status."""
+        return {one["name"]: one["state"] for one in self.status().get("grammars", ())}
+
+    def restarts(self) -> dict[str, int]:
+        """Return how often each container of the pod was restarted."""
+        pod = self.kubectl.get(f"pod/{self.pod}", OF)["status"]
+        containers = pod["containerStatuses"] + pod["initContainerStatuses"]
+        return {one["name"]: one["restartCount"] for one in containers}
+
+    def pods(self) -> set[str]:
+        """Return the names of its pods, with those that are going."""
+        found = self.kubectl.get("pods", OF, f"-l={PODS}")["items"]
+        return {one["metadata"]["name"] for one in found}
+
+    def ready(self) -> set[str]:
+        """Return the names of the pods that are ready and stay."""
+        found = self.kubectl.get("pods", OF, f"-l={PODS}")["items"]
+        return {
+            one["metadata"]["name"]
+            for one in found
+            if "deletionTimestamp" not in one["metadata"]
+            and {"type": "Ready", "status": "True"}.items() <= _condition(one, "Ready").items()
+        }
+
+    def scale(self, replicas: int) -> None:
+        """Ask for so many pods."""
+        self.kubectl.run("scale", "guidedmodel/tiny", OF, f"--replicas={replicas}")
+
+    def execute(self, container: str, *command: str, pod: str = "") -> str:
+        """Run a command in a container of the pod."""
+        return self.kubectl.run("exec", OF, pod or self.pod, f"-c={container}", "--", *command)
+
+
+def sample() -> dict[str, Any]:
+    """Return the sample as the node serves it."""
+    made = deploy.sample()
+    made["metadata"]["namespace"] = NAMESPACE
+    return made
+
+
+@contextmanager
+def serving(node: Node) -> Iterator[Served]:
+    """Install everything, apply the sample, and give it when it is Ready."""
+    kubectl = Kubectl(node.kubeconfig)
+    deploy.install(node.devtools)
+    deploy.create_jaeger(kubectl)
+    kubectl.run("create", "namespace", NAMESPACE)
+    deploy.create_models(kubectl, deploy.models(), NAMESPACE)
+    kubectl.apply(sample())
+    ready_s = deploy.wait_ready(kubectl, "tiny", namespace=NAMESPACE)
+    [pod] = kubectl.get("pods", OF, f"-l={PODS}")["items"]
+    name = pod["metadata"]["name"]
+    with kubectl.forwarded(f"pod/{name}", 8000, NAMESPACE) as url:
+        yield Served(node, kubectl, name, url, ready_s)
+
+
+def _condition(pod: dict[str, Any], name: str) -> dict[str, Any]:
+    return next((one for one in pod["status"].get("conditions", ()) if one["type"] == name), {})

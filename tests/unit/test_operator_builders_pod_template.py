@@ -1,0 +1,176 @@
+"""What becomes of the fields around the model: hub, key, adapters, storage, scheduling, volumes."""
+
+import json
+from typing import Any
+
+import pytest
+
+from guided_contract import names
+from guided_operator.api import GuidedModel
+from guided_operator.builders import Site, cluster_site, manifest, pod_key, render
+from support.manifests import guided_model
+
+SITE = cluster_site("guidedmodel:1")
+KEY = {"name": "secret", "key": "key"}
+
+
+def template(gm: GuidedModel, site: Site = SITE) -> dict[str, Any]:
+    return manifest(render(gm, site).template)
+
+
+def pod(gm: GuidedModel, site: Site = SITE) -> dict[str, Any]:
+    spec: dict[str, Any] = template(gm, site)["spec"]
+    return spec
+
+
+def containers(gm: GuidedModel) -> dict[str, dict[str, Any]]:
+    spec = pod(gm)
+    return {each["name"]: each for each in (*spec["initContainers"], *spec["containers"])}
+
+
+def from_secrets(container: dict[str, Any]) -> dict[str, Any]:
+    return {each["name"]: each["valueFrom"] for each in container.get("env", ()) if "valueFrom" in each}
+
+
+def test_engine_and_sidecar_get_token_and_key_and_the_plugin_neither() -> None:
+    gm = guided_model(model={"uri": "hf://o/n", "authSecretRef": KEY}, engine__apiKeySecretRef=KEY)
+    wanted = {name: {"secretKeyRef": KEY} for name in ("HF_TOKEN", "VLLM_API_KEY")}
+    found = {name: from_secrets(container) for name, container in containers(gm).items()}
+    assert found == {"engine": wanted, "sidecar": wanted, "plugin": {}}
+    assert "secret" not in json.dumps([render(gm, SITE).config_map.data])
+
+
+def test_mirror_of_the_hub_is_for_those_who_download() -> None:
+    site = cluster_site("guidedmodel:1", hub_endpoint="https://hub.example")
+    online, offline = guided_model(model__uri="hf://o/n"), guided_model()
+    assert '"https://hub.example"' in json.dumps(pod(online, site))
+    assert "hub.example" not in json.dumps(pod(offline, site))
+
+
+def test_adapters_are_arguments_and_mounts() -> None:
+    adapters = [{"name": "a", "uri": "pvc://adapters/a"}, {"name": "b", "uri": "hf://o/b"}]
+    gm = guided_model(lora={"adapters": adapters, "maxRank": 32, "maxActive": 2, "maxCached": 4})
+    engine = containers(gm)["engine"]
+    start = engine["args"].index("--enable-lora")
+    assert engine["args"][start:] == [
+        "--enable-lora",
+        *("--max-loras", "2", "--max-lora-rank", "32", "--max-cpu-loras", "4"),
+        *("--lora-modules", '{"name":"a","path":"/models/adapters/a"}', '{"name":"b","path":"o/b"}'),
+    ]
+    paths = {mount["mountPath"] for mount in engine["volumeMounts"]}
+    assert {"/models/models", "/models/adapters", "/hub"} <= paths
+
+
+@pytest.mark.parametrize(
+    ("storage", "volume", "expected"),
+    [
+        ({}, "hub", {"emptyDir": {}}),
+        ({"hub": {"sizeLimit": "1024Mi"}}, "hub", {"emptyDir": {"sizeLimit": "1Gi"}}),
+        ({"hub": {"claim": "c"}}, "hub", {"persistentVolumeClaim": {"claimName": "c"}}),
+        ({}, "shm", {"emptyDir": {"medium": "Memory", "sizeLimit": "1536Mi"}}),
+        ({"sharedMemory": "8Gi"}, "shm", {"emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}),
+        ({}, "engine-tmp", {"emptyDir": {}}),
+        ({"temporary": "20Gi"}, "engine-tmp", {"emptyDir": {"sizeLimit": "20Gi"}}),
+    ],
+)
+def test_storage(storage: dict[str, Any], volume: str, expected: dict[str, Any]) -> None:
+    spec = pod(guided_model(model__uri="hf://o/n", storage=storage))
+    assert [each for each in spec["volumes"] if each["name"] == volume] == [{"name": volume} | expected]
+
+
+def test_own_volumes_are_the_engines_below_mnt() -> None:
+    volumes = [
+        {"name": "templates", "configMap": {"name": "t"}},
+        {"name": "certificates", "secret": {"secretName": "s"}},
+        {"name": "data", "persistentVolumeClaim": {"claimName": "d"}},
+        {"name": "out", "persistentVolumeClaim": {"claimName": "o", "readOnly": False}},
+        {"name": "scratch", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+    ]
+    gm = guided_model(podTemplate={"volumes": volumes})
+    found = {each["name"]: each for each in pod(gm)["volumes"] if each["name"].startswith("own-")}
+    assert found["own-templates"]["configMap"] == {"name": "t"}
+    assert found["own-certificates"]["secret"] == {"secretName": "s"}
+    assert found["own-data"]["persistentVolumeClaim"] == {"claimName": "d", "readOnly": True}
+    assert found["own-out"]["persistentVolumeClaim"] == {"claimName": "o"}
+    assert found["own-scratch"]["emptyDir"] == {"medium": "Memory", "sizeLimit": "1Gi"}
+    own = {
+        name: [each for each in container["volumeMounts"] if each["name"].startswith("own-")]
+        for name, container in containers(gm).items()
+    }
+    assert own["sidecar"] == own["plugin"] == []
+    assert [(each["mountPath"], each.get("readOnly", False)) for each in own["engine"]] == [
+        ("/mnt/templates", True),
+        ("/mnt/certificates", True),
+        ("/mnt/data", True),
+        ("/mnt/out", False),
+        ("/mnt/scratch", False),
+    ]
+
+
+def test_labels_and_annotations_are_added_to_ours() -> None:
+    gm = guided_model(podTemplate={"labels": {"team": "a"}, "annotations": {"b": "c"}})
+    plain, found = template(guided_model())["metadata"], template(gm)["metadata"]
+    revision = {names.LABEL_REVISION: pod_key(gm)}
+    assert found["labels"] == plain["labels"] | revision | {"team": "a"}
+    assert found["annotations"] == plain["annotations"] | {"b": "c"}
+
+
+def test_scheduling_is_passed_on_as_a_pod_has_it() -> None:
+    affinity = {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}
+            ]
+        }
+    }
+    asked = {
+        "nodeSelector": {"gpu": "h100"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}, {"key": "spot", "value": "yes"}],
+        "affinity": affinity,
+        "priorityClassName": "high",
+        "schedulerName": "volcano",
+        "imagePullSecrets": [{"name": "registry"}],
+        "serviceAccountName": "other",
+    }
+    spec = pod(guided_model(podTemplate=asked))
+    assert {part: spec[part] for part in asked} == asked
+    assert spec["automountServiceAccountToken"] is False
+
+
+def test_pods_of_one_revision_are_spread() -> None:
+    gm = guided_model("abc", podTemplate={"topologySpread": [{"topologyKey": "zone", "minDomains": 2}]})
+    assert pod(gm)["topologySpreadConstraints"] == [
+        {
+            "topologyKey": "zone",
+            "maxSkew": 1,
+            "minDomains": 2,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {names.LABEL_NAME: "abc"}},
+            "matchLabelKeys": [names.LABEL_REVISION],
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "platform", "user", "group"),
+    [
+        ({}, 10001, 10001, None),
+        ({"runAsUser": 7, "fsGroup": 8}, 10001, 7, 8),
+        ({}, None, None, None),
+        ({"runAsUser": 7}, None, 7, None),
+    ],
+)
+def test_user_ids(asked: dict[str, Any], platform: int | None, user: int | None, group: int | None) -> None:
+    spec = pod(guided_model(podTemplate=asked), cluster_site("guidedmodel:1", user_id=platform))
+    context = spec["securityContext"]
+    assert (context.get("runAsUser"), context.get("runAsGroup"), context.get("fsGroup")) == (
+        user,
+        user,
+        group,
+    )
+    assert context["runAsNonRoot"] is True
+
+
+def test_version_is_no_part_of_a_pod() -> None:
+    one, other = guided_model(), guided_model(engine__version="0.32.0")
+    assert pod_key(one) == pod_key(other)

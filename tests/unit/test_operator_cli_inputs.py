@@ -1,0 +1,143 @@
+"""Manifests as people keep them: what `validate` and `render` read, and what they say of it."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from guided_operator.api import parse
+from guided_operator.builders import cluster_site, render
+from guided_operator.cli import main
+from support.manifests import REMOVED, changed, minimal
+
+Capture = pytest.CaptureFixture[str]
+GRAMMAR = {"name": "card", "kind": "JSONSchema", "configMapKeyRef": {"name": "texts", "key": "card.json"}}
+NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "models"}}
+
+
+def texts(**data: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "texts"}, "data": data}
+
+
+def write(file: Path, *objects: Any) -> str:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(yaml.safe_dump_all(objects))
+    return str(file)
+
+
+def test_many_files_and_documents_are_read(tmp_path: Path, capsys: Capture) -> None:
+    one = write(tmp_path / "one.yaml", NAMESPACE, minimal("a"), minimal("b"))
+    two = write(tmp_path / "two.json", minimal("c"))
+    assert main(["validate", "-f", one, two]) == 0
+    assert main(["validate", "-f", one, "-f", two]) == 0
+    said = [
+        f"{one} (a): GuidedModel default/a is valid",
+        f"{one} (b): GuidedModel default/b is valid",
+        f"{two}: GuidedModel default/c is valid",
+    ]
+    assert capsys.readouterr().out.splitlines() == said * 2
+
+
+def test_a_folder_is_read_with_all_below_it(tmp_path: Path, capsys: Capture) -> None:
+    write(tmp_path / "models/a.yaml", minimal("a"))
+    write(tmp_path / "models/deep/b.yml", minimal("b"))
+    write(tmp_path / "models/kustomization.yaml", {"kind": "Kustomization", "resources": ["a.yaml"]})
+    write(tmp_path / "models/.git/c.yaml", {"not": "looked at"}, minimal("Bad_Name"))
+    (tmp_path / "models/notes.txt").write_text("no: manifest: at all")
+    assert main(["validate", "-f", str(tmp_path / "models")]) == 0
+    assert [line.split(": ")[1] for line in capsys.readouterr().out.splitlines()] == [
+        "GuidedModel default/a is valid",
+        "GuidedModel default/b is valid",
+    ]
+
+
+def test_stdin_is_read_and_so_is_a_list(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    listed = {"apiVersion": "v1", "kind": "List", "items": [minimal("a"), minimal("b")]}
+    monkeypatch.setattr("sys.stdin", io.StringIO(yaml.safe_dump(listed)))
+    assert main(["validate", "-f", "-"]) == 0
+    assert capsys.readouterr().out.count(" is valid\n") == 2
+
+
+def test_one_fault_does_not_hide_another(tmp_path: Path, capsys: Capture) -> None:
+    file = write(
+        tmp_path / "m.yaml",
+        changed(minimal("a"), replicas=-1),
+        minimal("b"),
+        changed(minimal("c"), guidedDecodng={}, model=REMOVED),
+    )
+    torn = tmp_path / "torn.yaml"
+    torn.write_text("a: [")
+    assert main(["validate", "-f", file, str(torn), str(tmp_path / "none.yaml")]) == 2
+    told = capsys.readouterr()
+    assert told.out == f"{file} (b): GuidedModel default/b is valid\n"
+    assert [line.rsplit(": ", 1)[0] for line in told.err.splitlines()] == [
+        f"{file} (a): spec.replicas",
+        f"{file} (c): spec.model",
+        f"{file} (c): spec.guidedDecodng",
+        f"{torn}: line 1: not YAML",
+        f"{tmp_path}/none.yaml: manifest: cannot be read",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"engine__image": "vllm/vllm-openai:v0.11.0"}, "spec.engine.image: "),
+        ({"engine__args": ["--seed=1", "7"]}, "spec.engine.args[1]: is no option"),
+        (
+            {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}},
+            "spec.resources.requests.cpu: 2 exceeds the limit, 1",
+        ),
+    ],
+)
+def test_what_only_reconcile_refuses_is_refused(
+    tmp_path: Path, capsys: Capture, changes: dict[str, Any], said: str
+) -> None:
+    file = write(tmp_path / "m.yaml", changed(minimal(), **changes))
+    for command in ("validate", "render"):
+        assert main([command, "-f", file]) == 2
+        told = capsys.readouterr()
+        assert (told.out, told.err[: len(file) + 2 + len(said)]) == ("", f"{file}: {said}")
+
+
+def test_a_model_that_stands_twice_is_named(tmp_path: Path, capsys: Capture) -> None:
+    one, two = (write(tmp_path / file, minimal("a")) for file in ("one.yaml", "two.yaml"))
+    assert main(["validate", "-f", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"{two}: metadata.name: default/a stands in {one} too\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], ""),  # it may be in the cluster
+        ([texts(**{"card.json": "{}"})], ""),
+        ([texts(other="{}")], "ConfigMap texts has no key card.json"),
+        ([texts(**{"card.json": "x" * (1 << 20)})], "there is no room for it"),
+        ([texts(other=1)], "ConfigMap texts data.other: must be text"),
+    ],
+)
+def test_grammars_are_looked_for_in_the_config_maps_that_are_given(
+    tmp_path: Path, capsys: Capture, given: list[Any], said: str
+) -> None:
+    model = changed(minimal(), guidedDecoding__grammars=[GRAMMAR])
+    write(tmp_path / "model.yaml", model)
+    if given:
+        write(tmp_path / "texts.yaml", *given)
+    assert main(["validate", "-f", str(tmp_path)]) == (2 if said else 0)
+    told = capsys.readouterr().err
+    assert said in told
+    assert bool(told) == bool(said)
+
+
+def test_render_prints_every_models_children_as_builders_make_them(tmp_path: Path, capsys: Capture) -> None:
+    grammars = changed(minimal("a"), guidedDecoding__grammars=[GRAMMAR])
+    file = write(tmp_path / "m.yaml", grammars, minimal("b"), texts(**{"card.json": "{}"}))
+    assert main(["render", "-f", file, "--plugin-image", "registry/plugin:1"]) == 0
+    printed = list(yaml.safe_load_all(capsys.readouterr().out))
+    site = cluster_site("registry/plugin:1")
+    for model, sources in ((grammars, {"texts": {"card.json": "{}"}}), (minimal("b"), {})):
+        for child in render(parse(model), site, sources).manifests():
+            assert child in printed
+    assert not any("ownerReferences" in each["metadata"] for each in printed)

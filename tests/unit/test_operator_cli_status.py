@@ -1,0 +1,267 @@
+"""`guidedmodel status` as text: the tree, and that every reason and code has its action."""
+
+import ast
+import datetime as dt
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from guided_contract.errors import ErrorCode
+from guided_operator.cli import advice, tree
+from guided_sidecar.health import verdict
+from support import readme
+
+ROOT = Path(__file__).parents[2]
+OPERATOR = ROOT / "operator/guided_operator"
+NOW = dt.datetime(2026, 11, 21, 12, 0, tzinfo=dt.UTC)
+REASON = re.compile(r"[A-Z][A-Za-z]+")
+# What makes a condition's reason, and which of its arguments that is.
+MAKERS = {"Finding": 1, "Trouble": 0, "Fault": 0, "told": 1}
+STATES = {"True", "False", "Unknown"}
+CONTAINERS = {"Error", "OOMKilled"}  # what the kubelet says of a container, which is looked for
+
+
+def reasons_in(module: Path) -> Iterator[str]:
+    """Yield every reason that a module can give, but for what it passes on from elsewhere (`found.reason`).
+
+    Where a function computes one, every word that looks like a reason counts, in it and in the tables that
+    it looks at.
+    """
+    tree = ast.parse(module.read_text())
+    tables = {
+        target.id: node.value
+        for node in tree.body
+        for target in (node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)])
+        if isinstance(target, ast.Name) and node.value is not None
+    }
+
+    def computed(function: ast.AST) -> Iterator[str]:
+        seen = [each.id for each in ast.walk(function) if isinstance(each, ast.Name)]
+        yield from words(*function.body, *(tables[name] for name in seen if name in tables))
+
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    functions = {each.name: each for each in ast.walk(tree) if isinstance(each, kinds)}
+    for function in functions.values():
+        for call in ast.walk(function):
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+                continue
+            if call.func.id not in MAKERS:
+                continue
+            match call.args[MAKERS[call.func.id]]:
+                case ast.Constant() as reason:
+                    yield from words(reason)
+                case ast.Attribute(attr="reason"):
+                    pass
+                case ast.Call(func=ast.Name(id=name)):
+                    yield from computed(functions[name])
+                case _:
+                    yield from computed(function)
+
+
+def words(*nodes: ast.AST) -> Iterator[str]:
+    for each in (part for node in nodes for part in ast.walk(node)):
+        if isinstance(each, ast.Constant) and isinstance(each.value, str) and REASON.fullmatch(each.value):
+            yield each.value
+
+
+def test_every_reason_of_a_condition_has_its_action() -> None:
+    found = {
+        reason
+        for module in OPERATOR.glob("*.py")
+        for reason in reasons_in(module)
+        if reason not in STATES | CONTAINERS
+    }
+    assert found >= {"PodsReady", "NameConflict", "CreateContainerError", "PluginInactive", "Unschedulable"}
+    missing = sorted(found - advice.REASONS.keys())
+    assert not missing, f"say what to do about {missing} in operator/guided_operator/cli/advice.py"
+
+
+def test_every_reason_of_a_sidecar_has_its_action() -> None:
+    checks = (*verdict._RANK_CHECKS, *verdict._SCHEDULER_CHECKS)
+    assert {reason for reason, _ in checks} <= advice.REASONS.keys()
+
+
+def test_every_code_of_a_failure_has_its_action() -> None:
+    assert set(ErrorCode) <= advice.CODES.keys()
+    sidecar = (ROOT / "sidecar").rglob("*.py")
+    told = {code for file in sidecar for code in re.findall(r'Failure\(code="(\w+)"', file.read_text())}
+    assert told
+    assert told <= advice.CODES.keys()
+
+
+def model(**status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "tiny", "namespace": "models", "generation": 2},
+        "spec": {"replicas": 1},
+        "status": {"observedGeneration": 2, **status},
+    }
+
+
+def condition(name: str, status: str, reason: str, message: str = "") -> dict[str, Any]:
+    since = "2026-11-21T11:57:30Z"
+    return {
+        "type": name,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": since,
+        "observedGeneration": 2,
+    }
+
+
+def test_the_tree_tells_everything_that_the_status_holds() -> None:
+    failure = {"code": "grammar_compile_timeout", "message": "took 10 s", "time": "2026-11-21T09:59:00Z"}
+    shown = model(
+        url="http://tiny.models.svc:8000",
+        revision="b005473c1b",
+        readyReplicas=1,
+        conditions=[
+            condition("Ready", "True", "PodsReady", "1 of 1 pods are ready"),
+            condition(
+                "GuidedDecoding", "False", "GrammarsPending", "card: there is no ConfigMap texts\nat all"
+            ),
+        ],
+        resolved={"image": "vllm:v0.32.0", "vllmVersion": "0.32.0", "modelRunner": "V1"},
+        patches=[
+            {"name": "a", "state": "Applied"},
+            {"name": "b", "state": "Failed", "reason": "no such class"},
+            {"name": "c", "state": "Applied"},
+        ],
+        grammars=[
+            {"name": "code", "state": "Ready", "compileMillis": 12},
+            {"name": "card", "state": "Pending", "reason": "there is no ConfigMap texts"},
+        ],
+        pods=[
+            {
+                "name": "tiny-1",
+                "ready": True,
+                "ranks": [
+                    {"rank": 0, "state": "Connected", "desyncs": 0},
+                    {"rank": 1, "state": "Missing", "desyncs": 3},
+                ],
+                "grammarWorkers": {"ready": 2, "restarts": 1},
+                "lastFailure": failure,
+            },
+            {"name": "tiny-2", "ready": False, "reason": "ProbePending"},
+        ],
+    )
+    assert tree.tree(shown, NOW) == (
+        "GuidedModel models/tiny: ready\n"
+        "├─ url  http://tiny.models.svc:8000\n"
+        "├─ conditions\n"
+        "│  ├─ Ready           True   PodsReady        2m  1 of 1 pods are ready\n"
+        "│  └─ GuidedDecoding  False  GrammarsPending  2m  card: there is no ConfigMap texts\n"
+        "│     at all\n"
+        "├─ engine\n"
+        "│  ├─ image     vllm:v0.32.0\n"
+        "│  ├─ versions  vLLM 0.32.0, model runner V1\n"
+        "│  ├─ revision  b005473c1b\n"
+        "│  └─ patches   2 applied, 1 failed: b: no such class\n"
+        "├─ grammars\n"
+        "│  ├─ code  Ready    compiled in 12 ms\n"
+        "│  └─ card  Pending  there is no ConfigMap texts\n"
+        "├─ pods  1 of 1 ready\n"
+        "│  ├─ tiny-1  ready, grammar workers: 2 ready, 1 restarts\n"
+        "│  │  ├─ rank 0  Connected\n"
+        "│  │  ├─ rank 1  Missing    differed from the others 3 times\n"
+        "│  │  └─ last failure 2h ago, grammar_compile_timeout: took 10 s\n"
+        "│  │     └─ to do: the client must simplify its grammar, or raise compile.timeout\n"
+        "│  └─ tiny-2  not ready, ProbePending\n"
+        "└─ next\n"
+        "   └─ correct the ConfigMap or text that the message names; pods take it up by themselves"
+    )
+
+
+def test_the_readme_shows_what_is_printed() -> None:
+    """What it shows was printed on a real node, of the model of tests/e2e/test_cluster_drain.py."""
+    now = dt.datetime(2026, 11, 21, 15, 55, 37, tzinfo=dt.UTC)
+
+    def since(age_s: int, name: str, status: str, reason: str, message: str = "") -> dict[str, Any]:
+        then = (now - dt.timedelta(seconds=age_s)).isoformat()
+        return condition(name, status, reason, message) | {"lastTransitionTime": then}
+
+    ready = "3 of 3 pods are ready"
+    flow = model(
+        url="http://flow.drain.svc:8000",
+        revision="55b5ec407b",
+        readyReplicas=3,
+        conditions=[
+            since(5, "Ready", "True", "PodsReady", ready),
+            since(25, "Available", "True", "SomePodsReady", "at least one pod answers requests"),
+            since(5, "Progressing", "False", "Complete", ready),
+            since(130, "Compatible", "True", "Supported"),
+            since(19, "GuidedDecoding", "True", "Active", "3 pods prove guided decoding"),
+            since(130, "Telemetry", "False", "Disabled", "the spec names no collector"),
+        ],
+        resolved={
+            "image": "localhost/vllm-cpu:0.32.0",
+            "vllmVersion": "0.32.0",
+            "modelRunner": "V1",
+            "pluginVersion": "0.1.0",
+            "xgrammarVersion": "0.2.8",
+            "llguidanceVersion": "1.7.6",
+        },
+        patches=[{"name": f"patch-{number}", "state": "Applied"} for number in range(15)],
+        pods=[
+            {
+                "name": f"flow-868495b4f5-{suffix}",
+                "ready": True,
+                "ranks": [{"rank": 0, "state": "Connected", "desyncs": 0}],
+                "grammarWorkers": {"ready": 2, "restarts": 0},
+            }
+            for suffix in ("5gxh8", "cfkg7", "fgznd")
+        ],
+    )
+    flow |= {"metadata": {"name": "flow", "namespace": "drain", "generation": 2}, "spec": {"replicas": 3}}
+    assert tree.tree(flow, now) == readme.shown("kubectl gm status flow -n drain")
+
+
+@pytest.mark.parametrize(
+    ("given", "steps"),
+    [
+        ([("Ready", "True", "PodsReady"), ("Telemetry", "False", "Disabled")], []),
+        # What is wrong with the spec first; what only says 'not yet' not at all.
+        (
+            [("Ready", "False", "PodsNotReady"), ("Compatible", "False", "Invalid")],
+            [advice.REASONS["Invalid"]],
+        ),
+        (
+            [("Ready", "False", "Incompatible"), ("Compatible", "False", "Invalid")],
+            [advice.REASONS["Invalid"]],
+        ),
+        (
+            [("Ready", "False", "Creating"), ("Progressing", "True", "RollingOut")],
+            ["wait: kubectl wait --for=condition=Ready gm/tiny -n models --timeout=20m"],
+        ),
+        # Of a release to come.
+        (
+            [("Ready", "False", "SomethingNew"), ("Other", "True", "AlsoNew")],
+            [advice._UNKNOWN.format(reason="SomethingNew")],
+        ),
+    ],
+)
+def test_what_to_do_next(given: list[tuple[str, str, str]], steps: list[str]) -> None:
+    assert advice.steps(model(conditions=[condition(*each) for each in given])) == steps
+
+
+def test_what_nobody_has_looked_at_is_told_so() -> None:
+    untouched = model()
+    del untouched["status"]
+    assert tree.tree(untouched, NOW).startswith(
+        "GuidedModel models/tiny: not ready\n└─ next\n   └─ no operator"
+    )
+    behind = model(conditions=[condition("Ready", "True", "PodsReady")])
+    assert tree.is_ready(behind)
+    behind["metadata"]["generation"] = 3
+    assert not tree.is_ready(behind)
+    behind["metadata"]["generation"] = 2
+    behind["status"]["observedGeneration"] = 1
+    assert advice.steps(behind) == [advice._BEHIND]
+
+
+def test_a_status_of_another_release_is_shown_as_far_as_it_is_known() -> None:
+    odd = model(conditions=[{"type": "Ready"}], pods=[{"name": "x", "more": 1}], grammars=[{}], patches=[{}])
+    assert "not ready" in tree.tree(odd, NOW)

@@ -1,0 +1,116 @@
+"""What an installation permits, and what of a resource reaches reconcile at all."""
+
+from typing import Any
+
+import pytest
+
+from guided_operator.limits import NO_LIMITS, Limits
+from guided_operator.plan import plan
+from guided_operator.settings import OperatorSettings
+from support.manifests import guided_model
+from support.observed import SITE, model, seen
+
+
+@pytest.mark.parametrize(
+    ("image", "allowed", "permitted"),
+    [
+        ("vllm/vllm-openai:v0.32.0", "docker.io", True),
+        (
+            "vllm/vllm-openai:v0.32.0",
+            "vllm",
+            False,
+        ),  # a folder of the hub is written with its registry, or a /
+        ("vllm/vllm-openai:v0.32.0", "docker.io/vllm", True),
+        ("vllm/vllm-openai:v0.32.0", "vllm/", True),
+        ("vllm/vllm-openai:v0.32.0", "vllm/vllm-openai", True),
+        ("vllm/vllm-openai:v0.32.0", "vllm/vllm", False),
+        ("docker.io/vllm/vllm-openai@sha256:00", "vllm/vllm-openai", True),
+        ("vllm:1", "docker.io/library", True),
+        ("registry.example/a/b:1", "registry.example", True),
+        ("registry.example/a/b:1", "registry.example/a/b", True),
+        ("registry.example/a/b:1", "registry.example/a/b:1", True),
+        ("registry.example/a/b:10", "registry.example/a/b:1", False),
+        ("registry.example/a/bc:1", "registry.example/a/b", False),
+        ("registry.example.evil/a/b:1", "registry.example", False),
+        ("registry.example:5000/a/b:1", "registry.example", False),
+        ("registry.example:5000/a/b:1", "registry.example:5000", True),
+        ("evil/registry.example/a:1", "registry.example", False),
+        ("localhost/a:1", "docker.io", False),
+    ],
+)
+def test_images(image: str, allowed: str, permitted: bool) -> None:  # noqa: FBT001 - a table
+    found = Limits(images=("other.example", allowed)).check(guided_model(engine__image=image))
+    assert [problem.field for problem in found] == ([] if permitted else ["spec.engine.image"])
+
+
+@pytest.mark.parametrize(
+    ("uri", "allowed", "permitted"),
+    [
+        ("hf://meta-llama/x", "hf://meta-llama", True),
+        ("hf://meta-llama/x", "hf://meta-llama/", True),
+        ("hf://meta-llama-evil/x", "hf://meta-llama", False),
+        ("hf://meta-llama/x", "pvc://", False),
+        ("pvc://models/a", "pvc://", True),
+        ("pvc://models", "pvc://models", True),
+        ("pvc://models2/a", "pvc://models", False),
+        ("file:///m", "file:///m", True),
+    ],
+)
+def test_models(uri: str, allowed: str, permitted: bool) -> None:  # noqa: FBT001 - a table
+    found = Limits(models=(allowed,)).check(guided_model(model__uri=uri))
+    assert [problem.field for problem in found] == ([] if permitted else ["spec.model.uri"])
+
+
+def test_drafts_and_adapters_are_models() -> None:
+    gm = guided_model(
+        speculative={"method": "DraftModel", "numTokens": 1, "draftModel": {"uri": "hf://evil/draft"}},
+        lora={"adapters": [{"name": "a", "uri": "pvc://models/a"}, {"name": "b", "uri": "hf://evil/b"}]},
+    )
+    found = Limits(models=("pvc://models",)).check(gm)
+    assert [problem.field for problem in found] == [
+        "spec.speculative.draftModel.uri",
+        "spec.lora.adapters[1].uri",
+    ]
+
+
+def test_code_of_models() -> None:
+    gm = guided_model(model__trustRemoteCode=True)
+    assert NO_LIMITS.check(gm) == []
+    assert [problem.field for problem in Limits(remote_code="Refuse").check(gm)] == [
+        "spec.model.trustRemoteCode"
+    ]
+    assert Limits(remote_code="Refuse").check(guided_model()) == []
+
+
+def test_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GUIDEDMODEL_ALLOWED_IMAGES", "registry.example, docker.io/vllm")
+    monkeypatch.setenv("GUIDEDMODEL_ALLOWED_MODELS", "pvc://")
+    settings = OperatorSettings(namespace="system", plugin_image="guidedmodel:1")
+    assert settings.allowed_images == ("registry.example", "docker.io/vllm")
+    assert settings.allowed_models == ("pvc://",)
+
+
+def test_what_is_not_permitted_gets_no_pods() -> None:
+    limits = Limits(images=("registry.example",))
+    wanted = plan(seen(), SITE, limits)
+    assert [problem.field for problem in wanted.problems] == ["spec.engine.image"]
+    assert wanted.children == ()
+    assert plan(seen(), SITE).problems == ()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"fieldOfALaterRelease": 1},
+        {"guidedDecoding": {"fieldOfALaterRelease": {"deep": [1]}}},
+        {"logitsProcessors": [{"name": "a", "factory": "a.b:C", "fieldOfALaterRelease": True}]},
+    ],
+)
+def test_fields_of_a_later_release_are_ignored(spec: dict[str, Any]) -> None:
+    raw = model(**spec)
+    wanted = plan(seen(raw), SITE)
+    assert wanted.problems == ()
+    known = {part: value for part, value in spec.items() if part == "logitsProcessors"}
+    for processor in known.get("logitsProcessors", []):
+        processor.pop("fieldOfALaterRelease", None)
+    assert wanted.revision == plan(seen(model(**known)), SITE).revision

@@ -1,0 +1,252 @@
+"""Readiness and rollout as they are told: why a model is not ready, and how far a change has got."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from guided_contract import wire
+from guided_operator.apply import Fault, Outcome
+from guided_operator.pods import ContainerView, view
+from guided_operator.situation import Situation
+from guided_operator.verdict import decide
+from support.observed import (
+    applied,
+    model,
+    pod,
+    reason,
+    revision_of,
+    seen,
+    serving,
+    situation,
+    with_deployment,
+)
+
+NEW = revision_of()
+OLD = "0ld0ld0ld0"
+
+
+def crashed(code: int) -> ContainerView:
+    return ContainerView("engine", 4, "CrashLoopBackOff", "back-off", code, "Error")
+
+
+def waiting(why: str) -> ContainerView:
+    return ContainerView("engine", 0, why, f"because of {why}", None, "")
+
+
+def ended(code: int, why: str, last_words: str) -> ContainerView:
+    return ContainerView("engine", 1, "", "", code, why, last_words)
+
+
+STARTING = ContainerView("engine", 0, "", "", None, "", "", starting=True)
+
+
+READY = [
+    pytest.param(serving(pod("a", NEW)), ("True", "PodsReady"), id="as many ready as desired"),
+    pytest.param(serving(), ("False", "PodsNotReady"), id="no pod yet"),
+    pytest.param(serving(pod("a", NEW, ready=False)), ("False", "PodsNotReady"), id="not ready yet"),
+    pytest.param(
+        serving(pod("a", NEW), pod("b", OLD)), ("False", "PodsNotReady"), id="an old pod is still there"
+    ),
+    pytest.param(
+        serving(pod("a", NEW), pod("b", OLD, terminating=True)),
+        ("True", "PodsReady"),
+        id="an old pod that terminates is not live",
+    ),
+    pytest.param(
+        serving(pod("a", NEW, terminating=True)), ("False", "PodsNotReady"), id="ready but terminating"
+    ),
+    pytest.param(serving(pod("a", OLD)), ("False", "PodsNotReady"), id="only the old revision is ready"),
+    pytest.param(
+        serving(pod("a", NEW, ready=False, containers=(crashed(139),))),
+        ("False", "ContainerCrashed"),
+        id="crash",
+    ),
+    pytest.param(
+        serving(pod("a", NEW, ready=False, containers=(waiting("ImagePullBackOff"),))),
+        ("False", "ImagePullFailed"),
+        id="image",
+    ),
+    pytest.param(
+        serving(pod("a", NEW, ready=False, phase="Pending", unschedulable="no GPU left")),
+        ("False", "Unschedulable"),
+        id="unschedulable",
+    ),
+    pytest.param(
+        serving(pod("a", NEW, ready=False, containers=(ended(137, "OOMKilled", ""),))),
+        ("False", "OutOfMemory"),
+        id="out of memory",
+    ),
+    pytest.param(
+        serving(
+            pod("a", NEW, ready=False, containers=(ended(1, "Error", "torch.OutOfMemoryError: CUDA out of"),))
+        ),
+        ("False", "OutOfMemory"),
+        id="out of the GPU's memory",
+    ),
+    pytest.param(
+        serving(
+            pod("a", NEW, ready=False, containers=(ended(1, "Error", "GatedRepoError: 401 Client Error"),))
+        ),
+        ("False", "ModelDownloadFailed"),
+        id="model download",
+    ),
+    pytest.param(
+        serving(pod("a", NEW, ready=False, containers=(STARTING,)), ready=False, reason="PluginInactive"),
+        ("False", "EngineStarting"),
+        id="engine is starting",
+    ),
+    pytest.param(
+        serving(pod("a", NEW, ready=False, containers=(waiting("ContainerCreating"),))),
+        ("False", "ContainerCreating"),
+        id="volumes are mounted",
+    ),
+    pytest.param(
+        serving(pod("a", NEW, ready=False), ready=False, reason="GrammarsPending", message="1 of 2"),
+        ("False", "GrammarsPending"),
+        id="grammar compile",
+    ),
+    pytest.param(
+        serving(pod("a", NEW, ready=False), ready=False, reason="PluginInactive", unsupported="vLLM 0.1"),
+        ("False", "PluginIncompatible"),
+        id="plugin incompatible",
+    ),
+    pytest.param(
+        serving(
+            pod("a", NEW, ready=False, containers=(STARTING,)),
+            ready=False,
+            reason="PluginInactive",
+            patches=[wire.Patch(name="detach", state="Failed", reason="no such class")],
+        ),
+        ("False", "PluginIncompatible"),
+        id="change to vLLM failed",
+    ),
+    pytest.param(
+        serving(pod("a", OLD), raw=model(rollout={"paused": True})), ("False", "Paused"), id="paused"
+    ),
+    pytest.param(serving(raw=model(replicas=0)), ("False", "ScaledToZero"), id="zero desired"),
+    pytest.param(situation(seen()), ("False", "Creating"), id="nothing there yet"),
+]
+
+
+@pytest.mark.parametrize(("found", "expected"), READY)
+def test_ready(found: Situation, expected: tuple[str, str]) -> None:
+    assert reason(found, "Ready") == expected
+
+
+def test_ready_waits_for_the_deployments_controller() -> None:
+    found = serving(pod("a", NEW))
+    stale = {"name": "m", "generation": 2}
+    assert reason(with_deployment(found, metadata=stale), "Ready") == ("False", "Progressing")
+
+
+def test_write_of_this_pass_counts_before_what_was_seen() -> None:
+    found = serving(pod("a", NEW))
+    written = {"metadata": {"generation": 2}, "status": {"observedGeneration": 1}}
+    outcome = Outcome(live={("Deployment", "m"): written})
+    assert reason(dataclasses.replace(found, outcome=outcome), "Ready") == ("False", "Progressing")
+
+
+def test_exit_code_and_image_message_reach_the_user() -> None:
+    found = serving(pod("a", NEW, ready=False, containers=(crashed(139),)))
+    assert "exit code 139" in decide(found)["Ready"].message
+    found = serving(pod("a", NEW, ready=False, containers=(waiting("ErrImagePull"),)))
+    assert "because of ErrImagePull" in decide(found)["Ready"].message
+
+
+def test_last_words_reach_the_user() -> None:
+    log = (
+        "INFO loading\nTraceback (most recent call last):\n  raise ValueError\nValueError: an error of ours\n"
+    )
+    status_ = {
+        "name": "engine",
+        "restartCount": 1,
+        "state": {"running": {"startedAt": None}},
+        "started": False,
+        "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": log}},
+    }
+    [container] = view(
+        {
+            "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
+            "spec": {},
+            "status": {"containerStatuses": [status_]},
+        }
+    ).containers
+    assert container.starting
+    message = decide(serving(pod("a", NEW, ready=False, containers=(container,))))["Ready"].message
+    assert message == (
+        "pod a: container engine ended with exit code 1 and was restarted 1 times; "
+        "its last words: raise ValueError / ValueError: an error of ours"
+    )
+
+
+def test_progressing_ends_by_completion_or_deadline() -> None:
+    assert reason(serving(pod("a", NEW)), "Progressing") == ("False", "Complete")
+    assert reason(serving(pod("a", NEW, ready=False)), "Progressing") == ("True", "RollingOut")
+    deadline = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    stuck = with_deployment(
+        serving(pod("a", NEW, ready=False)), status={"observedGeneration": 1, "conditions": [deadline]}
+    )
+    assert reason(stuck, "Progressing") == ("False", "ProgressDeadlineExceeded")
+
+
+def test_deadline_of_the_spec_before_says_nothing_of_this_one() -> None:
+    deadline = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    found = serving(pod("a", NEW, ready=False))
+    stale = {"name": "m", "generation": 2}
+    late = {"observedGeneration": 1, "conditions": [deadline]}
+    assert reason(with_deployment(found, metadata=stale, status=late), "Progressing") == (
+        "True",
+        "RollingOut",
+    )
+
+
+def test_progressing_says_what_a_rollout_of_one_replica_means() -> None:
+    def message(**rollout: Any) -> str:
+        again = applied(dataclasses.replace(applied(seen()), model=model(rollout=rollout)))
+        return decide(situation(again))["Progressing"].message
+
+    price = "no pod may answer until a new one is ready"
+    assert price in message(restartToken="1")
+    assert price not in message(restartToken="1", maxSurge=1, maxUnavailable=0)
+    assert price not in decide(serving())["Progressing"].message, "a model's first pods replace none"
+
+
+def abnormal(found: Situation) -> dict[str, str]:
+    """Return the conditions that are there only while they hold, with their reasons."""
+    findings = decide(found)
+    assert all(findings[name].status == "True" for name in ("Reconciling", "Stalled") if name in findings)
+    return {name: findings[name].reason for name in ("Reconciling", "Stalled") if name in findings}
+
+
+def test_reconciling_and_stalled_are_there_only_while_they_hold() -> None:
+    assert abnormal(serving(pod("a", NEW))) == {}
+    assert abnormal(serving(pod("a", NEW, ready=False))) == {"Reconciling": "RollingOut"}
+    assert abnormal(serving(raw=model(replicas=0))) == {}
+    assert abnormal(serving(pod("a", OLD), raw=model(rollout={"paused": True}))) == {"Reconciling": "Paused"}
+    deadline = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    late = {"observedGeneration": 1, "conditions": [deadline]}
+    stuck = with_deployment(serving(pod("a", NEW, ready=False)), status=late)
+    assert abnormal(stuck) == {"Stalled": "ProgressDeadlineExceeded"}
+    invalid = model()
+    invalid["spec"]["engine"]["image"] = "vllm/vllm-openai:v0.1.0"
+    assert abnormal(situation(seen(invalid))) == {"Stalled": "Incompatible"}
+    conflict = Outcome((Fault("NameConflict", "Service m exists"),))
+    assert abnormal(dataclasses.replace(serving(), outcome=conflict)) == {"Stalled": "NameConflict"}
+
+
+def test_rollback_and_pause_are_told_as_such() -> None:
+    held = applied(dataclasses.replace(applied(seen()), model=model(rollout={"restartToken": "1"})))
+    raw = model(rollout={"restartToken": "1", "rollbackTo": NEW})
+    found = situation(dataclasses.replace(held, model=raw, pods=(pod("a", NEW),)))
+    assert reason(found, "Progressing") == ("False", "RolledBack")
+    assert NEW in decide(found)["Progressing"].message
+    assert reason(found, "Ready") == ("True", "PodsReady")
+    paused = serving(pod("a", OLD), raw=model(rollout={"paused": True}))
+    assert reason(paused, "Progressing") == ("False", "Paused")
+
+
+def test_refused_pods_are_told_though_there_is_none() -> None:
+    quota = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: gpus"}
+    found = with_deployment(serving(), status={"observedGeneration": 1, "conditions": [quota]})
+    assert reason(found, "Ready") == ("False", "PodsRefused")
