@@ -4,8 +4,9 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from judged import Bar, table
 
 from grammarbench.corpus import Entry
 from grammarbench.records import Record, Records, Usage
@@ -17,15 +18,6 @@ _DEFAULTS: Final = Settings(PodConfig(name="", model="", tokenizer="", served_na
 _DISK_BYTES: Final = CompileConfig().cache_bytes
 _MOST_GROWTH_BYTES: Final = 64 << 20
 _CORES: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """What is asked, what was found, and whether that suffices; `met` None: not measured, or not here."""
-
-    asks: str
-    found: str
-    met: bool | None
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -55,12 +47,7 @@ def report(records: Records, entries: Sequence[Entry], conditions: Sequence[str]
         "",
         *_slowest(records, entries),
         "",
-        "| bar | found | met |",
-        "|---|---|---|",
-        *(
-            f"| {bar.asks} | {bar.found} | { {True: 'yes', False: '**no**', None: '-'}[bar.met] } |"
-            for bar in bars(records)
-        ),
+        *table(bars(records)),
     ]
 
 

@@ -34,6 +34,7 @@ def main() -> None:
     """Serve until killed."""
     pod = config.decode(Path(sys.argv[1]).read_bytes())
     prototypes = Prototypes(pod.grammars_folder, Vocabulary(pod))
+    prototypes.warm()
 
     def answer(message: wire.ServiceMessage) -> wire.ClientMessage | None:
         if isinstance(message, wire.Load):

@@ -1,0 +1,86 @@
+"""`make bench-operator`; see benchmarks/README.md for its variables."""
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from devtools import cache, golang
+
+from operatorbench import bars, records
+from operatorbench.run import Wanted, measure
+
+_IDLE_S = 200.0  # longer than the longest pause between two looks at a ready pod's page
+_CHANGE_S = 30.0
+_CHANGED_COUNT = 1000
+
+
+def main() -> int:
+    """Measure what is missing, print all, and return 1 where a bar is missed."""
+    if cores := os.environ.get("CORES"):
+        os.sched_setaffinity(0, {int(each) for each in cores.split(",")})
+    out = Path(os.environ.get("OUT") or cache.root() / "bench-operator" / _commit())
+    out.mkdir(parents=True, exist_ok=True)
+    runs = records.load(out / "records.json")
+    golang.kubernetes()
+    golang.player()
+    golang.rival()
+    left_s, began = 60 * float(os.environ.get("MINUTES") or "inf"), time.monotonic()
+    for wanted in _plan():
+        done = sum((run.contestant, run.count) == (wanted.contestant, wanted.count) for run in runs)
+        if done >= _reps():
+            continue
+        if time.monotonic() - began > left_s:
+            print(f"bench-operator: out of time before {wanted.contestant} with {wanted.count}; run it again")
+            break
+        print(f"bench-operator: {wanted.contestant}, {wanted.count:,} models", flush=True)
+        runs.append(measure(wanted, _conditions()))
+        records.save(out / "records.json", runs)
+    lines = bars.report(runs)
+    (out / "report.md").write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
+    print(f"\nwritten to {out}")
+    return 0 if all(bar.met for bar in bars.bars(runs)) else 1
+
+
+def _plan() -> list[Wanted]:
+    """Return the runs in the order in which they are done: the two contestants in turns."""
+    counts = [int(each) for each in (os.environ.get("N") or "100,1000,5000").split(",")]
+    who = (os.environ.get("WHO") or "ours,rival").split(",")
+    idle_s = float(os.environ.get("IDLE") or _IDLE_S)
+    change_s = float(os.environ.get("CHANGE") or _CHANGE_S)
+    return [
+        Wanted(name, count, change_s if count == _CHANGED_COUNT else 0.0, idle_s, restart=True)
+        for count in counts
+        for turn in range(_reps())
+        for name in (who if turn % 2 == 0 else who[::-1])
+    ]
+
+
+def _reps() -> int:
+    return int(os.environ.get("REPS") or 1)
+
+
+def _conditions() -> str:
+    load = os.getloadavg()[0]
+    return (
+        f"{_commit()}, {time.strftime('%Y-%m-%d %H:%M')}: {len(os.sched_getaffinity(0))} of {os.cpu_count()} "
+        f"cores, load before {load:.1f}, Kubernetes {golang.KUBERNETES}, Python {platform.python_version()}"
+    )
+
+
+def _commit() -> str:
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parent,
+    )
+    return done.stdout.strip() or "unknown"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""What was measured, kept in a file so that a run goes on where the last one stopped."""
+
+from pathlib import Path
+
+import msgspec
+
+
+class Converged(msgspec.Struct):
+    """From the first GuidedModel's creation until the last was Ready. `cpu_s` by process."""
+
+    children_s: float
+    ready_s: float
+    created_s: float  # the users' part of it
+    cpu_s: dict[str, float]
+    peak_bytes: int
+    requests: dict[str, int]  # without the Lease's
+
+
+class Idle(msgspec.Struct):
+    """A while with nothing to do."""
+
+    seconds: float
+    cpu_s: float
+    requests: dict[str, int]
+
+
+class Changed(msgspec.Struct):
+    """Many changes of single models: seconds from a change's sending until the child was seen changed.
+
+    `cpu_s` by process and `requests`: until the last one was acted on, or no longer waited for.
+    """
+
+    sent: int
+    missed: int
+    p50: float
+    p99: float
+    max: float
+    seconds: float
+    cpu_s: dict[str, float]
+    requests: dict[str, int]
+
+
+class Restarted(msgspec.Struct):
+    """A new process with everything as it should be: until it has nothing to do."""
+
+    cpu_s: float
+    peak_bytes: int
+    requests: dict[str, int]
+    writes: int
+
+
+class Run(msgspec.Struct):
+    """One contestant with so many models, on a control plane of its own."""
+
+    contestant: str
+    count: int
+    conditions: str
+    converged: Converged
+    idle: Idle | None = None
+    changed: Changed | None = None
+    restarted: Restarted | None = None
+
+
+def load(path: Path) -> list[Run]:
+    """Return the runs of a file, none if it is not there."""
+    return msgspec.json.decode(path.read_bytes(), type=list[Run]) if path.exists() else []
+
+
+def save(path: Path, runs: list[Run]) -> None:
+    """Write the file."""
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(runs)))

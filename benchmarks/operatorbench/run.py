@@ -1,0 +1,152 @@
+"""One run: a fresh control plane, one contestant, so many models."""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from devtools.control_plane import Addresses, ControlPlane
+from devtools.process import Process
+
+from operatorbench import audit, contestants
+from operatorbench.player import NAMESPACE, Player
+from operatorbench.records import Changed, Converged, Idle, Restarted, Run
+from support.cluster import Cluster
+from support.operator_process import install
+
+_SETTLE_S: Final = 120.0
+_CHANGES_PER_S: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is measured, beside how long it takes to converge; 0 seconds: not that."""
+
+    contestant: str
+    count: int
+    change_s: float = 0.0
+    idle_s: float = 0.0
+    restart: bool = False
+    converge_timeout_s: float = 900.0
+
+
+def measure(wanted: Wanted, conditions: str) -> Run:
+    """Return the figures of one run."""
+    with tempfile.TemporaryDirectory(prefix="ob") as made, ExitStack() as stack:
+        folder = Path(made)
+        plane = stack.enter_context(_control_plane(folder))
+        cluster = Cluster(plane.kubeconfig, plane.addresses.url, plane.programs, plane.logs)
+        install(cluster)
+        cluster.kubectl("create", "namespace", NAMESPACE)
+        player = stack.enter_context(Player.start(folder, plane.kubeconfig))
+        start = contestants.CONTESTANTS[wanted.contestant]
+        with start(cluster, folder / "first") as process:
+            run = Run(wanted.contestant, wanted.count, conditions, _converge(wanted, plane, player, process))
+            if wanted.change_s:
+                run.changed = _change(wanted, plane, player, process)
+            if wanted.idle_s:
+                run.idle = _idle(wanted, plane, process)
+        if wanted.restart:
+            run.restarted = _restart(wanted, cluster, plane, folder)
+        return run
+
+
+@contextmanager
+def _control_plane(folder: Path) -> Iterator[ControlPlane]:
+    plane = ControlPlane(folder / "plane", Addresses.free(), audit=audit.policy(), controllers=False)
+    plane.start()
+    try:
+        yield plane
+    finally:
+        plane.stop()
+
+
+def _converge(wanted: Wanted, plane: ControlPlane, player: Player, process: Process) -> Converged:
+    used = _Used(wanted, plane, player, process)
+    asked_before = len(_requests(plane))
+    player.order("create", count=wanted.count)
+    began = player.wait_for(lambda report: report["event"] == "creating", 10)["at"]
+    created = player.wait_for(lambda report: report["event"] == "created", wanted.converge_timeout_s)["at"]
+    ready = player.wait_for(
+        lambda report: report["event"] == "ready" and report["count"] == wanted.count,
+        wanted.converge_timeout_s,
+    )["at"]
+    cpu_s = used.cpu_s()
+    contestants.settle(process, _SETTLE_S)  # what it still asks for counts too
+    asked = _requests(plane)[asked_before:]
+    made = sorted(each.answered for each in asked if each.verb == "create" and each.code == 201)
+    expected = wanted.count * len(contestants.children())
+    if len(made) != expected:
+        raise RuntimeError(f"{len(made)} children were made instead of {expected}")
+    return Converged(
+        children_s=made[-1] - began,
+        ready_s=ready - began,
+        created_s=created - began,
+        cpu_s=cpu_s,
+        peak_bytes=contestants.peak_bytes(process.pid),
+        requests=audit.by_verb(asked),
+    )
+
+
+class _Used:
+    """CPU seconds of each process from now on."""
+
+    def __init__(self, wanted: Wanted, plane: ControlPlane, player: Player, process: Process) -> None:
+        etcd, api = plane.processes
+        self._pids = {
+            wanted.contestant: process.pid,
+            "API server": api.pid,
+            "etcd": etcd.pid,
+            "player": player.pid,
+        }
+        self._before = {name: contestants.cpu_s(pid) for name, pid in self._pids.items()}
+
+    def cpu_s(self) -> dict[str, float]:
+        return {name: contestants.cpu_s(pid) - self._before[name] for name, pid in self._pids.items()}
+
+
+def _change(wanted: Wanted, plane: ControlPlane, player: Player, process: Process) -> Changed:
+    used, asked_before, began = _Used(wanted, plane, player, process), len(_requests(plane)), time.monotonic()
+    player.order("change", rate=_CHANGES_PER_S, seconds=wanted.change_s)
+    found = player.wait_for(lambda report: report["event"] == "changed", wanted.change_s + 60)
+    took_s, cpu_s = time.monotonic() - began, used.cpu_s()
+    asked = _requests(plane)[asked_before:]
+    contestants.settle(process, _SETTLE_S)
+    return Changed(
+        sent=found["sent"],
+        missed=found["missed"],
+        p50=found["p50"],
+        p99=found["p99"],
+        max=found["max"],
+        seconds=took_s,
+        cpu_s=cpu_s,
+        requests=audit.by_verb(asked),
+    )
+
+
+def _idle(wanted: Wanted, plane: ControlPlane, process: Process) -> Idle:
+    before, asked_before, began = contestants.cpu_s(process.pid), len(_requests(plane)), time.monotonic()
+    time.sleep(wanted.idle_s)
+    took = time.monotonic() - began
+    used = contestants.cpu_s(process.pid) - before
+    return Idle(took, used, audit.by_verb(_requests(plane)[asked_before:]))
+
+
+def _restart(wanted: Wanted, cluster: Cluster, plane: ControlPlane, folder: Path) -> Restarted:
+    asked_before = len(_requests(plane))
+    with contestants.CONTESTANTS[wanted.contestant](cluster, folder / "second") as process:
+        used = contestants.settle(process, _SETTLE_S)
+        asked = _requests(plane)[asked_before:]
+        return Restarted(
+            cpu_s=used,
+            peak_bytes=contestants.peak_bytes(process.pid),
+            requests=audit.by_verb(asked),
+            writes=sum(each.is_write for each in asked),
+        )
+
+
+def _requests(plane: ControlPlane) -> list[audit.Request]:
+    return [each for each in audit.read(plane.audit_log) if not each.is_lease]
