@@ -26,17 +26,19 @@ lock:  ## pin all dependencies anew (requirements/*.txt)
 lint: $(SETUP)  ## ruff, mypy --strict, import-linter, generated files up to date
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy operator/guided_operator engine/guided_contract engine/guided_engine sidecar/guided_sidecar tools/devtools benchmarks/rankbench benchmarks/schemasuite benchmarks/grammarbench
+	$(VENV)/bin/mypy operator/guided_operator engine/guided_contract engine/guided_engine sidecar/guided_sidecar tools/devtools benchmarks/rankbench benchmarks/schemasuite benchmarks/grammarbench benchmarks/operatorbench
 	$(VENV)/bin/lint-imports
 	$(PY) -m guided_operator.api.crd --check
 	$(PY) -m guided_operator.api.reference --check
+	$(PY) -m guided_operator.rbac --check
 	$(PY) -m devtools.dashboard --check
 	$(PY) -m devtools.chart --check
 
 .PHONY: generate
-generate: $(SETUP)  ## write what is generated anew: the CRD, its reference, the dashboard, the chart's copies
+generate: $(SETUP)  ## write what is generated anew: the CRD, its reference, the operator's rights, the dashboard, the chart's copies
 	$(PY) -m guided_operator.api.crd
 	$(PY) -m guided_operator.api.reference
+	$(PY) -m guided_operator.rbac
 	$(PY) -m devtools.dashboard
 	$(PY) -m devtools.chart
 
@@ -44,13 +46,12 @@ generate: $(SETUP)  ## write what is generated anew: the CRD, its reference, the
 demo: $(SETUP)  ## real vLLM on this machine, five requests and their traces; KEEP=1 keeps serving
 	@$(PY) -m devtools.demo
 
-# One pytest process, so that slow tiers share their engines and clusters, and one line tells the outcome.
 PYTEST := $(VENV)/bin/pytest --durations=15
 
 .PHONY: test
 test: $(SETUP)  ## every test tier: unit, contract, real API server, engine matrix (pairwise), drawn requests, real node
 	@$(PY) -m devtools.prebuild & trap "kill $$! 2>/dev/null || true" EXIT; \
-	$(PYTEST) tests/unit tests/contract tests/cluster tests/engine tests/property tests/e2e
+	$(PY) -m devtools.lanes --durations=15
 
 .PHONY: test-unit
 test-unit: $(SETUP)  ## the tests that take seconds
@@ -59,6 +60,10 @@ test-unit: $(SETUP)  ## the tests that take seconds
 .PHONY: test-gpu
 test-gpu: $(SETUP)  ## what only a GPU shows: pinned copies, streams, CUDA graphs (skips where there is none)
 	$(PYTEST) -rs tests/gpu
+
+.PHONY: test-drain
+test-drain: $(SETUP)  ## pods that go in each way there is, under load on a real node: no request fails (four vLLM pods)
+	DRAIN=full $(PYTEST) -s tests/e2e/test_cluster_model_drain.py
 
 .PHONY: test-matrix
 test-matrix: $(SETUP)  ## every cell of the engine matrix on real vLLM; writes docs/matrix.md
@@ -109,10 +114,14 @@ bench-ranks: $(SETUP)  ## guided decoding on a virtual GPU against upstream; ROW
 bench-grammar: $(SETUP)  ## how long a grammar takes to be prepared, cold and cached, beside upstream's compile (SUITE=, MODES=, OUT=)
 	@PYTHONPATH=tools:benchmarks:tests $(PY) -m grammarbench
 
+.PHONY: bench-operator
+bench-operator: $(SETUP)  ## the operator with 100, 1,000 and 5,000 GuidedModels, beside a controller on controller-runtime (N=, WHO=, REPS=, IDLE=, CORES=, OUT=)
+	@PYTHONPATH=tools:benchmarks:tests $(PY) -m operatorbench
+
 .PHONY: bench-cpu
 bench-cpu: $(SETUP)  ## the tiny model on real vLLM and this CPU, guided, ours against upstream
 	@PYTHONPATH=tools:benchmarks $(PY) -m rankbench.real
 
 .PHONY: bench-telemetry
-bench-telemetry: $(SETUP)  ## throughput with traces on against off, on real vLLM and this CPU (MINUTES=5)
+bench-telemetry: $(SETUP)  ## throughput with traces on against off, on real vLLM and this CPU (MINUTES=20)
 	@PYTHONPATH=tools:benchmarks $(PY) benchmarks/tracing.py

@@ -17,7 +17,10 @@ COPIES = {
     ROOT / "manifests/rbac/operator.yaml": CHART / "files/rbac.yaml",
     ROOT / "manifests/observability/alerts.yaml": CHART / "files/alerts.yaml",
     ROOT / "manifests/observability/dashboard.json": CHART / "files/dashboard.json",
-    ROOT / "manifests/observability/podmonitor.yaml": CHART / "files/podmonitor.yaml",
+    **{
+        ROOT / f"manifests/observability/{name}.yaml": CHART / f"files/{name}.yaml"
+        for name in ("podmonitor", "operator-podmonitor", "operator-alerts")
+    },
 }
 HELM_TIMEOUT_S = 300
 

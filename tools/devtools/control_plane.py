@@ -1,11 +1,14 @@
 """A real Kubernetes control plane: etcd, API server, controller manager, scheduler. Needs no root."""
 
+import json
 import ssl
 import tempfile
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from devtools import golang, pki
 from devtools.process import Process, StartError, free_ports
@@ -15,6 +18,28 @@ SERVICE_RANGE = "10.96.0.0/16"
 POD_RANGE = "10.244.0.0/16"
 KUBERNETES_SERVICE_IP = "10.96.0.1"
 NODE_NAME = "node1"
+# Who asked for what, and what came of it: what tests say of writes is read there. The control plane's own
+# programs only where they write.
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "None", "users": ["system:apiserver"]},
+        {"level": "None", "nonResourceURLs": ["/*"]},
+        {
+            "level": "None",
+            "users": ["system:kube-controller-manager", "system:kube-scheduler"],
+            "verbs": ["get", "list", "watch"],
+        },
+        {
+            "level": "None",
+            "userGroups": ["system:serviceaccounts:kube-system"],
+            "verbs": ["get", "list", "watch"],
+        },
+        {"level": "Metadata"},
+    ],
+}
 DEFAULT_ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"
 
 
@@ -55,9 +80,21 @@ class ControlPlane:
     data
         etcd's folder, best in memory: a machine that writes gigabytes elsewhere stalls etcd for seconds, and
         leaders then lose their Leases. None: a temporary one in memory, removed by `stop`.
+    audit
+        The audit policy.
+    controllers
+        Without them nobody makes ReplicaSets, pods and accounts, collects garbage, or schedules.
     """
 
-    def __init__(self, folder: Path, addresses: Addresses, *, data: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        addresses: Addresses,
+        *,
+        data: Path | None = None,
+        audit: Mapping[str, Any] = AUDIT_POLICY,
+        controllers: bool = True,
+    ) -> None:
         self.folder = folder
         self.addresses = addresses
         self.programs = golang.kubernetes()
@@ -67,6 +104,8 @@ class ControlPlane:
         self.kubeconfig = self.user("admin", "admin", groups=["system:masters"])
         self._processes: list[Process] = []
         self._data = data
+        self._audit = audit
+        self._controllers = controllers
         self._memory: tempfile.TemporaryDirectory[str] | None = None
 
     def user(self, name: str, common_name: str, *, groups: list[str] | None = None) -> Path:
@@ -98,6 +137,25 @@ class ControlPlane:
             self._memory.cleanup()
             self._memory = None
 
+    def restart_api_server(self) -> None:
+        """Kill the API server, start it anew, and wait until it answers.
+
+        Raises
+        ------
+        StartError
+            It ended or was not ready in time.
+        """
+        [old] = [process for process in self._processes if process.name == "kube-apiserver"]
+        old.kill()
+        new = self._launch("kube-apiserver", self._api_options)
+        self._processes[self._processes.index(old)] = new
+        new.wait_ready(self._is_answering, READY_TIMEOUT_S)
+
+    @property
+    def audit_log(self) -> Path:
+        """The API server's audit log, a JSON object per line."""
+        return self.logs / "audit.log"
+
     @property
     def processes(self) -> tuple[Process, ...]:
         """The running programs."""
@@ -124,20 +182,26 @@ class ControlPlane:
     def _start(self) -> None:
         self._run("etcd", self._etcd_flags())
         # The API server retries until etcd answers, so nothing waits for etcd by itself.
-        api = self._run("kube-apiserver", self._api_flags())
-        api.wait_ready(lambda: self.get("/readyz")[0] == 200, READY_TIMEOUT_S)
-        controllers = self._run("kube-controller-manager", self._controller_flags())
-        self._run("kube-scheduler", self._scheduler_flags())
-        controllers.wait_ready(lambda: self.get(DEFAULT_ACCOUNT)[0] == 200, READY_TIMEOUT_S)
+        self._api_options = self._api_flags()
+        self._run("kube-apiserver", self._api_options).wait_ready(self._is_answering, READY_TIMEOUT_S)
+        if self._controllers:
+            controllers = self._run("kube-controller-manager", self._controller_flags())
+            self._run("kube-scheduler", self._scheduler_flags())
+            controllers.wait_ready(lambda: self.get(DEFAULT_ACCOUNT)[0] == 200, READY_TIMEOUT_S)
         if not self.is_healthy():
             dead = next(process for process in self._processes if not process.is_running())
             raise StartError(f"{dead.name} ended; see {dead.log}")
 
     def _run(self, program: str, flags: dict[str, object]) -> Process:
+        self._processes.append(self._launch(program, flags))
+        return self._processes[-1]
+
+    def _launch(self, program: str, flags: dict[str, object]) -> Process:
         command = [self.programs / program, *(f"--{name}={value}" for name, value in flags.items())]
-        process = Process.start(program, [str(part) for part in command], self.logs / f"{program}.log")
-        self._processes.append(process)
-        return process
+        return Process.start(program, [str(part) for part in command], self.logs / f"{program}.log")
+
+    def _is_answering(self) -> bool:
+        return self.get("/readyz")[0] == 200
 
     def _data_folder(self) -> Path:
         if self._data is not None:
@@ -168,6 +232,8 @@ class ControlPlane:
             "kubelet-client", "apiserver-kubelet-client", groups=["system:masters"]
         )
         self._service_key = self.authority.service_account_key()
+        policy = self.folder / "audit-policy.json"
+        policy.write_text(json.dumps(self._audit))
         flags: dict[str, object] = {
             "etcd-servers": f"http://127.0.0.1:{self.addresses.etcd}",
             "bind-address": self.addresses.bind,
@@ -185,6 +251,9 @@ class ControlPlane:
             "kubelet-client-certificate": kubelet.certificate,
             "kubelet-client-key": kubelet.key,
             "kubelet-certificate-authority": self.authority.certificate,
+            "audit-policy-file": policy,
+            "audit-log-path": self.audit_log,
+            "audit-log-maxsize": 10_000,  # MiB: tests read one file
         }
         if not self.addresses.advertise:
             flags["endpoint-reconciler-type"] = "none"  # nobody is to reach it by the kubernetes service
@@ -201,6 +270,7 @@ class ControlPlane:
             "use-service-account-credentials": "true",
             "allocate-node-cidrs": "true",
             "cluster-cidr": POD_RANGE,
+            "horizontal-pod-autoscaler-sync-period": "2s",  # 15 s otherwise, which tests wait for
         }
 
     def _scheduler_flags(self) -> dict[str, object]:
