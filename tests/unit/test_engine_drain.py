@@ -16,6 +16,7 @@ from guided_engine.admission import farewell, middleware
 from guided_engine.admission.client import GrammarClient
 from guided_engine.admission.gate import Gate
 from guided_engine.compat import ledger
+from guided_engine.compat.connections import Idle
 from guided_engine.launcher.drain import Drain, connections, live, wait
 from guided_engine.telemetry import Telemetry
 from support.collectors import eventually
@@ -160,6 +161,22 @@ async def test_a_draining_server_closes_what_nobody_uses_but_not_at_once(server:
         assert not await unused.is_closed(LAG_S / 2)
         assert await unused.is_closed(5)
         assert await used.is_closed(5)
+
+
+async def test_a_connection_just_made_is_left_the_time_to_ask(server: Server) -> None:
+    """Also late in a drain: proxies may be late, and a client slow between connecting and asking."""
+    idle, now_s = Idle(server), asyncio.get_running_loop().time()
+    async with server.connection() as late:
+        await eventually(lambda: len(server.server.server_state.connections) == 1)
+        assert idle.close(LAG_S, now_s) == 0
+        assert idle.close(LAG_S, now_s + LAG_S / 2) == 0
+        await late.ask()
+    await eventually(lambda: not server.server.server_state.connections)
+    async with server.connection() as unused:
+        await eventually(lambda: len(server.server.server_state.connections) == 1)
+        assert idle.close(LAG_S, now_s) == 0
+        assert idle.close(LAG_S, now_s + 2 * LAG_S) == 1
+        assert await unused.is_closed(5)
 
 
 async def test_idle_connections_stay_while_nothing_drains(server: Server) -> None:

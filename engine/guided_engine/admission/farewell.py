@@ -37,12 +37,15 @@ async def close_idle(app: Any, config: DrainConfig, draining: Path) -> None:
     A pool of clients may hold some on which it never asked anything, and no answer says good-bye on those.
     """
     lag_s, since_s = config.endpoint_lag_s, None
+    idle = connections.Idle(app)
     while True:
         now_s = asyncio.get_running_loop().time()
         if since_s is None and _is_there(draining):
             since_s = now_s
         if since_s is not None and now_s - since_s >= lag_s:
-            connections.close_idle(app, lag_s, now_s)
+            idle.close(lag_s, now_s)
+        elif since_s is not None:
+            idle.look(now_s)
         await asyncio.sleep(_LOOK_S)
 
 

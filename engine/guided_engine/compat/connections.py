@@ -3,31 +3,46 @@
 No change to vLLM, and so no entry of the ledger: it is only read, and told what it tells itself at its end.
 """
 
+import weakref
 from typing import Any
 
 
-def close_idle(app: Any, idle_s: float, now_s: float) -> int:
-    """Close the connections on which nothing was asked yet, or nothing for `idle_s`; return how many.
+class Idle:
+    """The connections of a server on which nothing is asked.
 
     Parameters
     ----------
     app
         vLLM's application, whose state holds the server.
-    now_s
-        Now, by the event loop's clock.
     """
-    server = getattr(app.state, "server", None)
-    known = list(server.server_state.connections) if server is not None else []
-    idle = [one for one in known if _is_idle(one, idle_s, now_s)]
-    for connection in idle:
-        connection.shutdown()
-    return len(idle)
 
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        # On which nothing was asked yet, and when each was seen first: uvicorn does not know.
+        self._unused: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
 
-def _is_idle(connection: Any, idle_s: float, now_s: float) -> bool:
-    if not hasattr(connection, "timeout_keep_alive"):  # a web socket
-        return False
-    if connection.cycle is None:
-        return True
-    timer = connection.timeout_keep_alive_task  # set when a response has ended, unset when a request comes
-    return timer is not None and now_s - (timer.when() - connection.timeout_keep_alive) >= idle_s
+    def look(self, now_s: float) -> None:
+        """Take note of connections that are there, by the event loop's clock."""
+        for connection in self._known():
+            if connection.cycle is None:
+                self._unused.setdefault(connection, now_s)
+
+    def close(self, idle_s: float, now_s: float) -> int:
+        """Close those on which nothing was asked for `idle_s`, as far as was seen; return how many."""
+        self.look(now_s)
+        idle = [one for one in self._known() if now_s - self._since_s(one, now_s) >= idle_s]
+        for connection in idle:
+            connection.shutdown()
+        return len(idle)
+
+    def _known(self) -> list[Any]:
+        server = getattr(self._app.state, "server", None)
+        known = server.server_state.connections if server is not None else ()
+        return [one for one in known if hasattr(one, "timeout_keep_alive")]  # others are web sockets
+
+    def _since_s(self, connection: Any, now_s: float) -> float:
+        if connection.cycle is None:
+            return self._unused[connection]
+        # Set when a response has ended, unset when a request comes.
+        timer, kept_s = connection.timeout_keep_alive_task, float(connection.timeout_keep_alive)
+        return now_s if timer is None else float(timer.when()) - kept_s
