@@ -38,7 +38,8 @@ class WorkQueue:
     """Keys with something to do.
 
     A key added while it waits is not added twice; added while a worker has it, it comes again when that
-    worker is done, so no bell is lost and no key is handled twice at once.
+    worker is done, so no bell is lost and no key is handled twice at once. A key that falls due wakes one
+    worker: most passes are short, and waking all of them would cost more than the pass.
 
     Parameters
     ----------
@@ -56,7 +57,8 @@ class WorkQueue:
         self._order = itertools.count()
         self._active: dict[Key, float] = {}
         self._failures: dict[Key, int] = {}
-        self._changed = asyncio.Event()
+        self._idle: list[asyncio.Future[Key]] = []  # of the workers that wait, the last to come first
+        self._alarm: asyncio.TimerHandle | None = None
 
     def add(self, key: Key, *, delay_s: float = 0.0) -> None:
         """Ask for a pass over `key` in `delay_s` seconds, or sooner if one is asked for sooner."""
@@ -64,21 +66,21 @@ class WorkQueue:
         if self._due.get(key, float("inf")) <= due:
             return
         self._due[key] = due
-        heapq.heappush(self._heap, (due, next(self._order), key))
-        self._changed.set()
+        self._put(key)
 
     async def take(self) -> Key:
         """Wait for a key that is due and that no other worker has; `done` or `failed` must follow."""
-        while True:
-            key, wait_s = self._pop()
-            if key is not None:
-                return key
-            self._changed.clear()
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
+        waiter: asyncio.Future[Key] = asyncio.get_running_loop().create_future()
+        self._idle.append(waiter)
+        self._hand_out()
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if not waiter.cancelled():  # it was given a key at the moment of its end
+                key = waiter.result()
+                self._due.setdefault(key, self._clock())
+                self._release(key)
+            raise
 
     def done(self, key: Key) -> None:
         """Give `key` back after a pass that worked."""
@@ -106,10 +108,40 @@ class WorkQueue:
         return len(self._due)
 
     def _release(self, key: Key) -> None:
-        self._active.pop(key, None)
+        del self._active[key]
         if key in self._due:  # rung meanwhile: put where _pop sees it again
-            heapq.heappush(self._heap, (self._due[key], next(self._order), key))
-        self._changed.set()
+            self._put(key)
+
+    def _put(self, key: Key) -> None:
+        heapq.heappush(self._heap, (self._due[key], next(self._order), key))
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        """Give keys that are due to workers that wait, and come again when the next one is."""
+        while self._idle:
+            if self._idle[-1].cancelled():  # its worker ends
+                self._idle.pop()
+                continue
+            key, wait_s = self._pop()
+            if key is None:
+                self._come_again(wait_s)
+                return
+            self._idle.pop().set_result(key)
+
+    def _come_again(self, wait_s: float | None) -> None:
+        if wait_s is None:
+            return
+        loop = asyncio.get_running_loop()
+        when = loop.time() + wait_s
+        if self._alarm is not None:
+            if self._alarm.when() <= when:  # soon enough, and harmless if too soon
+                return
+            self._alarm.cancel()
+        self._alarm = loop.call_at(when, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._hand_out()
 
     def _pop(self) -> tuple[Key | None, float | None]:
         """Return a due key, or None and the seconds until the next can be due (None: no key waits)."""

@@ -1,6 +1,7 @@
 """The keyed queue: no bell is lost, no key is handled twice at once, failing keys wait."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -104,3 +105,46 @@ async def test_waiting_worker_wakes_for_a_new_key(clock: Clock) -> None:
     queue.add(B)
     async with asyncio.timeout(1):
         assert await waiting == B
+
+
+async def test_a_key_wakes_one_worker(clock: Clock) -> None:
+    queue = WorkQueue(clock)
+    waiting = [asyncio.create_task(queue.take()) for _ in range(3)]
+    await asyncio.sleep(0)
+    queue.add(A)
+    queue.add(B)
+    done, rest = await asyncio.wait(waiting, timeout=0.2)
+    assert {one.result() for one in done} == {A, B}
+    queue.add(A)
+    queue.done(B)
+    assert not any(one.done() for one in rest), "one worker has A, and B has nothing to do"
+    queue.done(A)
+    async with asyncio.timeout(1):
+        assert await rest.pop() == A
+
+
+async def test_a_worker_that_ends_takes_no_key_with_it(clock: Clock) -> None:
+    queue = WorkQueue(clock)
+    first, second, last = (asyncio.create_task(queue.take()) for _ in range(3))
+    await asyncio.sleep(0)
+    first.cancel()
+    queue.add(A)  # given to the last to come, which does not run any more
+    last.cancel()
+    async with asyncio.timeout(1):
+        assert await second == A
+    ended = await asyncio.gather(first, last, return_exceptions=True)
+    assert all(isinstance(one, asyncio.CancelledError) for one in ended)
+    queue.done(A)
+    assert await take_now(queue) is None
+
+
+async def test_an_idle_worker_wakes_when_a_key_falls_due() -> None:
+    queue = WorkQueue(time.monotonic)
+    waiting = asyncio.create_task(queue.take())
+    await asyncio.sleep(0)
+    queue.add(B, delay_s=600.0)
+    queue.add(A, delay_s=0.02)
+    async with asyncio.timeout(5):
+        assert await waiting == A
+        queue.add(B, delay_s=0.02)
+        assert await queue.take() == B

@@ -11,7 +11,7 @@
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
 from opentelemetry import trace
@@ -81,11 +81,11 @@ def reconcile(key: Key, wait_s: float) -> Iterator[Span]:
         yield span
 
 
-@contextmanager
-def step(name: str) -> Iterator[None]:
-    """Make the span of one step of a pass."""
-    with _tracer.start_as_current_span(name, record_exception=False):
-        yield
+def step(name: str) -> AbstractContextManager[object]:
+    """Make the span of one step of a pass, where the pass is being traced."""
+    if not trace.get_current_span().is_recording():
+        return nullcontext()
+    return _tracer.start_as_current_span(name, record_exception=False)
 
 
 def failed(span: Span, reason: str, message: str) -> None:
