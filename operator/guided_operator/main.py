@@ -26,7 +26,7 @@ from guided_operator.models import Models
 from guided_operator.observe import Observer
 from guided_operator.progress import Progress
 from guided_operator.queue import WorkQueue
-from guided_operator.reconcile import RESYNC_S, Reconciler, Shift, work_together
+from guided_operator.reconcile import Reconciler, Shift, work_together
 from guided_operator.settings import OperatorSettings, SettingsError
 from guided_operator.settled import Settled
 from guided_operator.sidecars import HttpFetch, SidecarReader
@@ -121,7 +121,7 @@ def assemble(
         limits=Limits(settings.allowed_images, settings.allowed_models, settings.remote_code),
         now=functools.partial(dt.datetime.now, dt.UTC),
         census=metrics.census,
-        settled=Settled(RESYNC_S, clock),
+        settled=Settled(clock),
         progress=Progress(clock),
     )
     metrics.attach(

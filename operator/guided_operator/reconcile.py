@@ -95,9 +95,10 @@ class Reconciler:
             return turns.LOOK_S
         if left_s:
             return min(left_s, RESYNC_S)
+        rest_s = RESYNC_S * random.uniform(0.9, 1.0)  # noqa: S311 - spreads load
         if not outcome.live:
-            self.settled.note(observed, (written or observed.model).get("status"))
-        return RESYNC_S
+            self.settled.note(observed, (written or observed.model).get("status"), rest_s)
+        return rest_s
 
 
 class ChildFaultError(Exception):
@@ -190,7 +191,7 @@ class Shift:
         else:
             self.queue.done(key)
             if again_s is not None:
-                self.queue.add(key, delay_s=again_s * random.uniform(0.9, 1.0))  # noqa: S311 - spreads load
+                self.queue.add(key, delay_s=again_s)  # no sooner: what is due then would not be
             return None
         return failure
 

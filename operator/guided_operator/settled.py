@@ -27,14 +27,11 @@ class Settled:
 
     Parameters
     ----------
-    period_s
-        So long a model is taken for settled without another pass.
     clock
         Monotonic seconds.
     """
 
-    def __init__(self, period_s: float, clock: Callable[[], float]) -> None:
-        self._period_s = period_s
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._last: dict[Key, _Last] = {}
 
@@ -46,9 +43,9 @@ class Settled:
         rest_s = last.due_s - self._clock()
         return rest_s if rest_s > 0 else None
 
-    def note(self, observed: Observed, status: Object | None) -> None:
-        """Note a pass that had no child to write, and the status that it left."""
-        self._last[observed.key] = _Last(_seen(observed), _hash(status), self._clock() + self._period_s)
+    def note(self, observed: Observed, status: Object | None, rest_s: float) -> None:
+        """Note a pass that had no child to write, the status it left, and for how long it is the last."""
+        self._last[observed.key] = _Last(_seen(observed), _hash(status), self._clock() + rest_s)
 
     def forget(self, key: Key) -> None:
         """Note that a model is gone, or that its last pass left something to do."""

@@ -34,22 +34,22 @@ def observed(**changes: Any) -> Observed:
 
 def test_same_again_needs_no_pass_until_the_period_is_over() -> None:
     clock = Clock()
-    settled = Settled(PERIOD_S, clock)
+    settled = Settled(clock)
     assert settled.rest_s(observed()) is None, "nothing is known of it"
-    settled.note(observed(), STATUS)
+    settled.note(observed(), STATUS, PERIOD_S)
     clock.now_s = 200.0
     assert settled.rest_s(observed()) == 400.0
     clock.now_s = 600.0
     assert settled.rest_s(observed()) is None
-    settled.note(observed(), STATUS)
+    settled.note(observed(), STATUS, PERIOD_S)
     settled.forget(observed().key)
     assert settled.rest_s(observed()) is None
 
 
 def test_status_that_a_pass_wrote_is_the_one_to_find() -> None:
-    settled = Settled(PERIOD_S, Clock())
+    settled = Settled(Clock())
     before = observed(model={**model(), "status": {}})
-    settled.note(before, STATUS)
+    settled.note(before, STATUS, PERIOD_S)
     assert settled.rest_s(observed()) is not None
     assert settled.rest_s(before) is None, "somebody took the status back"
 
@@ -68,8 +68,8 @@ def test_status_that_a_pass_wrote_is_the_one_to_find() -> None:
     ],
 )
 def test_whatever_differs_needs_a_pass(changes: dict[str, Any]) -> None:
-    settled = Settled(PERIOD_S, Clock())
-    settled.note(observed(), STATUS)
+    settled = Settled(Clock())
+    settled.note(observed(), STATUS, PERIOD_S)
     assert settled.rest_s(observed(**changes)) is None
 
 

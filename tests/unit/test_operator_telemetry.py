@@ -129,6 +129,16 @@ async def test_passes_and_waits_are_counted_and_failures_by_reason() -> None:
     assert passes.slept == [], "one resource's trouble holds nobody up"
 
 
+async def test_a_model_is_looked_at_again_when_something_is_due_and_no_sooner() -> None:
+    """One that came sooner would find nothing due, and come again for the rest of the time, and again."""
+    passes = Passes(100.0)
+    await passes.run()
+    passes.now += 99.9
+    assert passes.queue.depth() == 0
+    passes.now += 0.1
+    assert passes.queue.depth() == 1
+
+
 async def test_workers_slow_down_together_while_the_api_server_is_in_trouble() -> None:
     down = ServerUnavailable("down", status=503)
     passes = Passes(*[down] * 9, None, down)
