@@ -1,9 +1,9 @@
 """`python -m guided_sidecar`: the sidecar container's first process."""
 
 import logging
-import sys
 from typing import Final
 
+from guided_sidecar import service
 from guided_sidecar.supervisor import Supervisor
 
 _GRACE_S: Final = (
@@ -14,7 +14,7 @@ _GRACE_S: Final = (
 def main() -> None:
     """Supervise the service until TERM."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s sidecar supervisor: %(message)s")
-    Supervisor([sys.executable, "-m", "guided_sidecar.service"], _GRACE_S, has_standby=True).run()
+    Supervisor(service.main, _GRACE_S).run()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""`python -m guided_sidecar.service`: the sidecar's parts, put together. What decides is elsewhere."""
+"""The service that the supervisor keeps alive: the sidecar's parts, put together; they decide."""
 
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ from guided_sidecar.relay import Relay
 from guided_sidecar.settings import Settings
 from guided_sidecar.telemetry.pipeline import Telemetry
 
-NAME: Final = "sidecar-service"  # of the process, once it serves; the one that stands by has another
+NAME: Final = "sidecar-service"  # of the process; its command line is the supervisor's
 
 
 async def run(configuration: Settings) -> None:
@@ -54,19 +53,11 @@ async def run(configuration: Settings) -> None:
 def main() -> None:
     """Read the configuration and serve; exit 2 if it is missing or wrong."""
     orphans.die_with_parent()  # a supervisor that was killed must not leave a second service behind
-    if len(sys.argv) > 1:
-        with os.fdopen(int(sys.argv[1])) as turn:
-            if not turn.readline():  # everything is imported: what is left takes milliseconds
-                return  # the supervisor has gone
     Path("/proc/self/comm").write_text(NAME)
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s sidecar: %(message)s")
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s sidecar: %(message)s", force=True)
     try:
         configuration = settings.load()
     except settings.SettingsError as error:
         sys.stderr.write(f"guided_sidecar: {error}\n")
         sys.exit(2)
     asyncio.run(run(configuration))
-
-
-if __name__ == "__main__":
-    main()

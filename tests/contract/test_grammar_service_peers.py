@@ -237,6 +237,21 @@ async def test_term_leaves_nothing(tmp_path_factory: pytest.TempPathFactory) -> 
     assert not started.pod.service_socket.exists()
 
 
+async def test_a_killed_service_is_a_fork_of_a_process_with_one_thread(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """One with more could hold a lock in the child for ever, that of its memory allocator for one."""
+    started = Sidecar.start(pod_config(tmp_path_factory.mktemp("sidecar")))
+    try:
+        first = started.service_pid()
+        assert first is not None
+        kill(first)
+        await until(lambda: started.service_pid() not in (None, first), 60)
+        assert len(os.listdir(f"/proc/{started.process.pid}/task")) == 1  # noqa: PTH208 - as below
+    finally:
+        started.stop()
+
+
 async def test_a_killed_supervisor_leaves_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
     started = Sidecar.start(pod_config(tmp_path_factory.mktemp("sidecar")))
     try:

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from guided_sidecar import service
 from support import corpus, grammars, jaeger
 from support.served import NAMESPACE, Served, sample
 
@@ -204,16 +205,16 @@ def _eventually(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
         time.sleep(0.5)
 
 
-# SIGKILL to the service, by its command line; the supervisor, process 1 of the container, stays.
-_KILL_SERVICE = """
+# SIGKILL to the service, by its name; the supervisor, process 1 of the container, stays.
+_KILL_SERVICE = f"""
 import os, pathlib, signal
 for entry in pathlib.Path("/proc").iterdir():
     if entry.name.isdigit():
         try:
-            arguments = (entry / "cmdline").read_bytes().split(b"\\0")
+            name = (entry / "comm").read_text().strip()
         except OSError:
             continue
-        if b"guided_sidecar.service" in arguments:
+        if name == "{service.NAME}":
             os.kill(int(entry.name), signal.SIGKILL)
             print(entry.name)
 """

@@ -22,7 +22,7 @@ from devtools import tinymodel
 from guided_contract import config, names
 from guided_contract.config import PodConfig, PortsConfig
 from guided_operator.cli.local_site import ENV_HOME
-from support.sidecar import Sidecar
+from support.sidecar import Sidecar, serves
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "manifests/samples/tiny-cpu.yaml"
@@ -120,7 +120,8 @@ class Pod:
         """The sidecar's processes."""
         for pid in self.processes():
             command = _read(pid, "cmdline")
-            if command.endswith(b"\0-m\0guided_sidecar\0") and b"guard.py" not in command:
+            is_sidecars = command.endswith(b"\0-m\0guided_sidecar\0") and b"guard.py" not in command
+            if is_sidecars and not serves(pid):
                 return Sidecar(self.config, SimpleNamespace(pid=pid))
         raise AssertionError("the pod has no sidecar")
 

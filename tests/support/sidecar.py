@@ -36,7 +36,6 @@ from support.engine import write_config
 
 START_TIMEOUT_S = 60.0
 ANSWER_TIMEOUT_S = 60.0
-_SERVICE = b"guided_sidecar.service"
 _TEMPLATE = b"guided_sidecar.grammar.template"
 
 
@@ -72,7 +71,7 @@ class Sidecar:
 
     def service_pid(self) -> int | None:
         """Return the service's process, if there is one."""
-        return next((pid for pid in self.processes() if _SERVICE in _command(pid) and _serves(pid)), None)
+        return next((pid for pid in self.processes() if serves(pid)), None)
 
     def template_pid(self) -> int | None:
         """Return the grammar template's process, if there is one."""
@@ -87,7 +86,7 @@ class Sidecar:
         return list(descendants(self.process.pid))
 
     def _is_template(self, pid: int) -> bool:
-        return _is_grammar(pid) and _SERVICE in _command(_parent(pid))
+        return _is_grammar(pid) and serves(_parent(pid))
 
 
 class Client:
@@ -312,8 +311,8 @@ def _command(pid: int) -> bytes:
         return b""
 
 
-def _serves(pid: int) -> bool:
-    """Return whether a service serves; another stands by."""
+def serves(pid: int) -> bool:
+    """Return whether a process is a service; its command line is its supervisor's."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip() == service.NAME
     except OSError:

@@ -22,10 +22,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Start a supervisor of a Python program in `tmp_path`."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def supervise(program: str, grace_s: float = 2.0, *, standby: bool = False) -> subprocess.Popen[bytes]:
+    def supervise(program: str, grace_s: float = 2.0) -> subprocess.Popen[bytes]:
         code = (
-            "import sys; from guided_sidecar.supervisor import Supervisor; "
-            f"Supervisor([sys.executable, '-c', {program!r}], {grace_s}, has_standby={standby}).run()"
+            "from guided_sidecar.supervisor import Supervisor; "
+            f"Supervisor(lambda: exec({program!r}, {{}}), {grace_s}).run()"
         )
         started.append(subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path))
         return started[-1]
@@ -69,30 +69,25 @@ def test_a_stopped_child_is_replaced(tmp_path: Path, start: Start) -> None:
     assert _exists(_starts(tmp_path)[1])
 
 
-WAITS = (
-    "import os, sys, time; file = os.fdopen(int(sys.argv[1])); open('loaded', 'a').write('x'); "
-    "file.readline(); "
-)
+def test_a_child_has_the_usual_ways_with_signals(tmp_path: Path, start: Start) -> None:
+    """It is a fork of its supervisor, which takes TERM, INT and the deaths of children otherwise."""
+    usual = (
+        "import signal; names = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD); "
+        "assert {signal.getsignal(one) for one in names} == {signal.SIG_DFL}; "
+        "assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()); assert signal.set_wakeup_fd(-1) == -1; "
+    )
+    start(usual + COUNTER + "assert os.getsid(0) == os.getpid(); open('held', 'w').close(); time.sleep(60)")
+    _until(lambda: Path(tmp_path, "held").exists())
 
 
-def test_one_that_stands_by_takes_a_dead_childs_place(tmp_path: Path, start: Start) -> None:
-    supervisor = start(WAITS + COUNTER + "time.sleep(60)", standby=True)
-
-    def loaded() -> int:
-        return len(Path(tmp_path, "loaded").read_text()) if Path(tmp_path, "loaded").exists() else 0
-
-    _until(lambda: len(_starts(tmp_path)) == 1)
-    for deaths in (1, 2):
-        _until(lambda: loaded() == deaths + 1)  # noqa: B023 - called at once
-        assert len(_starts(tmp_path)) == deaths
-        os.kill(_starts(tmp_path)[-1], signal.SIGKILL)
-        _until(lambda: len(_starts(tmp_path)) == deaths + 1)  # noqa: B023 - called at once
-        assert loaded() == deaths + 1, "the one that stood by began"
-    _until(lambda: loaded() == 4)
-    below = list(descendants(supervisor.pid))
-    supervisor.terminate()
-    assert supervisor.wait(20) == 0
-    assert not any(_exists(pid) for pid in below)
+def test_a_child_that_is_told_to_end_at_its_very_beginning_does(tmp_path: Path, start: Start) -> None:
+    for _ in range(5):
+        known = len(_starts(tmp_path))
+        supervisor = start(COUNTER + "time.sleep(60)", 30.0)
+        _until(lambda: any(True for _ in list(descendants(supervisor.pid))[1:]))  # noqa: B023 - called at once
+        supervisor.terminate()
+        assert supervisor.wait(20) == 0
+        assert len(_starts(tmp_path)) <= known + 1
 
 
 def test_a_child_that_keeps_dying_is_started_ever_later(tmp_path: Path, start: Start) -> None:

@@ -12,7 +12,6 @@ from support.sidecar import descendants
 
 SETTLE_S: Final = 15.0
 _STEADY_S: Final = 1.5
-_SERVICE: Final = b"guided_sidecar.service"
 _SHARED_MEMORY: Final = Path("/dev/shm")
 _KINDS: Final = ("socket", "pidfd", "memfd", "pipe", "eventpoll")
 
@@ -24,7 +23,7 @@ class Belongings:
     Parameters
     ----------
     processes
-        All but the grammar service, its successor that stands by, its template and its workers.
+        All but the grammar service, its template and its workers.
     workers
         How many processes the service has, the template included.
     dead
@@ -51,7 +50,7 @@ class Belongings:
         below = set(descendants(service)) if service else set()
         run = Path(pod.config.run_dir)
         return cls(
-            processes=frozenset(pid for pid in pod.processes() - below if _SERVICE not in _command(pid)),
+            processes=frozenset(pod.processes() - below),
             workers=len(below) - 1,
             dead=frozenset(pid for pid in descendants(pod.child.pid) if _is_dead(pid)),
             files=frozenset(
@@ -116,13 +115,6 @@ def _unmapped() -> frozenset[str]:
                 if f"{_SHARED_MEMORY}/" in line:
                     found.pop(int(line.split(maxsplit=5)[4]), None)
     return frozenset(found.values())
-
-
-def _command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 def _is_dead(pid: int) -> bool:

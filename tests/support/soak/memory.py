@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from support.pod import Pod
+from support.sidecar import serves
 
 _NAMES = (
     (b"VLLM::Worker", "rank"),
     (b"VLLM::EngineCore", "engine core"),
     (b"guided_engine.launcher", "launcher"),
     (b"vllm.entrypoints", "API server"),
-    (b"guided_sidecar.service", "sidecar's service"),
     (b"guided_sidecar.grammar.template", "grammar template or worker"),
     (b"\0guided_sidecar\0", "sidecar's supervisor"),
 )
@@ -28,6 +28,8 @@ def resident(pod: Pod) -> Resident:
         except OSError:
             continue
         name = next((name for part, name in _NAMES if part in command), None)
+        if serves(pid):
+            name = "sidecar's service"
         lines = [line for line in status.splitlines() if line.startswith("VmRSS:")]
         if name is not None and b"guard.py" not in command and lines:
             found[pid] = (name, int(lines[0].split()[1]) >> 10)
