@@ -14,16 +14,41 @@ from guided_sidecar.telemetry.incidents import WorkerRestarts
 class Alive:
     """As much of a worker as matters while it waits."""
 
+    pid = 1
+
     def __init__(self) -> None:
         self.ended = asyncio.Event()
+
+    async def kill(self) -> None:
+        self.ended.set()
+
+    def close(self) -> None:
+        assert self.ended.is_set()
+
+
+def made(folder: Path) -> Workers:
+    """Return workers of whom one may be idle; none is made."""
+    pod = PodConfig(name="a", model="a", tokenizer="a", served_name="a", run_dir=str(folder))
+    unused: Any = None
+    budget = RestartBudget(RestartConfig())
+    return Workers(Settings(pod=pod), budget, WorkerRestarts(unused), wanted=lambda: 0, most=1)
+
+
+async def test_a_worker_that_comes_back_to_enough_idle_ones_is_let_go(tmp_path: Path) -> None:
+    """A slow compile has others made beside it; when it has ended they would be one too many, for ever."""
+    workers = made(tmp_path)
+    first, second = (Alive(), Alive())
+    for worker in (first, second):
+        given: Any = worker
+        await workers.put_back(given)
+    assert second.ended.is_set()
+    assert not first.ended.is_set()
+    assert (workers.state.idle, workers.state.restarts) == (1, {})
 
 
 async def test_a_worker_given_back_reaches_the_next_when_the_first_has_just_gone(tmp_path: Path) -> None:
     """Python 3.11's Condition hands a wake-up to one task, and loses it where that one is cancelled."""
-    pod = PodConfig(name="a", model="a", tokenizer="a", served_name="a", run_dir=str(tmp_path))
-    budget = RestartBudget(RestartConfig())
-    unused: Any = None
-    workers = Workers(Settings(pod=pod), budget, WorkerRestarts(unused), wanted=lambda: 0)
+    workers = made(tmp_path)
     worker: Any = Alive()
     first, second = asyncio.create_task(workers.take()), asyncio.create_task(workers.take())
     await asyncio.sleep(0)

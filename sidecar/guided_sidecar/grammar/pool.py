@@ -66,7 +66,7 @@ class Pool:
         self._lanes = Lanes(self._width, settings.slow_after_s)
         # As many as compiles may still begin, and a spare.
         wanted = lambda: max(1, self._width - self._lanes.fast + 1)  # noqa: E731 - asked again and again
-        self._workers = Workers(settings, budget, restarts, wanted)
+        self._workers = Workers(settings, budget, restarts, wanted, most=self._width + 1)
 
     @property
     def state(self) -> WorkersState:

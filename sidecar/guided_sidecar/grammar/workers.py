@@ -76,6 +76,8 @@ class Workers:
         Tell of workers that were lost.
     wanted
         How many are to be idle at this moment; called whenever that may have changed.
+    most
+        Idle at once; one that comes when there are so many is let go.
     """
 
     def __init__(
@@ -84,11 +86,13 @@ class Workers:
         budget: RestartBudget,
         restarts: WorkerRestarts,
         wanted: Callable[[], int],
+        most: int,
     ) -> None:
         self._settings = settings
         self._budget = budget
         self._told = restarts
         self._wanted = wanted
+        self._most = most
         self._idle: collections.deque[Worker] = collections.deque()
         self._busy: set[Worker] = set()
         self._restarts: collections.Counter[Loss] = collections.Counter()
@@ -148,9 +152,7 @@ class Workers:
             await self.discard(worker, "idle")
             return
         self._busy.discard(worker)
-        async with self._changed:
-            self._idle.append(worker)
-            self._changed.notify_all()  # one that is cancelled meanwhile would lose it for all
+        await self._add(worker)
 
     async def discard(self, worker: Worker, loss: Loss | None) -> None:
         """Kill a worker, and wait until it is gone; `loss` None: it has done its work."""
@@ -253,9 +255,16 @@ class Workers:
         state = self._state
         took_s = time.monotonic() - begin
         self._state = dataclasses.replace(state, forks=state.forks + 1, fork_s=state.fork_s + took_s)
+        await self._add(worker)
+
+    async def _add(self, worker: Worker) -> None:
+        """Have a worker idle, or let it go where there are enough: one came back while it was made."""
+        if len(self._idle) >= self._most:
+            await self.discard(worker, None)
+            return
         self._idle.append(worker)
         await self._wake()
 
     async def _wake(self) -> None:
         async with self._changed:
-            self._changed.notify_all()
+            self._changed.notify_all()  # one that is cancelled meanwhile would lose it for all
