@@ -7,6 +7,7 @@ import pytest
 import yaml
 from devtools import cluster_demo, deploy, node_init
 
+from support import optional_apis
 from support.cluster import Cluster, KubectlError
 
 pytestmark = pytest.mark.cluster
@@ -70,6 +71,26 @@ def test_collector_is_accepted_and_hands_over_to_jaeger(api_server: Cluster) -> 
     pipeline = held["service"]["pipelines"]["traces"]
     for part in ("receivers", "processors", "exporters"):
         assert set(pipeline[part]) <= set(held[part])
+
+
+@pytest.mark.skipif(
+    not (optional_apis.REAL / "podmonitors.yaml").exists(),
+    reason="judged by the Prometheus operator's own CRD: put it into shared/data/crds beside the repository",
+)
+def test_pod_monitors_are_what_their_api_takes(api_server: Cluster) -> None:
+    with optional_apis.installed(api_server, "podmonitors"):
+        for name in ("podmonitor", "operator-podmonitor"):
+            monitor = yaml.safe_load((deploy.ROOT / f"manifests/observability/{name}.yaml").read_text())
+            monitor["metadata"]["namespace"] = "default"
+            told = api_server.kubectl(
+                "create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(monitor)
+            )
+            assert "created" in told
+            monitor["spec"]["podMetricsEndpoints"][0]["portt"] = "x"
+            with pytest.raises(KubectlError, match="portt"):
+                api_server.kubectl(
+                    "create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(monitor)
+                )
 
 
 def test_existing_cluster_without_an_image_or_a_claim_is_told_so(

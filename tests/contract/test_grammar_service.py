@@ -212,15 +212,19 @@ async def test_an_endless_compile_ends_at_its_deadline_and_costs_nobody_else(
 async def test_any_number_of_endless_compiles_keeps_short_ones_waiting_for_moments(
     sidecar: Sidecar, api: Api
 ) -> None:
-    """Each of one deadline in turn, they would keep all others waiting for that long."""
+    """Each of one deadline in turn, they would keep all others waiting for that long.
+
+    The first of the others waits for four to have had their half second of CPU, of which a worker, nice as it
+    is, may get little.
+    """
     endless = [
-        api.begin("regex", grammars.endless_regex(100 + number), timeout_s=DEADLINE_S)[1]
+        api.begin("regex", grammars.endless_regex(100 + number), timeout_s=3 * DEADLINE_S)[1]
         for number in range(5)
     ]
     await busy_worker(sidecar)
 
     for number in range(5):
-        answer = await api.prepare("choice", json.dumps([f"beside many {number}"]), timeout_s=DEADLINE_S)
+        answer = await api.prepare("choice", json.dumps([f"beside many {number}"]), timeout_s=3 * DEADLINE_S)
         assert isinstance(answer, Prepared), answer
 
     codes = {answer.code for answer in await asyncio.gather(*endless) if isinstance(answer, Refused)}

@@ -1,6 +1,7 @@
 """The phases that strike the grammar service itself; what each promises is in its report."""
 
 import asyncio
+import collections
 import contextlib
 import os
 import random
@@ -88,6 +89,8 @@ async def service(setting: Setting, kills: int) -> Report:
     away = [answer for answer in answers if answer.is_turned_away]
     after = ", ".join(sorted({str(answer.retry_after) for answer in away}))
     report.row("refused for now", f"{len(away)}, Retry-After {after}" if away else "0")
+    for message, count in collections.Counter(answer.message for answer in away).most_common():
+        report.row(f"... {count} times", message)
     report.faults([answer.why for answer in answers if not answer.is_turned_away])
     report.row("time to first token", spread(first_tokens_s(answers)))
     return report
