@@ -1,6 +1,7 @@
 """Masks are vLLM's: our compile calls against its own backend classes, token for token along random walks."""
 
 import json
+import math
 import random
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from devtools import tinymodel
 
 from guided_contract.config import CompileConfig
 from guided_contract.wire import Kind
-from guided_sidecar.grammar import limits, vocabulary
+from guided_sidecar.grammar import backends, limits, vocabulary
 from guided_sidecar.grammar.backends import GuidanceBackend, Matcher, XGrammarBackend
 from guided_sidecar.grammar.texts import choice_as_ebnf, is_lark
 from guided_sidecar.grammar.vocabulary import Vocabulary
@@ -78,13 +79,15 @@ def test_the_artefact_makes_the_same_grammar_with_vllms_tokenizer(words: Vocabul
     assert loaded.serialize_json() == theirs.ctx.serialize_json()
 
 
-def test_ranks_compile_again_what_took_no_time(words: Vocabulary) -> None:
+def test_ranks_compile_again_what_took_no_time(words: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     """And nothing that a worker compiled of parts that took long: a rank has none of them."""
     compiler = XGrammarBackend(words, 1)
     compiler.warm()
+    monkeypatch.setattr(backends, "_QUICK_S", math.inf)
     assert compiler.compile("json", grammars.PERSON, any_whitespace=True).source() is not None
     assert not compiler.is_worn
 
+    monkeypatch.setattr(backends, "_QUICK_S", 0.0)
     assert compiler.compile("regex", grammars.slow_regex(200), any_whitespace=True).source() is None
     assert compiler.is_worn
 

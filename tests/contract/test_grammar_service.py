@@ -66,9 +66,7 @@ async def test_a_grammar_of_every_kind_is_loaded_on_the_rank(
     assert isinstance(answer, Prepared), answer
     load = next(load for load in rank.loads if load.key == answer.key)
     assert load.backend == answer.backend
-    if kind not in ("structural_tag", "grammar"):
-        assert load.spec
-    if load.artifact is None:
+    if load.artifact is None:  # its text compiles in no time: which that is depends on the machine
         assert load.spec
         return
     artifact = sidecar.pod.grammars_folder / load.artifact

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import math
 import os
 import random
 import socket
@@ -80,8 +81,9 @@ class TestPrototypes:
 
     @pytest.mark.parametrize("name", ["json", "json_object", "regex", "choice", "EBNF"])
     def test_what_is_compiled_again_is_what_the_file_holds(
-        self, words: Vocabulary, tmp_path: Path, name: str
+        self, words: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
     ) -> None:
+        monkeypatch.setattr(backends, "_QUICK_S", math.inf)
         kind, spec = grammars.OF_EVERY_KIND[name]
         compiled = backends.XGrammarBackend(words.words, 1).compile(kind, spec, any_whitespace=False)
         content = compiled.load_text().encode()
@@ -109,6 +111,7 @@ class TestPrototypes:
     def test_a_first_grammar_waits_for_nothing_that_is_made_once(
         self, words: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr(backends, "_QUICK_S", math.inf)
         prototypes = Prototypes(tmp_path, words)
         loads = [xgrammar_load(words, tmp_path, "x"), guidance_load(words, "g")]
         compiled = backends.XGrammarBackend(words.words, 1).compile("regex", "ab", any_whitespace=True)
