@@ -64,7 +64,7 @@ def test_collector_is_accepted_and_hands_over_to_jaeger(api_server: Cluster) -> 
         one for one in yaml.safe_load_all((folder / "jaeger.yaml").read_text()) if one["kind"] == "Service"
     ]
     ports = {port["name"]: port["port"] for port in jaegers[0]["spec"]["ports"]}
-    assert held["exporters"]["otlphttp"]["endpoint"] == f"http://jaeger:{ports['otlp-http']}"
+    assert held["exporters"]["otlp_http"]["endpoint"] == f"http://jaeger:{ports['otlp-http']}"
     for protocol, port in (("grpc", "otlp-grpc"), ("http", "otlp-http")):
         [served] = [one["port"] for one in objects["Service"]["spec"]["ports"] if one["name"] == port]
         assert held["receivers"]["otlp"]["protocols"][protocol]["endpoint"].endswith(f":{served}")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -23,15 +24,21 @@ TIMEOUT_S = 600
 def environment(node: Node, tmp_path: Path) -> Iterator[dict[str, str]]:
     """What an administrator of the node gives the command; what it puts there goes again."""
     kubectl = Kubectl(node.kubeconfig)
-    for archive in (image.operator(), image.engine(), oci.jaeger_image()):
+    for archive in (image.operator(), image.engine(), oci.jaeger_image(), oci.collector_image()):
         node.devtools.import_image(archive)
     deploy.create_models(kubectl, deploy.models())
     sample, jaeger = tmp_path / "sample.yaml", tmp_path / "jaeger.yaml"
-    sample.write_text(json.dumps(deploy.sample()))
-    objects = list(yaml.safe_load_all(cluster_demo.OBSERVABILITY.read_text()))
-    [deployment] = (one for one in objects if one["kind"] == "Deployment")
-    deployment["spec"]["template"]["spec"]["containers"][0]["image"] = oci.JAEGER
-    jaeger.write_text(yaml.safe_dump_all(objects))
+    model = deploy.sample()
+    model["spec"]["telemetry"]["otlp"]["endpoint"] = "http://otel-collector.observability:4318"
+    sample.write_text(json.dumps(model))
+    jaeger.write_text(
+        yaml.safe_dump_all(
+            [
+                *_with_image(cluster_demo.OBSERVABILITY, oci.JAEGER),
+                *_with_image(cluster_demo.OBSERVABILITY.with_name("collector.yaml"), oci.COLLECTOR),
+            ]
+        )
+    )
     yield os.environ | {
         "PYTHONPATH": str(golang.TOOLS),
         "KUBECONFIG": str(node.kubeconfig),
@@ -44,7 +51,17 @@ def environment(node: Node, tmp_path: Path) -> Iterator[dict[str, str]]:
         kubectl.run("delete", gone, "--ignore-not-found")
 
 
-def test_the_sample_answers_on_it_and_its_trace_is_in_a_jaeger_there(environment: dict[str, str]) -> None:
+def _with_image(manifest: Path, image: str) -> list[dict[str, Any]]:
+    """Return a manifest's objects, with an image that this node has."""
+    objects = list(yaml.safe_load_all(manifest.read_text()))
+    [deployment] = (one for one in objects if one["kind"] == "Deployment")
+    deployment["spec"]["template"]["spec"]["containers"][0]["image"] = image
+    return objects
+
+
+def test_the_sample_answers_and_its_trace_reaches_a_jaeger_there_by_a_collector(
+    environment: dict[str, str],
+) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "devtools.cluster_demo"],
         env=environment,

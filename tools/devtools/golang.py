@@ -78,6 +78,17 @@ def jaeger() -> Path:
     )
 
 
+def otelcol() -> Path:
+    """Return the folder of `otelcol`, a collector with the parts that manifests/observability names."""
+    module = TOOLS / "otelcol"
+    static = {"CGO_ENABLED": "0"}
+    return cache.built(
+        "otelcol",
+        [module, str(static)],
+        lambda folder: _go("build", "-ldflags", "-s -w", "-o", f"{folder}/", ".", cwd=module, env=static),
+    )
+
+
 def promql() -> Path:
     """Return the folder of `promql`, which answers queries about expositions with Prometheus' own engine."""
     module = TOOLS / "promql"

@@ -13,6 +13,7 @@ from devtools import cache, golang
 
 PAUSE = "localhost/pause:1"
 JAEGER = "localhost/jaeger:1"
+COLLECTOR = "localhost/otelcol:1"
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MEDIA = "application/vnd.oci.image"
 
@@ -25,6 +26,11 @@ def pause_image() -> Path:
 def jaeger_image() -> Path:
     """Return the archive of an image that takes Jaeger's flags as arguments, as Jaeger's own does."""
     return _of_program(golang.jaeger() / "all-in-one", JAEGER)
+
+
+def collector_image() -> Path:
+    """Return the archive of an image that takes the collector's flags as arguments, as its own does."""
+    return _of_program(golang.otelcol() / "otelcol", COLLECTOR)
 
 
 def _of_program(program: Path, name: str) -> Path:

@@ -21,6 +21,7 @@ _WANTED: Final[tuple[Callable[[], object], ...]] = (
     golang.kubernetes,
     cluster.build,
     engine_env.path,
+    golang.otelcol,
     image.base,
 )
 
