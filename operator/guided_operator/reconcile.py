@@ -173,6 +173,9 @@ class Shift:
                 await self.sleep(self.brake.pull())
             else:
                 self.brake.release()
+                # A pass that writes nothing waits for nobody: without this, all keys that are due would be
+                # handled before anything else runs, and the Lease be lost meanwhile.
+                await asyncio.sleep(0)
 
     async def _handle(self, key: Key) -> Failure | None:
         """Make one pass, and give the key back."""
