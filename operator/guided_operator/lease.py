@@ -118,7 +118,9 @@ class Lease:
             Another replica took it, or it could not be renewed before its deadline.
         """
         while True:
-            await self._sleep(self._times.renew_s)
+            # From when the last one was asked for: a slow answer must not delay the next renewal.
+            asked_at = self._clock() if self._renewed_at is None else self._renewed_at
+            await self._sleep(max(asked_at + self._times.renew_s - self._clock(), 0.0))
             while not await self._renewed():
                 if not self.is_held():
                     raise LeaseLostError(f"the Lease was not renewed for {self._times.deadline_s:g} s")

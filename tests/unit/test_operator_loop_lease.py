@@ -131,6 +131,38 @@ async def test_leader_survives_a_short_outage() -> None:
     assert lease.is_held()
 
 
+class Slow(MemoryApi):
+    """Its next writes take so long; what takes longer than was asked for is no answer."""
+
+    def __init__(self, time: Time, *takes_s: float) -> None:
+        super().__init__()
+        self.time, self.takes_s = time, list(takes_s)
+
+    async def patch(self, path: str, body: Any, *, timeout_s: float = 1.0, **how: Any) -> Any:
+        takes_s = self.takes_s.pop(0) if self.takes_s else 0.0
+        await self.time.sleep(min(takes_s, timeout_s))
+        if takes_s > timeout_s:
+            raise ServerUnavailable("late")
+        return await super().patch(path, body, timeout_s=timeout_s, **how)
+
+
+async def test_one_late_answer_after_a_slow_one_is_no_loss() -> None:
+    time = Time()
+    api = Slow(time, 1.9, 2.1)
+    lease = replica(api, time, "a")
+    await lease.acquire()
+    held: list[bool] = []
+
+    async def watch() -> None:
+        while True:
+            held.append(lease.is_held())
+            await time.sleep(0.1)
+
+    await time.until(1020.0, lease.keep(), watch())
+    assert not api.takes_s
+    assert all(held)
+
+
 async def test_leader_ends_when_another_holds_the_lease() -> None:
     api, time = MemoryApi(), Time()
     lease = replica(api, time, "a")

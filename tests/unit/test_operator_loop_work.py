@@ -1,6 +1,7 @@
 """Workers: many keys that are due at once leave everything else its turn."""
 
 import asyncio
+import itertools
 import time
 from typing import Any, Final
 
@@ -35,4 +36,4 @@ async def test_passes_that_wait_for_nobody_let_the_lease_be_renewed_between_them
             done.append(reconciler.passes)
     working.cancel()
     await asyncio.gather(working, return_exceptions=True)
-    assert max(after - before for before, after in zip(done, done[1:], strict=False)) <= _WORKERS
+    assert max(after - before for before, after in itertools.pairwise(done)) <= _WORKERS
