@@ -28,7 +28,6 @@ from guided_operator.progress import Progress
 from guided_operator.queue import WorkQueue
 from guided_operator.reconcile import Reconciler, Shift, work_together
 from guided_operator.settings import OperatorSettings, SettingsError
-from guided_operator.settled import Settled
 from guided_operator.sidecars import HttpFetch, SidecarReader
 from guided_operator.store import Store
 from guided_operator.telemetry import logs, requests, tracing
@@ -92,6 +91,7 @@ class Parts:
     models: Models
     watches: Watches
     lease: Lease
+    sidecars: SidecarReader
     shift: Shift
     workers: int
 
@@ -102,6 +102,7 @@ def assemble(
     """Put the parts together."""
     queue, store, clock = WorkQueue(time.monotonic), Store(), time.monotonic
     sources = GrammarSources(api)
+    sidecars = SidecarReader(HttpFetch(session), clock, queue.add)
     models = Models(api, store, queue.add, settings.namespaces)
     watches = Watches(api, store, sources, queue.add, settings.namespaces)
     lease = Lease(api, settings.namespace, LEASE_NAME, _identity(settings.pod_name), clock=_lease_clock)
@@ -110,7 +111,7 @@ def assemble(
     reconciler = Reconciler(
         api=leader_api,
         models=models,
-        observer=Observer(models, store, watches, SidecarReader(HttpFetch(session), clock), sources),
+        observer=Observer(models, store, watches, sidecars, sources),
         applier=applier,
         site=cluster_site(
             settings.plugin_image,
@@ -121,7 +122,6 @@ def assemble(
         limits=Limits(settings.allowed_images, settings.allowed_models, settings.remote_code),
         now=functools.partial(dt.datetime.now, dt.UTC),
         census=metrics.census,
-        settled=Settled(clock),
         progress=Progress(clock),
     )
     metrics.attach(
@@ -133,7 +133,8 @@ def assemble(
             watch_failures=lambda: {**watches.failures(), kinds.MODEL.name: models.broken},
         )
     )
-    return Parts(queue, models, watches, lease, Shift(queue, reconciler, metrics), settings.workers)
+    shift = Shift(queue, reconciler, metrics)
+    return Parts(queue, models, watches, lease, sidecars, shift, settings.workers)
 
 
 def _lease_clock() -> float:
@@ -151,6 +152,7 @@ async def _lead(parts: Parts) -> None:
     await parts.lease.acquire()
     async with asyncio.TaskGroup() as group:
         group.create_task(parts.lease.keep())
+        group.create_task(parts.sidecars.run())
         group.create_task(work_together(parts.shift, parts.workers))
 
 

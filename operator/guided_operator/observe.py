@@ -26,8 +26,7 @@ class Observed:
 
     `children` holds the objects with our label by kind and name, pods aside; whether they are ours to
     change is for `apply` to say. `sources`: the ConfigMaps of its grammars. `blind`: kinds that the operator
-    may not see, and why. `absent`: kinds whose API is not installed. `mark`: the same while children and pods
-    are the same.
+    may not see, and why. `absent`: kinds whose API is not installed.
     """
 
     key: Key
@@ -38,7 +37,6 @@ class Observed:
     sources: Sources = field(default_factory=dict)
     blind: Mapping[str, str] = field(default_factory=dict)
     absent: frozenset[str] = frozenset()
-    mark: int = 0
 
     @property
     def uid(self) -> str:
@@ -83,19 +81,16 @@ class Observer:
         self._watches = watches
         self._sidecars = sidecars
         self._sources = sources
-        self._seen_pods: dict[Key, set[str]] = {}
 
     async def observe(self, key: Key) -> Observed | None:
         """Return what is the case for `key`, or None if there is no such GuidedModel."""
         await self._models.confirm(key)
         model = self._store.model(key)
         if model is None:
-            self._forget(key, set())
+            self._sidecars.forget(key)
             self._sources.forget(key)
             return None
-        mark = self._store.mark(key)
         pods = tuple(sorted(self._store.items(key, kinds.POD).values(), key=lambda pod: str(pod.name)))
-        self._forget(key, {pod.uid for pod in pods})
         named = _grammars(model)
         return Observed(
             key=key,
@@ -104,22 +99,11 @@ class Observer:
                 kind.name: self._store.items(key, kind) for kind in kinds.WATCHED if kind is not kinds.POD
             },
             pods=pods,
-            pages=await self._sidecars.read(pods, frozenset(named)),
+            pages=await self._sidecars.read(key, pods, frozenset(named)),
             sources=await self._sources.read(key, named.values()),
             blind=self._watches.blind(key.namespace),
             absent=self._watches.absent(key.namespace),
-            mark=mark,
         )
-
-    def next_look_s(self, observed: Observed) -> float | None:
-        """Return in how many seconds something that rings no bell should be read again, if anything."""
-        return self._sidecars.next_look_s(pod.uid for pod in observed.pods)
-
-    def _forget(self, key: Key, uids: set[str]) -> None:
-        """Drop what is remembered of this model's pods other than these."""
-        self._sidecars.forget(uids, self._seen_pods.pop(key, set()))
-        if uids:
-            self._seen_pods[key] = uids
 
 
 def _grammars(model: Object) -> Mapping[str, str]:

@@ -16,12 +16,11 @@ from guided_operator.apply import Applier
 from guided_operator.builders import Site
 from guided_operator.limits import Limits
 from guided_operator.models import Models
-from guided_operator.observe import Observed, Observer
+from guided_operator.observe import Observer
 from guided_operator.plan import plan
 from guided_operator.progress import Progress
 from guided_operator.queue import Backoff, Key, WorkQueue
 from guided_operator.report import report
-from guided_operator.settled import Settled
 from guided_operator.situation import Situation
 from guided_operator.telemetry import logs, tracing
 from guided_operator.telemetry.metrics import Census, OperatorMetrics
@@ -29,8 +28,9 @@ from guided_operator.verdict import decide
 
 logger = logging.getLogger(__name__)
 
-# Everything is looked at again so often though no bell rang: the net below every missed event.
-RESYNC_S: Final = 600.0
+# Everything is looked at again so often though no bell rang: the net below an event missed by our fault.
+# A pass that finds nothing takes CPU, too, so the net is wide; controller-runtime's is ten hours.
+RESYNC_S: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,6 @@ class Reconciler:
     limits: Limits
     now: Callable[[], dt.datetime]
     census: Census
-    settled: Settled
     progress: Progress
 
     async def reconcile(self, key: Key) -> float | None:
@@ -65,17 +64,8 @@ class Reconciler:
             observed = await self.observer.observe(key)
         if observed is None or "deletionTimestamp" in observed.model["metadata"]:
             self.census.forget(key)
-            self.settled.forget(key)
             self.progress.forget(key)
             return None  # the garbage collector takes the children, by their owner references
-        rest_s = self.settled.rest_s(observed)
-        if rest_s is None:
-            self.settled.forget(key)
-            rest_s = await self._pass(observed)
-        next_look_s = self.observer.next_look_s(observed)
-        return rest_s if next_look_s is None else min(next_look_s, rest_s)
-
-    async def _pass(self, observed: Observed) -> float:
         with tracing.step("plan"):
             wanted = plan(observed, self.site, self.limits)
         with tracing.step("apply"):
@@ -95,10 +85,7 @@ class Reconciler:
             return turns.LOOK_S
         if left_s:
             return min(left_s, RESYNC_S)
-        rest_s = RESYNC_S * random.uniform(0.9, 1.0)  # noqa: S311 - spreads load
-        if not outcome.live:
-            self.settled.note(observed, (written or observed.model).get("status"), rest_s)
-        return rest_s
+        return RESYNC_S * random.uniform(0.9, 1.0)  # noqa: S311 - spreads load
 
 
 class ChildFaultError(Exception):

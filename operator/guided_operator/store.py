@@ -34,11 +34,6 @@ class Store:
         """Return a model's objects of one kind by name, as they are now; each is parsed when asked for."""
         return _Items(kind, dict(self._items.get(key, {}).get(kind.name, {})))
 
-    def mark(self, key: Key) -> int:
-        """Return a number that stays while all objects of a model, itself aside, stay as they are."""
-        kinds = self._items.get(key, {})
-        return hash(tuple(frozenset(kinds[name].items()) for name in sorted(kinds) if name != MODEL.name))
-
     def model(self, key: Key) -> Object | None:
         """Return the GuidedModel itself, None if there is none."""
         kept = self._items.get(key, {}).get(MODEL.name, {}).get(key.name)

@@ -1,7 +1,7 @@
 """Reading sidecars: on change and now and then, bounded, and never believed blindly."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import aiohttp
 import pytest
@@ -9,10 +9,13 @@ from aiohttp import web
 
 from guided_contract import names, status
 from guided_operator import sidecars
-from guided_operator.sidecars import HttpFetch, PageError, SidecarReader
+from guided_operator.pods import PodView
+from guided_operator.queue import Key
+from guided_operator.sidecars import HttpFetch, Page, PageError, SidecarReader
 from support.observed import pod
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+KEY = Key("ns", "m")
 PAGE = status.encode(status.PodStatus(ready=True))
 
 
@@ -37,21 +40,72 @@ class Pods:
         return self.page
 
 
-async def test_page_is_read_on_change_and_when_it_is_old() -> None:
-    network, clock = Pods(), Clock()
-    reader = SidecarReader(network, clock)
+class Following:
+    """A reader that reads on by itself, and what it rang."""
+
+    def __init__(self) -> None:
+        self.network, self.clock, self.rung = Pods(), Clock(), list[Key]()
+        self.reader = SidecarReader(self.network, self.clock, self.rung.append)
+
+    async def read(self, *pods: PodView, grammars: frozenset[str] = frozenset()) -> Mapping[str, Page]:
+        """Read as a pass does."""
+        return await self.reader.read(KEY, pods, grammars)
+
+    async def reads_in(self, seconds: float) -> int:
+        """Return how many pages are due by themselves at the end of so long, and read them."""
+        before = self.network.reads
+        self.clock.now += seconds
+        while True:
+            try:
+                async with asyncio.timeout(0.02):
+                    await self.reader.read_next()
+            except TimeoutError:
+                return self.network.reads - before
+
+
+@pytest.fixture
+def following() -> Following:
+    return Following()
+
+
+async def test_page_is_read_in_a_pass_when_its_pod_or_the_grammars_changed(following: Following) -> None:
     for _ in range(3):
-        pages = await reader.read([pod("a", "r")])
+        pages = await following.read(pod("a", "r"))
     assert pages["uid-a"].status == status.PodStatus(ready=True)
-    assert network.reads == 1
-    await reader.read([pod("a", "r", version="2")])
-    assert network.reads == 2
-    due = reader.next_look_s(["uid-a"])
-    assert due is not None
-    assert 0.8 * sidecars.READY_PERIOD_S <= due <= 1.2 * sidecars.READY_PERIOD_S
-    clock.now += due + 0.1
-    await reader.read([pod("a", "r", version="2")])
-    assert network.reads == 3
+    assert following.network.reads == 1
+    await following.read(pod("a", "r", version="2"))
+    assert following.network.reads == 2
+    await following.read(pod("a", "r", version="2"), grammars=frozenset({"g"}))
+    assert following.network.reads == 3
+
+
+async def test_page_that_says_the_same_is_read_now_and_then_and_rings_not(following: Following) -> None:
+    await following.read(pod("a", "r"))
+    assert await following.reads_in(0.79 * sidecars.READY_PERIOD_S) == 0
+    assert await following.reads_in(0.47 * sidecars.READY_PERIOD_S) == 1
+    assert await following.reads_in(0.79 * sidecars.READY_PERIOD_S) == 0
+    assert await following.reads_in(0.47 * sidecars.READY_PERIOD_S) == 1
+    assert not following.rung
+
+
+async def test_pages_that_are_due_about_the_same_time_are_read_together(following: Following) -> None:
+    for number in range(40):
+        await following.reader.read(Key("ns", str(number)), [pod(str(number), "r")])
+    reads = [await following.reads_in(0.79 * sidecars.READY_PERIOD_S)]
+    reads += [await following.reads_in(3.0) for _ in range(27)]
+    assert sum(reads) == 40
+    assert sum(number > 0 for number in reads) <= 10
+
+
+@pytest.mark.parametrize("page", [None, status.encode(status.PodStatus(ready=False))], ids=["none", "other"])
+async def test_page_that_says_something_else_rings_once(following: Following, page: bytes | None) -> None:
+    await following.read(pod("a", "r"), pod("b", "r"))
+    following.network.page = page
+    await following.reads_in(1.26 * sidecars.READY_PERIOD_S)
+    assert following.rung == [KEY]
+    pages = await following.read(pod("a", "r"), pod("b", "r"))
+    wanted = status.decode(page) if page else None
+    assert [one.status for one in pages.values()] == [wanted, wanted]
 
 
 @pytest.mark.parametrize(
@@ -59,47 +113,43 @@ async def test_page_is_read_on_change_and_when_it_is_old() -> None:
     [(False, PAGE), (True, None), (True, status.encode(status.PodStatus(ready=False)))],
     ids=["pod not ready", "silent", "sidecar not ready"],
 )
-async def test_pod_that_is_not_well_is_looked_at_more_often(*, pod_ready: bool, page: bytes | None) -> None:
-    network = Pods()
-    network.page = page
-    reader = SidecarReader(network, Clock())
-    await reader.read([pod("a", "r", ready=pod_ready)])
-    due = reader.next_look_s(["uid-a"])
-    assert due is not None
-    assert due <= 1.2 * sidecars.STARTING_PERIOD_S
+async def test_pod_that_is_not_well_is_looked_at_more_often(
+    following: Following, *, pod_ready: bool, page: bytes | None
+) -> None:
+    following.network.page = page
+    await following.read(pod("a", "r", ready=pod_ready))
+    assert await following.reads_in(1.26 * sidecars.STARTING_PERIOD_S) == 1
 
 
-async def test_pods_that_cannot_answer_are_not_asked() -> None:
-    network = Pods()
-    reader = SidecarReader(network, Clock())
-    pages = await reader.read(
-        [
-            pod("a", "r", ip=""),
-            pod("b", "r", phase="Pending"),
-            pod("c", "r", terminating=True),
-            pod("d", "r", phase="Failed"),
-        ]
+async def test_grammars_that_are_not_in_service_are_looked_at_more_often(following: Following) -> None:
+    await following.read(pod("a", "r"), grammars=frozenset({"g"}))
+    assert await following.reads_in(1.26 * sidecars.STARTING_PERIOD_S) == 1
+
+
+async def test_pods_that_cannot_answer_are_not_asked(following: Following) -> None:
+    pages = await following.read(
+        pod("a", "r", ip=""),
+        pod("b", "r", phase="Pending"),
+        pod("c", "r", terminating=True),
+        pod("d", "r", phase="Failed"),
     )
-    assert (pages, network.reads) == ({}, 0)
-    assert reader.next_look_s(["uid-a", "uid-b"]) is None
+    assert (pages, await following.reads_in(sidecars.READY_PERIOD_S * 2)) == ({}, 0)
 
 
 @pytest.mark.parametrize("page", [None, b"", b"{}", b"[" * 100_000, b'{"ready": "yes"}', b"\xff"])
-async def test_nonsense_is_an_error_and_not_a_status(page: bytes | None) -> None:
-    network = Pods()
-    network.page = page
-    pages = await SidecarReader(network, Clock()).read([pod("a", "r")])
+async def test_nonsense_is_an_error_and_not_a_status(following: Following, page: bytes | None) -> None:
+    following.network.page = page
+    pages = await following.read(pod("a", "r"))
     assert pages["uid-a"].status is None
     assert pages["uid-a"].error
 
 
-async def test_pods_that_are_gone_are_forgotten() -> None:
-    network = Pods()
-    reader = SidecarReader(network, Clock())
-    await reader.read([pod("a", "r"), pod("b", "r")])
-    reader.forget({"uid-a"}, {"uid-a", "uid-b"})
-    assert reader.next_look_s(["uid-b"]) is None
-    assert reader.next_look_s(["uid-a"]) is not None
+async def test_pods_that_are_gone_are_not_read_again(following: Following) -> None:
+    await following.read(pod("a", "r"), pod("b", "r"))
+    await following.read(pod("a", "r"))
+    assert await following.reads_in(1.26 * sidecars.READY_PERIOD_S) <= 2
+    following.reader.forget(KEY)
+    assert await following.reads_in(1.26 * sidecars.READY_PERIOD_S) == 0
 
 
 class TestHttp:
