@@ -17,6 +17,7 @@ from guided_contract import names
 from guided_operator.apiserver import ApiError, ApiServer
 from guided_operator.models import Models
 from guided_operator.queue import Backoff
+from guided_operator.reflector import PAGE_OBJECTS
 
 logger = logging.getLogger(__name__)
 
@@ -125,4 +126,5 @@ def settings() -> kopf.OperatorSettings:
     # A watch ends by itself so often, which bounds how long a dead connection goes unnoticed.
     chosen.watching.server_timeout = 150
     chosen.watching.client_timeout = 160
+    chosen.watching.chunk_size = PAGE_OBJECTS
     return chosen

@@ -13,12 +13,12 @@ from typing import Final
 from guided_operator import kinds
 from guided_operator.apiserver import Api, ApiError, Object, ObjectNotFound
 from guided_operator.queue import Key
+from guided_operator.reflector import PAGE_OBJECTS
 from guided_operator.store import Name, Store, name_of
 
 logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 600.0
-_PAGE_OBJECTS: Final = 250
 
 
 class Models:
@@ -106,7 +106,7 @@ class Models:
 
     async def _forget_absent(self, namespace: str) -> None:
         listed: set[Name] = set()
-        params, version = {"limit": str(_PAGE_OBJECTS)}, 0
+        params, version = {"limit": str(PAGE_OBJECTS)}, 0
         while True:
             answer = await self._api.read(kinds.MODEL.path(namespace), params=params, metadata_only=True)
             listed.update(map(name_of, answer["items"]))

@@ -32,7 +32,7 @@ WATCH_S: Final = 150.0
 _WATCH_GRACE_S: Final = 10.0  # the server ends it first
 _FORBIDDEN_RETRY_S: Final = 60.0  # somebody has to grant a right first
 _ABSENT_RETRY_S: Final = 10.0  # somebody has to install the API first, and then waits for us
-_PAGE_OBJECTS: Final = 250
+PAGE_OBJECTS: Final = 100  # every kind is listed at once: a page of each is parsed, and in memory, together
 _LIST_TIMEOUT_S: Final = 60.0
 _TOO_SHORT_S: Final = 1.0  # a watch that ends sooner, though by itself, is a server in trouble
 
@@ -121,7 +121,7 @@ class Reflector:
 
     async def _list(self) -> None:
         listed: set[Name] = set()
-        params = {**self._selected(), "limit": str(_PAGE_OBJECTS)}
+        params = {**self._selected(), "limit": str(PAGE_OBJECTS)}
         while True:
             # By pages: thousands of objects at once take hundreds of MiB until they are projected.
             answer = await self._api.read(
