@@ -67,15 +67,15 @@ class Models:
         if 0 < self._versions.get(name, 0) < _version(item):  # of one that is gone nothing is kept
             self._keep(name, item)
 
-    async def confirm(self, key: Key) -> None:
-        """Ask for a model if it may be gone.
+    async def confirm(self, key: Key, *, surely: bool = False) -> None:
+        """Ask for a model if it may be gone, or `surely`: then what is kept of it is as new as this call.
 
         Raises
         ------
         ApiError
             The API server did not say.
         """
-        if not self._store.is_doubted(key):
+        if not surely and not self._store.is_doubted(key):
             return
         try:
             item = await self._api.read(kinds.model_path(key.namespace, key.name))

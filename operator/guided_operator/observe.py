@@ -84,7 +84,11 @@ class Observer:
 
     async def observe(self, key: Key) -> Observed | None:
         """Return what is the case for `key`, or None if there is no such GuidedModel."""
-        await self._models.confirm(key)
+        children = {
+            kind.name: self._store.items(key, kind) for kind in kinds.WATCHED if kind is not kinds.POD
+        }
+        # After its children were: an autoscaler writes the number first, and then that it has decided on it.
+        await self._models.confirm(key, surely=_may_fall(self._store.model(key), children))
         model = self._store.model(key)
         if model is None:
             self._sidecars.forget(key)
@@ -95,15 +99,25 @@ class Observer:
         return Observed(
             key=key,
             model=model,
-            children={
-                kind.name: self._store.items(key, kind) for kind in kinds.WATCHED if kind is not kinds.POD
-            },
+            children=children,
             pods=pods,
             pages=await self._sidecars.read(key, pods, frozenset(named)),
             sources=await self._sources.read(key, named.values()),
             blind=self._watches.blind(key.namespace),
             absent=self._watches.absent(key.namespace),
         )
+
+
+def _may_fall(model: Object | None, children: Mapping[str, Mapping[str, Object]]) -> bool:
+    """Say whether fewer replicas are asked for than there are, maybe by an autoscaler."""
+    spec = (model or {}).get("spec") or {}
+    if not spec.get("autoscaling"):  # most have none, and children are parsed when asked for
+        return False
+    workloads = (
+        each for kind in (kinds.DEPLOYMENT, kinds.WORKER_SET) for each in children[kind.name].values()
+    )
+    asked: int = spec.get("replicas", 0)
+    return any(asked < each["spec"].get("replicas", 0) for each in workloads)
 
 
 def _grammars(model: Object) -> Mapping[str, str]:

@@ -37,17 +37,16 @@ def _present(model: GuidedModel, observed: Observed) -> int:
 def _has_decided(observed: Observed) -> bool:
     """Say whether the autoscaler has worked out a number: then `replicas` is its number.
 
-    Also KEDA decides by a HorizontalPodAutoscaler, which has the labels of its ScaledObject. Where that
-    cannot be seen, a ScaledObject that is in order is believed.
+    Also KEDA decides by a HorizontalPodAutoscaler, which has the labels of its ScaledObject. Where the
+    operator may see none, a ScaledObject that is in order is believed.
     """
     scalers = observed.children.get(kinds.AUTOSCALER.name, {})
     if any(_decides(scaler) for scaler in scalers.values()):
         return True
+    if kinds.AUTOSCALER.name not in observed.blind:
+        return False
     scaled = observed.children.get(kinds.SCALED_OBJECT.name, {})
-    return any(
-        _status(each).get("hpaName") not in {None, "", *scalers} and _is_true(each, "Ready")
-        for each in scaled.values()
-    )
+    return any(_is_true(each, "Ready") for each in scaled.values())
 
 
 def _decides(scaler: Object) -> bool:
