@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from devtools import golang
-from devtools.process import Process, free_ports
+from devtools.process import Process, free_ports, tail
 
 from guided_operator.builders import cluster_site
 from guided_operator.observe import Observed
@@ -49,13 +49,23 @@ def rival(cluster: Cluster, folder: Path) -> Iterator[Process]:
     try:
         process.wait_ready(lambda: _answers(f"http://{health}/readyz"), START_TIMEOUT_S)
         yield process
-        if not process.is_running():
-            raise RuntimeError(f"the rival ended; see {process.log}")
     finally:
         process.stop()
 
 
 CONTESTANTS: Final[dict[str, Start]] = {"ours": ours, "rival": rival}
+
+
+def demand_running(process: Process) -> None:
+    """Refuse to measure what is no longer there.
+
+    Raises
+    ------
+    RuntimeError
+        The controller has ended, as one does that lost its Lease; the message holds the end of its log.
+    """
+    if not process.is_running():
+        raise RuntimeError(f"{process.name} ended:\n{tail(process.log)}")
 
 
 def children() -> list[dict[str, Any]]:

@@ -47,8 +47,10 @@ def measure(wanted: Wanted, conditions: str) -> Run:
             run = Run(wanted.contestant, wanted.count, conditions, _converge(wanted, plane, player, process))
             if wanted.change_s:
                 run.changed = _change(wanted, plane, player, process)
+                contestants.demand_running(process)
             if wanted.idle_s:
                 run.idle = _idle(wanted, plane, process)
+                contestants.demand_running(process)
         if wanted.restart:
             run.restarted = _restart(wanted, cluster, plane, folder)
         return run
