@@ -61,6 +61,14 @@ test-unit: $(SETUP)  ## the tests that take seconds
 test-gpu: $(SETUP)  ## what only a GPU shows: pinned copies, streams, CUDA graphs (skips where there is none)
 	$(PYTEST) -rs tests/gpu
 
+.PHONY: test-oldest
+test-oldest: $(SETUP)  ## the tests of the real API server, on the oldest Kubernetes that the chart takes
+	KUBERNETES=oldest $(PYTEST) -rs tests/cluster
+
+.PHONY: test-keda
+test-keda: $(SETUP)  ## scaling to none and back by the real KEDA, built from source (minutes)
+	KEDA=real $(PYTEST) -rs tests/cluster/test_keda.py
+
 .PHONY: test-drain
 test-drain: $(SETUP)  ## pods that go in each way there is, under load on a real node: no request fails (four vLLM pods)
 	DRAIN=full $(PYTEST) -s tests/e2e/test_cluster_model_drain.py

@@ -1,8 +1,8 @@
 """The CRDs of others that the operator uses where they are installed: their names and subresources, no more.
 
-Written for these tests; the real ones are kubernetes-sigs/lws, kedacore/keda and
-prometheus-operator/prometheus-operator (Apache-2.0). Where a folder shared/data/crds stands beside the
-repository, those are taken, and so their schemas judge what the operator writes.
+The Prometheus operator's are its own. The others are written for these tests, after kubernetes-sigs/lws and
+kedacore/keda (Apache-2.0); where a folder shared/data/crds stands beside the repository, the real ones in it
+are taken, and so their schemas judge what the operator writes.
 """
 
 import json
@@ -11,17 +11,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from devtools import golang
+
 from support.cluster import Cluster
 from support.operator_process import eventually
 
 Object = dict[str, Any]
 REAL = Path(__file__).resolve().parents[3] / "shared/data/crds"
 _SCALE = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+MONITORING = "monitoring.coreos.com"
 # Plural -> group, version, kind.
 APIS = {
     "leaderworkersets": ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"),
     "scaledobjects": ("keda.sh", "v1alpha1", "ScaledObject"),
-    "podmonitors": ("monitoring.coreos.com", "v1", "PodMonitor"),
+    "podmonitors": (MONITORING, "v1", "PodMonitor"),
+    "prometheusrules": (MONITORING, "v1", "PrometheusRule"),
 }
 
 
@@ -55,16 +59,21 @@ def installed(cluster: Cluster, *plurals: str) -> Iterator[None]:
     """Have APIs installed while the context lasts."""
     names = [f"{plural}.{APIS[plural][0]}" for plural in plurals]
     for plural in plurals:
-        real = REAL / f"{plural}.yaml"
-        text = real.read_text() if real.exists() else json.dumps(crd(plural))
         # Some are larger than an annotation, which is where a client-side apply would keep them.
-        cluster.kubectl("create", "-f", "-", stdin=text)
+        cluster.kubectl("create", "-f", "-", stdin=_text(plural))
     try:
         for name in names:
             eventually(lambda name=name: _is_served(cluster, name), what=f"{name} is served")
         yield
     finally:
         cluster.kubectl("delete", "crd", *names, "--wait=false")
+
+
+def _text(plural: str) -> str:
+    if APIS[plural][0] == MONITORING:
+        return (golang.prometheus_crds() / f"{MONITORING}_{plural}.yaml").read_text()
+    real = REAL / f"{plural}.yaml"
+    return real.read_text() if real.exists() else json.dumps(crd(plural))
 
 
 def _is_served(cluster: Cluster, name: str) -> bool:

@@ -231,6 +231,7 @@ class ControlPlane:
         kubelet = self.authority.issue(
             "kubelet-client", "apiserver-kubelet-client", groups=["system:masters"]
         )
+        proxy = self.authority.issue("front-proxy", "front-proxy-client")
         self._service_key = self.authority.service_account_key()
         policy = self.folder / "audit-policy.json"
         policy.write_text(json.dumps(self._audit))
@@ -251,6 +252,14 @@ class ControlPlane:
             "kubelet-client-certificate": kubelet.certificate,
             "kubelet-client-key": kubelet.key,
             "kubelet-certificate-authority": self.authority.certificate,
+            # Who it speaks for to the API servers behind it (APIService).
+            "proxy-client-cert-file": proxy.certificate,
+            "proxy-client-key-file": proxy.key,
+            "requestheader-client-ca-file": self.authority.certificate,
+            "requestheader-allowed-names": "front-proxy-client",
+            "requestheader-username-headers": "X-Remote-User",
+            "requestheader-group-headers": "X-Remote-Group",
+            "requestheader-extra-headers-prefix": "X-Remote-Extra-",
             "audit-policy-file": policy,
             "audit-log-path": self.audit_log,
             "audit-log-maxsize": 10_000,  # MiB: tests read one file

@@ -1,5 +1,6 @@
 """Programs built from source by Go, once per version, into the cache."""
 
+import json
 import os
 import re
 import shutil
@@ -11,8 +12,10 @@ from devtools import cache
 
 TOOLS = Path(__file__).resolve().parents[1]
 KUBERNETES = "v1.36.3"
+OLDEST_KUBERNETES = "v1.30.14"  # of the oldest minor version that the chart takes
 CONTAINERD = "v2.4.2"
 HELM = "v4.3.1"
+PROMETHEUS_OPERATOR = "v0.85.0"
 MINIMUM = (1, 26)
 FETCHES_NEWER = (1, 21)
 BUILD_TIMEOUT_S = 1800  # the control plane takes 6.5 minutes on two cold cores
@@ -36,20 +39,45 @@ def require(program: str, how: str) -> str:
     return path
 
 
+def kubernetes_version() -> str:
+    """Return which Kubernetes tests run on: $KUBERNETES = "oldest" asks for the oldest one."""
+    return OLDEST_KUBERNETES if os.environ.get("KUBERNETES") == "oldest" else KUBERNETES
+
+
 def kubernetes() -> Path:
-    """Return the folder of etcd, the control plane, kubectl, kubelet and kube-proxy."""
+    """Return the folder of etcd, the control plane, kubectl, kubelet and kube-proxy.
+
+    Of the oldest version it is the control plane and kubectl, without what a node needs.
+    """
+    if kubernetes_version() == OLDEST_KUBERNETES:
+        return _oldest_kubernetes()
     module = TOOLS / "kubernetes"
-    major, minor = KUBERNETES.lstrip("v").split(".")[:2]
-    stamp = "k8s.io/component-base/version"
-    flags = (
-        f"-s -w -X {stamp}.gitVersion={KUBERNETES} -X {stamp}.gitMajor={major} -X {stamp}.gitMinor={minor}"
-    )
+    flags = _stamped(KUBERNETES)
 
     def build(folder: Path) -> None:
         _go("build", "-ldflags", flags, "-o", f"{folder}/", "tool", cwd=module)
         (folder / "server").rename(folder / "etcd")  # the binary of etcd's module takes its folder's name
 
     return cache.built("kubernetes", [module / "go.mod", module / "go.sum", flags], build)
+
+
+def _oldest_kubernetes() -> Path:
+    """Kubelet and kube-proxy are not in it: modules that they need are no longer to be had as they were."""
+    module, newest = TOOLS / "kubernetes-oldest", TOOLS / "kubernetes"
+    flags = _stamped(OLDEST_KUBERNETES)
+
+    def build(folder: Path) -> None:
+        _go("build", "-ldflags", flags, "-o", f"{folder}/", "tool", cwd=module)
+        _go("build", "-ldflags", "-s -w", "-o", f"{folder}/etcd", "go.etcd.io/etcd/server/v3", cwd=newest)
+
+    return cache.built("kubernetes-oldest", [module, newest, flags], build)
+
+
+def _stamped(version: str) -> str:
+    """Return the linker's flags for programs of this version, which they tell whoever asks."""
+    major, minor = version.lstrip("v").split(".")[:2]
+    stamp = "k8s.io/component-base/version"
+    return f"-s -w -X {stamp}.gitVersion={version} -X {stamp}.gitMajor={major} -X {stamp}.gitMinor={minor}"
 
 
 def containerd() -> Path:
@@ -87,6 +115,29 @@ def otelcol() -> Path:
         [module, str(static)],
         lambda folder: _go("build", "-ldflags", "-s -w", "-o", f"{folder}/", ".", cwd=module, env=static),
     )
+
+
+def keda() -> Path:
+    """Return the folder of KEDA's `operator` and `adapter`, and of its CRDs in `crds`."""
+    module = TOOLS / "keda"
+
+    def build(folder: Path) -> None:
+        _go("build", "-ldflags", "-s -w", "-o", f"{folder}/", "tool", cwd=module)
+        source = _run("list", "-m", "-f", "{{.Dir}}", "github.com/kedacore/keda/v2", cwd=module)
+        shutil.copytree(Path(source.strip()) / "config/crd/bases", folder / "crds")
+
+    return cache.built("keda", [module], build)
+
+
+def prometheus_crds() -> Path:
+    """Return the folder of the Prometheus operator's CRDs, `monitoring.coreos.com_PLURAL.yaml`."""
+    module = f"github.com/prometheus-operator/prometheus-operator@{PROMETHEUS_OPERATOR}"
+
+    def fetch(folder: Path) -> None:
+        crds = Path(json.loads(_run("mod", "download", "-json", module, cwd=folder))["Dir"])
+        shutil.copytree(crds / "example/prometheus-operator-crd", folder, dirs_exist_ok=True)
+
+    return cache.built("prometheus-crds", [module], fetch)
 
 
 def promql() -> Path:
@@ -149,13 +200,18 @@ def _program() -> str:
 
 
 def _go(*args: str, cwd: Path, env: dict[str, str] | None = None) -> None:
-    """Run go, telling how long it took: CI's budget is kept by looking at these lines."""
-    go = _program()
+    """Build, telling how long it took: CI's budget is kept by looking at these lines."""
     began = time.monotonic()
     name = cwd.name if args[0] == "build" else args[-1].split("@")[0].rsplit("/", 1)[-1]
     print(f"devtools: building {name} (minutes on a new machine)", flush=True)  # noqa: T201 - progress
+    _run(*args, cwd=cwd, env=env)
+    print(f"devtools: built {name} in {time.monotonic() - began:.0f} s", flush=True)  # noqa: T201 - progress
+
+
+def _run(*args: str, cwd: Path, env: dict[str, str] | None = None) -> str:
+    """Run go and return what it printed."""
     done = subprocess.run(  # noqa: S603 - go, with arguments from this file
-        [go, *args],
+        [_program(), *args],
         cwd=cwd,
         env=os.environ | {"GOFLAGS": "-buildvcs=false"} | (env or {}),
         stdin=subprocess.DEVNULL,
@@ -167,4 +223,4 @@ def _go(*args: str, cwd: Path, env: dict[str, str] | None = None) -> None:
     )
     if done.returncode:
         raise RuntimeError(f"go {' '.join(args)} failed:\n{done.stdout[-4000:]}")
-    print(f"devtools: built {name} in {time.monotonic() - began:.0f} s", flush=True)  # noqa: T201 - progress
+    return done.stdout

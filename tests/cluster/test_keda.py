@@ -1,0 +1,128 @@
+"""Scaling to none and back by the real KEDA and Kubernetes' own autoscaler, on the real API server.
+
+KEDA=real (make test-keda) alone: building it takes minutes.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from support import keda
+from support.audit import Audit
+from support.cluster import Cluster
+from support.operator_process import eventually
+from support.resources import await_condition, items, model
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.usefixtures("operator", "kubelet"),
+    pytest.mark.skipif(os.environ.get("KEDA") != "real", reason="KEDA=real (make test-keda) runs it"),
+]
+MAX = 3
+A_PODS_SHARE = 5
+
+
+class Queue:
+    """What KEDA is told to look at: a page that says how many requests wait."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        queue = self
+
+        class Page(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = json.dumps({"waiting": queue.waiting}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+        Thread(target=self._server.serve_forever, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        return f"http://127.0.0.1:{self._server.server_port}/"
+
+    def close(self) -> None:
+        """Stop to answer."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def queue() -> Iterator[Queue]:
+    made = Queue()
+    yield made
+    made.close()
+
+
+def test_scale_by_keda_to_none_and_back(
+    api_server: Cluster, namespace: str, queue: Queue, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    def replicas() -> int:
+        found: int = api_server.get("gm", "m", "-n", namespace)["spec"]["replicas"]
+        return found
+
+    def uids() -> set[str]:
+        return {each["metadata"]["uid"] for each in items(api_server, namespace, "pods")}
+
+    def scaled(count: int) -> None:
+        eventually(lambda: replicas() == count, timeout_s=90, what=f"KEDA scales to {count}")
+
+    asked = {"url": queue.url, "valueLocation": "waiting", "targetValue": str(A_PODS_SHARE)}
+    scaling = {
+        "minReplicas": 0,
+        "maxReplicas": MAX,
+        "keda": {
+            "pollingInterval": "1s",
+            "cooldownPeriod": "3s",
+            "triggers": [{"type": "metrics-api", "metadata": asked}],
+        },
+    }
+    with keda.running(api_server, tmp_path_factory.mktemp("keda")):
+        api_server.apply(model(namespace, replicas=2))
+        await_condition(api_server, namespace, "Ready", "True")
+        pods = uids()
+        queue.waiting = A_PODS_SHARE + 2
+        audit = Audit(api_server)
+        api_server.apply(model(namespace, autoscaling=scaling))
+        scaled(2)
+        eventually(lambda: items(api_server, namespace, "horizontalpodautoscalers"), what="it has our label")
+        assert await_condition(api_server, namespace, "Ready", "True")["message"] == "2 of 2 pods are ready"
+        assert pods == uids(), "none goes while replicas are handed over"
+        queue.waiting = 0
+        scaled(0)
+        await_condition(api_server, namespace, "Ready", "False", "ScaledToZero")
+        eventually(lambda: not items(api_server, namespace, "pods"), timeout_s=60, what="no pod is left")
+        queue.waiting = MAX * A_PODS_SHARE
+        scaled(MAX)
+        await_condition(api_server, namespace, "Ready", "True")
+        [scaled_object] = items(api_server, namespace, "scaledobjects.keda.sh")
+        told = {each["type"]: each["status"] for each in scaled_object["status"]["conditions"]}
+        assert told["Ready"] == told["Active"] == "True"
+        writes = [entry for entry in audit.writes() if entry.namespace == namespace]
+        assert [entry.verb for entry in writes if entry.resource == "scaledobjects"] == ["create"], (
+            "what KEDA adds to the ScaledObject is left alone"
+        )
+        assert not [entry for entry in writes if entry.resource == "guidedmodels"], (
+            "replicas are KEDA's to set"
+        )
+        pods = uids()
+        # Handed back: what KEDA made goes with the ScaledObject, and no pod does.
+        api_server.apply(model(namespace))
+        theirs = "scaledobjects.keda.sh,horizontalpodautoscalers"
+        eventually(
+            lambda: not api_server.get(theirs, "-n", namespace)["items"], what="its children are pruned"
+        )
+        await_condition(api_server, namespace, "Ready", "True")
+        assert replicas() == MAX
+        assert pods == uids()
