@@ -72,7 +72,7 @@ def sample() -> dict[str, Any]:
     """Return the sample as the node serves it."""
     made = deploy.sample()
     made["metadata"]["namespace"] = NAMESPACE
-    made["spec"]["resources"]["requests"]["cpu"] = "500m"  # four fit on a node of four cores
+    made["spec"]["resources"]["requests"]["cpu"] = "300m"  # four fit on a node of two cores
     return made
 
 

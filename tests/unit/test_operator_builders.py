@@ -228,6 +228,10 @@ def test_cpu_ranks_share_the_cpus_of_the_pod() -> None:
     assert "OMP_NUM_THREADS" not in environment(engine(guided_model()))
 
 
+def test_idle_connections_are_kept_longer_than_clients_and_gateways_keep_them() -> None:
+    assert int(environment(engine(guided_model()))["VLLM_HTTP_TIMEOUT_KEEP_ALIVE"]) > 60
+
+
 def test_users_environment_wins() -> None:
     env = [{"name": "VLLM_NO_USAGE_STATS", "value": "0"}]
     assert environment(engine(guided_model(engine__env=env)))["VLLM_NO_USAGE_STATS"] == "0"

@@ -1,6 +1,7 @@
 """The environment of engine and sidecar. A variable that the user sets wins over ours of the same name."""
 
 from math import floor
+from typing import Final
 
 from kubernetes.aio import client as k8s
 
@@ -12,11 +13,16 @@ from guided_operator.builders.configuration import traces_endpoint
 from guided_operator.builders.site import Site
 from guided_operator.builders.source import sources
 
+# A connection that a client is about to use must not be closed meanwhile: longer than clients and gateways
+# keep an idle one, which is 60 s and less. vLLM's 5 s are less than they take, and a request is lost by it.
+_KEEP_ALIVE_S: Final = 75
+
 
 def engine_environment(gm: GuidedModel, site: Site) -> list[k8s.V1EnvVar]:
     """Return the engine container's variables."""
     variables = _shared(gm, site)
     variables["VLLM_NO_USAGE_STATS"] = "1"  # a pod tells nobody outside about itself unless asked to
+    variables["VLLM_HTTP_TIMEOUT_KEEP_ALIVE"] = str(_KEEP_ALIVE_S)
     if traces_endpoint(gm, site) is not None:
         variables["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] = "http/protobuf"  # what the sidecar receives
     if gm.spec.engine.device == "CPU":
