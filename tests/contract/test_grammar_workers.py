@@ -12,7 +12,7 @@ import pytest
 
 from guided_contract.config import CompileConfig, GuidedDecodingConfig, RestartConfig
 from guided_contract.wire import Prepared, Refused
-from guided_sidecar.grammar.process import Worker
+from guided_sidecar.grammar.process import Template, Worker
 from guided_sidecar.settings import Settings
 from support import grammars
 from support.service import serving, workers
@@ -83,6 +83,32 @@ async def test_a_spent_restart_budget_refuses_for_a_while(
         await until(lambda: not service.snapshot().exhausted)
         assert isinstance(await api.prepare("choice", '["new"]'), Prepared)
         assert service.snapshot().workers.restarts["idle"] >= 3
+
+
+async def test_a_worker_that_dies_before_it_is_idle_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dead one among the idle would count as ready for ever, and its death not at all."""
+    fork = Template.fork
+    doomed: list[Worker] = []
+
+    async def forked(self: Template, timeout_s: float) -> Worker:
+        worker = await fork(self, timeout_s)
+        if not doomed:
+            doomed.append(worker)
+            kill(worker.pid)
+            await worker.gone.wait()
+        return worker
+
+    monkeypatch.setattr(Template, "fork", forked)
+    async with (
+        serving(tmp_path, monkeypatch, guided_decoding=PATIENT) as (service, pod),
+        Rank.connected(pod),
+        Api.connected(pod) as api,
+    ):
+        assert service.snapshot().workers.restarts == {"idle": 1}
+        assert len(workers()) == service.snapshot().workers.ready == 2
+        assert isinstance(await api.prepare("choice", '["new"]'), Prepared)
 
 
 async def test_a_grammar_that_keeps_failing_is_not_tried_again_for_a_while(

@@ -176,9 +176,12 @@ class Workers:
 
     def _on_exit(self, worker: Worker) -> None:
         """Note that a worker was reaped; if it was idle, nobody else will notice."""
-        if worker not in self._idle:
-            return
-        self._idle.remove(worker)
+        if worker in self._idle:
+            self._idle.remove(worker)
+            self._bury(worker)
+
+    def _bury(self, worker: Worker) -> None:
+        """Count a worker that died with nothing to do."""
         worker.close()
         self._lost("template" if worker.died_with_template else "idle")
         if not worker.died_with_template:  # counted once, as the template's death
@@ -232,7 +235,11 @@ class Workers:
         if self._template is None:
             await self._start_template()
         while self._missing() > 0:
-            await self._fork()
+            worker = await self._fork()
+            if worker.gone.is_set():  # before it was one of the idle, where its end would have been seen
+                self._bury(worker)
+                return
+            await self._add(worker)
 
     async def _start_template(self) -> None:
         template = self._template = Template(self._on_exit)
@@ -248,14 +255,14 @@ class Workers:
 
         self._watcher = asyncio.create_task(kick_when_dead())
 
-    async def _fork(self) -> None:
+    async def _fork(self) -> Worker:
         assert self._template is not None
         begin = time.monotonic()
         worker = await self._template.fork(self._settings.fork_timeout_s)
         state = self._state
         took_s = time.monotonic() - begin
         self._state = dataclasses.replace(state, forks=state.forks + 1, fork_s=state.fork_s + took_s)
-        await self._add(worker)
+        return worker
 
     async def _add(self, worker: Worker) -> None:
         """Have a worker idle, or let it go where there are enough: one came back while it was made."""
