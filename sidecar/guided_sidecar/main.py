@@ -1,4 +1,4 @@
-"""`python -m guided_sidecar`: the sidecar container's first process."""
+"""The sidecar container's first process."""
 
 import logging
 from typing import Final
@@ -15,7 +15,3 @@ def main() -> None:
     """Supervise the service until TERM."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s sidecar supervisor: %(message)s")
     Supervisor(service.main, _GRACE_S).run()
-
-
-if __name__ == "__main__":
-    main()

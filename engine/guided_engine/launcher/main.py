@@ -1,4 +1,4 @@
-"""Start as ``python3 -m guided_engine.launcher -- ARGS``, ARGS being vLLM's own."""
+"""The launcher's command line."""
 
 import asyncio
 import logging
@@ -31,7 +31,3 @@ def main(argv: list[str]) -> int:
 def _refuse(message: str) -> int:
     sys.stderr.write(f"guidedmodel launcher: {message}\n")
     return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

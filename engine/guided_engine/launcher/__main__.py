@@ -1,0 +1,11 @@
+"""Start as ``python3 -m guided_engine.launcher -- ARGS``, ARGS being vLLM's own."""
+
+import sys
+
+from guided_contract import first_process
+
+if __name__ == "__main__":
+    first_process.end_on_term()
+    from guided_engine.launcher.main import main
+
+    sys.exit(main(sys.argv[1:]))
