@@ -335,9 +335,8 @@ class TestSequenceFailures:
     """A sequence that fails while generating: a processor raises, or a rank does not know the grammar."""
 
     def test_whole_answer_is_422(self, stage: Stage) -> None:
-        response = stage.client.post(
-            "/v1/completions", json=completion(vllm_xargs={"logits_processors": "fails"})
-        )
+        body = completion(ignore_eos=True, vllm_xargs={"logits_processors": "fails"})
+        response = stage.client.post("/v1/completions", json=body)
         assert response.status_code == 422
         assert error_of(response)["code"] == "sequence_processor_failed"
         assert stage.record().error_code == "sequence_processor_failed"

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -24,7 +25,9 @@ EVERY = 8
 AFTER = 5
 TOKENS = 60
 LETTERS = {"structured_outputs": {"regex": "[a-z ]+"}, "min_tokens": TOKENS, "max_tokens": TOKENS}
-LONG = 400  # tokens, so many that no busy machine is through with them before word of a fault comes
+LINGERS = "lingers"  # the processor that makes each step take so much longer
+STEP_S = 0.1
+LONG = 400  # tokens: with that, no busy machine is through with them before word of a fault comes
 EVERYWHERE = "-everywhere"
 DESYNC = (503, "ranks_desynchronized")
 FAILING = {kind: (422, code) for kind, code in planted.CODES.items()}
@@ -37,8 +40,20 @@ FAULTS = {
 
 
 @pytest.fixture(scope="module")
-def pod() -> Iterator[Pod]:
-    processors = [
+def hurry(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file that ends the lingering."""
+    return tmp_path_factory.mktemp("hurry") / "up"
+
+
+@pytest.fixture(scope="module")
+def pod(hurry: Path) -> Iterator[Pod]:
+    lingers = {
+        "name": LINGERS,
+        "factory": "support.planted:Lingers",
+        "params": {"step_s": STEP_S, "until": str(hurry)},
+        "applyByDefault": False,
+    }
+    planted_ones = [
         {
             "name": name,
             "factory": "support.planted:Planted",
@@ -53,7 +68,7 @@ def pod() -> Iterator[Pod]:
     ]
     manifest = sample(
         guidedDecoding={"consensus": {"mode": "Sampled", "sampleEvery": EVERY}, "backend": "XGrammar"},
-        logitsProcessors=processors,
+        logitsProcessors=[lingers, *planted_ones],
     )
     pod = start_pod(manifest, env={"PYTHONPATH": str(ROOT / "tests")})
     yield pod
@@ -116,7 +131,7 @@ def test_a_request_on_which_ranks_differ_ends(pod: Pod, fault: str) -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_stream_ends_with_the_error_within_the_interval(pod: Pod, fault: str) -> None:
     length = {"min_tokens": LONG, "max_tokens": LONG}
-    fields = {**LETTERS, **length, "stream": True, "vllm_xargs": {"logits_processors": [fault]}}
+    fields = {**LETTERS, **length, "stream": True, "vllm_xargs": {"logits_processors": [LINGERS, fault]}}
     body = {"model": "tiny", "prompt": "x", "temperature": 0, **fields}
     with httpx.stream("POST", f"{pod.url}/v1/completions", json=body, timeout=openai.TIMEOUT_S) as response:
         assert response.status_code == 200
@@ -163,13 +178,14 @@ def test_neighbours_of_a_failing_request_generate_what_they_do_without_it(
     assert [openai.text(one.result()) for one in beside] == alone
 
 
-def test_another_policy_places_new_requests_in_the_scheduler(pod: Pod, pool: ThreadPoolExecutor) -> None:
+def test_another_policy_places_new_requests_in_the_scheduler(
+    pod: Pod, pool: ThreadPoolExecutor, hurry: Path
+) -> None:
     """Last but for the restart: the sidecar's service reads its configuration anew when it is replaced."""
     adopt(pod, "FallBackToScheduler")
     begun = threading.Event()
-    running = pool.submit(
-        openai.streamed_tokens, pod.url, begun, **{**LETTERS, "max_tokens": LONG, "min_tokens": LONG}
-    )
+    long = {**LETTERS, "max_tokens": LONG, "min_tokens": LONG, "vllm_xargs": {"logits_processors": [LINGERS]}}
+    running = pool.submit(openai.streamed_tokens, pod.url, begun, **long)
     assert begun.wait(60)
     before = stopped(pod)
     assert openai.error_code(faulty(pod, planted.STRAYS)) == DESYNC
@@ -179,9 +195,10 @@ def test_another_policy_places_new_requests_in_the_scheduler(pod: Pod, pool: Thr
     fills = metric(pod, "guidedmodel_mask_fills_total")
     answers = [pool.submit(openai.guided, pod.url, "x", "choice", ["stone", "water"]) for _ in range(3)]
     assert {openai.text(one.result()) for one in answers} <= {"stone", "water"}
-    assert not running.done(), "the placed ones ran in the same batches as one that the ranks mask"
+    assert not running.done(), "the placed ones did not run in the same batches as one that the ranks mask"
     assert metric(pod, "guidedmodel_mask_fills_total") == fills
     assert openai.error_code(openai.guided(pod.url, "x", "json", {"type": "oddity"}))[1] == "grammar_invalid"
+    hurry.touch()
     assert running.result() == LONG
 
     replace_service(pod)

@@ -169,10 +169,10 @@ def test_a_dead_engine_is_unready_in_time_and_its_end_is_told(served: Served) ->
 def test_delete_leaves_nothing(served: Served) -> None:
     served.kubectl.run("delete", "guidedmodel/tiny", OF, "--timeout=60s")
 
-    def left() -> str:
-        return served.kubectl.run("get", KINDS, OF, f"-l={PODS}", "-o=name")
+    def left() -> list[str]:
+        return served.kubectl.run("get", KINDS, OF, f"-l={PODS}", "-o=name").split()
 
-    _eventually(lambda: not left(), "nothing is left", 120)
+    _eventually(lambda: not left(), lambda: f"these go: {left()}", 120)
 
 
 def _signal_core(served: Served, signal: str, pod: str = "") -> None:
@@ -192,8 +192,9 @@ print(urllib.request.urlopen("http://127.0.0.1:8000/health", timeout=5).status)
 """
 
 
-def _eventually(holds: Callable[[], object], what: str, timeout_s: float = 60.0) -> None:
+def _eventually(holds: Callable[[], object], what: str | Callable[[], str], timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not holds():
-        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
+        if time.monotonic() >= deadline:
+            pytest.fail(f"not within {timeout_s:.0f} s: {what if isinstance(what, str) else what()}")
         time.sleep(0.3)

@@ -3,6 +3,8 @@
 A processor is the user's code on every rank, so it can do to one rank what a broken machine would.
 """
 
+import time
+from pathlib import Path
 from typing import Any, Final
 
 from guided_engine.processors.interface import ProcessorFactory, SequenceInfo, SequenceProcessor
@@ -42,6 +44,30 @@ class Planted(ProcessorFactory):
             return _State(self._kind, self._after)
         _next_matcher.append((self._kind, self._after))
         return None
+
+
+class Lingers(ProcessorFactory):
+    """Makes each step of its sequences take `step_s` longer, until the file `until` is there."""
+
+    def __init__(self, step_s: float, until: str) -> None:
+        self._step_s = step_s
+        self._until = Path(until)
+
+    def create(self, _sequence: SequenceInfo) -> SequenceProcessor | None:
+        return _Lingering(self._step_s, self._until)
+
+
+class _Lingering(SequenceProcessor):
+    def __init__(self, step_s: float, until: Path) -> None:
+        self._step_s = step_s
+        self._until = until
+
+    def accept(self, token: int) -> None:
+        pass
+
+    def apply(self, _logits: Any) -> None:
+        if not self._until.exists():
+            time.sleep(self._step_s)
 
 
 class _State(SequenceProcessor):

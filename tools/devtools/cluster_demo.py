@@ -123,14 +123,17 @@ def _show(kubectl: Kubectl) -> None:
 
 
 def _find_trace(url: str, began_s: float) -> list[dict[str, Any]]:
-    """Return the spans of the first trace since a moment that vLLM's own span has reached."""
+    """Return the spans of the first whole trace since a moment: vLLM's own span is in it, and all above it.
+
+    Each process exports its own spans, when it comes to it.
+    """
     query = {"service": "tiny", "start": int(began_s * 1e6), "end": int((began_s + 600) * 1e6), "limit": 20}
     deadline = time.monotonic() + TRACE_TIMEOUT_S
     while time.monotonic() < deadline:
         found = _call(f"{url}/api/traces?{urllib.parse.urlencode(query)}")["data"] or []
         for trace in found:
             spans: list[dict[str, Any]] = trace["spans"]
-            if any(span["operationName"] == "llm_request" for span in spans):
+            if any("llm_request" in line for line in _tree(spans)):
                 return spans
         time.sleep(0.5)
     raise StartError(f"no whole trace of the request is in Jaeger after {TRACE_TIMEOUT_S:.0f} s")
