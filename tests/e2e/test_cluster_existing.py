@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from devtools import cluster_demo, deploy, golang, image, oci
-from devtools.kubectl import Kubectl
+from devtools.kubectl import Kubectl, KubectlError
 
 from support.cluster import Node
 
@@ -59,8 +59,25 @@ def _with_image(manifest: Path, image: str) -> list[dict[str, Any]]:
     return objects
 
 
+def _what_they_say(kubectl: Kubectl) -> str:
+    """Return what those on a trace's way say of themselves, for whoever looks for one that is lost."""
+    asked = (
+        ("get", "pods", "--all-namespaces", "-o=wide"),
+        ("logs", "--namespace=observability", "deployment/otel-collector", "--tail=30"),
+        ("logs", "--namespace=observability", "deployment/jaeger", "--tail=20"),
+        ("logs", "--namespace=default", "-l=app.kubernetes.io/instance=tiny", "-c=sidecar", "--tail=30"),
+    )
+    said = []
+    for arguments in asked:
+        try:
+            said.append(kubectl.run(*arguments))
+        except KubectlError as error:
+            said.append(str(error))
+    return "\n".join(said)
+
+
 def test_the_sample_answers_and_its_trace_reaches_a_jaeger_there_by_a_collector(
-    environment: dict[str, str],
+    environment: dict[str, str], node: Node
 ) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "devtools.cluster_demo"],
@@ -72,7 +89,7 @@ def test_the_sample_answers_and_its_trace_reaches_a_jaeger_there_by_a_collector(
         timeout=TIMEOUT_S,
         check=False,
     )
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == 0, done.stdout + _what_they_say(Kubectl(node.kubeconfig))
     _, _, told = done.stdout.partition("the pod answered ")
     answer, _, trace = told.partition("\n")
     assert json.loads(answer).keys() == {"name", "age", "note"}

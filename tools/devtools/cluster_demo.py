@@ -129,6 +129,7 @@ def _find_trace(url: str, began_s: float) -> list[dict[str, Any]]:
     """
     query = {"service": "tiny", "start": int(began_s * 1e6), "end": int((began_s + 600) * 1e6), "limit": 20}
     deadline = time.monotonic() + TRACE_TIMEOUT_S
+    found: list[dict[str, Any]] = []
     while time.monotonic() < deadline:
         found = _call(f"{url}/api/traces?{urllib.parse.urlencode(query)}")["data"] or []
         for trace in found:
@@ -136,7 +137,10 @@ def _find_trace(url: str, began_s: float) -> list[dict[str, Any]]:
             if any("llm_request" in line for line in _tree(spans)):
                 return spans
         time.sleep(0.5)
-    raise StartError(f"no whole trace of the request is in Jaeger after {TRACE_TIMEOUT_S:.0f} s")
+    there = sorted(span["operationName"] for trace in found for span in trace["spans"])
+    raise StartError(
+        f"no whole trace of the request is in Jaeger after {TRACE_TIMEOUT_S:.0f} s; spans: {', '.join(there)}"
+    )
 
 
 def _tree(spans: list[dict[str, Any]], parent: str | None = None, indent: str = "  ") -> list[str]:
