@@ -145,7 +145,8 @@ def running(
     folder.mkdir(parents=True, exist_ok=True)
     [port] = free_ports(1)
     access = kubeconfig(cluster, folder / f"{name}.kubeconfig", server)
-    program = Path(sys.executable).parent / "guidedmodel-operator"
+    # Not the installed command: releases before this one, which PYTHONPATH may name, begin elsewhere.
+    program = (sys.executable, "-c", "from guided_operator.main import main; main()")
     settings = {
         "KUBECONFIG": str(access),
         "PATH": os.environ["PATH"],
@@ -157,7 +158,7 @@ def running(
         "GUIDEDMODEL_HEALTH_PORT": str(port),
         **environment,
     }
-    process = Process.start(name, [program], folder / f"{name}.log", environment=settings)
+    process = Process.start(name, program, folder / f"{name}.log", environment=settings)
     operator = Operator(process, f"http://127.0.0.1:{port}", _credential(access))
     try:
         process.wait_ready(operator.is_ready, START_TIMEOUT_S)
