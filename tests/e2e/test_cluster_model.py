@@ -253,8 +253,11 @@ def _check_traces(url: str, requests: list[corpus.Request], began: float, counts
             return False
         return trace.root.tags.get("http.response.status_code") == 503 or bool(trace.named("llm_request"))
 
-    found = _traces(url, began, len(requests), is_whole)
-    traces = [trace for trace in found if trace.named("llm_request")]
+    def is_answered(trace: jaeger.Trace) -> bool:
+        return bool(trace.named("llm_request"))  # a 503 is sent again, as a trace of its own
+
+    found = _traces(url, began, len(requests), is_whole, is_answered)
+    traces = [trace for trace in found if is_answered(trace)]
     assert len(traces) == len(requests)
     rootless = [trace.trace_id for trace in traces if not _has_root(trace)]
     assert not rootless, f"the root's record was lost; the sidecar counted:\n{counts()}"
@@ -278,12 +281,18 @@ def _has_root(trace: jaeger.Trace) -> bool:
     return any(not span.parents for span in trace.spans)
 
 
-def _traces(url: str, began: float, count: int, is_whole: Any) -> list[jaeger.Trace]:
-    """Wait until so many traces are whole: vLLM's exporter sends every few seconds."""
+def _traces(
+    url: str,
+    began: float,
+    count: int,
+    is_whole: Callable[[jaeger.Trace], bool],
+    is_one: Callable[[jaeger.Trace], bool] = lambda _trace: True,
+) -> list[jaeger.Trace]:
+    """Wait until all traces are whole, and so many are ones: vLLM's exporter sends every few seconds."""
     deadline = time.monotonic() + 60
     while True:
         found = jaeger.traces(url, "tiny", began)
-        if len(found) >= count and all(map(is_whole, found)):
+        if sum(map(is_one, found)) >= count and all(map(is_whole, found)):
             return found
         if time.monotonic() > deadline:
             return found

@@ -29,7 +29,9 @@ SAMPLE = ROOT / "manifests/samples/tiny-cpu.yaml"
 MARK = "GUIDEDMODEL_TEST_MARK"
 START_TIMEOUT_S = 500.0
 STOP_TIMEOUT_S = 60.0
-COMPILE_DEADLINE_S = 8.0  # of the pod that the modules of tests/e2e share
+# Of the pod that the modules of tests/e2e share. Where its two ranks have the only two cores, a worker, which
+# is nice, got 0.3 s of CPU in 6 s (by schedstat).
+COMPILE_DEADLINE_S = 20.0
 V2 = {
     "PYTHONPATH": str(ROOT / "tests/support/v2cpu"),
     "VLLM_USE_V2_MODEL_RUNNER": "1",
