@@ -15,8 +15,8 @@ from typing import Any
 import aiohttp
 
 CLIENTS = 16
-# As httpx, and so OpenAI's client, does it. A connection that nobody used for 5 s is closed in a drain, and a
-# client that stood still for so long, on a machine that is busy, would ask on it before it heard of that.
+# A connection that nobody used for 5 s is closed in a drain, and a client that stood still for so long, on a
+# machine that is busy, would ask on it before it heard of that (docs/decisions/0024-drain.md).
 KEEP_IDLE_S = 4.0
 SCHEMA = {"type": "object", "properties": {"a": {"enum": ["stone", "water"]}}, "required": ["a"]}
 
