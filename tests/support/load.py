@@ -15,9 +15,6 @@ from typing import Any
 import aiohttp
 
 CLIENTS = 16
-# A connection that nobody used for 5 s is closed in a drain, and a client that stood still for so long, on a
-# machine that is busy, would ask on it before it heard of that (docs/decisions/0024-drain.md).
-KEEP_IDLE_S = 4.0
 SCHEMA = {"type": "object", "properties": {"a": {"enum": ["stone", "water"]}}, "required": ["a"]}
 
 
@@ -35,8 +32,7 @@ class Told:
 
 async def _client(number: int, url: str, model: str, told: Told) -> None:
     for turn in itertools.count():
-        pool = aiohttp.TCPConnector(keepalive_timeout=KEEP_IDLE_S)
-        async with aiohttp.ClientSession(connector=pool, timeout=aiohttp.ClientTimeout(total=120)) as session:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=120)) as session:
             for _ in range(1 if number % 4 == 3 else 1_000_000):  # a session keeps its connection
                 began = time.monotonic()
                 try:

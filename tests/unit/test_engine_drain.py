@@ -22,6 +22,7 @@ from guided_engine.telemetry import Telemetry
 from support.collectors import eventually
 
 LAG_S = 0.2
+IDLE_S = 1.0
 TABLE = """\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 00000000:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 1 1 0 100 0 0 10 0
@@ -82,6 +83,7 @@ class Server:
         gate = Gate(self.pod, client, Telemetry(self.pod.telemetry_socket))
         monkeypatch.setattr(middleware, "process_gate", lambda: gate)
         monkeypatch.setattr(farewell, "_LOOK_S", 0.02)
+        monkeypatch.setattr(farewell, "_IDLE_S", IDLE_S)
         monkeypatch.setattr(ledger, "applied", lambda: [wire.Patch(name="admission", state="Skipped")])
         self.app = middleware.AdmissionMiddleware(self._answer)
         self.state = type("State", (), {})()
@@ -154,11 +156,11 @@ async def test_a_draining_server_answers_and_says_good_bye(server: Server) -> No
         assert b"connection: close" in await late.ask("/anything")
 
 
-async def test_a_draining_server_closes_what_nobody_uses_but_not_at_once(server: Server) -> None:
+async def test_a_draining_server_closes_what_clients_have_long_given_up(server: Server) -> None:
     async with server.connection() as used, server.connection() as unused:
         await used.ask()
         server.pod.draining_file.touch()
-        assert not await unused.is_closed(LAG_S / 2)
+        assert not await unused.is_closed(IDLE_S / 2)
         assert await unused.is_closed(5)
         assert await used.is_closed(5)
 

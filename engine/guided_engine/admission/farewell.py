@@ -17,6 +17,9 @@ Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 
 _LOOK_S: Final = 0.5
+# Whoever asks at the moment of the close loses a request. So it is once clients have given the connection up:
+# httpx, and so OpenAI's, does after 5 s, aiohttp after 15 (docs/decisions/0024-drain.md).
+_IDLE_S: Final = 16.0
 _CLOSE: Final = (b"connection", b"close")
 
 
@@ -36,14 +39,14 @@ async def close_idle(app: Any, config: DrainConfig, draining: Path) -> None:
 
     A pool of clients may hold some on which it never asked anything, and no answer says good-bye on those.
     """
-    lag_s, since_s = config.endpoint_lag_s, None
+    since_s = None
     idle = connections.Idle(app)
     while True:
         now_s = asyncio.get_running_loop().time()
         if since_s is None and _is_there(draining):
             since_s = now_s
-        if since_s is not None and now_s - since_s >= lag_s:
-            idle.close(lag_s, now_s)
+        if since_s is not None and now_s - since_s >= config.endpoint_lag_s:
+            idle.close(_IDLE_S, now_s)
         elif since_s is not None:
             idle.look(now_s)
         await asyncio.sleep(_LOOK_S)
