@@ -6,7 +6,7 @@ from typing import Any
 
 from guided_contract.config import PodConfig, RestartConfig
 from guided_sidecar.grammar.budget import RestartBudget
-from guided_sidecar.grammar.workers import Workers
+from guided_sidecar.grammar.workers import IDLE_DEATH, Workers
 from guided_sidecar.settings import Settings
 from guided_sidecar.telemetry.incidents import WorkerRestarts
 
@@ -15,6 +15,7 @@ class Alive:
     """As much of a worker as matters while it waits."""
 
     pid = 1
+    died_with_template = False
 
     def __init__(self) -> None:
         self.ended = asyncio.Event()
@@ -44,6 +45,16 @@ async def test_a_worker_that_comes_back_to_enough_idle_ones_is_let_go(tmp_path: 
     assert second.ended.is_set()
     assert not first.ended.is_set()
     assert (workers.state.idle, workers.state.restarts) == (1, {})
+
+
+async def test_a_worker_that_dies_on_its_way_back_counts_as_one_that_died_idle(tmp_path: Path) -> None:
+    workers = made(tmp_path)
+    worker: Any = Alive()
+    worker.ended.set()
+    await workers.put_back(worker)
+    assert (workers.state.idle, workers.state.restarts) == (0, {"idle": 1})
+    assert workers.state.last_failure is not None
+    assert workers.state.last_failure.message == IDLE_DEATH
 
 
 async def test_a_worker_given_back_reaches_the_next_when_the_first_has_just_gone(tmp_path: Path) -> None:

@@ -148,10 +148,11 @@ class Workers:
 
     async def put_back(self, worker: Worker) -> None:
         """Take a worker back after its job."""
-        if worker.ended.is_set():
-            await self.discard(worker, "idle")
-            return
         self._busy.discard(worker)
+        if worker.ended.is_set():  # once it had answered
+            await worker.kill()
+            self._bury(worker)
+            return
         await self._add(worker)
 
     async def discard(self, worker: Worker, loss: Loss | None) -> None:
