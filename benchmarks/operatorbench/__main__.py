@@ -15,6 +15,7 @@ from operatorbench.run import Wanted, measure
 _IDLE_S = 200.0  # longer than the longest pause between two looks at a ready pod's page
 _CHANGE_S = 30.0
 _CHANGED_COUNT = 1000
+_RATE = "50"  # the bar's
 
 
 def main() -> int:
@@ -51,8 +52,9 @@ def _plan() -> list[Wanted]:
     who = (os.environ.get("WHO") or "ours,rival").split(",")
     idle_s = float(os.environ.get("IDLE") or _IDLE_S)
     change_s = float(os.environ.get("CHANGE") or _CHANGE_S)
+    rates = [float(each) for each in (os.environ.get("RATE") or _RATE).split(",")]
     return [
-        Wanted(name, count, change_s if count == _CHANGED_COUNT else 0.0, idle_s, restart=True)
+        Wanted(name, count, change_s, rates if count == _CHANGED_COUNT else (), idle_s, restart=True)
         for count in counts
         for turn in range(_reps())
         for name in (who if turn % 2 == 0 else who[::-1])

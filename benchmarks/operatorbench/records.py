@@ -25,11 +25,12 @@ class Idle(msgspec.Struct):
 
 
 class Changed(msgspec.Struct):
-    """Many changes of single models: seconds from a change's sending until the child was seen changed.
+    """So many changes of single models a second: from a change's sending until the child was seen changed.
 
     `cpu_s` by process and `requests`: until the last one was acted on, or no longer waited for.
     """
 
+    rate: float
     sent: int
     missed: int
     p50: float
@@ -57,7 +58,7 @@ class Run(msgspec.Struct):
     conditions: str
     converged: Converged
     idle: Idle | None = None
-    changed: Changed | None = None
+    changes: list[Changed] = []
     restarted: Restarted | None = None
 
 

@@ -2,7 +2,7 @@
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,16 +18,19 @@ from support.cluster import Cluster
 from support.operator_process import install
 
 _SETTLE_S: Final = 120.0
-_CHANGES_PER_S: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is measured, beside how long it takes to converge; 0 seconds: not that."""
+    """What is measured, beside how long it takes to converge; 0 seconds: not that.
+
+    `rates`: of changes a second, each for `change_s`, one after the other.
+    """
 
     contestant: str
     count: int
     change_s: float = 0.0
+    rates: Sequence[float] = ()
     idle_s: float = 0.0
     restart: bool = False
     converge_timeout_s: float = 900.0
@@ -45,8 +48,8 @@ def measure(wanted: Wanted, conditions: str) -> Run:
         start = contestants.CONTESTANTS[wanted.contestant]
         with start(cluster, folder / "first") as process:
             run = Run(wanted.contestant, wanted.count, conditions, _converge(wanted, plane, player, process))
-            if wanted.change_s:
-                run.changed = _change(wanted, plane, player, process)
+            for rate in wanted.rates:
+                run.changes.append(_change(wanted, rate, plane, player, process))
                 contestants.demand_running(process)
             if wanted.idle_s:
                 run.idle = _idle(wanted, plane, process)
@@ -110,14 +113,15 @@ class _Used:
         return {name: contestants.cpu_s(pid) - self._before[name] for name, pid in self._pids.items()}
 
 
-def _change(wanted: Wanted, plane: ControlPlane, player: Player, process: Process) -> Changed:
+def _change(wanted: Wanted, rate: float, plane: ControlPlane, player: Player, process: Process) -> Changed:
     used, asked_before, began = _Used(wanted, plane, player, process), len(_requests(plane)), time.monotonic()
-    player.order("change", rate=_CHANGES_PER_S, seconds=wanted.change_s)
+    player.order("change", rate=rate, seconds=wanted.change_s)
     found = player.wait_for(lambda report: report["event"] == "changed", wanted.change_s + 60)
     took_s, cpu_s = time.monotonic() - began, used.cpu_s()
     asked = _requests(plane)[asked_before:]
     contestants.settle(process, _SETTLE_S)
     return Changed(
+        rate=rate,
         sent=found["sent"],
         missed=found["missed"],
         p50=found["p50"],

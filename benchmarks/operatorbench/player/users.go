@@ -34,6 +34,7 @@ type users struct {
 	ready   map[string]bool
 	waiting map[string]change
 	took    []float64
+	sent    int // changes, ever: each asks for another number than the one before
 }
 
 // A change is a number of replicas asked for, and when.
@@ -138,12 +139,13 @@ func (u *users) change(ctx context.Context, rate float64, duration time.Duration
 	faults := make(chan error, 1)
 	sent := 0
 	for ; time.Since(began) < duration; sent++ {
+		turn := u.sent + sent
 		time.Sleep(time.Until(began.Add(time.Duration(float64(sent) / rate * float64(time.Second)))))
-		_, name, err := cache.SplitMetaNamespaceKey(names[sent%len(names)])
+		_, name, err := cache.SplitMetaNamespaceKey(names[turn%len(names)])
 		if err != nil {
 			return err
 		}
-		replicas := int32(2 - (sent/len(names))%2)
+		replicas := int32(2 - (turn/len(names))%2)
 		go func() {
 			if err := u.ask(ctx, name, replicas); err != nil {
 				select {
@@ -153,6 +155,7 @@ func (u *users) change(ctx context.Context, rate float64, duration time.Duration
 			}
 		}()
 	}
+	u.sent += sent
 	for deadline := time.Now().Add(lastChangesIn); u.pending() > 0 && time.Now().Before(deadline); {
 		time.Sleep(reportEvery)
 	}
