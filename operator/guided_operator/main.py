@@ -37,6 +37,8 @@ from guided_operator.watches import Watches
 logger = logging.getLogger(__name__)
 
 LEASE_NAME: Final = "guidedmodel-operator"
+# A change of a child is followed by others: a pod starts, its Deployment counts it. One pass for all of them.
+_GATHER_S: Final = 0.2
 _EXIT_LOST: Final = 3  # told apart from a crash in the container's last state
 
 
@@ -104,7 +106,9 @@ def assemble(
     sources = GrammarSources(api)
     sidecars = SidecarReader(HttpFetch(session), clock, queue.add)
     models = Models(api, store, queue.add, settings.namespaces)
-    watches = Watches(api, store, sources, queue.add, settings.namespaces)
+    watches = Watches(
+        api, store, sources, functools.partial(queue.add, delay_s=_GATHER_S), settings.namespaces
+    )
     lease = Lease(api, settings.namespace, LEASE_NAME, _identity(settings.pod_name), clock=_lease_clock)
     leader_api = LeaderApi(api, lease)
     applier = Applier(leader_api, watches.take_written)

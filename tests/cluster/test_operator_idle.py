@@ -107,6 +107,28 @@ def test_idle_no_write_at_rest_nor_on_restart(api_server: Cluster, namespace: st
     assert passes >= MODELS
 
 
+def test_idle_changes_of_a_child_that_come_together_are_one_pass(
+    api_server: Cluster, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a Deployment's and its pods' do while these start."""
+    connect_to(api_server, monkeypatch)
+    install(api_server)
+    with running(api_server, tmp_path, "only", GUIDEDMODEL_NAMESPACES=namespace) as operator:
+        api_server.kubectl("create", "-f", "-", stdin=json.dumps(model(namespace, "m")))
+        eventually(lambda: rested(api_server), what="it comes to rest")
+        before = operator.figure("guidedmodel_operator_reconcile_seconds_count")
+        asyncio.run(_annotate(kinds.DEPLOYMENT.path(namespace, "m"), times=30))
+        time.sleep(REST_S)
+        passes = operator.figure("guidedmodel_operator_reconcile_seconds_count") - before
+    assert 1 <= passes <= 10, passes
+
+
+async def _annotate(path: str, times: int) -> None:
+    async with ApiServer.connected() as api:
+        for number in range(times):
+            await api.patch(path, {"metadata": {"annotations": {"x.io/n": str(number)}}}, kind="merge")
+
+
 def rested(cluster: Cluster) -> Audit | None:
     """Watch the operator for a while, and return what it asked for if it wrote nothing."""
     audit = Audit(cluster)
@@ -199,11 +221,15 @@ class World:
         return seen, {**seen, **outcome.live}
 
 
+def connect_to(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    # kubernetes.aio has read KUBECONFIG when it was imported.
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(cluster.kubeconfig))
+
+
 @pytest.fixture
 def world(api_server: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    connect_to(api_server, monkeypatch)
     install(api_server)
-    # kubernetes.aio has read KUBECONFIG when it was imported.
-    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(api_server.kubeconfig))
     made = World(api_server, namespace)
     yield made
     made.close()
