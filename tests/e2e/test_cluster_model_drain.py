@@ -95,6 +95,28 @@ def clients(served: Served) -> Iterator[Clients]:
     served.kubectl.run("uncordon", NODE_NAME)
 
 
+def test_pods_deleted_as_they_start_go_at_once(served: Served) -> None:
+    """The kubelet then sends TERM as soon as it has started a container, whose program cannot hear it yet.
+
+    First of all: later the node has no room for more pods.
+    """
+    template = served.kubectl.get("deployment/tiny", OF)["spec"]["template"]
+    names = [f"starting-{number}" for number in range(8)]
+    for name in names:
+        about = {"name": name, "namespace": NAMESPACE}
+        served.kubectl.apply({"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": template["spec"]})
+        _eventually(lambda name=name: _is_copied(served, name), "the plugin is copied")
+        served.kubectl.run("delete", f"pod/{name}", OF, "--wait=false")
+    for name in names:
+        served.kubectl.run("wait", f"pod/{name}", OF, "--for=delete", "--timeout=30s")
+
+
+def _is_copied(served: Served, pod: str) -> bool:
+    """Say whether the first init container has ended: the sidecar's is about to start."""
+    [first, *_] = served.kubectl.get(f"pod/{pod}", OF)["status"].get("initContainerStatuses") or [{}]
+    return "terminated" in first.get("state", {})
+
+
 def test_a_stalled_engine_is_unready_in_time_while_health_is_green(served: Served) -> None:
     served.scale(REPLICAS)  # for what follows: they start meanwhile
     _signal_core(served, "SIGSTOP")
@@ -147,11 +169,13 @@ def test_a_pod_that_goes_under_load_loses_no_request(
     assert after["failures"] == 0
     assert after["goodbyes"] > told["goodbyes"], "kept connections were given up in order"
     assert len(served.ready()) == len(before) - 1
-    # The way back, without a new pod: what is not ready goes first.
+    # The way back, without a new pod: what is not ready goes first. One thing after the other: a Deployment
+    # that gets fewer replicas in the middle of a rollout takes them from both of its ReplicaSets.
     served.kubectl.apply(sample())
+    _eventually(lambda: served.images() == {image.ENGINE}, "no other revision is left")
     served.scale(len(before) - 1)
-    served.kubectl.run("uncordon", NODE_NAME)
     _eventually(lambda: served.pods() == served.ready(), "those that stayed are left")
+    served.kubectl.run("uncordon", NODE_NAME)
     assert served.ready() < before
     assert clients.told()["failures"] == 0
 

@@ -49,6 +49,11 @@ class Served:
         found = self.kubectl.get("pods", OF, f"-l={PODS}")["items"]
         return {one["metadata"]["name"] for one in found}
 
+    def images(self) -> set[str]:
+        """Return the images that the engines of its pods are of."""
+        found = self.kubectl.get("pods", OF, f"-l={PODS}")["items"]
+        return {one["spec"]["containers"][0]["image"] for one in found}
+
     def ready(self) -> set[str]:
         """Return the names of the pods that are ready and stay."""
         found = self.kubectl.get("pods", OF, f"-l={PODS}")["items"]

@@ -1,5 +1,8 @@
 """What spec.drain and spec.probes.guided become in a pod."""
 
+import signal
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -30,6 +33,42 @@ def pod(**spec: Any) -> dict[str, Any]:
 )
 def test_the_grace_period_has_room_for_the_drain_and_the_end(spec: dict[str, Any], grace_s: int) -> None:
     assert pod(**spec)["terminationGracePeriodSeconds"] == grace_s
+
+
+# Deaf, as a container's first process is to what it has no handler for, until it has been told to hear.
+DEAF = """
+import signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("deaf", flush=True)
+sys.stdin.read()
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+signal.pause()
+"""
+
+
+def test_a_container_is_sent_term_once_it_hears_it() -> None:
+    for container in (*pod()["containers"], pod()["initContainers"][-1]):
+        [*command] = container["lifecycle"]["preStop"]["exec"]["command"]
+        deaf = subprocess.Popen([sys.executable, "-c", DEAF], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert deaf.stdin is not None
+        assert deaf.stdout is not None
+        deaf.stdout.readline()
+        with deaf, subprocess.Popen([*command, "sh", str(deaf.pid)]) as hook:
+            with pytest.raises(subprocess.TimeoutExpired):
+                hook.wait(0.3)
+            deaf.stdin.close()
+            assert hook.wait(10) == 0
+            deaf.send_signal(signal.SIGTERM)
+            assert deaf.wait(10) == 7
+
+
+def test_term_is_held_back_for_a_while_only() -> None:
+    command = pod()["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    with subprocess.Popen(["/bin/sleep", "60"]) as deaf:
+        looks = [*command, "sh", str(deaf.pid), "3"]
+        assert subprocess.run(looks, timeout=5, check=False).returncode == 0
+        deaf.kill()
+    assert subprocess.run([*command, "sh", "no process"], timeout=5, check=False).returncode == 0
 
 
 def test_an_engine_that_fails_its_probes_gets_no_time_to_drain() -> None:

@@ -3,6 +3,8 @@
 from math import ceil
 from typing import Final
 
+from kubernetes.aio import client as k8s
+
 from guided_contract.config import DrainConfig
 from guided_operator.api import GuidedModel
 from guided_operator.api.base import seconds
@@ -11,6 +13,26 @@ from guided_operator.builders.site import Site
 # After the drain, or where there is nothing to drain: vLLM's own end (the launcher kills it after 20 s, and
 # ranks without it after 6), the sidecar's last spans (5 s), and what the node needs between them.
 END_S: Final = 40
+
+# The kubelet sends TERM to a container that it has only just started where its pod is deleted meanwhile, and
+# the kernel drops each signal that a container's first process has no handler for. So it waits, here 10 s at
+# most, until this process catches TERM, by bit 14 of its mask; after its first moments that is at once. Where
+# the kernel tells no mask (gVisor) it does not wait.
+HEARS_TERM: Final = """\
+left=${2:-100}
+while [ $left -gt 0 ]; do
+  caught=$(sed -n 's/^SigCgt:[[:space:]]*//p' "/proc/${1:-1}/status")
+  [ $((0x${caught:-4000} >> 14 & 1)) = 1 ] && break
+  left=$((left - 1))
+  sleep 0.1
+done
+"""
+
+
+def lifecycle() -> k8s.V1Lifecycle:
+    """Return what the kubelet does before it sends TERM: it waits until that would be heard."""
+    hook = k8s.V1ExecAction(command=["/bin/sh", "-c", HEARS_TERM])
+    return k8s.V1Lifecycle(pre_stop=k8s.V1LifecycleHandler(_exec=hook))
 
 
 def drain_config(gm: GuidedModel, site: Site) -> DrainConfig | None:

@@ -9,7 +9,7 @@ from guided_operator.api import GuidedModel
 from guided_operator.api.pod_spec import Resources
 from guided_operator.builders import probes, scheduling, volumes
 from guided_operator.builders.arguments import engine_arguments
-from guided_operator.builders.drain import grace_period_s
+from guided_operator.builders.drain import grace_period_s, lifecycle
 from guided_operator.builders.environment import engine_environment, sidecar_environment
 from guided_operator.builders.key import pod_key
 from guided_operator.builders.labels import labels
@@ -72,6 +72,7 @@ def _engine(gm: GuidedModel, site: Site) -> k8s.V1Container:
         resources=_engine_resources(gm),
         startup_probe=probes.engine_startup(gm, site),
         liveness_probe=probes.engine_liveness(site),
+        lifecycle=lifecycle(),
         termination_message_policy="FallbackToLogsOnError",  # its last words are in the pod's status
         security_context=_locked_down(),
         volume_mounts=volumes.engine_mounts(gm, site),
@@ -89,6 +90,7 @@ def _sidecar(gm: GuidedModel, site: Site) -> k8s.V1Container:
         resources=_resources(gm.spec.sidecar.resources),
         startup_probe=probes.sidecar_startup(site),
         readiness_probe=probes.sidecar_readiness(site),
+        lifecycle=lifecycle(),
         termination_message_policy="FallbackToLogsOnError",
         security_context=_locked_down(),
         volume_mounts=volumes.sidecar_mounts(gm, site),
