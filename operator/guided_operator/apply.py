@@ -1,5 +1,6 @@
 """Step three of a pass: makes the cluster like the plan, and writes nothing where nothing differs."""
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -119,10 +120,15 @@ class Applier:
         if "deletionTimestamp" in seen["metadata"] or self._is_settled(seen, marked):
             return None
         if kind is kinds.DEPLOYMENT and turns.is_turn(seen, wanted) and not await self._is_known(seen):
-            marked = _marked(turns.paused(wanted))
+            wanted = turns.paused(wanted)
+            marked = _marked(wanted)
             if self._is_settled(seen, marked):
                 return None
-        return await self._update(kind, marked, owner_uid)
+        path = _path(kind, wanted)
+        if _scales(seen, wanted):
+            with contextlib.suppress(ObjectInvalid):  # another object by now: the long way looks first
+                return await self._api.patch(path, _replicas_alone(seen, marked), kind="merge")
+        return await self._update(path, marked, owner_uid)
 
     def _is_settled(self, seen: Object, marked: Object) -> bool:
         missing = tuple(differences(marked, seen))
@@ -131,8 +137,7 @@ class Applier:
             return True
         return self._unsettled.get(seen["metadata"]["uid"]) == (_mark_of(marked), missing)
 
-    async def _update(self, kind: Kind, marked: Object, owner_uid: str) -> Object:
-        path = _path(kind, marked)
+    async def _update(self, path: str, marked: Object, owner_uid: str) -> Object:
         fresh = await self._api.read(path)  # the cache may lag: never write over what is not ours
         if not is_owned(fresh, owner_uid):
             raise NameConflictError
@@ -172,6 +177,25 @@ def _marked(wanted: Object) -> Object:
 def _mark_of(marked: Object) -> str:
     mark: str = marked["metadata"]["annotations"][names.ANNOTATION_APPLIED]
     return mark
+
+
+def _scales(seen: Object, wanted: Object) -> bool:
+    """Say whether the number of replicas alone is another, both than seen and than was wanted last."""
+    if tuple(differences(wanted, seen)) != (".spec.replicas",):
+        return False
+    before = {**wanted, "spec": {**wanted["spec"], "replicas": seen["spec"].get("replicas")}}
+    marks: Mapping[str, str] = seen["metadata"].get("annotations") or {}
+    return marks.get(names.ANNOTATION_APPLIED) == digest(before)
+
+
+def _replicas_alone(seen: Object, marked: Object) -> Object:
+    """Return the merge patch that scales exactly the object seen.
+
+    What autoscalers ask for all the time takes one request, where an apply takes two or three. It needs no
+    look at who owns the object: it does not write that either.
+    """
+    metadata = {"uid": seen["metadata"]["uid"], "annotations": {names.ANNOTATION_APPLIED: _mark_of(marked)}}
+    return {"metadata": metadata, "spec": {"replicas": marked["spec"]["replicas"]}}
 
 
 def _adopt_created_fields(live: Object) -> list[Object]:

@@ -9,7 +9,7 @@ import pytest
 from guided_contract import names, status
 from guided_operator.api import parse
 from guided_operator.builders import pod_key
-from support.cluster import Cluster
+from support.cluster import Cluster, KubectlError
 from support.kubelet import Kubelet
 from support.operator_process import eventually
 from support.resources import (
@@ -72,6 +72,17 @@ def test_scaling_through_the_subresource_and_to_zero(api_server: Cluster, namesp
     await_condition(api_server, namespace, "Progressing", "False", "ScaledToZero")
     await_condition(api_server, namespace, "Ready", "False", "ScaledToZero")
     eventually(lambda: not items(api_server, namespace, "pods"))
+
+
+def test_scaling_asks_for_one_object_and_no_other_of_its_name(api_server: Cluster, namespace: str) -> None:
+    """The operator scales what it has seen, and a Deployment may be another one meanwhile."""
+    api_server.apply(model(namespace))
+    eventually(lambda: items(api_server, namespace, "deployments"))
+    patch = {"metadata": {"uid": "5c4b3a29-0000-4000-8000-000000000000"}, "spec": {"replicas": 9}}
+    asked = ("patch", "deployment/m", "-n", namespace, "--type=merge", f"--patch={json.dumps(patch)}")
+    with pytest.raises(KubectlError, match=r"metadata\.uid.*immutable"):
+        api_server.kubectl(*asked)
+    assert api_server.get("deployment/m", "-n", namespace)["spec"]["replicas"] == 1
 
 
 def test_ranks_that_disagree_show_and_the_pod_stays_ready(
@@ -293,10 +304,13 @@ def test_field_that_is_no_longer_wanted_goes(api_server: Cluster, namespace: str
     api_server.apply(wanted)
     await_condition(api_server, namespace, "Ready", "True")
     assert "APP_EXTRA" in environment(api_server, namespace)
+    api_server.kubectl("scale", "gm/m", "--replicas=2", "-n", namespace)  # which is no apply
+    eventually(lambda: conditions(api_server, namespace)["Ready"]["message"].startswith("2 of 2"))
     wanted["spec"]["engine"]["env"] = []
     api_server.apply(wanted)
     eventually(lambda: "APP_EXTRA" not in environment(api_server, namespace), what="the variable is removed")
-    eventually(lambda: conditions(api_server, namespace)["Ready"]["observedGeneration"] == 2)
+    generation = api_server.get("gm/m", "-n", namespace)["metadata"]["generation"]
+    eventually(lambda: conditions(api_server, namespace)["Ready"]["observedGeneration"] == generation)
     await_condition(api_server, namespace, "Ready", "True")
     assert len(api_server.get("controllerrevisions", "-n", namespace)["items"]) == 2
 

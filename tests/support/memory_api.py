@@ -9,6 +9,7 @@ from typing import Any
 from guided_operator.apiserver import (
     AlreadyExists,
     ApiError,
+    ObjectInvalid,
     ObjectNotFound,
     PatchType,
     WriteConflict,
@@ -58,7 +59,8 @@ class MemoryApi:
             raise AlreadyExists("exists", status=409)
         self.writes.append(("create", where))
         self._applied[where] = body
-        return self._store(where, {**body, "metadata": {"uid": f"uid-{where}", **body["metadata"]}})
+        given = {"uid": f"uid-{where}", "generation": 1}
+        return self._store(where, {**body, "metadata": {**given, **body["metadata"]}})
 
     async def patch(self, path: str, body: Any, *, kind: PatchType, timeout_s: float = 1) -> Object:
         del timeout_s
@@ -71,6 +73,9 @@ class MemoryApi:
         expected = body["metadata"].get("resourceVersion")
         if expected not in (None, self.objects[path]["metadata"]["resourceVersion"]):
             raise WriteConflict("somebody else wrote", status=409)
+        uid = self.objects[path]["metadata"].get("uid")
+        if body["metadata"].get("uid", uid) != uid:
+            raise ObjectInvalid("metadata.uid: field is immutable", status=422)
         kept = self.objects[path]
         if kind == "apply":
             kept = without(kept, self._applied.get(path, {}), body)

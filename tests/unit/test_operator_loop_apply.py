@@ -11,7 +11,7 @@ from guided_operator.apiserver import AccessForbidden, ObjectInvalid, ServerUnav
 from guided_operator.apply import Applier, Outcome
 from guided_operator.observe import Observed
 from support.memory_api import MemoryApi
-from support.observed import planned, seen
+from support.observed import model, planned, seen
 
 Object = dict[str, Any]
 
@@ -65,6 +65,53 @@ async def test_drift_is_applied_and_its_fields_adopted_once() -> None:
     await world.settle()
     path = kinds.SERVICE.path("ns", "m")
     assert world.api.writes == [("json", path), ("apply", path)]
+
+
+async def settle_with(world: World, **spec: Any) -> list[tuple[str, str]]:
+    """Return what is written when the model's spec becomes this."""
+    world.api.writes.clear()
+    await world.settle(dataclasses.replace(world.observed(), model=model(**spec)))
+    return world.api.writes
+
+
+async def test_another_number_of_replicas_is_one_write() -> None:
+    world = World()
+    await settle_with(world, replicas=1)
+    for replicas in (2, 5, 0, 1):
+        assert await settle_with(world, replicas=replicas) == [("merge", kinds.DEPLOYMENT.path("ns", "m"))]
+        assert world.object(kinds.DEPLOYMENT)["spec"]["replicas"] == replicas
+        assert await settle_with(world, replicas=replicas) == []
+
+
+async def test_replicas_that_change_with_something_else_are_applied() -> None:
+    world = World()
+    await settle_with(world, replicas=1)
+    path = kinds.DEPLOYMENT.path("ns", "m")
+    paused = {"replicas": 2, "rollout": {"paused": True}}
+    assert await settle_with(world, **paused) == [("apply", path)]
+    world.object(kinds.DEPLOYMENT)["spec"]["replicas"] = 7  # somebody else's wish
+    assert await settle_with(world, **paused) == [("apply", path)]
+    assert world.object(kinds.DEPLOYMENT)["spec"]["replicas"] == 2
+
+
+async def test_drift_beside_a_number_of_replicas_is_repaired_with_it() -> None:
+    world = World()
+    await settle_with(world, replicas=1)
+    path = kinds.DEPLOYMENT.path("ns", "m")
+    world.object(kinds.DEPLOYMENT)["spec"]["progressDeadlineSeconds"] = 1
+    assert await settle_with(world, replicas=2) == [("apply", path)]
+    assert await settle_with(world, replicas=2) == []
+
+
+async def test_object_made_anew_since_it_was_cached_is_not_scaled() -> None:
+    world = World()
+    await settle_with(world, replicas=1)
+    before = dataclasses.replace(world.observed(), model=model(replicas=2))
+    metadata = world.object(kinds.DEPLOYMENT)["metadata"]
+    metadata["uid"] = metadata["ownerReferences"][0]["uid"] = "another"
+    outcome = await world.settle(before)
+    assert [fault.reason for fault in outcome.faults] == ["NameConflict"]
+    assert world.object(kinds.DEPLOYMENT)["spec"]["replicas"] == 1
 
 
 async def test_foreign_object_ends_the_pass_untouched() -> None:
