@@ -71,7 +71,9 @@ class Audit:
 
     def _lines(self) -> Iterator[Entry]:
         with self._log.open("rb") as log:
-            log.seek(self._begin)
+            if self._begin:
+                log.seek(self._begin - 1)
+                log.readline()  # the rest of what was half written then, most often nothing
             for line in log:
                 if line.endswith(b"\n"):  # the last may be half written
                     found = json.loads(line)
