@@ -116,7 +116,7 @@ def test_output_equals_upstreams_token_for_token(engines: Engines, cell: Cell, b
 
 
 def _upstream_differs(cell: Cell, request: matrix_requests.Request) -> bool:
-    """Return whether it is asynchronous scheduling that differs, guided or not: docs/decisions/0003."""
+    """Return whether it is asynchronous scheduling that differs, guided or not: docs/upstream-quirks.md."""
     return cell.runner == "V1" and cell.is_async and "min_tokens" in request.params
 
 

@@ -79,7 +79,7 @@ class Cell:
 
 # What differs on V1, then what neither TP nor a draft model shows: the CPU's ngram drafts, which vLLM runs in
 # sync alone; the GPU's, which V2 has; stages, of which the last samples; ranks that sample a share
-# each; an adapter. (A draft model with stages ends vLLM: docs/decisions/0003.)
+# each; an adapter. (A draft model with stages ends vLLM: docs/upstream-quirks.md.)
 FULL = [
     *(Cell("V2", *rest) for rest in itertools.product((1, 2), ("none", "draft"), (False, True))),
     Cell("V1", 1, "none", is_async=True),

@@ -64,7 +64,7 @@ def generate(
     adapter: str | None = None,
 ) -> list[Answer]:
     answers: list[Answer] = []
-    # On a CPU, Model Runner V2 applies an adapter to the whole batch: docs/decisions/0003.
+    # On a CPU, Model Runner V2 applies an adapter to the whole batch: docs/upstream-quirks.md.
     for is_adapted, batch in itertools.groupby(requests, lambda request: "adapter" in request.params):
         alike = list(batch)
         outputs = llm.generate(

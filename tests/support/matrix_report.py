@@ -17,7 +17,7 @@ Written by `make test-matrix` at commit `{commit}`.
 `tp2pp2`: two ranks in each of two stages; `sharded`: each rank samples a share of the batch. Asynchronous
 engines also cache prefixes. All are asked for the same, reasoning, sampling parameters and prompts in chunks
 included, with too little cache, so that requests are preempted and resumed. V1's asynchronous engines may
-differ in requests with min_tokens, guided or not (decisions/0003-seen-otherwise.md); no others may.
+differ in requests with min_tokens, guided or not (upstream-quirks.md); no others may.
 
 | engine | backend | same as upstream | ended by themselves |
 |---|---|---|---|

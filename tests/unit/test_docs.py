@@ -1,0 +1,143 @@
+"""Links between documents lead somewhere, and decisions and figures keep the form that readers rely on."""
+
+import functools
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DECISIONS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
+RESULTS = sorted((ROOT / "benchmarks/results").glob("*.md"))
+UNUSED_NUMBERS = {15}
+
+
+@functools.cache
+def _tracked() -> tuple[Path, ...]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    files = (ROOT / name for name in listed.stdout.split("\0") if name)
+    return tuple(sorted(file for file in files if file.is_file()))
+
+
+def _without_code(text: str) -> str:
+    """Return Markdown without blocks and spans of code, in which brackets are no links."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"`[^`\n]*`", "code", text)
+
+
+def links(text: str) -> list[str]:
+    """Return the targets of Markdown links and pictures."""
+    found: list[str] = re.findall(r"\]\(<?([^)\s>]+)>?(?: \"[^\"]*\")?\)", _without_code(text))
+    return found
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    without_blocks = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", without_blocks, re.MULTILINE)
+    plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in plain}
+
+
+def broken_links(page: Path, text: str) -> list[str]:
+    """Return the relative links of a page that lead nowhere."""
+    broken = []
+    for link in links(text):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        is_known = not anchor or (target.is_file() and anchor in anchors(target.read_text()))
+        if not (target.exists() and target.is_relative_to(ROOT) and is_known):
+            broken.append(link)
+    return broken
+
+
+def test_a_broken_link_is_found() -> None:
+    """The judge of the next test, on what it must tell apart."""
+    page = ROOT / "docs/routes.md"
+    text = (
+        "[a](api.md) [b](none.md) [c](decisions/none.md#x) [d](routes.md#kinds) [e](#no-such) "
+        "`[f](code.md)` [g](https://example.com/none)\n```\n[h](block.md)\n```\n"
+    )
+    assert broken_links(page, text) == ["none.md", "decisions/none.md#x", "#no-such"]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [file for file in _tracked() if file.suffix == ".md"],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    assert not broken_links(page, page.read_text())
+
+
+def test_documents_that_code_names_exist() -> None:
+    """A comment that sends its reader to a page which is gone is worse than none."""
+    for file in _tracked():
+        if file.suffix in {".py", ".toml", ".yaml", ".yml", ".tpl", ".go"} or file.name == "Makefile":
+            for name in re.findall(r"\b((?:docs|benchmarks)/[\w/.-]+\.md)\b", file.read_text()):
+                assert (ROOT / name).is_file(), f"{file.relative_to(ROOT)} names {name}"
+            for number in re.findall(r"\bdecisions/(\d{4})\b", file.read_text()):
+                assert any(page.name.startswith(number) for page in DECISIONS), f"{file} names {number}"
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem[:4])
+def test_decision_has_the_form_of_the_template(page: Path) -> None:
+    lines = page.read_text().splitlines()
+    assert re.fullmatch(rf"# {page.name[:4]}: [A-Z`k].+", lines[0]), "title"
+    assert re.fullmatch(r"- \*\*Status\*\*: (proposed|accepted|moved|superseded by \d{4})\b.*", lines[2])
+    assert re.fullmatch(r"- \*\*Date\*\*: \d{4}-\d\d-\d\d(, (changed|moved) \d{4}-\d\d-\d\d)?", lines[3])
+    headings = [line for line in lines if line.startswith("#")]
+    assert headings[1:] == ["## Context", "## Decision", "## Consequences", "## Rejected"]
+    assert len(lines) <= 40
+    assert not [line for line in lines if len(line) > 130 and not line.startswith("|")], "wrap the lines"
+
+
+def test_index_of_decisions_is_whole() -> None:
+    """Every page with its title, status and date; numbers that nobody took are said to be unused."""
+    index = (ROOT / "docs/decisions/README.md").read_text()
+    for page in DECISIONS:
+        text = page.read_text()
+        title = text.splitlines()[0].partition(": ")[2]
+        status, date = re.findall(r"^- \*\*(?:Status|Date)\*\*: (.+)$", text, re.MULTILINE)
+        assert f"| [{page.name[:4]}]({page.name}) | {title} | {status} | {date} |" in index
+    taken = {int(page.name[:4]) for page in DECISIONS}
+    assert len(taken) == len(DECISIONS), "a number is taken twice"
+    unused = set(range(1, max(taken))) - taken
+    assert unused == UNUSED_NUMBERS
+    for number in unused:
+        assert f"| {number:04} | number not used |" in index
+
+
+def test_figures_can_be_quoted() -> None:
+    """One table, whose rows say when, where and how; what no GPU has seen comes before all figures."""
+    text = (ROOT / "docs/performance.md").read_text()
+    first = text.partition("\n\n")[2].partition("\n")[0]
+    assert "No GPU has run" in first
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    assert table[0] == "| what | ours | against | met (bar) | date | machine | command |"
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[2:]]
+    assert 0 < len(rows) <= 25
+    for row in rows:
+        assert len(row) == 7, row
+        assert all(row), row
+        assert re.match(r"(yes|\*\*no\*\*) \(.+\)|no bar$", row[3]), row
+        if row[3].startswith("**no**"):
+            assert re.search(r"\[(\d)\]$", row[3]), f"a miss says why: {row}"
+    for note in re.findall(r"\[(\d)\] \|", text):
+        assert f"\n{note}. " in text
+
+
+@pytest.mark.parametrize("page", RESULTS, ids=lambda page: page.stem)
+def test_runs_are_filed_by_their_day(page: Path) -> None:
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", page.stem)
+    assert re.match(r"# Runs of \d+ [A-Z][a-z]+ \d{4}\n", page.read_text())
