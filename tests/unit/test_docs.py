@@ -90,6 +90,18 @@ def test_documents_that_code_names_exist() -> None:
                 assert any(page.name.startswith(number) for page in DECISIONS), f"{file} names {number}"
 
 
+@pytest.mark.parametrize(
+    "page",
+    [file for file in _tracked() if file.suffix == ".md" and file not in RESULTS],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_files_that_documents_name_exist(page: Path) -> None:
+    """Whole paths, or their ends: `api/engine.py`. Runs tell of their own day, and are left out."""
+    ends = tuple(f"/{file.relative_to(ROOT)}" for file in _tracked())
+    for name in re.findall(r"`([\w.-]+(?:/[\w.-]+)+\.(?:py|md|ya?ml|json|toml))\b", page.read_text()):
+        assert any(end.endswith(f"/{name}") for end in ends), f"{name} is gone"
+
+
 @pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem[:4])
 def test_decision_has_the_form_of_the_template(page: Path) -> None:
     lines = page.read_text().splitlines()

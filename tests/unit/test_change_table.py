@@ -1,0 +1,103 @@
+"""The table "change -> files" of docs/architecture.md, judged by the code itself.
+
+Each kind of change has an example that is in the code today. Which modules name the example is read from
+their syntax trees (comments and docstrings do not count), and the row must name those modules and no others.
+"""
+
+import ast
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CODE = (
+    "operator/guided_operator",
+    "engine/guided_contract",
+    "engine/guided_engine",
+    "engine/guided_grammar",
+    "sidecar/guided_sidecar",
+    "tools/devtools",
+)
+MOST_FILES = 5
+
+# What names the example of a change: identifiers and strings in which the pattern is found.
+EXAMPLES = {
+    "a field of the resource that becomes a vLLM option": r"gpu.memory.utilization|gpuMemoryUtilization",
+    "an error code": r"^(GRAMMAR_DEAD_END|grammar_dead_end)$",
+    "a metric of a rank": r"drafts.refused|DRAFTS_REFUSED",
+    "a grammar library": r"llguidance|^[Gg]uidance$|^GUIDANCE$",
+    "a vLLM version": r"0\.32\b|^LedgerEntry$",
+    "a logits processor": r"^NoRepeat$",
+    "a reason of a condition": r"^ServiceExhausted$",
+    "a probe": r"^V1Probe$",
+}
+# Written by a generator, so nobody edits them.
+GENERATED = {"sidecar/guided_sidecar/grammar/measured.py"}
+# Rows of more files than anybody should have to touch. This list only ever gets shorter.
+TOO_WIDE = {"a metric of a rank", "a grammar library", "a vLLM version"}
+
+
+@functools.cache
+def table() -> dict[str, list[str]]:
+    """Return the files of each change, as docs/architecture.md has them."""
+    page = (ROOT / "docs/architecture.md").read_text()
+    section = page.partition("\n## What a change touches\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (a[^|]*?) \|[^|]*\| ([^|]*?) \|$", section, re.MULTILINE)
+    return {change: re.findall(r"`([^`]+)`", files) for change, files in rows}
+
+
+def _named(module: Path) -> Iterator[str]:
+    """Yield every identifier and string of a module that is not a docstring."""
+    tree = ast.parse(module.read_text())
+    prose = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in prose:
+            yield node.value
+        for field in ("id", "attr", "arg", "name", "module"):
+            if isinstance(name := getattr(node, field, None), str):
+                yield name
+
+
+@functools.cache
+def _names() -> dict[str, frozenset[str]]:
+    modules = (file for folder in CODE for file in (ROOT / folder).rglob("*.py"))
+    return {str(module.relative_to(ROOT)): frozenset(_named(module)) for module in modules}
+
+
+def touched(pattern: str) -> set[str]:
+    """Return the hand-written modules that name an example."""
+    return {
+        module for module, names in _names().items() if any(re.search(pattern, name) for name in names)
+    } - GENERATED
+
+
+def test_table_has_every_change() -> None:
+    assert set(table()) == set(EXAMPLES)
+    assert set(EXAMPLES) >= TOO_WIDE
+
+
+@pytest.mark.parametrize("change", EXAMPLES)
+def test_row_names_the_files_that_the_code_shows(change: str) -> None:
+    files = table()[change]
+    assert all((ROOT / file).is_file() for file in files)
+    assert len(set(files)) == len(files)
+    shown = sorted(touched(EXAMPLES[change]))
+    assert shown, "the example is gone from the code: choose another"
+    assert sorted(files) == shown, "the row should be: " + " ".join(f"`{file}`" for file in shown)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(
+            change,
+            marks=pytest.mark.xfail(change in TOO_WIDE, reason="touches too many files", strict=True),
+        )
+        for change in EXAMPLES
+    ],
+)
+def test_change_touches_few_files(change: str) -> None:
+    assert len(table()[change]) <= MOST_FILES
