@@ -149,6 +149,13 @@ def test_figures_can_be_quoted() -> None:
         assert f"\n{note}. " in text
 
 
+def test_readme_says_first_what_nobody_has_seen() -> None:
+    start = "\n".join((ROOT / "README.md").read_text().splitlines()[:10])
+    assert "No GPU has run this" in start
+    assert "Model Runner V2" in start
+    assert "(docs/limits.md)" in start
+
+
 @pytest.mark.parametrize("page", RESULTS, ids=lambda page: page.stem)
 def test_runs_are_filed_by_their_day(page: Path) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", page.stem)
