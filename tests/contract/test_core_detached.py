@@ -381,6 +381,28 @@ class TestCpu:
         config = EngineArgs(model=model, max_model_len=64, async_scheduling=asked_for).create_engine_config()
         assert config.scheduler_config.async_scheduling is asked_for
 
+    @pytest.mark.parametrize(
+        ("binding", "threads", "method"),
+        [("nobind", "1", "fork"), ("nobind", "2", "spawn"), ("0|1", "1", "spawn"), (None, None, "spawn")],
+    )
+    def test_ranks_are_forked_where_they_have_no_threads_of_their_own(
+        self,
+        pod: PodConfig,
+        monkeypatch: pytest.MonkeyPatch,
+        binding: str | None,
+        threads: str | None,
+        method: str,
+    ) -> None:
+        from vllm.engine.arg_utils import EngineArgs
+        from vllm.utils.system_utils import get_mp_context
+
+        monkeypatch.setenv("VLLM_WORKER_MULTIPROC_METHOD", "")  # restored afterwards
+        for name, value in {"VLLM_CPU_OMP_THREADS_BIND": binding, "OMP_NUM_THREADS": threads}.items():
+            monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
+        cpu.fork_processes(pod)
+        EngineArgs(model=str(tinymodel.models() / "tiny"), max_model_len=64).create_engine_config()
+        assert get_mp_context().get_start_method() == method
+
     def test_vllm_itself_refuses_stages_with_async_scheduling_on_v1(
         self, pod: PodConfig, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -6,9 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,14 +14,12 @@ import msgspec
 from guided_contract import config as pod_config
 from guided_contract import names
 from guided_contract.config import PodConfig
+from support.engine import ONE_THREAD
 
 TESTS = Path(__file__).parents[1]
 CELL_TIMEOUT_S = 540
 Runner = Literal["V1", "V2"]
-# Ranks on each CPU, and the cells that run.
-_lent: Counter[int] = Counter()
 _running: set[subprocess.Popen[bytes]] = set()
-_lock = threading.Lock()
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,9 +61,7 @@ def start(job: Job, runner: Runner, folder: Path) -> dict[str, Any]:
         environment[names.ENV_CONFIG] = str(config)
     log = folder / "log.txt"
     command = [sys.executable, "-m", "support.matrix_cell", str(description)]
-    with log.open("wb") as out, _cpus(job.ranks) as cpus:
-        if not job.on_gpu:
-            environment["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(map(str, cpus))
+    with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, env=environment, start_new_session=True)
         _running.add(process)
         try:
@@ -86,6 +79,7 @@ def start(job: Job, runner: Runner, folder: Path) -> dict[str, Any]:
 def cell_environment(job: Job, runner: Runner) -> dict[str, str]:
     paths: tuple[Path, ...] = (TESTS, TESTS.parent / "tools")
     environment = {
+        **({} if job.on_gpu else ONE_THREAD),
         **{k: v for k, v in os.environ.items() if not k.startswith("GUIDEDMODEL_CONFIG")},
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "HF_HUB_OFFLINE": "1",
@@ -100,20 +94,6 @@ def cell_environment(job: Job, runner: Runner) -> dict[str, str]:
         environment["TORCHDYNAMO_DISABLE"] = "1"
     environment["PYTHONPATH"] = os.pathsep.join(map(str, paths))
     return environment
-
-
-@contextlib.contextmanager
-def _cpus(ranks: int) -> Iterator[list[int]]:
-    """Lend a CPU for each rank, those with the fewest on them: vLLM itself binds each engine to the first."""
-    with _lock:
-        cpus = sorted(sorted(os.sched_getaffinity(0)), key=_lent.__getitem__)
-        lent = [cpus[rank % len(cpus)] for rank in range(ranks)]
-        _lent.update(lent)
-    try:
-        yield lent
-    finally:
-        with _lock:
-            _lent.subtract(lent)
 
 
 def end_all() -> None:

@@ -1,5 +1,6 @@
-"""What vLLM's CPU build needs: async scheduling as asked, a kernel that keeps its result, seeds in chunks."""
+"""What vLLM's CPU build needs: async scheduling as asked, a quick start, kernels that keep their results."""
 
+import os
 from typing import Any, Final
 
 from guided_contract.config import PodConfig
@@ -15,6 +16,26 @@ def keep_async_scheduling(_config: PodConfig) -> None:
         asked_for = vllm_config.scheduler_config.async_scheduling
         original(cls, vllm_config)
         vllm_config.scheduler_config.async_scheduling = asked_for
+
+    platform.check_and_update_config = classmethod(check_and_update_config)
+
+
+def fork_processes(_config: PodConfig) -> None:
+    """Make the CPU platform fork engine core and ranks, as every other platform does, where that is safe.
+
+    It spawns them so that each rank gets OpenMP settings of its own before it loads torch. Where ranks are
+    bound to no CPU and have one thread each, there are none to give, and no thread pool for a fork to lose.
+    """
+    platform = _cpu_platform()
+    original = platform.check_and_update_config.__func__
+
+    def check_and_update_config(cls: Any, vllm_config: Any) -> None:
+        original(cls, vllm_config)
+        if (os.environ.get("VLLM_CPU_OMP_THREADS_BIND"), os.environ.get("OMP_NUM_THREADS")) == (
+            "nobind",
+            "1",
+        ):
+            os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
 
     platform.check_and_update_config = classmethod(check_and_update_config)
 
@@ -127,6 +148,14 @@ ENTRIES: Final = (
         upstream="vllm/platforms/cpu.py: 'async scheduling is not required on CPU'",
         goes_when="the CPU platform honours --async-scheduling",
         apply=keep_async_scheduling,
+    ),
+    LedgerEntry(
+        name="cpu-fork",
+        why="the CPU platform spawns engine core and ranks, which then import vLLM anew: 10 s of CPU each, "
+        "most of what starting a small model takes",
+        upstream="vllm/platforms/cpu.py: VLLM_WORKER_MULTIPROC_METHOD",
+        goes_when="the CPU platform forks where it has no OpenMP settings to give to a rank",
+        apply=fork_processes,
     ),
     LedgerEntry(
         name="cpu-expand-kernel",
