@@ -6,7 +6,7 @@ SHELL := /bin/bash
 VENV := .venv
 PY := $(VENV)/bin/python
 export PYTHONPATH := $(CURDIR)/tools
-SETUP := $(VENV)/.ready
+SETUP := $(VENV)/.dev
 
 .PHONY: help
 help:  ## list the targets
@@ -15,8 +15,8 @@ help:  ## list the targets
 .PHONY: setup
 setup: $(SETUP)  ## install everything that development needs into .venv
 
-$(SETUP): requirements/dev.txt pyproject.toml
-	@tools/setup
+$(VENV)/.%: requirements/%.txt pyproject.toml
+	@tools/setup $*
 
 .PHONY: lock
 lock:  ## pin all dependencies anew (requirements/*.txt)
@@ -42,16 +42,19 @@ generate: $(SETUP)  ## write what is generated anew: the CRD, its reference, the
 	$(PY) -m devtools.dashboard
 	$(PY) -m devtools.chart
 
+# What is there for development has all that a demo needs.
 .PHONY: demo
-demo: $(SETUP)  ## real vLLM on this machine, five requests and their traces; KEEP=1 keeps serving
+demo: $(if $(wildcard $(SETUP)),$(SETUP),$(VENV)/.demo)  ## real vLLM on this machine, five requests and their traces; KEEP=1 keeps serving
 	@$(PY) -m devtools.demo
 
 PYTEST := $(VENV)/bin/pytest --durations=15
+# With 4 CPUs or more the engines run beside everything else; tests/conftest.py says what belongs to them.
+WORKERS := $(shell [ "$$(nproc)" -ge 4 ] && echo "-n 2 --dist loadgroup -v")
 
 .PHONY: test
-test: $(SETUP)  ## every test tier: unit, contract, real API server, engine matrix (pairwise), drawn requests, real node
+test: $(SETUP)  ## every test tier: unit, contract, engine matrix (pairwise), drawn requests, real API server, real node
 	@$(PY) -m devtools.prebuild & trap "kill $$! 2>/dev/null || true" EXIT; \
-	$(PY) -m devtools.lanes --durations=15
+	$(PYTEST) $(WORKERS) --durations=40 --durations-min=5
 
 .PHONY: test-unit
 test-unit: $(SETUP)  ## the tests that take seconds

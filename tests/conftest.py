@@ -1,8 +1,9 @@
-"""Fixtures that tests in several folders share."""
+"""The order of the tiers, and fixtures that tests in several folders share."""
 
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 from devtools import cluster, engine_env, golang, image
@@ -10,6 +11,28 @@ from devtools.control_plane import Addresses, ControlPlane
 from devtools.golang import MissingToolError
 
 from support.cluster import Cluster, Node, unavailable
+
+# Cheap tiers first; engines before clusters, which wait for what Go builds meanwhile.
+ENGINES: Final = ("engine", "property", "e2e", "watch")
+ORDER: Final = ("unit", "contract", "engine", "property", "e2e", "cluster", "node", "watch", "gpu")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort the tiers; what shares an engine or a cluster goes to one worker of pytest-xdist, if there are any."""
+    items.sort(key=lambda item: ORDER.index(tier(item.path)))
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("engines" if tier(item.path) in ENGINES else "parts"))
+
+
+def tier(module: Path) -> str:
+    """Return the tier of a module: its folder, but `node` for what needs the real node.
+
+    `watch` is the module that strikes its API server, so it runs where nobody else uses one.
+    """
+    if module.name == "test_operator_watch.py":
+        return "watch"
+    folder = module.relative_to(Path(__file__).parent).parts[0]
+    return "node" if folder == "e2e" and module.name.startswith(("test_cluster_", "test_node")) else folder
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ HELM = "v4.3.1"
 PROMETHEUS_OPERATOR = "v0.85.0"
 MINIMUM = (1, 26)
 FETCHES_NEWER = (1, 21)
-BUILD_TIMEOUT_S = 1800  # the control plane takes 6.5 minutes on two cold cores
+BUILD_TIMEOUT_S = 3600  # the control plane takes 6.5 minutes on two cold cores, and tests may run beside it
 
 
 class MissingToolError(Exception):

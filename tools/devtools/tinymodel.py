@@ -7,6 +7,7 @@ texts of devtools.tinytasks, from fixed seeds, and kept in the cache until this 
 import importlib.metadata
 import json
 import random
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from devtools.tinytasks import TASKS, TOPICS, Kind, Task, stray_documents, task
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["TASKS", "TOPICS", "Kind", "Task", "build", "models", "task"]
+__all__ = ["TASKS", "TOPICS", "Kind", "Task", "models", "task", "tiny"]
 
 VOCAB = 8192
 BOS, EOS, PAD = 0, 1, 2
@@ -42,30 +43,41 @@ class Shape:
 
 # Two key-value heads of 32 each, so that both serve with one and with two tensor-parallel ranks
 # (vLLM's CPU attention starts at 32). The draft stops learning early: it must be wrong now and then.
-SHAPES = (
-    Shape("tiny", hidden=128, layers=2, heads=4, steps=600),
-    Shape("tiny-draft", hidden=64, layers=1, heads=2, steps=300),
-)
+TINY = Shape("tiny", hidden=128, layers=2, heads=4, steps=600)
+DRAFT = Shape("tiny-draft", hidden=64, layers=1, heads=2, steps=300)
 
 
 def models() -> Path:
     """Return the folder that holds `tiny` and `tiny-draft`, building it the first time (a minute or two)."""
-    versions = [f"{name}=={importlib.metadata.version(name)}" for name in _LIBRARIES]
+
+    def build(folder: Path) -> None:
+        shutil.copytree(tiny() / "tiny", folder / "tiny")
+        _build(folder, DRAFT)
+
+    return cache.built("tinymodels", _inputs(), build)
+
+
+def tiny() -> Path:
+    """Return a folder that holds `tiny` alone, which is all that a demo needs."""
+    return cache.built("tinymodel", _inputs(), lambda folder: _build(folder, TINY))
+
+
+def _inputs() -> list[Path | str]:
     here = Path(__file__)
-    return cache.built("tinymodel", [here, here.with_name("tinytasks.py"), *versions], build)
+    versions = [f"{name}=={importlib.metadata.version(name)}" for name in _LIBRARIES]
+    return [here, here.with_name("tinytasks.py"), *versions]
 
 
-def build(folder: Path) -> None:
-    """Make both models below `folder`, readable by every user of the machine."""
+def _build(folder: Path, shape: Shape) -> None:
+    """Make a model below `folder`, readable by every user of the machine."""
     tokenizer = _make_tokenizer()
-    for shape in SHAPES:
-        started = time.monotonic()
-        _say(f"training {shape.name} ({shape.steps} steps)")
-        model = _train(shape, tokenizer)
-        target = folder / shape.name
-        model.save_pretrained(target)
-        tokenizer.save_pretrained(target)
-        _say(f"{shape.name} made in {time.monotonic() - started:.0f} s")
+    started = time.monotonic()
+    _say(f"training {shape.name} ({shape.steps} steps)")
+    model = _train(shape, tokenizer)
+    target = folder / shape.name
+    model.save_pretrained(target)
+    tokenizer.save_pretrained(target)
+    _say(f"{shape.name} made in {time.monotonic() - started:.0f} s")
     # Pods that mount the folder run as another user.
     for path in (folder, *folder.rglob("*")):
         path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o644))
