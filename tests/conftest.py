@@ -18,7 +18,7 @@ ORDER: Final = ("unit", "contract", "engine", "property", "e2e", "cluster", "nod
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the tiers; what shares an engine or a cluster goes to one worker of pytest-xdist, if there are any."""
+    """Sort the tiers; what shares an engine or a cluster goes to one worker of pytest-xdist."""
     items.sort(key=lambda item: ORDER.index(tier(item.path)))
     for item in items:
         item.add_marker(pytest.mark.xdist_group("engines" if tier(item.path) in ENGINES else "parts"))
