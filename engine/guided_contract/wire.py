@@ -14,10 +14,11 @@ launcher  -                                           -
 """
 
 import struct
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from guided_contract import backends
 from guided_contract.counting import Position
 from guided_contract.decoding import MALFORMED
 
@@ -33,9 +34,7 @@ Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Few: Final = msgspec.Meta(max_length=256)
 
 Kind = Literal["json", "json_object", "regex", "choice", "grammar", "structural_tag"]
-Backend = Literal["xgrammar", "guidance"]
-# What guidedDecoding.backend calls them; Auto is none of them.
-BACKENDS: Final[dict[str, Backend]] = {"XGrammar": "xgrammar", "Guidance": "guidance"}
+Backend: TypeAlias = backends.Backend
 Role = Literal["launcher", "api", "core", "rank"]
 Placement = Literal["Rank", "Scheduler"]
 
@@ -68,7 +67,7 @@ class Hello(Message, frozen=True, kw_only=True):
     boot: str
     rank: int | None = None
     samples: bool = False
-    versions: Annotated[dict[str, str], Few] = {}  # vllm, xgrammar, llguidance, guidedmodel, modelRunner
+    versions: Annotated[dict[str, str], Few] = {}  # vllm, grammar libraries, guidedmodel, modelRunner
     patches: Annotated[list[Patch], Few] = []
     unsupported: str = ""  # launcher only: why vLLM was left untouched
     placement: Placement = "Rank"

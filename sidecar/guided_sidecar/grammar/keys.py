@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from guided_contract import counting
+from guided_contract import backends, counting
 from guided_contract.config import PodConfig
-from guided_contract.wire import BACKENDS, Backend
+from guided_contract.wire import Backend
 from guided_sidecar.grammar.jobs import Ready
 
 
@@ -35,11 +35,11 @@ def choice(asked: Backend | None, pod: PodConfig) -> Choice:
     """Return what may serve a request: its own backend alone, else what the pod is configured for."""
     if asked is not None:
         return Choice([asked], asked, routes=False)
-    named = BACKENDS.get(pod.guided_decoding.backend)
+    named = backends.NAMES.get(pod.guided_decoding.backend)
     routes = pod.guided_decoding.unsupported_keywords == "Route"
     if named is None:
-        return Choice(list(BACKENDS.values()), None, routes)
-    others = [backend for backend in BACKENDS.values() if backend != named]
+        return Choice(list(backends.NAMES.values()), None, routes)
+    others = [backend for backend in backends.NAMES.values() if backend != named]
     return Choice([named, *others] if routes else [named], named, routes)
 
 
