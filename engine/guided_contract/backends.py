@@ -17,16 +17,19 @@ class Entry(NamedTuple):
         Where its `LIBRARY` is, a guided_grammar.backend.Library; only workers and ranks import it.
     distribution
         Whose version says which masks it makes.
+    has_files
+        Whether ranks load some of its grammars from files that workers write; else all of them of a text.
     """
 
     name: str
     module: str
     distribution: str
+    has_files: bool = False
 
 
 # By what guidedDecoding.backend calls them; Auto is none of them.
 BACKENDS: Final[dict[str, Entry]] = {
-    "XGrammar": Entry("xgrammar", "guided_grammar.xgrammar.library", "xgrammar"),
+    "XGrammar": Entry("xgrammar", "guided_grammar.xgrammar.library", "xgrammar", has_files=True),
     "Guidance": Entry("guidance", "guided_grammar.llguidance.library", "llguidance"),
 }
 NAMES: Final[dict[str, str]] = {choice: entry.name for choice, entry in BACKENDS.items()}

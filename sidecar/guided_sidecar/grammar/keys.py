@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+import guided_grammar
 from guided_contract import backends, counting
 from guided_contract.config import PodConfig
 from guided_contract.wire import Backend
@@ -46,14 +47,22 @@ def choice(asked: Backend | None, pod: PodConfig) -> Choice:
 def grammar_key(kind: str, spec: str, chosen: Choice, pod: PodConfig, facts: Ready) -> str:
     """Return the hash of all that a compiled grammar depends on, as 64 hex digits."""
     guided = pod.guided_decoding
-    code = code_fingerprint(Path(__file__).parent, Path(counting.__file__))
+    code = code_fingerprint(
+        Path(__file__).parent, Path(guided_grammar.__file__).parent, Path(counting.__file__)
+    )
     options = [chosen, guided.whitespace, guided.proof]
     parts = [kind, spec, options, facts.tokenizer, facts.vocab_size, facts.versions, code]
     return hashlib.sha256(msgspec.msgpack.encode(parts, order="deterministic")).hexdigest()
 
 
 @functools.cache
-def code_fingerprint(folder: Path, *modules: Path) -> str:
-    """Return a hash of our own code: what another release compiled or proved otherwise is compiled again."""
-    sources = [*sorted(folder.glob("*.py")), *modules]
+def code_fingerprint(*places: Path) -> str:
+    """Return a hash of our own code: what another release compiled or proved otherwise is compiled again.
+
+    Parameters
+    ----------
+    places
+        Modules, and folders with all that is below them.
+    """
+    sources = [source for place in places for source in (sorted(place.rglob("*.py")) or [place])]
     return hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()
