@@ -3,7 +3,7 @@
 import functools
 import hashlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -12,6 +12,9 @@ from guided_contract import backends, counting
 from guided_contract.config import PodConfig
 from guided_contract.wire import Backend
 from guided_sidecar.grammar.jobs import Ready
+
+# What decides how a grammar is compiled and proven, besides the libraries.
+OUR_CODE: Final = (Path(__file__).parent, Path(guided_grammar.__file__).parent, Path(counting.__file__))
 
 
 class Choice(NamedTuple):
@@ -47,9 +50,7 @@ def choice(asked: Backend | None, pod: PodConfig) -> Choice:
 def grammar_key(kind: str, spec: str, chosen: Choice, pod: PodConfig, facts: Ready) -> str:
     """Return the hash of all that a compiled grammar depends on, as 64 hex digits."""
     guided = pod.guided_decoding
-    code = code_fingerprint(
-        Path(__file__).parent, Path(guided_grammar.__file__).parent, Path(counting.__file__)
-    )
+    code = code_fingerprint(*OUR_CODE)
     options = [chosen, guided.whitespace, guided.proof]
     parts = [kind, spec, options, facts.tokenizer, facts.vocab_size, facts.versions, code]
     return hashlib.sha256(msgspec.msgpack.encode(parts, order="deterministic")).hexdigest()
