@@ -142,7 +142,7 @@ class Load(Message, frozen=True, kw_only=True):
     `spec`: what it is compiled of in no time, in the library's own form: xgrammar's grammar, llguidance's.
     `artifact`: where that takes xgrammar long, the file below the grammars folder that holds what came of it,
     and `sha256` its content's hash.
-    `positions`: the bounds that it does not hold, because ranks count them (see counting.Bounds).
+    `positions`: the bounds that it does not hold, because ranks count them (see counting.Position).
     """
 
     key: str

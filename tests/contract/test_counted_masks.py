@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from guided_contract.config import PodConfig
-from guided_contract.counting import TEXT, Where
 from guided_contract.wire import Backend, Load
 from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.prototypes import Prototypes
+from guided_grammar.bounds import TEXT, Where
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
 from guided_grammar.walk import Walk

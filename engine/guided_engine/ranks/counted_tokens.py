@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from guided_contract.counting import ESCAPE, JOIN, JOIN_ESCAPE, NAME_ESCAPE, OUTSIDE, STARTS, TEXT, scan
+from guided_grammar.bounds import ESCAPE, JOIN, JOIN_ESCAPE, NAME_ESCAPE, OUTSIDE, STARTS, TEXT, scan
 from guided_grammar.masks import words
 
 _MASKS: Final = 512  # of 16 KiB each for 131k tokens

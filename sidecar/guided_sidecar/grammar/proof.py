@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from guided_contract.counting import Bounds, Position, Where
+from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode
 from guided_grammar.backend import Compiled
+from guided_grammar.bounds import Bounds, Where
 from guided_grammar.masks import words
 from guided_grammar.matching import MatcherError
 from guided_sidecar.grammar.judge import Judge, NotJsonError
