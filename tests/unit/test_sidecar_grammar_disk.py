@@ -210,14 +210,21 @@ def test_keys_change_with_our_own_code(tmp_path: Path) -> None:
 
 def test_keys_know_all_code_that_compiles_and_proves() -> None:
     """Whatever a worker imports of ours, but for what only carries its messages and its settings."""
-    code = (
-        "import sys; from guided_sidecar.grammar import compilation; from guided_grammar import registry;"
-        "from guided_contract import backends; [registry.library(name) for name in backends.NAMES.values()];"
-        "import guided_grammar.xgrammar.backend, guided_grammar.llguidance.backend;"
-        "print(*(m.__file__ for n, m in sorted(sys.modules.items()) if n.startswith('guided_')))"
-    )
+    code = """
+import sys
+from guided_sidecar.grammar import native
+native.without_torch()
+from guided_contract import backends
+from guided_grammar.llguidance import backend
+from guided_grammar.registry import library
+from guided_grammar.xgrammar import backend, cost
+from guided_sidecar.grammar import compilation
+for name in backends.NAMES.values():
+    library(name).lacks("json", {})
+print(*(module.__file__ for name, module in sys.modules.items() if name.startswith("guided_")))
+"""
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
     )
     imported = {Path(file) for file in done.stdout.split()}
     known = {file for place in keys.OUR_CODE for file in (place.rglob("*.py") if place.is_dir() else [place])}

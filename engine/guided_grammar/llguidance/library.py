@@ -4,7 +4,6 @@ from typing import Any, Final
 
 from guided_contract.wire import Kind
 from guided_grammar.backend import Backend, BackendError, Library, Threads, Unsupported
-from guided_grammar.llguidance import unenforced
 
 
 class GuidanceLibrary:
@@ -30,6 +29,8 @@ class GuidanceLibrary:
 
     def lacks(self, kind: Kind, value: Any) -> Unsupported | None:
         """Return the first thing that llguidance does not enforce; see Library."""
+        from guided_grammar.llguidance import unenforced  # noqa: PLC0415 - imports jsonschema; of workers alone
+
         return unenforced.lacks(kind, value)
 
     def cost(self, kind: Kind, value: Any) -> int:  # noqa: ARG002 - the same for all, beside xgrammar's

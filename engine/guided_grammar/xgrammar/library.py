@@ -4,7 +4,6 @@ from typing import Any, Final
 
 from guided_contract.wire import Kind
 from guided_grammar.backend import Backend, Library, Threads, Unsupported
-from guided_grammar.xgrammar import cost, unenforced
 
 
 class XGrammarLibrary:
@@ -26,10 +25,14 @@ class XGrammarLibrary:
 
     def lacks(self, kind: Kind, value: Any) -> Unsupported | None:
         """Return the first thing that xgrammar does not enforce; see Library."""
+        from guided_grammar.xgrammar import unenforced  # noqa: PLC0415 - imports jsonschema; of workers alone
+
         return unenforced.lacks(kind, value)
 
     def cost(self, kind: Kind, value: Any) -> int:
         """Return 2 for what costs llguidance less, else 0; see Library."""
+        from guided_grammar.xgrammar import cost  # noqa: PLC0415 - of workers alone
+
         return 2 if cost.is_dear(kind, value) else 0
 
 
