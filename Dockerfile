@@ -17,7 +17,7 @@ COPY pyproject.toml LICENSE README.md ./
 COPY engine engine
 COPY operator operator
 COPY sidecar sidecar
-# The plugin folder is what a vLLM image lacks: engine plugin, contract and sidecar, with the metadata by which
+# The plugin folder is what a vLLM image lacks: engine plugin, sidecar and what they share, with the metadata by which
 # vLLM finds the plugin. The operator is not for there.
 RUN /tmp/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /tmp/wheel . \
  && /opt/guidedmodel/venv/bin/pip install --no-deps --no-compile /tmp/wheel/*.whl \

@@ -26,7 +26,7 @@ lock:  ## pin all dependencies anew (requirements/*.txt)
 lint: $(SETUP)  ## ruff, mypy --strict, import-linter, generated files up to date
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy operator/guided_operator engine/guided_contract engine/guided_engine sidecar/guided_sidecar tools/devtools benchmarks/rankbench benchmarks/schemasuite benchmarks/grammarbench benchmarks/operatorbench
+	$(VENV)/bin/mypy operator/guided_operator engine/guided_contract engine/guided_engine engine/guided_grammar sidecar/guided_sidecar tools/devtools benchmarks/rankbench benchmarks/schemasuite benchmarks/grammarbench benchmarks/operatorbench
 	$(VENV)/bin/lint-imports
 	$(PY) -m guided_operator.api.crd --check
 	$(PY) -m guided_operator.api.reference --check

@@ -25,7 +25,7 @@ import torch.distributed as dist
 import vocabulary as tokenizers
 from fill_cost import Demand, Rank, Words
 
-from guided_engine.ranks.bitmasks import words
+from guided_grammar.masks import words
 
 DRAFTS: Final = 3
 WORDS: Final = words(tokenizers.SIZE)

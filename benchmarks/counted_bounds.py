@@ -22,10 +22,11 @@ from schemas import WORDS
 from guided_contract.config import PodConfig
 from guided_contract.wire import Backend, Load
 from guided_engine.ranks.bitmasks import BitmaskBuffer
-from guided_engine.ranks.matchers import Matcher
 from guided_engine.ranks.prototypes import Prototypes
-from guided_engine.ranks.walks import Walk
-from guided_sidecar.grammar import artifacts, backends, counted, vocabulary
+from guided_grammar.matching import Matcher
+from guided_grammar.registry import Backends
+from guided_grammar.walk import Walk
+from guided_sidecar.grammar import artifacts, counted, vocabulary
 
 SEQUENCES: Final = 64
 DRAFTS: Final = 3
@@ -41,14 +42,7 @@ class Vocabulary:
         pod = PodConfig(name="b", model=model, tokenizer=model, served_name="b", run_dir="/nowhere")
         self.loaded = vocabulary.load(pod)
         self.size = self.loaded.vocab_size
-
-    def tokenizer_info(self) -> Any:
-        """Return xgrammar's form."""
-        return self.loaded.xgrammar_info
-
-    def guidance_tokenizer(self) -> Any:
-        """Return llguidance's form."""
-        return self.loaded.guidance_tokenizer
+        self.backends = Backends(self.loaded)
 
 
 def schema(maximum: int | None) -> dict[str, Any]:
@@ -69,20 +63,16 @@ def matchers(
     words: Vocabulary, folder: Path, backend: Backend, spec: dict[str, Any], *, count: bool
 ) -> tuple[float, float, Callable[[], Matcher]]:
     """Return the seconds of compile and load, and what makes a matcher."""
-    compiler: Any = (
-        backends.XGrammarBackend(words.loaded, 2)
-        if backend == "xgrammar"
-        else backends.GuidanceBackend(words.loaded)
-    )
+    compiler = words.backends[backend]
     start = time.perf_counter()
     split = counted.split(spec, backend) if count else counted.Counted(spec, [])
-    text = compiler.compile("json", json.dumps(split.schema), any_whitespace=True).load_text()
+    text = compiler.compile("json", json.dumps(split.schema), any_whitespace=True).artifact()
     compiled_s = time.perf_counter() - start
     load = Load(key="k", backend=backend, spec=text, positions=split.positions)
     if backend == "xgrammar":
         sha256 = artifacts.write(folder, "k", text.encode())
         load = Load(key="k", backend=backend, artifact="k", sha256=sha256, positions=split.positions)
-    prototypes = Prototypes(folder, words)
+    prototypes = Prototypes(folder, words.backends)
     start = time.perf_counter()
     answer = prototypes.load(load)
     if answer.error:
@@ -108,7 +98,7 @@ def fill(
     words: Vocabulary, make: Callable[[], Matcher], documents: list[list[int]], most_steps: int
 ) -> tuple[list[float], list[Any]]:
     """Fill every step of the documents; return microseconds a row, and each step's rows packed to a hash."""
-    buffer = BitmaskBuffer(SEQUENCES * (1 + DRAFTS), words.size, words)
+    buffer = BitmaskBuffer(SEQUENCES * (1 + DRAFTS), words.size, words.backends)
     sequences = [make() for _ in documents]
     costs, rows = [], []
     for step in range(min(most_steps, min(map(len, documents)) - DRAFTS)):

@@ -27,7 +27,9 @@ from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.guide import RankGuide, RankTraits
 from guided_engine.ranks.plan import Arrival, Plan
 from guided_engine.ranks.prototypes import Prototypes
-from guided_sidecar.grammar import artifacts, backends, vocabulary
+from guided_grammar.backend import Threads
+from guided_grammar.registry import Backends
+from guided_sidecar.grammar import artifacts, vocabulary
 
 
 @dataclass(slots=True)
@@ -55,14 +57,6 @@ class Words:
         self.vocabulary = vocabulary.load(pod)
         self._tokenizer: Any = AutoTokenizer.from_pretrained(model)
 
-    def tokenizer_info(self) -> Any:
-        """Return xgrammar's TokenizerInfo."""
-        return self.vocabulary.xgrammar_info
-
-    def guidance_tokenizer(self) -> Any:
-        """Return llguidance's LLTokenizer."""
-        return self.vocabulary.guidance_tokenizer
-
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a document and its end."""
         tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
@@ -77,13 +71,9 @@ class Words:
         return [(folder / str(number)).read_text() for number in range(count)]
 
     def _compile(self, backend: Backend, texts: list[str], target: Path) -> None:
-        compiler: Any = (
-            backends.XGrammarBackend(self.vocabulary, 2)
-            if backend == "xgrammar"
-            else backends.GuidanceBackend(self.vocabulary)
-        )
+        compiler = Backends(self.vocabulary, Threads(compile=2))[backend]
         for number, text in enumerate(texts):
-            loadable = compiler.compile("json", text, any_whitespace=True).load_text()
+            loadable = compiler.compile("json", text, any_whitespace=True).artifact()
             (target / str(number)).write_text(loadable)
 
 
@@ -106,8 +96,9 @@ class Rank:
         self._words, self._load = words, load
         self._rng = random.Random(0)
         self._folder = Path(tempfile.mkdtemp(prefix="fill-cost-"))
-        self.buffer = BitmaskBuffer(load.batch * (1 + load.drafts), tokenizers.SIZE, words, load.threads)
-        prototypes = Prototypes(self._folder, words)
+        backends = Backends(words.vocabulary, Threads(fill=load.threads))
+        self.buffer = BitmaskBuffer(load.batch * (1 + load.drafts), tokenizers.SIZE, backends)
+        prototypes = Prototypes(self._folder, backends)
         self.guide = RankGuide(
             RankTraits(0, tokenizers.SIZE, is_async=True),
             prototypes,

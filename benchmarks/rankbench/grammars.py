@@ -10,7 +10,9 @@ from typing import Any, Final, Self
 
 from guided_contract import wire
 from guided_contract.config import PodConfig
-from guided_sidecar.grammar import backends, compilation, vocabulary
+from guided_grammar.backend import Threads
+from guided_grammar.registry import Backends
+from guided_sidecar.grammar import compilation, vocabulary
 from guided_sidecar.grammar.jobs import Done, Job
 
 _LOAD_TIMEOUT_S: Final = 300.0
@@ -82,10 +84,7 @@ class Sidecar:
 
     def __init__(self, pod: PodConfig) -> None:
         words = vocabulary.load(pod)
-        known: dict[wire.Backend, compilation.GrammarBackend] = {
-            "xgrammar": backends.XGrammarBackend(words, _COMPILE_THREADS),
-            "guidance": backends.GuidanceBackend(words),
-        }
+        known = Backends(words, Threads(compile=_COMPILE_THREADS))
         self._backends = list(known)
         self._compiler = compilation.Compiler(known, words, pod.grammars_folder)
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from devtools import tinymodel
 
+from guided_contract.backends import DISTRIBUTIONS
 from schemasuite import keywords, table
 from schemasuite.cases import DRAFTS, cases
 from schemasuite.outcomes import Outcome, judge
@@ -17,7 +18,7 @@ from schemasuite.typed import typed
 
 _ROOT: Final = Path(__file__).parents[2]
 _DOCUMENT: Final = _ROOT / "docs/json-schema.md"
-_MODULE: Final = _ROOT / "sidecar/guided_sidecar/grammar/measured.py"
+_MODULE: Final = _ROOT / "engine/guided_grammar/measured.py"
 
 
 def main() -> int:
@@ -31,7 +32,7 @@ def main() -> int:
         untyped = {one.name: keywords.made(_required(outcomes[one.name])) for one in asked[1:]}
         of_typed = {one.name: _typed_outcomes(one, Path(suite)) for one in asked}
         with_type = {one.name: keywords.made(of_typed[one.name]) for one in asked[1:]}
-    versions = {name: metadata.version(name) for name in ("xgrammar", "llguidance")}
+    versions = {name: metadata.version(name) for name in DISTRIBUTIONS}
     _MODULE.write_text(keywords.module(versions, untyped, with_type))
     _DOCUMENT.write_text(table.document(versions, outcomes, untyped, with_type))
     missed = _missed(outcomes, of_typed["ours"])

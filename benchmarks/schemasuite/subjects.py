@@ -10,8 +10,10 @@ from guided_contract import wire
 from guided_contract.config import CompileConfig, PodConfig
 from guided_contract.errors import GuidedError
 from guided_engine.ranks.prototypes import Prototypes
-from guided_sidecar.grammar import backends, limits, vocabulary
-from guided_sidecar.grammar.compilation import Compiler, GrammarBackend
+from guided_grammar.backend import Backend, BackendError, Threads
+from guided_grammar.registry import Backends
+from guided_sidecar.grammar import limits, vocabulary
+from guided_sidecar.grammar.compilation import Compiler
 from guided_sidecar.grammar.jobs import Job
 
 Accepts = Callable[[str], bool]  # whether a JSON text may be generated, from its first token to its end
@@ -53,19 +55,11 @@ class Words:
         """Return a text's tokens, and the end of sequence."""
         return [*self._tokenizer.encode(text, add_special_tokens=False), self.eos]
 
-    def tokenizer_info(self) -> Any:
-        """Return xgrammar's TokenizerInfo."""
-        return self.vocabulary.xgrammar_info
-
-    def guidance_tokenizer(self) -> Any:
-        """Return llguidance's LLTokenizer."""
-        return self.vocabulary.guidance_tokenizer
-
 
 class Library:
     """One library alone, asked as vLLM 0.32 asks it."""
 
-    def __init__(self, name: str, backend: GrammarBackend, words: Words) -> None:
+    def __init__(self, name: str, backend: Backend, words: Words) -> None:
         self.name = name
         self._backend = backend
         self._words = words
@@ -74,12 +68,12 @@ class Library:
         """Compile a schema."""
         try:
             compiled = self._backend.compile("json", json.dumps(schema), any_whitespace=True)
-        except backends.BackendError as error:
+        except BackendError as error:
             raise RefusedError(str(error)) from error
 
         def accepts(text: str) -> bool:
             matcher = compiled.matcher()
-            return all(matcher.accept(token) for token in self._words.tokens(text))
+            return matcher.accept(self._words.tokens(text)) and matcher.is_terminated()
 
         return accepts
 
@@ -89,11 +83,11 @@ class Ours:
 
     name = "ours"
 
-    def __init__(self, words: Words, known: dict[wire.Backend, GrammarBackend], folder: Path) -> None:
+    def __init__(self, words: Words, known: Backends, folder: Path) -> None:
         self._words = words
         self._compiler = Compiler(known, words.vocabulary, folder)
         self._known = known
-        self._ranks = Prototypes(folder, words)
+        self._ranks = Prototypes(folder, known)
 
     def take(self, schema: Any) -> Accepts:
         """Compile, prove and load a schema."""
@@ -144,10 +138,5 @@ def subjects(model: Path, folder: Path) -> Sequence[Subject]:
         Where compiled artefacts go.
     """
     words = Words(model)
-    xgrammar = backends.XGrammarBackend(words.vocabulary, _THREADS)
-    guidance = backends.GuidanceBackend(words.vocabulary)
-    return [
-        Ours(words, {"xgrammar": xgrammar, "guidance": guidance}, folder),
-        Library("xgrammar", xgrammar, words),
-        Library("guidance", guidance, words),
-    ]
+    known = Backends(words.vocabulary, Threads(compile=_THREADS))
+    return [Ours(words, known, folder), *(Library(name, known[name], words) for name in known)]

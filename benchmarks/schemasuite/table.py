@@ -13,7 +13,7 @@ _DOCUMENT: Final = """\
 # JSON Schema: what is enforced
 
 `make schema-table SUITE=.../JSON-Schema-Test-Suite/tests` writes this page, and the table of keywords
-that the sidecar chooses by (`guided_sidecar/grammar/measured.py`), with {versions}.
+that the sidecar chooses by (`guided_grammar/measured.py`), with {versions}.
 
 Each case of [JSON-Schema-Test-Suite](https://github.com/json-schema-org/JSON-Schema-Test-Suite) has a
 schema and instances, valid and invalid. A schema is *refused*, or taken; then every instance is walked,
@@ -32,7 +32,8 @@ What each library makes of a keyword, without a type beside it and with one: *en
 (accepted, and something invalid can be generated in every case), *partly*, *refused*. Under
 `unsupportedKeywords: Route` a schema goes to a library that enforces all of it; where none does, and
 under `Reject` where the first choice does not, the answer is 400 `grammar_unsupported` with the keyword's
-path. Which of the *partly* cases a library does enforce is in `guided_sidecar/grammar/gaps.py`.
+path. Which of the *partly* cases a library does enforce is in
+`guided_grammar/*/unenforced.py`.
 
 {keywords}
 """

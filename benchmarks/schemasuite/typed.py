@@ -12,7 +12,7 @@ from typing import Any, Final
 import jsonschema
 import referencing
 
-from guided_sidecar.grammar import subschemas
+from guided_grammar.json_schema import subschemas
 from schemasuite.cases import Case, Instance
 
 _TYPES: Final = {

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from guided_contract import names
+from guided_contract.backends import Choice
 from guided_contract.decoding import MALFORMED
 
 MAX_FILE_BYTES = 1 << 20  # what a ConfigMap holds at most
@@ -48,7 +49,7 @@ class GuidedDecodingConfig(Struct, frozen=True, kw_only=True):
     """How guided requests are served; enum values as in the CRD."""
 
     placement: Literal["Rank", "Scheduler"] = "Rank"
-    backend: Literal["Auto", "XGrammar", "Guidance"] = "Auto"
+    backend: Choice = "Auto"
     unsupported_keywords: Literal["Route", "Reject"] = "Route"
     whitespace: Literal["Compact", "Flexible"] = "Flexible"  # Flexible is vLLM's own default
     proof: Literal["Always", "Never"] = "Always"

@@ -14,10 +14,11 @@ launcher  -                                           -
 """
 
 import struct
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from guided_contract import backends
 from guided_contract.counting import Position
 from guided_contract.decoding import MALFORMED
 
@@ -33,9 +34,7 @@ Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Few: Final = msgspec.Meta(max_length=256)
 
 Kind = Literal["json", "json_object", "regex", "choice", "grammar", "structural_tag"]
-Backend = Literal["xgrammar", "guidance"]
-# What guidedDecoding.backend calls them; Auto is none of them.
-BACKENDS: Final[dict[str, Backend]] = {"XGrammar": "xgrammar", "Guidance": "guidance"}
+Backend: TypeAlias = backends.Backend
 Role = Literal["launcher", "api", "core", "rank"]
 Placement = Literal["Rank", "Scheduler"]
 
@@ -68,7 +67,7 @@ class Hello(Message, frozen=True, kw_only=True):
     boot: str
     rank: int | None = None
     samples: bool = False
-    versions: Annotated[dict[str, str], Few] = {}  # vllm, xgrammar, llguidance, guidedmodel, modelRunner
+    versions: Annotated[dict[str, str], Few] = {}  # vllm, grammar libraries, guidedmodel, modelRunner
     patches: Annotated[list[Patch], Few] = []
     unsupported: str = ""  # launcher only: why vLLM was left untouched
     placement: Placement = "Rank"
@@ -143,7 +142,7 @@ class Load(Message, frozen=True, kw_only=True):
     `spec`: what it is compiled of in no time, in the library's own form: xgrammar's grammar, llguidance's.
     `artifact`: where that takes xgrammar long, the file below the grammars folder that holds what came of it,
     and `sha256` its content's hash.
-    `positions`: the bounds that it does not hold, because ranks count them (see counting.Bounds).
+    `positions`: the bounds that it does not hold, because ranks count them (see counting.Position).
     """
 
     key: str

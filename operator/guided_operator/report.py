@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from guided_contract import names, status
+from guided_contract.backends import DISTRIBUTIONS
 from guided_contract.status import PodStatus
 from guided_operator import events, kinds
 from guided_operator.api.status import (
@@ -36,8 +37,6 @@ MAX_RANKS: Final = 128
 # Field of `resolved` -> name in the sidecar's page.
 _VERSIONS: Final = {
     "vllm_version": "vllm",
-    "xgrammar_version": "xgrammar",
-    "llguidance_version": "llguidance",
     "plugin_version": "guidedmodel",
     "model_runner": "modelRunner",
 }
@@ -138,6 +137,7 @@ def _resolved(situation: Situation) -> Resolved:
     versions = next((page.versions for _, page in situation.pages if page.versions), {})
     return Resolved(
         image=_clip(image or (model.spec.engine.image if model else ""), 512),
+        grammar_libraries={name: _clip(versions[name], 256) for name in DISTRIBUTIONS if name in versions},
         **{field: _clip(versions.get(name, ""), 256) for field, name in _VERSIONS.items()},
     )
 

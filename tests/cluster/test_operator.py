@@ -58,6 +58,7 @@ def test_model_gets_its_children_and_becomes_ready(api_server: Cluster, namespac
     }
     assert [rank["state"] for rank in seen["pods"][0]["ranks"]] == ["Connected", "Connected"]
     assert seen["resolved"]["vllmVersion"] == "0.32.0"
+    assert seen["resolved"]["grammarLibraries"] == {"xgrammar": "0.2.8", "llguidance": "1.7.6"}
     assert seen["patches"] == [{"name": "detach-grammar", "state": "Applied", "reason": ""}]
 
 

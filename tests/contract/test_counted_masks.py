@@ -17,13 +17,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from guided_contract.config import PodConfig
-from guided_contract.counting import TEXT, Where
 from guided_contract.wire import Backend, Load
 from guided_engine.ranks.bitmasks import BitmaskBuffer
-from guided_engine.ranks.matchers import Matcher, XGrammarMatcher
 from guided_engine.ranks.prototypes import Prototypes
-from guided_engine.ranks.walks import Walk
-from guided_sidecar.grammar import artifacts, backends, counted, vocabulary
+from guided_grammar.bounds import TEXT, Where
+from guided_grammar.matching import Matcher
+from guided_grammar.registry import Backends
+from guided_grammar.walk import Walk
+from guided_sidecar.grammar import artifacts, counted, vocabulary
 from guided_sidecar.grammar.vocabulary import Vocabulary
 from support import tokenizers
 
@@ -45,31 +46,22 @@ class Words:
     def __init__(self, vocabulary: Vocabulary, folder: Any) -> None:
         self.vocabulary = vocabulary
         self.size = vocabulary.vocab_size
-        self.tokens: list[bytes] = vocabulary.xgrammar_info.decoded_vocab
+        self.tokens: list[bytes] = vocabulary.tokens
         self._folder = folder
-        self._compilers: dict[Backend, Any] = {
-            "xgrammar": backends.XGrammarBackend(vocabulary, 1),
-            "guidance": backends.GuidanceBackend(vocabulary),
-        }
+        self.backends = Backends(vocabulary)
         self.loaded = functools.cache(self._loaded)
-        self.buffers = [BitmaskBuffer(8, self.size, self) for _ in range(2)]
-
-    def tokenizer_info(self) -> Any:
-        return self.vocabulary.xgrammar_info
-
-    def guidance_tokenizer(self) -> Any:
-        return self.vocabulary.guidance_tokenizer
+        self.buffers = [BitmaskBuffer(8, self.size, self.backends) for _ in range(2)]
 
     def _loaded(self, backend: Backend, kind: str, text: str, count: bool) -> Callable[[], Matcher]:  # noqa: FBT001 - the question itself
         """Load a grammar as a rank does, its bounds counted or compiled."""
         split = counted.split(json.loads(text), backend) if count else counted.Counted(None, [])
         spec = json.dumps(split.schema) if count else text
-        compiled = self._compilers[backend].compile(kind, spec, any_whitespace=True).load_text()
+        compiled = self.backends[backend].compile(kind, spec, any_whitespace=True).artifact()
         load = Load(key=KEY, backend=backend, spec=compiled, positions=split.positions)
         if backend == "xgrammar":
             sha256 = artifacts.write(self._folder, KEY, compiled.encode())
             load = Load(key=KEY, backend=backend, artifact=KEY, sha256=sha256, positions=split.positions)
-        prototypes = Prototypes(self._folder, self)
+        prototypes = Prototypes(self._folder, self.backends)
         loaded = prototypes.load(load)
         assert not loaded.error
         assert bool(split.positions) == count
@@ -336,4 +328,4 @@ def compare(words: Words, pair: tuple[Matcher, Matcher], text: str, rng: Any, sa
 
 def accepts(matcher: Any, tokens: list[int]) -> bool:
     """Tell whether a grammar takes these tokens: now and then xgrammar's mask lacks one of them."""
-    return isinstance(matcher, XGrammarMatcher) and matcher.valid_prefix(tokens) == len(tokens)
+    return matcher.backend == "xgrammar" and matcher.valid_prefix(tokens) == len(tokens)

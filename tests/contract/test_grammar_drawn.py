@@ -19,8 +19,9 @@ from devtools import tinymodel
 from guided_contract.config import CompileConfig
 from guided_contract.errors import GuidedError
 from guided_contract.wire import Backend
+from guided_grammar.backend import Threads
+from guided_grammar.registry import Backends
 from guided_sidecar.grammar import limits, vocabulary
-from guided_sidecar.grammar.backends import GuidanceBackend, XGrammarBackend
 from guided_sidecar.grammar.compilation import Compiler
 from guided_sidecar.grammar.jobs import Job
 from support.engine import pod_config
@@ -41,8 +42,7 @@ def judge() -> Judge:
 @pytest.fixture
 def compiler(tmp_path: Path) -> Compiler:
     words = vocabulary.load(pod_config(tmp_path))
-    backends: dict[Backend, Any] = {"xgrammar": XGrammarBackend(words, 2), "guidance": GuidanceBackend(words)}
-    return Compiler(backends, words, tmp_path)
+    return Compiler(Backends(words, Threads(compile=2)), words, tmp_path)
 
 
 def chosen(compiler: Compiler, request: Request) -> Backend | None:

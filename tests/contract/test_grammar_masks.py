@@ -13,9 +13,12 @@ from devtools import tinymodel
 
 from guided_contract.config import CompileConfig
 from guided_contract.wire import Kind
-from guided_sidecar.grammar import backends, limits, vocabulary
-from guided_sidecar.grammar.backends import GuidanceBackend, Matcher, XGrammarBackend
-from guided_sidecar.grammar.texts import choice_as_ebnf, is_lark
+from guided_grammar.masks import words as mask_words
+from guided_grammar.matching import Matcher
+from guided_grammar.registry import Backends
+from guided_grammar.xgrammar import backend as xgrammar_backend
+from guided_grammar.xgrammar.texts import choice_as_ebnf, is_lark
+from guided_sidecar.grammar import limits, vocabulary
 from guided_sidecar.grammar.vocabulary import Vocabulary
 from support import grammars
 from support.engine import pod_config
@@ -57,19 +60,19 @@ CASES = [(backend, name) for backend in ("xgrammar", "guidance") for name in gra
 @pytest.mark.parametrize(("backend", "name"), CASES)
 def test_masks_are_vllms(words: Vocabulary, upstream: Any, backend: str, name: str) -> None:
     kind, spec = grammars.OF_EVERY_KIND[name]
-    compiler = XGrammarBackend(words, 2) if backend == "xgrammar" else GuidanceBackend(words)
+    compiler = Backends(words)[backend]
     canonical = limits.canonical(kind, spec, CompileConfig())
     ours = compiler.compile(kind, canonical, any_whitespace=True)
 
     theirs = upstream[backend].compile_grammar(*_upstream_request(backend, kind, spec))
 
-    assert _walk(ours.matcher(), theirs, ours.mask_words, seed=name) > 0
+    assert _walk(ours.matcher(), theirs, ours.vocab_size, seed=name) > 0
 
 
 def test_the_artefact_makes_the_same_grammar_with_vllms_tokenizer(words: Vocabulary, upstream: Any) -> None:
     import xgrammar
 
-    text = XGrammarBackend(words, 2).compile("json", grammars.PERSON, any_whitespace=True).load_text()
+    text = Backends(words)["xgrammar"].compile("json", grammars.PERSON, any_whitespace=True).artifact()
     info = upstream["xgrammar"].compiler
     assert info is not None
     theirs = upstream["xgrammar"].compile_grammar(*_upstream_request("xgrammar", "json", grammars.PERSON))
@@ -81,13 +84,12 @@ def test_the_artefact_makes_the_same_grammar_with_vllms_tokenizer(words: Vocabul
 
 def test_ranks_compile_again_what_took_no_time(words: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     """And nothing that a worker compiled of parts that took long: a rank has none of them."""
-    compiler = XGrammarBackend(words, 1)
-    compiler.warm()
-    monkeypatch.setattr(backends, "_QUICK_S", math.inf)
+    compiler = Backends(words)["xgrammar"]
+    monkeypatch.setattr(xgrammar_backend, "_QUICK_S", math.inf)
     assert compiler.compile("json", grammars.PERSON, any_whitespace=True).source() is not None
     assert not compiler.is_worn
 
-    monkeypatch.setattr(backends, "_QUICK_S", 0.0)
+    monkeypatch.setattr(xgrammar_backend, "_QUICK_S", 0.0)
     assert compiler.compile("regex", grammars.slow_regex(200), any_whitespace=True).source() is None
     assert compiler.is_worn
 
@@ -118,10 +120,10 @@ def test_characters_that_xgrammar_escapes_are_not_lost_on_the_way(words: Vocabul
     import xgrammar
 
     kind, spec = ODD[name]
-    backend = XGrammarBackend(words, 1)
+    backend = Backends(words)["xgrammar"]
     compiled = backend.compile(kind, limits.canonical(kind, spec, CompileConfig()), any_whitespace=True)
-    info = words.xgrammar_info
-    sent = [xgrammar.CompiledGrammar.deserialize_json(compiled.load_text(), info)]
+    info = words.native("xgrammar")
+    sent = [xgrammar.CompiledGrammar.deserialize_json(compiled.artifact(), info)]
     if source := compiled.source():
         ranks = xgrammar.GrammarCompiler(info, max_threads=1)
         sent.append(ranks.compile_grammar(xgrammar.Grammar.deserialize_json(source)))
@@ -130,26 +132,26 @@ def test_characters_that_xgrammar_escapes_are_not_lost_on_the_way(words: Vocabul
 
 
 def test_llguidances_text_is_vllms(words: Vocabulary, upstream: Any) -> None:
-    ours = GuidanceBackend(words).compile("json", grammars.PERSON, any_whitespace=True)
+    ours = Backends(words)["guidance"].compile("json", grammars.PERSON, any_whitespace=True)
 
     upstream["guidance"].compile_grammar(*_upstream_request("guidance", "json", grammars.PERSON))
 
-    assert ours.load_text() == upstream["guidance"].serialized_grammar
+    assert ours.artifact() == upstream["guidance"].serialized_grammar
 
 
 @pytest.mark.parametrize("backend", ["xgrammar", "guidance"])
 def test_compact_json_leaves_no_room_for_endless_whitespace(words: Vocabulary, backend: str) -> None:
     """vLLM 38696: where whitespace is flexible, a model may write it until max_tokens."""
-    compiler = XGrammarBackend(words, 2) if backend == "xgrammar" else GuidanceBackend(words)
+    compiler = Backends(words)[backend]
     blank = [token for token, text in enumerate(words.tokens) if text and not text.strip()]
     opening = words.tokens.index(b"{")
     allowed = {}
     for flexible in (True, False):
         compiled = compiler.compile("json", grammars.PERSON, any_whitespace=flexible)
         matcher = compiled.matcher()
-        assert matcher.accept(opening)
-        mask: Any = np.empty((1, compiled.mask_words), dtype=np.int32)
-        matcher.fill(mask)
+        assert matcher.accept([opening])
+        mask: Any = np.empty((1, mask_words(compiled.vocab_size)), dtype=np.int32)
+        matcher.fill(mask, 0)
         bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
         allowed[flexible] = [token for token in blank if bits[token]]
     assert allowed[True]
@@ -205,22 +207,22 @@ def _upstream_request(backend: str, kind: Kind, spec: str) -> tuple[Any, str]:
     return Options[kind.upper()], spec
 
 
-def _walk(ours: Matcher, theirs: Any, mask_words: int, seed: str) -> int:
+def _walk(ours: Matcher, theirs: Any, vocab_size: int, seed: str) -> int:
     """Walk both grammars with the same random tokens, and return the number of equal masks."""
     import torch
 
     chooser = random.Random(seed)
-    mask: Any = np.empty((1, mask_words), dtype=np.int32)  # [1, ceil(vocab / 32)] int32
-    wanted = torch.full((1, mask_words), -1, dtype=torch.int32)
+    mask: Any = np.empty((1, mask_words(vocab_size)), dtype=np.int32)  # [1, ceil(vocab / 32)] int32
+    wanted = torch.full(mask.shape, -1, dtype=torch.int32)
     for step in range(STEPS):
-        ours.fill(mask)
+        ours.fill(mask, 0)
         wanted.fill_(-1)
         theirs.fill_bitmask(wanted, 0)
         assert (mask == wanted.numpy()).all(), f"masks differ after {step} tokens"
         bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
         token = int(chooser.choice(np.flatnonzero(bits)))
-        assert ours.accept(token)
+        assert ours.accept([token])
         assert theirs.accept_tokens("walk", [token])
-        if token == EOS or ours.has_ended():
+        if ours.is_terminated():
             return step + 1
     return STEPS

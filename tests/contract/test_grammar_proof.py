@@ -13,8 +13,11 @@ import pytest
 
 from guided_contract.errors import GuidedError
 from guided_contract.wire import Backend
-from guided_sidecar.grammar import gaps, proof, vocabulary
-from guided_sidecar.grammar.backends import Compiled, GuidanceBackend, Matcher, XGrammarBackend
+from guided_grammar.backend import Compiled, Threads
+from guided_grammar.matching import Matcher
+from guided_grammar.registry import Backends
+from guided_grammar.xgrammar import unenforced
+from guided_sidecar.grammar import proof, vocabulary
 from guided_sidecar.grammar.compilation import Compiler
 from guided_sidecar.grammar.jobs import Done, Job
 from guided_sidecar.grammar.vocabulary import Vocabulary
@@ -37,7 +40,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
 
 @pytest.fixture
 def backends(words: Vocabulary) -> dict[Backend, Any]:
-    return {"xgrammar": XGrammarBackend(words, 2), "guidance": GuidanceBackend(words)}
+    return dict(Backends(words, Threads(compile=2)))
 
 
 @pytest.fixture
@@ -58,6 +61,8 @@ class SlowBackend:
     def __init__(self, backend: Any, fills: int) -> None:
         self._backend = backend
         self._fills = fills
+        self.stop_tokens = backend.stop_tokens
+        self.is_worn = False
 
     def compile(self, *arguments: Any, **options: Any) -> Compiled:
         compiled = self._backend.compile(*arguments, **options)
@@ -75,13 +80,13 @@ class SlowBackend:
 def _burning(fill: Any, fills: int) -> Any:
     left = fills
 
-    def burn(mask: Any) -> None:
+    def burn(mask: Any, row: int) -> None:
         nonlocal left
         left -= 1
         start = time.thread_time()
         while left < 0 and time.thread_time() < start + 0.03:
             pass
-        fill(mask)
+        fill(mask, row)
 
     return burn
 
@@ -123,9 +128,9 @@ def test_one_slow_fill_is_the_machines(
                 native = made()
                 fill, first = native.fill, _burning(native.fill, 0)
 
-                def once(mask: Any) -> None:
+                def once(mask: Any, row: int) -> None:
                     native.fill = fill
-                    first(mask)
+                    first(mask, row)
 
                 native.fill = once
                 return native
@@ -139,7 +144,7 @@ def test_one_slow_fill_is_the_machines(
 
 def test_a_text_that_the_schema_forbids_is_found(monkeypatch: pytest.MonkeyPatch, compiler: Compiler) -> None:
     """As a library would show that ignores what no rule knows of: xgrammar knows no uniqueItems."""
-    monkeypatch.setitem(gaps._RULES, "xgrammar", {})
+    monkeypatch.setattr(unenforced, "RULES", {})
 
     with pytest.raises(GuidedError) as refusal:
         run(compiler, UNIQUE, backends=["xgrammar"])

@@ -18,7 +18,7 @@ from schemasuite.outcomes import judge
 from schemasuite.subjects import Subject, subjects
 from schemasuite.typed import typed
 
-from guided_sidecar.grammar import measured
+from guided_grammar import measured
 
 SUITE = Path(os.environ.get("SUITE") or Path(__file__).parents[3] / "shared/data/json-schema-test-suite")
 # keyword, schema, an invalid instance, a valid one

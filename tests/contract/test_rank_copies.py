@@ -20,6 +20,7 @@ from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.guide import RankGuide, RankTraits
 from guided_engine.ranks.plan import Arrival, Plan
 from guided_engine.ranks.prototypes import Prototypes
+from guided_grammar.registry import Backends
 from support.rank import VOCAB, ByteVocabulary
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -94,12 +95,12 @@ class Rank:
     def __init__(self, tmp_path: Any) -> None:
         from vllm.v1.worker.gpu.structured_outputs import StructuredOutputsWorker
 
-        prototypes = Prototypes(tmp_path, ByteVocabulary())
+        prototypes = Prototypes(tmp_path, Backends(ByteVocabulary()))
         pattern = "(abc)*"
         spec = LLMatcher.grammar_from_regex(pattern)
         assert not prototypes.load(Load(key=pattern, backend="guidance", spec=spec)).error
         self.ticket = Ticket(key=pattern, backend="guidance")
-        self.buffer = BitmaskBuffer(8, VOCAB, ByteVocabulary())
+        self.buffer = BitmaskBuffer(8, VOCAB, Backends(ByteVocabulary()))
         self.guide = RankGuide(
             RankTraits(0, VOCAB, is_async=True), prototypes, Registry([]), self.buffer, lambda _record: None
         )

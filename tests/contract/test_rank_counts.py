@@ -17,6 +17,7 @@ from guided_engine.processors.registry import Registry
 from guided_engine.ranks.bitmasks import BitmaskBuffer, Counts
 from guided_engine.ranks.guide import RankGuide, RankTraits
 from guided_engine.ranks.prototypes import Prototypes
+from guided_grammar.registry import Backends
 from support.rank import VOCAB, ByteVocabulary
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -76,10 +77,10 @@ class Runner:
 
 class Rank:
     def __init__(self, tmp_path: Any) -> None:
-        prototypes = Prototypes(tmp_path, ByteVocabulary())
+        prototypes = Prototypes(tmp_path, Backends(ByteVocabulary()))
         spec = LLMatcher.grammar_from_regex("a*b")
         assert not prototypes.load(Load(key="k", backend="guidance", spec=spec)).error
-        self.buffer = BitmaskBuffer(64, VOCAB, ByteVocabulary())
+        self.buffer = BitmaskBuffer(64, VOCAB, Backends(ByteVocabulary()))
         guide = RankGuide(
             RankTraits(0, VOCAB, is_async=True), prototypes, Registry([]), self.buffer, lambda _record: None
         )

@@ -25,9 +25,17 @@ from guided_engine import service_link
 from guided_engine.heartbeats import Pulse
 from guided_engine.ranks.counted_tokens import TokenTable
 from guided_engine.ranks.prototypes import ORPHAN_S, LoadError, Prototypes
-from guided_engine.ranks.strings import PlainTokens
 from guided_engine.service_link import ServiceLink
-from guided_sidecar.grammar import backends, vocabulary
+from guided_grammar.backend import BackendError
+from guided_grammar.llguidance import library as guidance
+from guided_grammar.llguidance.matcher import GuidanceFiller
+from guided_grammar.masks import words as mask_words
+from guided_grammar.registry import Backends
+from guided_grammar.xgrammar import backend as xgrammar_backend
+from guided_grammar.xgrammar.filler import XGrammarFiller
+from guided_grammar.xgrammar.strings import PlainTokens
+from guided_sidecar.grammar import vocabulary
+from guided_sidecar.grammar.vocabulary import Vocabulary
 from support import grammars
 from support.engine import wait_until
 from support.fake_service import FakeService
@@ -36,46 +44,35 @@ CONTENT = b"compiled"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
-class Vocabulary:
-    def __init__(self) -> None:
-        model = str(tinymodel.models() / "tiny")
-        self.words = vocabulary.load(
-            PodConfig(name="t", model=model, tokenizer=model, served_name="t", run_dir="/nowhere")
-        )
-
-    def tokenizer_info(self) -> Any:
-        return self.words.xgrammar_info
-
-    def guidance_tokenizer(self) -> Any:
-        return self.words.guidance_tokenizer
-
-
 @pytest.fixture(scope="module")
 def words() -> Vocabulary:
-    return Vocabulary()
+    model = str(tinymodel.models() / "tiny")
+    return vocabulary.load(
+        PodConfig(name="t", model=model, tokenizer=model, served_name="t", run_dir="/nowhere")
+    )
 
 
 def xgrammar_load(words: Vocabulary, folder: Path, key: str = "k") -> Load:
-    compiled = backends.XGrammarBackend(words.words, 1).compile("regex", "ab", any_whitespace=True)
-    content = compiled.load_text().encode()
+    compiled = Backends(words)["xgrammar"].compile("regex", "ab", any_whitespace=True)
+    content = compiled.artifact().encode()
     (folder / key).write_bytes(content)
     return Load(key=key, backend="xgrammar", artifact=key, sha256=hashlib.sha256(content).hexdigest())
 
 
 def guidance_load(words: Vocabulary, key: str = "k") -> Load:
-    compiled = backends.GuidanceBackend(words.words).compile("regex", "ab", any_whitespace=True)
-    return Load(key=key, backend="guidance", spec=compiled.load_text())
+    compiled = Backends(words)["guidance"].compile("regex", "ab", any_whitespace=True)
+    return Load(key=key, backend="guidance", spec=compiled.artifact())
 
 
 class TestPrototypes:
     def test_xgrammar_and_llguidance_load_and_make_matchers(self, words: Vocabulary, tmp_path: Path) -> None:
-        prototypes = Prototypes(tmp_path, words)
+        prototypes = Prototypes(tmp_path, Backends(words))
         for load in (xgrammar_load(words, tmp_path, "x"), guidance_load(words, "g")):
             loaded = prototypes.load(load)
             assert (loaded.key, loaded.error) == (load.key, "")
             assert 0 < loaded.start_ns <= loaded.end_ns
             first, second = prototypes.matcher(load.key, [1]), prototypes.matcher(load.key, [1])
-            token = words.tokenizer_info().decoded_vocab.index(b"a")
+            token = words.tokens.index(b"a")
             assert first.accept([token])
             assert second.accept([token])  # each has its own state
 
@@ -83,18 +80,18 @@ class TestPrototypes:
     def test_what_is_compiled_again_is_what_the_file_holds(
         self, words: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
     ) -> None:
-        monkeypatch.setattr(backends, "_QUICK_S", math.inf)
+        monkeypatch.setattr(xgrammar_backend, "_QUICK_S", math.inf)
         kind, spec = grammars.OF_EVERY_KIND[name]
-        compiled = backends.XGrammarBackend(words.words, 1).compile(kind, spec, any_whitespace=False)
-        content = compiled.load_text().encode()
+        compiled = Backends(words)["xgrammar"].compile(kind, spec, any_whitespace=False)
+        content = compiled.artifact().encode()
         (tmp_path / "f").write_bytes(content)
         sha256 = hashlib.sha256(content).hexdigest()
-        prototypes = Prototypes(tmp_path, words)
+        prototypes = Prototypes(tmp_path, Backends(words))
         assert not prototypes.load(Load(key="t", backend="xgrammar", spec=compiled.source())).error
         assert not prototypes.load(Load(key="f", backend="xgrammar", artifact="f", sha256=sha256)).error
 
         one, other = prototypes.matcher("t", None), prototypes.matcher("f", None)
-        masks = [np.full((1, compiled.mask_words), -1, dtype=np.int32) for _ in range(2)]
+        masks = [np.full((1, mask_words(compiled.vocab_size)), -1, dtype=np.int32) for _ in range(2)]
         chooser = random.Random(name)
         for _ in range(40):
             for matcher, mask in zip((one, other), masks, strict=True):
@@ -111,13 +108,13 @@ class TestPrototypes:
     def test_a_first_grammar_waits_for_nothing_that_is_made_once(
         self, words: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(backends, "_QUICK_S", math.inf)
-        prototypes = Prototypes(tmp_path, words)
+        monkeypatch.setattr(xgrammar_backend, "_QUICK_S", math.inf)
+        prototypes = Prototypes(tmp_path, Backends(words))
         loads = [xgrammar_load(words, tmp_path, "x"), guidance_load(words, "g")]
-        compiled = backends.XGrammarBackend(words.words, 1).compile("regex", "ab", any_whitespace=True)
+        compiled = Backends(words)["xgrammar"].compile("regex", "ab", any_whitespace=True)
         loads.append(Load(key="t", backend="xgrammar", spec=compiled.source()))
         prototypes.warm()
-        for made in (TokenTable, PlainTokens, xgrammar.GrammarCompiler):
+        for made in (TokenTable, PlainTokens, xgrammar.GrammarCompiler, XGrammarFiller, GuidanceFiller):
             monkeypatch.setattr(made, "__init__", None)
         for load in loads:
             counting = msgspec.structs.replace(load, positions=[Position(maximum=3)])
@@ -126,26 +123,30 @@ class TestPrototypes:
     def test_who_has_one_library_alone_is_warm_for_that(
         self, words: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(words, "guidance_tokenizer", None)
-        prototypes = Prototypes(tmp_path, words)
+        def refuse(*_: Any) -> None:
+            raise BackendError("not this tokenizer")
+
+        load = guidance_load(words, "g")
+        monkeypatch.setattr(guidance.LIBRARY, "open", refuse)
+        prototypes = Prototypes(tmp_path, Backends(words))
         prototypes.warm()
         assert not prototypes.load(xgrammar_load(words, tmp_path)).error
-        assert prototypes.load(guidance_load(words, "g")).error
+        assert prototypes.load(load).error
 
     def test_what_is_loaded_is_not_loaded_again(self, words: Vocabulary, tmp_path: Path) -> None:
-        prototypes = Prototypes(tmp_path, words)
+        prototypes = Prototypes(tmp_path, Backends(words))
         load = xgrammar_load(words, tmp_path)
         assert not prototypes.load(load).error
         (tmp_path / "k").unlink()
         assert not prototypes.load(load).error
 
     def test_unloading_leaves_running_matchers_alone(self, words: Vocabulary, tmp_path: Path) -> None:
-        prototypes = Prototypes(tmp_path, words)
+        prototypes = Prototypes(tmp_path, Backends(words))
         prototypes.load(xgrammar_load(words, tmp_path))
         matcher = prototypes.matcher("k", [1])
         prototypes.unload(Unload(key="k"))
         prototypes.unload(Unload(key="never loaded"))
-        assert matcher.accept([words.tokenizer_info().decoded_vocab.index(b"a")])
+        assert matcher.accept([words.tokens.index(b"a")])
         with pytest.raises(LoadError, match="not loaded"):
             prototypes.matcher("k", [1])
 
@@ -160,18 +161,18 @@ class TestPrototypes:
         ],
     )
     def test_a_fault_is_told_and_keeps_nothing(self, words: Vocabulary, tmp_path: Path, load: Load) -> None:
-        prototypes = Prototypes(tmp_path, words)
+        prototypes = Prototypes(tmp_path, Backends(words))
         assert prototypes.load(load).error
         assert len(prototypes) == 0
 
     def test_an_artefact_that_is_no_grammar_is_told(self, words: Vocabulary, tmp_path: Path) -> None:
         (tmp_path / "k").write_bytes(CONTENT)
         load = Load(key="k", backend="xgrammar", artifact="k", sha256=SHA256)
-        assert Prototypes(tmp_path, words).load(load).error
+        assert Prototypes(tmp_path, Backends(words)).load(load).error
 
     def test_orphans_stay_for_a_while(self, words: Vocabulary, tmp_path: Path) -> None:
         now = [0.0]
-        prototypes = Prototypes(tmp_path, words, clock=lambda: now[0])
+        prototypes = Prototypes(tmp_path, Backends(words), clock=lambda: now[0])
         prototypes.load(xgrammar_load(words, tmp_path, "old"))
         prototypes.load(xgrammar_load(words, tmp_path, "kept"))
         prototypes.orphan()

@@ -11,10 +11,11 @@ from devtools import tinymodel
 from guided_contract.config import PodConfig
 from guided_contract.wire import Backend, Kind
 from guided_engine.ranks.bitmasks import BitmaskBuffer, settle_dead_ends
-from guided_engine.ranks.matchers import GuidanceMatcher, Matcher, XGrammarMatcher
-from guided_engine.ranks.strings import PlainStrings, PlainTokens
-from guided_engine.ranks.walks import Walk, fill_walks
-from guided_sidecar.grammar import backends, vocabulary
+from guided_engine.ranks.walks import fill_walks
+from guided_grammar.matching import Matcher
+from guided_grammar.registry import Backends
+from guided_grammar.walk import Walk
+from guided_sidecar.grammar import vocabulary
 from support.grammars import OF_EVERY_KIND, PERSON
 
 # vLLM and torch warn of their own deprecations where they are imported.
@@ -46,13 +47,7 @@ class Words:
         model = str(tinymodel.models() / "tiny")
         pod = PodConfig(name="t", model=model, tokenizer=model, served_name="t", run_dir="/nowhere")
         self.vocabulary = vocabulary.load(pod)
-        self.plain = PlainTokens(self.vocabulary.xgrammar_info)
-
-    def tokenizer_info(self) -> Any:
-        return self.vocabulary.xgrammar_info
-
-    def guidance_tokenizer(self) -> Any:
-        return self.vocabulary.guidance_tokenizer
+        self.backends = Backends(self.vocabulary)
 
     def twins(self, backend: Backend, kind: Kind, spec: str) -> Twins:
         import llguidance
@@ -60,22 +55,23 @@ class Words:
         from vllm.v1.structured_output.backend_guidance import GuidanceGrammar
         from vllm.v1.structured_output.backend_xgrammar import XgrammarGrammar
 
+        library = self.backends[backend]
+        text = library.compile(kind, spec, any_whitespace=True).artifact()
+        native = self.vocabulary.native(backend)
         if backend == "xgrammar":
-            text = backends.XGrammarBackend(self.vocabulary, 1).compile(kind, spec, any_whitespace=True)
-            compiled = xgrammar.CompiledGrammar.deserialize_json(text.load_text(), self.tokenizer_info())
-            strings = PlainStrings.of(compiled, self.plain)
+            loaded = library.load(None, text.encode())
+            compiled = xgrammar.CompiledGrammar.deserialize_json(text, native)
             return Twins(
-                lambda: XGrammarMatcher(compiled, [EOS], strings),
+                lambda: loaded.matcher([EOS]),
                 lambda: XgrammarGrammar(
                     VOCAB, xgrammar.GrammarMatcher(compiled, override_stop_tokens=[EOS]), compiled
                 ),
             )
-        text = backends.GuidanceBackend(self.vocabulary).compile(kind, spec, any_whitespace=True).load_text()
-        tokenizer = self.guidance_tokenizer()
-        prototype = llguidance.LLMatcher(tokenizer, text)
+        loaded = library.load(text, None)
+        prototype = llguidance.LLMatcher(native, text)
         return Twins(
-            lambda: GuidanceMatcher(prototype, tokenizer.eos_token),
-            lambda: GuidanceGrammar(prototype.deep_copy(), tokenizer, VOCAB),
+            lambda: loaded.matcher([EOS]),
+            lambda: GuidanceGrammar(prototype.deep_copy(), native, VOCAB),
         )
 
 
@@ -127,7 +123,7 @@ def walked(ours: Matcher, rng: random.Random, steps: int) -> Iterator[list[int]]
 
 def test_rows_equal_upstreams_with_every_kind_of_draft(twins: Twins, words: Words) -> None:
     rng = random.Random(7)
-    buffer = BitmaskBuffer(64, VOCAB, words)
+    buffer = BitmaskBuffer(64, VOCAB, words.backends)
     for _ in range(4):
         ours, upstream, scout = twins.make_ours(), twins.make_upstream(), twins.make_ours()
         for tokens in walked(ours, rng, 24):
@@ -172,7 +168,7 @@ def _ahead(scout: Matcher, rng: random.Random) -> list[list[int]]:
 
 def test_all_rows_of_a_step_equal_rows_filled_one_by_one(words: Words) -> None:
     made = [words.twins(backend, *OF_EVERY_KIND[name]).make_ours() for backend, name in TAKEN]
-    buffer = BitmaskBuffer(64, VOCAB, words)
+    buffer = BitmaskBuffer(64, VOCAB, words.backends)
     alone = [buffer.fill([Walk(matcher, 0, 1, [])])[0].copy() for matcher in made]
     walks = [Walk(matcher, row, 1, []) for row, matcher in enumerate(made)]
     together, _ = buffer.fill(walks)
@@ -183,19 +179,19 @@ def test_all_rows_of_a_step_equal_rows_filled_one_by_one(words: Words) -> None:
 class TestEachBackend:
     def test_sampled_tokens_behind_the_end_are_ignored(self, words: Words, backend: Backend) -> None:
         matcher = words.twins(backend, "regex", "a").make_ours()
-        token = words.vocabulary.xgrammar_info.decoded_vocab.index(b"a")
+        token = words.vocabulary.tokens.index(b"a")
         assert matcher.accept([token, EOS, 77, 78])
         assert matcher.is_terminated()
         assert matcher.accept([79])
 
     def test_a_wrong_token_is_rejected(self, words: Words, backend: Backend) -> None:
         matcher = words.twins(backend, "regex", "a").make_ours()
-        assert not matcher.accept([words.vocabulary.xgrammar_info.decoded_vocab.index(b"b")])
+        assert not matcher.accept([words.vocabulary.tokens.index(b"b")])
 
     def test_no_draft_is_valid_after_the_end_and_rows_are_full(self, words: Words, backend: Backend) -> None:
         matcher = words.twins(backend, "regex", "a").make_ours()
-        token = words.vocabulary.xgrammar_info.decoded_vocab.index(b"a")
-        buffer = BitmaskBuffer(8, VOCAB, words)
+        token = words.vocabulary.tokens.index(b"a")
+        buffer = BitmaskBuffer(8, VOCAB, words.backends)
         walk = Walk(matcher, 0, 4, [token, EOS, 5])
         bitmask, _ = buffer.fill([walk])
         assert walk.valid == 2
@@ -206,7 +202,7 @@ class TestEachBackend:
 
     def test_reset_starts_over(self, words: Words, backend: Backend) -> None:
         matcher = words.twins(backend, "regex", "ab").make_ours()
-        token = words.vocabulary.xgrammar_info.decoded_vocab.index(b"a")
+        token = words.vocabulary.tokens.index(b"a")
         assert matcher.accept([token])
         matcher.reset()
         assert matcher.accept([token])
@@ -257,9 +253,9 @@ def test_a_row_without_choice_ends_its_sequence_or_forbids_the_draft_before_it(w
 def test_a_wider_tokenizer_is_cut_to_the_model_and_a_narrower_one_forbids_the_rest(words: Words) -> None:
     for width, spare in ((VOCAB - 32, 0), (VOCAB + 64, 2)):
         matcher = words.twins("xgrammar", "regex", "[a-z]+").make_ours()
-        plain, _ = BitmaskBuffer(4, VOCAB, words).fill([Walk(matcher, 0, 1, [])])
+        plain, _ = BitmaskBuffer(4, VOCAB, words.backends).fill([Walk(matcher, 0, 1, [])])
         walk = Walk(matcher, 0, 3, [EOS, 4])  # the first draft is wrong, so later rows are full
-        bitmask, _ = BitmaskBuffer(4, width, words).fill([walk])
+        bitmask, _ = BitmaskBuffer(4, width, words.backends).fill([walk])
         assert bitmask.shape == (3, width // 32)
         shared = min(width, VOCAB) // 32
         np.testing.assert_array_equal(bitmask[0, :shared], plain[0, :shared])
@@ -270,12 +266,12 @@ def test_a_wider_tokenizer_is_cut_to_the_model_and_a_narrower_one_forbids_the_re
 
 def test_a_mask_kept_inside_a_string_has_the_models_width(words: Words) -> None:
     """Padded vocabularies, vLLM 51467, where rows are copies."""
-    texts = words.vocabulary.xgrammar_info.decoded_vocab
+    texts = words.vocabulary.tokens
     opening = [texts.index(bytes([byte])) for byte in b'{"name": "']
     letter, quote = texts.index(b"q"), texts.index(b'"')
     for width in (VOCAB - 32, VOCAB, VOCAB + 64):
         ours, fresh = (words.twins("xgrammar", "json", PERSON).make_ours() for _ in range(2))
-        buffer = BitmaskBuffer(4, width, words)
+        buffer = BitmaskBuffer(4, width, words.backends)
         for token in (*opening, letter):
             buffer.fill([Walk(ours, 0, 1, [])])
             assert ours.accept([token])

@@ -12,9 +12,10 @@ from devtools import tinymodel
 
 from guided_contract.config import PodConfig
 from guided_engine.ranks.bitmasks import BitmaskBuffer
-from guided_engine.ranks.matchers import XGrammarMatcher
-from guided_engine.ranks.strings import PlainStrings, PlainTokens
-from guided_engine.ranks.walks import Walk
+from guided_grammar.registry import Backends
+from guided_grammar.walk import Walk
+from guided_grammar.xgrammar.matcher import XGrammarMatcher
+from guided_grammar.xgrammar.strings import PlainStrings, PlainTokens
 from guided_sidecar.grammar import vocabulary
 from support.grammars import BOUNDED, PERSON
 
@@ -66,14 +67,11 @@ class Tokenizer:
         self.plain = PlainTokens(info)
         self.compiler = xgrammar.GrammarCompiler(info, max_threads=2)
 
-    def tokenizer_info(self) -> Any:
+    def native(self, _name: str) -> Any:
         return self.info
 
-    def guidance_tokenizer(self) -> Any:
-        raise NotImplementedError
-
     def buffer(self) -> BitmaskBuffer:
-        return BitmaskBuffer(16, self.info.vocab_size, self)
+        return BitmaskBuffer(16, self.info.vocab_size, Backends(self))
 
 
 def _awkward() -> Any:
@@ -84,7 +82,7 @@ def _awkward() -> Any:
 def _tiny() -> Any:
     model = str(tinymodel.models() / "tiny")
     pod = PodConfig(name="t", model=model, tokenizer=model, served_name="t", run_dir="/nowhere")
-    return vocabulary.load(pod).xgrammar_info
+    return vocabulary.load(pod).native("xgrammar")
 
 
 @pytest.fixture(scope="module", params=[_awkward, _tiny], ids=["awkward tokens", "tiny model"])

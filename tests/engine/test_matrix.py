@@ -131,16 +131,13 @@ class Grammars:
     def __init__(self) -> None:
         from transformers import AutoTokenizer
 
-        from guided_sidecar.grammar import backends, vocabulary
+        from guided_grammar.registry import Backends
+        from guided_sidecar.grammar import vocabulary
         from support.reasoning_parser import CommaReasoningParser
 
         model = str(tinymodel.models() / "tiny")
         pod = PodConfig(name="t", model=model, tokenizer=model, served_name="t", run_dir="/nowhere")
-        words = vocabulary.load(pod)
-        self._compilers = {
-            "xgrammar": backends.XGrammarBackend(words, 1),
-            "guidance": backends.GuidanceBackend(words),
-        }
+        self._compilers = Backends(vocabulary.load(pod))
         self._compiled: dict[tuple[str, str], Any] = {}
         self._tokenizer = AutoTokenizer.from_pretrained(model)
         self._parser = CommaReasoningParser(self._tokenizer)
@@ -159,7 +156,7 @@ class Grammars:
         matcher = self._compiled[key].matcher()
         accepted = 0
         for token in tokens:
-            if not matcher.accept(token):
+            if matcher.is_terminated() or not matcher.accept((token,)):
                 break
             accepted += 1
         return accepted

@@ -11,7 +11,8 @@ from llguidance import LLMatcher
 from guided_contract.wire import Load, Ticket
 from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.prototypes import Prototypes
-from guided_engine.ranks.walks import Walk
+from guided_grammar.registry import Backends
+from guided_grammar.walk import Walk
 from support.rank import VOCAB, ByteVocabulary
 
 pytestmark = [
@@ -34,12 +35,12 @@ class Rank:
 
         from guided_engine.compat.runner_v2 import RunnerV2
 
-        prototypes = Prototypes(tmp_path, ByteVocabulary())
+        prototypes = Prototypes(tmp_path, Backends(ByteVocabulary()))
         spec = LLMatcher.grammar_from_regex("(abc)*")
         assert not prototypes.load(Load(key="k", backend="guidance", spec=spec)).error
         self.ticket = Ticket(key="k", backend="guidance")
         self.matchers = [prototypes.matcher("k", ()) for _ in range(ROWS)]
-        self.buffer = BitmaskBuffer(ROWS, VOCAB, ByteVocabulary())
+        self.buffer = BitmaskBuffer(ROWS, VOCAB, Backends(ByteVocabulary()))
         self.ids = [str(row) for row in range(ROWS)]
         masker = StructuredOutputsWorker(ROWS, VOCAB, torch.device("cuda"), 1, 1)
         runner = SimpleNamespace(structured_outputs_worker=masker, batch_sharder=None)

@@ -117,13 +117,12 @@ def load_all(
     job: Job, service: FakeService, backend: Backend, requests: Sequence[Request]
 ) -> dict[str, wire.Ticket]:
     """Compile every grammar as the sidecar does, and have all ranks load it."""
-    from guided_sidecar.grammar import artifacts, backends, counted, vocabulary
+    from guided_grammar.registry import Backends
+    from guided_sidecar.grammar import artifacts, counted, vocabulary
 
     assert job.pod is not None
     wait_until(lambda: len(samplers(service)) == job.pod.tensor_parallel, LOAD_TIMEOUT_S)
-    words = vocabulary.load(job.pod)
-    is_xgrammar = backend == "xgrammar"
-    compiler = backends.XGrammarBackend(words, 2) if is_xgrammar else backends.GuidanceBackend(words)
+    compiler = Backends(vocabulary.load(job.pod))[backend]
     tickets: dict[str, wire.Ticket] = {}
     known = {answer.key for answer in service.received(wire.Loaded)}
     for request in requests:
@@ -137,7 +136,7 @@ def load_all(
         compiled = compiler.compile(request.kind, spec, any_whitespace=True)
         load = wire.Load(key=key, backend=backend, spec=compiled.source(), positions=positions)
         if load.spec is None:
-            sha256 = artifacts.write(job.pod.grammars_folder, key, compiled.load_text().encode())
+            sha256 = artifacts.write(job.pod.grammars_folder, key, compiled.artifact().encode())
             load = msgspec.structs.replace(load, artifact=key, sha256=sha256)
         for rank in samplers(service) if key not in known else ():
             rank.send(load)

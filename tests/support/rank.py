@@ -14,6 +14,7 @@ from guided_engine.ranks.guide import RankGuide, RankTraits
 from guided_engine.ranks.plan import Arrival, Masks, Plan
 from guided_engine.ranks.prototypes import Prototypes
 from guided_engine.ranks.reasoning import Reasoner
+from guided_grammar.registry import Backends
 
 TOKENIZER = LLTokenizer("byte")
 VOCAB = TOKENIZER.vocab_size
@@ -22,12 +23,11 @@ A, B, C = b"abc"
 
 
 class ByteVocabulary:
-    """One token per byte, for llguidance; no test here needs xgrammar's form."""
+    """One token per byte, for llguidance; no test here needs another library's form."""
 
-    def tokenizer_info(self) -> Any:
-        raise NotImplementedError
-
-    def guidance_tokenizer(self) -> Any:
+    def native(self, name: str) -> Any:
+        if name != "guidance":
+            raise NotImplementedError
         return TOKENIZER
 
 
@@ -45,12 +45,12 @@ class Rank:
         number: int = 0,
     ) -> None:
         self.records: list[Any] = []
-        self.prototypes = Prototypes(tmp_path, ByteVocabulary())
+        self.prototypes = Prototypes(tmp_path, Backends(ByteVocabulary()))
         self.guide = RankGuide(
             RankTraits(number, VOCAB, is_async, reasoner, consensus),
             self.prototypes,
             Registry(processors),
-            BitmaskBuffer(64, VOCAB, ByteVocabulary()),
+            BitmaskBuffer(64, VOCAB, Backends(ByteVocabulary())),
             self.records.append,
         )
 

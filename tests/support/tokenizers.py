@@ -31,16 +31,11 @@ def awkward() -> Any:
 
 def vocabulary() -> Any:
     """Return the awkward tokenizer as grammar workers hold theirs."""
-    import llguidance.hf
-    import xgrammar
-
+    from guided_grammar.registry import Tokenizer
     from guided_sidecar.grammar.vocabulary import Vocabulary
 
-    tokenizer = awkward()
-    info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=VOCAB)
-    return Vocabulary(
-        VOCAB, info, llguidance.hf.from_tokenizer(tokenizer, VOCAB), "awkward", info.decoded_vocab
-    )
+    forms = Tokenizer(awkward(), VOCAB)
+    return Vocabulary(VOCAB, forms, "awkward", forms.native("xgrammar").decoded_vocab)
 
 
 def _documents() -> list[str]:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guided_contract.counting import NAME, NOTHING, OUTSIDE, TEXT, Bounds, Position, Where
+from guided_contract.counting import NOTHING, Position
+from guided_grammar.bounds import NAME, OUTSIDE, TEXT, Bounds, Where
 
 # Characters in all their spellings; halves of surrogate pairs included, which may meet and join.
 PIECES = st.sampled_from(

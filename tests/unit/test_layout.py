@@ -12,6 +12,7 @@ PACKAGES = (
     "operator/guided_operator",
     "engine/guided_engine",
     "engine/guided_contract",
+    "engine/guided_grammar",
     "sidecar/guided_sidecar",
 )
 

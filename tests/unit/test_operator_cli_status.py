@@ -201,8 +201,7 @@ def test_the_readme_shows_what_is_printed() -> None:
             "vllmVersion": "0.32.0",
             "modelRunner": "V1",
             "pluginVersion": "0.1.0",
-            "xgrammarVersion": "0.2.8",
-            "llguidanceVersion": "1.7.6",
+            "grammarLibraries": {"llguidance": "1.7.6", "xgrammar": "0.2.8"},
         },
         patches=[{"name": f"patch-{number}", "state": "Applied"} for number in range(15)],
         pods=[

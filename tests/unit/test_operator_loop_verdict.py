@@ -117,10 +117,13 @@ def test_hostile_page_is_cut_to_what_the_crd_takes() -> None:
         patches=patches,
         ranks=ranks,
         last_failure=failure,
-        versions={"vllm": "v" * 999},
+        versions={"vllm": "v" * 999, "xgrammar": "x" * 999, "unheard-of": "1"},
         grammar_workers=status.WorkersStatus(ready=-3, restarts=-1),
     )
     told = make_status(found, NOW)
+    [(name, told_version)] = told.resolved.grammar_libraries.items()
+    assert name == "xgrammar"
+    assert len(told_version) == 256
     assert [rank.rank for rank in told.pods[0].ranks] == [0, 1]
     assert told.pods[0].grammar_workers.ready == 0
     assert len(told.patches) == 1

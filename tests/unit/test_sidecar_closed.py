@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from guided_sidecar.grammar import closed, subschemas
+from guided_grammar.json_schema import subschemas
+from guided_sidecar.grammar import closed
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from guided_contract.counting import OUTSIDE, Bounds, Where
+from guided_grammar.bounds import OUTSIDE, Bounds, Where
 from guided_sidecar.grammar import counted
 
 S: dict[str, Any] = {"type": "string", "maxLength": 3}

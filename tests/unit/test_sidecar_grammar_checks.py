@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from guided_contract.backends import NAMES
 from guided_contract.config import CompileConfig
 from guided_contract.errors import GuidedError
 from guided_contract.wire import Kind
-from guided_sidecar.grammar import deaths, features, limits, schema, subschemas
+from guided_grammar.json_schema import subschemas
+from guided_sidecar.grammar import candidates, deaths, limits, schema
 
 LIMITS = CompileConfig(max_schema_bytes=1000, max_depth=5)
 
@@ -225,7 +227,7 @@ def test_a_valid_schema_passes(text: Any) -> None:
     ],
 )
 def test_auto_follows_its_table(kind: Kind, spec: Any, order: list[str]) -> None:
-    assert features.order(kind, spec) == order
+    assert candidates.by_cost(kind, spec, NAMES.values()) == order
 
 
 def test_paths_are_jsonpath() -> None:

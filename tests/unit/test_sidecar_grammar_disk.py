@@ -3,6 +3,8 @@
 import hashlib
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -196,13 +198,41 @@ async def test_a_folder_that_cannot_be_used_costs_nothing_but_the_cache(tmp_path
 
 def test_keys_change_with_our_own_code(tmp_path: Path) -> None:
     """Or a folder that outlives a release would serve what that release got wrong."""
-    module = tmp_path / "gaps.py"
+    module = tmp_path / "below" / "rules.py"
+    module.parent.mkdir()
     prints = set()
     for text in ("a = 1", "a = 2"):
         module.write_text(text)
         keys.code_fingerprint.cache_clear()
         prints.add(keys.code_fingerprint(tmp_path))
     assert len(prints) == 2
+
+
+def test_keys_know_all_code_that_compiles_and_proves() -> None:
+    """Whatever a worker imports of ours, but for what only carries its messages and its settings."""
+    code = """
+import sys
+from guided_sidecar.grammar import native
+native.without_torch()
+from guided_contract import backends
+from guided_grammar.llguidance import backend
+from guided_grammar.registry import library
+from guided_grammar.xgrammar import backend, cost
+from guided_sidecar.grammar import compilation
+for name in backends.NAMES.values():
+    library(name).lacks("json", {})
+print(*(module.__file__ for name, module in sys.modules.items() if name.startswith("guided_")))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
+    )
+    imported = {Path(file) for file in done.stdout.split()}
+    known = {file for place in keys.OUR_CODE for file in (place.rglob("*.py") if place.is_dir() else [place])}
+
+    assert {file.name for file in imported - known} <= {
+        "__init__.py", "backends.py", "config.py", "decoding.py", "errors.py", "names.py", "wire.py"
+    }  # fmt: skip
+    assert len(imported & known) > 20
 
 
 async def test_a_dropped_grammar_is_gone(tmp_path: Path) -> None:

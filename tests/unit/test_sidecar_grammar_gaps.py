@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from guided_contract.errors import GuidedError
-from guided_sidecar.grammar import candidates, gaps, measured
+from guided_grammar import measured
+from guided_grammar.registry import library
+from guided_sidecar.grammar import candidates
 from guided_sidecar.grammar.candidates import Grammar
 from guided_sidecar.grammar.jobs import Job
 
@@ -57,7 +59,7 @@ def job(**fields: Any) -> Job:
     ],
 )
 def test_a_keyword_that_xgrammar_ignores_is_found(text: Any, path: str) -> None:
-    found = gaps.ignores("xgrammar", text)
+    found = library("xgrammar").lacks("json", text)
 
     assert found is not None
     assert found.path == path
@@ -94,7 +96,7 @@ def test_a_keyword_that_xgrammar_ignores_is_found(text: Any, path: str) -> None:
     ],
 )
 def test_what_xgrammar_enforces_goes_to_it_first(text: Any) -> None:
-    assert gaps.ignores("xgrammar", text) is None
+    assert library("xgrammar").lacks("json", text) is None
     assert list(candidates.order(job(), Grammar("json", text, [("$", text)]))) == ["xgrammar", "guidance"]
 
 
@@ -119,11 +121,11 @@ def test_a_bound_that_llguidance_takes_for_inclusive_is_found(
     bounds: dict[str, Any], keyword: str | None
 ) -> None:
     """As drawn bounds in both libraries' hands showed: where both have the same whole part."""
-    found = gaps.ignores("guidance", {"items": {"type": "number", **bounds}})
+    found = library("guidance").lacks("json", {"items": {"type": "number", **bounds}})
 
     assert (found.path if found else None) == (keyword and f"$.items.{keyword}")
     if "allOf" not in bounds and "anyOf" not in bounds:
-        assert gaps.ignores("guidance", {"type": "integer", **bounds}) is None
+        assert library("guidance").lacks("json", {"type": "integer", **bounds}) is None
 
 
 def test_every_keyword_that_a_library_was_seen_to_ignore_has_a_rule() -> None:
@@ -133,7 +135,7 @@ def test_every_keyword_that_a_library_was_seen_to_ignore_has_a_rule() -> None:
         for keyword, seen in keywords.items():
             if seen.untyped == "ignored":
                 schema = {keyword: values[measured.TYPES.get(keyword)], "properties": {}, "then": {}}
-                assert gaps.ignores(backend, schema) is not None, f"{backend}, {keyword}"
+                assert library(backend).lacks("json", schema) is not None, f"{backend}, {keyword}"
 
 
 IGNORED = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}

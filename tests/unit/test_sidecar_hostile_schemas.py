@@ -5,8 +5,10 @@ from typing import Any, NoReturn
 
 import pytest
 
+from guided_contract.backends import NAMES
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_sidecar.grammar import closed, counted, features, gaps, jobs, schema, worker
+from guided_grammar.registry import library
+from guided_sidecar.grammar import candidates, closed, counted, jobs, schema, worker
 from guided_sidecar.grammar.jobs import Done, Failed, Job
 
 DRAFT_4, DRAFT_7 = (f"http://json-schema.org/draft-0{number}/schema#" for number in (4, 7))
@@ -49,9 +51,9 @@ def test_a_dialect_that_no_library_knows_is_refused(more: dict[str, Any]) -> Non
 )
 def test_odd_values_are_followed_or_left_to_the_libraries(text: Any) -> None:
     schema.check(text)
-    features.order("json", text)
+    candidates.by_cost("json", text, NAMES.values())
     for backend in ("xgrammar", "guidance"):
-        gaps.ignores(backend, text)
+        library(backend).lacks("json", text)
         relaxed, positions = counted.split(closed.close(text), backend)
         json.dumps(relaxed)
         jobs.frame(Done(backend=backend, positions=positions))

@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from guided_contract.backends import NAMES
 from guided_contract.errors import GuidedError
-from guided_sidecar.grammar import closed, counted, features, gaps, schema, subschemas
+from guided_grammar.json_schema import subschemas
+from guided_grammar.registry import library
+from guided_sidecar.grammar import candidates, closed, counted, schema
 
 Family = Callable[[int], dict[str, Any]]
 BOUNDED = {"type": "string", "maxLength": 3}
@@ -73,9 +76,9 @@ def passes(parsed: Any) -> None:
         schema.check(parsed)
     except GuidedError:
         return
-    features.order("json", parsed)
-    gaps.ignores("xgrammar", parsed)
-    gaps.ignores("guidance", parsed)
+    candidates.by_cost("json", parsed, NAMES.values())
+    library("xgrammar").lacks("json", parsed)
+    library("guidance").lacks("json", parsed)
     counted.split(closed.close(parsed), "xgrammar")
 
 
@@ -115,8 +118,8 @@ def test_twice_the_schema_takes_about_twice_the_steps(family: str) -> None:
 )
 def test_a_pattern_is_read_in_no_time(hostile: dict[str, Any]) -> None:
     begin = time.process_time()
-    gaps.ignores("xgrammar", hostile)
-    gaps.ignores("guidance", hostile)
+    library("xgrammar").lacks("json", hostile)
+    library("guidance").lacks("json", hostile)
     assert time.process_time() - begin < MOST_S
 
 

@@ -51,12 +51,11 @@ type Status struct {
 
 // Resolved is what the pods really run.
 type Resolved struct {
-	Image             string `json:"image"`
-	VLLMVersion       string `json:"vllmVersion"`
-	XGrammarVersion   string `json:"xgrammarVersion"`
-	LLGuidanceVersion string `json:"llguidanceVersion"`
-	PluginVersion     string `json:"pluginVersion"`
-	ModelRunner       string `json:"modelRunner"`
+	Image            string            `json:"image"`
+	VLLMVersion      string            `json:"vllmVersion"`
+	GrammarLibraries map[string]string `json:"grammarLibraries"`
+	PluginVersion    string            `json:"pluginVersion"`
+	ModelRunner      string            `json:"modelRunner"`
 }
 
 // Patch is one change that the plugin made to vLLM.

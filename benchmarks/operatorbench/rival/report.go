@@ -47,8 +47,10 @@ func makeStatus(model *GuidedModel, deployment *appsv1.Deployment, pods []corev1
 			state.Reason, state.Ranks, state.GrammarWorkers = found.Reason, found.Ranks, found.GrammarWorkers
 			made.Patches = found.Patches
 			made.Resolved.VLLMVersion = found.Versions["vllm"]
-			made.Resolved.XGrammarVersion = found.Versions["xgrammar"]
-			made.Resolved.LLGuidanceVersion = found.Versions["llguidance"]
+			made.Resolved.GrammarLibraries = map[string]string{
+				"xgrammar":   found.Versions["xgrammar"],
+				"llguidance": found.Versions["llguidance"],
+			}
 			made.Resolved.PluginVersion = found.Versions["guidedmodel"]
 			made.Resolved.ModelRunner = found.Versions["modelRunner"]
 		}

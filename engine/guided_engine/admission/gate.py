@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from guided_contract import config, names, wire
+from guided_contract import backends, config, names, wire
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission.client import GrammarClient, Lease, ticket
@@ -94,8 +94,8 @@ class Gate:
     def _backend(self, extra_args: Mapping[str, Any] | None) -> wire.Backend | None:
         """Return the grammar library that a request asks for; None: as the pod is configured."""
         asked = (extra_args or {}).get(names.BACKEND_ARG)
-        configured = wire.BACKENDS.get(self.config.guided_decoding.backend)
-        offered = wire.BACKENDS.values() if configured is None else (configured,)
+        configured = backends.NAMES.get(self.config.guided_decoding.backend)
+        offered = backends.NAMES.values() if configured is None else (configured,)
         for backend in offered:
             if asked == backend:
                 return backend

@@ -8,7 +8,7 @@ from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode
 from guided_contract.names import TICKET_ARG
 from guided_contract.wire import Backend
-from guided_engine.compat import core_presence
+from guided_engine.compat import core_presence, upstream_backends
 from guided_engine.compat.ledger import LedgerEntry, skip_unless_rank
 from guided_engine.compat.runner import ENDS_ATTRIBUTE
 from guided_engine.ranks.tickets import ticket_of
@@ -85,13 +85,13 @@ def compile_here(manager: Any, request: Any, name: Backend, config: PodConfig) -
 
 
 def _backend(manager: Any, name: Backend, config: PodConfig) -> Any:
-    from vllm.v1.structured_output import backend_guidance, backend_xgrammar  # noqa: PLC0415 - see above
-
     known = manager.__dict__.setdefault(_BACKENDS_ATTRIBUTE, {})
     if name not in known:
-        made = {"xgrammar": backend_xgrammar.XgrammarBackend, "guidance": backend_guidance.GuidanceBackend}
+        upstream = upstream_backends.find(name)
+        if upstream is None:
+            raise LookupError(f"vLLM has no backend {name}")
         vllm_config = manager.vllm_config
-        backend = made[name](
+        backend = upstream.make(
             vllm_config, tokenizer=manager.tokenizer, vocab_size=vllm_config.model_config.get_vocab_size()
         )
         backend.disable_any_whitespace = config.guided_decoding.whitespace == "Compact"

@@ -1,14 +1,13 @@
-"""The engine's tokenizer in the form of each grammar library, made by upstream's own backends."""
+"""The engine's tokenizer in each grammar library's form, made by upstream's own backend if it has one."""
 
-import logging
 import threading
 from typing import Any
 
 from vllm.tokenizers import cached_tokenizer_from_config
-from vllm.v1.structured_output.backend_guidance import GuidanceBackend
-from vllm.v1.structured_output.backend_xgrammar import XgrammarBackend
 
-_log = logging.getLogger("guided_engine")
+from guided_contract.wire import Backend
+from guided_engine.compat import upstream_backends
+from guided_grammar.registry import library
 
 
 class EngineVocabulary:
@@ -17,37 +16,19 @@ class EngineVocabulary:
     def __init__(self, vllm_config: Any) -> None:
         self._config = vllm_config
         self._lock = threading.Lock()
-        self._tokenizer_info: Any = None
-        self._guidance_tokenizer: Any = None
+        self._forms: dict[Backend, Any] = {}
 
-    def prepare(self) -> None:
-        """Build both forms before there are steps: later, the thread that loads grammars has to take turns.
+    def native(self, name: Backend) -> Any:
+        """Return a library's own form of it; see guided_grammar.registry.Vocabulary."""
+        with self._lock:
+            if name not in self._forms:
+                self._forms[name] = self._made(name)
+            return self._forms[name]
 
-        What a library makes of a tokenizer that it cannot take is said again to the first grammar.
-        """
-        for form in (self.tokenizer_info, self.guidance_tokenizer):
-            try:
-                form()
-            except Exception as error:  # noqa: BLE001 - whatever a library raises; the other one may do
-                _log.warning("guidedmodel: no %s from this tokenizer: %s", form.__name__, error)
-
-    def tokenizer_info(self) -> Any:
-        """Return xgrammar's TokenizerInfo."""
-        if self._tokenizer_info is None:
-            with self._lock:
-                # Only a compiled grammar gives the TokenizerInfo away that the backend has made.
-                compiler = self._backend(XgrammarBackend).compiler
-                self._tokenizer_info = compiler.compile_regex("a").tokenizer_info
-        return self._tokenizer_info
-
-    def guidance_tokenizer(self) -> Any:
-        """Return llguidance's LLTokenizer."""
-        if self._guidance_tokenizer is None:
-            with self._lock:
-                self._guidance_tokenizer = self._backend(GuidanceBackend).ll_tokenizer
-        return self._guidance_tokenizer
-
-    def _backend(self, kind: Any) -> Any:
+    def _made(self, name: Backend) -> Any:
         model = self._config.model_config
-        tokenizer = cached_tokenizer_from_config(model)
-        return kind(self._config, tokenizer=tokenizer, vocab_size=model.get_vocab_size())
+        tokenizer, vocab_size = cached_tokenizer_from_config(model), model.get_vocab_size()
+        upstream = upstream_backends.find(name)
+        if upstream is None:
+            return library(name).read(tokenizer, vocab_size)
+        return upstream.tokenizer(upstream.make(self._config, tokenizer=tokenizer, vocab_size=vocab_size))

@@ -27,6 +27,8 @@ from guided_engine.ranks.guide import RankGuide, RankTraits
 from guided_engine.ranks.prototypes import Prototypes
 from guided_engine.service_link import ServiceLink
 from guided_engine.telemetry import Telemetry
+from guided_grammar.backend import Threads
+from guided_grammar.registry import Backends
 
 if current_platform.is_cpu():
     from vllm.v1.worker.cpu_worker import CPUWorker as PlatformWorker
@@ -73,11 +75,11 @@ def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
     pulse = Pulse(config.heartbeats_file, core_slot(engine, config.workers) + 1 + worker.rank)
     pulse.start()
     samples = get_pp_group().is_last_rank
-    prototypes = vocabulary = None
+    prototypes = backends = None
     if samples and config.guided_decoding.placement == "Rank":
-        vocabulary = EngineVocabulary(worker.vllm_config)
-        vocabulary.prepare()
-        prototypes = Prototypes(config.grammars_folder, vocabulary)
+        threads = Threads(fill=_fill_threads(worker.vllm_config.parallel_config))
+        backends = Backends(EngineVocabulary(worker.vllm_config), threads)
+        prototypes = Prototypes(config.grammars_folder, backends)
         prototypes.warm()
     link = ServiceLink(
         config.service_socket,
@@ -86,8 +88,8 @@ def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
         lost=lambda: None if prototypes is None else prototypes.orphan(),
     )
     guided = None
-    if prototypes is not None and vocabulary is not None:
-        guide = _guide(worker, config, prototypes, vocabulary)
+    if prototypes is not None and backends is not None:
+        guide = _guide(worker, config, prototypes, backends)
         runner = worker.model_runner
         adapter = RunnerV2(runner) if worker.use_v2_model_runner else RunnerV1(runner)
         # A rank alone is the one that the engine core hears.
@@ -97,7 +99,7 @@ def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
     return guided
 
 
-def _guide(worker: Any, config: PodConfig, prototypes: Prototypes, vocabulary: EngineVocabulary) -> RankGuide:
+def _guide(worker: Any, config: PodConfig, prototypes: Prototypes, backends: Backends) -> RankGuide:
     vllm_config = worker.vllm_config
     vocab_size = vllm_config.model_config.get_vocab_size()
     rows = vllm_config.scheduler_config.max_num_seqs * (1 + vllm_config.num_speculative_tokens)
@@ -114,7 +116,7 @@ def _guide(worker: Any, config: PodConfig, prototypes: Prototypes, vocabulary: E
         ),
         prototypes,
         Registry(config.logits_processors),
-        BitmaskBuffer(rows, vocab_size, vocabulary, _fill_threads(vllm_config.parallel_config)),
+        BitmaskBuffer(rows, vocab_size, backends),
         Telemetry(config.telemetry_socket).send,
     )
 

@@ -3,6 +3,7 @@
 import importlib.metadata
 from collections.abc import Mapping
 
+from guided_contract.backends import DISTRIBUTIONS
 from guided_contract.compatibility import VLLM_DISTRIBUTIONS, unsupported_vllm
 
 
@@ -25,8 +26,8 @@ def installed(distribution: str) -> str | None:
 
 
 def versions() -> dict[str, str]:
-    """Return what a Hello reports: vllm, xgrammar, llguidance and guidedmodel, where installed."""
-    found = {name: installed(name) for name in ("xgrammar", "llguidance", "guidedmodel")}
+    """Return what a Hello reports: vllm, the grammar libraries and guidedmodel, where installed."""
+    found = {name: installed(name) for name in (*DISTRIBUTIONS, "guidedmodel")}
     return {name: version for name, version in {"vllm": installed_vllm(), **found}.items() if version}
 
 

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from guided_contract.config import ConsensusConfig
 from guided_contract.records import Digest, Digests
-from guided_engine.ranks.strings import Bitmask
+from guided_grammar.masks import Bitmask
 
 # A record is one datagram, of 64 KiB at most. Clients name their requests, at any length.
 _RECORD_BYTES: Final = 32 << 10

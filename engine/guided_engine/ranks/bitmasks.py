@@ -1,7 +1,7 @@
 """The step's bitmask: filled by the backend of each sequence, as wide as the runner wants it."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from guided_engine.ranks.matchers import GuidanceMatcher, XGrammarMatcher
-from guided_engine.ranks.prototypes import Vocabulary
-from guided_engine.ranks.strings import Bitmask
+from guided_contract.wire import Backend
 from guided_engine.ranks.waits import DeviceWaits, Waits
-from guided_engine.ranks.walks import FULL_MASK, Fill, GuidanceFiller, Walk, XGrammarFiller, fill_walks
+from guided_engine.ranks.walks import Fill, fill_walks
+from guided_grammar.backend import Backend as GrammarBackend
+from guided_grammar.masks import FULL_MASK, Bitmask, words
+from guided_grammar.walk import Walk
 
 # While the device still reads one step's masks, the next step's are filled into another.
 _SLOTS: Final = 2
@@ -41,10 +42,11 @@ class _Slot:
 
 
 @dataclass(slots=True)
-class _Backend:
-    matcher: type
+class _Filler:
+    """How a backend fills, the words that its rows have, and rows for it where that is another width."""
+
     fill: Fill
-    vocab_size: Callable[[], int]
+    words: int
     scratch: Bitmask | None = None
 
 
@@ -57,10 +59,9 @@ class BitmaskBuffer:
         The most rows that a step can have.
     vocab_size
         The model's vocabulary: the width of its logits.
-    vocabulary
-        The tokenizer, whose own width differs where it counts more tokens than the model, or fewer.
-    threads
-        How many threads fill.
+    backends
+        The libraries with the tokenizer, whose widths differ where they count more tokens than the model, or
+        fewer.
 
     Attributes
     ----------
@@ -68,23 +69,15 @@ class BitmaskBuffer:
         How long sampling waits for the masks.
     """
 
-    def __init__(self, rows: int, vocab_size: int, vocabulary: Vocabulary, threads: int = 1) -> None:
+    def __init__(self, rows: int, vocab_size: int, backends: Mapping[Backend, GrammarBackend]) -> None:
         self.counts = Counts()
         self.waits = _waits()
         self._rows = rows
         self._words = words(vocab_size)
         self._slots: list[_Slot] = []
         self._turn = 0
-        self._backends = (
-            _Backend(
-                XGrammarMatcher, XGrammarFiller(threads).fill, lambda: vocabulary.tokenizer_info().vocab_size
-            ),
-            _Backend(
-                GuidanceMatcher,
-                GuidanceFiller(threads).fill,
-                lambda: vocabulary.guidance_tokenizer().vocab_size,
-            ),
-        )
+        self._backends = backends
+        self._fillers: dict[Backend, _Filler] = {}
 
     def fill(self, walks: Sequence[Walk[Any]]) -> tuple[Bitmask, int]:
         """Fill the rows of `walks`, in ascending order; rows between them stay as they are.
@@ -98,10 +91,11 @@ class BitmaskBuffer:
         end = walks[-1].end
         bitmask = self._next_slot(end)
         start_ns = time.perf_counter_ns()
-        for backend in self._backends:
-            of_backend = [walk for walk in walks if isinstance(walk.matcher, backend.matcher)]
-            if of_backend:
-                self._fill_backend(backend, of_backend, bitmask)
+        by_backend: dict[Backend, list[Walk[Any]]] = {}
+        for walk in walks:
+            by_backend.setdefault(walk.matcher.backend, []).append(walk)
+        for backend, of_backend in by_backend.items():
+            self._fill_backend(backend, of_backend, bitmask)
         self.counts.fills += 1
         self.counts.rows += end
         self.counts.reused += sum([walk.reused for walk in walks])
@@ -139,18 +133,21 @@ class BitmaskBuffer:
         bitmask: Bitmask = memory.numpy()
         return bitmask
 
-    def _fill_backend(self, backend: _Backend, walks: Sequence[Walk[Any]], bitmask: Bitmask) -> None:
-        width = words(backend.vocab_size())
-        if width == self._words:
-            fill_walks(walks, bitmask, backend.fill)
+    def _fill_backend(self, backend: Backend, walks: Sequence[Walk[Any]], bitmask: Bitmask) -> None:
+        filler = self._fillers.get(backend)
+        if filler is None:
+            library = self._backends[backend]
+            filler = self._fillers[backend] = _Filler(library.fill, words(library.vocab_size))
+        if filler.words == self._words:
+            fill_walks(walks, bitmask, filler.fill)
             return
         # It counts another vocabulary, and writes its own width; what the model lacks cannot be sampled.
-        if backend.scratch is None:
-            backend.scratch = np.full((self._rows, width), FULL_MASK, dtype=np.int32)
-        fill_walks(walks, backend.scratch, backend.fill)
-        shared = min(width, self._words)
+        if filler.scratch is None:
+            filler.scratch = np.full((self._rows, filler.words), FULL_MASK, dtype=np.int32)
+        fill_walks(walks, filler.scratch, filler.fill)
+        shared = min(filler.words, self._words)
         for walk in walks:
-            bitmask[walk.row : walk.end, :shared] = backend.scratch[walk.row : walk.end, :shared]
+            bitmask[walk.row : walk.end, :shared] = filler.scratch[walk.row : walk.end, :shared]
             bitmask[walk.row : walk.row + walk.filled, shared:] = 0
             bitmask[walk.row + walk.filled : walk.end, shared:] = FULL_MASK
 
@@ -159,11 +156,6 @@ def _waits() -> Waits:
     if torch.cuda.is_available():
         return DeviceWaits(partial(torch.cuda.Event, enable_timing=True))
     return Waits()
-
-
-def words(vocab_size: int) -> int:
-    """Return how many 32-bit words a mask of that many tokens takes."""
-    return (vocab_size + 31) // 32
 
 
 def settle_dead_ends(walks: Sequence[Walk[Any]], bitmask: Bitmask) -> list[Walk[Any]]:

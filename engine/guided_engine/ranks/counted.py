@@ -13,8 +13,9 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from guided_contract.counting import NOTHING, OUTSIDE, TEXT, Bounds, Position, Where, scan
+from guided_contract.counting import NOTHING, Position
 from guided_engine.ranks.counted_tokens import TokenTable
+from guided_grammar.bounds import OUTSIDE, TEXT, Bounds, Where, scan
 
 _START: Final = Where()
 _MOST_VERDICTS: Final = 256  # places of a grammar where tokens that open strings have been followed

@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from guided_contract.counting import ESCAPE, JOIN, JOIN_ESCAPE, NAME_ESCAPE, OUTSIDE, STARTS, TEXT, scan
+from guided_grammar.bounds import ESCAPE, JOIN, JOIN_ESCAPE, NAME_ESCAPE, OUTSIDE, STARTS, TEXT, scan
+from guided_grammar.masks import words
 
 _MASKS: Final = 512  # of 16 KiB each for 131k tokens
 _NEVER_CLOSED: Final = 1 << 30
@@ -37,7 +38,7 @@ class TokenTable:
 
     def __init__(self, tokens: Sequence[bytes], vocab_size: int) -> None:
         self.tokens = tokens
-        self._words = (vocab_size + 31) // 32
+        self._words = words(vocab_size)
         self._joined = b"".join(tokens)
         self._first = np.array([token[0] if token else 0 for token in tokens], dtype=np.uint8)
         self._quoting = [index for index, token in enumerate(tokens) if b'"' in token]

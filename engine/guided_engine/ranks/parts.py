@@ -8,7 +8,8 @@ from guided_contract.errors import ErrorCode
 from guided_engine.ranks.bitmasks import BitmaskBuffer, settle_dead_ends
 from guided_engine.ranks.plan import Masks
 from guided_engine.ranks.sequence import GuidedSequence
-from guided_engine.ranks.walks import FULL_MASK, Walk
+from guided_grammar.masks import FULL_MASK
+from guided_grammar.walk import Walk
 
 _log = logging.getLogger("guided_engine")
 

@@ -7,44 +7,32 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
-
-import llguidance
-import xgrammar
+from typing import Final
 
 from guided_contract.wire import Backend, Load, Loaded, Unload
 from guided_engine.ranks.counted import CountedGrammar, CountedText
 from guided_engine.ranks.counted_tokens import TokenTable
-from guided_engine.ranks.matchers import GuidanceMatcher, Matcher, XGrammarMatcher
-from guided_engine.ranks.strings import PlainStrings, PlainTokens
+from guided_grammar.backend import Backend as GrammarBackend
+from guided_grammar.backend import Loaded as LoadedGrammar
+from guided_grammar.backend import warm
+from guided_grammar.matching import Matcher
 
 # A service that died cannot unload what it loaded, and requests that it admitted may still be waiting.
 ORPHAN_S: Final = 900.0
 _log = logging.getLogger("guided_engine")
-_ANY_OBJECT: Final = '{"type": "object"}'
-_CACHE_BYTES: Final = 64 << 20  # as in the sidecar
 
 
 class LoadError(Exception):
     """A grammar cannot be loaded; the message names file and fault, never grammar text."""
 
 
-class Vocabulary(Protocol):
-    """The engine's tokenizer as the two libraries want it, made exactly as upstream makes it."""
-
-    def tokenizer_info(self) -> Any:
-        """Return xgrammar's TokenizerInfo."""
-
-    def guidance_tokenizer(self) -> Any:
-        """Return llguidance's LLTokenizer."""
-
-
 @dataclass(slots=True)
 class _Prototype:
-    make: Callable[[Sequence[int] | None], Matcher]
+    loaded: LoadedGrammar
+    counted: CountedGrammar | None
     used_at: float
     is_orphan: bool = False
 
@@ -56,40 +44,34 @@ class Prototypes:
     ----------
     folder
         Where the sidecar puts compiled artefacts.
-    vocabulary
-        The engine's tokenizer; asked for a library's form of it at that library's first grammar.
+    backends
+        The libraries with the engine's tokenizer, by name.
     """
 
     def __init__(
-        self, folder: Path, vocabulary: Vocabulary, clock: Callable[[], float] = time.monotonic
+        self,
+        folder: Path,
+        backends: Mapping[Backend, GrammarBackend],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder
-        self._vocabulary = vocabulary
+        self._backends = backends
         self._clock = clock
         self._lock = threading.Lock()
         self._by_key: dict[str, _Prototype] = {}
-        # Made once, at the first use or before.
-        self._plain_tokens = functools.cache(lambda: PlainTokens(vocabulary.tokenizer_info()))
-        self._compiler = functools.cache(lambda: _compiler(vocabulary.tokenizer_info()))
-        self._table = functools.cache(self._made_table)
+        self._table = functools.cache(self._made_table)  # once, at the first use or before
 
     def warm(self) -> None:
         """Make what the first grammars would wait for, a second for 131,072 tokens; before there are steps.
 
         What a library makes of a tokenizer that it cannot take is said again to the first grammar.
         """
-        first: tuple[Callable[[], object], ...] = (
-            self._compiler,
-            self._plain_tokens,
-            lambda: self._table("xgrammar"),
-            lambda: self._table("guidance"),
-            self._first_guidance,
-        )
-        for make in first:
+        for name in self._backends:
             try:
-                make()
+                warm(self._backends[name])
+                self._table(name)
             except Exception as error:  # noqa: BLE001 - whatever a library raises; the other one may do
-                _log.warning("guidedmodel: not ready for a first grammar: %s", error)
+                _log.warning("guidedmodel: %s is not ready for a first grammar: %s", name, error)
 
     def load(self, message: Load) -> Loaded:
         """Load a grammar and answer; loading what is loaded is cheap. Never raises."""
@@ -131,7 +113,10 @@ class Prototypes:
         if prototype is None:
             raise LoadError("the grammar is not loaded on this rank")
         prototype.used_at = self._clock()
-        return prototype.make(stop_tokens)
+        matcher = prototype.loaded.matcher(stop_tokens)
+        if prototype.counted is not None:
+            matcher.counted = CountedText(prototype.counted)
+        return matcher
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -143,72 +128,26 @@ class Prototypes:
             if known is not None:
                 known.is_orphan = False
                 return
-        make = self._load_xgrammar(message) if message.backend == "xgrammar" else self._load_guidance(message)
+        content = None
+        if message.artifact and message.sha256 and not message.spec:
+            content = read_artifact(self._folder, message.artifact, message.sha256)
+        loaded = self._backends[message.backend].load(message.spec, content)
+        counted = None
         if message.positions:
-            make = _counting(make, CountedGrammar(message.positions, self._table(message.backend)))
-        prototype = _Prototype(make, self._clock())
+            counted = CountedGrammar(message.positions, self._table(message.backend))
+        prototype = _Prototype(loaded, counted, self._clock())
         with self._lock:
             self._by_key[message.key] = prototype
 
     def _made_table(self, backend: Backend) -> TokenTable:
-        if backend == "xgrammar":
-            return TokenTable(self._plain_tokens().texts, self._vocabulary.tokenizer_info().vocab_size)
-        tokenizer = self._vocabulary.guidance_tokenizer()
-        tokens = [tokenizer.decode_bytes([token]) for token in range(tokenizer.vocab_size)]
-        return TokenTable(tokens, tokenizer.vocab_size)
-
-    def _first_guidance(self) -> None:
-        spec = str(llguidance.LLMatcher.grammar_from_json_schema(_ANY_OBJECT))
-        self._load_guidance(Load(key="", backend="guidance", spec=spec))(None)
+        library = self._backends[backend]
+        return TokenTable(library.tokens(), library.vocab_size)
 
     def _drop_old_orphans(self) -> None:
         oldest = self._clock() - ORPHAN_S
         with self._lock:
             for key in [k for k, p in self._by_key.items() if p.is_orphan and p.used_at < oldest]:
                 del self._by_key[key]
-
-    def _load_xgrammar(self, message: Load) -> Callable[[Sequence[int] | None], Matcher]:
-        compiled = self._compiled(message)
-        strings = PlainStrings.of(compiled, self._plain_tokens())
-        return lambda stop_tokens: XGrammarMatcher(compiled, stop_tokens, strings)
-
-    def _compiled(self, message: Load) -> Any:
-        if message.spec:
-            return self._compiler().compile_grammar(xgrammar.Grammar.deserialize_json(message.spec))
-        if not message.artifact or not message.sha256:
-            raise LoadError("an xgrammar grammar needs its text, or an artefact and its hash")
-        content = read_artifact(self._folder, message.artifact, message.sha256)
-        return xgrammar.CompiledGrammar.deserialize_json(content.decode(), self._vocabulary.tokenizer_info())
-
-    def _load_guidance(self, message: Load) -> Callable[[Sequence[int] | None], Matcher]:
-        if not message.spec:
-            raise LoadError("an llguidance grammar needs its text")
-        tokenizer = self._vocabulary.guidance_tokenizer()
-        prototype = llguidance.LLMatcher(tokenizer, message.spec, log_level=0)
-        if prototype.is_error():
-            raise LoadError("llguidance refuses the grammar")
-        eos_token = tokenizer.eos_token
-        return lambda _stop_tokens: GuidanceMatcher(prototype, eos_token)
-
-
-def _counting(
-    make: Callable[[Sequence[int] | None], Matcher], grammar: CountedGrammar
-) -> Callable[[Sequence[int] | None], Matcher]:
-    def make_counting(stop_tokens: Sequence[int] | None) -> Matcher:
-        matcher = make(stop_tokens)
-        matcher.counted = CountedText(grammar)
-        return matcher
-
-    return make_counting
-
-
-def _compiler(info: Any) -> Any:
-    """Return a compiler that has what nearly every grammar holds, as the sidecar's has that measured them."""
-    compiler = xgrammar.GrammarCompiler(
-        info, max_threads=1, cache_enabled=True, cache_limit_bytes=_CACHE_BYTES
-    )
-    compiler.compile_json_schema(_ANY_OBJECT)
-    return compiler
 
 
 def read_artifact(folder: Path, name: str, sha256: str) -> bytes:

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from guided_contract.backends import Choice
 from guided_operator.api.base import ApiModel, Between, BytesBetween, text, unique_names
 
 
@@ -111,7 +112,7 @@ class GuidedDecoding(ApiModel):
             "back. Default: Rank."
         ),
     )
-    backend: Literal["Auto", "XGrammar", "Guidance"] = Field(
+    backend: Choice = Field(
         default="Auto",
         description=(
             "The grammar library. Default: Auto, chosen per grammar by what each library can enforce."

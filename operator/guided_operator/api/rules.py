@@ -8,6 +8,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any, Final
 
+from guided_contract.backends import BACKENDS
 from guided_operator.api.base import ApiModel, seconds
 from guided_operator.api.engine import ENGINE_RULES
 from guided_operator.api.lora import LORA_RULES
@@ -67,7 +68,7 @@ RULES: Final = (
         ("spec", "guidedDecoding"),
         "whitespace",
         "vLLM's own path (placement Scheduler) knows Compact only for a named backend: "
-        "set backend to XGrammar or Guidance",
+        f"set backend to {' or '.join(BACKENDS)}",
         "!(has(self.placement) && self.placement == 'Scheduler' && has(self.whitespace) && "
         "self.whitespace == 'Compact' && (!has(self.backend) || self.backend == 'Auto'))",
         lambda guided: (

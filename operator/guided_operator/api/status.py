@@ -40,8 +40,9 @@ class Resolved(ReportedModel):
         default="", description="The engine's image, with its digest where known."
     )
     vllm_version: Short = Field(default="", description="Version of vLLM.")
-    xgrammar_version: Short = Field(default="", description="Version of XGrammar.")
-    llguidance_version: Short = Field(default="", description="Version of llguidance.")
+    grammar_libraries: Annotated[dict[str, Short], Field(max_length=16)] = Field(
+        default={}, description="Version of each grammar library, by its name."
+    )
     plugin_version: Short = Field(default="", description="Version of the plugin.")
     model_runner: Short = Field(default="", description="vLLM's model runner: V1 or V2.")
 

@@ -3,12 +3,13 @@
 import json
 from typing import Any, Final
 
+from guided_contract import backends
 from guided_operator.api import GuidedModel
 from guided_operator.builders.configuration import traces_endpoint
 from guided_operator.builders.site import Site
 from guided_operator.builders.source import parse_source
 
-_BACKENDS: Final = {"Auto": "auto", "XGrammar": "xgrammar", "Guidance": "guidance"}
+_BACKENDS: Final = {"Auto": "auto", **backends.NAMES}
 _METHODS: Final = {"NGram": "ngram", "DraftModel": "draft_model", "Eagle3": "eagle3", "MTP": "mtp"}
 _ASYNC: Final = {"Auto": [], "On": ["--async-scheduling"], "Off": ["--no-async-scheduling"]}
 

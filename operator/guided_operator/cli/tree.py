@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from guided_contract.backends import DISTRIBUTIONS
 from guided_operator.cli import advice
 
 Object = Mapping[str, Any]
@@ -24,8 +25,6 @@ _RESOLVED: Final = (
     ("vllmVersion", "vLLM"),
     ("modelRunner", "model runner"),
     ("pluginVersion", "plugin"),
-    ("xgrammarVersion", "xgrammar"),
-    ("llguidanceVersion", "llguidance"),
 )
 
 
@@ -85,6 +84,9 @@ def _engine(model: Object) -> tuple[Node, ...]:
     if image := resolved.get("image"):
         rows.append(("image", image))
     versions = [f"{label} {resolved[field]}" for field, label in _RESOLVED if resolved.get(field)]
+    libraries = resolved.get("grammarLibraries") or {}
+    in_order = dict.fromkeys((*DISTRIBUTIONS, *libraries))
+    versions += [f"{name} {libraries[name]}" for name in in_order if name in libraries]
     if versions:
         rows.append(("versions", ", ".join(versions)))
     if revision := status.get("revision"):

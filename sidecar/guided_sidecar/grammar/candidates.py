@@ -2,13 +2,16 @@
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
+from guided_contract.backends import NAMES
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind
-from guided_sidecar.grammar import features, gaps, schema, subschemas, unevaluated
-from guided_sidecar.grammar.gaps import Unsupported
+from guided_grammar.backend import Unsupported
+from guided_grammar.json_schema import subschemas
+from guided_grammar.registry import library
+from guided_sidecar.grammar import schema, unevaluated
 from guided_sidecar.grammar.jobs import Job
 
 
@@ -63,8 +66,7 @@ def order(job: Job, grammar: Grammar) -> Iterator[Backend]:
         grammar_unsupported, with the keyword's path: none does, or the first choice does not and no other
         may be taken.
     """
-    by_cost = features.order(grammar.kind, grammar.value) if job.named is None else job.backends
-    candidates = [backend for backend in by_cost if backend in job.backends]
+    candidates = by_cost(grammar.kind, grammar.value, job.backends) if job.named is None else [*job.backends]
     if not job.routes:
         del candidates[1:]
     able = (backend for backend in candidates if _unsupported(backend, grammar) is None)
@@ -77,13 +79,18 @@ def order(job: Job, grammar: Grammar) -> Iterator[Backend]:
     raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{where}{missing.reason}", path=missing.path)
 
 
+def by_cost(kind: Kind, value: Any, backends: Collection[Backend]) -> list[Backend]:
+    """Return backends, the cheapest for a grammar first; equal ones in guided_contract.backends' order."""
+    known = [backend for backend in NAMES.values() if backend in backends]
+    return sorted(known, key=lambda backend: library(backend).cost(kind, value))
+
+
 def _unsupported(backend: Backend, grammar: Grammar) -> Unsupported | None:
     """Return what a backend would take and not enforce."""
-    if grammar.kind == "regex":
-        return gaps.in_regex(backend, grammar.value)
-    if grammar.kind == "structural_tag" and backend == "guidance" and "structures" not in grammar.value:
-        return Unsupported(None, "llguidance takes structural tags in their old form only")
+    asked = library(backend)
+    if grammar.kind != "json" and (found := asked.lacks(grammar.kind, grammar.value)):
+        return found
     for path, inner in grammar.schemas:
-        if found := gaps.ignores(backend, inner):
+        if found := asked.lacks("json", inner):
             return found._replace(path=subschemas.below(path, found.path))
     return None

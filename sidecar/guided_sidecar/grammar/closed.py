@@ -8,8 +8,8 @@ was written.
 
 from typing import Any, Final
 
-from guided_sidecar.grammar import subschemas
-from guided_sidecar.grammar.subschemas import Place
+from guided_grammar.json_schema import subschemas
+from guided_grammar.json_schema.subschemas import Place
 
 # Several schemas judge one object, and closing one of them would forbid what another asks for; or the
 # schema says in another way what else an object may hold.

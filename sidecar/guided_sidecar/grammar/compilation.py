@@ -3,22 +3,24 @@
 import contextlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_contract.wire import Backend, Kind
-from guided_sidecar.grammar import artifacts, candidates, closed, counted, features, subschemas
-from guided_sidecar.grammar.backends import BackendError, Compiled
+from guided_contract.wire import Backend
+from guided_grammar.backend import Backend as GrammarBackend
+from guided_grammar.backend import BackendError, Compiled
+from guided_grammar.json_schema import subschemas
+from guided_grammar.json_schema.keywords import LENGTHS
+from guided_sidecar.grammar import artifacts, candidates, closed, counted
 from guided_sidecar.grammar.candidates import Grammar
 from guided_sidecar.grammar.deaths import ran_out_of_memory
 from guided_sidecar.grammar.jobs import Done, Job, Proof
 from guided_sidecar.grammar.judge import Judge
-from guided_sidecar.grammar.keywords import LENGTHS
 from guided_sidecar.grammar.proof import Prover
 from guided_sidecar.grammar.vocabulary import Vocabulary
 
@@ -28,22 +30,13 @@ _WARM: Final = "warm"
 _TYPICAL: Final = '{"type": "object", "properties": {"a": {"enum": ["b", "c"]}, "d": {"type": "integer"}}}'
 
 
-class GrammarBackend(Protocol):
-    """Either library's compiler."""
-
-    is_worn: bool
-
-    def compile(self, kind: Kind, spec: str, *, any_whitespace: bool) -> Compiled:
-        """Compile one grammar or raise BackendError."""
-
-
 class Compiler:
     """Compiles jobs one after the other.
 
     Parameters
     ----------
     backends
-        The compilers by name.
+        The libraries by name; one that does not take the tokenizer raises BackendError.
     words
         The tokenizer.
     folder
@@ -55,9 +48,10 @@ class Compiler:
         Those of the last job, also of one that was refused.
     """
 
-    def __init__(self, backends: dict[Backend, GrammarBackend], words: Vocabulary, folder: Path) -> None:
+    def __init__(self, backends: Mapping[Backend, GrammarBackend], words: Vocabulary, folder: Path) -> None:
         self._backends = backends
-        self._prover = Prover(words.tokens, words.stop_tokens)
+        ends = [backend.stop_tokens for backend in self._usable()]
+        self._prover = Prover(words.tokens, frozenset().union(*ends))
         self._folder = folder
         self.proofs: list[Proof] = []
 
@@ -76,11 +70,13 @@ class Compiler:
             with contextlib.suppress(GuidedError):  # it is said to the first who asks
                 self.run(job)
         artifacts.remove(self._folder, _WARM)
+        for library in self._usable():
+            library.is_worn = False  # ranks have as much
 
     @property
     def is_worn(self) -> bool:
-        """Whether the next job is another process's to do: see XGrammarBackend."""
-        return any(backend.is_worn for backend in self._backends.values())
+        """Whether the next job is another process's to do: see guided_grammar.backend.Backend."""
+        return any(backend.is_worn for backend in self._usable())
 
     def run(self, job: Job) -> Done:
         """Compile and prove one grammar.
@@ -107,11 +103,16 @@ class Compiler:
                 refusals.append(error)
         raise _clearest(refusals)
 
+    def _usable(self) -> Iterator[GrammarBackend]:
+        for name in self._backends:
+            with contextlib.suppress(BackendError):  # it does not take the tokenizer
+                yield self._backends[name]
+
     def _one(self, job: Job, grammar: Grammar, backend: Backend, start: int) -> Done:
         meant, positions = _relaxed(job, grammar, backend)
         compiled = self._backends[backend].compile(job.kind, meant, any_whitespace=job.any_whitespace)
         source = compiled.source()
-        content = (source or compiled.load_text()).encode()
+        content = (source or compiled.artifact()).encode()
         compiled_at = time.perf_counter_ns()
         if job.is_proven:
             self._prove(job, grammar, compiled, positions)
@@ -173,7 +174,7 @@ def _explained(grammar: Grammar, backend: Backend, message: str) -> GuidedError:
     said = f"{backend}: {message}"
     for keyword in _keywords_in(message):
         for path, schema in grammar.schemas:
-            if inner := features.find(schema, keyword):
+            if inner := subschemas.find(schema, keyword):
                 at = subschemas.below(path, inner)
                 return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{at}: {said}", path=at)
     unsupported = "support" in message or "Unimplemented" in message

@@ -5,7 +5,7 @@ when it begins a value, every schema that may then hold must want the same of a 
 characters. So the schema is followed as a finite automaton is made deterministic: a place is the set of all
 schemas that may hold there. What does not decide (a pattern, an enum, branches that differ, keywords that
 are not understood) keeps its bounds in the grammar; a schema is relaxed only if all of its places decide.
-A minLength alone llguidance compiles to masks that cost less than counting (docs/decisions/0008).
+A minLength alone some libraries compile to masks that cost less than counting.
 """
 
 import dataclasses
@@ -16,8 +16,9 @@ import msgspec
 
 from guided_contract.counting import NOTHING, Position
 from guided_contract.wire import Backend
-from guided_sidecar.grammar import keywords
-from guided_sidecar.grammar.keywords import ANY, BRANCHES, LENGTHS, UndecidableError, allows
+from guided_grammar.json_schema import keywords
+from guided_grammar.json_schema.keywords import ANY, BRANCHES, LENGTHS, UndecidableError, allows
+from guided_grammar.registry import library
 
 # Sets of schemas can grow without end in theory; such a schema is compiled as it is. So is one whose many
 # places repeat many names: a rank gets all of them in one message.
@@ -39,7 +40,7 @@ def split(schema: Any, backend: Backend) -> Counted:
     if not _has_lengths(schema):
         return Counted(schema, [])
     try:
-        analysis = _Analysis(schema, counts_minimum_alone=backend == "xgrammar")
+        analysis = _Analysis(schema, counts_minimum_alone=library(backend).counts_minimum_alone)
         analysis.explore()
     except UndecidableError:
         return Counted(schema, [])

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from guided_contract import counting, wire
+from guided_contract import backends, counting, wire
 from guided_contract.counting import Position
 from guided_contract.decoding import MALFORMED
 from guided_contract.errors import ErrorCode, GuidedError
@@ -214,7 +214,7 @@ def check(done: Done, key: str) -> None:
     """
     is_text = bool(done.spec) and done.artifact is None and done.sha256 is None
     is_file = done.artifact == key and done.sha256 is not None and done.spec is None
-    if not (is_text or (is_file and done.backend == "xgrammar")):
+    if not (is_text or (is_file and backends.entry(done.backend).has_files)):
         raise JobError(f"no grammar of {done.backend} for {key}")
     if not counting.are_whole(done.positions):
         raise JobError("positions that are not there")

@@ -17,8 +17,8 @@ import jsonschema
 import referencing
 import referencing.exceptions
 
-from guided_sidecar.grammar import subschemas
-from guided_sidecar.grammar.subschemas import step
+from guided_grammar.json_schema import subschemas
+from guided_grammar.json_schema.subschemas import step
 
 _BUDGET_S: Final = 0.02  # of CPU time for one text: Python's own regexes can take for ever
 

@@ -3,14 +3,18 @@
 import functools
 import hashlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
-from guided_contract import counting
+import guided_grammar
+from guided_contract import backends, counting
 from guided_contract.config import PodConfig
-from guided_contract.wire import BACKENDS, Backend
+from guided_contract.wire import Backend
 from guided_sidecar.grammar.jobs import Ready
+
+# What decides how a grammar is compiled and proven, besides the libraries.
+OUR_CODE: Final = (Path(__file__).parent, Path(guided_grammar.__file__).parent, Path(counting.__file__))
 
 
 class Choice(NamedTuple):
@@ -35,25 +39,31 @@ def choice(asked: Backend | None, pod: PodConfig) -> Choice:
     """Return what may serve a request: its own backend alone, else what the pod is configured for."""
     if asked is not None:
         return Choice([asked], asked, routes=False)
-    named = BACKENDS.get(pod.guided_decoding.backend)
+    named = backends.NAMES.get(pod.guided_decoding.backend)
     routes = pod.guided_decoding.unsupported_keywords == "Route"
     if named is None:
-        return Choice(list(BACKENDS.values()), None, routes)
-    others = [backend for backend in BACKENDS.values() if backend != named]
+        return Choice(list(backends.NAMES.values()), None, routes)
+    others = [backend for backend in backends.NAMES.values() if backend != named]
     return Choice([named, *others] if routes else [named], named, routes)
 
 
 def grammar_key(kind: str, spec: str, chosen: Choice, pod: PodConfig, facts: Ready) -> str:
     """Return the hash of all that a compiled grammar depends on, as 64 hex digits."""
     guided = pod.guided_decoding
-    code = code_fingerprint(Path(__file__).parent, Path(counting.__file__))
+    code = code_fingerprint(*OUR_CODE)
     options = [chosen, guided.whitespace, guided.proof]
     parts = [kind, spec, options, facts.tokenizer, facts.vocab_size, facts.versions, code]
     return hashlib.sha256(msgspec.msgpack.encode(parts, order="deterministic")).hexdigest()
 
 
 @functools.cache
-def code_fingerprint(folder: Path, *modules: Path) -> str:
-    """Return a hash of our own code: what another release compiled or proved otherwise is compiled again."""
-    sources = [*sorted(folder.glob("*.py")), *modules]
+def code_fingerprint(*places: Path) -> str:
+    """Return a hash of our own code: what another release compiled or proved otherwise is compiled again.
+
+    Parameters
+    ----------
+    places
+        Modules, and folders with all that is below them.
+    """
+    sources = [source for place in places for source in (sorted(place.rglob("*.py")) or [place])]
     return hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 from guided_contract.config import CompileConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Kind
-from guided_sidecar.grammar import subschemas
+from guided_grammar.json_schema import subschemas
 
 Json = Any
 _COUNTED: Final = frozenset(["properties", "patternProperties", "enum", "pattern"])

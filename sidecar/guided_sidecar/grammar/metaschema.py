@@ -7,7 +7,7 @@ is asked only where this table does not say yes; what it then says is what count
 from collections.abc import Callable
 from typing import Any, Final
 
-from guided_sidecar.grammar import subschemas
+from guided_grammar.json_schema import subschemas
 
 _TYPES: Final = frozenset(["array", "boolean", "integer", "null", "number", "object", "string"])
 _DRAFT_2020: Final = "https://json-schema.org/draft/2020-12/schema"

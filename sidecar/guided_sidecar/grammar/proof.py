@@ -12,9 +12,12 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from guided_contract.counting import Bounds, Position, Where
+from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode
-from guided_sidecar.grammar.backends import Compiled, Matcher
+from guided_grammar.backend import Compiled
+from guided_grammar.bounds import Bounds, Where
+from guided_grammar.masks import words
+from guided_grammar.matching import MatcherError
 from guided_sidecar.grammar.judge import Judge, NotJsonError
 
 _WALKS: Final = 4
@@ -108,8 +111,10 @@ class _Walk:
     ) -> None:
         self.text: str | None = None
         self._prover = prover
-        self._matcher: Matcher = compiled.matcher()
-        self._mask: Any = np.empty((1, compiled.mask_words), dtype=np.int32)  # [1, ceil(vocab / 32)] int32
+        self._matcher = compiled.matcher()
+        self._mask: Any = np.empty(
+            (1, words(compiled.vocab_size)), dtype=np.int32
+        )  # [1, ceil(vocab / 32)] int32
         # Without bounds the text may be none that they could follow: a regex's, an EBNF grammar's.
         self._bounds = Bounds(positions) if positions else None
         self._chooser = chooser
@@ -124,13 +129,13 @@ class _Walk:
             if chosen is None:
                 return _dead_end(step)
             token, where = chosen
-            if not self._matcher.accept(token):
+            if not self._matcher.accept((token,)):
                 message = (
                     f"the grammar has a dead end: after {step} tokens, one that the mask allows is rejected"
                 )
                 return Fault(ErrorCode.GRAMMAR_DEAD_END, message)
             text += self._prover.bytes_of(token)
-            if self._matcher.has_ended():
+            if self._matcher.is_terminated():
                 self.text = _decoded(text)
                 return None
             if time.monotonic() > until:
@@ -144,7 +149,11 @@ class _Walk:
 
     def _timed_fill(self) -> float:
         start = time.thread_time()
-        self._matcher.fill(self._mask)
+        try:
+            self._mask.fill(-1)  # xgrammar leaves it as it is where every token is allowed
+            self._matcher.fill(self._mask, 0)
+        except MatcherError:
+            self._mask.fill(0)  # nothing can follow
         return time.thread_time() - start
 
     def _choose(self, where: Where, *, ends_soon: bool) -> tuple[int, Where] | None:
@@ -157,7 +166,7 @@ class _Walk:
 
 
 def _row(numbers: Sequence[int], vocab_size: int) -> Any:
-    bits = np.zeros((vocab_size + 31) // 32 * 32, dtype=np.uint8)
+    bits = np.zeros(words(vocab_size) * 32, dtype=np.uint8)
     bits[[number for number in numbers if number < vocab_size]] = 1
     return np.packbits(bits, bitorder="little").view(np.int32)  # [ceil(vocab / 32)] int32
 

@@ -6,8 +6,9 @@ import jsonschema
 from jsonschema.exceptions import best_match
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_sidecar.grammar import metaschema, subschemas
-from guided_sidecar.grammar.subschemas import Place
+from guided_grammar.json_schema import subschemas
+from guided_grammar.json_schema.subschemas import Place
+from guided_sidecar.grammar import metaschema
 
 _TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
 _SHOWN_CHARACTERS: Final = 80

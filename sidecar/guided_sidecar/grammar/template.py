@@ -12,17 +12,17 @@ import socket
 import sys
 import traceback
 from importlib import metadata
-from typing import Final, NoReturn
+from typing import NoReturn
 
+from guided_contract import backends
 from guided_contract.config import PodConfig
+from guided_grammar.backend import Threads
+from guided_grammar.registry import Backends
 from guided_sidecar import orphans, settings
 from guided_sidecar.grammar import jobs, native, vocabulary, worker
-from guided_sidecar.grammar.backends import GuidanceBackend, XGrammarBackend
 from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.compilation import Compiler
 from guided_sidecar.settings import Settings
-
-_LIBRARIES: Final = ("xgrammar", "llguidance")
 
 
 class Template:
@@ -132,7 +132,7 @@ def main() -> None:
     ready = jobs.Ready(
         tokenizer=words.fingerprint,
         vocab_size=words.vocab_size,
-        versions={name: metadata.version(name) for name in _LIBRARIES},
+        versions={name: metadata.version(name) for name in backends.DISTRIBUTIONS},
         resident_bytes=worker.resident_bytes(),
     )
     control.send(jobs.packet(ready))
@@ -140,12 +140,8 @@ def main() -> None:
 
 
 def _compiler(pod: PodConfig, words: vocabulary.Vocabulary, threads: int) -> Compiler:
-    xgrammar = XGrammarBackend(words, threads)
-    compiler = Compiler(
-        {"xgrammar": xgrammar, "guidance": GuidanceBackend(words)}, words, pod.grammars_folder
-    )
+    compiler = Compiler(Backends(words, Threads(compile=threads)), words, pod.grammars_folder)
     compiler.warm()
-    xgrammar.warm()
     return compiler
 
 

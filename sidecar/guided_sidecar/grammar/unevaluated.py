@@ -6,7 +6,7 @@ judges the same object or array they mean the same as the others, and beside the
 
 from typing import Any, Final
 
-from guided_sidecar.grammar import subschemas
+from guided_grammar.json_schema import subschemas
 
 _DIALECTS: Final = (
     "https://json-schema.org/draft/2020-12/schema",

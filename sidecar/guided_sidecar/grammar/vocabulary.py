@@ -1,54 +1,43 @@
-"""The tokenizer as vLLM 0.32 gives it to its grammar backends, so that masks have the same width and bits.
-
-xgrammar: `TokenizerInfo.from_huggingface(tokenizer, vocab_size=model's)`; llguidance:
-`from_tokenizer(tokenizer, max(model's vocab_size, len(tokenizer)))` (v1/structured_output/backend_*.py).
-"""
+"""The tokenizer as vLLM 0.32 gives it to its grammar backends, so that masks have the same width and bits."""
 
 import dataclasses
 import hashlib
 import json
 from typing import Any
 
+from guided_contract.backends import Backend
 from guided_contract.config import PodConfig
+from guided_grammar import registry
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What both libraries need of a tokenizer.
+    """What the libraries need of a tokenizer.
 
     `vocab_size` is the model's (padding included), the width of the logits; `tokens` are their bytes.
     """
 
     vocab_size: int
-    xgrammar_info: Any  # xgrammar.TokenizerInfo
-    guidance_tokenizer: Any  # llguidance.LLTokenizer; None: not a fast tokenizer, so no llguidance
+    forms: registry.Vocabulary
     fingerprint: str
     tokens: list[bytes]
 
-    @property
-    def stop_tokens(self) -> frozenset[int]:
-        """What ends a text, for either library."""
-        guidance = [] if self.guidance_tokenizer is None else [self.guidance_tokenizer.eos_token]
-        return frozenset([*self.xgrammar_info.stop_token_ids, *guidance])
+    def native(self, name: Backend) -> Any:
+        """Return a library's own form of it; see guided_grammar.registry.Vocabulary."""
+        return self.forms.native(name)
 
 
 def load(config: PodConfig) -> Vocabulary:
     """Read tokenizer and model configuration from where vLLM reads them."""
-    import llguidance.hf  # noqa: PLC0415 - after native.without_torch()
-    import xgrammar  # noqa: PLC0415 - only the template loads it
-    from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast  # noqa: PLC0415 - only the template loads it
+    from transformers import AutoConfig, AutoTokenizer  # noqa: PLC0415 - only the template loads it
 
     remote = config.trust_remote_code
     model = AutoConfig.from_pretrained(config.model, trust_remote_code=remote).get_text_config()
     vocab_size = int(model.vocab_size)
     tokenizer = AutoTokenizer.from_pretrained(config.tokenizer, trust_remote_code=remote)
-    info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size)
-    guidance = None
-    if isinstance(tokenizer, PreTrainedTokenizerFast):
-        guidance = llguidance.hf.from_tokenizer(tokenizer, max(vocab_size, len(tokenizer)))
-    return Vocabulary(
-        vocab_size, info, guidance, _fingerprint(tokenizer, info, vocab_size), info.decoded_vocab
-    )
+    forms = registry.Tokenizer(tokenizer, vocab_size)
+    info = forms.native("xgrammar")
+    return Vocabulary(vocab_size, forms, _fingerprint(tokenizer, info, vocab_size), info.decoded_vocab)
 
 
 def _fingerprint(tokenizer: Any, info: Any, vocab_size: int) -> str:

@@ -9,7 +9,7 @@ import atheris
 from support.fuzz import targets
 
 _OF_LIBFUZZER = 0.3  # the share of changes that it makes itself, of bytes that it has seen compared
-_PRODUCT = ["guided_contract", "guided_sidecar", "guided_engine"]
+_PRODUCT = ["guided_contract", "guided_sidecar", "guided_engine", "guided_grammar"]
 
 
 def main() -> None:

@@ -10,10 +10,13 @@ from typing import Any, Final, get_args
 import msgspec
 
 from guided_contract import wire
+from guided_contract.backends import NAMES
 from guided_contract.config import CompileConfig
 from guided_contract.errors import GuidedError
 from guided_contract.wire import Backend, Kind
-from guided_sidecar.grammar import closed, counted, features, gaps, jobs, limits, schema, subschemas
+from guided_grammar.json_schema import subschemas
+from guided_grammar.registry import library
+from guided_sidecar.grammar import candidates, closed, counted, jobs, limits, schema
 from guided_sidecar.grammar.jobs import Done
 from support.fuzz import mutation
 from support.fuzz.target import Target
@@ -90,16 +93,16 @@ def _prepare(kind: Kind, spec: str) -> None:
     elif kind == "json":
         _follow(json.loads(spec))
     else:
-        assert set(features.order(kind, spec)) <= {"xgrammar", "guidance"}
+        assert set(candidates.by_cost(kind, spec, NAMES.values())) <= {"xgrammar", "guidance"}
 
 
 def _follow(parsed: Any) -> None:
     schema.check(parsed)
     before = json.dumps(parsed)
-    features.order("json", parsed)
+    candidates.by_cost("json", parsed, NAMES.values())
     backends: tuple[Backend, ...] = get_args(Backend)
     for backend in backends:
-        if (gap := gaps.ignores(backend, parsed)) is not None:
+        if (gap := library(backend).lacks("json", parsed)) is not None:
             msgspec.msgpack.encode(gap)
         relaxed, positions = counted.split(closed.close(parsed), backend)
         jobs.frame(Done(backend=backend, spec=json.dumps(relaxed), positions=positions))

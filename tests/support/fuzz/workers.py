@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Final
 
 from guided_contract import wire
-from guided_contract.counting import Bounds, Position, Where
+from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode, GuidedError
+from guided_grammar.bounds import Bounds, Where
 from guided_sidecar import sessions
 from guided_sidecar.grammar import jobs, preparer
 from guided_sidecar.grammar.cache import Entry

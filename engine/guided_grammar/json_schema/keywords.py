@@ -7,7 +7,7 @@ checked by its own draft, so keywords of later ones may hold anything here.
 from collections.abc import Iterator
 from typing import Any, Final
 
-from guided_sidecar.grammar.subschemas import referred
+from guided_grammar.json_schema.subschemas import referred
 
 LENGTHS: Final = ("minLength", "maxLength")
 _ANNOTATIONS: Final = frozenset(

@@ -1,4 +1,4 @@
-r"""Which backend is the cheaper one for a grammar, of those that enforce it.
+r"""Which grammars are dear for xgrammar: llguidance is asked first for these, else xgrammar.
 
 Measured with a vocabulary of 131,072 tokens (docs/decisions/0013). A mask costs either library microseconds;
 inside a plain string ranks copy it. What differs is the first use, and repeated classes of letters.
@@ -28,9 +28,9 @@ classes that they read otherwise (`\w`, `.`).
 import re
 from typing import Any, Final
 
-from guided_contract.wire import Backend, Kind
-from guided_sidecar.grammar.keywords import has_lengths
-from guided_sidecar.grammar.subschemas import Place, walk
+from guided_contract.wire import Kind
+from guided_grammar.json_schema.keywords import has_lengths
+from guided_grammar.json_schema.subschemas import Place, walk
 
 _MOST_SCHEMAS: Final = 17
 _MOST_OF_OTHERS: Final = 8
@@ -41,37 +41,27 @@ _LETTERS: Final = re.compile(r"[a-zA-Z]-[a-zA-Z]")
 _READ_OTHERWISE: Final = re.compile(r"\\[wWdDsSbB]|(?<!\\)\.")
 
 
-def find(schema: Any, keyword: str) -> str | None:
-    """Return the path of a keyword's first use, or None."""
-    return next((place.at(keyword) for place in walk(schema) if keyword in place.schema), None)
-
-
-def order(kind: Kind, spec: Any) -> list[Backend]:
-    """Return the backends, the cheaper one first.
+def is_dear(kind: Kind, value: Any) -> bool:
+    """Return whether xgrammar takes much longer than llguidance, for the first use or for masks.
 
     Parameters
     ----------
-    kind
-        The grammar's kind.
-    spec
+    value
         The parsed schema for json, else the text.
     """
     if kind == "regex":
-        is_costly = (
-            len(spec) <= _LONGEST_REGEX and repeats_letters(spec) and _READ_OTHERWISE.search(spec) is None
+        return (
+            len(value) <= _LONGEST_REGEX and _repeats_letters(value) and _READ_OTHERWISE.search(value) is None
         )
-    else:
-        is_costly = kind == "json" and _is_costly(spec)
-    return ["guidance", "xgrammar"] if is_costly else ["xgrammar", "guidance"]
+    return kind == "json" and _is_dear_schema(value)
 
 
-def repeats_letters(pattern: str) -> bool:
+def _repeats_letters(pattern: str) -> bool:
     """Return whether a regex repeats a class of letters."""
     return any(_LETTERS.search(found[1]) for found in _REPEATED_CLASS.finditer(pattern))
 
 
-def _is_costly(schema: Any) -> bool:
-    """Return whether xgrammar takes much longer than llguidance, for the first use or for masks."""
+def _is_dear_schema(schema: Any) -> bool:
     schemas = 0
     most = _MOST_SCHEMAS if _is_flat(schema) else _MOST_OF_OTHERS
     for place in walk(schema):
@@ -105,4 +95,4 @@ def _has_costly_text(place: Place) -> bool:
     schema = place.schema
     if has_lengths(schema) or ("format" in schema and schema["format"] not in _CHEAP_FORMATS):
         return True
-    return "pattern" in schema and repeats_letters(schema["pattern"])
+    return "pattern" in schema and _repeats_letters(schema["pattern"])

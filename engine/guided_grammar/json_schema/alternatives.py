@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import jsonschema
 
-from guided_sidecar.grammar.keywords import CONSTRAINTS
-from guided_sidecar.grammar.subschemas import Place
+from guided_grammar.json_schema.keywords import CONSTRAINTS
+from guided_grammar.json_schema.subschemas import Place
 
 # Every branch is compared with every other, and every value with a whole schema.
 _MOST_BRANCHES: Final = 128

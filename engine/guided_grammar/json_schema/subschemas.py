@@ -131,3 +131,8 @@ def _children(path: str, schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from ((f"{base}[{number}]", child) for number, child in enumerate(value))
         elif keyword in SINGLE:
             yield step(path, keyword), value
+
+
+def find(schema: Any, keyword: str) -> str | None:
+    """Return the path of a keyword's first use, or None."""
+    return next((place.at(keyword) for place in walk(schema) if keyword in place.schema), None)

@@ -19,11 +19,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
-
-# [rows, ceil(vocabulary / 32)] one bit per token, 1 = allowed
-Bitmask = npt.NDArray[np.int32]
+from guided_grammar.masks import Bitmask, allows
 
 _BODY: Final = re.compile(
     r'\(\("\\""\) \| \(\[\^\\0-\\x1f\\"\\\\\\r\\n\] (\w+)\) \| \("\\\\" basic_escape \1\)\)( \(=.*\))?$'
@@ -86,9 +82,3 @@ class PlainStrings:
             return False
         states: str = native._debug_print_internal_state()  # noqa: SLF001 - nothing else tells; contract test
         return states.count(_STATE) == 1 and self.state in states
-
-
-def allows(mask: Bitmask, token: int) -> bool:
-    """Tell whether a mask allows a token."""
-    word = token >> 5
-    return word < mask.size and bool(mask.item(word) >> (token & 31) & 1)

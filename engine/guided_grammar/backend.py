@@ -1,0 +1,181 @@
+"""What a grammar library gives: to a worker compiled grammars, to a rank matchers and the masks of a step.
+
+    Library                     one for each; light to import, without state
+      read, open, lacks, cost
+        |
+    Backend                     a library with one tokenizer, in one process
+      compile, load, fill, tokens
+        |            |
+    Compiled       Loaded       a grammar, in a worker and on a rank; a Compiled is a Loaded
+        |            |
+      matching.Matcher          one sequence's state
+
+`guided_grammar.fake` is one without a library.
+"""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+
+from guided_contract.wire import Kind
+from guided_grammar.masks import Bitmask, words
+from guided_grammar.matching import Matcher
+from guided_grammar.walk import Walk
+
+ANY_OBJECT: Final = '{"type": "object"}'
+
+
+class BackendError(Exception):
+    """A backend does not take a grammar or a tokenizer; the message is the library's own, on one line."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Threads:
+    """How many threads a process has: of one compile, and of one fill."""
+
+    compile: int = 1
+    fill: int = 1
+
+
+class Loaded(Protocol):
+    """A grammar whose sequences can be followed."""
+
+    def matcher(self, stop_tokens: Sequence[int] | None = None) -> Matcher:
+        """Return a matcher at the grammar's start.
+
+        Parameters
+        ----------
+        stop_tokens
+            The request's own; without them the tokenizer's end it. A library may know its tokenizer's alone.
+        """
+
+
+class Compiled(Loaded, Protocol):
+    """A grammar as a worker has compiled it, ready to be walked and handed to the ranks."""
+
+    backend: str
+    vocab_size: int  # tokens that a mask row of it has
+    memory_bytes: int  # what a rank holds of it, where the library tells, else 0
+
+    def source(self) -> str | None:
+        """Return what a rank compiles it of again; None: that takes long, and it loads a file."""
+
+    def artifact(self) -> str:
+        """Return the content of that file."""
+
+
+class Backend(Protocol):
+    """A library with one tokenizer.
+
+    Attributes
+    ----------
+    vocab_size
+        Tokens that a mask row of it has, which may be more than the model's, or fewer.
+    stop_tokens
+        What ends a text.
+    is_worn
+        What it has compiled so far makes later grammars seem quicker than they are for a rank.
+    """
+
+    vocab_size: int
+    stop_tokens: frozenset[int]
+    is_worn: bool
+
+    def compile(self, kind: Kind, spec: str, *, any_whitespace: bool) -> Compiled:
+        """Compile one grammar, as upstream does.
+
+        Raises
+        ------
+        BackendError
+            The library does not take it.
+        """
+
+    def load(self, source: str | None, artifact: bytes | None) -> Loaded:
+        """Load what a worker compiled: of its source, or else of the file's content.
+
+        Raises
+        ------
+        BackendError
+            Neither is there, or the library does not take it.
+        """
+
+    def fill(self, walks: Sequence[Walk[Any]], bitmask: Bitmask) -> None:
+        """Fill the rows of sequences of this backend that are not terminated; raises what the library raises.
+
+        Parameters
+        ----------
+        bitmask
+            [rows, ceil(vocab_size / 32)] int32; what it held before may be anything.
+        """
+
+    def tokens(self) -> Sequence[bytes]:
+        """Return each token's bytes as the library reads them, empty for those that are no text."""
+
+
+class Unsupported(NamedTuple):
+    """What a library does not enforce: a keyword's JSONPath (None: it is no schema), and why in words."""
+
+    path: str | None
+    reason: str
+
+
+class Library(Protocol):
+    """A grammar library.
+
+    Attributes
+    ----------
+    counts_minimum_alone
+        Whether a string's minLength without maxLength costs less where ranks count it than compiled.
+    """
+
+    counts_minimum_alone: bool
+
+    def read(self, tokenizer: Any, vocab_size: int) -> Any:
+        """Return the library's own form of a tokenizer.
+
+        Parameters
+        ----------
+        tokenizer
+            transformers' own.
+        vocab_size
+            The model's: the width of its logits, padding included.
+
+        Raises
+        ------
+        BackendError
+            The library does not take it.
+        """
+
+    def open(self, native: Any, threads: Threads) -> Backend:
+        """Return the library with a tokenizer in its own form."""
+
+    def lacks(self, kind: Kind, value: Any) -> Unsupported | None:
+        """Return the first thing in a grammar that the library takes and does not enforce, or refuses late.
+
+        Parameters
+        ----------
+        value
+            Of json and structural tags the text parsed, else the text. A tag's schemas are asked for as json.
+        """
+
+    def cost(self, kind: Kind, value: Any) -> int:
+        """Return how dear a grammar is for the library, beside others that enforce it: less comes first."""
+
+
+def warm(backend: Backend) -> None:
+    """Make what the first grammar of a process would wait for."""
+    compiled = backend.compile("json_object", "", any_whitespace=True)
+    source = compiled.source()
+    loaded = backend.load(source, compiled.artifact().encode() if source is None else None)
+    row = np.empty((1, words(backend.vocab_size)), dtype=np.int32)
+    backend.fill([Walk(loaded.matcher(), 0, 1, ())], row)
+    backend.tokens()
+
+
+def one_line(error: object) -> str:
+    """Return a library's message without its time and source line, as `[12:00:00] /project/x.cc:1:`."""
+    text = re.sub(r"\[\d\d:\d\d:\d\d\] \S+?:\d+: ?", "", str(error))
+    return " ".join(text.split())[:500] or type(error).__name__

@@ -1,0 +1,165 @@
+"""A backend without a library: a grammar is a list of texts. For tests, and to begin another one from.
+
+It takes `choice` alone. Registered as `Entry("fake", "guided_grammar.fake", ...)` it serves like any other.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from guided_contract.wire import Kind
+from guided_grammar.backend import BackendError, Library, Threads, Unsupported
+from guided_grammar.masks import Bitmask
+from guided_grammar.matching import Matcher
+from guided_grammar.walk import Walk
+
+_REFUSAL: Final = "the fake takes choices only"
+Rests = Sequence[bytes]  # what may still follow, of each text that has begun as the sequence has
+
+
+class FakeTokenizer(NamedTuple):
+    """Each token's text, empty where it is none by itself, and the token that ends a text."""
+
+    tokens: list[bytes]
+    end: int
+
+
+class FakeMatcher(Matcher):
+    """One sequence's state."""
+
+    backend = "fake"
+
+    def __init__(self, texts: Rests, tokenizer: FakeTokenizer) -> None:
+        super().__init__((tokenizer.end,))
+        self._texts = self._rests = texts
+        self._tokenizer = tokenizer
+
+    def fill_rows(self, walk: Walk["FakeMatcher"], bitmask: Bitmask) -> None:
+        """Write a walk's rows, as far as its drafts are allowed."""
+        rests, end = self._rests, self._tokenizer.end
+        self._write(rests, bitmask[walk.row])
+        walk.filled = 1
+        for draft in walk.drafts:
+            rests = self._after(rests, draft)
+            if not rests:
+                return
+            walk.valid += 1
+            if draft == end:
+                return
+            self._write(rests, bitmask[walk.row + walk.valid])
+            walk.filled += 1
+
+    def _after(self, rests: Rests, token: int) -> Rests:
+        """Return the rests after one more token, none if it is not allowed."""
+        if token == self._tokenizer.end:
+            return [rest for rest in rests if not rest]
+        text = self._tokenizer.tokens[token]
+        return [rest[len(text) :] for rest in rests if text and rest.startswith(text)]
+
+    def _write(self, rests: Rests, row: Bitmask) -> None:
+        row[:] = 0
+        for token in [*range(len(self._tokenizer.tokens)), self._tokenizer.end]:
+            if self._after(rests, token):
+                row.view("uint32")[token >> 5] |= 1 << (token & 31)
+
+    def _consume(self, tokens: Sequence[int]) -> bool:
+        for token in tokens:
+            self._rests = self._after(self._rests, token)
+        return bool(self._rests)
+
+    def _count_valid(self, drafts: Sequence[int]) -> int:
+        rests = self._rests
+        for index, draft in enumerate(drafts):
+            rests = self._after(rests, draft)
+            if not rests:
+                return index
+        return len(drafts)
+
+    def _fill(self, bitmask: Bitmask, row: int) -> None:
+        self._write(self._rests, bitmask[row])
+
+    def _rewind(self) -> None:
+        self._rests = self._texts
+
+
+class FakeGrammar:
+    """A list of texts."""
+
+    backend = "fake"
+    memory_bytes = 0
+
+    def __init__(self, source: str, tokenizer: FakeTokenizer) -> None:
+        self.vocab_size = len(tokenizer.tokens)
+        self._source = source
+        self._tokenizer = tokenizer
+
+    def matcher(self, stop_tokens: Sequence[int] | None = None) -> FakeMatcher:  # noqa: ARG002 - see Loaded
+        """Return a matcher at the texts' start."""
+        return FakeMatcher([text.encode() for text in json.loads(self._source)], self._tokenizer)
+
+    def source(self) -> str:
+        """Return the texts as JSON."""
+        return self._source
+
+    def artifact(self) -> str:
+        """Return the texts as JSON."""
+        return self._source
+
+
+class FakeBackend:
+    """The fake with one tokenizer."""
+
+    is_worn = False
+
+    def __init__(self, tokenizer: FakeTokenizer) -> None:
+        self.vocab_size = len(tokenizer.tokens)
+        self.stop_tokens = frozenset((tokenizer.end,))
+        self._tokenizer = tokenizer
+
+    def compile(self, kind: Kind, spec: str, *, any_whitespace: bool) -> FakeGrammar:  # noqa: ARG002 - Backend's
+        """Compile a choice; see Backend."""
+        if kind != "choice":
+            raise BackendError(_REFUSAL)
+        return FakeGrammar(spec, self._tokenizer)
+
+    def load(self, source: str | None, artifact: bytes | None) -> FakeGrammar:  # noqa: ARG002 - Backend's
+        """Load a choice; see Backend."""
+        if not source:
+            raise BackendError("the fake needs its texts")
+        return FakeGrammar(source, self._tokenizer)
+
+    def fill(self, walks: Sequence[Walk[FakeMatcher]], bitmask: Bitmask) -> None:
+        """Fill the rows of sequences; see Backend."""
+        for walk in walks:
+            walk.matcher.fill_rows(walk, bitmask)
+
+    def tokens(self) -> Sequence[bytes]:
+        """Return each token's bytes; see Backend."""
+        return self._tokenizer.tokens
+
+
+class FakeLibrary:
+    """The fake, as guided_grammar.backend.Library has it."""
+
+    counts_minimum_alone = False
+
+    def read(self, tokenizer: Any, vocab_size: int) -> FakeTokenizer:
+        """Return the tokens' texts; see Library."""
+        texts = [str(tokenizer.decode([token])) for token in range(min(vocab_size, len(tokenizer)))]
+        tokens = [b"" if "\ufffd" in text else text.encode() for text in texts]
+        return FakeTokenizer(tokens + [b""] * (vocab_size - len(tokens)), int(tokenizer.eos_token_id))
+
+    def open(self, native: Any, threads: Threads) -> FakeBackend:  # noqa: ARG002 - Library's
+        """Return the fake with a tokenizer; see Library."""
+        return FakeBackend(native)
+
+    def lacks(self, kind: Kind, value: Any) -> Unsupported | None:  # noqa: ARG002 - Library's
+        """Return that it takes choices only; see Library."""
+        return None if kind == "choice" else Unsupported(None, _REFUSAL)
+
+    def cost(self, kind: Kind, value: Any) -> int:  # noqa: ARG002 - Library's
+        """Return 3: after the others; see Library."""
+        return 3
+
+
+LIBRARY: Final[Library] = FakeLibrary()

@@ -1,0 +1,1 @@
+"""Reading a JSON Schema: where its schemas stand, and what one says."""

@@ -1,0 +1,126 @@
+"""llguidance with one tokenizer: compiles just as vLLM 0.32 does (v1/structured_output/backend_guidance.py).
+
+Equal calls make equal masks; the contract test compares them with vLLM's own class.
+"""
+
+import functools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import llguidance
+
+from guided_contract.wire import Kind
+from guided_grammar.backend import ANY_OBJECT, BackendError, Threads, one_line
+from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
+from guided_grammar.masks import Bitmask
+from guided_grammar.walk import Walk
+
+
+class GuidanceBackend:
+    """vLLM's GuidanceBackend without vLLM.
+
+    Parameters
+    ----------
+    tokenizer
+        An llguidance.LLTokenizer.
+    threads
+        Of a fill; a compile has one.
+    """
+
+    is_worn = False
+
+    def __init__(self, tokenizer: Any, threads: Threads) -> None:
+        self.vocab_size = int(tokenizer.vocab_size)
+        self.stop_tokens = frozenset((tokenizer.eos_token,))
+        self._tokenizer = tokenizer
+        # Each made once, at the first use or before.
+        self._filler = functools.cache(lambda: GuidanceFiller(threads.fill))
+        self._tokens = functools.cache(
+            lambda: [tokenizer.decode_bytes([token]) for token in range(tokenizer.vocab_size)]
+        )
+
+    def compile(self, kind: Kind, spec: str, *, any_whitespace: bool) -> "GuidanceGrammar":
+        """Compile one grammar; see Backend."""
+        try:
+            text = self._serialised(kind, spec, any_whitespace=any_whitespace)
+        except (RuntimeError, ValueError, TypeError, KeyError) as error:
+            raise BackendError(one_line(error)) from error
+        return GuidanceGrammar(self._tokenizer, text)
+
+    def load(self, source: str | None, artifact: bytes | None) -> "GuidanceGrammar":  # noqa: ARG002 - Backend's
+        """Load what a worker compiled; see Backend."""
+        if not source:
+            raise BackendError("an llguidance grammar needs its text")
+        try:
+            return GuidanceGrammar(self._tokenizer, source)
+        except BackendError:
+            raise BackendError("llguidance refuses the grammar") from None  # its message may quote the text
+
+    def fill(self, walks: Sequence[Walk[GuidanceMatcher]], bitmask: Bitmask) -> None:
+        """Fill the rows of sequences; see Backend."""
+        self._filler().fill(walks, bitmask)
+
+    def tokens(self) -> Sequence[bytes]:
+        """Return each token's bytes; see Backend."""
+        return self._tokens()
+
+    def _serialised(self, kind: Kind, spec: str, *, any_whitespace: bool) -> str:
+        def from_schema(schema: Any) -> str:
+            return str(
+                llguidance.LLMatcher.grammar_from_json_schema(
+                    schema, defaults={"whitespace_flexible": any_whitespace}
+                )
+            )
+
+        if kind in ("json", "json_object"):
+            return from_schema(spec or ANY_OBJECT)
+        if kind == "structural_tag":
+            tags = list(self._tags(json.loads(spec), from_schema))
+            if not tags:
+                raise ValueError("the structural tag has no structures")
+            return str(llguidance.StructTag.to_grammar(tags))
+        return str(llguidance.grammar_from(kind, spec))
+
+    def _tags(self, tag: Any, from_schema: Callable[[Any], str]) -> Iterator[Any]:
+        for item in tag["structures"]:
+            begin = item["begin"]
+            trigger = next((text for text in tag["triggers"] if begin.startswith(text)), None)
+            if trigger is None:
+                raise ValueError(f"no trigger begins {begin!r}")
+            yield llguidance.StructTag(
+                trigger=trigger, begin=begin, grammar=from_schema(item["schema"]), end=item["end"]
+            )
+
+
+class GuidanceGrammar:
+    """A compiled grammar; ranks compile it of its text again.
+
+    Raises
+    ------
+    BackendError
+        llguidance does not take it.
+    """
+
+    backend = "guidance"
+    memory_bytes = 0
+
+    def __init__(self, tokenizer: Any, text: str) -> None:
+        self.vocab_size = int(tokenizer.vocab_size)
+        self._text = text
+        self._eos_token = int(tokenizer.eos_token)
+        self._prototype = llguidance.LLMatcher(tokenizer, text, log_level=0)
+        if self._prototype.is_error():
+            raise BackendError(one_line(self._prototype.get_error()))
+
+    def source(self) -> str:
+        """Return llguidance's own text of the grammar."""
+        return self._text
+
+    def artifact(self) -> str:
+        """Return that text, too: there is nothing else."""
+        return self._text
+
+    def matcher(self, stop_tokens: Sequence[int] | None = None) -> GuidanceMatcher:  # noqa: ARG002 - see Loaded
+        """Return a matcher at the grammar's start, which ends as upstream's: see GuidanceMatcher."""
+        return GuidanceMatcher(self._prototype, self._eos_token)

@@ -1,0 +1,41 @@
+"""The library that vLLM calls guidance: llguidance."""
+
+from typing import Any, Final
+
+from guided_contract.wire import Kind
+from guided_grammar.backend import Backend, BackendError, Library, Threads, Unsupported
+
+
+class GuidanceLibrary:
+    """llguidance, as guided_grammar.backend.Library has it."""
+
+    # Such a bound it compiles to masks that cost less than counting (docs/decisions/0008).
+    counts_minimum_alone = False
+
+    def read(self, tokenizer: Any, vocab_size: int) -> Any:
+        """Return an llguidance.LLTokenizer, as upstream makes it; see Library."""
+        import llguidance.hf  # noqa: PLC0415 - of workers and ranks alone
+        from transformers import PreTrainedTokenizerFast  # noqa: PLC0415 - likewise
+
+        if not isinstance(tokenizer, PreTrainedTokenizerFast):
+            raise BackendError("llguidance takes fast tokenizers only")
+        return llguidance.hf.from_tokenizer(tokenizer, max(vocab_size, len(tokenizer)))
+
+    def open(self, native: Any, threads: Threads) -> Backend:
+        """Return llguidance with a tokenizer; see Library."""
+        from guided_grammar.llguidance.backend import GuidanceBackend  # noqa: PLC0415 - imports llguidance
+
+        return GuidanceBackend(native, threads)
+
+    def lacks(self, kind: Kind, value: Any) -> Unsupported | None:
+        """Return the first thing that llguidance does not enforce; see Library."""
+        from guided_grammar.llguidance import unenforced  # noqa: PLC0415 - imports jsonschema; of workers alone
+
+        return unenforced.lacks(kind, value)
+
+    def cost(self, kind: Kind, value: Any) -> int:  # noqa: ARG002 - the same for all, beside xgrammar's
+        """Return 1; see Library."""
+        return 1
+
+
+LIBRARY: Final[Library] = GuidanceLibrary()

@@ -1,0 +1,21 @@
+"""Masks: rows of one bit per token, 1 = allowed, in 32-bit words."""
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+# [rows, ceil(vocabulary / 32)] int32
+Bitmask = npt.NDArray[np.int32]
+FULL_MASK: Final = np.int32(-1)
+
+
+def words(vocab_size: int) -> int:
+    """Return how many 32-bit words a mask of that many tokens takes."""
+    return (vocab_size + 31) // 32
+
+
+def allows(mask: Bitmask, token: int) -> bool:
+    """Tell whether a mask allows a token  # [words] int32."""
+    word = token >> 5
+    return word < mask.size and bool(mask.item(word) >> (token & 31) & 1)

@@ -1,0 +1,77 @@
+"""Rules of what a library takes and does not enforce: those that were measured, and how any are applied.
+
+A keyword that a library ignores wherever JSON-Schema-Test-Suite has it, or ignores wherever no type stands
+beside it, is in `measured`. What it enforces in part has rules in its backend's `unenforced`. `make
+schema-table` shows that nothing is missing.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from guided_contract.backends import Backend, entry
+from guided_grammar import measured
+from guided_grammar.backend import Unsupported
+from guided_grammar.json_schema.alternatives import is_ruled_alone
+from guided_grammar.json_schema.subschemas import Place, within
+
+
+class Rule(NamedTuple):
+    """Where a keyword is not enforced, and why in words."""
+
+    keyword: str
+    applies: Callable[[Place], bool]
+    reason: str
+
+
+Rules = Mapping[str, Sequence[Rule]]  # by keyword
+
+
+def by_keyword(rules: Iterable[Rule]) -> Rules:
+    """Return rules by their keywords, in order."""
+    table: dict[str, list[Rule]] = {}
+    for rule in rules:
+        table.setdefault(rule.keyword, []).append(rule)
+    return table
+
+
+def concern(rules: Rules, schema: Any) -> bool:
+    """Tell whether any rule is about a keyword of a schema; nearly never for llguidance."""
+    return not all(map(rules.keys().isdisjoint, within(schema)))
+
+
+def first(rules: Rules, places: Iterable[Place]) -> Unsupported | None:
+    """Return the first keyword to which a rule applies, None where there is none."""
+    for place in places:
+        for keyword in place.schema:
+            for rule in rules.get(keyword, ()):
+                if rule.applies(place):
+                    return Unsupported(place.at(keyword), rule.reason)
+    return None
+
+
+def seen(backend: Backend) -> Iterator[Rule]:
+    """Yield a rule for each keyword that a library was seen to ignore, always or where no type is named."""
+    library = entry(backend).distribution
+    for keyword, made in measured.KEYWORDS[backend].items():
+        if (made.untyped, made.typed) == ("ignored", "ignored"):
+            applies = _is_about(measured.TYPES.get(keyword))
+            yield Rule(keyword, applies, f"{library} does not enforce it")
+        elif made.untyped == "ignored":
+            yield Rule(keyword, is_untyped, f"{library} does not enforce it without a type beside it")
+
+
+def always(place: Place) -> bool:  # noqa: ARG001 - a table's function
+    """Apply wherever the keyword is."""
+    return True
+
+
+def is_untyped(place: Place) -> bool:
+    """Apply where no type stands beside the keyword."""
+    return not place.types() and not is_ruled_alone(place)
+
+
+def _is_about(kind: str | None) -> Callable[[Place], bool]:
+    if kind is None:
+        return always
+    types = ("integer", "number") if kind == "number" else (kind,)
+    return lambda place: place.allows(*types)

@@ -1,0 +1,39 @@
+"""The library that vLLM asks first: xgrammar."""
+
+from typing import Any, Final
+
+from guided_contract.wire import Kind
+from guided_grammar.backend import Backend, Library, Threads, Unsupported
+
+
+class XGrammarLibrary:
+    """xgrammar, as guided_grammar.backend.Library has it."""
+
+    counts_minimum_alone = True
+
+    def read(self, tokenizer: Any, vocab_size: int) -> Any:
+        """Return an xgrammar.TokenizerInfo; see Library."""
+        import xgrammar  # noqa: PLC0415 - of workers and ranks alone
+
+        return xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size)
+
+    def open(self, native: Any, threads: Threads) -> Backend:
+        """Return xgrammar with a tokenizer; see Library."""
+        from guided_grammar.xgrammar.backend import XGrammarBackend  # noqa: PLC0415 - imports xgrammar
+
+        return XGrammarBackend(native, threads)
+
+    def lacks(self, kind: Kind, value: Any) -> Unsupported | None:
+        """Return the first thing that xgrammar does not enforce; see Library."""
+        from guided_grammar.xgrammar import unenforced  # noqa: PLC0415 - imports jsonschema; of workers alone
+
+        return unenforced.lacks(kind, value)
+
+    def cost(self, kind: Kind, value: Any) -> int:
+        """Return 2 for what costs llguidance less, else 0; see Library."""
+        from guided_grammar.xgrammar import cost  # noqa: PLC0415 - of workers alone
+
+        return 2 if cost.is_dear(kind, value) else 0
+
+
+LIBRARY: Final[Library] = XGrammarLibrary()

@@ -1,0 +1,163 @@
+"""What xgrammar takes and does not enforce, or refuses late; for 0.2.8.
+
+vLLM 0.32 knows of some of it (`has_xgrammar_unsupported_json_features`).
+"""
+
+import re
+from typing import Any, Final
+
+from guided_contract.wire import Kind
+from guided_grammar.backend import Unsupported
+from guided_grammar.json_schema.alternatives import are_apart, is_ruled_alone
+from guided_grammar.json_schema.keywords import has_lengths
+from guided_grammar.json_schema.subschemas import Place, walk
+from guided_grammar.rules import Rule, always, by_keyword, concern, first, is_untyped, seen
+
+_FORMATS: Final = frozenset(
+    [
+        "date",
+        "date-time",
+        "duration",
+        "email",
+        "hostname",
+        "ipv4",
+        "ipv6",
+        "json-pointer",
+        "relative-json-pointer",
+        "time",
+        "uri",
+        "uri-reference",
+        "uri-template",
+        "uuid",
+    ]
+)
+_REPEAT: Final = re.compile(r"(?<!\\)\{(\d*)(?:,(\d*))?\}")
+_REPEAT_LIMIT: Final = 128
+_REPEAT_DIGITS: Final = len(str(_REPEAT_LIMIT))
+# What a JSON string holds as an escape: quotes, backslashes, control characters, spaces that hold some.
+_ESCAPED_IN_JSON: Final = re.compile(r'["\x00-\x1f]|\\[\\nrtfvscux0-7]')
+_NOT_ENFORCED: Final = "xgrammar does not enforce it"
+_LONG_REPEAT: Final = f"xgrammar refuses a repeat bound over {_REPEAT_LIMIT}"
+_PLAIN_NAME: Final = re.compile(r"[ !#-\[\]-~]*")
+_OPEN: Final = ("additionalProperties", "patternProperties", "unevaluatedProperties")
+
+
+def lacks(kind: Kind, value: Any) -> Unsupported | None:
+    """Return the first thing that xgrammar does not enforce; see Library."""
+    if kind == "json":
+        return first(RULES, walk(value)) if concern(RULES, value) else None
+    if kind == "regex" and _repeats_too_often(value):
+        return Unsupported(None, _LONG_REPEAT)
+    return None
+
+
+def _is_set(place: Place) -> bool:
+    return place.allows("array") and place.schema["uniqueItems"] is not False
+
+
+def _in_bounded_string(place: Place) -> bool:
+    return place.allows("string") and has_lengths(place.schema)
+
+
+def _is_unknown_format(place: Place) -> bool:
+    return place.allows("string") and place.schema["format"] not in _FORMATS
+
+
+def _has_long_repeat(place: Place) -> bool:
+    return _repeats_too_often(place.schema["pattern"])
+
+
+def _names_meet_properties(place: Place) -> bool:
+    names = place.schema["propertyNames"]
+    bounded = isinstance(names, dict) and ("pattern" in names or "format" in names) and has_lengths(names)
+    beside = "properties" in place.schema or "patternProperties" in place.schema
+    return bounded or beside or place.schema.get("unevaluatedProperties", True) is not True
+
+
+def _patterns_meet(place: Place) -> bool:
+    return "properties" in place.schema or len(place.schema["patternProperties"]) > 1
+
+
+def _has_branches(place: Place) -> bool:
+    return len(place.schema["allOf"]) > 1
+
+
+def _branches_meet(place: Place) -> bool:
+    return not are_apart(place.schema["oneOf"])
+
+
+def _leads_elsewhere(place: Place) -> bool:
+    reference = place.schema["$ref"]
+    return not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/"))
+
+
+def _is_inner(place: Place) -> bool:
+    return place.path != "$"
+
+
+def _names_come_twice(place: Place) -> bool:
+    names = place.schema["properties"]
+    is_open = any(place.schema.get(keyword, False) is not False for keyword in _OPEN)
+    return is_open and not all(_PLAIN_NAME.fullmatch(name) for name in names)
+
+
+def _names_unknown(place: Place) -> bool:
+    return not place.schema.get("properties", {}).keys() >= set(place.schema["required"])
+
+
+def _has_pattern(place: Place) -> bool:
+    return place.allows("string") and "pattern" in place.schema
+
+
+def _is_ipv4(place: Place) -> bool:
+    return place.allows("string") and place.schema["format"] == "ipv4"
+
+
+def _needs_escapes(place: Place) -> bool:
+    return place.allows("string") and _ESCAPED_IN_JSON.search(place.schema["pattern"]) is not None
+
+
+def _knows_white_space(place: Place) -> bool:
+    return place.allows("string") and "\\S" in place.schema["pattern"]
+
+
+def _repeats_too_often(pattern: str) -> bool:
+    """Return whether a pattern has a repeat bound that xgrammar's compiler refuses."""
+    bounds = (bound.lstrip("0") for match in _REPEAT.finditer(pattern) for bound in match.groups(""))
+    # Python reads no number of thousands of digits.
+    return any(len(bound) > _REPEAT_DIGITS or int(bound or 0) > _REPEAT_LIMIT for bound in bounds)
+
+
+RULES: Final = by_keyword(
+    (
+        *seen("xgrammar"),
+        Rule("not", always, _NOT_ENFORCED),
+        Rule("dependentRequired", always, _NOT_ENFORCED),
+        Rule("dependencies", always, _NOT_ENFORCED),
+        Rule("$recursiveRef", always, _NOT_ENFORCED),
+        Rule("format", is_untyped, "xgrammar does not enforce it without a type beside it"),
+        Rule("uniqueItems", _is_set, _NOT_ENFORCED),
+        *(
+            Rule(keyword, is_ruled_alone, "xgrammar does not enforce what stands beside it")
+            for keyword in ("$ref", "const", "enum", "anyOf", "oneOf", "allOf")
+        ),
+        Rule("$ref", _leads_elsewhere, "xgrammar follows plain paths from the schema's root only"),
+        Rule("$id", _is_inner, "xgrammar follows references from the schema's root only"),
+        Rule("oneOf", _branches_meet, "xgrammar takes what several branches of oneOf allow"),
+        Rule("properties", _names_come_twice, "xgrammar takes a name with escapes also for a further one"),
+        Rule("required", _names_unknown, "xgrammar does not enforce a name that is no key of properties"),
+        Rule("format", _has_pattern, "xgrammar does not enforce a pattern beside a format"),
+        Rule("format", _is_ipv4, "xgrammar takes numbers with leading zeros"),
+        Rule("pattern", _needs_escapes, "xgrammar writes it into the string without escapes"),
+        Rule("pattern", _knows_white_space, "xgrammar takes white space beyond ASCII for none"),
+        Rule("allOf", _has_branches, "xgrammar does not enforce allOf with several branches"),
+        Rule("format", _is_unknown_format, "xgrammar does not know the format"),
+        Rule("format", _in_bounded_string, "xgrammar does not enforce a length beside a format"),
+        Rule("pattern", _in_bounded_string, "xgrammar does not enforce a length beside a pattern"),
+        Rule("pattern", _has_long_repeat, _LONG_REPEAT),
+        Rule(
+            "propertyNames", _names_meet_properties, "xgrammar does not enforce it beside the other keywords"
+        ),
+        Rule("patternProperties", _patterns_meet, "xgrammar does not enforce it beside the other keywords"),
+    )
+)

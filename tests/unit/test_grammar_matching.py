@@ -1,0 +1,169 @@
+"""What holds for every library's matcher and for the registry, shown with the backend that has no library."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from guided_contract import backends
+from guided_engine.ranks.walks import fill_walks
+from guided_grammar import registry
+from guided_grammar.backend import BackendError, Library, Threads, one_line
+from guided_grammar.fake import FakeLibrary, FakeTokenizer
+from guided_grammar.masks import Bitmask, allows, words
+from guided_grammar.matching import Matcher
+from guided_grammar.registry import Backends
+from guided_grammar.walk import Walk
+
+TOKENS = [b"", b"a", b"b", b"ab", b"c", *[b""] * 30, b"<end>"]
+END = len(TOKENS) - 1
+BACKEND = FakeLibrary().open(FakeTokenizer(TOKENS, END), Threads())
+A, B, AB, C = range(1, 5)
+
+
+def matcher(*texts: str) -> Matcher:
+    return BACKEND.compile("choice", json.dumps(texts), any_whitespace=True).matcher()
+
+
+def rows(count: int) -> Bitmask:
+    return np.full((count, words(len(TOKENS))), -1, dtype=np.int32)
+
+
+def allowed(row: Bitmask) -> set[int]:
+    return {token for token in range(len(TOKENS)) if allows(row, token)}
+
+
+class AtMost:
+    """Holds beside a grammar: no more than so many tokens, the end included."""
+
+    def __init__(self, tokens: int) -> None:
+        self.most = tokens
+        self.seen = 0
+
+    def accept(self, tokens: Sequence[int]) -> bool:
+        self.seen += len(tokens)
+        return self.seen <= self.most
+
+    def valid_prefix(self, drafts: Sequence[int]) -> int:
+        return min(len(drafts), self.most - self.seen)
+
+    def restrict(self, rows: Bitmask, drafts: Sequence[int]) -> int:
+        valid = self.valid_prefix(drafts)
+        rows[self.most - self.seen :] = 0
+        return valid
+
+    def reset(self) -> None:
+        self.seen = 0
+
+
+def test_a_text_is_followed_to_its_end_and_free_behind_it() -> None:
+    ours = matcher("ab", "abc")
+    assert ours.accept([A])
+    assert not ours.is_terminated()
+    assert ours.accept([B, END, C])  # what comes behind the end is nobody's
+    assert ours.is_terminated()
+    assert ours.accept([C])
+    assert ours.valid_prefix([A]) == 0
+
+    ours.reset()
+    assert not ours.accept([B])
+    assert not ours.is_terminated()
+
+
+def test_an_end_that_is_not_allowed_ends_nothing() -> None:
+    ours = matcher("ab")
+    assert not ours.accept([A, END])
+    assert not ours.is_terminated()
+
+
+@pytest.mark.parametrize(
+    ("drafts", "valid"),
+    [([], 0), ([A, B, END, C], 3), ([AB, C, END], 3), ([A, C], 1), ([B], 0), ([A, END], 1)],
+)
+def test_drafts_are_allowed_up_to_the_first_that_is_not(drafts: list[int], valid: int) -> None:
+    ours = matcher("ab", "abc")
+    assert ours.valid_prefix(drafts) == valid
+    row = rows(1)
+    ours.fill(row, 0)
+    assert allowed(row[0]) == {A, AB}  # the state stayed
+
+
+def test_what_is_counted_beside_a_grammar_holds_in_all_that_a_matcher_does() -> None:
+    ours = matcher("abc")
+    ours.counted = AtMost(1)
+    assert ours.valid_prefix([A, B, C]) == 1
+    assert ours.accept([A])
+    row = rows(1)
+    ours.fill(row, 0)
+    assert not row.any()
+    assert not ours.accept([B])
+
+    ours.reset()
+    assert ours.accept([A])
+
+
+def test_a_walk_is_filled_as_far_as_its_drafts_are_allowed() -> None:
+    walks = [Walk(matcher("ab", "abc"), 0, 4, [A, B, END]), Walk(matcher("c"), 4, 3, [A, C])]
+    bitmask = rows(7)
+    fill_walks(walks, bitmask, BACKEND.fill)
+
+    assert [allowed(row) for row in bitmask[:3]] == [{A, AB}, {B}, {C, END}]
+    assert (bitmask[3] == -1).all()
+    assert (walks[0].valid, walks[0].filled) == (3, 3)
+    assert allowed(bitmask[4]) == {C}
+    assert (bitmask[5:] == -1).all()
+    assert (walks[1].valid, walks[1].filled) == (0, 1)
+
+
+def test_what_no_backend_takes_is_refused_in_words() -> None:
+    with pytest.raises(BackendError, match="choices only"):
+        BACKEND.compile("regex", "a", any_whitespace=True)
+    with pytest.raises(BackendError, match="its texts"):
+        BACKEND.load(None, None)
+    assert one_line("[12:00:00] /project/x.cc:1: not\n  this") == "not this"
+
+
+class TestRegistry:
+    @pytest.fixture
+    def opened(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """Each library is the fake; the names of those that were read."""
+        read: list[str] = []
+
+        class Refusing(FakeLibrary):
+            def __init__(self, name: str) -> None:
+                self.name = name
+
+            def read(self, tokenizer: Any, vocab_size: int) -> FakeTokenizer:
+                read.append(self.name)
+                if self.name == "guidance":
+                    raise BackendError("not this tokenizer")
+                return FakeTokenizer(tokenizer, vocab_size - 1)
+
+        monkeypatch.setattr(registry, "library", Refusing)
+        return read
+
+    def test_a_library_is_opened_once_when_it_is_asked_for(self, opened: list[str]) -> None:
+        known = Backends(registry.Tokenizer(TOKENS, len(TOKENS)))
+        assert list(known) == ["xgrammar", "guidance"] == list(backends.NAMES.values())
+        assert not opened
+        assert known["xgrammar"] is known["xgrammar"]
+        assert opened == ["xgrammar"]
+
+    def test_one_that_does_not_take_the_tokenizer_says_so_to_all_who_ask(self, opened: list[str]) -> None:
+        known = Backends(registry.Tokenizer(TOKENS, len(TOKENS)))
+        for _ in range(2):
+            with pytest.raises(BackendError, match="not this tokenizer"):
+                known["guidance"]
+        assert known["xgrammar"].stop_tokens == {END}
+        assert opened == ["guidance", "guidance", "xgrammar"]
+
+
+def test_every_library_of_the_table_is_there() -> None:
+    for name in backends.NAMES.values():
+        library: Library = registry.library(name)
+        assert library.cost("json", {"type": "object"}) >= 0
+        assert library.lacks("json", {"type": "boolean"}) is None
+    with pytest.raises(KeyError):
+        registry.library("outlines")
