@@ -7,6 +7,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 export PYTHONPATH := $(CURDIR)/tools
 SETUP := $(VENV)/.dev
+comma := ,
 
 .PHONY: help
 help:  ## list the targets
@@ -93,8 +94,8 @@ fuzz: $(SETUP)  ## atheris on all that decodes what others send, a minute each (
 	@PYTHONPATH=$(CURDIR)/tools:$(CURDIR)/tests SECONDS_EACH=$(SECONDS) $(PY) -m support.fuzz
 
 .PHONY: chaos-grammar
-chaos-grammar: $(SETUP)  ## faults of every kind against a real pod's grammar service under load (FAULTS=1000 KILLS=50 SEED=0 PHASES=...)
-	@PYTHONPATH=$(CURDIR)/tools:$(CURDIR)/tests $(PY) -m support.chaos
+chaos-grammar: $(SETUP)  ## faults of every kind against a real pod's grammar service under load (FAULTS=1000 KILLS=50 SEED=0 PHASES=workers,service)
+	@CHAOS=full $(PYTEST) -s $(if $(PHASES),-k "$(subst $(comma), or ,$(PHASES))") tests/e2e/test_chaos.py
 
 .PHONY: picture
 picture: $(SETUP)  ## take docs/trace.png: a request's trace on real vLLM in the viewer's page (installs it, and chromium by apt)

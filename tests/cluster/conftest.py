@@ -7,8 +7,9 @@ import pytest
 
 from support.cluster import Cluster
 from support.kubelet import Kubelet
-from support.operator_process import Operator, eventually, install, running
+from support.operator_process import Operator, install, running
 from support.resources import items
+from support.waiting import eventually
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from guided_operator.compare import differences
 from support import readme
 from support.cluster import Cluster
 from support.kubelet import Kubelet
-from support.operator_process import eventually
 from support.resources import await_condition, conditions, model
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 PROGRAMS = Path(sys.executable).parent

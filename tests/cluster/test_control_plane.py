@@ -1,7 +1,6 @@
 """The control plane that the cluster tests share is a real one."""
 
 import json
-import time
 
 import pytest
 import yaml
@@ -9,6 +8,7 @@ from devtools import cluster_demo, deploy, golang, node_init
 
 from support import optional_apis
 from support.cluster import Cluster, KubectlError
+from support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 
@@ -39,10 +39,10 @@ def test_bad_manifest_is_refused_with_the_servers_message(api_server: Cluster) -
 
 
 def _wait(cluster: Cluster, namespace: str, count: int) -> None:
-    deadline = time.monotonic() + 30
-    while len(cluster.get("pods", "-n", namespace)["items"]) != count:
-        assert time.monotonic() < deadline, cluster.kubectl("get", "pods,events", "-n", namespace)
-        time.sleep(0.1)
+    eventually(
+        lambda: len(cluster.get("pods", "-n", namespace)["items"]) == count,
+        what=lambda: cluster.kubectl("get", "pods,events", "-n", namespace),
+    )
 
 
 def test_observability_manifest_is_accepted_and_samples_send_there(api_server: Cluster) -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from support.cluster import Cluster
 from support.kubelet import Kubelet
-from support.operator_process import eventually, install, running
+from support.operator_process import install, running
 from support.resources import await_condition, items, model
+from support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 # What every namespace has by itself, and what only tells of the past.

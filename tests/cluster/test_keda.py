@@ -14,8 +14,8 @@ import pytest
 from support import keda
 from support.audit import Audit
 from support.cluster import Cluster
-from support.operator_process import eventually
 from support.resources import await_condition, items, model
+from support.waiting import eventually
 
 pytestmark = [
     pytest.mark.cluster,

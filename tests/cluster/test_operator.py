@@ -11,7 +11,6 @@ from guided_operator.api import parse
 from guided_operator.builders import pod_key
 from support.cluster import Cluster, KubectlError
 from support.kubelet import Kubelet
-from support.operator_process import eventually
 from support.resources import (
     CHILDREN,
     await_condition,
@@ -21,6 +20,7 @@ from support.resources import (
     items,
     model,
 )
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 Object = dict[str, Any]

@@ -8,9 +8,9 @@ import pytest
 from guided_contract import names
 from support.cluster import Cluster
 from support.kubelet import Kubelet
-from support.operator_process import eventually
 from support.optional_apis import installed
 from support.resources import await_condition, conditions, deployment, items, model
+from support.waiting import eventually
 from support.worker_sets import WorkerSets
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]

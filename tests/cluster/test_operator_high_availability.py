@@ -16,8 +16,9 @@ from guided_operator.main import LEASE_NAME
 from support.audit import Audit, Entry
 from support.cluster import Cluster
 from support.faulty_proxy import FaultyProxy
-from support.operator_process import NAMESPACE, Operator, eventually, install, running
+from support.operator_process import NAMESPACE, Operator, install, running
 from support.resources import items, model
+from support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 TAKEOVER_S = 15.0  # what DESIGN promises

@@ -31,8 +31,9 @@ from support.audit import Audit
 from support.cluster import Cluster
 from support.drawn import FIELDS
 from support.manifests import changed, minimal
-from support.operator_process import eventually, install, running
+from support.operator_process import install, running
 from support.resources import model
+from support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 Object = dict[str, Any]

@@ -13,8 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from guided_operator.telemetry import names, tracing
 from support.cluster import Cluster
 from support.collectors import HttpCollector, Received
-from support.operator_process import Operator, eventually, install, running
+from support.operator_process import Operator, install, running
 from support.resources import await_condition, conditions, model
+from support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 Object = dict[str, Any]

@@ -10,8 +10,9 @@ import yaml
 from guided_operator import rbac
 from support.audit import OPERATOR, Audit
 from support.cluster import Cluster, KubectlError
-from support.operator_process import NAMESPACE, RBAC, eventually, install, running
+from support.operator_process import NAMESPACE, RBAC, install, running
 from support.resources import conditions, items, model
+from support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 HERE = ("scope-a", "scope-b")

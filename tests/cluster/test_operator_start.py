@@ -7,8 +7,9 @@ import pytest
 
 from support.cluster import Cluster
 from support.kubelet import Kubelet
-from support.operator_process import CRD, RBAC, eventually, install, running
+from support.operator_process import CRD, RBAC, install, running
 from support.resources import await_condition, deployment, environment, items, model
+from support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 

@@ -13,8 +13,9 @@ from devtools.control_plane import Addresses, ControlPlane
 
 from support.cluster import Cluster
 from support.faulty_proxy import Asked, Fault, FaultyProxy
-from support.operator_process import Operator, eventually, install, running
+from support.operator_process import Operator, install, running
 from support.resources import conditions, environment, items, model
+from support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 Object = dict[str, Any]

@@ -11,8 +11,9 @@ from guided_contract.wire import Patch
 from support.cluster import Cluster, KubectlError
 from support.kstatus import kstatus
 from support.kubelet import Kubelet
-from support.operator_process import Operator, eventually
+from support.operator_process import Operator
 from support.resources import await_condition, conditions, items, model
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 Object = dict[str, Any]

@@ -14,9 +14,10 @@ from guided_operator.builders import pod_key
 from support.cluster import Cluster
 from support.kstatus import kstatus
 from support.kubelet import Kubelet
-from support.operator_process import Operator, eventually
+from support.operator_process import Operator
 from support.pod_floor import PodFloor
 from support.resources import await_condition, conditions, deployment, items, model
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 Object = dict[str, Any]

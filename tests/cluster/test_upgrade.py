@@ -17,8 +17,9 @@ from devtools import chart
 from guided_operator.api.crd import CRD_NAME, custom_resource_definition
 from support.cluster import Cluster, KubectlError
 from support.kubelet import Kubelet
-from support.operator_process import CRD, NAMESPACE, RBAC, eventually, running
+from support.operator_process import CRD, NAMESPACE, RBAC, running
 from support.resources import await_condition, deployment, environment, items, model
+from support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 Object = dict[str, Any]

@@ -9,8 +9,9 @@ from guided_contract.config import CompileConfig, GuidedDecodingConfig
 from guided_contract.wire import Prepared, Refused
 from guided_sidecar.telemetry.spans import MemorySpans, parse
 from support import grammars
-from support.service import busy_worker, serving
-from support.sidecar import Api, Rank, kill, until
+from support import service as service_processes
+from support.service import serving
+from support.sidecar import Api, Rank, busy_worker, kill, until
 
 PATIENT = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60))  # these machines can be busy
 TRACEPARENT = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
@@ -40,7 +41,7 @@ async def test_what_was_asked_for_is_counted(tmp_path: Path, monkeypatch: pytest
         api.release(number)
         _, crashed = api.begin("regex", grammars.endless_regex(2))
         for _ in range(2):
-            kill(await busy_worker())
+            kill(await busy_worker(service_processes))
         assert isinstance(await crashed, Refused)
 
         now = service.snapshot()

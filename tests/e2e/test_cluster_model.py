@@ -12,6 +12,9 @@ import pytest
 from guided_sidecar import service
 from support import corpus, grammars, jaeger
 from support.served import NAMESPACE, Served, sample
+from support.soak.answers import wrong_text
+from support.soak.requests import Request
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(1200)]
 
@@ -48,7 +51,7 @@ def test_a_grammar_is_added_to_the_running_model(served: Served) -> None:
     guided = model["spec"].setdefault("guidedDecoding", {})
     guided["grammars"] = [{"name": "material", "kind": "Regex", "configMapKeyRef": reference}]
     served.kubectl.apply(_texts("(stone|water)"), model)
-    _eventually(lambda: served.grammars() == {"material": "Pending"})
+    eventually(lambda: served.grammars() == {"material": "Pending"}, 60)
     merged = served.kubectl.get("configmap/tiny-grammars", f"-n={NAMESPACE}")
     assert merged["data"] == {"material.Regex": "(stone|water)"}
 
@@ -59,15 +62,15 @@ async def test_corpus_is_answered_validly_and_each_request_has_one_trace(served:
     gate = asyncio.Semaphore(8)
     async with httpx.AsyncClient(base_url=served.url, timeout=TIMEOUT_S) as client:
 
-        async def ask(request: corpus.Request) -> dict[str, Any]:
+        async def ask(request: Request) -> dict[str, Any]:
             async with gate:
-                answer = await client.post("/v1/completions", json=request.body("tiny"))
+                answer = await client.post("/v1/completions", json=request.body())
                 for _ in range(MAX_RETRIES):
                     if answer.status_code != 503:
                         break
                     # A machine too busy to load a grammar in time says when to come again.
                     await asyncio.sleep(float(answer.headers["Retry-After"]))
-                    answer = await client.post("/v1/completions", json=request.body("tiny"))
+                    answer = await client.post("/v1/completions", json=request.body())
             assert answer.status_code == 200, f"{request}: {answer.text}"
             [choice] = answer.json()["choices"]
             return dict(choice)
@@ -76,7 +79,7 @@ async def test_corpus_is_answered_validly_and_each_request_has_one_trace(served:
     finished = [
         (r, c["text"]) for r, c in zip(requests, choices, strict=True) if c["finish_reason"] == "stop"
     ]
-    faults = [fault for request, text in finished if (fault := request.fault(text))]
+    faults = [fault for request, text in finished if (fault := wrong_text(request, text))]
     assert faults == []
     assert len(finished) >= corpus.MIN_FINISHED
     await asyncio.to_thread(
@@ -90,7 +93,7 @@ async def test_corpus_is_answered_validly_and_each_request_has_one_trace(served:
 
 def test_an_added_grammar_is_served(served: Served) -> None:
     """By the real kubelet's hand: it brings a ConfigMap's change to a running pod within a minute or two."""
-    _eventually(lambda: _answers(served, {"stone", "water"}), KUBELET_TIMEOUT_S)
+    eventually(lambda: _answers(served, {"stone", "water"}), KUBELET_TIMEOUT_S)
     # What becomes of the next change is looked at below.
     served.kubectl.apply(_texts("(bronze|silver)"))
 
@@ -137,26 +140,27 @@ def test_aborted_compile_is_told_by_its_request_and_by_a_trace_of_the_lost_worke
 def test_death_of_the_sidecars_service_costs_no_restart_and_no_running_request(served: Served) -> None:
     before = served.restarts()
     running = {"model": "tiny", "prompt": "Tell a story", "max_tokens": 400, "ignore_eos": True}
-    guided = corpus.requests()[2].body("tiny")
+    guided = corpus.requests()[2].body()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         answer = pool.submit(httpx.post, f"{served.url}/v1/completions", json=running, timeout=TIMEOUT_S)
         killed = served.execute("sidecar", "python3", "-c", _KILL_SERVICE)
         assert killed.split(), "there was a service to kill"
         assert answer.result().status_code == 200
         assert answer.result().json()["usage"]["completion_tokens"] == 400
-    deadline = time.monotonic() + 60
-    while (
-        status := httpx.post(f"{served.url}/v1/completions", json=guided, timeout=TIMEOUT_S)
-    ).status_code == 503:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+
+    def last() -> httpx.Response | None:
+        answer = httpx.post(f"{served.url}/v1/completions", json=guided, timeout=TIMEOUT_S)
+        return None if answer.status_code == 503 else answer
+
+    status = eventually(last, 60)
+    assert status is not None
     assert status.status_code == 200, status.text
     assert served.restarts() == before
 
 
 def test_a_changed_grammar_is_served_and_nothing_was_restarted(served: Served) -> None:
-    _eventually(lambda: _answers(served, {"bronze", "silver"}), KUBELET_TIMEOUT_S)
-    _eventually(lambda: served.grammars() == {"material": "Ready"})
+    eventually(lambda: _answers(served, {"bronze", "silver"}), KUBELET_TIMEOUT_S)
+    eventually(lambda: served.grammars() == {"material": "Ready"}, 60)
     assert set(served.restarts().values()) == {0}
     revisions = served.kubectl.get("controllerrevisions", f"-n={NAMESPACE}", "-l=guidedmodel.io/name=tiny")
     assert len(revisions["items"]) == 1
@@ -180,7 +184,7 @@ def test_restarts_of_grammar_workers_are_told_and_restart_no_container(served: S
             and "an idle grammar worker died" in failure["message"]
         )
 
-    _eventually(is_told)
+    eventually(is_told, 60)
     assert served.status()["pods"][0]["grammarWorkers"]["ready"] > 0
     assert set(served.restarts().values()) == {0}
 
@@ -196,13 +200,6 @@ def _answers(served: Served, words: set[str]) -> bool:
     body = {"model": "tiny", "prompt": "x", "max_tokens": 20, "temperature": 0, "vllm_xargs": by_name}
     answer = httpx.post(f"{served.url}/v1/completions", json=body, timeout=TIMEOUT_S)
     return answer.status_code == 200 and answer.json()["choices"][0]["text"] in words
-
-
-def _eventually(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
 
 
 # SIGKILL to the service, by its name; the supervisor, process 1 of the container, stays.
@@ -247,7 +244,7 @@ print("\\n".join(line for line in page.splitlines() if not line.startswith("#"))
 """
 
 
-def _check_traces(url: str, requests: list[corpus.Request], began: float, counts: Callable[[], str]) -> None:
+def _check_traces(url: str, requests: list[Request], began: float, counts: Callable[[], str]) -> None:
     def is_whole(trace: jaeger.Trace) -> bool:
         if not _has_root(trace):
             return False
@@ -262,7 +259,7 @@ def _check_traces(url: str, requests: list[corpus.Request], began: float, counts
     rootless = [trace.trace_id for trace in traces if not _has_root(trace)]
     assert not rootless, f"the root's record was lost; the sidecar counted:\n{counts()}"
     guided = [trace for trace in traces if trace.named("grammar.prepare")]
-    assert len(guided) == sum(request.is_guided for request in requests)
+    assert len(guided) == sum(request.kind != "none" for request in requests)
     for trace in traces:
         assert trace.root.name == "POST /v1/completions"
         assert trace.root.tags["span.kind"] == "server"

@@ -19,6 +19,7 @@ from devtools.kubectl import KubectlError
 
 from support import load
 from support.served import NAMESPACE, OF, PODS, Served, sample
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(1200)]
 
@@ -63,8 +64,8 @@ class Clients:
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": script},
             {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec},
         )
-        _eventually(
-            lambda: self.told()["answered"] > 2 * load.CLIENTS, "clients are answered", START_TIMEOUT_S
+        eventually(
+            lambda: self.told()["answered"] > 2 * load.CLIENTS, START_TIMEOUT_S, "clients are answered"
         )
 
     def stop(self) -> None:
@@ -88,7 +89,7 @@ class Clients:
 def clients(served: Served) -> Iterator[Clients]:
     made = Clients(served)
     # Before they begin: they keep their connections, and are to have some to each pod.
-    _eventually(lambda: len(served.ready()) == len(served.pods()) > 1, "all are ready", READY_TIMEOUT_S)
+    eventually(lambda: len(served.ready()) == len(served.pods()) > 1, READY_TIMEOUT_S, "all are ready")
     made.start()
     yield made
     made.stop()
@@ -105,7 +106,7 @@ def test_pods_deleted_as_they_start_go_at_once(served: Served) -> None:
     for name in names:
         about = {"name": name, "namespace": NAMESPACE}
         served.kubectl.apply({"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": template["spec"]})
-        _eventually(lambda name=name: _is_copied(served, name), "the plugin is copied")
+        eventually(lambda name=name: _is_copied(served, name), 60, "the plugin is copied")
         served.kubectl.run("delete", f"pod/{name}", OF, "--wait=false")
     for name in names:
         served.kubectl.run("wait", f"pod/{name}", OF, "--for=delete", "--timeout=30s")
@@ -120,14 +121,12 @@ def _is_copied(served: Served, pod: str) -> bool:
 def test_a_stalled_engine_is_unready_in_time_while_health_is_green(served: Served) -> None:
     served.scale(REPLICAS)  # for what follows: they start meanwhile
     _signal_core(served, "SIGSTOP")
-    began = time.monotonic()
-    _eventually(lambda: served.pod not in served.ready(), "the pod is unready")
-    assert time.monotonic() - began < UNREADY_WITHIN_S
+    eventually(lambda: served.pod not in served.ready(), UNREADY_WITHIN_S, "the pod is unready")
     assert served.execute("engine", "python3", "-c", _HEALTH).strip() == "200"
-    _eventually(lambda: _reason(served) == "EngineStalled", "the cause is told")
+    eventually(lambda: _reason(served) == "EngineStalled", 60, "the cause is told")
     assert served.condition("Ready")["status"] == served.condition("GuidedDecoding")["status"] == "False"
     _signal_core(served, "SIGCONT")
-    _eventually(lambda: served.pod in served.ready(), "it goes on")
+    eventually(lambda: served.pod in served.ready(), 60, "it goes on")
     assert set(served.restarts().values()) == {0}
 
 
@@ -160,9 +159,9 @@ def test_a_pod_that_goes_under_load_loses_no_request(
 ) -> None:
     before, told = served.ready(), clients.told()
     leave(served)
-    _eventually(lambda: len(before - served.pods()) == 1, "one has gone", 120)
+    eventually(lambda: len(before - served.pods()) == 1, 120, "one has gone")
     answered = clients.told()["answered"]
-    _eventually(lambda: clients.told()["answered"] > answered + 2 * load.CLIENTS, "the others answer")
+    eventually(lambda: clients.told()["answered"] > answered + 2 * load.CLIENTS, 60, "the others answer")
     after = clients.told()
     print(f"\n{leave.__name__}: {after}")  # noqa: T201 - the figures
     assert after["failed"] == []
@@ -172,9 +171,9 @@ def test_a_pod_that_goes_under_load_loses_no_request(
     # The way back, without a new pod: what is not ready goes first. One thing after the other: a Deployment
     # that gets fewer replicas in the middle of a rollout takes them from both of its ReplicaSets.
     served.kubectl.apply(sample())
-    _eventually(lambda: served.images() == {image.ENGINE}, "no other revision is left")
+    eventually(lambda: served.images() == {image.ENGINE}, 60, "no other revision is left")
     served.scale(len(before) - 1)
-    _eventually(lambda: served.pods() == served.ready(), "those that stayed are left")
+    eventually(lambda: served.pods() == served.ready(), 60, "those that stayed are left")
     served.kubectl.run("uncordon", NODE_NAME)
     assert served.ready() < before
     assert clients.told()["failures"] == 0
@@ -182,11 +181,9 @@ def test_a_pod_that_goes_under_load_loses_no_request(
 
 def test_a_dead_engine_is_unready_in_time_and_its_end_is_told(served: Served) -> None:
     [pod] = served.ready()
-    began = time.monotonic()
     _signal_core(served, "SIGKILL", pod)
-    _eventually(lambda: not served.ready(), "the pod is unready")
-    assert time.monotonic() - began < UNREADY_WITHIN_S
-    _eventually(lambda: served.condition("Ready")["reason"] == "ContainerCrashed", "the resource says so")
+    eventually(lambda: not served.ready(), UNREADY_WITHIN_S, "the pod is unready")
+    eventually(lambda: served.condition("Ready")["reason"] == "ContainerCrashed", 60, "the resource says so")
     assert "container engine ended with exit code" in served.condition("Ready")["message"]
 
 
@@ -196,7 +193,7 @@ def test_delete_leaves_nothing(served: Served) -> None:
     def left() -> list[str]:
         return served.kubectl.run("get", KINDS, OF, f"-l={PODS}", "-o=name").split()
 
-    _eventually(lambda: not left(), lambda: f"these go: {left()}", 120)
+    eventually(lambda: not left(), 120, lambda: f"these go: {left()}")
 
 
 def _signal_core(served: Served, signal: str, pod: str = "") -> None:
@@ -214,11 +211,3 @@ _HEALTH = """
 import urllib.request
 print(urllib.request.urlopen("http://127.0.0.1:8000/health", timeout=5).status)
 """
-
-
-def _eventually(holds: Callable[[], object], what: str | Callable[[], str], timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        if time.monotonic() >= deadline:
-            pytest.fail(f"not within {timeout_s:.0f} s: {what if isinstance(what, str) else what()}")
-        time.sleep(0.3)

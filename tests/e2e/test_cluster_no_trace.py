@@ -5,8 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from devtools.golang import MissingToolError
 
 from support.cluster import unavailable
 from support.host import HostState, namespaces, processes_in
+from support.waiting import eventually
 
 pytestmark = pytest.mark.node
 
@@ -53,14 +52,14 @@ def test_node_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     command = [sys.executable, "-c", f"{script}; time.sleep(600)", str(tmp_path)]
     owner = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(golang.TOOLS)})
     try:
-        _wait_for((tmp_path / "ready").exists, 120)
+        eventually((tmp_path / "ready").exists, 120)
         started = cluster.load(tmp_path)
         assert started is not None
         during = _init_namespaces(started.name)
     finally:
         owner.send_signal(signal.SIGKILL)
         owner.wait()
-    _wait_for(lambda: processes_in(during) == [], 30)
+    eventually(lambda: processes_in(during) == [], 30)
     assert cluster.running(tmp_path) is None, "one that ended without being stopped is tidied up"
     assert HostState.now().difference(before) == {}
 
@@ -90,10 +89,3 @@ def _run_a_pod(started: cluster.NodeCluster) -> None:
     subprocess.run([*kubectl, *run], check=True, timeout=60)
     wait = ["wait", "--for=condition=Ready", "pod/pod", "--timeout=60s"]
     subprocess.run([*kubectl, *wait], check=True, timeout=90)
-
-
-def _wait_for(is_so: Callable[[], bool], timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)

@@ -1,7 +1,6 @@
 """Pods that do not come up, on a real node: the resource's status says why. Then they are deleted."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from devtools import deploy
 from devtools.kubectl import Kubectl
 
 from support.cluster import Node
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
 
@@ -93,7 +93,7 @@ def test_status_says_what_keeps_a_pod(kubectl: Kubectl, name: str) -> None:
         found = _condition(kubectl, name, kind)
         return found.get("reason") == reason and all(word in found["message"] for word in words)
 
-    _eventually(told, lambda: f"{kind} of {name}: {_condition(kubectl, name, kind)}", 120)
+    eventually(told, 120, lambda: f"{kind} of {name}: {_condition(kubectl, name, kind)}")
     assert _condition(kubectl, name, kind)["status"] == "False"
     assert _condition(kubectl, name, "Ready")["status"] == "False"
 
@@ -109,11 +109,11 @@ def test_deletion_with_the_operator_down_leaves_nothing(kubectl: Kubectl) -> Non
     kubectl.run("scale", *operator, "--replicas=0")
     try:
         pods = ("pods", f"-n={deploy.NAMESPACE}", "-o=name")
-        _eventually(lambda: not kubectl.run("get", *pods), lambda: kubectl.run("get", *pods))
+        eventually(lambda: not kubectl.run("get", *pods), 60, lambda: kubectl.run("get", *pods))
         gone = [name for name in TROUBLES if name != "image"]
         kubectl.run("delete", "guidedmodel", *gone, OF, "--timeout=60s")
         for name in gone:
-            _eventually(lambda name=name: not _left(kubectl, name), lambda name=name: _left(kubectl, name))
+            eventually(lambda name=name: not _left(kubectl, name), 60, lambda name=name: _left(kubectl, name))
     finally:
         kubectl.run("scale", *operator, f"--replicas={replicas}")
 
@@ -125,10 +125,3 @@ def _left(kubectl: Kubectl, name: str) -> str:
 def _condition(kubectl: Kubectl, name: str, kind: str) -> dict[str, Any]:
     status = kubectl.get(f"guidedmodel/{name}", OF).get("status", {})
     return next((dict(one) for one in status.get("conditions", ()) if one["type"] == kind), {})
-
-
-def _eventually(holds: Callable[[], object], what: Callable[[], str], timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s; {what()}"
-        time.sleep(0.3)

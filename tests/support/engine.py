@@ -3,11 +3,10 @@
 import os
 import signal
 import sys
-import time
 import typing
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Self
@@ -18,6 +17,7 @@ from devtools.process import Process, free_ports
 
 from guided_contract import config, names, wire
 from guided_contract.config import PodConfig, PortsConfig
+from support.waiting import eventually as wait_until
 
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 40.0
@@ -118,11 +118,3 @@ class Engine:
             wait_until(lambda: not self.process.is_running(), STOP_TIMEOUT_S)
         finally:
             self.process.stop()
-
-
-def wait_until(holds: Callable[[], object], timeout_s: float = 20.0) -> None:
-    """Wait until a condition holds; AssertionError at the deadline."""
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s"
-        time.sleep(0.02)

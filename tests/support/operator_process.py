@@ -5,19 +5,18 @@ import json
 import os
 import signal
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 import yaml
 from devtools.process import Process, free_ports, tail
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.cluster import Cluster
+from support.waiting import eventually as eventually  # noqa: PLC0414 - benchmarks take it from here
 
 ROOT = Path(__file__).resolve().parents[2]
 CRD = ROOT / "manifests/crd/guidedmodels.guidedmodel.io.yaml"
@@ -25,19 +24,6 @@ RBAC = ROOT / "manifests/rbac/operator.yaml"
 NAMESPACE = "guidedmodel-system"
 ACCOUNT = "guidedmodel-operator"
 START_TIMEOUT_S = 60.0
-T = TypeVar("T")
-
-
-def eventually(probe: Callable[[], T], *, timeout_s: float = 30.0, what: str = "") -> T:
-    """Return the first true value of `probe`, or fail with its last value at the deadline."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        found = probe()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout_s:g} s: {what or probe}; last seen: {found!r}")
-        time.sleep(0.1)
 
 
 def install(cluster: Cluster) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from devtools import golang
 
 from support.cluster import Cluster
-from support.operator_process import eventually
+from support.waiting import eventually
 
 Object = dict[str, Any]
 REAL = Path(__file__).resolve().parents[3] / "shared/data/crds"

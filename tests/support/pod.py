@@ -1,5 +1,6 @@
 """A whole pod on this machine: `guidedmodel run` as a child, found and ended by its mark."""
 
+import contextlib
 import functools
 import os
 import re
@@ -23,6 +24,7 @@ from guided_contract import config, names
 from guided_contract.config import PodConfig, PortsConfig
 from guided_operator.cli.local_site import ENV_HOME
 from support.sidecar import Sidecar, serves
+from support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "manifests/samples/tiny-cpu.yaml"
@@ -217,12 +219,9 @@ def start_pod(
 
 def gone(pod: Pod, timeout_s: float = 20.0) -> bool:
     """Return whether no process of the pod is left, soon."""
-    deadline = time.monotonic() + timeout_s
-    while pod.processes():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
+    with contextlib.suppress(AssertionError):
+        return eventually(lambda: not pod.processes(), timeout_s, poll_s=0.05)
+    return False
 
 
 def _read(pid: int, name: str) -> bytes:

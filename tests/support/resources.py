@@ -4,7 +4,7 @@ from typing import Any
 
 from guided_contract import names
 from support.cluster import Cluster
-from support.operator_process import eventually
+from support.waiting import eventually
 
 Object = dict[str, Any]
 CHILDREN = "deployments,services,configmaps,serviceaccounts,controllerrevisions,poddisruptionbudgets"

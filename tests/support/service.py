@@ -1,6 +1,5 @@
 """A grammar service within this process; its template and workers are processes as ever."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from guided_sidecar.grammar_service import GrammarService
 from guided_sidecar.settings import Settings
 from guided_sidecar.telemetry.spans import MemorySpans
 from support.engine import pod_config, write_config
-from support.sidecar import cpu_ticks, descendants, until
+from support.sidecar import descendants, until
 
 
 @contextlib.asynccontextmanager
@@ -43,17 +42,6 @@ def workers() -> set[int]:
     """Return the grammar processes below this one, without the template, their parent."""
     mine = [pid for pid in descendants(_self()) if b"grammar.template" in _command(pid)]
     return {pid for pid in mine if any(pid in list(descendants(other))[1:] for other in mine)}
-
-
-async def busy_worker() -> int:
-    """Wait for a worker that has been compiling for a while, and return it."""
-    async with asyncio.timeout(10):
-        while True:
-            used = {pid: cpu_ticks(pid) for pid in workers()}
-            await asyncio.sleep(0.1)
-            for pid, ticks in used.items():
-                if cpu_ticks(pid) - ticks >= 5:
-                    return pid
 
 
 def _self() -> int:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 from devtools.process import Process
 
@@ -33,6 +33,7 @@ from guided_contract.wire import (
 )
 from guided_sidecar import service
 from support.engine import write_config
+from support.waiting import until as until  # noqa: PLC0414 - what tests of a sidecar wait with
 
 START_TIMEOUT_S = 60.0
 ANSWER_TIMEOUT_S = 60.0
@@ -252,17 +253,22 @@ def loaded(load: Load, error: str = "") -> Loaded:
     return Loaded(key=load.key, error=error, start_ns=now - 1_000_000, end_ns=now)
 
 
-async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    """Wait for a condition; fail at the deadline."""
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - other processes change it
-            await asyncio.sleep(0.005)
+async def roundtrip(pod: PodConfig) -> None:
+    """Return when the service has read what was sent to it before: it has since greeted two others."""
+    for _ in range(2):
+        client = await Client.open(pod)
+        await client.greet(Hello(role="core", pid=os.getpid(), boot="boot"))
+        client.close()
 
 
-async def busy_worker(sidecar: Sidecar) -> int:
+class HasWorkers(Protocol):
+    def workers(self) -> set[int]: ...
+
+
+async def busy_worker(sidecar: HasWorkers) -> int:
     """Wait for a worker that uses its CPU, and return it; for tests with one compile under way."""
     before = {pid: cpu_ticks(pid) for pid in sidecar.workers()}
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while True:
             await asyncio.sleep(0.02)
             now = {pid: cpu_ticks(pid) for pid in sidecar.workers()}

@@ -3,7 +3,6 @@
 import contextlib
 import socket
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -172,10 +171,11 @@ class TestTelemetry:
 
     def test_a_sidecar_that_reads_nothing_never_blocks(self, path: Path) -> None:
         with contextlib.closing(Telemetry(path)) as telemetry, self.bound(path):
-            start = time.monotonic()
+            sent = 0
             while not telemetry.dropped:
                 telemetry.send(record())
-            assert time.monotonic() - start < 10  # thousands of records; one that waited would take a second
+                sent += 1
+            assert sent > 4000, "one of them waited for the sidecar, and was lost"
 
     def test_a_restarted_sidecar_is_found(self, path: Path) -> None:
         with contextlib.closing(Telemetry(path)) as telemetry:

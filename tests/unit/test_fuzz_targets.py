@@ -9,11 +9,10 @@ import pytest
 from guided_contract import config, records, wire
 from guided_sidecar.grammar import disk, jobs, limits
 from guided_sidecar.telemetry import otlp_resources
-from support.fuzz import targets
-from support.fuzz.target import FoundError, Target, replay
+from support.fuzz.target import NAMES, FoundError, Target, made, replay
 
-SEED = 1
-COUNT = 1500
+SEED = 2
+COUNT = 700
 
 
 @pytest.fixture(autouse=True)
@@ -24,9 +23,9 @@ def silence() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("name", targets.NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_target_holds(name: str) -> None:
-    with targets.made(name) as target:
+    with made(name) as target:
         replay(target, SEED, COUNT)
 
 
@@ -45,7 +44,7 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_target_finds_the_fault_that_was_there(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(*FAULTS[name])
-    with targets.made(name) as target, pytest.raises(FoundError):
+    with made(name) as target, pytest.raises(FoundError):
         replay(target, SEED, COUNT)
 
 

@@ -16,6 +16,7 @@ from support.manifests import changed, minimal
 # Other tests may hold the CPU: how long one example takes says nothing.
 unhurried = settings(deadline=None)
 
+Object = dict[str, Any]
 SITE = cluster_site("guidedmodel:1")
 
 
@@ -23,18 +24,13 @@ def rendered(gm: GuidedModel) -> list[dict[str, Any]]:
     return render(gm, SITE).manifests()
 
 
-def template(gm: GuidedModel) -> dict[str, Any]:
+def template(gm: GuidedModel) -> Object:
     return manifest(render(gm, SITE).template)
 
 
 def as_served(gm: GuidedModel) -> dict[str, Any]:
     """Return the resource as the API server stores it: every default written out."""
     return gm.model_dump(by_alias=True, exclude_none=True, exclude={"status"})
-
-
-def containers(gm: GuidedModel) -> list[dict[str, Any]]:
-    spec = template(gm)["spec"]
-    return [*spec["initContainers"], *spec["containers"]]
 
 
 def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -47,23 +43,16 @@ def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 @unhurried
-@given(FIELDS)
-def test_same_input_gives_the_same_bytes(fields: dict[str, Any]) -> None:
-    first, second = (rendered(parse(changed(minimal(), **fields))) for _ in range(2))
-    assert json.dumps(first) == json.dumps(second)
+@given(FIELDS, st.integers(0, 100))
+def test_what_stays_the_same_restarts_no_pod(fields: dict[str, Any], replicas: int) -> None:
+    """The same input, defaults that the API server writes out, another number of replicas."""
+    first, gm = (parse(changed(minimal(), **fields)) for _ in range(2))
+    assert json.dumps(rendered(first)) == json.dumps(rendered(gm))
 
-
-@unhurried
-@given(MODELS)
-def test_defaults_that_the_server_writes_out_change_nothing(gm: GuidedModel) -> None:
     stored = parse(json.loads(json.dumps(as_served(gm))))
     assert rendered(stored) == rendered(gm)
     assert pod_key(stored) == pod_key(gm)
 
-
-@unhurried
-@given(MODELS, st.integers(0, 100))
-def test_scaling_restarts_no_pod(gm: GuidedModel, replicas: int) -> None:
     scaled = parse(changed(as_served(gm), replicas=replicas))
     assert pod_key(scaled) == pod_key(gm)
     assert template(scaled) == template(gm)
@@ -80,22 +69,29 @@ def test_pods_that_differ_have_different_keys(one: GuidedModel, other: GuidedMod
 
 @unhurried
 @given(MODELS)
-def test_quantities_are_canonical(gm: GuidedModel) -> None:
-    for path, value in leaves(template(gm)):
+def test_every_pod_is_canonical_restricted_and_consistent(gm: GuidedModel) -> None:
+    made = template(gm)
+    containers = [*made["spec"]["initContainers"], *made["spec"]["containers"]]
+    quantities_are_canonical(made)
+    pods_keep_the_restricted_pod_security_standard(made, containers)
+    every_mount_has_its_volume_and_every_volume_its_mount(made, containers)
+    no_variable_is_set_twice(containers)
+
+
+def quantities_are_canonical(made: Object) -> None:
+    for path, value in leaves(made):
         if ".resources." in path or path.endswith("sizeLimit"):
             assert value == canonical(value), path
 
 
-@unhurried
-@given(MODELS)
-def test_pods_keep_the_restricted_pod_security_standard(gm: GuidedModel) -> None:
-    spec = template(gm)["spec"]
+def pods_keep_the_restricted_pod_security_standard(made: Object, containers: list[Object]) -> None:
+    spec = made["spec"]
     assert spec["automountServiceAccountToken"] is False
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["runAsUser"] > 0
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert not any("shareProcessNamespace" in path for path, _ in leaves(template(gm)))
-    for container in containers(gm):
+    assert not any("shareProcessNamespace" in path for path, _ in leaves(made))
+    for container in containers:
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
@@ -103,21 +99,17 @@ def test_pods_keep_the_restricted_pod_security_standard(gm: GuidedModel) -> None
         }
 
 
-@unhurried
-@given(MODELS)
-def test_every_mount_has_its_volume_and_every_volume_its_mount(gm: GuidedModel) -> None:
-    volumes = [volume["name"] for volume in template(gm)["spec"]["volumes"]]
-    mounts = [[mount["name"] for mount in container["volumeMounts"]] for container in containers(gm)]
+def every_mount_has_its_volume_and_every_volume_its_mount(made: Object, containers: list[Object]) -> None:
+    volumes = [volume["name"] for volume in made["spec"]["volumes"]]
+    mounts = [[mount["name"] for mount in container["volumeMounts"]] for container in containers]
     assert len(volumes) == len(set(volumes))
     assert set(volumes) == {name for names in mounts for name in names}
-    for container in containers(gm):
+    for container in containers:
         paths = [mount["mountPath"] for mount in container["volumeMounts"]]
         assert len(paths) == len(set(paths))
 
 
-@unhurried
-@given(MODELS)
-def test_no_variable_is_set_twice(gm: GuidedModel) -> None:
-    for container in containers(gm):
+def no_variable_is_set_twice(containers: list[Object]) -> None:
+    for container in containers:
         names = [variable["name"] for variable in container.get("env", [])]
         assert len(names) == len(set(names))

@@ -5,9 +5,8 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from guided_operator.cli.local_pod import Container, LocalPod, PodError, StoppedError
 from guided_operator.cli.probes import Probe
 from guided_operator.cli.process import Process
+from support.waiting import eventually
 
 MARK = "GUIDEDMODEL_TEST_MARK"
 
@@ -58,15 +58,6 @@ for path in sys.argv[1:]:
 print(1, flush=True)
 time.sleep(600)
 """
-
-
-def eventually(is_true: Callable[[], bool], timeout_s: float = 10) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while not is_true():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def marked(mark: str) -> set[int]:
@@ -181,7 +172,7 @@ def test_what_ignores_sigterm_is_killed(mark: str, tmp_path: Path) -> None:
     process = Process.start(
         "deaf", [sys.executable, "-c", DEAF], environment=os.environ, log=tmp_path / "log", folder=tmp_path
     )
-    assert eventually(lambda: (tmp_path / "log").read_text() == "1\n")
+    eventually(lambda: (tmp_path / "log").read_text() == "1\n")
     process.ask_to_stop()
     assert not process.wait(0.3)
     process.kill()
@@ -216,8 +207,8 @@ def test_nothing_outlives_a_killed_parent(mark: str, tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     """)
     assert subprocess.run([sys.executable, "-c", parent], check=False).returncode == -signal.SIGKILL
-    assert eventually(lambda: not marked(mark))
-    assert eventually(lambda: not folder.exists())
+    eventually(lambda: not marked(mark))
+    eventually(lambda: not folder.exists())
 
 
 def test_the_command_dies_with_its_guard(mark: str, tmp_path: Path) -> None:
@@ -228,10 +219,10 @@ def test_the_command_dies_with_its_guard(mark: str, tmp_path: Path) -> None:
         log=tmp_path / "log",
         folder=tmp_path,
     )
-    assert eventually(lambda: (tmp_path / "log").read_text() == "1\n")
+    eventually(lambda: (tmp_path / "log").read_text() == "1\n")
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait(10)
-    assert eventually(lambda: not marked(mark))
+    eventually(lambda: not marked(mark))
 
 
 @pytest.mark.parametrize("ending", ["term", "kill"])
@@ -246,7 +237,7 @@ def test_shared_memory_goes_with_the_processes_that_mapped_it(ending: str, tmp_p
             log=tmp_path / "log",
             folder=tmp_path,
         )
-        assert eventually(lambda: (tmp_path / "log").read_text() == "1\n")
+        eventually(lambda: (tmp_path / "log").read_text() == "1\n")
         assert own.exists()
         if ending == "term":
             process.ask_to_stop()

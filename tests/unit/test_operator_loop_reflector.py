@@ -15,6 +15,7 @@ from guided_operator.reflector import Reflector
 from guided_operator.store import Store, name_of
 from guided_operator.watches import Watches
 from support.memory_api import MemoryApi
+from support.played import settled
 
 Object = dict[str, Any]
 KEY = Key("ns", "m")
@@ -68,7 +69,7 @@ class Watched:
         """Wait until it has listed so often, and has taken in what it was sent."""
         while self.api.lists < lists or not self.api.events.empty():  # noqa: ASYNC110 - a fake has no bell
             await asyncio.sleep(0)
-        await asyncio.sleep(0.01)
+        await settled()
 
 
 async def test_events_change_the_store_and_ring() -> None:

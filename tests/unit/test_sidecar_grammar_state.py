@@ -12,6 +12,7 @@ from guided_sidecar.grammar.cache import Entry, GrammarCache
 from guided_sidecar.grammar.jobs import Done
 from guided_sidecar.grammar.lanes import Lanes
 from guided_sidecar.grammar.verdicts import Quarantine, Verdicts
+from support.played import played
 
 INVALID = GuidedError(ErrorCode.GRAMMAR_INVALID, "bad", path="$.a")
 TIMEOUT = GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT)
@@ -216,6 +217,7 @@ class Compiles:
         self.log.append(f"{name} ended")
 
 
+@played
 async def test_a_slow_turn_lets_others_by() -> None:
     compiles = Compiles()
     await compiles.begin("slow", 0.2)
@@ -226,6 +228,7 @@ async def test_a_slow_turn_lets_others_by() -> None:
     assert compiles.lanes.fast == 0
 
 
+@played
 async def test_where_the_slow_lane_is_full_a_slow_turn_makes_room_and_begins_again() -> None:
     compiles = Compiles()
     for name in ("first", "second"):
@@ -248,6 +251,7 @@ async def test_where_the_slow_lane_is_full_a_slow_turn_makes_room_and_begins_aga
     assert compiles.lanes.fast == 0
 
 
+@played
 async def test_who_waits_already_gets_the_place_of_a_turn_that_becomes_slow() -> None:
     compiles = Compiles()
     await compiles.begin("first", 0.2)
@@ -263,6 +267,7 @@ async def test_who_waits_already_gets_the_place_of_a_turn_that_becomes_slow() ->
     assert compiles.lanes.fast == 0
 
 
+@played
 async def test_a_turn_that_outlasts_goes_on_when_the_slow_lane_has_room() -> None:
     compiles = Compiles()
     for name in ("first", "second"):
@@ -275,6 +280,7 @@ async def test_a_turn_that_outlasts_goes_on_when_the_slow_lane_has_room() -> Non
     assert compiles.lanes.fast == 0
 
 
+@played
 async def test_who_gives_up_waiting_takes_no_place_along() -> None:
     compiles = Compiles()
     for name in ("first", "second"):

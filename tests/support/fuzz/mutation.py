@@ -5,7 +5,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -30,7 +30,23 @@ def some_bytes(data: bytes, chance: random.Random) -> bytes:
     """Return a copy with a few bytes changed, dropped, put in or doubled."""
     changed = bytearray(data)
     for _ in range(chance.choice((1, 1, 1, 2, 4))):
-        chance.choice(_EDITS)(changed, chance)
+        at = chance.randrange(len(changed) + 1)
+        match chance.randrange(7):
+            case 0:
+                changed[at : at + 1] = bytes([chance.randrange(256)])
+            case 1:
+                changed[at : at + 1] = bytes(byte ^ 1 << chance.randrange(8) for byte in changed[at : at + 1])
+            case 2:
+                del changed[at : at + chance.choice((1, 2, 8, 64, 4096))]
+            case 3:
+                del changed[at:]
+            case 4:
+                changed[at:at] = changed[at : at + chance.choice((1, 4, 32, 1024))]
+            case 5:
+                changed[at:at] = chance.choice(_RUNS) * chance.choice((1, 4, 64, 2000))
+            case 6:
+                order: Literal["little", "big"] = chance.choice(("little", "big"))
+                changed[at : at + 4] = chance.choice(_NUMBERS).to_bytes(4, order)
     return bytes(changed[:MOST_BYTES])
 
 
@@ -58,8 +74,10 @@ def one_value(value: Value, chance: random.Random, odd: tuple[Any, ...] = _VALUE
 
 def msgpack_value(body: bytes, chance: random.Random) -> bytes:
     """Change one value of a MessagePack message; bytes of what is none."""
-    if chance.random() < _DEEP and 0x80 <= (body or b" ")[0] < 0x8F:  # a map with room for one more pair
-        return bytes([body[0] + 1]) + body[1:] + b"\xa1x" + b"\x91" * _DEPTH + b"\xc0"
+    if chance.random() < _DEEP and (body or b" ")[0] & 0xEF in range(0x80, 0x8F):
+        # A map or an array with room for one more.
+        key = b"\xa1x" if body[0] < 0x90 else b""
+        return bytes([body[0] + 1]) + body[1:] + key + b"\x91" * _DEPTH + b"\xc0"
     try:
         return msgspec.msgpack.encode(one_value(msgspec.msgpack.decode(body), chance))
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, TypeError):
@@ -110,44 +128,3 @@ def _near(value: Value, chance: random.Random) -> Value:
 
 def _another_name(key: Any, chance: random.Random) -> Any:
     return key + chance.choice(("2", "", "/", "~", "$", "é", "\ud800")) if isinstance(key, str) else key
-
-
-def _at(data: bytearray, chance: random.Random) -> int:
-    return chance.randrange(len(data) + 1)
-
-
-def _change(data: bytearray, chance: random.Random) -> None:
-    if data:
-        data[chance.randrange(len(data))] = chance.randrange(256)
-
-
-def _flip(data: bytearray, chance: random.Random) -> None:
-    if data:
-        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
-
-
-def _drop(data: bytearray, chance: random.Random) -> None:
-    at = _at(data, chance)
-    del data[at : at + chance.choice((1, 2, 8, 64, 4096))]
-
-
-def _cut(data: bytearray, chance: random.Random) -> None:
-    del data[_at(data, chance) :]
-
-
-def _repeat(data: bytearray, chance: random.Random) -> None:
-    at = _at(data, chance)
-    data[at:at] = data[at : at + chance.choice((1, 4, 32, 1024))]
-
-
-def _put_run(data: bytearray, chance: random.Random) -> None:
-    at = _at(data, chance)
-    data[at:at] = chance.choice(_RUNS) * chance.choice((1, 4, 64, 2000))
-
-
-def _put_number(data: bytearray, chance: random.Random) -> None:
-    at = _at(data, chance)
-    data[at : at + 4] = chance.choice(_NUMBERS).to_bytes(4, chance.choice(("little", "big")))
-
-
-_EDITS: Final = (_change, _flip, _drop, _cut, _repeat, _put_run, _put_number)

@@ -1,9 +1,14 @@
-"""What a fuzz target is, and its short run without a fuzzer: the same changes, by a seed."""
+"""What a fuzz target is, all of them by name, and their short run without a fuzzer."""
 
 import asyncio
+import contextlib
+import importlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
+
+NAMES: Final = ("peers", "datagrams", "otlp", "schemas", "workers", "entries", "files")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,14 @@ class Target:
     mutate: Callable[[bytes, random.Random], bytes]
     run: Callable[[bytes], None]
     close: Callable[[], None] = lambda: None
+
+
+@contextlib.contextmanager
+def made(name: str) -> Iterator[Target]:
+    """Make a target, what `support.fuzz.NAME` tests, and close it."""
+    target: Target = importlib.import_module(f"support.fuzz.{name}").target()
+    with contextlib.closing(target):
+        yield target
 
 
 class FoundError(Exception):

@@ -117,25 +117,13 @@ def _constraints() -> SearchStrategy[tuple[Kind, Any, str | None]]:
 
 def _tags() -> SearchStrategy[str]:
     """Draw a structural tag in vLLM's older form: text in which a begin forces an object and an end."""
-    return schemas.value(0).map(
-        lambda value: json.dumps(
-            {
-                "structures": [
-                    {
-                        "begin": "<f>",
-                        "schema": {
-                            "type": "object",
-                            "properties": {"a": value},
-                            "required": ["a"],
-                            "additionalProperties": False,
-                        },
-                        "end": "</f>",
-                    }
-                ],
-                "triggers": ["<f"],
-            }
-        )
-    )
+
+    def tag(value: schemas.Schema) -> str:
+        schema = {"type": "object", "properties": {"a": value}, "required": ["a"]}
+        part = {"begin": "<f>", "schema": schema | {"additionalProperties": False}, "end": "</f>"}
+        return json.dumps({"structures": [part], "triggers": ["<f"]})
+
+    return schemas.value(0).map(tag)
 
 
 @st.composite

@@ -1,32 +1,14 @@
 """Strategies of JSON Schemas as users write them, the odd and the unsupported ones among them."""
 
-from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 Schema = dict[str, Any]
-Leaf = Callable[[], SearchStrategy[Schema]]
 
-NAMES = st.sampled_from(
-    [
-        "id",
-        "name",
-        "count",
-        "tags",
-        "note",
-        "city",
-        "price",
-        "a",
-        "b",
-        "größe",
-        "two words",
-        "$ref",
-        'q"',
-        "x/y",
-    ]
-)
+_COMMON = ("id", "name", "count", "tags", "note", "city", "price", "a", "b", "größe")
+NAMES = st.sampled_from([*_COMMON, "two words", "$ref", 'q"', "x/y"])
 WORDS = st.sampled_from(["alpha", "beta", "gamma", "red", "Rot & Blau", "", "ünïcode", 'say "hi"', "a\nb"])
 FORMATS = ("date", "time", "date-time", "uuid", "ipv4", "ipv6", "email", "uri", "hostname", "duration")
 PATTERNS = (
@@ -56,6 +38,7 @@ _BESIDE: list[Schema] = [
     {"minimum": 3, "maximum": 40},
     {"pattern": "^a[b-e]$"},
 ]
+_TYPES: list[Schema] = [{"type": "null"}, {"type": ["string", "null"]}, {"type": ["integer", "boolean"]}]
 RECURSIVE = {
     "$ref": "#/$defs/tree",
     "$defs": {
@@ -84,6 +67,11 @@ def weighted(*choices: tuple[int, SearchStrategy[Any]]) -> SearchStrategy[Any]:
     return st.sampled_from(range(len(spread))).flatmap(spread.__getitem__)
 
 
+def _rarely(often: int, *fields: Schema) -> SearchStrategy[Schema]:
+    """Return strategies of nothing, so often, and of each of some fields once."""
+    return weighted((often, st.just({})), *((1, st.just(one)) for one in fields))
+
+
 def value(depth: int) -> SearchStrategy[Schema]:
     """Return schemas of values that nest `depth` levels at most."""
     if depth == 0:
@@ -103,12 +91,7 @@ def _leaf() -> SearchStrategy[Schema]:
         (2, _number()),
         (1, st.just({"type": "boolean"})),
         (1, st.sampled_from(_BESIDE)),
-        (
-            1,
-            st.sampled_from(
-                [{"type": "null"}, {"type": ["string", "null"]}, {"type": ["integer", "boolean"]}]
-            ),
-        ),
+        (1, st.sampled_from(_TYPES)),
         (2, _enum()),
         (1, st.one_of(WORDS, st.integers(-5, 500), st.none()).map(lambda constant: {"const": constant})),
     )
@@ -124,56 +107,31 @@ def _string() -> SearchStrategy[Schema]:
 def _bounded_string(draw: DrawFn) -> Schema:
     low, high = sorted((draw(LENGTHS), draw(LENGTHS)))
     bounds = {"minLength": low, "maxLength": high}
-    kept = draw(
-        weighted((3, st.just(["maxLength"])), (1, st.just(["minLength"])), (2, st.just(list(bounds))))
-    )
+    kept = draw(st.sampled_from([*[["maxLength"]] * 3, ["minLength"], *[list(bounds)] * 2]))
     schema: Schema = {"type": "string"} | {name: bounds[name] for name in kept}
     if "minLength" in schema:  # a text so long fills the answer
         schema["minLength"] = min(schema["minLength"], 20)
-    beside = draw(
-        weighted((8, st.just({})), (1, st.just({"pattern": "^[a-z]*$"})), (1, st.just({"format": "date"})))
-    )
-    return schema | beside
+    return schema | draw(_rarely(8, {"pattern": "^[a-z]*$"}, {"format": "date"}))
 
 
 @st.composite
 def _integer(draw: DrawFn) -> Schema:
     low, high = sorted((draw(st.integers(-1000, 100_000)), draw(st.integers(-50, 1000))))
+    both = [["minimum", "maximum"], ["exclusiveMinimum", "exclusiveMaximum"]]
+    chosen = [[], [], ["minimum"], ["maximum"], *both]
     bounds = {"minimum": low, "maximum": high, "exclusiveMinimum": low - 1, "exclusiveMaximum": high + 1}
-    chosen = draw(
-        st.sampled_from(
-            [
-                [],
-                [],
-                ["minimum"],
-                ["maximum"],
-                ["minimum", "maximum"],
-                ["exclusiveMinimum", "exclusiveMaximum"],
-            ]
-        )
-    )
-    multiple = draw(weighted((15, st.just({})), (1, st.just({"multipleOf": 5}))))
-    return {"type": "integer"} | {name: bounds[name] for name in chosen} | multiple
+    found = {"type": "integer"} | {name: bounds[name] for name in draw(st.sampled_from(chosen))}
+    return found | draw(_rarely(15, {"multipleOf": 5}))
 
 
 @st.composite
 def _number(draw: DrawFn) -> Schema:
     low = draw(st.sampled_from([-1.5, 0, 0.25, 3, -1000]))
     high = low + draw(st.sampled_from([0.5, 1, 99.75, 1e6]))
+    both = [["minimum", "maximum"], ["exclusiveMinimum", "maximum"]]
+    chosen = [[], [], ["minimum"], *both, ["exclusiveMaximum"]]
     bounds = {"minimum": low, "maximum": high, "exclusiveMinimum": low, "exclusiveMaximum": high}
-    chosen = draw(
-        st.sampled_from(
-            [
-                [],
-                [],
-                ["minimum"],
-                ["minimum", "maximum"],
-                ["exclusiveMinimum", "maximum"],
-                ["exclusiveMaximum"],
-            ]
-        )
-    )
-    return {"type": "number"} | {name: bounds[name] for name in chosen}
+    return {"type": "number"} | {name: bounds[name] for name in draw(st.sampled_from(chosen))}
 
 
 def _enum() -> SearchStrategy[Schema]:
@@ -207,14 +165,8 @@ def _object(draw: DrawFn, depth: int) -> Schema:
     )
     if "propertyNames" in more:  # a map, as users write it
         return {"type": "object", "additionalProperties": draw(value(0))} | more
-    refused = draw(
-        weighted(
-            (30, st.just({})),
-            (1, st.just({"not": {"required": ["zz"]}})),
-            (1, st.just({"if": {"required": ["a"]}, "then": {"required": ["b"]}})),
-        )
-    )
-    return schema | more | refused
+    conditions = {"if": {"required": ["a"]}, "then": {"required": ["b"]}}
+    return schema | more | draw(_rarely(30, {"not": {"required": ["zz"]}}, conditions))
 
 
 @st.composite
@@ -224,14 +176,8 @@ def _array(draw: DrawFn, depth: int) -> Schema:
     bounds = {"minItems": low, "maxItems": high}
     for name in draw(st.sampled_from([[], ["minItems"], ["maxItems"], ["minItems", "maxItems"]])):
         schema[name] = bounds[name]
-    more = draw(
-        weighted(
-            (12, st.just({})),
-            (1, st.just({"uniqueItems": True})),
-            (2, st.just({"prefixItems": [{"type": "integer"}]})),
-        )
-    )
-    return schema | more
+    prefix = {"prefixItems": [{"type": "integer"}]}
+    return schema | draw(_rarely(12, {"uniqueItems": True}, prefix, prefix))
 
 
 @st.composite

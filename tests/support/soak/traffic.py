@@ -3,7 +3,8 @@
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import httpx
@@ -30,16 +31,28 @@ class Choice(msgspec.Struct):
 
 
 class Outcome(msgspec.Struct):
-    """What became of a request. `code`: the error's, also one that came at the end of a stream."""
+    """What became of a request.
+
+    Attributes
+    ----------
+    code
+        The error's, also one that came at the end of a stream, or what broke the connection.
+    retry_after_s
+        Of a 503 that says when to come again: a busy machine's, no fault.
+    first_s, took_s
+        Seconds from sending until the first token, None where none came, and until the end.
+    """
 
     request: Request
-    trace_id: str
+    trace_id: str = ""
     status: int = 0
     code: str = ""
     message: str = ""
     choices: list[Choice] = []
     is_aborted: bool = False
-    retry_after_s: float | None = None  # a 503 that says when to come again: a busy machine's, no fault
+    retry_after_s: float | None = None
+    first_s: float | None = None
+    took_s: float = 0.0
     tries: int = 1
 
     @property
@@ -63,38 +76,49 @@ async def send_all(url: str, requests: Sequence[Request], *, at_once: int) -> li
 async def _send(client: httpx.AsyncClient, request: Request) -> Outcome:
     """Send a request, again where the pod asks for it, and keep what came of the last try."""
     tries = 1
-    while (outcome := await _try(client, request, tries)).retry_after_s is not None and tries < MOST_TRIES:
+    while (outcome := await send(client, request)).retry_after_s is not None and tries < MOST_TRIES:
         await asyncio.sleep(outcome.retry_after_s)
         tries += 1
+    outcome.tries = tries
     return outcome
 
 
-async def _try(client: httpx.AsyncClient, request: Request, tries: int) -> Outcome:
-    outcome = Outcome(request=request, trace_id=secrets.token_hex(16), tries=tries)
+async def send(
+    client: httpx.AsyncClient, request: Request, on_begin: Callable[[], None] = lambda: None
+) -> Outcome:
+    """Send a request once, in a trace of its own; `on_begin` is told when it is admitted or refused."""
+    outcome = Outcome(request=request, trace_id=secrets.token_hex(16))
+    began = time.monotonic()
     try:
         async with asyncio.timeout(request.abort_after_s):
-            await _receive(client, outcome)
+            await _receive(client, outcome, began, on_begin)
     except TimeoutError:
         outcome.is_aborted = True
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, ValueError) as error:
         outcome.code, outcome.message = type(error).__name__, str(error)
+    on_begin()
+    outcome.took_s = time.monotonic() - began
     return outcome
 
 
-async def _receive(client: httpx.AsyncClient, outcome: Outcome) -> None:
+async def _receive(
+    client: httpx.AsyncClient, outcome: Outcome, began: float, on_begin: Callable[[], None]
+) -> None:
     headers = {"traceparent": f"00-{outcome.trace_id}-{'1' * 16}-01"}
     begin = client.stream("POST", "/v1/completions", json=outcome.request.body(), headers=headers)
     async with begin as response:
+        on_begin()
         outcome.status = response.status_code
         if response.status_code == 503 and "Retry-After" in response.headers:
             outcome.retry_after_s = float(response.headers["Retry-After"])
-        events = _events(response) if outcome.request.sampling.get("stream") else _whole(response)
         choices: dict[int, Choice] = {}
-        async for event in events:
+        async for event in _events(response):
             if error := event.get("error"):
                 outcome.code = str(error.get("code") or error.get("type"))
                 outcome.message = str(error.get("message"))
             for part in event.get("choices", ()):
+                if outcome.first_s is None:
+                    outcome.first_s = time.monotonic() - began
                 choice = choices.setdefault(part["index"], Choice())
                 choice.tokens = choice.tokens + (part["token_ids"] or [])
                 choice.text += part["text"]
@@ -103,12 +127,9 @@ async def _receive(client: httpx.AsyncClient, outcome: Outcome) -> None:
             outcome.choices = [choices[index] for index in sorted(choices)]
 
 
-async def _whole(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
-    yield json.loads(await response.aread())
-
-
 async def _events(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
-    if response.status_code != 200:
+    """Yield a stream's events; the one of an answer that is whole, or an error."""
+    if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
         yield json.loads(await response.aread())
         return
     async for line in response.aiter_lines():
