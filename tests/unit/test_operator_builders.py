@@ -247,6 +247,14 @@ def test_secrets_stay_references_and_reach_the_sidecar_only_for_the_hub() -> Non
     assert "APP_KEY" not in names
 
 
+def test_the_way_to_the_hub_is_the_sidecars_too() -> None:
+    """It reads the tokenizer from where the engine reads it: behind a proxy, by way of that proxy."""
+    env = [{"name": name, "value": "x"} for name in ("HTTPS_PROXY", "no_proxy", "SSL_CERT_FILE", "LC_ALL")]
+    variables = environment(pod(guided_model(engine__env=env))["initContainers"][1])
+    assert {"HTTPS_PROXY", "no_proxy", "SSL_CERT_FILE"} <= variables.keys()
+    assert "LC_ALL" not in variables
+
+
 def test_sidecar_is_native_and_from_the_engines_image() -> None:
     spec = pod(guided_model())
     plugin, sidecar = spec["initContainers"]

@@ -38,10 +38,12 @@ def load(config: PodConfig) -> Vocabulary:
     import xgrammar  # noqa: PLC0415 - only the template loads it
     from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast  # noqa: PLC0415 - only the template loads it
 
-    remote = config.trust_remote_code
-    model = AutoConfig.from_pretrained(config.model, trust_remote_code=remote).get_text_config()
+    # Of code that comes with the model, too, this revision is loaded.
+    source = {"revision": config.revision, "trust_remote_code": config.trust_remote_code}
+    model = AutoConfig.from_pretrained(config.model, **source).get_text_config()
     vocab_size = int(model.vocab_size)
-    tokenizer = AutoTokenizer.from_pretrained(config.tokenizer, trust_remote_code=remote)
+    # As vLLM says: else a tekken.json beside tokenizer.json would be taken in its place.
+    tokenizer = AutoTokenizer.from_pretrained(config.tokenizer, mistral_format=False, **source)
     info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size)
     guidance = None
     if isinstance(tokenizer, PreTrainedTokenizerFast):
