@@ -86,8 +86,8 @@ class PodStatus(Struct, frozen=True, kw_only=True):
     """The whole page."""
 
     ready: bool
-    # Draining, PluginInactive, RanksMissing, GrammarsPending, ProbePending, ProbeFailed, EngineStalled or
-    # ServiceExhausted; empty when ready
+    # Draining, PluginInactive, TokenizersDiffer, RanksMissing, GrammarsPending, ProbePending, ProbeFailed,
+    # EngineStalled or ServiceExhausted; empty when ready
     reason: str = ""
     message: str = ""
     boot: str = ""

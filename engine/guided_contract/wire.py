@@ -74,6 +74,7 @@ class Hello(Message, frozen=True, kw_only=True):
     placement: Placement = "Rank"
     scheduling: Literal["", "Async", "Sync"] = ""  # rank only: how its engine schedules
     node: Natural = 0
+    tokenizer: Annotated[dict[Backend, str], Few] = {}  # rank that samples: see fingerprint
 
 
 class Welcome(Message, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from guided_operator.situation import Situation
 SIDECAR_REASONS: Final = frozenset(
     {
         "PluginInactive",
+        "TokenizersDiffer",
         "RanksMissing",
         "GrammarsPending",
         "ProbePending",

@@ -143,7 +143,7 @@ class RankSession:
         self._rendezvous = rendezvous
         self._consensus = consensus
         self._grammars = grammars
-        rendezvous.connect(rank, peer, peer.hello.boot, peer.hello.node)
+        rendezvous.connect(rank, peer, peer.hello)
 
     def receive(self, message: ClientMessage) -> None:
         """Take a Loaded or Failed, from another node also a Compare or Fetch."""

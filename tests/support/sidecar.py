@@ -219,9 +219,12 @@ class Rank:
         rank: int = 0,
         boot: str = "boot",
         answer: Callable[[Load], Loaded | None] = lambda load: loaded(load),  # noqa: PLW0108 - defined below
+        tokenizer: Mapping[Backend, str] | None = None,
     ) -> AsyncIterator[Self]:
         client = await Client.open(pod)
-        await client.greet(Hello(role="rank", pid=os.getpid(), boot=boot, rank=rank, samples=True))
+        said = dict(tokenizer or {})
+        hello = Hello(role="rank", pid=os.getpid(), boot=boot, rank=rank, samples=True, tokenizer=said)
+        await client.greet(hello)
         made = cls(client, answer)
         try:
             yield made

@@ -38,9 +38,7 @@ def vocabulary() -> Any:
 
     tokenizer = awkward()
     info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=VOCAB)
-    return Vocabulary(
-        VOCAB, info, llguidance.hf.from_tokenizer(tokenizer, VOCAB), "awkward", info.decoded_vocab
-    )
+    return Vocabulary(VOCAB, info, llguidance.hf.from_tokenizer(tokenizer, VOCAB), {}, info.decoded_vocab)
 
 
 def _documents() -> list[str]:

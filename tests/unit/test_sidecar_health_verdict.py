@@ -108,6 +108,19 @@ def test_a_pod_with_everything_is_ready() -> None:
         ({"hellos": (LAUNCHER, API, CORE, RANKS[0], IDLE_RANK)}, "RanksMissing", "1 of 2"),
         ({"state": EngineState(running=False)}, "EngineStalled", "no heartbeats"),
         ({"state": EngineState(running=True, stall="rank 1 is silent")}, "EngineStalled", "rank 1 is silent"),
+        (
+            {
+                "hellos": (
+                    LAUNCHER,
+                    API,
+                    CORE,
+                    msgspec.structs.replace(RANKS[0], tokenizer={"guidance": "9 b"}),
+                ),
+                "workers": WorkersState(idle=1, tokenizer={"xgrammar": "8 a", "guidance": "8 b"}),
+            },
+            "TokenizersDiffer",
+            "another tokenizer than the sidecar on rank 0: 9 b there, 8 b here",
+        ),
         ({"exhausted": True}, "ServiceExhausted", "failed too often"),
         ({"workers": WorkersState()}, "GrammarsPending", "are starting"),
         ({"probe": ProbeStatus(state="Pending")}, "ProbePending", "no guided request has been answered"),

@@ -1,5 +1,6 @@
 """The engine's tokenizer in the form of each grammar library, made by upstream's own backends."""
 
+import contextlib
 import logging
 import threading
 from typing import Any
@@ -7,6 +8,9 @@ from typing import Any
 from vllm.tokenizers import cached_tokenizer_from_config
 from vllm.v1.structured_output.backend_guidance import GuidanceBackend
 from vllm.v1.structured_output.backend_xgrammar import XgrammarBackend
+
+from guided_contract import fingerprint
+from guided_contract.wire import Backend
 
 _log = logging.getLogger("guided_engine")
 
@@ -46,6 +50,16 @@ class EngineVocabulary:
             with self._lock:
                 self._guidance_tokenizer = self._backend(GuidanceBackend).ll_tokenizer
         return self._guidance_tokenizer
+
+    def fingerprints(self) -> dict[Backend, str]:
+        """Return those of the forms that the libraries can make of this tokenizer."""
+        found: dict[Backend, str] = {}
+        # What a library raises was said by `prepare`; its grammars are refused one by one.
+        with contextlib.suppress(Exception):
+            found["xgrammar"] = fingerprint.of_xgrammar(self.tokenizer_info())
+        with contextlib.suppress(Exception):
+            found["guidance"] = fingerprint.of_llguidance(self.guidance_tokenizer())
+        return found
 
     def _backend(self, kind: Any) -> Any:
         model = self._config.model_config

@@ -11,7 +11,7 @@ from vllm.platforms import current_platform
 from guided_contract import config as pod_config
 from guided_contract.config import PodConfig
 from guided_contract.heartbeat import core_slot
-from guided_contract.wire import Failed, Hello, Load, Loaded, ServiceMessage, Unload
+from guided_contract.wire import Backend, Failed, Hello, Load, Loaded, ServiceMessage, Unload
 from guided_engine.compat import cpu, ledger, version
 from guided_engine.compat.core_presence import boot
 from guided_engine.compat.runner import GuidedRunner
@@ -74,14 +74,16 @@ def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
     pulse.start()
     samples = get_pp_group().is_last_rank
     prototypes = vocabulary = None
+    tokenizer: dict[Backend, str] = {}
     if samples and config.guided_decoding.placement == "Rank":
         vocabulary = EngineVocabulary(worker.vllm_config)
         vocabulary.prepare()
+        tokenizer = vocabulary.fingerprints()
         prototypes = Prototypes(config.grammars_folder, vocabulary)
         prototypes.warm()
     link = ServiceLink(
         config.service_socket,
-        lambda: _hello(worker, config, samples=samples),
+        lambda: _hello(worker, config, tokenizer, samples=samples),
         answer=lambda message: _answer(prototypes, message),
         lost=lambda: None if prototypes is None else prototypes.orphan(),
     )
@@ -154,7 +156,7 @@ def number(worker: Any, config: PodConfig, *, samples: bool) -> int:
     return int(worker.parallel_config.data_parallel_index * config.tensor_parallel + in_stage)
 
 
-def _hello(worker: Any, config: PodConfig, *, samples: bool) -> Hello:
+def _hello(worker: Any, config: PodConfig, tokenizer: dict[Backend, str], *, samples: bool) -> Hello:
     model_runner = "V2" if worker.use_v2_model_runner else "V1"
     return Hello(
         role="rank",
@@ -165,4 +167,5 @@ def _hello(worker: Any, config: PodConfig, *, samples: bool) -> Hello:
         versions={**version.versions(), "modelRunner": model_runner},
         scheduling="Async" if worker.vllm_config.scheduler_config.async_scheduling else "Sync",
         patches=ledger.applied(),
+        tokenizer=tokenizer,
     )

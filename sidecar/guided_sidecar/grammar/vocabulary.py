@@ -5,11 +5,11 @@ xgrammar: `TokenizerInfo.from_huggingface(tokenizer, vocab_size=model's)`; llgui
 """
 
 import dataclasses
-import hashlib
-import json
 from typing import Any
 
+from guided_contract import fingerprint
 from guided_contract.config import PodConfig
+from guided_contract.wire import Backend
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Vocabulary:
     vocab_size: int
     xgrammar_info: Any  # xgrammar.TokenizerInfo
     guidance_tokenizer: Any  # llguidance.LLTokenizer; None: not a fast tokenizer, so no llguidance
-    fingerprint: str
+    fingerprints: dict[Backend, str]
     tokens: list[bytes]
 
     @property
@@ -48,14 +48,7 @@ def load(config: PodConfig) -> Vocabulary:
     guidance = None
     if isinstance(tokenizer, PreTrainedTokenizerFast):
         guidance = llguidance.hf.from_tokenizer(tokenizer, max(vocab_size, len(tokenizer)))
-    return Vocabulary(
-        vocab_size, info, guidance, _fingerprint(tokenizer, info, vocab_size), info.decoded_vocab
-    )
-
-
-def _fingerprint(tokenizer: Any, info: Any, vocab_size: int) -> str:
-    """Hash what decides a mask: every token's text and number, and how the libraries read them."""
-    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
-    special = sorted(int(number) for number in tokenizer.all_special_ids)
-    facts = [info.dump_metadata(), vocab_size, tokenizer.eos_token_id, special, vocabulary]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+    fingerprints: dict[Backend, str] = {"xgrammar": fingerprint.of_xgrammar(info)}
+    if guidance is not None:
+        fingerprints["guidance"] = fingerprint.of_llguidance(guidance)
+    return Vocabulary(vocab_size, info, guidance, fingerprints, info.decoded_vocab)

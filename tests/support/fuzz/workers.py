@@ -46,7 +46,7 @@ def seeds() -> list[bytes]:
         Failed(code=ErrorCode.GRAMMAR_INVALID, message="no", path="$.a", proofs=proofs),
     ]
     packets = [
-        Ready(tokenizer="t", vocab_size=8, versions={"xgrammar": "1"}, resident_bytes=1),
+        Ready(tokenizer={"xgrammar": "t"}, vocab_size=8, versions={"xgrammar": "1"}, resident_bytes=1),
         Forked(pid=7),
         Exited(pid=7, status=9),
     ]
