@@ -74,6 +74,14 @@ class ProbeStatus(Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
+class LibraryStatus(Struct, frozen=True, kw_only=True):
+    """A grammar library whose version is not the one of which it was measured what it enforces."""
+
+    name: str
+    version: str
+    measured: str
+
+
 class SpeculationStatus(Struct, frozen=True, kw_only=True):
     """Speculative decoding: tokens guessed and accepted since the engine started, and how it schedules."""
 
@@ -92,6 +100,7 @@ class PodStatus(Struct, frozen=True, kw_only=True):
     message: str = ""
     boot: str = ""
     versions: dict[str, str] = {}
+    unmeasured: list[LibraryStatus] = []  # those that Auto gives JSON schemas to no more
     unsupported: str = ""
     patches: list[Patch] = []
     ranks: list[RankStatus] = []

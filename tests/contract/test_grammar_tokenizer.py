@@ -10,6 +10,7 @@ import pytest
 from devtools import tinymodel
 
 from guided_contract import names, status
+from guided_contract.config import CompileConfig, GuidedDecodingConfig
 from guided_contract.wire import Hello, Prepared, Refused
 from guided_sidecar.grammar.jobs import Ready
 from guided_sidecar.grammar.process import Template
@@ -17,6 +18,7 @@ from support.engine import pod_config, write_config
 from support.sidecar import Api, Client, Rank, Sidecar, kill, until
 
 MAIN, PINNED = "a" * 40, "b" * 40
+PATIENT = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60))  # the template starts meanwhile
 SIZES = {MAIN: 8256, PINNED: tinymodel.VOCAB}
 _CODE = """
 from pathlib import Path
@@ -97,7 +99,9 @@ async def test_nothing_guided_is_served_with_two_tokenizers(
     new = await template_of(tmp_path, home, monkeypatch, revision=MAIN)
     branch = home / "hub" / "models--org--model" / "refs" / "main"
     branch.write_text(PINNED)
-    sidecar = Sidecar.start(pod_config(tmp_path, "org/model"), {"HF_HOME": str(home)})
+    sidecar = Sidecar.start(
+        pod_config(tmp_path, "org/model", guided_decoding=PATIENT), {"HF_HOME": str(home)}
+    )
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(sidecar.stop)
         for role in ("launcher", "core"):

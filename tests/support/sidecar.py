@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
+import msgspec
 from devtools.process import Process
 
 from guided_contract import names, wire
@@ -158,9 +159,14 @@ class Api:
             await api.close()
 
     async def prepare(
-        self, kind: Kind, spec: str, timeout_s: float = ANSWER_TIMEOUT_S, traceparent: str | None = None
+        self,
+        kind: Kind,
+        spec: str,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+        traceparent: str | None = None,
+        backend: Backend | None = None,
     ) -> Prepared | Refused:
-        return await self.begin(kind, spec, timeout_s, traceparent)[1]
+        return await self.begin(kind, spec, timeout_s, traceparent, backend)[1]
 
     async def prepare_named(
         self, name: str, timeout_s: float = ANSWER_TIMEOUT_S, backend: Backend | None = None
@@ -171,13 +177,18 @@ class Api:
         return await answer
 
     def begin(
-        self, kind: Kind, spec: str, timeout_s: float = ANSWER_TIMEOUT_S, traceparent: str | None = None
+        self,
+        kind: Kind,
+        spec: str,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+        traceparent: str | None = None,
+        backend: Backend | None = None,
     ) -> tuple[int, asyncio.Future[Prepared | Refused]]:
         """Send a Prepare; return its id and its answer to come."""
         number = next(self._ids)
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
-        message = Prepare(id=number, kind=kind, spec=spec, timeout_s=timeout_s, traceparent=traceparent)
-        self.client.send(message)
+        asked = Prepare(id=number, kind=kind, spec=spec, timeout_s=timeout_s, traceparent=traceparent)
+        self.client.send(msgspec.structs.replace(asked, backend=backend))
         return number, answer
 
     def release(self, number: int) -> None:

@@ -55,6 +55,8 @@ REASONS: Final[Mapping[str, str | None]] = {
     "NoReadyPods": f"see what the pods wait for: {_DESCRIBE}; {_LOGS}",
     # GuidedDecoding
     "Active": None,
+    "LibrariesUnmeasured": "JSON schemas that only this library enforces are refused; to have them served, "
+    "install the version that the message says is measured, or name the library by guidedDecoding.backend",
     "SchedulerPlacement": None,
     "Pending": "wait: kubectl wait --for=condition=GuidedDecoding {gm} --timeout=20m",
     "PluginInactive": "while the engine starts, wait; else see what it says: "

@@ -17,6 +17,7 @@ from guided_sidecar.grammar import measured
 from guided_sidecar.grammar.alternatives import are_apart, is_ruled_alone
 from guided_sidecar.grammar.keywords import asserts, has_lengths
 from guided_sidecar.grammar.subschemas import Place, walk, within
+from guided_sidecar.grammar.trust import NAMES
 
 _FORMATS: Final = frozenset(
     [
@@ -42,8 +43,6 @@ _REPEAT_DIGITS: Final = len(str(_REPEAT_LIMIT))
 # What a JSON string holds as an escape: quotes, backslashes, control characters, spaces that hold some.
 _ESCAPED_IN_JSON: Final = re.compile(r'["\x00-\x1f]|\\[\\nrtfvscux0-7]')
 
-
-_NAMES: Final[dict[Backend, str]] = {"xgrammar": "xgrammar", "guidance": "llguidance"}
 _INCLUSIVE: Final = "llguidance takes the bound itself where the other bound has the same whole part"
 _LONG_REPEAT: Final = f"xgrammar refuses a repeat bound over {_REPEAT_LIMIT}"
 _PLAIN_NAME: Final = re.compile(r"[ !#-\[\]-~]*")
@@ -75,6 +74,11 @@ def ignores(backend: Backend, schema: Any) -> Unsupported | None:
                 if rule.applies(place):
                     return Unsupported(place.at(keyword), rule.reason)
     return _bounds_of_several(places) if backend == "guidance" else None
+
+
+def are_asked_about(schema: Any) -> bool:
+    """Return whether a schema has a keyword that a library may enforce or not, by its version."""
+    return any(not _KNOWN.isdisjoint(part) for part in within(schema))
 
 
 def in_regex(backend: Backend, pattern: str) -> Unsupported | None:
@@ -225,10 +229,10 @@ def _seen(backend: Backend) -> Iterator[_Rule]:
     for keyword, seen in measured.KEYWORDS[backend].items():
         if (seen.untyped, seen.typed) == ("ignored", "ignored"):
             yield _Rule(
-                keyword, _is_about(measured.TYPES.get(keyword)), f"{_NAMES[backend]} does not enforce it"
+                keyword, _is_about(measured.TYPES.get(keyword)), f"{NAMES[backend]} does not enforce it"
             )
         elif seen.untyped == "ignored":
-            reason = f"{_NAMES[backend]} does not enforce it without a type beside it"
+            reason = f"{NAMES[backend]} does not enforce it without a type beside it"
             yield _Rule(keyword, _is_untyped, reason)
 
 
@@ -285,3 +289,6 @@ _RULES: Final[dict[Backend, dict[str, list[_Rule]]]] = {
     "xgrammar": _by_keyword(_XGRAMMAR_IGNORES),
     "guidance": _by_keyword(_GUIDANCE_IGNORES),
 }
+
+# All keywords of which something is known: whether a library enforces one was seen, with one version of it.
+_KNOWN: Final = frozenset[str]().union(*measured.KEYWORDS.values(), *_RULES.values())

@@ -69,6 +69,7 @@ class Job(Packet, frozen=True, kw_only=True):
     backends: list[Backend]
     named: Backend | None = None
     routes: bool = True
+    unmeasured: dict[Backend, str] = {}  # as in trust: those that are not to be taken unasked
     any_whitespace: bool
     is_proven: bool = True
     timeout_s: float

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind, Load, Prepare, Prepared
-from guided_sidecar.grammar import artifacts, limits
+from guided_sidecar.grammar import artifacts, limits, trust
 from guided_sidecar.grammar.cache import Entry
 from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.disk import GrammarDisk
@@ -256,6 +256,7 @@ class Preparer:
             backends=chosen.backends,
             named=chosen.named,
             routes=chosen.routes,
+            unmeasured=trust.unmeasured(facts.versions),
             any_whitespace=guided.whitespace == "Flexible",
             is_proven=guided.proof == "Always",
             timeout_s=guided.compile.timeout_s,

@@ -7,6 +7,7 @@ import msgspec
 
 from guided_contract.status import (
     Failure,
+    LibraryStatus,
     PodStatus,
     QuarantineStatus,
     RankStatus,
@@ -14,6 +15,8 @@ from guided_contract.status import (
     WorkersStatus,
 )
 from guided_contract.wire import Hello, Patch
+from guided_sidecar.grammar import measured, trust
+from guided_sidecar.grammar.trust import NAMES
 from guided_sidecar.health.verdict import Reading, Verdict
 
 _WORST: Final = ("Applied", "Skipped", "Failed")
@@ -30,6 +33,10 @@ def page(reading: Reading, verdict: Verdict) -> PodStatus:
         message=verdict.message,
         boot=reading.boot,
         versions=_versions(reading.hellos),
+        unmeasured=[
+            LibraryStatus(name=NAMES[backend], version=version, measured=measured.VERSIONS[NAMES[backend]])
+            for backend, version in trust.unmeasured(workers.versions).items()
+        ],
         unsupported=launcher.unsupported if launcher else "",
         patches=_patches(reading.hellos),
         ranks=[
