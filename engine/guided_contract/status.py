@@ -98,7 +98,6 @@ class PodStatus(Struct, frozen=True, kw_only=True):
     # EngineStalled or ServiceExhausted; empty when ready
     reason: str = ""
     message: str = ""
-    boot: str = ""
     versions: dict[str, str] = {}
     unmeasured: list[LibraryStatus] = []  # those that Auto gives JSON schemas to no more
     unsupported: str = ""

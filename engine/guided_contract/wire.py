@@ -80,8 +80,6 @@ class Hello(Message, frozen=True, kw_only=True):
 class Welcome(Message, frozen=True, kw_only=True):
     """The service's answer to Hello."""
 
-    protocol: int = PROTOCOL
-
 
 class Prepare(Message, frozen=True, kw_only=True):
     """Compile, prove and load a grammar on every rank. `id` is the connection's own, and names the lease.
@@ -153,7 +151,6 @@ class Load(Message, frozen=True, kw_only=True):
     sha256: str | None = None
     spec: str | None = None
     positions: list[Position] = []
-    traceparent: str | None = None
 
 
 class Unload(Message, frozen=True, kw_only=True):

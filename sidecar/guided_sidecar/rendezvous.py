@@ -39,6 +39,7 @@ class _Rank:
 class _Wanted:
     load: Load
     tokenizer: Mapping[Backend, str]  # that it was compiled for
+    traceparent: str  # of who first asked for it
     failure: str = ""
     resting: bool = False  # loaded, but no request uses it
     interrupted: set[int] = dataclasses.field(default_factory=set)  # ranks that went before they answered
@@ -52,10 +53,10 @@ class Rendezvous:
     expected
         Number of sampling ranks.
     on_loaded
-        Told of each answer to a Load that carried a traceparent: rank, the load, the answer.
+        Told of each answer to a Load: rank, the load, the answer, and the traceparent of who asked for it.
     """
 
-    def __init__(self, expected: int, on_loaded: Callable[[int, Load, Loaded], None]) -> None:
+    def __init__(self, expected: int, on_loaded: Callable[[int, Load, Loaded, str], None]) -> None:
         self._expected = expected
         self._on_loaded = on_loaded
         self._ranks: dict[int, _Rank] = {}
@@ -101,7 +102,7 @@ class Rendezvous:
             return
         if wanted is None:
             return
-        self._on_loaded(rank, wanted.load, loaded)
+        self._on_loaded(rank, wanted.load, loaded, wanted.traceparent)
         current.asked.discard(loaded.key)
         wanted.interrupted.discard(rank)
         if loaded.error:
@@ -126,7 +127,7 @@ class Rendezvous:
             who = f"{_numbered(others)} using another tokenizer than the grammar service"
             raise _retryable(ErrorCode.GRAMMAR_TOKENIZERS_DIFFER, who)
 
-    async def ensure(self, load: Load, tokenizer: Mapping[Backend, str]) -> None:
+    async def ensure(self, load: Load, tokenizer: Mapping[Backend, str], traceparent: str) -> None:
         """Wait until every sampling rank has loaded a grammar. The caller sets the deadline.
 
         A rank that has another tokenizer than the one that it was compiled for is not sent it.
@@ -138,7 +139,7 @@ class Rendezvous:
         """
         wanted = self._wanted.get(load.key)
         if wanted is None or wanted.failure:
-            wanted = self._wanted[load.key] = _Wanted(load, tokenizer)
+            wanted = self._wanted[load.key] = _Wanted(load, tokenizer, traceparent)
         wanted.resting = False
         for rank in self._ranks.values():
             self._ask(rank, wanted)

@@ -132,7 +132,6 @@ def test_speculation(speculative: dict[str, Any], expected: dict[str, Any], flag
     assert json.loads(option(container, "--speculative-config")) == expected
     assert [argument for argument in container["args"] if "async-scheduling" in argument] == flags
     assert pod_config(gm).speculative_method == speculative["method"]
-    assert pod_config(gm).async_scheduling == speculative.get("asyncScheduling", "Auto")
 
 
 def test_vllms_own_path_is_told_backend_and_whitespace() -> None:
@@ -356,7 +355,7 @@ def test_configuration_carries_what_engine_and_sidecar_share() -> None:
     assert found.logits_processors == [
         config.LogitsProcessorConfig(name="p", factory="a.b:C", params={"x": [1]}, apply_by_default=False)
     ]
-    assert found.probes == config.ProbesConfig(startup_timeout_s=1800, stall_timeout_s=30)
+    assert found.probes == config.ProbesConfig(stall_timeout_s=30)
     assert found.restart == config.RestartConfig(max_attempts=3, base_delay_s=1)
 
 

@@ -234,7 +234,7 @@ def test_the_page_shows_each_rank_and_the_worst_state_of_a_patch() -> None:
     failure = Failure(code="grammar_compile_crashed", message="m", time="2026-01-01T00:00:00Z")
     now = reading(hellos=hellos, workers=WorkersState(busy=1, restarts={"crashed": 3}, last_failure=failure))
     status = page(now, judge(now))
-    assert (status.ready, status.reason, status.boot) == (False, "PluginInactive", BOOT)
+    assert (status.ready, status.reason) == (False, "PluginInactive")
     assert status.versions == {"modelRunner": "V2", "vllm": "0.32.0"}
     assert [(rank.rank, rank.state) for rank in status.ranks] == [(0, "Missing"), (1, "Connected")]
     assert [(patch.name, patch.state) for patch in status.patches] == [

@@ -28,7 +28,7 @@ class Ranks:
 
     def __init__(self, expected: int, *connected: int) -> None:
         self.answered: list[int] = []
-        self.rendezvous = Rendezvous(expected, lambda rank, _load, _loaded: self.answered.append(rank))
+        self.rendezvous = Rendezvous(expected, lambda rank, *_: self.answered.append(rank))
         self.links: dict[int, Link] = {}
         for rank in connected:
             self.connect(rank)
@@ -47,7 +47,7 @@ class Ranks:
 
     async def ensure(self) -> Waiting:
         """Begin to wait for the grammar."""
-        task = asyncio.create_task(self.rendezvous.ensure(LOAD, TOKENIZER))
+        task = asyncio.create_task(self.rendezvous.ensure(LOAD, TOKENIZER, ""))
         await asyncio.sleep(0)
         return task
 

@@ -219,7 +219,7 @@ class Preparer:
     async def _load(self, waiter: _Waiter, entry: Entry) -> None:
         """Wait until every rank has loaded a grammar; where that fails, its lease ends."""
         try:
-            await self._rendezvous.ensure(_load(entry, waiter.span.traceparent), waiter.tokenizer)
+            await self._rendezvous.ensure(_load(entry), waiter.tokenizer, waiter.span.traceparent)
         except BaseException as error:
             self._store.end_lease(entry)
             if isinstance(error, GuidedError) and not entry.leases:
@@ -282,7 +282,7 @@ class Preparer:
         return error
 
 
-def _load(entry: Entry, traceparent: str) -> Load:
+def _load(entry: Entry) -> Load:
     done = entry.done
     return Load(
         key=entry.key,
@@ -291,5 +291,4 @@ def _load(entry: Entry, traceparent: str) -> Load:
         sha256=done.sha256,
         spec=done.spec,
         positions=done.positions,
-        traceparent=traceparent,
     )

@@ -31,7 +31,6 @@ def page(reading: Reading, verdict: Verdict) -> PodStatus:
         ready=verdict.ready,
         reason=verdict.reason,
         message=verdict.message,
-        boot=reading.boot,
         versions=_versions(reading.hellos),
         unmeasured=[
             LibraryStatus(name=NAMES[backend], version=version, measured=measured.VERSIONS[NAMES[backend]])
