@@ -78,7 +78,6 @@ class GuidedProbeConfig(Struct, frozen=True, kw_only=True):
 class ProbesConfig(Struct, frozen=True, kw_only=True):
     """Deadlines of health checks."""
 
-    startup_timeout_s: PositiveSeconds = 1800.0  # large models load for minutes
     stall_timeout_s: PositiveSeconds = 120.0  # busy without a step for so long: restart
     guided: GuidedProbeConfig = GuidedProbeConfig()
 
@@ -151,7 +150,6 @@ class PodConfig(Struct, frozen=True, kw_only=True):
     ports: PortsConfig = PortsConfig()
     guided_decoding: GuidedDecodingConfig = GuidedDecodingConfig()
     logits_processors: list[LogitsProcessorConfig] = []
-    async_scheduling: Literal["Auto", "On", "Off"] = "Auto"
     speculative_method: Literal["NGram", "DraftModel", "Eagle3", "MTP"] | None = None
     probes: ProbesConfig = ProbesConfig()
     restart: RestartConfig = RestartConfig()

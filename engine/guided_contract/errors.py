@@ -19,6 +19,7 @@ class ErrorCode(enum.StrEnum):
     GRAMMAR_SERVICE_EXHAUSTED = "grammar_service_exhausted"
     GRAMMAR_SERVICE_UNAVAILABLE = "grammar_service_unavailable"
     GRAMMAR_RANKS_NOT_READY = "grammar_ranks_not_ready"
+    GRAMMAR_TOKENIZERS_DIFFER = "grammar_tokenizers_differ"
     GRAMMAR_STORAGE_FULL = "grammar_storage_full"
     GRAMMAR_RANK_GONE = "grammar_rank_gone"
     GRAMMAR_RANK_LATE = "grammar_rank_late"
@@ -67,6 +68,9 @@ CATALOGUE: Final[dict[ErrorCode, ErrorEntry]] = {
     ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE: ErrorEntry(503, True, "the grammar service does not answer"),
     ErrorCode.GRAMMAR_RANKS_NOT_READY: ErrorEntry(
         503, True, "not every rank is connected to the grammar service"
+    ),
+    ErrorCode.GRAMMAR_TOKENIZERS_DIFFER: ErrorEntry(
+        503, True, "a rank has another tokenizer than the grammar service"
     ),
     ErrorCode.GRAMMAR_RANK_GONE: ErrorEntry(
         503, True, "a rank has lost its connection to the grammar service"

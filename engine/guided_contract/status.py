@@ -74,6 +74,14 @@ class ProbeStatus(Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
+class LibraryStatus(Struct, frozen=True, kw_only=True):
+    """A grammar library whose version is not the one of which it was measured what it enforces."""
+
+    name: str
+    version: str
+    measured: str
+
+
 class SpeculationStatus(Struct, frozen=True, kw_only=True):
     """Speculative decoding: tokens guessed and accepted since the engine started, and how it schedules."""
 
@@ -86,12 +94,12 @@ class PodStatus(Struct, frozen=True, kw_only=True):
     """The whole page."""
 
     ready: bool
-    # Draining, PluginInactive, RanksMissing, GrammarsPending, ProbePending, ProbeFailed, EngineStalled or
-    # ServiceExhausted; empty when ready
+    # Draining, PluginInactive, TokenizersDiffer, RanksMissing, GrammarsPending, ProbePending, ProbeFailed,
+    # EngineStalled or ServiceExhausted; empty when ready
     reason: str = ""
     message: str = ""
-    boot: str = ""
     versions: dict[str, str] = {}
+    unmeasured: list[LibraryStatus] = []  # those that Auto gives JSON schemas to no more
     unsupported: str = ""
     patches: list[Patch] = []
     ranks: list[RankStatus] = []

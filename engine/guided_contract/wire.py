@@ -73,12 +73,11 @@ class Hello(Message, frozen=True, kw_only=True):
     placement: Placement = "Rank"
     scheduling: Literal["", "Async", "Sync"] = ""  # rank only: how its engine schedules
     node: Natural = 0
+    tokenizer: Annotated[dict[Backend, str], Few] = {}  # rank that samples: see fingerprint
 
 
 class Welcome(Message, frozen=True, kw_only=True):
     """The service's answer to Hello."""
-
-    protocol: int = PROTOCOL
 
 
 class Prepare(Message, frozen=True, kw_only=True):
@@ -151,7 +150,6 @@ class Load(Message, frozen=True, kw_only=True):
     sha256: str | None = None
     spec: str | None = None
     positions: list[Position] = []
-    traceparent: str | None = None
 
 
 class Unload(Message, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """What a grammar library gives: to a worker compiled grammars, to a rank matchers and the masks of a step.
 
     Library                     one for each; light to import, without state
-      read, open, lacks, cost
+      read, fingerprint, open, lacks, cost
         |
     Backend                     a library with one tokenizer, in one process
       compile, load, fill, tokens
@@ -148,6 +148,9 @@ class Library(Protocol):
         BackendError
             The library does not take it.
         """
+
+    def fingerprint(self, native: Any) -> str:
+        """Return a text that two tokenizers in the library's own form share if they give the same masks."""
 
     def open(self, native: Any, threads: Threads) -> Backend:
         """Return the library with a tokenizer in its own form."""

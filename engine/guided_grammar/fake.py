@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from guided_contract import fingerprint
 from guided_contract.wire import Kind
 from guided_grammar.backend import BackendError, Library, Threads, Unsupported
 from guided_grammar.masks import Bitmask
@@ -148,6 +149,10 @@ class FakeLibrary:
         texts = [str(tokenizer.decode([token])) for token in range(min(vocab_size, len(tokenizer)))]
         tokens = [b"" if "\ufffd" in text else text.encode() for text in texts]
         return FakeTokenizer(tokens + [b""] * (vocab_size - len(tokens)), int(tokenizer.eos_token_id))
+
+    def fingerprint(self, native: FakeTokenizer) -> str:
+        """Return what tells two of its tokenizers apart; see Library."""
+        return fingerprint.of(len(native.tokens), str(native.end), native.tokens)
 
     def open(self, native: Any, threads: Threads) -> FakeBackend:  # noqa: ARG002 - Library's
         """Return the fake with a tokenizer; see Library."""

@@ -1,5 +1,6 @@
 """The libraries by name, as guided_contract.backends lists them; imported and opened at their first use."""
 
+import contextlib
 import importlib
 import threading
 from collections.abc import Iterator, Mapping
@@ -49,6 +50,16 @@ class Tokenizer:
             if name not in self._forms:
                 self._forms[name] = library(name).read(self._tokenizer, self._vocab_size)
             return self._forms[name]
+
+
+def fingerprints(vocabulary: Vocabulary) -> dict[backends.Backend, str]:
+    """Return the fingerprint of each library's form; one that does not take the tokenizer has none."""
+    found: dict[backends.Backend, str] = {}
+    for name in backends.NAMES.values():
+        # Whatever a library raises: it is said again to the first grammar that wants it.
+        with contextlib.suppress(Exception):
+            found[name] = library(name).fingerprint(vocabulary.native(name))
+    return found
 
 
 class Backends(Mapping[str, Backend]):

@@ -6,7 +6,7 @@ schema-table` shows that nothing is missing.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from guided_contract.backends import Backend, entry
 from guided_grammar import measured
@@ -37,6 +37,11 @@ def by_keyword(rules: Iterable[Rule]) -> Rules:
 def concern(rules: Rules, schema: Any) -> bool:
     """Tell whether any rule is about a keyword of a schema; nearly never for llguidance."""
     return not all(map(rules.keys().isdisjoint, within(schema)))
+
+
+def are_about(schema: Any) -> bool:
+    """Tell whether a schema has a keyword that a library enforces, or not, by its version."""
+    return any(not _KNOWN.isdisjoint(part) for part in within(schema))
 
 
 def first(rules: Rules, places: Iterable[Place]) -> Unsupported | None:
@@ -75,3 +80,7 @@ def _is_about(kind: str | None) -> Callable[[Place], bool]:
         return always
     types = ("integer", "number") if kind == "number" else (kind,)
     return lambda place: place.allows(*types)
+
+
+# Every keyword of a table or of a rule.
+_KNOWN: Final = frozenset(("$id", "$recursiveRef", "format")).union(*measured.KEYWORDS.values())

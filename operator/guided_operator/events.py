@@ -17,7 +17,9 @@ logger = logging.getLogger(__name__)
 
 # Condition and reason; of Stalled, which says that somebody has to do something, every reason. What gets
 # better by waiting is in the status alone.
-_TOLD: Final = frozenset({("GuidedDecoding", "ServiceExhausted"), ("GuidedDecoding", "Desync")})
+_TOLD: Final = frozenset(
+    ("GuidedDecoding", reason) for reason in ("Desync", "ServiceExhausted", "TokenizersDiffer")
+)
 _MAX_MESSAGE: Final = 1024  # as the API server has it
 
 

@@ -9,6 +9,7 @@ from guided_operator.situation import Situation
 SIDECAR_REASONS: Final = frozenset(
     {
         "PluginInactive",
+        "TokenizersDiffer",
         "RanksMissing",
         "GrammarsPending",
         "ProbePending",
@@ -77,6 +78,16 @@ def _sidecar_silent(situation: Situation) -> Finding | None:
     return None
 
 
+def _libraries_unmeasured(situation: Situation) -> Finding | None:
+    """Find grammar libraries that Auto takes for JSON schemas no more; what it does take is enforced."""
+    for pod, page in situation.pages:
+        if page.unmeasured:
+            each = ", ".join(f"{one.name} {one.version}, not {one.measured}" for one in page.unmeasured)
+            message = f"pod {pod.name} has a grammar library of another version than the one measured: {each}"
+            return Finding("True", "LibrariesUnmeasured", message)
+    return None
+
+
 def _guided_active(situation: Situation) -> Finding:
     return Finding("True", "Active", f"{len(situation.pages)} pods prove guided decoding")
 
@@ -113,6 +124,7 @@ GUIDED_DECODING: Final[tuple[Check, ...]] = (
     _grammar_not_served,
     _sidecar_silent,
     _nothing_known,
+    _libraries_unmeasured,
     _guided_active,
 )
 TELEMETRY: Final[tuple[Check, ...]] = (_telemetry_unset, _telemetry_set)

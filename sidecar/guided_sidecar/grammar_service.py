@@ -104,10 +104,10 @@ class GrammarService:
             return RankSession(peer, hello.rank, self._rendezvous, self._consensus, folder)
         return SilentSession()
 
-    def _record_load(self, rank: int, load: Load, loaded: Loaded) -> None:
+    def _record_load(self, rank: int, load: Load, loaded: Loaded, traceparent: str) -> None:
         span = self._spans.start(
             GRAMMAR_LOAD,
-            traceparent=load.traceparent,
+            traceparent=traceparent,
             start_ns=loaded.start_ns or None,
             attributes={
                 RANK: rank,

@@ -8,11 +8,12 @@ time has an error that says which rank it is, and whether it was never there, is
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_contract.wire import Load, Loaded, ServiceMessage, Unload
+from guided_contract.fingerprint import differing
+from guided_contract.wire import Backend, Hello, Load, Loaded, ServiceMessage, Unload
 
 _log = logging.getLogger(__name__)
 
@@ -27,8 +28,7 @@ class RankLink(Protocol):
 @dataclasses.dataclass(slots=True)
 class _Rank:
     link: RankLink
-    boot: str = ""
-    node: int = 0
+    hello: Hello
     asked: set[str] = dataclasses.field(default_factory=set)
     loaded: set[str] = dataclasses.field(default_factory=set)
     # Answers still to come to a Load that an Unload has followed: they say nothing of a later Load.
@@ -38,6 +38,8 @@ class _Rank:
 @dataclasses.dataclass(slots=True)
 class _Wanted:
     load: Load
+    tokenizer: Mapping[Backend, str]  # that it was compiled for
+    traceparent: str  # of who first asked for it
     failure: str = ""
     resting: bool = False  # loaded, but no request uses it
     interrupted: set[int] = dataclasses.field(default_factory=set)  # ranks that went before they answered
@@ -51,10 +53,10 @@ class Rendezvous:
     expected
         Number of sampling ranks.
     on_loaded
-        Told of each answer to a Load that carried a traceparent: rank, the load, the answer.
+        Told of each answer to a Load: rank, the load, the answer, and the traceparent of who asked for it.
     """
 
-    def __init__(self, expected: int, on_loaded: Callable[[int, Load, Loaded], None]) -> None:
+    def __init__(self, expected: int, on_loaded: Callable[[int, Load, Loaded, str], None]) -> None:
         self._expected = expected
         self._on_loaded = on_loaded
         self._ranks: dict[int, _Rank] = {}
@@ -62,20 +64,24 @@ class Rendezvous:
         self._wanted: dict[str, _Wanted] = {}
         self._changed = asyncio.Event()
 
-    def connect(self, rank: int, link: RankLink, boot: str = "", node: int = 0) -> None:
+    def connect(self, rank: int, link: RankLink, hello: Hello) -> None:
         """Take a rank's new connection in place of an older one, and tell it what is wanted.
 
         With the first rank of another engine start on a node, those of the one before are gone: none of them
         will sample for the requests to come, connected though they may still be.
         """
-        before = [number for number, each in self._ranks.items() if each.node == node and each.boot != boot]
+        before = [
+            number
+            for number, each in self._ranks.items()
+            if each.hello.node == hello.node and each.hello.boot != hello.boot
+        ]
         for number in {rank, *before}:
             self._lose(number)
         self._known.add(rank)
-        self._ranks[rank] = _Rank(link, boot, node)
+        self._ranks[rank] = _Rank(link, hello)
         for wanted in self._wanted.values():
             if not wanted.resting:
-                self._ask(self._ranks[rank], wanted.load)
+                self._ask(self._ranks[rank], wanted)
         self._notify()
 
     def disconnect(self, rank: int, link: RankLink) -> None:
@@ -96,7 +102,7 @@ class Rendezvous:
             return
         if wanted is None:
             return
-        self._on_loaded(rank, wanted.load, loaded)
+        self._on_loaded(rank, wanted.load, loaded, wanted.traceparent)
         current.asked.discard(loaded.key)
         wanted.interrupted.discard(rank)
         if loaded.error:
@@ -106,21 +112,39 @@ class Rendezvous:
             current.loaded.add(loaded.key)
         self._notify()
 
-    async def ensure(self, load: Load) -> None:
-        """Wait until every sampling rank has loaded a grammar. The caller sets the deadline.
+    def check(self, tokenizer: Mapping[Backend, str]) -> None:
+        """Check that no rank has another tokenizer than this one, which grammars are compiled for.
 
         Raises
         ------
         GuidedError
-            grammar_load_failed: a rank could not. Another call asks that rank again.
+            grammar_tokenizers_differ: one has; as long as it is connected.
+        """
+        others = [
+            number for number, each in self._ranks.items() if differing(tokenizer, each.hello.tokenizer)
+        ]
+        if others:
+            who = f"{_numbered(others)} using another tokenizer than the grammar service"
+            raise _retryable(ErrorCode.GRAMMAR_TOKENIZERS_DIFFER, who)
+
+    async def ensure(self, load: Load, tokenizer: Mapping[Backend, str], traceparent: str) -> None:
+        """Wait until every sampling rank has loaded a grammar. The caller sets the deadline.
+
+        A rank that has another tokenizer than the one that it was compiled for is not sent it.
+
+        Raises
+        ------
+        GuidedError
+            grammar_load_failed: a rank could not. Another call asks that rank again. Also as `check` does.
         """
         wanted = self._wanted.get(load.key)
         if wanted is None or wanted.failure:
-            wanted = self._wanted[load.key] = _Wanted(load)
+            wanted = self._wanted[load.key] = _Wanted(load, tokenizer, traceparent)
         wanted.resting = False
         for rank in self._ranks.values():
-            self._ask(rank, load)
+            self._ask(rank, wanted)
         while not self.is_loaded(load.key):
+            self.check(tokenizer)
             if wanted.failure:
                 message = f"the grammar could not be loaded: {wanted.failure}"
                 raise GuidedError(ErrorCode.GRAMMAR_LOAD_FAILED, message)
@@ -169,8 +193,11 @@ class Rendezvous:
             rank.asked.discard(key)
         self._notify()
 
-    def _ask(self, rank: _Rank, load: Load) -> None:
-        if load.key not in rank.loaded and load.key not in rank.asked:
+    def _ask(self, rank: _Rank, wanted: _Wanted) -> None:
+        load = wanted.load
+        if load.key in rank.loaded or load.key in rank.asked:
+            return
+        if not differing(wanted.tokenizer, rank.hello.tokenizer):
             rank.asked.add(load.key)
             rank.link.send(load)
 

@@ -99,8 +99,15 @@ class ApiSession:
         if isinstance(request, Prepare):
             return await self._preparer.prepare(request)
         kind, spec = self._named.resolve(request.name)
-        fields = {name: getattr(request, name) for name in ("id", "timeout_s", "backend", "traceparent")}
-        prepared = await self._preparer.prepare(Prepare(kind=kind, spec=spec, **fields))
+        asked = Prepare(
+            id=request.id,
+            kind=kind,
+            spec=spec,
+            timeout_s=request.timeout_s,
+            backend=request.backend,
+            traceparent=request.traceparent,
+        )
+        prepared = await self._preparer.prepare(asked)
         return msgspec.structs.replace(prepared, kind=kind, spec=spec)
 
     async def _prepare(self, request: Prepare | PrepareNamed) -> None:
@@ -143,7 +150,7 @@ class RankSession:
         self._rendezvous = rendezvous
         self._consensus = consensus
         self._grammars = grammars
-        rendezvous.connect(rank, peer, peer.hello.boot, peer.hello.node)
+        rendezvous.connect(rank, peer, peer.hello)
 
     def receive(self, message: ClientMessage) -> None:
         """Take a Loaded or Failed, from another node also a Compare or Fetch."""

@@ -1,7 +1,9 @@
 """Two API servers before one engine: admission in each of them, one sidecar for both."""
 
+import json
 import os
 import re
+import shutil
 import signal
 import tempfile
 import threading
@@ -10,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 
 from guided_contract.config import DrainConfig
@@ -27,19 +30,23 @@ DRAIN = DrainConfig(timeout_s=60, endpoint_lag_s=1)
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
+def sidecar() -> Iterator[Sidecar]:
     with tempfile.TemporaryDirectory(prefix="gm-") as folder:
-        pod = pod_config(Path(folder), drain=DRAIN)
-        sidecar = Sidecar.start(pod)
+        sidecar = Sidecar.start(pod_config(Path(folder), drain=DRAIN))
         try:
-            engine = Engine.start(pod, ["--api-server-count", "2"])
-            try:
-                engine.wait_started()
-                yield engine
-            finally:
-                engine.stop()
+            yield sidecar
         finally:
             sidecar.stop()
+
+
+@pytest.fixture(scope="module")
+def engine(sidecar: Sidecar) -> Iterator[Engine]:
+    engine = Engine.start(sidecar.pod, ["--api-server-count", "2"])
+    try:
+        engine.wait_started()
+        yield engine
+    finally:
+        engine.stop()
 
 
 @pytest.mark.parametrize("other", [0, 1])
@@ -64,6 +71,31 @@ def test_each_admits_and_refuses(engine: Engine, other: int) -> None:
             (text,) = ROUTES["completions"].answers(response)
             KINDS[number // 2 % len(KINDS)].check(text)
     wait_until(lambda: "guidedmodel_grammar_leases 0.0" in sidecar_metrics(engine))
+
+
+def test_with_another_tokenizer_in_the_sidecar_only_unguided_requests_are_served(
+    engine: Engine, sidecar: Sidecar, tmp_path: Path
+) -> None:
+    """Two tokens of text have each other's numbers there."""
+    folder = shutil.copytree(sidecar.pod.tokenizer, tmp_path / "other")
+    about = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = about["model"]["vocab"]
+    first, second = list(vocabulary)[-2:]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    (folder / "tokenizer.json").write_text(json.dumps(about))
+    sidecar.stop()
+    other = Sidecar.start(msgspec.structs.replace(sidecar.pod, tokenizer=str(folder)))
+    try:
+        reason = f"http://127.0.0.1:{sidecar.pod.ports.sidecar}/status"
+        wait_until(lambda: httpx.get(reason).json()["reason"] == "TokenizersDiffer", 120)
+        guided = openai.guided(engine.url, "x", "choice", ["a", "b"])
+        assert openai.error_code(guided) == (503, "grammar_tokenizers_differ")
+        assert guided.headers["Retry-After"]
+        assert openai.text(openai.completion(engine.url, "x", max_tokens=3))
+    finally:
+        other.stop()
+        sidecar.process = Sidecar.start(sidecar.pod).process
+    wait_until(lambda: openai.guided(engine.url, "x", "choice", ["a", "b"]).status_code == 200, 120)
 
 
 def test_told_to_stop_they_lose_no_request(engine: Engine) -> None:

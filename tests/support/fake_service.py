@@ -169,7 +169,7 @@ class FakeService:
         key = hashlib.sha256(f"{asked.kind}:{asked.spec}".encode()).hexdigest()
         ranks = [peer for peer in self.peers("rank") if peer.hello is not None and peer.hello.samples]
         for rank in ranks:
-            rank.send(wire.Load(key=key, backend="guidance", spec=llguidance_text(asked), traceparent=None))
+            rank.send(wire.Load(key=key, backend="guidance", spec=llguidance_text(asked)))
         deadline = time.monotonic() + 20
         with self._changed:
             while sum(isinstance(m, wire.Loaded) and m.key == key for m in self._received) < len(ranks):

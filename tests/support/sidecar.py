@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol, Self
 
+import msgspec
 from devtools.process import Process
 
 from guided_contract import names, wire
@@ -159,9 +160,14 @@ class Api:
             await api.close()
 
     async def prepare(
-        self, kind: Kind, spec: str, timeout_s: float = ANSWER_TIMEOUT_S, traceparent: str | None = None
+        self,
+        kind: Kind,
+        spec: str,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+        traceparent: str | None = None,
+        backend: Backend | None = None,
     ) -> Prepared | Refused:
-        return await self.begin(kind, spec, timeout_s, traceparent)[1]
+        return await self.begin(kind, spec, timeout_s, traceparent, backend)[1]
 
     async def prepare_named(
         self, name: str, timeout_s: float = ANSWER_TIMEOUT_S, backend: Backend | None = None
@@ -172,13 +178,18 @@ class Api:
         return await answer
 
     def begin(
-        self, kind: Kind, spec: str, timeout_s: float = ANSWER_TIMEOUT_S, traceparent: str | None = None
+        self,
+        kind: Kind,
+        spec: str,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+        traceparent: str | None = None,
+        backend: Backend | None = None,
     ) -> tuple[int, asyncio.Future[Prepared | Refused]]:
         """Send a Prepare; return its id and its answer to come."""
         number = next(self._ids)
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
-        message = Prepare(id=number, kind=kind, spec=spec, timeout_s=timeout_s, traceparent=traceparent)
-        self.client.send(message)
+        asked = Prepare(id=number, kind=kind, spec=spec, timeout_s=timeout_s, traceparent=traceparent)
+        self.client.send(msgspec.structs.replace(asked, backend=backend))
         return number, answer
 
     def release(self, number: int) -> None:
@@ -220,9 +231,12 @@ class Rank:
         rank: int = 0,
         boot: str = "boot",
         answer: Callable[[Load], Loaded | None] = lambda load: loaded(load),  # noqa: PLW0108 - defined below
+        tokenizer: Mapping[Backend, str] | None = None,
     ) -> AsyncIterator[Self]:
         client = await Client.open(pod)
-        await client.greet(Hello(role="rank", pid=os.getpid(), boot=boot, rank=rank, samples=True))
+        said = dict(tokenizer or {})
+        hello = Hello(role="rank", pid=os.getpid(), boot=boot, rank=rank, samples=True, tokenizer=said)
+        await client.greet(hello)
         made = cls(client, answer)
         try:
             yield made

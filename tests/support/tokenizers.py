@@ -35,7 +35,7 @@ def vocabulary() -> Any:
     from guided_sidecar.grammar.vocabulary import Vocabulary
 
     forms = Tokenizer(awkward(), VOCAB)
-    return Vocabulary(VOCAB, forms, "awkward", forms.native("xgrammar").decoded_vocab)
+    return Vocabulary(VOCAB, forms, {}, forms.native("xgrammar").decoded_vocab)
 
 
 def _documents() -> list[str]:

@@ -132,7 +132,6 @@ def test_speculation(speculative: dict[str, Any], expected: dict[str, Any], flag
     assert json.loads(option(container, "--speculative-config")) == expected
     assert [argument for argument in container["args"] if "async-scheduling" in argument] == flags
     assert pod_config(gm).speculative_method == speculative["method"]
-    assert pod_config(gm).async_scheduling == speculative.get("asyncScheduling", "Auto")
 
 
 def test_vllms_own_path_is_told_backend_and_whitespace() -> None:
@@ -247,6 +246,14 @@ def test_secrets_stay_references_and_reach_the_sidecar_only_for_the_hub() -> Non
     assert "APP_KEY" not in names
 
 
+def test_the_way_to_the_hub_is_the_sidecars_too() -> None:
+    """It reads the tokenizer from where the engine reads it: behind a proxy, by way of that proxy."""
+    env = [{"name": name, "value": "x"} for name in ("HTTPS_PROXY", "no_proxy", "SSL_CERT_FILE", "LC_ALL")]
+    variables = environment(pod(guided_model(engine__env=env))["initContainers"][1])
+    assert {"HTTPS_PROXY", "no_proxy", "SSL_CERT_FILE"} <= variables.keys()
+    assert "LC_ALL" not in variables
+
+
 def test_sidecar_is_native_and_from_the_engines_image() -> None:
     spec = pod(guided_model())
     plugin, sidecar = spec["initContainers"]
@@ -348,7 +355,7 @@ def test_configuration_carries_what_engine_and_sidecar_share() -> None:
     assert found.logits_processors == [
         config.LogitsProcessorConfig(name="p", factory="a.b:C", params={"x": [1]}, apply_by_default=False)
     ]
-    assert found.probes == config.ProbesConfig(startup_timeout_s=1800, stall_timeout_s=30)
+    assert found.probes == config.ProbesConfig(stall_timeout_s=30)
     assert found.restart == config.RestartConfig(max_attempts=3, base_delay_s=1)
 
 

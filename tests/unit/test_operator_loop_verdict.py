@@ -37,6 +37,7 @@ def test_model_that_turned_invalid_keeps_serving_and_says_both() -> None:
     assert reason(found, "Available") == ("True", "SomePodsReady")
 
 
+UNMEASURED = status.LibraryStatus(name="llguidance", version="1.7.9", measured="1.7.6")
 GUIDED = [
     pytest.param(serving(pod("a", NEW)), ("True", "Active"), id="proven"),
     pytest.param(serving(), ("Unknown", "Pending"), id="nobody to ask"),
@@ -45,6 +46,14 @@ GUIDED = [
     ),
     pytest.param(
         serving(pod("a", NEW), ready=False, reason="ProbeFailed"), ("False", "ProbeFailed"), id="probe"
+    ),
+    pytest.param(
+        serving(pod("a", NEW), ready=False, reason="TokenizersDiffer"),
+        ("False", "TokenizersDiffer"),
+        id="another tokenizer",
+    ),
+    pytest.param(
+        serving(pod("a", NEW), unmeasured=[UNMEASURED]), ("True", "LibrariesUnmeasured"), id="another library"
     ),
     pytest.param(serving(pod("a", NEW), ready=False, reason="x y"), ("False", "NotReady"), id="untrusted"),
     pytest.param(

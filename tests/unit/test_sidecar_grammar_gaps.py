@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from guided_contract.errors import GuidedError
-from guided_grammar import measured
+from guided_grammar import measured, rules
+from guided_grammar.llguidance import unenforced as llguidance_unenforced
 from guided_grammar.registry import library
+from guided_grammar.xgrammar import unenforced as xgrammar_unenforced
 from guided_sidecar.grammar import candidates
 from guided_sidecar.grammar.candidates import Grammar
 from guided_sidecar.grammar.jobs import Job
@@ -190,3 +192,10 @@ def test_a_keyword_is_enforced_or_refused_with_its_path(fields: dict[str, Any], 
     with pytest.raises(GuidedError) as refusal:
         candidates.order(asked, candidates.read(asked))
     assert (refusal.value.code, refusal.value.path) == ("grammar_unsupported", able)
+
+
+def test_a_library_of_another_version_is_doubted_for_each_keyword_of_a_rule() -> None:
+    """A new rule's keyword must be among those that `rules.are_about` knows."""
+    for module in (xgrammar_unenforced, llguidance_unenforced):
+        assert not [keyword for keyword in module.RULES if not rules.are_about({keyword: 1})]
+    assert not rules.are_about({"title": "x"})

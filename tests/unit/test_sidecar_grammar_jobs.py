@@ -62,7 +62,7 @@ def test_what_is_too_long_for_the_ranks_is_a_refusal() -> None:
     most = Done(backend="guidance", spec="x" * (jobs.MAX_OUTCOME_BYTES - 1000), positions=positions)
     fits = jobs.answer(most)[jobs.LENGTH.size :]
     assert jobs.decode_outcome(fits, KEY) == most
-    load = wire.Load(key=KEY, backend="guidance", spec=most.spec, positions=positions, traceparent="0" * 55)
+    load = wire.Load(key=KEY, backend="guidance", spec=most.spec, positions=positions)
     assert wire.frame(load)
 
     longer = msgspec.structs.replace(most, spec="x" * jobs.MAX_OUTCOME_BYTES, retire=True)

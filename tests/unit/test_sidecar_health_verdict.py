@@ -108,6 +108,19 @@ def test_a_pod_with_everything_is_ready() -> None:
         ({"hellos": (LAUNCHER, API, CORE, RANKS[0], IDLE_RANK)}, "RanksMissing", "1 of 2"),
         ({"state": EngineState(running=False)}, "EngineStalled", "no heartbeats"),
         ({"state": EngineState(running=True, stall="rank 1 is silent")}, "EngineStalled", "rank 1 is silent"),
+        (
+            {
+                "hellos": (
+                    LAUNCHER,
+                    API,
+                    CORE,
+                    msgspec.structs.replace(RANKS[0], tokenizer={"guidance": "9 b"}),
+                ),
+                "workers": WorkersState(idle=1, tokenizer={"xgrammar": "8 a", "guidance": "8 b"}),
+            },
+            "TokenizersDiffer",
+            "another tokenizer than the sidecar on rank 0: 9 b there, 8 b here",
+        ),
         ({"exhausted": True}, "ServiceExhausted", "failed too often"),
         ({"workers": WorkersState()}, "GrammarsPending", "are starting"),
         ({"probe": ProbeStatus(state="Pending")}, "ProbePending", "no guided request has been answered"),
@@ -221,7 +234,7 @@ def test_the_page_shows_each_rank_and_the_worst_state_of_a_patch() -> None:
     failure = Failure(code="grammar_compile_crashed", message="m", time="2026-01-01T00:00:00Z")
     now = reading(hellos=hellos, workers=WorkersState(busy=1, restarts={"crashed": 3}, last_failure=failure))
     status = page(now, judge(now))
-    assert (status.ready, status.reason, status.boot) == (False, "PluginInactive", BOOT)
+    assert (status.ready, status.reason) == (False, "PluginInactive")
     assert status.versions == {"modelRunner": "V2", "vllm": "0.32.0"}
     assert [(rank.rank, rank.state) for rank in status.ranks] == [(0, "Missing"), (1, "Connected")]
     assert [(patch.name, patch.state) for patch in status.patches] == [

@@ -5,11 +5,12 @@ import asyncio
 import pytest
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_contract.wire import Load, Loaded, ServiceMessage, Unload
+from guided_contract.wire import Backend, Hello, Load, Loaded, ServiceMessage, Unload
 from guided_sidecar.rendezvous import Rendezvous
 from support.played import settled
 
 LOAD = Load(key="k", backend="guidance", spec="")
+TOKENIZER: dict[Backend, str] = {"xgrammar": "x", "guidance": "g"}
 Waiting = asyncio.Task[None]
 
 
@@ -28,14 +29,15 @@ class Ranks:
 
     def __init__(self, expected: int, *connected: int) -> None:
         self.answered: list[int] = []
-        self.rendezvous = Rendezvous(expected, lambda rank, _load, _loaded: self.answered.append(rank))
+        self.rendezvous = Rendezvous(expected, lambda rank, *_: self.answered.append(rank))
         self.links: dict[int, Link] = {}
         for rank in connected:
             self.connect(rank)
 
-    def connect(self, rank: int, boot: str = "one") -> Link:
+    def connect(self, rank: int, boot: str = "one", tokenizer: dict[Backend, str] | None = None) -> Link:
         link = self.links[rank] = Link()
-        self.rendezvous.connect(rank, link, boot)
+        hello = Hello(role="rank", pid=1, boot=boot, rank=rank, samples=True, tokenizer=tokenizer or {})
+        self.rendezvous.connect(rank, link, hello)
         return link
 
     def disconnect(self, rank: int) -> None:
@@ -46,7 +48,7 @@ class Ranks:
 
     async def ensure(self) -> Waiting:
         """Begin to wait for the grammar."""
-        task = asyncio.create_task(self.rendezvous.ensure(LOAD))
+        task = asyncio.create_task(self.rendezvous.ensure(LOAD, TOKENIZER, ""))
         await asyncio.sleep(0)
         return task
 
@@ -208,3 +210,39 @@ async def test_an_answer_to_a_load_that_was_taken_back_does_not_count_for_the_ne
     assert not again.done()
     ranks.answer(0)
     await asyncio.wait_for(again, 1)
+
+
+OTHERS: list[dict[Backend, str]] = [{"xgrammar": "y", "guidance": "g"}, {"guidance": "h"}]
+LIKE_OURS: list[dict[Backend, str]] = [{}, {"xgrammar": "x"}, TOKENIZER]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+async def test_a_rank_with_another_tokenizer_is_sent_nothing(other: dict[Backend, str]) -> None:
+    ranks = Ranks(2, 0)
+    waiting = await ranks.ensure()
+
+    link = ranks.connect(1, tokenizer=other)
+
+    with pytest.raises(GuidedError, match="rank 1 is using another tokenizer") as raised:
+        await waiting
+    assert raised.value.code is ErrorCode.GRAMMAR_TOKENIZERS_DIFFER
+    with pytest.raises(GuidedError, match="another tokenizer"):
+        ranks.rendezvous.check(TOKENIZER)
+    assert not link.sent
+
+    ranks.connect(1, tokenizer=TOKENIZER)
+    ranks.rendezvous.check(TOKENIZER)
+    waiting = await ranks.ensure()
+    ranks.answer(0)
+    ranks.answer(1)
+    await asyncio.wait_for(waiting, 1)
+
+
+@pytest.mark.parametrize("other", LIKE_OURS)
+async def test_what_a_rank_does_not_say_is_no_difference(other: dict[Backend, str]) -> None:
+    ranks = Ranks(1)
+    waiting = await ranks.ensure()
+    assert ranks.connect(0, tokenizer=other).sent == [LOAD]
+    ranks.answer(0)
+    await asyncio.wait_for(waiting, 1)
+    ranks.rendezvous.check(TOKENIZER)

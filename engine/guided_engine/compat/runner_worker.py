@@ -11,7 +11,7 @@ from vllm.platforms import current_platform
 from guided_contract import config as pod_config
 from guided_contract.config import PodConfig
 from guided_contract.heartbeat import core_slot
-from guided_contract.wire import Failed, Hello, Load, Loaded, ServiceMessage, Unload
+from guided_contract.wire import Backend, Failed, Hello, Load, Loaded, ServiceMessage, Unload
 from guided_engine.compat import cpu, ledger, version
 from guided_engine.compat.core_presence import boot
 from guided_engine.compat.runner import GuidedRunner
@@ -28,7 +28,7 @@ from guided_engine.ranks.prototypes import Prototypes
 from guided_engine.service_link import ServiceLink
 from guided_engine.telemetry import Telemetry
 from guided_grammar.backend import Threads
-from guided_grammar.registry import Backends
+from guided_grammar.registry import Backends, fingerprints
 
 if current_platform.is_cpu():
     from vllm.v1.worker.cpu_worker import CPUWorker as PlatformWorker
@@ -76,14 +76,17 @@ def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
     pulse.start()
     samples = get_pp_group().is_last_rank
     prototypes = backends = None
+    tokenizer: dict[Backend, str] = {}
     if samples and config.guided_decoding.placement == "Rank":
+        vocabulary = EngineVocabulary(worker.vllm_config)
         threads = Threads(fill=_fill_threads(worker.vllm_config.parallel_config))
-        backends = Backends(EngineVocabulary(worker.vllm_config), threads)
+        backends = Backends(vocabulary, threads)
+        tokenizer = fingerprints(vocabulary)
         prototypes = Prototypes(config.grammars_folder, backends)
         prototypes.warm()
     link = ServiceLink(
         config.service_socket,
-        lambda: _hello(worker, config, samples=samples),
+        lambda: _hello(worker, config, tokenizer, samples=samples),
         answer=lambda message: _answer(prototypes, message),
         lost=lambda: None if prototypes is None else prototypes.orphan(),
     )
@@ -156,7 +159,7 @@ def number(worker: Any, config: PodConfig, *, samples: bool) -> int:
     return int(worker.parallel_config.data_parallel_index * config.tensor_parallel + in_stage)
 
 
-def _hello(worker: Any, config: PodConfig, *, samples: bool) -> Hello:
+def _hello(worker: Any, config: PodConfig, tokenizer: dict[Backend, str], *, samples: bool) -> Hello:
     model_runner = "V2" if worker.use_v2_model_runner else "V1"
     return Hello(
         role="rank",
@@ -167,4 +170,5 @@ def _hello(worker: Any, config: PodConfig, *, samples: bool) -> Hello:
         versions={**version.versions(), "modelRunner": model_runner},
         scheduling="Async" if worker.vllm_config.scheduler_config.async_scheduling else "Sync",
         patches=ledger.applied(),
+        tokenizer=tokenizer,
     )

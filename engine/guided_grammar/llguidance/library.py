@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from guided_contract import fingerprint
 from guided_contract.wire import Kind
 from guided_grammar.backend import Backend, BackendError, Library, Threads, Unsupported
 
@@ -20,6 +21,13 @@ class GuidanceLibrary:
         if not isinstance(tokenizer, PreTrainedTokenizerFast):
             raise BackendError("llguidance takes fast tokenizers only")
         return llguidance.hf.from_tokenizer(tokenizer, max(vocab_size, len(tokenizer)))
+
+    def fingerprint(self, native: Any) -> str:
+        """Return what tells two llguidance.LLTokenizer apart, in 0.1 s for 131,072 tokens; see Library."""
+        numbers = range(native.vocab_size)
+        special = [number for number in numbers if native.is_special_token(number)]
+        tokens = (native.decode_bytes([number]) for number in numbers)
+        return fingerprint.of(native.vocab_size, f"{native.eos_token} {special}", tokens)
 
     def open(self, native: Any, threads: Threads) -> Backend:
         """Return llguidance with a tokenizer; see Library."""

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from guided_contract import fingerprint
 from guided_contract.wire import Kind
 from guided_grammar.backend import Backend, Library, Threads, Unsupported
 
@@ -16,6 +17,13 @@ class XGrammarLibrary:
         import xgrammar  # noqa: PLC0415 - of workers and ranks alone
 
         return xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size)
+
+    def fingerprint(self, native: Any) -> str:
+        """Return what tells two xgrammar.TokenizerInfo apart, in 0.1 s for 131,072 tokens; see Library."""
+        # Not how it reads the vocabulary (vocab_type, add_prefix_space): a slow and a fast class of the same
+        # tokenizer differ in it, and the bytes that it has read do not.
+        about = f"{native.stop_token_ids} {native.special_token_ids}"
+        return fingerprint.of(native.vocab_size, about, native.decoded_vocab)
 
     def open(self, native: Any, threads: Threads) -> Backend:
         """Return xgrammar with a tokenizer; see Library."""

@@ -52,10 +52,8 @@ def pod_config(gm: GuidedModel, site: Site) -> config.PodConfig:
             )
             for processor in spec.logits_processors
         ],
-        async_scheduling=speculative.async_scheduling if speculative else "Auto",
         speculative_method=speculative.method if speculative else None,
         probes=config.ProbesConfig(
-            startup_timeout_s=seconds(spec.probes.startup_timeout),
             stall_timeout_s=seconds(spec.probes.stall_timeout),
             guided=config.GuidedProbeConfig(
                 mode=spec.probes.guided.mode,

@@ -16,6 +16,21 @@ from guided_operator.builders.source import sources
 # A connection that a client is about to use must not be closed meanwhile: longer than clients and gateways
 # keep an idle one, which is 60 s and less. vLLM's 5 s are less than they take, and a request is lost by it.
 _KEEP_ALIVE_S: Final = 75
+# Which hub the tokenizer comes from, and by what way: the sidecar's as well as the engine's.
+_OF_THE_HUB: Final = frozenset(
+    [
+        "CURL_CA_BUNDLE",
+        "HTTPS_PROXY",
+        "HTTP_PROXY",
+        "NO_PROXY",
+        "REQUESTS_CA_BUNDLE",
+        "SSL_CERT_DIR",
+        "SSL_CERT_FILE",
+        "http_proxy",
+        "https_proxy",
+        "no_proxy",
+    ]
+)
 
 
 def engine_environment(gm: GuidedModel, site: Site) -> list[k8s.V1EnvVar]:
@@ -41,9 +56,8 @@ def sidecar_environment(gm: GuidedModel, site: Site) -> list[k8s.V1EnvVar]:
     variables = _shared(gm, site)
     # A vLLM image asks for all GPUs of the node by itself, which some container runtimes obey.
     variables["NVIDIA_VISIBLE_DEVICES"] = "void"
-    return _merged(
-        variables, [*_secrets(gm), *(env for env in gm.spec.engine.env if env.name.startswith("HF_"))]
-    )
+    theirs = [env for env in gm.spec.engine.env if env.name.startswith("HF_") or env.name in _OF_THE_HUB]
+    return _merged(variables, [*_secrets(gm), *theirs])
 
 
 def _secrets(gm: GuidedModel) -> list[EnvVar]:

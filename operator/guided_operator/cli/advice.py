@@ -55,10 +55,15 @@ REASONS: Final[Mapping[str, str | None]] = {
     "NoReadyPods": f"see what the pods wait for: {_DESCRIBE}; {_LOGS}",
     # GuidedDecoding
     "Active": None,
+    "LibrariesUnmeasured": "JSON schemas that only this library enforces are refused; to have them served, "
+    "install the version that the message says is measured, or name the library by guidedDecoding.backend",
     "SchedulerPlacement": None,
     "Pending": "wait: kubectl wait --for=condition=GuidedDecoding {gm} --timeout=20m",
     "PluginInactive": "while the engine starts, wait; else see what it says: "
     "kubectl logs {pods} -c engine --tail=50",
+    "TokenizersDiffer": "take --tokenizer-mode, --config-format and --hf-overrides out of engine.args, which "
+    "vLLM alone heeds; if the model changed on the hub, set model.revision to a commit; or set "
+    "guidedDecoding.placement to Scheduler for vLLM's own path",
     "RanksMissing": "while the engine starts, wait; else see what the ranks say: "
     "kubectl logs {pods} -c engine --tail=50",
     "Draining": "wait: the pod was told to stop, and goes once requests in progress are answered",
@@ -92,6 +97,7 @@ CODES: Final[Mapping[str, str]] = {
     ErrorCode.GRAMMAR_SERVICE_EXHAUSTED: "keep the grammar that kills workers away, or raise sidecar.restart",
     ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE: "see why the sidecar does not answer, in its log",
     ErrorCode.GRAMMAR_RANKS_NOT_READY: "wait: clients are told to come again",
+    ErrorCode.GRAMMAR_TOKENIZERS_DIFFER: "see what the condition GuidedDecoding says of the tokenizers",
     ErrorCode.GRAMMAR_RANK_GONE: "see why a rank ended, in the engine's log",
     ErrorCode.GRAMMAR_RANK_LATE: "give the engine more CPU: a rank had no time to load the grammar",
     ErrorCode.GRAMMAR_RANK_RESTARTED: "see why a rank came back, in the engine's log",

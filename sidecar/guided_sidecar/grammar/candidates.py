@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 from guided_contract.backends import NAMES
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind
+from guided_grammar import rules
 from guided_grammar.backend import Unsupported
 from guided_grammar.json_schema import subschemas
 from guided_grammar.registry import library
-from guided_sidecar.grammar import schema, unevaluated
+from guided_sidecar.grammar import schema, trust, unevaluated
 from guided_sidecar.grammar.jobs import Job
 
 
@@ -67,16 +68,27 @@ def order(job: Job, grammar: Grammar) -> Iterator[Backend]:
         may be taken.
     """
     candidates = by_cost(grammar.kind, grammar.value, job.backends) if job.named is None else [*job.backends]
+    doubted = _doubted(job, grammar)
+    trusted = [backend for backend in candidates if backend not in doubted]
     if not job.routes:
-        del candidates[1:]
-    able = (backend for backend in candidates if _unsupported(backend, grammar) is None)
+        del trusted[1:]
+    able = (backend for backend in trusted if _unsupported(backend, grammar) is None)
     first = next(able, None)
     if first is not None:
         return itertools.chain([first], able)
-    missing = _unsupported(candidates[0], grammar)
-    assert missing is not None
-    where = f"{missing.path}: " if missing.path else ""
-    raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{where}{missing.reason}", path=missing.path)
+    missing = _unsupported(trusted[0], grammar) if trusted else None
+    where = f"{missing.path}: " if missing is not None and missing.path else ""
+    reasons = [missing.reason] if missing is not None else []
+    reasons += [trust.reason(backend, job.unmeasured[backend]) for backend in doubted]
+    path = missing.path if missing is not None else None
+    raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, where + "; ".join(reasons), path=path)
+
+
+def _doubted(job: Job, grammar: Grammar) -> list[Backend]:
+    """Return the backends that nobody named, and of which nobody knows whether they enforce the grammar."""
+    if not job.unmeasured or not any(rules.are_about(inner) for _, inner in grammar.schemas):
+        return []
+    return [backend for backend in job.backends if backend in job.unmeasured and backend != job.named]
 
 
 def by_cost(kind: Kind, value: Any, backends: Collection[Backend]) -> list[Backend]:

@@ -50,6 +50,7 @@ class Compiler:
 
     def __init__(self, backends: Mapping[Backend, GrammarBackend], words: Vocabulary, folder: Path) -> None:
         self._backends = backends
+        self._tokenizer = words.fingerprints
         ends = [backend.stop_tokens for backend in self._usable()]
         self._prover = Prover(words.tokens, frozenset().union(*ends))
         self._folder = folder
@@ -88,6 +89,9 @@ class Compiler:
         """
         self.proofs = []
         start = time.perf_counter_ns()
+        if job.tokenizer not in ({}, self._tokenizer):  # its key is for the one that a template before us had
+            message = "the tokenizer has changed on the hub meanwhile"
+            raise GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message)
         grammar = candidates.read(job)
         refusals: list[GuidedError] = []
         for backend in candidates.order(job, grammar):

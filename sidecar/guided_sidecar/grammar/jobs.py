@@ -41,7 +41,7 @@ class Fork(Packet, frozen=True):
 class Ready(Packet, frozen=True, kw_only=True):
     """Template to service: imports done, tokenizer read. `versions` are those of the grammar libraries."""
 
-    tokenizer: str  # fingerprint: equal for equal tokenizer and vocabulary size
+    tokenizer: dict[Backend, str]  # fingerprints (see guided_contract.fingerprint)
     vocab_size: int
     versions: dict[str, str]
     resident_bytes: int
@@ -69,10 +69,12 @@ class Job(Packet, frozen=True, kw_only=True):
     backends: list[Backend]
     named: Backend | None = None
     routes: bool = True
+    unmeasured: dict[Backend, str] = {}  # as in trust: those that are not to be taken unasked
     any_whitespace: bool
     is_proven: bool = True
     timeout_s: float
     memory_bytes: int
+    tokenizer: dict[Backend, str] = {}  # what the key was made of, as in Ready; a worker has no other
 
 
 class Proof(msgspec.Struct, frozen=True):

@@ -5,12 +5,12 @@ import collections
 import contextlib
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_contract.wire import Kind, Load, Prepare, Prepared
-from guided_sidecar.grammar import artifacts, limits
+from guided_contract.wire import Backend, Kind, Load, Prepare, Prepared
+from guided_sidecar.grammar import artifacts, limits, trust
 from guided_sidecar.grammar.cache import Entry
 from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.disk import GrammarDisk
@@ -43,6 +43,7 @@ class _Waiter:
     until: float  # monotonic seconds
     stage: str = "template"
     key: str = ""
+    tokenizer: Mapping[Backend, str] = dataclasses.field(default_factory=dict)  # that the key is for
     cache: str = ""
     flight: Flight | None = None
 
@@ -197,6 +198,8 @@ class Preparer:
         request = waiter.request
         spec = limits.canonical(request.kind, request.spec, self._pod.guided_decoding.compile)
         facts = await self._pool.facts()
+        self._rendezvous.check(facts.tokenizer)
+        waiter.tokenizer = facts.tokenizer
         waiter.key = key = grammar_key(
             request.kind, spec, choice(request.backend, self._pod), self._pod, facts
         )
@@ -216,7 +219,7 @@ class Preparer:
     async def _load(self, waiter: _Waiter, entry: Entry) -> None:
         """Wait until every rank has loaded a grammar; where that fails, its lease ends."""
         try:
-            await self._rendezvous.ensure(_load(entry, waiter.span.traceparent))
+            await self._rendezvous.ensure(_load(entry), waiter.tokenizer, waiter.span.traceparent)
         except BaseException as error:
             self._store.end_lease(entry)
             if isinstance(error, GuidedError) and not entry.leases:
@@ -253,10 +256,12 @@ class Preparer:
             backends=chosen.backends,
             named=chosen.named,
             routes=chosen.routes,
+            unmeasured=trust.unmeasured(facts.versions),
             any_whitespace=guided.whitespace == "Flexible",
             is_proven=guided.proof == "Always",
             timeout_s=guided.compile.timeout_s,
             memory_bytes=memory_bytes,
+            tokenizer=facts.tokenizer,
         )
 
     def _too_late(self, waiter: _Waiter) -> GuidedError:
@@ -277,7 +282,7 @@ class Preparer:
         return error
 
 
-def _load(entry: Entry, traceparent: str) -> Load:
+def _load(entry: Entry) -> Load:
     done = entry.done
     return Load(
         key=entry.key,
@@ -286,5 +291,4 @@ def _load(entry: Entry, traceparent: str) -> Load:
         sha256=done.sha256,
         spec=done.spec,
         positions=done.positions,
-        traceparent=traceparent,
     )

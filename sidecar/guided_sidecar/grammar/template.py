@@ -130,7 +130,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     ready = jobs.Ready(
-        tokenizer=words.fingerprint,
+        tokenizer=words.fingerprints,
         vocab_size=words.vocab_size,
         versions={name: metadata.version(name) for name in backends.DISTRIBUTIONS},
         resident_bytes=worker.resident_bytes(),

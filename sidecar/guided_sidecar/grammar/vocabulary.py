@@ -1,8 +1,6 @@
 """The tokenizer as vLLM 0.32 gives it to its grammar backends, so that masks have the same width and bits."""
 
 import dataclasses
-import hashlib
-import json
 from typing import Any
 
 from guided_contract.backends import Backend
@@ -19,7 +17,7 @@ class Vocabulary:
 
     vocab_size: int
     forms: registry.Vocabulary
-    fingerprint: str
+    fingerprints: dict[Backend, str]
     tokens: list[bytes]
 
     def native(self, name: Backend) -> Any:
@@ -31,18 +29,12 @@ def load(config: PodConfig) -> Vocabulary:
     """Read tokenizer and model configuration from where vLLM reads them."""
     from transformers import AutoConfig, AutoTokenizer  # noqa: PLC0415 - only the template loads it
 
-    remote = config.trust_remote_code
-    model = AutoConfig.from_pretrained(config.model, trust_remote_code=remote).get_text_config()
+    # Of code that comes with the model, too, this revision is loaded.
+    source = {"revision": config.revision, "trust_remote_code": config.trust_remote_code}
+    model = AutoConfig.from_pretrained(config.model, **source).get_text_config()
     vocab_size = int(model.vocab_size)
-    tokenizer = AutoTokenizer.from_pretrained(config.tokenizer, trust_remote_code=remote)
+    # As vLLM says: else a tekken.json beside tokenizer.json would be taken in its place.
+    tokenizer = AutoTokenizer.from_pretrained(config.tokenizer, mistral_format=False, **source)
     forms = registry.Tokenizer(tokenizer, vocab_size)
     info = forms.native("xgrammar")
-    return Vocabulary(vocab_size, forms, _fingerprint(tokenizer, info, vocab_size), info.decoded_vocab)
-
-
-def _fingerprint(tokenizer: Any, info: Any, vocab_size: int) -> str:
-    """Hash what decides a mask: every token's text and number, and how the libraries read them."""
-    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
-    special = sorted(int(number) for number in tokenizer.all_special_ids)
-    facts = [info.dump_metadata(), vocab_size, tokenizer.eos_token_id, special, vocabulary]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+    return Vocabulary(vocab_size, forms, registry.fingerprints(forms), info.decoded_vocab)

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.status import Failure
+from guided_contract.wire import Backend
 from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.budget import RestartBudget
 from guided_sidecar.grammar.jobs import Ready
@@ -44,6 +45,8 @@ class WorkersState:
         Workers made, and the seconds from asking for each to having it, together.
     templates
         Templates that became ready: above 1, so many less one were lost.
+    tokenizer, versions
+        What the newest of them has, as in jobs.Ready; {} before the first.
     last_failure
         The last failure of a compile or a worker.
     """
@@ -55,6 +58,8 @@ class WorkersState:
     forks: int = 0
     fork_s: float = 0.0
     templates: int = 0
+    tokenizer: Mapping[Backend, str] = dataclasses.field(default_factory=dict)
+    versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     last_failure: Failure | None = None
 
     @property
@@ -111,7 +116,7 @@ class Workers:
         return dataclasses.replace(self._state, idle=idle, busy=busy, restarts=dict(self._restarts))
 
     async def facts(self) -> Ready:
-        """Wait for the first template, and return what it read."""
+        """Wait for the first template, and return what the newest one read: a branch of the hub moves."""
         return await asyncio.shield(self._facts)
 
     def start(self) -> None:
@@ -245,10 +250,16 @@ class Workers:
     async def _start_template(self) -> None:
         template = self._template = Template(self._on_exit)
         ready = await template.start(self._settings.template_timeout_s)
-        self._state = dataclasses.replace(self._state, templates=self._state.templates + 1)
+        self._state = dataclasses.replace(
+            self._state,
+            templates=self._state.templates + 1,
+            tokenizer=ready.tokenizer,
+            versions=ready.versions,
+        )
         _log.info("grammar template ready: %d MiB", ready.resident_bytes >> 20)
-        if not self._facts.done():
-            self._facts.set_result(ready)
+        if self._facts.done():
+            self._facts = asyncio.get_running_loop().create_future()
+        self._facts.set_result(ready)
 
         async def kick_when_dead() -> None:
             await template.died.wait()

@@ -7,6 +7,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from guided_sidecar.consensus import AgreementState
+from guided_sidecar.grammar import trust
+from guided_sidecar.grammar.trust import NAMES
 from guided_sidecar.grammar.workers import Loss, WorkersState
 from guided_sidecar.health.verdict import Reading, Verdict
 from guided_sidecar.snapshot import CacheState
@@ -62,6 +64,13 @@ def _workers(state: WorkersState) -> Iterable[Metric]:
     )
     yield _counter("grammar_worker_forks", "Grammar workers made", state.forks)
     yield _counter("grammar_worker_fork_seconds", "Time from asking for a worker to having it", state.fork_s)
+    other = trust.unmeasured(state.versions)
+    yield _gauges(
+        "grammar_library_unmeasured",
+        "1 if a library's version is not the one whose enforcement is known: Auto gives it no JSON schemas",
+        "library",
+        {name: float(backend in other) for backend, name in NAMES.items()},
+    )
     yield _counter("grammar_template_starts", "Templates of workers that became ready", state.templates)
 
 

@@ -7,6 +7,7 @@ import msgspec
 
 from guided_contract.status import (
     Failure,
+    LibraryStatus,
     PodStatus,
     QuarantineStatus,
     RankStatus,
@@ -14,6 +15,9 @@ from guided_contract.status import (
     WorkersStatus,
 )
 from guided_contract.wire import Hello, Patch
+from guided_grammar import measured
+from guided_sidecar.grammar import trust
+from guided_sidecar.grammar.trust import NAMES
 from guided_sidecar.health.verdict import Reading, Verdict
 
 _WORST: Final = ("Applied", "Skipped", "Failed")
@@ -28,8 +32,11 @@ def page(reading: Reading, verdict: Verdict) -> PodStatus:
         ready=verdict.ready,
         reason=verdict.reason,
         message=verdict.message,
-        boot=reading.boot,
         versions=_versions(reading.hellos),
+        unmeasured=[
+            LibraryStatus(name=NAMES[backend], version=version, measured=measured.VERSIONS[NAMES[backend]])
+            for backend, version in trust.unmeasured(workers.versions).items()
+        ],
         unsupported=launcher.unsupported if launcher else "",
         patches=_patches(reading.hellos),
         ranks=[

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from guided_contract import fingerprint
 from guided_contract.config import PodConfig
 from guided_contract.status import Failure, ProbeStatus, SpeculationStatus
 from guided_contract.wire import Hello, Role
@@ -116,6 +117,19 @@ def processes_missing(reading: Reading) -> str:
     return f"the plugin has not reported from {' and '.join(missing)}" if missing else ""
 
 
+def tokenizers_differ(reading: Reading) -> str:
+    """Check that every rank has the tokenizer that grammars are compiled for."""
+    ours = reading.snapshot.workers.tokenizer
+    others = [hello for hello in reading.hellos if fingerprint.differing(ours, hello.tokenizer)]
+    if not others:
+        return ""
+    ranks = ", ".join(sorted(f"rank {hello.rank}" for hello in others))
+    theirs = others[0].tokenizer
+    (backend, *_) = fingerprint.differing(ours, theirs)
+    here, there = ours[backend][:_SHOWN], theirs[backend][:_SHOWN]
+    return f"vLLM has another tokenizer than the sidecar on {ranks}: {there} there, {here} here"
+
+
 def ranks_missing(reading: Reading) -> str:
     """Check that every sampling rank is connected."""
     expected = reading.snapshot.expected_ranks
@@ -180,6 +194,8 @@ def probe_failed(reading: Reading) -> str:
     return reading.probe.message if reading.probe.state == "Failed" else ""
 
 
+# Of a fingerprint: the number of tokens and enough of the hash to tell two apart.
+_SHOWN: Final = 24
 _Check = Callable[[Reading], str]
 _PROCESSES: Final[tuple[tuple[Role, str], ...]] = (("api", "the API server"), ("core", "the engine core"))
 _RANK_CHECKS: Final[tuple[tuple[str, _Check], ...]] = (
@@ -188,6 +204,7 @@ _RANK_CHECKS: Final[tuple[tuple[str, _Check], ...]] = (
     ("PluginInactive", vllm_unsupported),
     ("PluginInactive", patches_failed),
     ("PluginInactive", processes_missing),
+    ("TokenizersDiffer", tokenizers_differ),
     ("RanksMissing", ranks_missing),
     ("EngineStalled", heartbeats_missing),
     ("EngineStalled", engine_stalled),

@@ -46,7 +46,7 @@ SCHEMA: Final = '{"type": "object", "properties": {"a": {"type": "string", "maxL
 TRACE: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 # Asked for by another peer meanwhile; the key is what a rank is asked to load.
 PENDING: Final = Prepare(id=5, kind="choice", spec='["pending"]', timeout_s=5.0, traceparent=TRACE)
-FACTS: Final = Ready(tokenizer="t", vocab_size=8, versions={}, resident_bytes=0)
+FACTS: Final = Ready(tokenizer={"xgrammar": "t"}, vocab_size=8, versions={}, resident_bytes=0)
 _DEADLINE_S: Final = 5.0
 
 

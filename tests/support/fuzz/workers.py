@@ -21,7 +21,6 @@ from support.fuzz import mutation
 from support.fuzz.target import Target
 
 KEY: Final = "0123456789abcdef" * 4
-_TRACE: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 _TEXT: Final = json.dumps({"a": "x" * 5, "b": [1, {"a": "y"}, "z"], "c": {"d": "é"}}).encode()
 # The first byte of an input: an answer, or a packet with descriptors of these kinds.
 _ANSWER, _PACKET = 0, 1
@@ -47,7 +46,7 @@ def seeds() -> list[bytes]:
         Failed(code=ErrorCode.GRAMMAR_INVALID, message="no", path="$.a", proofs=proofs),
     ]
     packets = [
-        Ready(tokenizer="t", vocab_size=8, versions={"xgrammar": "1"}, resident_bytes=1),
+        Ready(tokenizer={"xgrammar": "t"}, vocab_size=8, versions={"xgrammar": "1"}, resident_bytes=1),
         Forked(pid=7),
         Exited(pid=7, status=9),
     ]
@@ -94,7 +93,7 @@ def _take_answer(framed: bytes) -> None:
         error = GuidedError(outcome.code, outcome.message, path=outcome.path)
         assert len(wire.frame(sessions._refused(1, error))) < 1 << 16
         return
-    load = preparer._load(Entry(KEY, outcome), _TRACE)
+    load = preparer._load(Entry(KEY, outcome))
     read = wire.decode_service_message(wire.frame(load)[wire.LENGTH.size :])
     assert read == load
     assert load.artifact in {None, KEY}, "a file of somebody else's"

@@ -1,0 +1,34 @@
+"""Fingerprints of a tokenizer, by what each grammar library makes of it: equal ones, equal masks.
+
+Where a tokenizer comes from, and how it is read (fast or not, by whose classes, with which merges), is not in
+them: a mask depends on each token's bytes, on which tokens are special and which end a text, and on how many
+the model has. Two processes that have a library's form of it in common compare that one.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+from guided_contract.wire import Backend
+
+
+def of(size: int, about: str, tokens: Iterable[bytes]) -> str:
+    """Return the number of tokens, for whoever reads it, and a hash of everything.
+
+    Parameters
+    ----------
+    size
+        Tokens that a mask has.
+    about
+        Which of them are special, and which end a text.
+    tokens
+        Each token's bytes, in their order.
+    """
+    digest = hashlib.sha256(about.encode())
+    for token in tokens:
+        digest.update(len(token).to_bytes(4, "little") + token)
+    return f"{size} tokens, {digest.hexdigest()}"
+
+
+def differing(ours: Mapping[Backend, str], theirs: Mapping[Backend, str]) -> list[Backend]:
+    """Return the libraries for which both have a fingerprint, and not the same one."""
+    return [backend for backend in ours if theirs.get(backend, ours[backend]) != ours[backend]]

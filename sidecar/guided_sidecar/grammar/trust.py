@@ -1,0 +1,34 @@
+"""Which installed libraries are of another version than the one whose enforcement was measured.
+
+vLLM pins xgrammar to one version and llguidance to a range. Another version may take a keyword that it does
+not enforce: it is given no JSON schema that has one, unless request or resource name the library.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from guided_contract.backends import BACKENDS, Backend
+from guided_grammar import measured
+
+# What a backend's library is installed, and measured, as.
+NAMES: Final[dict[Backend, str]] = {
+    one.name: one.distribution for one in BACKENDS.values() if one.distribution in measured.VERSIONS
+}
+
+
+def unmeasured(versions: Mapping[str, str]) -> dict[Backend, str]:
+    """Return the installed versions that are not the measured ones; what is not installed is no other one."""
+    return {
+        backend: versions[name]
+        for backend, name in NAMES.items()
+        if versions.get(name, measured.VERSIONS[name]) != measured.VERSIONS[name]
+    }
+
+
+def reason(backend: Backend, version: str) -> str:
+    """Say why a library was not taken."""
+    name = NAMES[backend]
+    return (
+        f"{name} {version} gets a JSON schema only where guided_backend or guidedDecoding.backend name it: "
+        f"what it enforces is known for {name} {measured.VERSIONS[name]}"
+    )

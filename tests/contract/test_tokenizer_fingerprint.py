@@ -1,0 +1,153 @@
+"""Whether two processes have the same tokenizer: what changes masks changes its fingerprint."""
+
+import copy
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xgrammar
+from devtools import tinymodel
+
+from guided_contract import fingerprint
+from guided_grammar import registry
+from guided_grammar.registry import library
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own imports warn
+TINY = tinymodel.models() / "tiny"
+Tokenizer = dict[str, Any]
+
+
+def fingerprints(tokenizer: Any, size: int = tinymodel.VOCAB) -> dict[Any, str]:
+    return registry.fingerprints(registry.Tokenizer(tokenizer, size))
+
+
+def loaded(folder: Path, change: Callable[[Tokenizer], None] = lambda _: None, **config: object) -> Any:
+    """Return the tiny model's tokenizer with its two files changed."""
+    from transformers import AutoTokenizer
+
+    folder.mkdir(exist_ok=True)
+    about = json.loads((TINY / "tokenizer.json").read_text())
+    change(about)
+    (folder / "tokenizer.json").write_text(json.dumps(about))
+    named = json.loads((TINY / "tokenizer_config.json").read_text()) | config
+    (folder / "tokenizer_config.json").write_text(json.dumps(named))
+    (folder / "config.json").write_text((TINY / "config.json").read_text())
+    return AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, str]:
+    return fingerprints(loaded(tmp_path_factory.mktemp("tokenizer")))
+
+
+def swap(about: Tokenizer) -> None:
+    """Give two tokens each other's numbers."""
+    vocabulary = about["model"]["vocab"]
+    first, second = list(vocabulary)[-2:]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+
+
+def add_special(about: Tokenizer) -> None:
+    """Make a token of text a special one."""
+    text, number = list(about["model"]["vocab"].items())[-1]
+    token = about["added_tokens"][0] | {"id": number, "content": text, "special": True}
+    about["added_tokens"].append(token)
+
+
+def swap_added(about: Tokenizer) -> None:
+    """Give two added tokens each other's numbers."""
+    added = about["added_tokens"]
+    vocabulary = about["model"]["vocab"]
+    for first, second in [(added[0], added[2])]:
+        first["id"], second["id"] = second["id"], first["id"]
+        for token in (first, second):
+            vocabulary[token["content"]] = token["id"]
+
+
+@pytest.mark.parametrize("change", [swap, add_special, swap_added])
+def test_another_vocabulary_is_another_tokenizer(
+    tmp_path: Path, ours: dict[Any, str], change: Callable[[Tokenizer], None]
+) -> None:
+    assert fingerprint.differing(ours, fingerprints(loaded(tmp_path, change)))
+
+
+def test_another_end_of_text_is_another_tokenizer(tmp_path: Path, ours: dict[Any, str]) -> None:
+    theirs = fingerprints(loaded(tmp_path, eos_token="<|pad|>"))
+    assert fingerprint.differing(ours, theirs) == ["xgrammar", "guidance"]
+
+
+@pytest.mark.parametrize("size", [tinymodel.VOCAB - 1, tinymodel.VOCAB + 64])
+def test_padding_makes_other_masks(tmp_path: Path, ours: dict[Any, str], size: int) -> None:
+    """A row of logits has as many columns as the model has tokens: hf_overrides may say how many."""
+    theirs = fingerprints(loaded(tmp_path), size)
+    assert "xgrammar" in fingerprint.differing(ours, theirs)
+
+
+def reorder(about: Tokenizer) -> None:
+    about["added_tokens"].reverse()
+    about["model"]["vocab"] = dict(reversed(about["model"]["vocab"].items()))
+
+
+def cut_and_pad(about: Tokenizer) -> None:
+    about["truncation"] = {"direction": "Left", "max_length": 9, "strategy": "LongestFirst", "stride": 0}
+
+
+@pytest.mark.parametrize("change", [reorder, cut_and_pad])
+def test_what_no_mask_depends_on_is_no_difference(
+    tmp_path: Path, ours: dict[Any, str], change: Callable[[Tokenizer], None]
+) -> None:
+    assert fingerprints(loaded(tmp_path, change)) == ours
+
+
+class Slow:
+    """The same tokenizer by a class of Python's, as xgrammar knows it: it has an encoding of tiktoken's."""
+
+    def __init__(self, fast: Any) -> None:
+        import tiktoken
+
+        self._fast = fast
+        self.eos_token_id = fast.eos_token_id
+        self.tokenizer = tiktoken.Encoding("slow", pat_str=".", mergeable_ranks={b"a": 0}, special_tokens={})
+
+    def get_vocab(self) -> dict[str, int]:
+        vocabulary: dict[str, int] = self._fast.get_vocab()
+        return vocabulary
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._fast, name)
+
+
+def test_a_slow_class_reads_the_same_tokenizer(tmp_path: Path, ours: dict[Any, str]) -> None:
+    info = xgrammar.TokenizerInfo.from_huggingface(Slow(loaded(tmp_path)), vocab_size=tinymodel.VOCAB)
+
+    assert not fingerprint.differing(ours, {"xgrammar": library("xgrammar").fingerprint(info)})
+
+
+def test_vllms_own_class_and_process_read_the_same_tokenizer(ours: dict[Any, str]) -> None:
+    code = (
+        "import types, sys; from guided_grammar.registry import fingerprints; "
+        "from guided_engine.compat.runner_vocabulary import EngineVocabulary; "
+        "from vllm.config import ModelConfig; model = ModelConfig(model=sys.argv[1]); "
+        "options = types.SimpleNamespace(disable_any_whitespace=0, disable_additional_properties=0); "
+        "config = types.SimpleNamespace(model_config=model, structured_outputs_config=options, "
+        "speculative_config=None); "
+        "print(*fingerprints(EngineVocabulary(config)).values(), sep=chr(10))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(TINY)], capture_output=True, text=True, timeout=300, check=True
+    )
+
+    assert done.stdout.splitlines()[-2:] == [*ours.values()]
+
+
+def test_a_compiled_grammars_tokenizer_is_the_one_it_was_compiled_for(tmp_path: Path) -> None:
+    """From there a rank has xgrammar's form."""
+    info = xgrammar.TokenizerInfo.from_huggingface(loaded(tmp_path), vocab_size=tinymodel.VOCAB)
+    given = xgrammar.GrammarCompiler(info).compile_regex("a").tokenizer_info
+
+    one = library("xgrammar")
+    assert one.fingerprint(copy.copy(given)) == one.fingerprint(info)
