@@ -30,7 +30,7 @@ lint: $(SETUP)  ## ruff, mypy --strict, import-linter, generated files up to dat
 	$(VENV)/bin/mypy operator/guided_operator engine/guided_contract engine/guided_engine engine/guided_grammar sidecar/guided_sidecar tools/devtools benchmarks/rankbench benchmarks/schemasuite benchmarks/grammarbench benchmarks/operatorbench
 	$(VENV)/bin/lint-imports
 	$(PY) -m guided_operator.api.crd --check
-	$(PY) -m guided_operator.api.reference --check
+	$(PY) -m devtools.api_reference --check
 	$(PY) -m guided_operator.rbac --check
 	$(PY) -m devtools.dashboard --check
 	$(PY) -m devtools.chart --check
@@ -38,7 +38,7 @@ lint: $(SETUP)  ## ruff, mypy --strict, import-linter, generated files up to dat
 .PHONY: generate
 generate: $(SETUP)  ## write what is generated anew: the CRD, its reference, the operator's rights, the dashboard, the chart's copies
 	$(PY) -m guided_operator.api.crd
-	$(PY) -m guided_operator.api.reference
+	$(PY) -m devtools.api_reference
 	$(PY) -m guided_operator.rbac
 	$(PY) -m devtools.dashboard
 	$(PY) -m devtools.chart

@@ -22,11 +22,12 @@ from schemas import WORDS
 from guided_contract.config import PodConfig
 from guided_contract.wire import Backend, Load
 from guided_engine.ranks.bitmasks import BitmaskBuffer
-from guided_engine.ranks.prototypes import Prototypes
+from guided_engine.ranks.loaded_grammars import Prototypes
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
 from guided_grammar.walk import Walk
-from guided_sidecar.grammar import artifacts, counted, vocabulary
+from guided_sidecar.grammar import artifacts
+from guided_sidecar.grammar.compile import length_bounds, vocabulary
 
 SEQUENCES: Final = 64
 DRAFTS: Final = 3
@@ -65,7 +66,7 @@ def matchers(
     """Return the seconds of compile and load, and what makes a matcher."""
     compiler = words.backends[backend]
     start = time.perf_counter()
-    split = counted.split(spec, backend) if count else counted.Counted(spec, [])
+    split = length_bounds.split(spec, backend) if count else length_bounds.Counted(spec, [])
     text = compiler.compile("json", json.dumps(split.schema), any_whitespace=True).artifact()
     compiled_s = time.perf_counter() - start
     load = Load(key="k", backend=backend, spec=text, positions=split.positions)

@@ -24,12 +24,13 @@ from guided_contract.config import PodConfig
 from guided_contract.wire import Backend, Load, Ticket
 from guided_engine.processors.registry import Registry
 from guided_engine.ranks.bitmasks import BitmaskBuffer
-from guided_engine.ranks.guide import RankGuide, RankTraits
-from guided_engine.ranks.plan import Arrival, Plan
-from guided_engine.ranks.prototypes import Prototypes
+from guided_engine.ranks.guided_rank import RankGuide, RankTraits
+from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_engine.ranks.step import Arrival, Plan
 from guided_grammar.backend import Threads
 from guided_grammar.registry import Backends
-from guided_sidecar.grammar import artifacts, vocabulary
+from guided_sidecar.grammar import artifacts
+from guided_sidecar.grammar.compile import vocabulary
 
 
 @dataclass(slots=True)

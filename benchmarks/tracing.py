@@ -32,8 +32,8 @@ from devtools import deploy, tinymodel
 from rankbench import processes, statistics
 
 from guided_operator.api.manifest import read
-from guided_operator.cli.local_pod import LocalPod, containers
-from guided_operator.cli.local_site import lay_out, local_site
+from guided_operator.cli.local.pod import LocalPod, containers
+from guided_operator.cli.local.site import lay_out, local_site
 
 MINUTES: Final = float(os.environ.get("MINUTES", "20"))
 MOST_LOSS: Final = 0.02

@@ -9,10 +9,10 @@ import threading
 from pathlib import Path
 
 from guided_contract import config, wire
-from guided_engine.ranks.prototypes import Prototypes
+from guided_engine.ranks.loaded_grammars import Prototypes
 from guided_engine.service_link import ServiceLink
 from guided_grammar.registry import Backends
-from guided_sidecar.grammar import vocabulary
+from guided_sidecar.grammar.compile import vocabulary
 
 
 def main() -> None:

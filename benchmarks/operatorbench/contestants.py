@@ -12,9 +12,9 @@ from devtools import golang
 from devtools.process import Process, free_ports, tail
 
 from guided_operator.builders import cluster_site
-from guided_operator.observe import Observed
-from guided_operator.plan import plan
-from guided_operator.queue import Key
+from guided_operator.kube.queue import Key
+from guided_operator.reconcile.observe import Observed
+from guided_operator.reconcile.plan import plan
 from support.cluster import Cluster
 from support.operator_process import START_TIMEOUT_S, eventually, kubeconfig, running
 from support.resources import model

@@ -12,8 +12,8 @@ from guided_contract import wire
 from guided_contract.config import PodConfig
 from guided_grammar.backend import Threads
 from guided_grammar.registry import Backends
-from guided_sidecar.grammar import compilation, vocabulary
-from guided_sidecar.grammar.jobs import Done, Job
+from guided_sidecar.grammar.compile import compilation, vocabulary
+from guided_sidecar.grammar.worker_messages import Done, Job
 
 _LOAD_TIMEOUT_S: Final = 300.0
 _COMPILE_THREADS: Final = 4

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from guided_sidecar.grammar import closed
+from guided_sidecar.grammar.schema import additional_properties
 from rankbench import corpora, masks
 from rankbench.cells import Cell, Mode
 from rankbench.documents import SEQUENCES, Corpus
@@ -149,7 +149,7 @@ class Session:
             schema = corpus.schema(document % SEQUENCES)
             if mode.backend == "auto":
                 # What it then means with either library: docs/decisions/0010.
-                schema = json.dumps(closed.close(json.loads(schema)))
+                schema = json.dumps(additional_properties.close(json.loads(schema)))
             backend = chosen[document % SEQUENCES]
             return None if is_endless else references.matcher(backend, schema)
 

@@ -9,12 +9,13 @@ from typing import Any, Final, Protocol
 from guided_contract import wire
 from guided_contract.config import CompileConfig, PodConfig
 from guided_contract.errors import GuidedError
-from guided_engine.ranks.prototypes import Prototypes
+from guided_engine.ranks.loaded_grammars import Prototypes
 from guided_grammar.backend import Backend, BackendError, Threads
 from guided_grammar.registry import Backends
-from guided_sidecar.grammar import limits, vocabulary
-from guided_sidecar.grammar.compilation import Compiler
-from guided_sidecar.grammar.jobs import Job
+from guided_sidecar.grammar.compile import vocabulary
+from guided_sidecar.grammar.compile.compilation import Compiler
+from guided_sidecar.grammar.schema import limits
+from guided_sidecar.grammar.worker_messages import Job
 
 Accepts = Callable[[str], bool]  # whether a JSON text may be generated, from its first token to its end
 _THREADS: Final = 2

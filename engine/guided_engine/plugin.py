@@ -18,9 +18,9 @@ def register() -> None:
     pod = config.load()
     if pod is None:
         return
-    from guided_engine.compat import ledger, version  # noqa: PLC0415 - nothing of this outside our pods
+    from guided_engine import ledger, versions  # noqa: PLC0415 - nothing of this outside our pods
 
-    reason = version.unsupported()
+    reason = versions.unsupported()
     if reason:
         _log.warning("guidedmodel: the plugin leaves vLLM untouched: %s", reason)
         return

@@ -15,24 +15,26 @@ from typing import Any, Final
 
 import aiohttp
 
-from guided_operator import handlers, health, kinds
-from guided_operator.apiserver import Api, ApiServer
-from guided_operator.apply import Applier
-from guided_operator.builders.site import USER_ID, cluster_site
-from guided_operator.grammar_sources import GrammarSources
-from guided_operator.lease import LeaderApi, Lease, LeaseLostError
-from guided_operator.limits import Limits
-from guided_operator.models import Models
-from guided_operator.observe import Observer
-from guided_operator.progress import Progress
-from guided_operator.queue import WorkQueue
-from guided_operator.reconcile import Reconciler, Shift, work_together
+from guided_operator import health
+from guided_operator.builders.pod_paths import USER_ID, cluster_site
+from guided_operator.kube import kinds
+from guided_operator.kube.apiserver import Api, ApiServer
+from guided_operator.kube.lease import LeaderApi, Lease, LeaseLostError
+from guided_operator.kube.queue import WorkQueue
+from guided_operator.kube.store import Store
+from guided_operator.policy.installation_limits import Limits
+from guided_operator.reconcile.apply import Applier
+from guided_operator.reconcile.conditions.progress_deadline import Progress
+from guided_operator.reconcile.loop import Reconciler, Shift, work_together
+from guided_operator.reconcile.observe import Observer
 from guided_operator.settings import OperatorSettings, SettingsError
-from guided_operator.sidecars import HttpFetch, SidecarReader
-from guided_operator.store import Store
 from guided_operator.telemetry import logs, requests, tracing
 from guided_operator.telemetry.metrics import OperatorMetrics, Sources
-from guided_operator.watches import Watches
+from guided_operator.watch import handlers
+from guided_operator.watch.grammar_sources import GrammarSources
+from guided_operator.watch.guided_models import Models
+from guided_operator.watch.informers import Watches
+from guided_operator.watch.sidecar_status import HttpFetch, SidecarReader
 
 logger = logging.getLogger(__name__)
 

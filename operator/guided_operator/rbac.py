@@ -13,8 +13,8 @@ from typing import Any, Final
 import yaml
 
 from guided_contract import names
-from guided_operator import kinds
-from guided_operator.kinds import Kind
+from guided_operator.kube import kinds
+from guided_operator.kube.kinds import Kind
 
 NAME: Final = "guidedmodel-operator"
 NAMESPACE: Final = "guidedmodel-system"

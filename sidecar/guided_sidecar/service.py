@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from guided_sidecar import orphans, settings
-from guided_sidecar.consensus import Consensus
-from guided_sidecar.grammar_service import GrammarService
 from guided_sidecar.health.server import HealthServer
-from guided_sidecar.relay import Relay
+from guided_sidecar.ranks.agreement import Consensus
 from guided_sidecar.settings import Settings
+from guided_sidecar.socket.grammar_service import GrammarService
+from guided_sidecar.socket.relay import Relay
 from guided_sidecar.telemetry.pipeline import Telemetry
 
 NAME: Final = "sidecar-service"  # of the process; its command line is the supervisor's

@@ -12,7 +12,7 @@ import yaml
 from devtools.process import Process
 
 from guided_contract import status
-from guided_operator.compare import differences
+from guided_operator.kube.diff import differences
 from support import readme
 from support.cluster import Cluster
 from support.kubelet import Kubelet

@@ -12,8 +12,8 @@ from guided_operator.api.crd import CRD_NAME, custom_resource_definition, main
 from guided_operator.api.quantity import amount, canonical
 from guided_operator.api.rules import RULES
 from guided_operator.builders import cluster_site, manifest, render
-from guided_operator.compare import differences
-from guided_operator.kinds import model_path
+from guided_operator.kube.diff import differences
+from guided_operator.kube.kinds import model_path
 from support.cluster import Cluster, KubectlError
 from support.dry_run import DryRun
 from support.manifests import changed, minimal

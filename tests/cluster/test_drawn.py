@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from guided_operator.api import parse
 from guided_operator.api.crd import CRD_NAME
 from guided_operator.builders import cluster_site, manifest, render
-from guided_operator.compare import differences
+from guided_operator.kube.diff import differences
 from support.cluster import Cluster, KubectlError
 from support.drawn import FIELDS
 from support.manifests import changed, minimal

@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 from kubernetes.aio.config import kube_config
 
 from guided_contract import names
-from guided_operator import kinds
 from guided_operator.api import ManifestError, parse
-from guided_operator.apiserver import ApiServer, ObjectInvalid, ObjectNotFound
-from guided_operator.apply import Applier
 from guided_operator.builders import cluster_site
-from guided_operator.observe import Observed
-from guided_operator.plan import plan
-from guided_operator.queue import Key
-from guided_operator.report import report
-from guided_operator.situation import Situation
-from guided_operator.validation import check
+from guided_operator.kube import kinds
+from guided_operator.kube.apiserver import ApiServer, ObjectInvalid, ObjectNotFound
+from guided_operator.kube.queue import Key
+from guided_operator.policy.spec_checks import check
+from guided_operator.reconcile.apply import Applier
+from guided_operator.reconcile.conditions.inputs import Situation
+from guided_operator.reconcile.observe import Observed
+from guided_operator.reconcile.plan import plan
+from guided_operator.reconcile.report import report
 from support.audit import Audit
 from support.cluster import Cluster
 from support.drawn import FIELDS

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from devtools import operator_names as names
 from devtools.process import free_ports
 from prometheus_client.parser import text_string_to_metric_families
 
-from guided_operator.telemetry import names, tracing
+from guided_operator.telemetry import tracing
 from support.cluster import Cluster
 from support.collectors import HttpCollector, Received
 from support.operator_process import Operator, install, running

@@ -21,9 +21,10 @@ from guided_contract.errors import GuidedError
 from guided_contract.wire import Backend
 from guided_grammar.backend import Threads
 from guided_grammar.registry import Backends
-from guided_sidecar.grammar import limits, vocabulary
-from guided_sidecar.grammar.compilation import Compiler
-from guided_sidecar.grammar.jobs import Job
+from guided_sidecar.grammar.compile import vocabulary
+from guided_sidecar.grammar.compile.compilation import Compiler
+from guided_sidecar.grammar.schema import limits
+from guided_sidecar.grammar.worker_messages import Job
 from support.engine import pod_config
 from support.soak.answers import Judge, without_lengths, wrong_text
 from support.soak.requests import Request, drawn

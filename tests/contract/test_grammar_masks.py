@@ -18,8 +18,9 @@ from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
 from guided_grammar.xgrammar import backend as xgrammar_backend
 from guided_grammar.xgrammar.texts import choice_as_ebnf, is_lark
-from guided_sidecar.grammar import limits, vocabulary
-from guided_sidecar.grammar.vocabulary import Vocabulary
+from guided_sidecar.grammar.compile import vocabulary
+from guided_sidecar.grammar.compile.vocabulary import Vocabulary
+from guided_sidecar.grammar.schema import limits
 from support import grammars
 from support.engine import pod_config
 
@@ -186,8 +187,8 @@ def test_the_template_without_torch_reads_the_same_tokenizer(words: Vocabulary, 
 
     code = (
         "import sys; from guided_contract import config; "
-        "from guided_sidecar.grammar import native, vocabulary; "
-        "native.without_torch(); read = vocabulary.load(config.load()); "
+        "from guided_sidecar.grammar.compile import imports, vocabulary; "
+        "imports.without_torch(); read = vocabulary.load(config.load()); "
         "assert not sys.modules.get('torch'); print(*read.fingerprints.values(), sep=chr(10))"
     )
     environment = {**os.environ, names.ENV_CONFIG: str(write_config(pod_config(tmp_path)))}

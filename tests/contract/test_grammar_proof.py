@@ -17,10 +17,10 @@ from guided_grammar.backend import Compiled, Threads
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
 from guided_grammar.xgrammar import unenforced
-from guided_sidecar.grammar import proof, vocabulary
-from guided_sidecar.grammar.compilation import Compiler
-from guided_sidecar.grammar.jobs import Done, Job
-from guided_sidecar.grammar.vocabulary import Vocabulary
+from guided_sidecar.grammar.compile import proof, vocabulary
+from guided_sidecar.grammar.compile.compilation import Compiler
+from guided_sidecar.grammar.compile.vocabulary import Vocabulary
+from guided_sidecar.grammar.worker_messages import Done, Job
 from support.engine import pod_config
 
 UNIQUE = {"type": "array", "items": {"enum": [1, 2]}, "minItems": 3, "maxItems": 3, "uniqueItems": True}

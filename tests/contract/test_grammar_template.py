@@ -10,9 +10,9 @@ import pytest_asyncio
 
 from guided_contract import names
 from guided_sidecar.grammar import artifacts
-from guided_sidecar.grammar.deaths import WorkerDiedError
-from guided_sidecar.grammar.jobs import Done, Job
-from guided_sidecar.grammar.process import Template, Worker
+from guided_sidecar.grammar.pool.worker_process import Template, Worker
+from guided_sidecar.grammar.worker_errors import WorkerDiedError
+from guided_sidecar.grammar.worker_messages import Done, Job
 from support import grammars
 from support.engine import pod_config, write_config
 from support.sidecar import until

@@ -12,8 +12,8 @@ from devtools import tinymodel
 from guided_contract import names, status
 from guided_contract.config import CompileConfig, GuidedDecodingConfig
 from guided_contract.wire import Hello, Prepared, Refused
-from guided_sidecar.grammar.jobs import Ready
-from guided_sidecar.grammar.process import Template
+from guided_sidecar.grammar.pool.worker_process import Template
+from guided_sidecar.grammar.worker_messages import Ready
 from support.engine import pod_config, write_config
 from support.sidecar import Api, Client, Rank, Sidecar, kill, until
 

@@ -16,9 +16,9 @@ import pytest_asyncio
 
 from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig, RestartConfig
 from guided_contract.wire import Prepared, Refused
-from guided_sidecar.grammar.process import Template, Worker
-from guided_sidecar.grammar_service import GrammarService
+from guided_sidecar.grammar.pool.worker_process import Template, Worker
 from guided_sidecar.settings import Settings
+from guided_sidecar.socket.grammar_service import GrammarService
 from support import grammars
 from support.service import serving, workers
 from support.sidecar import Api, Rank, kill, until

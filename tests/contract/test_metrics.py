@@ -17,6 +17,7 @@ import msgspec
 import pytest
 import yaml
 from devtools import dashboard, golang
+from devtools import sidecar_names as names
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -25,13 +26,12 @@ from guided_contract.config import PodConfig, TelemetryConfig
 from guided_contract.records import Decode, HttpRequest
 from guided_contract.status import ProbeStatus
 from guided_contract.wire import Hello, Prepared, Refused
-from guided_sidecar.consensus import AgreementState
-from guided_sidecar.grammar.workers import WorkersState
-from guided_sidecar.health.collector import HealthCollector
-from guided_sidecar.health.engine import EngineState
-from guided_sidecar.health.verdict import Reading, Verdict
-from guided_sidecar.snapshot import ServiceSnapshot
-from guided_sidecar.telemetry import names
+from guided_sidecar.grammar.pool.workers import WorkersState
+from guided_sidecar.health.heartbeats import EngineState
+from guided_sidecar.health.metrics import HealthCollector
+from guided_sidecar.health.readiness import Reading, Verdict
+from guided_sidecar.ranks.agreement import AgreementState
+from guided_sidecar.socket.snapshot import ServiceSnapshot
 from guided_sidecar.telemetry.exporter import ExportCounts
 from guided_sidecar.telemetry.metrics import ExportCollector, SidecarMetrics
 from support.cluster import unavailable

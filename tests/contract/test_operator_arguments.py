@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guided_operator.api import ManifestError, load, parse, variables
-from guided_operator.api.arguments import CONFIGURATIONS, LISTS, SWITCHES, VALUES
+from guided_operator.api import ManifestError, engine_env, load, parse
+from guided_operator.api.engine_args import CONFIGURATIONS, LISTS, SWITCHES, VALUES
 from guided_operator.builders import cluster_site, render
-from guided_operator.validation import check
+from guided_operator.policy.spec_checks import check
 from support.left_out import LEFT_OUT, LEFT_OUT_VARIABLES
 from support.manifests import changed, guided_model, minimal
 
@@ -132,8 +132,8 @@ def test_every_variable_of_vllm_is_listed_or_left_out_for_a_reason() -> None:
 
     own = {name for name in envs.environment_variables if name.startswith("VLLM_")}
     left_out = {f"VLLM_{name}" for names in LEFT_OUT_VARIABLES.values() for name in names.split()}
-    assert set(variables.VLLM) & left_out == set()
-    assert own == set(variables.VLLM) | left_out
+    assert set(engine_env.VLLM) & left_out == set()
+    assert own == set(engine_env.VLLM) | left_out
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 from devtools import golang
+from devtools import operator_names as names
 
-from guided_operator.telemetry import names
 from guided_operator.telemetry.metrics import OperatorMetrics, Sources
 from support.cluster import unavailable
 from support.promql import Scrape, evaluate

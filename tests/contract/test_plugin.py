@@ -25,7 +25,7 @@ def load(out):
     load_general_plugins()
     load_general_plugins()
     import guided_engine.plugin
-    from guided_engine.compat import ledger
+    from guided_engine import ledger
     plugins = __import__("vllm.plugins").plugins.load_plugins_by_group("vllm.general_plugins")
     out.put({
         "file": guided_engine.plugin.__file__,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from guided_engine.ranks.prototypes import LoadError, read_artifact
+from guided_engine.ranks.loaded_grammars import LoadError, read_artifact
 
 CONTENT = b"compiled"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

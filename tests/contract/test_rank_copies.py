@@ -17,9 +17,9 @@ from guided_contract.wire import Load, Ticket
 from guided_engine.compat.runner_v2 import RunnerV2
 from guided_engine.processors.registry import Registry
 from guided_engine.ranks.bitmasks import BitmaskBuffer
-from guided_engine.ranks.guide import RankGuide, RankTraits
-from guided_engine.ranks.plan import Arrival, Plan
-from guided_engine.ranks.prototypes import Prototypes
+from guided_engine.ranks.guided_rank import RankGuide, RankTraits
+from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_engine.ranks.step import Arrival, Plan
 from guided_grammar.registry import Backends
 from support.rank import VOCAB, ByteVocabulary
 

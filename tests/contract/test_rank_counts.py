@@ -15,8 +15,8 @@ from guided_engine.compat.runner import GuidedRunner
 from guided_engine.compat.runner_v2 import RunnerV2
 from guided_engine.processors.registry import Registry
 from guided_engine.ranks.bitmasks import BitmaskBuffer, Counts
-from guided_engine.ranks.guide import RankGuide, RankTraits
-from guided_engine.ranks.prototypes import Prototypes
+from guided_engine.ranks.guided_rank import RankGuide, RankTraits
+from guided_engine.ranks.loaded_grammars import Prototypes
 from guided_grammar.registry import Backends
 from support.rank import VOCAB, ByteVocabulary
 

@@ -11,7 +11,7 @@ from guided_contract import records
 from guided_contract.config import ConsensusConfig, GuidedDecodingConfig
 from guided_contract.records import Digest, Digests
 from guided_engine.ranks.agreement import Agreement, Progress
-from guided_sidecar.consensus import Consensus
+from guided_sidecar.ranks.agreement import Consensus
 from support.rank import EOS, A, B, C, Rank, arrival
 
 

@@ -8,7 +8,7 @@ import torch
 from guided_contract.config import LogitsProcessorConfig
 from guided_contract.errors import ErrorCode
 from guided_contract.wire import Ticket
-from guided_engine.ranks.plan import Plan
+from guided_engine.ranks.step import Plan
 from support.rank import EOS, VOCAB, A, B, C, Rank, allowed, arrival
 
 

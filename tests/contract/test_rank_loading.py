@@ -23,8 +23,8 @@ from guided_contract.heartbeat import Heartbeats, core_slot, now_ns
 from guided_contract.wire import Failed, Hello, Load, Loaded, Unload
 from guided_engine import service_link
 from guided_engine.heartbeats import Pulse
-from guided_engine.ranks.counted_tokens import TokenTable
-from guided_engine.ranks.prototypes import ORPHAN_S, LoadError, Prototypes
+from guided_engine.ranks.loaded_grammars import ORPHAN_S, LoadError, Prototypes
+from guided_engine.ranks.token_lengths import TokenTable
 from guided_engine.service_link import ServiceLink
 from guided_grammar.backend import BackendError
 from guided_grammar.llguidance import library as guidance
@@ -34,8 +34,8 @@ from guided_grammar.registry import Backends
 from guided_grammar.xgrammar import backend as xgrammar_backend
 from guided_grammar.xgrammar.filler import XGrammarFiller
 from guided_grammar.xgrammar.strings import PlainTokens
-from guided_sidecar.grammar import vocabulary
-from guided_sidecar.grammar.vocabulary import Vocabulary
+from guided_sidecar.grammar.compile import vocabulary
+from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 from support import grammars
 from support.engine import wait_until
 from support.fake_service import FakeService

@@ -11,11 +11,11 @@ from devtools import tinymodel
 from guided_contract.config import PodConfig
 from guided_contract.wire import Backend, Kind
 from guided_engine.ranks.bitmasks import BitmaskBuffer, settle_dead_ends
-from guided_engine.ranks.walks import fill_walks
+from guided_engine.ranks.fillers import fill_walks
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
 from guided_grammar.walk import Walk
-from guided_sidecar.grammar import vocabulary
+from guided_sidecar.grammar.compile import vocabulary
 from support.grammars import OF_EVERY_KIND, PERSON
 
 # vLLM and torch warn of their own deprecations where they are imported.

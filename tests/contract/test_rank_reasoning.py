@@ -9,8 +9,8 @@ import pytest
 from devtools import tinymodel
 
 from guided_contract.wire import Ticket
-from guided_engine.ranks.plan import Plan
 from guided_engine.ranks.reasoning import Boundary, Reasoning
+from guided_engine.ranks.step import Plan
 from support.rank import EOS, A, B, C, Rank, allowed, arrival
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -15,9 +15,9 @@ from guided_contract.wire import Hello, Load, Loaded
 from guided_engine.compat.runner import ENDS_ATTRIBUTE, GuidedRunner, RunnerAdapter
 from guided_engine.cpus import Cpus
 from guided_engine.processors.registry import FactoryError
-from guided_engine.ranks.guide import RankGuide
-from guided_engine.ranks.plan import Masks, Plan, ReadSampled
-from guided_engine.ranks.waits import Waits
+from guided_engine.ranks.guided_rank import RankGuide
+from guided_engine.ranks.mask_wait import Waits
+from guided_engine.ranks.step import Masks, Plan, ReadSampled
 from support.engine import pod_config as pod_for
 from support.engine import wait_until
 from support.fake_service import FakeService

@@ -16,7 +16,7 @@ from guided_grammar.registry import Backends
 from guided_grammar.walk import Walk
 from guided_grammar.xgrammar.matcher import XGrammarMatcher
 from guided_grammar.xgrammar.strings import PlainStrings, PlainTokens
-from guided_sidecar.grammar import vocabulary
+from guided_sidecar.grammar.compile import vocabulary
 from support.grammars import BOUNDED, PERSON
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -10,9 +10,9 @@ from guided_contract import wire
 from guided_contract.config import PodConfig
 from guided_contract.errors import GuidedError
 from guided_engine.admission import trace
-from guided_engine.admission.client import GrammarClient
+from guided_engine.admission.exchange import HttpExchange, current
 from guided_engine.admission.gate import Gate
-from guided_engine.admission.request import HttpExchange, current
+from guided_engine.admission.service_client import GrammarClient
 from guided_engine.compat import api, refusals, serve
 from guided_engine.telemetry import Telemetry
 from support.engine import pod_config

@@ -15,12 +15,12 @@ import aiohttp
 import msgspec
 import pytest
 from aiohttp.test_utils import unused_port
+from devtools import sidecar_names as names
 
 from guided_contract import records, status
 from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig, TelemetryConfig
 from guided_contract.records import Decode, Digest, Digests, HttpRequest
 from guided_contract.wire import Kind, Load, Loaded, Prepared
-from guided_sidecar.telemetry import names
 from support import grammars
 from support.collectors import HttpCollector, Kept, eventually
 from support.engine import pod_config

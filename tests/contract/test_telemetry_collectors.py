@@ -23,7 +23,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from guided_contract import records
 from guided_contract.config import PodConfig, PortsConfig, TelemetryConfig
 from guided_contract.records import Decode, HttpRequest
-from guided_sidecar.telemetry.otlp import BODY_BYTES
+from guided_sidecar.telemetry.otlp_receiver import BODY_BYTES
 from guided_sidecar.telemetry.pipeline import Telemetry
 from support.collectors import GrpcCollector, HttpCollector, eventually
 

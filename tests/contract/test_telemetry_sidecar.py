@@ -9,12 +9,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp.test_utils import unused_port
+from devtools import sidecar_names as names
 
 from guided_contract import records, status
 from guided_contract.config import PodConfig, TelemetryConfig
 from guided_contract.records import HttpRequest
 from guided_contract.wire import Prepared, Refused
-from guided_sidecar.telemetry import names
 from support.collectors import GrpcCollector, HttpCollector, Kept, eventually
 from support.engine import pod_config
 from support.sidecar import Api, Rank, Sidecar, kill

@@ -11,8 +11,8 @@ from devtools.pki import Authority, Pair
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from guided_contract.config import TelemetryConfig
-from guided_sidecar.telemetry import transport
-from guided_sidecar.telemetry.transport import Reply, Transport
+from guided_sidecar.telemetry import otlp_transport
+from guided_sidecar.telemetry.otlp_transport import Reply, Transport
 from support.collectors import GrpcCollector, HttpCollector, Tls
 
 TOKEN = "Bearer s3cr3t"
@@ -75,7 +75,7 @@ async def sent(to: Transport) -> Reply:
 
 
 def connect(config: TelemetryConfig) -> Transport:
-    made = transport.connect(config)
+    made = otlp_transport.connect(config)
     assert made is not None
     return made
 

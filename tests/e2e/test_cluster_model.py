@@ -226,7 +226,8 @@ for entry in pathlib.Path("/proc").iterdir():
     if entry.name.isdigit():
         try:
             parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
-            found = all(b"guided_sidecar.grammar.template" in command(pid) for pid in (entry.name, parent))
+            server = b"guided_sidecar.grammar.compile.fork_server"
+            found = all(server in command(pid) for pid in (entry.name, parent))
         except OSError:
             continue
         if found:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from devtools import viewer_env
 
-from guided_operator.cli.viewer import PROGRAM
+from guided_operator.cli.local.viewer import PROGRAM
 from support import openai
 from support.pod import Pod, sample
 

@@ -132,7 +132,7 @@ class Grammars:
         from transformers import AutoTokenizer
 
         from guided_grammar.registry import Backends
-        from guided_sidecar.grammar import vocabulary
+        from guided_sidecar.grammar.compile import vocabulary
         from support.reasoning_parser import CommaReasoningParser
 
         model = str(tinymodel.models() / "tiny")

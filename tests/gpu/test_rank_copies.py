@@ -10,7 +10,7 @@ from llguidance import LLMatcher
 
 from guided_contract.wire import Load, Ticket
 from guided_engine.ranks.bitmasks import BitmaskBuffer
-from guided_engine.ranks.prototypes import Prototypes
+from guided_engine.ranks.loaded_grammars import Prototypes
 from guided_grammar.registry import Backends
 from guided_grammar.walk import Walk
 from support.rank import VOCAB, ByteVocabulary

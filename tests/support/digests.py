@@ -9,7 +9,7 @@ from typing import Any, Self
 from guided_contract import records
 from guided_contract.config import PodConfig
 from guided_contract.wire import Failed
-from guided_sidecar.consensus import PATIENCE_S, Consensus
+from guided_sidecar.ranks.agreement import PATIENCE_S, Consensus
 from support.engine import wait_until
 
 

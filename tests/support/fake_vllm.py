@@ -18,7 +18,7 @@ patches = []
 if "--plugins" in sys.argv:
     for plugin in importlib.metadata.entry_points(group="vllm.general_plugins", name="guidedmodel"):
         plugin.load()()
-    from guided_engine.compat import ledger
+    from guided_engine import ledger
     patches = [patch.name for patch in ledger.applied()]
 
 sleeper = "import signal, sys, time; %s time.sleep(600)"

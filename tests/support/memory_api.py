@@ -6,7 +6,7 @@ import itertools
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from guided_operator.apiserver import (
+from guided_operator.kube.apiserver import (
     AlreadyExists,
     ApiError,
     ObjectInvalid,
@@ -14,7 +14,7 @@ from guided_operator.apiserver import (
     PatchType,
     WriteConflict,
 )
-from guided_operator.kinds import MODEL, REPLICA_SETS, WATCHED
+from guided_operator.kube.kinds import MODEL, REPLICA_SETS, WATCHED
 
 Object = dict[str, Any]
 PLURALS = {REPLICA_SETS, *(kind.plural for kind in (MODEL, *WATCHED))}

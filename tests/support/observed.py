@@ -4,16 +4,16 @@ import dataclasses
 from typing import Any
 
 from guided_contract import names, status
-from guided_operator import kinds
-from guided_operator.apply import Outcome
 from guided_operator.builders import cluster_site
-from guided_operator.observe import Observed
-from guided_operator.plan import Plan, plan
-from guided_operator.pods import PodView
-from guided_operator.queue import Key
-from guided_operator.sidecars import Page
-from guided_operator.situation import Situation
-from guided_operator.verdict import decide
+from guided_operator.kube import kinds
+from guided_operator.kube.pods import PodView
+from guided_operator.kube.queue import Key
+from guided_operator.reconcile.apply import Outcome
+from guided_operator.reconcile.conditions.chains import decide
+from guided_operator.reconcile.conditions.inputs import Situation
+from guided_operator.reconcile.observe import Observed
+from guided_operator.reconcile.plan import Plan, plan
+from guided_operator.watch.sidecar_status import Page
 
 Object = dict[str, Any]
 UID = "uid-of-the-model"

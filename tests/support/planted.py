@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from guided_engine.processors.interface import ProcessorFactory, SequenceInfo, SequenceProcessor
-from guided_engine.ranks import bitmasks, prototypes
+from guided_engine.ranks import bitmasks, loaded_grammars
 
 STRAYS: Final = "strays"  # samples other tokens than the other ranks, all allowed
 MASK_DIFFERS: Final = "mask-differs"  # in a bit that changes no token
@@ -91,10 +91,10 @@ _next_matcher: list[tuple[str, int]] = []
 
 
 def _patch() -> None:
-    if getattr(prototypes.Prototypes, "is_planted", False):
+    if getattr(loaded_grammars.Prototypes, "is_planted", False):
         return
-    prototypes.Prototypes.is_planted = True  # type: ignore[attr-defined]
-    make, fill = prototypes.Prototypes.matcher, bitmasks.BitmaskBuffer.fill
+    loaded_grammars.Prototypes.is_planted = True  # type: ignore[attr-defined]
+    make, fill = loaded_grammars.Prototypes.matcher, bitmasks.BitmaskBuffer.fill
 
     def matcher(self: Any, *args: Any) -> Any:
         made = make(self, *args)
@@ -112,7 +112,7 @@ def _patch() -> None:
                 bitmask[walk.row] = 0
         return bitmask, duration_ns
 
-    prototypes.Prototypes.matcher = matcher  # type: ignore[method-assign]
+    loaded_grammars.Prototypes.matcher = matcher  # type: ignore[method-assign]
     bitmasks.BitmaskBuffer.fill = filled  # type: ignore[method-assign]
 
 

@@ -22,7 +22,7 @@ from devtools import tinymodel
 
 from guided_contract import config, names
 from guided_contract.config import PodConfig, PortsConfig
-from guided_operator.cli.local_site import ENV_HOME
+from guided_operator.cli.local.site import ENV_HOME
 from support.sidecar import Sidecar, serves
 from support.waiting import eventually
 

@@ -10,10 +10,10 @@ from guided_contract.config import ConsensusConfig, LogitsProcessorConfig
 from guided_contract.wire import Load, Ticket
 from guided_engine.processors.registry import Registry
 from guided_engine.ranks.bitmasks import BitmaskBuffer
-from guided_engine.ranks.guide import RankGuide, RankTraits
-from guided_engine.ranks.plan import Arrival, Masks, Plan
-from guided_engine.ranks.prototypes import Prototypes
+from guided_engine.ranks.guided_rank import RankGuide, RankTraits
+from guided_engine.ranks.loaded_grammars import Prototypes
 from guided_engine.ranks.reasoning import Reasoner
+from guided_engine.ranks.step import Arrival, Masks, Plan
 from guided_grammar.registry import Backends
 
 TOKENIZER = LLTokenizer("byte")

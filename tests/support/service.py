@@ -8,9 +8,9 @@ import pytest
 
 from guided_contract import names
 from guided_contract.config import PodConfig
-from guided_sidecar.consensus import Consensus
-from guided_sidecar.grammar_service import GrammarService
+from guided_sidecar.ranks.agreement import Consensus
 from guided_sidecar.settings import Settings
+from guided_sidecar.socket.grammar_service import GrammarService
 from guided_sidecar.telemetry.spans import MemorySpans
 from support.engine import pod_config, write_config
 from support.sidecar import descendants, until

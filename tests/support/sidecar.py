@@ -38,7 +38,7 @@ from support.waiting import until as until  # noqa: PLC0414 - what tests of a si
 
 START_TIMEOUT_S = 60.0
 ANSWER_TIMEOUT_S = 60.0
-_TEMPLATE = b"guided_sidecar.grammar.template"
+_TEMPLATE = b"guided_sidecar.grammar.compile.fork_server"
 
 
 class Sidecar:

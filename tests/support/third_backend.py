@@ -13,13 +13,13 @@ import numpy as np
 
 from guided_contract.config import GuidedDecodingConfig
 from guided_contract.wire import Prepared
-from guided_engine.compat import version
+from guided_engine import versions
 from guided_engine.ranks.bitmasks import BitmaskBuffer
-from guided_engine.ranks.prototypes import Prototypes
+from guided_engine.ranks.loaded_grammars import Prototypes
 from guided_grammar.registry import Backends
 from guided_grammar.walk import Walk
 from guided_operator.api import crd
-from guided_sidecar.grammar import vocabulary
+from guided_sidecar.grammar.compile import vocabulary
 from support.engine import pod_config
 from support.sidecar import Api, Rank, Sidecar
 
@@ -50,7 +50,7 @@ async def serve(folder: Path) -> dict[str, Any]:
         "json": getattr(schema, "backend", schema),
         "source": json.loads(kept.spec or ""),
         "masks": _masks(prototypes, backends, choice.key, words) == _expected(words),
-        "versions": sorted(version.versions()),
+        "versions": sorted(versions.versions()),
         "crd": "- Fake\n" in crd.crd_text(),
     }
 

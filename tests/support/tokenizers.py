@@ -32,7 +32,7 @@ def awkward() -> Any:
 def vocabulary() -> Any:
     """Return the awkward tokenizer as grammar workers hold theirs."""
     from guided_grammar.registry import Tokenizer
-    from guided_sidecar.grammar.vocabulary import Vocabulary
+    from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 
     forms = Tokenizer(awkward(), VOCAB)
     return Vocabulary(VOCAB, forms, {}, forms.native("xgrammar").decoded_vocab)

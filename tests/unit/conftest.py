@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from guided_contract import wire
-from guided_engine.admission.client import GrammarClient
+from guided_engine.admission.service_client import GrammarClient
 from support.fake_service import FakeService
 
 

@@ -9,8 +9,8 @@ import pytest
 from guided_contract import wire
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission import trace
-from guided_engine.admission.client import GrammarClient, ticket
-from guided_engine.admission.spec import Constraint, constraint_of
+from guided_engine.admission.constraints import Constraint, constraint_of
+from guided_engine.admission.service_client import GrammarClient, ticket
 from support.engine import structured_outputs
 from support.fake_service import FakeService
 

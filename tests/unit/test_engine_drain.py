@@ -12,11 +12,11 @@ import uvicorn
 
 from guided_contract import wire
 from guided_contract.config import DrainConfig, PodConfig
-from guided_engine.admission import farewell, middleware
-from guided_engine.admission.client import GrammarClient
+from guided_engine import ledger
+from guided_engine.admission import draining, middleware
 from guided_engine.admission.gate import Gate
-from guided_engine.compat import ledger
-from guided_engine.compat.connections import Idle
+from guided_engine.admission.idle_connections import Idle
+from guided_engine.admission.service_client import GrammarClient
 from guided_engine.launcher.drain import Drain, connections, live, wait
 from guided_engine.telemetry import Telemetry
 from support.collectors import eventually
@@ -82,8 +82,8 @@ class Server:
         client = GrammarClient(self.pod.service_socket, lambda: wire.Hello(role="api", pid=1, boot="b"))
         gate = Gate(self.pod, client, Telemetry(self.pod.telemetry_socket))
         monkeypatch.setattr(middleware, "process_gate", lambda: gate)
-        monkeypatch.setattr(farewell, "_LOOK_S", 0.02)
-        monkeypatch.setattr(farewell, "_IDLE_S", IDLE_S)
+        monkeypatch.setattr(draining, "_LOOK_S", 0.02)
+        monkeypatch.setattr(draining, "_IDLE_S", IDLE_S)
         monkeypatch.setattr(ledger, "applied", lambda: [wire.Patch(name="admission", state="Skipped")])
         self.app = middleware.AdmissionMiddleware(self._answer)
         self.state = type("State", (), {})()

@@ -12,9 +12,9 @@ from guided_contract.config import GuidedDecodingConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission import gate as gate_module
 from guided_engine.admission import trace
-from guided_engine.admission.client import GrammarClient
-from guided_engine.admission.request import HttpExchange, current
-from guided_engine.admission.spec import Constraint
+from guided_engine.admission.constraints import Constraint
+from guided_engine.admission.exchange import HttpExchange, current
+from guided_engine.admission.service_client import GrammarClient
 from guided_engine.telemetry import Telemetry
 from support.engine import pod_config, structured_outputs
 from support.fake_service import FakeService

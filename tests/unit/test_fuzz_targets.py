@@ -7,7 +7,9 @@ import msgspec
 import pytest
 
 from guided_contract import config, records, wire
-from guided_sidecar.grammar import disk, jobs, limits
+from guided_sidecar.grammar import worker_messages
+from guided_sidecar.grammar.prepare import disk
+from guided_sidecar.grammar.schema import limits
 from guided_sidecar.telemetry import otlp_resources
 from support.fuzz.target import NAMES, FoundError, Target, made, replay
 
@@ -35,7 +37,7 @@ FAULTS = {
     "datagrams": (records, "MALFORMED", msgspec.MsgspecError),
     "otlp": (otlp_resources, "DecodeError", KeyError),
     "schemas": (limits, "_text", str),
-    "workers": (jobs, "check", lambda _done, _key: None),
+    "workers": (worker_messages, "check", lambda _done, _key: None),
     "entries": (disk, "MALFORMED", (msgspec.MsgspecError, UnicodeDecodeError)),
     "files": (config, "MALFORMED", msgspec.MsgspecError),
 }

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from guided_contract import backends
-from guided_engine.ranks.walks import fill_walks
+from guided_engine.ranks.fillers import fill_walks
 from guided_grammar import registry
 from guided_grammar.backend import BackendError, Library, Threads, one_line
 from guided_grammar.fake import FakeLibrary, FakeTokenizer

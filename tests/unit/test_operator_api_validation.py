@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from guided_operator.api import GuidedModel
-from guided_operator.validation import check
+from guided_operator.policy.spec_checks import check
 from support.manifests import changed, guided_model, minimal
 
 

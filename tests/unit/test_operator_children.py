@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from guided_contract import names
-from guided_operator import kinds
-from guided_operator.apply import Outcome
-from guided_operator.situation import Situation
-from guided_operator.verdict import decide
+from guided_operator.kube import kinds
+from guided_operator.reconcile.apply import Outcome
+from guided_operator.reconcile.conditions.chains import decide
+from guided_operator.reconcile.conditions.inputs import Situation
 from support.observed import UID, applied, model, planned, pod, revision_of, seen, serving
 
 Object = dict[str, Any]

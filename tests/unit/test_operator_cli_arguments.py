@@ -94,7 +94,7 @@ def test_run_refuses_a_port_in_use(capsys: pytest.CaptureFixture[str]) -> None:
 def test_two_runs_never_share_a_port(tmp_path: Path) -> None:
     """Both choose long before vLLM binds, and vLLM shares a port in silence."""
     program = (
-        "import sys; from pathlib import Path; from guided_operator.cli.local_site import local_site\n"
+        "import sys; from pathlib import Path; from guided_operator.cli.local.site import local_site\n"
         "site = local_site(Path('x'), volumes={}, port=None, otlp_endpoint=None)\n"
         "print(site.ports.engine, flush=True); sys.stdin.read()"
     )

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from guided_operator.cli.local_pod import Container, LocalPod, PodError, StoppedError
-from guided_operator.cli.probes import Probe
-from guided_operator.cli.process import Process
+from guided_operator.cli.local.pod import Container, LocalPod, PodError, StoppedError
+from guided_operator.cli.local.probes import Probe
+from guided_operator.cli.local.process import Process
 from support.waiting import eventually
 
 MARK = "GUIDEDMODEL_TEST_MARK"
@@ -197,7 +197,7 @@ def test_nothing_outlives_a_killed_parent(mark: str, tmp_path: Path) -> None:
     parent = textwrap.dedent(f"""
         import os, signal, sys, time
         from pathlib import Path
-        from guided_operator.cli.process import Process
+        from guided_operator.cli.local.process import Process
         folder = Path({str(folder)!r})
         log = folder / "log"
         child = [sys.executable, "-c", {DAEMON!r}]

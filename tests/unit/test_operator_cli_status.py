@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from guided_contract.errors import ErrorCode
-from guided_operator.cli import advice, tree
-from guided_sidecar.health import verdict
+from guided_operator.cli.cluster import advice, tree
+from guided_sidecar.health import readiness
 from support import readme
 
 ROOT = Path(__file__).parents[2]
@@ -76,11 +76,11 @@ def test_every_reason_of_a_condition_has_its_action() -> None:
     }
     assert found >= {"PodsReady", "NameConflict", "CreateContainerError", "PluginInactive", "Unschedulable"}
     missing = sorted(found - advice.REASONS.keys())
-    assert not missing, f"say what to do about {missing} in operator/guided_operator/cli/advice.py"
+    assert not missing, f"say what to do about {missing} in operator/guided_operator/cli/cluster/advice.py"
 
 
 def test_every_reason_of_a_sidecar_has_its_action() -> None:
-    checks = (*verdict._RANK_CHECKS, *verdict._SCHEDULER_CHECKS)
+    checks = (*readiness._RANK_CHECKS, *readiness._SCHEDULER_CHECKS)
     assert {reason for reason, _ in checks} <= advice.REASONS.keys()
 
 

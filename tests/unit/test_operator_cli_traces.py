@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.trace import SpanKind, set_span_in_context
 
-from guided_operator.cli.collector import Collector
-from guided_operator.cli.traces import LATEST_S, SETTLE_S, Span, TraceBook, tree
+from guided_operator.cli.local.collector import Collector
+from guided_operator.cli.local.traces import LATEST_S, SETTLE_S, Span, TraceBook, tree
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 

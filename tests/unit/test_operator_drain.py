@@ -11,8 +11,8 @@ from guided_contract import config
 from guided_operator.builders import manifest, render
 from guided_operator.builders.configuration import pod_config as made_for
 from guided_operator.builders.drain import END_S
-from guided_operator.builders.site import cluster_site
-from guided_operator.cli.local_site import local_site
+from guided_operator.builders.pod_paths import cluster_site
+from guided_operator.cli.local.site import local_site
 from support.manifests import guided_model
 
 SITE = cluster_site("registry/guidedmodel:1")
@@ -88,7 +88,7 @@ def test_on_a_laptop_nothing_is_waited_for(tmp_path: Any) -> None:
 
 
 def test_a_pod_is_unready_within_thirty_seconds_of_its_engines_stall() -> None:
-    from guided_sidecar.health.engine import FRESH_NS
+    from guided_sidecar.health.heartbeats import FRESH_NS
 
     readiness = pod()["initContainers"][-1]["readinessProbe"]
     asked_s = readiness["failureThreshold"] * max(readiness["periodSeconds"], readiness["timeoutSeconds"])

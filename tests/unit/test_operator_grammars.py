@@ -9,16 +9,16 @@ import pytest
 
 from guided_contract import grammar_files
 from guided_contract.status import GrammarStatus, PodStatus
-from guided_operator import kinds
 from guided_operator.api import parse
-from guided_operator.apiserver import ObjectNotFound
 from guided_operator.builders import cluster_site, manifest, pod_key, render
 from guided_operator.builders.grammars import merge
-from guided_operator.grammar_sources import GrammarSources
-from guided_operator.queue import Key
-from guided_operator.report import make_status
-from guided_operator.sidecars import Page
-from guided_operator.verdict import decide
+from guided_operator.kube import kinds
+from guided_operator.kube.apiserver import ObjectNotFound
+from guided_operator.kube.queue import Key
+from guided_operator.reconcile.conditions.chains import decide
+from guided_operator.reconcile.report import make_status
+from guided_operator.watch.grammar_sources import GrammarSources
+from guided_operator.watch.sidecar_status import Page
 from support.manifests import guided_model
 from support.memory_api import MemoryApi
 from support.observed import applied, model, planned, pod, revision_of, seen, serving, situation

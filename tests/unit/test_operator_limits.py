@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from guided_operator.limits import NO_LIMITS, Limits
-from guided_operator.plan import plan
+from guided_operator.policy.installation_limits import NO_LIMITS, Limits
+from guided_operator.reconcile.plan import plan
 from guided_operator.settings import OperatorSettings
 from support.manifests import guided_model
 from support.observed import SITE, model, seen

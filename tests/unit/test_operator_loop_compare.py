@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from guided_operator.compare import differences, digest
+from guided_operator.kube.diff import differences, digest
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from guided_operator import transport
-from guided_operator.apiserver import ServerUnavailable
-from guided_operator.lease import LeaderApi, Lease, LeaseLostError, LeaseTimes, NotLeadingError
+from guided_operator.kube import transport
+from guided_operator.kube.apiserver import ServerUnavailable
+from guided_operator.kube.lease import LeaderApi, Lease, LeaseLostError, LeaseTimes, NotLeadingError
 from support.memory_api import MemoryApi
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/lock"

@@ -4,10 +4,10 @@ import asyncio
 from typing import Any
 
 from guided_contract import names
-from guided_operator import kinds
-from guided_operator.models import Models
-from guided_operator.queue import Key
-from guided_operator.store import Store
+from guided_operator.kube import kinds
+from guided_operator.kube.queue import Key
+from guided_operator.kube.store import Store
+from guided_operator.watch.guided_models import Models
 from support.memory_api import MemoryApi
 
 Object = dict[str, Any]

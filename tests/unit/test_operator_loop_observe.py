@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from guided_contract import names
-from guided_operator import kinds
-from guided_operator.grammar_sources import GrammarSources
-from guided_operator.models import Models
-from guided_operator.observe import Observer
-from guided_operator.queue import Key
-from guided_operator.sidecars import SidecarReader
-from guided_operator.store import Store
-from guided_operator.watches import Watches
+from guided_operator.kube import kinds
+from guided_operator.kube.queue import Key
+from guided_operator.kube.store import Store
+from guided_operator.reconcile.observe import Observer
+from guided_operator.watch.grammar_sources import GrammarSources
+from guided_operator.watch.guided_models import Models
+from guided_operator.watch.informers import Watches
+from guided_operator.watch.sidecar_status import SidecarReader
 from support.memory_api import MemoryApi
 
 Object = dict[str, Any]

@@ -4,9 +4,10 @@ import dataclasses
 from typing import Any
 
 from guided_contract import names
-from guided_operator import kinds, revision
 from guided_operator.builders import cluster_site
-from guided_operator.plan import plan
+from guided_operator.kube import kinds
+from guided_operator.reconcile.plan import plan
+from guided_operator.reconcile.rollout import revision
 from support.observed import UID, applied, model, planned, pod, revision_of, seen
 
 Object = dict[str, Any]

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from guided_operator.queue import Backoff, Key, WorkQueue
+from guided_operator.kube.queue import Backoff, Key, WorkQueue
 
 A, B = Key("ns", "a"), Key("ns", "b")
 

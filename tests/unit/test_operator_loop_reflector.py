@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from guided_contract import names
-from guided_operator import kinds
-from guided_operator.apiserver import AccessForbidden, ObjectNotFound, ServerUnavailable, WatchExpired
-from guided_operator.queue import Key
-from guided_operator.reflector import Reflector
-from guided_operator.store import Store, name_of
-from guided_operator.watches import Watches
+from guided_operator.kube import kinds
+from guided_operator.kube.apiserver import AccessForbidden, ObjectNotFound, ServerUnavailable, WatchExpired
+from guided_operator.kube.queue import Key
+from guided_operator.kube.reflector import Reflector
+from guided_operator.kube.store import Store, name_of
+from guided_operator.watch.informers import Watches
 from support.memory_api import MemoryApi
 from support.played import settled
 

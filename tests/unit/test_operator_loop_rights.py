@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from guided_operator import kinds, rbac
+from guided_operator import rbac
+from guided_operator.kube import kinds
 
 RBAC = Path(__file__).resolve().parents[2] / "manifests/rbac/operator.yaml"
 NAMESPACED = RBAC.with_name("operator-namespaces.yaml")

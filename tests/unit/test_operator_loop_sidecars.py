@@ -8,10 +8,10 @@ import pytest
 from aiohttp import web
 
 from guided_contract import names, status
-from guided_operator import sidecars
-from guided_operator.pods import PodView
-from guided_operator.queue import Key
-from guided_operator.sidecars import HttpFetch, Page, PageError, SidecarReader
+from guided_operator.kube.pods import PodView
+from guided_operator.kube.queue import Key
+from guided_operator.watch import sidecar_status
+from guided_operator.watch.sidecar_status import HttpFetch, Page, PageError, SidecarReader
 from support.observed import pod
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -81,17 +81,17 @@ async def test_page_is_read_in_a_pass_when_its_pod_or_the_grammars_changed(follo
 
 async def test_page_that_says_the_same_is_read_now_and_then_and_rings_not(following: Following) -> None:
     await following.read(pod("a", "r"))
-    assert await following.reads_in(0.79 * sidecars.READY_PERIOD_S) == 0
-    assert await following.reads_in(0.47 * sidecars.READY_PERIOD_S) == 1
-    assert await following.reads_in(0.79 * sidecars.READY_PERIOD_S) == 0
-    assert await following.reads_in(0.47 * sidecars.READY_PERIOD_S) == 1
+    assert await following.reads_in(0.79 * sidecar_status.READY_PERIOD_S) == 0
+    assert await following.reads_in(0.47 * sidecar_status.READY_PERIOD_S) == 1
+    assert await following.reads_in(0.79 * sidecar_status.READY_PERIOD_S) == 0
+    assert await following.reads_in(0.47 * sidecar_status.READY_PERIOD_S) == 1
     assert not following.rung
 
 
 async def test_pages_that_are_due_about_the_same_time_are_read_together(following: Following) -> None:
     for number in range(40):
         await following.reader.read(Key("ns", str(number)), [pod(str(number), "r")])
-    reads = [await following.reads_in(0.79 * sidecars.READY_PERIOD_S)]
+    reads = [await following.reads_in(0.79 * sidecar_status.READY_PERIOD_S)]
     reads += [await following.reads_in(3.0) for _ in range(27)]
     assert sum(reads) == 40
     assert sum(number > 0 for number in reads) <= 10
@@ -101,7 +101,7 @@ async def test_pages_that_are_due_about_the_same_time_are_read_together(followin
 async def test_page_that_says_something_else_rings_once(following: Following, page: bytes | None) -> None:
     await following.read(pod("a", "r"), pod("b", "r"))
     following.network.page = page
-    await following.reads_in(1.26 * sidecars.READY_PERIOD_S)
+    await following.reads_in(1.26 * sidecar_status.READY_PERIOD_S)
     assert following.rung == [KEY]
     pages = await following.read(pod("a", "r"), pod("b", "r"))
     wanted = status.decode(page) if page else None
@@ -118,12 +118,12 @@ async def test_pod_that_is_not_well_is_looked_at_more_often(
 ) -> None:
     following.network.page = page
     await following.read(pod("a", "r", ready=pod_ready))
-    assert await following.reads_in(1.26 * sidecars.STARTING_PERIOD_S) == 1
+    assert await following.reads_in(1.26 * sidecar_status.STARTING_PERIOD_S) == 1
 
 
 async def test_grammars_that_are_not_in_service_are_looked_at_more_often(following: Following) -> None:
     await following.read(pod("a", "r"), grammars=frozenset({"g"}))
-    assert await following.reads_in(1.26 * sidecars.STARTING_PERIOD_S) == 1
+    assert await following.reads_in(1.26 * sidecar_status.STARTING_PERIOD_S) == 1
 
 
 async def test_pods_that_cannot_answer_are_not_asked(following: Following) -> None:
@@ -133,7 +133,7 @@ async def test_pods_that_cannot_answer_are_not_asked(following: Following) -> No
         pod("c", "r", terminating=True),
         pod("d", "r", phase="Failed"),
     )
-    assert (pages, await following.reads_in(sidecars.READY_PERIOD_S * 2)) == ({}, 0)
+    assert (pages, await following.reads_in(sidecar_status.READY_PERIOD_S * 2)) == ({}, 0)
 
 
 @pytest.mark.parametrize("page", [None, b"", b"{}", b"[" * 100_000, b'{"ready": "yes"}', b"\xff"])
@@ -147,9 +147,9 @@ async def test_nonsense_is_an_error_and_not_a_status(following: Following, page:
 async def test_pods_that_are_gone_are_not_read_again(following: Following) -> None:
     await following.read(pod("a", "r"), pod("b", "r"))
     await following.read(pod("a", "r"))
-    assert await following.reads_in(1.26 * sidecars.READY_PERIOD_S) <= 2
+    assert await following.reads_in(1.26 * sidecar_status.READY_PERIOD_S) <= 2
     following.reader.forget(KEY)
-    assert await following.reads_in(1.26 * sidecars.READY_PERIOD_S) == 0
+    assert await following.reads_in(1.26 * sidecar_status.READY_PERIOD_S) == 0
 
 
 class TestHttp:
@@ -188,7 +188,7 @@ class TestHttp:
         await runner.cleanup()
 
     async def test_silence_is_cut_off(self, fetch: HttpFetch, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(sidecars, "TIMEOUT_S", 0.2)
+        monkeypatch.setattr(sidecar_status, "TIMEOUT_S", 0.2)
 
         async def silent(_: web.Request) -> web.Response:
             await asyncio.sleep(60)

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from guided_contract import names
-from guided_operator import kinds
-from guided_operator.apply import Applier, Outcome
-from guided_operator.observe import Observed
+from guided_operator.kube import kinds
+from guided_operator.reconcile.apply import Applier, Outcome
+from guided_operator.reconcile.observe import Observed
 from support.memory_api import MemoryApi
 from support.observed import model, planned, seen
 

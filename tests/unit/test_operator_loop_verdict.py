@@ -6,11 +6,11 @@ import datetime as dt
 import pytest
 
 from guided_contract import status, wire
-from guided_operator.apiserver import AccessForbidden
-from guided_operator.apply import Fault, Outcome
-from guided_operator.report import make_status, report, to_object
-from guided_operator.sidecars import Page
-from guided_operator.situation import Situation
+from guided_operator.kube.apiserver import AccessForbidden
+from guided_operator.reconcile.apply import Fault, Outcome
+from guided_operator.reconcile.conditions.inputs import Situation
+from guided_operator.reconcile.report import make_status, report, to_object
+from guided_operator.watch.sidecar_status import Page
 from support.memory_api import MemoryApi
 from support.observed import applied, model, pod, reason, revision_of, seen, serving, situation
 

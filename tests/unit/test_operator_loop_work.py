@@ -5,8 +5,8 @@ import itertools
 import time
 from typing import Any, Final
 
-from guided_operator.queue import Key, WorkQueue
-from guided_operator.reconcile import Shift, work_together
+from guided_operator.kube.queue import Key, WorkQueue
+from guided_operator.reconcile.loop import Shift, work_together
 from guided_operator.telemetry.metrics import OperatorMetrics
 
 _KEYS: Final = 200

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from guided_contract import wire
-from guided_operator.apply import Fault, Outcome
-from guided_operator.pods import ContainerView, view
-from guided_operator.situation import Situation
-from guided_operator.verdict import decide
+from guided_operator.kube.pods import ContainerView, view
+from guided_operator.reconcile.apply import Fault, Outcome
+from guided_operator.reconcile.conditions.chains import decide
+from guided_operator.reconcile.conditions.inputs import Situation
 from support.observed import (
     applied,
     model,

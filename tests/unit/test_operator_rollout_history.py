@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from guided_contract import names
 from guided_operator.builders import Site, cluster_site
-from guided_operator.plan import Plan, plan
-from guided_operator.revision import HISTORY_LIMIT
+from guided_operator.reconcile.plan import Plan, plan
+from guided_operator.reconcile.rollout.revision import HISTORY_LIMIT
 from support.observed import applied, model, pod, seen
 
 Object = dict[str, Any]

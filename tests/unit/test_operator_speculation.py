@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from guided_contract.status import PodStatus, SpeculationStatus
-from guided_operator.report import make_status, to_object
-from guided_operator.sidecars import Page
+from guided_operator.reconcile.report import make_status, to_object
+from guided_operator.watch.sidecar_status import Page
 from support.observed import applied, model, pod, revision_of, seen, situation
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from guided_operator import apiserver
-from guided_operator.apiserver import ApiError, ServerUnavailable, WriteConflict
-from guided_operator.lease import NotLeadingError
-from guided_operator.queue import Key, WorkQueue
-from guided_operator.reconcile import ChildFaultError, Shift
+from guided_operator.kube import apiserver
+from guided_operator.kube.apiserver import ApiError, ServerUnavailable, WriteConflict
+from guided_operator.kube.lease import NotLeadingError
+from guided_operator.kube.queue import Key, WorkQueue
+from guided_operator.reconcile.loop import ChildFaultError, Shift
 from guided_operator.telemetry import logs, names, tracing
 from guided_operator.telemetry.exposition import About, Counter, Histogram, page
 from guided_operator.telemetry.metrics import REASONS, Census, OperatorMetrics
@@ -150,16 +150,18 @@ async def test_workers_slow_down_together_while_the_api_server_is_in_trouble() -
 
 @pytest.fixture
 def record() -> logging.LogRecord:
-    return logging.LogRecord("guided_operator.apply", logging.WARNING, "f", 1, 'a "%s"', ("b",), None)
+    return logging.LogRecord(
+        "guided_operator.reconcile.apply", logging.WARNING, "f", 1, 'a "%s"', ("b",), None
+    )
 
 
 def test_log_names_the_object_in_either_form(record: logging.LogRecord) -> None:
     with logs.about(KEY):
         text, line = logs.TextFormatter().format(record), json.loads(logs.JsonFormatter().format(record))
-    assert text.endswith('WARNING guided_operator.apply: ns/m: a "b"')
+    assert text.endswith('WARNING guided_operator.reconcile.apply: ns/m: a "b"')
     assert (line["namespace"], line["name"], line["message"]) == ("ns", "m", 'a "b"')
-    assert (line["level"], line["logger"]) == ("WARNING", "guided_operator.apply")
-    assert logs.TextFormatter().format(record).endswith('guided_operator.apply: a "b"')
+    assert (line["level"], line["logger"]) == ("WARNING", "guided_operator.reconcile.apply")
+    assert logs.TextFormatter().format(record).endswith('guided_operator.reconcile.apply: a "b"')
     assert "name" not in json.loads(logs.JsonFormatter().format(record))
 
 

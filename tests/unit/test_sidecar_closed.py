@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from guided_grammar.json_schema import subschemas
-from guided_sidecar.grammar import closed
+from guided_sidecar.grammar.schema import additional_properties
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ from guided_sidecar.grammar import closed
 )
 def test_objects_that_are_silent_on_further_properties_are_closed(schema: Any, silent: list[str]) -> None:
     before = json.dumps(schema)
-    closed_schema = closed.close(schema)
+    closed_schema = additional_properties.close(schema)
     assert json.dumps(schema) == before
 
     added = [

@@ -7,7 +7,7 @@ import pytest
 from guided_contract.config import GuidedDecodingConfig
 from guided_contract.records import Digest, Digests
 from guided_contract.wire import End, Failed, Place, ServiceMessage
-from guided_sidecar.consensus import PATIENCE_S, SHOWN_S, Consensus
+from guided_sidecar.ranks.agreement import PATIENCE_S, SHOWN_S, Consensus
 
 
 class Api:

@@ -10,7 +10,9 @@ from guided_contract.config import CompileConfig
 from guided_contract.errors import GuidedError
 from guided_contract.wire import Kind
 from guided_grammar.json_schema import subschemas
-from guided_sidecar.grammar import candidates, deaths, limits, schema
+from guided_sidecar.grammar import worker_errors
+from guided_sidecar.grammar.compile import routing
+from guided_sidecar.grammar.schema import limits, schema
 
 LIMITS = CompileConfig(max_schema_bytes=1000, max_depth=5)
 
@@ -211,7 +213,7 @@ def test_a_valid_schema_passes(text: Any) -> None:
     ],
 )
 def test_auto_follows_its_table(kind: Kind, spec: Any, order: list[str]) -> None:
-    assert candidates.by_cost(kind, spec, NAMES.values()) == order
+    assert routing.by_cost(kind, spec, NAMES.values()) == order
 
 
 def test_paths_are_jsonpath() -> None:
@@ -252,4 +254,4 @@ def test_what_is_within_is_what_a_walk_meets() -> None:
     ],
 )
 def test_a_death_is_told_in_words(status: int | None, words: str) -> None:
-    assert deaths.describe(status) == words
+    assert worker_errors.describe(status) == words

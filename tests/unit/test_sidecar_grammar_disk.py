@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from guided_sidecar.grammar import artifacts, keys
-from guided_sidecar.grammar.disk import GrammarDisk
-from guided_sidecar.grammar.jobs import Done
+from guided_sidecar.grammar import artifacts
+from guided_sidecar.grammar.prepare import cache_keys
+from guided_sidecar.grammar.prepare.disk import GrammarDisk
+from guided_sidecar.grammar.worker_messages import Done
 
 CONTENT = b'{"compiled": true}'
 
@@ -203,8 +204,8 @@ def test_keys_change_with_our_own_code(tmp_path: Path) -> None:
     prints = set()
     for text in ("a = 1", "a = 2"):
         module.write_text(text)
-        keys.code_fingerprint.cache_clear()
-        prints.add(keys.code_fingerprint(tmp_path))
+        cache_keys.code_fingerprint.cache_clear()
+        prints.add(cache_keys.code_fingerprint(tmp_path))
     assert len(prints) == 2
 
 
@@ -212,13 +213,13 @@ def test_keys_know_all_code_that_compiles_and_proves() -> None:
     """Whatever a worker imports of ours, but for what only carries its messages and its settings."""
     code = """
 import sys
-from guided_sidecar.grammar import native
-native.without_torch()
+from guided_sidecar.grammar.compile import imports
+imports.without_torch()
 from guided_contract import backends
 from guided_grammar.llguidance import backend
 from guided_grammar.registry import library
 from guided_grammar.xgrammar import backend, cost
-from guided_sidecar.grammar import compilation
+from guided_sidecar.grammar.compile import compilation
 for name in backends.NAMES.values():
     library(name).lacks("json", {})
 print(*(module.__file__ for name, module in sys.modules.items() if name.startswith("guided_")))
@@ -227,7 +228,9 @@ print(*(module.__file__ for name, module in sys.modules.items() if name.startswi
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
     )
     imported = {Path(file) for file in done.stdout.split()}
-    known = {file for place in keys.OUR_CODE for file in (place.rglob("*.py") if place.is_dir() else [place])}
+    known = {
+        file for place in cache_keys.OUR_CODE for file in (place.rglob("*.py") if place.is_dir() else [place])
+    }
 
     assert {file.name for file in imported - known} <= {
         "__init__.py", "backends.py", "config.py", "decoding.py", "errors.py", "names.py", "wire.py"

@@ -10,9 +10,9 @@ from guided_grammar import measured, rules
 from guided_grammar.llguidance import unenforced as llguidance_unenforced
 from guided_grammar.registry import library
 from guided_grammar.xgrammar import unenforced as xgrammar_unenforced
-from guided_sidecar.grammar import candidates
-from guided_sidecar.grammar.candidates import Grammar
-from guided_sidecar.grammar.jobs import Job
+from guided_sidecar.grammar.compile import routing
+from guided_sidecar.grammar.compile.routing import Grammar
+from guided_sidecar.grammar.worker_messages import Job
 
 
 def job(**fields: Any) -> Job:
@@ -65,7 +65,7 @@ def test_a_keyword_that_xgrammar_ignores_is_found(text: Any, path: str) -> None:
 
     assert found is not None
     assert found.path == path
-    assert list(candidates.order(job(), Grammar("json", text, [("$", text)]))) == ["guidance"]
+    assert list(routing.order(job(), Grammar("json", text, [("$", text)]))) == ["guidance"]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_keyword_that_xgrammar_ignores_is_found(text: Any, path: str) -> None:
 )
 def test_what_xgrammar_enforces_goes_to_it_first(text: Any) -> None:
     assert library("xgrammar").lacks("json", text) is None
-    assert list(candidates.order(job(), Grammar("json", text, [("$", text)]))) == ["xgrammar", "guidance"]
+    assert list(routing.order(job(), Grammar("json", text, [("$", text)]))) == ["xgrammar", "guidance"]
 
 
 @pytest.mark.parametrize(
@@ -187,10 +187,10 @@ def test_a_keyword_is_enforced_or_refused_with_its_path(fields: dict[str, Any], 
     """Never ignored: what the first choice does not enforce goes to the other (Route), or gets a 400."""
     asked = job(**fields)
     if isinstance(able, list):
-        assert list(candidates.order(asked, candidates.read(asked))) == able
+        assert list(routing.order(asked, routing.read(asked))) == able
         return
     with pytest.raises(GuidedError) as refusal:
-        candidates.order(asked, candidates.read(asked))
+        routing.order(asked, routing.read(asked))
     assert (refusal.value.code, refusal.value.path) == ("grammar_unsupported", able)
 
 

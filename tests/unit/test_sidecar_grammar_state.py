@@ -7,11 +7,11 @@ import pytest
 
 from guided_contract.config import RestartConfig
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_sidecar.grammar.budget import RestartBudget
-from guided_sidecar.grammar.cache import Entry, GrammarCache
-from guided_sidecar.grammar.jobs import Done
-from guided_sidecar.grammar.lanes import Lanes
-from guided_sidecar.grammar.verdicts import Quarantine, Verdicts
+from guided_sidecar.grammar.pool.fair_queue import Lanes
+from guided_sidecar.grammar.pool.restart_budget import RestartBudget
+from guided_sidecar.grammar.prepare.cache import Entry, GrammarCache
+from guided_sidecar.grammar.prepare.quarantine import Quarantine, Verdicts
+from guided_sidecar.grammar.worker_messages import Done
 from support.played import played
 
 INVALID = GuidedError(ErrorCode.GRAMMAR_INVALID, "bad", path="$.a")

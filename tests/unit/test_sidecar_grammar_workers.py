@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from guided_contract.config import PodConfig, RestartConfig
-from guided_sidecar.grammar.budget import RestartBudget
-from guided_sidecar.grammar.workers import IDLE_DEATH, Workers
+from guided_sidecar.grammar.pool.restart_budget import RestartBudget
+from guided_sidecar.grammar.pool.workers import IDLE_DEATH, Workers
 from guided_sidecar.settings import Settings
 from guided_sidecar.telemetry.incidents import WorkerRestarts
 

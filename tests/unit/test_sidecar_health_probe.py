@@ -22,9 +22,9 @@ from guided_contract.config import (
     ProbesConfig,
 )
 from guided_contract.wire import Hello
-from guided_sidecar.grammar.workers import WorkersState
+from guided_sidecar.grammar.pool.workers import WorkersState
 from guided_sidecar.health.probe import GuidedProbe, judge_answer
-from guided_sidecar.snapshot import ServiceSnapshot
+from guided_sidecar.socket.snapshot import ServiceSnapshot
 from support.collectors import eventually
 
 STARTUP = GuidedProbeConfig()

@@ -15,11 +15,12 @@ from guided_contract.config import PodConfig, PortsConfig
 from guided_contract.heartbeat import Beat, Heartbeats, now_ns
 from guided_contract.records import HttpRequest
 from guided_contract.wire import Hello
-from guided_sidecar.grammar.disk import DiskCounts
-from guided_sidecar.grammar.workers import WorkersState
+from guided_sidecar.grammar.pool.workers import WorkersState
+from guided_sidecar.grammar.prepare.cache_state import CacheState
+from guided_sidecar.grammar.prepare.disk import DiskCounts
 from guided_sidecar.health import server
 from guided_sidecar.health.server import HealthServer
-from guided_sidecar.snapshot import CacheState, ServiceSnapshot
+from guided_sidecar.socket.snapshot import ServiceSnapshot
 from guided_sidecar.telemetry.metrics import SidecarMetrics
 from support.collectors import eventually
 

@@ -11,12 +11,12 @@ from guided_contract.config import GuidedDecodingConfig, GuidedProbeConfig, PodC
 from guided_contract.heartbeat import Beat, Heartbeats, core_slot
 from guided_contract.status import Failure, ProbeStatus
 from guided_contract.wire import Hello, Patch
-from guided_sidecar.grammar.workers import WorkersState
-from guided_sidecar.health import engine
-from guided_sidecar.health.engine import EngineState
-from guided_sidecar.health.page import page
-from guided_sidecar.health.verdict import Reading, Verdict, judge
-from guided_sidecar.snapshot import ServiceSnapshot
+from guided_sidecar.grammar.pool.workers import WorkersState
+from guided_sidecar.health import heartbeats
+from guided_sidecar.health.heartbeats import EngineState
+from guided_sidecar.health.readiness import Reading, Verdict, judge
+from guided_sidecar.health.status_page import page
+from guided_sidecar.socket.snapshot import ServiceSnapshot
 
 BOOT = "boot-1"
 S = 1_000_000_000
@@ -197,21 +197,21 @@ RANK = Beat(2, 99 * S, 0, 99 * S, 0)
     ],
 )
 def test_heartbeats_tell_what_stands_still(core: Beat, rank: Beat, stall: str) -> None:
-    state = engine.judge(core, [rank], 100 * S)
+    state = heartbeats.judge(core, [rank], 100 * S)
     assert state.running
     assert (stall in state.stall) if stall else state.stall == ""
 
 
 def test_heartbeats_are_read_anew_from_a_replaced_file(tmp_path: Path) -> None:
     path = tmp_path / "heartbeats"
-    assert engine.read(path, workers=1, engines=1, now_ns=S) == EngineState(running=False)
+    assert heartbeats.read(path, workers=1, engines=1, now_ns=S) == EngineState(running=False)
     path.write_bytes(b"short")
-    assert engine.read(path, workers=1, engines=1, now_ns=S) == EngineState(running=False)
+    assert heartbeats.read(path, workers=1, engines=1, now_ns=S) == EngineState(running=False)
     for steps in (7, 8):
         beats = Heartbeats.create(path)
-        assert not engine.read(path, workers=1, engines=1, now_ns=S).running
+        assert not heartbeats.read(path, workers=1, engines=1, now_ns=S).running
         beats.write(0, Beat(1, S, steps, S, 0))
-        assert engine.read(path, workers=1, engines=1, now_ns=S) == EngineState(running=True, steps=steps)
+        assert heartbeats.read(path, workers=1, engines=1, now_ns=S) == EngineState(running=True, steps=steps)
         beats.close()
 
 
@@ -261,9 +261,9 @@ def test_each_engine_core_of_a_pod_has_its_own_slots(tmp_path: Path) -> None:
     path = tmp_path / "heartbeats"
     beats = Heartbeats.create(path)
     beats.write(0, Beat(1, 99 * S, 5, 99 * S, 1))
-    assert not engine.read(path, workers=2, engines=2, now_ns=100 * S).running
+    assert not heartbeats.read(path, workers=2, engines=2, now_ns=100 * S).running
     beats.write(core_slot(1, 2), Beat(2, 99 * S, 7, 99 * S, 1))
-    assert engine.read(path, workers=2, engines=2, now_ns=100 * S) == EngineState(running=True, steps=12)
+    assert heartbeats.read(path, workers=2, engines=2, now_ns=100 * S) == EngineState(running=True, steps=12)
     beats.write(core_slot(1, 2) + 2, Beat(3, 70 * S, 7, 70 * S, 0))
-    assert "rank 1 gave no sign of life" in engine.read(path, workers=2, engines=2, now_ns=100 * S).stall
+    assert "rank 1 gave no sign of life" in heartbeats.read(path, workers=2, engines=2, now_ns=100 * S).stall
     beats.close()

@@ -8,8 +8,10 @@ import pytest
 from guided_contract.backends import NAMES
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.registry import library
-from guided_sidecar.grammar import candidates, closed, counted, jobs, schema, worker
-from guided_sidecar.grammar.jobs import Done, Failed, Job
+from guided_sidecar.grammar import worker_messages
+from guided_sidecar.grammar.compile import length_bounds, routing, worker
+from guided_sidecar.grammar.schema import additional_properties, schema
+from guided_sidecar.grammar.worker_messages import Done, Failed, Job
 
 DRAFT_4, DRAFT_7 = (f"http://json-schema.org/draft-0{number}/schema#" for number in (4, 7))
 BOUNDED = {"type": "string", "maxLength": 3}
@@ -51,12 +53,12 @@ def test_a_dialect_that_no_library_knows_is_refused(more: dict[str, Any]) -> Non
 )
 def test_odd_values_are_followed_or_left_to_the_libraries(text: Any) -> None:
     schema.check(text)
-    candidates.by_cost("json", text, NAMES.values())
+    routing.by_cost("json", text, NAMES.values())
     for backend in ("xgrammar", "guidance"):
         library(backend).lacks("json", text)
-        relaxed, positions = counted.split(closed.close(text), backend)
+        relaxed, positions = length_bounds.split(additional_properties.close(text), backend)
         json.dumps(relaxed)
-        jobs.frame(Done(backend=backend, positions=positions))
+        worker_messages.frame(Done(backend=backend, positions=positions))
 
 
 @pytest.mark.parametrize(("count", "length"), [(500, 10), (40, 4000)], ids=["many names", "long names"])
@@ -78,7 +80,7 @@ def test_positions_that_would_fill_a_message_are_not_counted(count: int, length:
     defs["n0"] = {"type": "object", "properties": named, "additionalProperties": False}
     text = json.loads(json.dumps({"$defs": defs, "$ref": "#/$defs/n0"}))
 
-    assert counted.split(text, "xgrammar") == (text, [])
+    assert length_bounds.split(text, "xgrammar") == (text, [])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from guided_sidecar.grammar import metaschema
+from guided_sidecar.grammar.schema import metaschema
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 VALUES: list[Any] = [

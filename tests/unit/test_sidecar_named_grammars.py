@@ -8,9 +8,9 @@ import pytest
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Kind
-from guided_sidecar.grammar.cache import Entry
-from guided_sidecar.grammar.jobs import Done
-from guided_sidecar.grammar.named import NamedGrammars
+from guided_sidecar.grammar.prepare.cache import Entry
+from guided_sidecar.grammar.prepare.named_grammars import NamedGrammars
+from guided_sidecar.grammar.worker_messages import Done
 from support.sidecar import until
 
 BROKEN = "(broken"

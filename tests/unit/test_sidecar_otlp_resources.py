@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from guided_sidecar.telemetry import otlp
+from guided_sidecar.telemetry import otlp_receiver
 from guided_sidecar.telemetry.otlp_resources import UnreadableError, described
 
 OURS = {"service.name": "guidedmodel", "k8s.pod.name": "p"}
@@ -96,7 +96,7 @@ def _inside(levels: int, size: int) -> bytes:
 @pytest.mark.parametrize("levels", [1, 2, 3, 4, 5])
 def test_four_mib_of_empty_messages_cost_little_memory(levels: int) -> None:
     """Parsed, they took up to 850 MiB, and the event loop 16 s."""
-    body = _inside(levels, otlp.BODY_BYTES - 64)
+    body = _inside(levels, otlp_receiver.BODY_BYTES - 64)
     tracemalloc.start()
     try:
         described(body, OURS)
@@ -107,7 +107,7 @@ def test_four_mib_of_empty_messages_cost_little_memory(levels: int) -> None:
     finally:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    assert peak < 4 * otlp.BODY_BYTES
+    assert peak < 4 * otlp_receiver.BODY_BYTES
 
 
 def test_many_spans_are_taken_and_more_are_not() -> None:
@@ -122,8 +122,8 @@ def test_many_spans_are_taken_and_more_are_not() -> None:
     ("packed", "refusal"),
     [
         (gzip.compress(b"x"), None),
-        (gzip.compress(b"x" * otlp.BODY_BYTES), None),
-        (gzip.compress(b"x" * (otlp.BODY_BYTES + 1)), web.HTTPRequestEntityTooLarge),
+        (gzip.compress(b"x" * otlp_receiver.BODY_BYTES), None),
+        (gzip.compress(b"x" * (otlp_receiver.BODY_BYTES + 1)), web.HTTPRequestEntityTooLarge),
         (gzip.compress(bytes(64 << 20)), web.HTTPRequestEntityTooLarge),
         (gzip.compress(b"x")[:-3], web.HTTPBadRequest),
         (gzip.compress(b"x") * 2, web.HTTPBadRequest),
@@ -134,7 +134,7 @@ def test_many_spans_are_taken_and_more_are_not() -> None:
 )
 def test_gzip_is_one_stream_of_bounded_size(packed: bytes, refusal: Any) -> None:
     if refusal is None:
-        assert otlp._inflate(packed, "gzip") == gzip.decompress(packed)
+        assert otlp_receiver._inflate(packed, "gzip") == gzip.decompress(packed)
     else:
         with pytest.raises(refusal):
-            otlp._inflate(packed, "gzip")
+            otlp_receiver._inflate(packed, "gzip")

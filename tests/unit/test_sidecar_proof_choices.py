@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guided_sidecar.grammar.proof import Prover
+from guided_sidecar.grammar.compile.proof import Prover
 
 SIZE = 1000
 ENDING = {3: b"}", 500: b'"', 970: b"]"}

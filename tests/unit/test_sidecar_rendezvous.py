@@ -6,7 +6,7 @@ import pytest
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Hello, Load, Loaded, ServiceMessage, Unload
-from guided_sidecar.rendezvous import Rendezvous
+from guided_sidecar.ranks.load_barrier import Rendezvous
 from support.played import settled
 
 LOAD = Load(key="k", backend="guidance", spec="")

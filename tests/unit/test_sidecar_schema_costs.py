@@ -13,7 +13,8 @@ from guided_contract.config import CompileConfig
 from guided_contract.errors import GuidedError
 from guided_grammar.json_schema import subschemas
 from guided_grammar.registry import library
-from guided_sidecar.grammar import candidates, closed, counted, limits, schema
+from guided_sidecar.grammar.compile import length_bounds, routing
+from guided_sidecar.grammar.schema import additional_properties, limits, schema
 
 Family = Callable[[int], dict[str, Any]]
 BOUNDED = {"type": "string", "maxLength": 3}
@@ -75,10 +76,10 @@ def passes(parsed: Any) -> None:
         schema.check(parsed)
     except GuidedError:
         return
-    candidates.by_cost("json", parsed, NAMES.values())
+    routing.by_cost("json", parsed, NAMES.values())
     library("xgrammar").lacks("json", parsed)
     library("guidance").lacks("json", parsed)
-    counted.split(closed.close(parsed), "xgrammar")
+    length_bounds.split(additional_properties.close(parsed), "xgrammar")
 
 
 def calls(work: Callable[..., object], *arguments: Any) -> int:

@@ -8,8 +8,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from guided_sidecar.telemetry import exporter
 from guided_sidecar.telemetry.exporter import Backoff, Batch, Exporter
 from guided_sidecar.telemetry.otlp_spans import OtlpSpans
+from guided_sidecar.telemetry.otlp_transport import MemoryTransport, Reply
 from guided_sidecar.telemetry.spans import FinishedSpan, SpanContext
-from guided_sidecar.telemetry.transport import MemoryTransport, Reply
 from support.collectors import Kept, eventually
 
 SOON = Backoff(base_s=0.001, max_s=0.002)

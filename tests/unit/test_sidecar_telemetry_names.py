@@ -18,7 +18,7 @@ def test_the_document_holds_the_tables() -> None:
 
 def test_the_command_prints_the_tables() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "guided_sidecar.telemetry.names"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "devtools.sidecar_names"], capture_output=True, text=True, check=True
     )
     assert done.stdout == names.tables()
 

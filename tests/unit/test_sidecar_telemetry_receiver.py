@@ -13,9 +13,9 @@ import pytest
 
 from guided_contract import records
 from guided_contract.records import AnyRecord, Decode, HttpRequest
-from guided_sidecar.telemetry.decodes import Decodes
+from guided_sidecar.telemetry.decode_spans import Decodes
 from guided_sidecar.telemetry.incidents import Desyncs
-from guided_sidecar.telemetry.receiver import TelemetryReceiver
+from guided_sidecar.telemetry.record_receiver import TelemetryReceiver
 from guided_sidecar.telemetry.spans import MemorySpans
 from support.collectors import eventually
 

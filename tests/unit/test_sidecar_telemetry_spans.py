@@ -4,10 +4,10 @@ import pytest
 
 from guided_contract.records import Decode, HttpRequest
 from guided_sidecar.telemetry import spans
-from guided_sidecar.telemetry.decodes import Decodes, decode_span
+from guided_sidecar.telemetry.decode_spans import Decodes, decode_span
 from guided_sidecar.telemetry.incidents import Desyncs, WorkerRestarts, compiling
 from guided_sidecar.telemetry.otlp_spans import DisabledSpans
-from guided_sidecar.telemetry.receiver import request_span
+from guided_sidecar.telemetry.record_receiver import request_span
 from guided_sidecar.telemetry.spans import MemorySpans
 from support.collectors import eventually
 

@@ -6,8 +6,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from guided_sidecar.grammar import candidates, unevaluated
-from guided_sidecar.grammar.jobs import Job
+from guided_sidecar.grammar.compile import routing
+from guided_sidecar.grammar.schema import unevaluated
+from guided_sidecar.grammar.worker_messages import Job
 
 SEED = int(os.environ.get("SEED", "0"))
 TEXT = {"type": "string"}
@@ -75,7 +76,7 @@ def test_either_library_may_then_serve_it() -> None:
         timeout_s=1,
         memory_bytes=0,
     )
-    assert set(candidates.order(job, candidates.read(job))) == {"guidance", "xgrammar"}
+    assert set(routing.order(job, routing.read(job))) == {"guidance", "xgrammar"}
 
 
 def _schema(drawn: random.Random, depth: int) -> Any:

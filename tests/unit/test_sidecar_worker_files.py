@@ -6,12 +6,12 @@ import subprocess
 import sys
 
 from guided_contract.errors import ErrorCode
-from guided_sidecar.grammar import jobs
-from guided_sidecar.grammar.jobs import Failed, Job
+from guided_sidecar.grammar import worker_messages
+from guided_sidecar.grammar.worker_messages import Failed, Job
 
 WORKER = """
 import os, socket, sys
-from guided_sidecar.grammar import worker
+from guided_sidecar.grammar.compile import worker
 
 class Talks:
     proofs = []
@@ -41,10 +41,10 @@ def test_endless_words_end_the_job_and_fill_no_memory() -> None:
     with ours, subprocess.Popen(command, pass_fds=descriptors) as child:
         theirs.close()
         ours.settimeout(60)
-        ours.sendall(jobs.frame(job))
+        ours.sendall(worker_messages.frame(job))
         with ours.makefile("rb") as stream:
-            size = jobs.body_length(stream.read(jobs.LENGTH.size))
-            outcome = jobs.decode_outcome(stream.read(size), job.key)
+            size = worker_messages.body_length(stream.read(worker_messages.LENGTH.size))
+            outcome = worker_messages.decode_outcome(stream.read(size), job.key)
         assert child.wait(20) == 0
     assert isinstance(outcome, Failed)
     assert (outcome.code, outcome.retire) == (ErrorCode.GRAMMAR_COMPILE_CRASHED, True)

@@ -9,10 +9,10 @@ from typing import Any, Final
 from guided_contract import backends, config, names, wire
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_engine.admission.client import GrammarClient, Lease, ticket
-from guided_engine.admission.request import HttpExchange, current
-from guided_engine.admission.spec import NamedGrammar, constraint_of, named_grammar
-from guided_engine.compat import ledger, version
+from guided_engine import ledger, versions
+from guided_engine.admission.constraints import NamedGrammar, constraint_of, named_grammar
+from guided_engine.admission.exchange import HttpExchange, current
+from guided_engine.admission.service_client import GrammarClient, Lease, ticket
 from guided_engine.telemetry import Telemetry
 
 # Where guided requests are served, and the middleware answers for us in the route's own format.
@@ -153,7 +153,7 @@ def _hello(placement: wire.Placement) -> wire.Hello:
         role="api",
         pid=os.getpid(),
         boot=os.environ.get(names.ENV_BOOT, ""),
-        versions=version.versions(),
+        versions=versions.versions(),
         patches=ledger.applied(),
         placement=placement,
     )

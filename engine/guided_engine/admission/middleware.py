@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from guided_contract.records import HttpRequest
-from guided_engine.admission import answers, farewell, trace
+from guided_engine.admission import draining, error_responses, trace
+from guided_engine.admission.exchange import HttpExchange, current
 from guided_engine.admission.gate import ROUTES, UNGUIDED_ROUTES, process_gate
-from guided_engine.admission.request import HttpExchange, current
 from guided_engine.telemetry import Telemetry
 
 Message = MutableMapping[str, Any]
@@ -43,10 +43,10 @@ class AdmissionMiddleware:
             if self._gate.active:
                 self._gate.client.start()
             if pod.drain is not None:
-                closing = farewell.close_idle(scope["app"], pod.drain, pod.draining_file)
+                closing = draining.close_idle(scope["app"], pod.drain, pod.draining_file)
                 self._closing = asyncio.create_task(closing)
         elif scope["type"] == "http" and pod.drain is not None:
-            send = farewell.telling(send, pod.draining_file)
+            send = draining.telling(send, pod.draining_file)
         route = scope.get("path", "").removeprefix(scope.get("root_path", ""))
         if scope["type"] != "http" or scope["method"] != "POST" or route not in _GENERATING:
             await self._app(scope, receive, send)
@@ -118,9 +118,9 @@ class _Response:
             return
         self._kept.clear()
         if self._status is None:
-            self._kept.extend(answers.response(failure, self._exchange.route))
+            self._kept.extend(error_responses.response(failure, self._exchange.route))
         else:
-            self._kept.append(answers.last_event(failure, self._exchange.route, self._events))
+            self._kept.append(error_responses.last_event(failure, self._exchange.route, self._events))
         await self._flush()
 
     async def _flush(self) -> None:

@@ -11,9 +11,9 @@ from typing import Any, Final
 from guided_contract import names, wire
 from guided_contract.config import PodConfig
 from guided_contract.errors import CATALOGUE, ErrorCode, GuidedError
+from guided_engine.admission.constraints import Constraint
 from guided_engine.admission.gate import Admitted, process_gate
-from guided_engine.admission.spec import Constraint
-from guided_engine.compat.ledger import LedgerEntry, skip_unless_rank
+from guided_engine.ledger import LedgerEntry, skip_unless_rank
 
 # Where an admitted request is found again when its output fails: an attribute of its output collector.
 _ADMITTED: Final = "_guided_admitted"

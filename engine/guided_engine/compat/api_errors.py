@@ -6,7 +6,7 @@ from typing import NoReturn
 from vllm.exceptions import GenerationError, GracefulHTTPError
 
 from guided_contract.errors import GuidedError
-from guided_engine.admission.request import current
+from guided_engine.admission.exchange import current
 
 
 class GuidedRequestError(GracefulHTTPError, GenerationError):  # type: ignore[misc]  # vLLM is untyped

@@ -8,9 +8,9 @@ from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode
 from guided_contract.names import TICKET_ARG
 from guided_contract.wire import Backend
-from guided_engine.compat import core_presence, upstream_backends
-from guided_engine.compat.ledger import LedgerEntry, skip_unless_rank
+from guided_engine.compat import core_liveness, upstream_backends
 from guided_engine.compat.runner import ENDS_ATTRIBUTE
+from guided_engine.ledger import LedgerEntry, skip_unless_rank
 from guided_engine.ranks.tickets import ticket_of
 
 # Where the manager keeps its backends, by name.
@@ -172,6 +172,6 @@ ENTRIES: Final = (
         why="/health stays green while the engine core or a rank hangs; heartbeats and a step count tell",
         upstream="vllm/v1/engine/core.py: EngineCoreProc.run_busy_loop",
         goes_when="vLLM reports steps and liveness of its engine core",
-        apply=core_presence.show_presence,
+        apply=core_liveness.show_presence,
     ),
 )

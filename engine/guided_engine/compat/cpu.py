@@ -4,7 +4,7 @@ import os
 from typing import Any, Final
 
 from guided_contract.config import PodConfig
-from guided_engine.compat.ledger import LedgerEntry, PatchSkippedError
+from guided_engine.ledger import LedgerEntry, PatchSkippedError
 
 
 def keep_async_scheduling(_config: PodConfig) -> None:

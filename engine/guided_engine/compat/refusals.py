@@ -7,8 +7,8 @@ from typing import Any, Final, NoReturn
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.names import GRAMMAR_ARG
-from guided_engine.admission.spec import asks_for_grammar
-from guided_engine.compat.ledger import LedgerEntry, skip_unless_rank
+from guided_engine.admission.constraints import asks_for_grammar
+from guided_engine.ledger import LedgerEntry, skip_unless_rank
 from guided_engine.ranks.tickets import ticket_of
 
 Refusal = Callable[[Any], GuidedError | None]

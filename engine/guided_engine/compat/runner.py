@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 
 from guided_contract.config import PodConfig
-from guided_engine.compat.ledger import LedgerEntry, skip_unless_rank
-from guided_engine.ranks.plan import Arrival, Masks, Plan, ReadSampled
+from guided_engine.ledger import LedgerEntry, skip_unless_rank
+from guided_engine.ranks.step import Arrival, Masks, Plan, ReadSampled
 from guided_engine.ranks.tickets import ticket_of
 
 if TYPE_CHECKING:
     # Loads both grammar libraries; the ledger imports this module in every process of vLLM.
-    from guided_engine.ranks.guide import RankGuide
+    from guided_engine.ranks.guided_rank import RankGuide
 
 # The attribute on the output rank's ModelRunnerOutput: {request: error code}, read by compat.core.
 ENDS_ATTRIBUTE: Final = "guided_ends"

@@ -7,8 +7,8 @@ from vllm.v1.core.sched.output import GrammarOutput
 from vllm.v1.outputs import AsyncModelRunnerOutput
 
 from guided_engine.compat.runner import RunnerAdapter
-from guided_engine.ranks.guide import RankGuide
-from guided_engine.ranks.plan import Masks, ReadSampled
+from guided_engine.ranks.guided_rank import RankGuide
+from guided_engine.ranks.step import Masks, ReadSampled
 
 
 class RunnerV1(RunnerAdapter):

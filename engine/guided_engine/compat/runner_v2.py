@@ -9,8 +9,8 @@ import torch
 from vllm.v1.core.sched.output import GrammarOutput
 
 from guided_engine.compat.runner import RunnerAdapter
-from guided_engine.ranks.guide import RankGuide
-from guided_engine.ranks.plan import Masks, ReadSampled
+from guided_engine.ranks.guided_rank import RankGuide
+from guided_engine.ranks.step import Masks, ReadSampled
 
 NO_MASKS: Final = Masks([], np.empty((0, 0), dtype=np.int32))
 

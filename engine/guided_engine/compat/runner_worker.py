@@ -12,8 +12,9 @@ from guided_contract import config as pod_config
 from guided_contract.config import PodConfig
 from guided_contract.heartbeat import core_slot
 from guided_contract.wire import Backend, Failed, Hello, Load, Loaded, ServiceMessage, Unload
-from guided_engine.compat import cpu, ledger, version
-from guided_engine.compat.core_presence import boot
+from guided_engine import ledger, versions
+from guided_engine.compat import cpu
+from guided_engine.compat.core_liveness import boot
 from guided_engine.compat.runner import GuidedRunner
 from guided_engine.compat.runner_reasoning import import_plugin, reasoner_factory
 from guided_engine.compat.runner_v1 import RunnerV1
@@ -23,8 +24,8 @@ from guided_engine.cpus import Cpus
 from guided_engine.heartbeats import Pulse
 from guided_engine.processors.registry import Registry
 from guided_engine.ranks.bitmasks import BitmaskBuffer
-from guided_engine.ranks.guide import RankGuide, RankTraits
-from guided_engine.ranks.prototypes import Prototypes
+from guided_engine.ranks.guided_rank import RankGuide, RankTraits
+from guided_engine.ranks.loaded_grammars import Prototypes
 from guided_engine.service_link import ServiceLink
 from guided_engine.telemetry import Telemetry
 from guided_grammar.backend import Threads
@@ -167,7 +168,7 @@ def _hello(worker: Any, config: PodConfig, tokenizer: dict[Backend, str], *, sam
         boot=boot(),
         rank=number(worker, config, samples=samples),
         samples=samples,
-        versions={**version.versions(), "modelRunner": model_runner},
+        versions={**versions.versions(), "modelRunner": model_runner},
         scheduling="Async" if worker.vllm_config.scheduler_config.async_scheduling else "Sync",
         patches=ledger.applied(),
         tokenizer=tokenizer,

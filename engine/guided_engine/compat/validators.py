@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_engine.compat.ledger import LedgerEntry, skip_unless_rank
+from guided_engine.ledger import LedgerEntry, skip_unless_rank
 
 
 def _apply(config: PodConfig) -> None:

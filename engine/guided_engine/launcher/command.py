@@ -9,7 +9,7 @@ from typing import Final
 
 from guided_contract import names
 from guided_contract.config import PodConfig
-from guided_engine.compat import version
+from guided_engine import versions
 from guided_engine.cpus import Cpus
 
 # Not the `vllm` command: in the CPU build it looks for a distribution named vllm, and dies.
@@ -49,7 +49,7 @@ def plan(
     plugin fails loudly; also where guidedDecoding.placement is Scheduler: then both leave decoding to vLLM
     (every entry of the ledger decides by the placement), and still send heartbeats and traces.
     """
-    unsupported = version.unsupported()
+    unsupported = versions.unsupported()
     ours = () if unsupported else ("--worker-cls", WORKER_CLASS, "--middleware", MIDDLEWARE)
     boot = uuid.uuid4().hex
     child_env = {**_QUIET, **env, names.ENV_BOOT: boot, **_threads(pod, env, cpus)}
@@ -70,7 +70,7 @@ def _group(pod: PodConfig, env: Mapping[str, str]) -> tuple[str, ...]:
 
 def _threads(pod: PodConfig, env: Mapping[str, str], cpus: Cpus) -> dict[str, str]:
     ranks, chosen = pod.workers * pod.data_parallel // pod.nodes, {}
-    if ranks > 1 and version.builds_for_cpu(env):
+    if ranks > 1 and versions.builds_for_cpu(env):
         # Upstream's automatic choice fails where ranks outnumber NUMA nodes or physical cores.
         chosen["VLLM_CPU_OMP_THREADS_BIND"] = cpus.binding(ranks)
     if cpus.limited:

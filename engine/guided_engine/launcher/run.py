@@ -10,8 +10,8 @@ from typing import Final
 from guided_contract import config, wire
 from guided_contract.config import PodConfig
 from guided_contract.heartbeat import Heartbeats
-from guided_engine.admission.connection import ServiceConnection
-from guided_engine.compat import version
+from guided_engine import versions
+from guided_engine.admission.service_connection import ServiceConnection
 from guided_engine.launcher import drain
 from guided_engine.launcher.command import EngineCommand
 from guided_engine.launcher.probes import Probes
@@ -112,6 +112,6 @@ class Launcher:
             role="launcher",
             pid=os.getpid(),
             boot=self._command.boot,
-            versions=version.versions(),
+            versions=versions.versions(),
             unsupported=self._command.unsupported,
         )

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 
 from guided_contract.wire import Backend
-from guided_engine.ranks.waits import DeviceWaits, Waits
-from guided_engine.ranks.walks import Fill, fill_walks
+from guided_engine.ranks.fillers import Fill, fill_walks
+from guided_engine.ranks.mask_wait import DeviceWaits, Waits
 from guided_grammar.backend import Backend as GrammarBackend
 from guided_grammar.masks import FULL_MASK, Bitmask, words
 from guided_grammar.walk import Walk

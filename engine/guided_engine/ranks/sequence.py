@@ -10,8 +10,8 @@ from guided_contract.records import Decode
 from guided_contract.wire import Ticket
 from guided_engine.processors.interface import SequenceProcessor
 from guided_engine.ranks.agreement import Progress
+from guided_engine.ranks.mask_wait import Waits
 from guided_engine.ranks.reasoning import Boundary, Reasoning
-from guided_engine.ranks.waits import Waits
 from guided_grammar.matching import Matcher
 
 _log = logging.getLogger("guided_engine")

@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from guided_operator.api import arguments, variables
+from guided_operator.api import engine_args, engine_env
 from guided_operator.api.base import ApiModel, text, unique_names
 from guided_operator.api.pod_spec import SecretKey
 from guided_operator.api.rule import Rule, cel_list, cel_text, matches
@@ -147,10 +147,10 @@ ENGINE_RULES: Final = (
         "",
         "is not on the list of arguments (docs/arguments.md): what typed fields, launcher and plugin own is "
         "not, nor what the pod cannot serve, nor what leads out of its isolation",
-        f"!self.startsWith('-') || self.matches({cel_text(arguments.NUMBER)}) || "
-        f"self.replace('_', '-').split('=')[0] in {cel_list(arguments.ALLOWED)} || "
-        f"self.replace('_', '-').split('.')[0] in {cel_list(arguments.WITH_PARTS)}",
-        lambda word: not arguments.is_allowed(word),
+        f"!self.startsWith('-') || self.matches({cel_text(engine_args.NUMBER)}) || "
+        f"self.replace('_', '-').split('=')[0] in {cel_list(engine_args.ALLOWED)} || "
+        f"self.replace('_', '-').split('.')[0] in {cel_list(engine_args.WITH_PARTS)}",
+        lambda word: not engine_args.is_allowed(word),
     ),
     Rule(
         ("spec", "engine"),
@@ -173,21 +173,21 @@ ENGINE_RULES: Final = (
         ("spec", "engine", "env", "*"),
         "name",
         "the operator sets this variable",
-        f"!self.name.matches({cel_text(variables.OWNED)})",
-        lambda variable: matches(variables.OWNED, variable.name),
+        f"!self.name.matches({cel_text(engine_env.OWNED)})",
+        lambda variable: matches(engine_env.OWNED, variable.name),
     ),
     Rule(
         ("spec", "engine", "env", "*"),
         "name",
         "is not on the list of variables (docs/arguments.md); for code of your own, take a name that begins "
-        f"with {variables.OWN_PREFIX}",
-        f"self.name.matches({cel_text(variables.OWNED)}) || self.name.matches({cel_text(variables.OWN)}) || "
-        f"self.name in {cel_list(variables.ALLOWED)}",
+        f"with {engine_env.OWN_PREFIX}",
+        f"self.name.matches({cel_text(engine_env.OWNED)}) || self.name.matches({cel_text(engine_env.OWN)}) "
+        f"|| self.name in {cel_list(engine_env.ALLOWED)}",
         lambda variable: (
             not (
-                matches(variables.OWNED, variable.name)
-                or matches(variables.OWN, variable.name)
-                or variable.name in variables.ALLOWED
+                matches(engine_env.OWNED, variable.name)
+                or matches(engine_env.OWN, variable.name)
+                or variable.name in engine_env.ALLOWED
             )
         ),
     ),

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field
 from guided_operator.api.base import ApiModel, text, unique_names
 from guided_operator.api.drain import Drain
 from guided_operator.api.engine import Engine
-from guided_operator.api.guided import GuidedDecoding
+from guided_operator.api.guided_decoding import GuidedDecoding
 from guided_operator.api.lora import Lora
 from guided_operator.api.model import Model
 from guided_operator.api.pod_spec import Probes, Resources, Sidecar, Telemetry

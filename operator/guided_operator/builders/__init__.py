@@ -3,10 +3,10 @@
 from guided_operator.builders.children import Children, config_map, render, url
 from guided_operator.builders.configuration import config_file, pod_config
 from guided_operator.builders.grammars import Sources
-from guided_operator.builders.key import pod_key
 from guided_operator.builders.labels import leader_selector, selector
 from guided_operator.builders.objects import manifest
-from guided_operator.builders.site import PLUGIN_SOURCE, Site, cluster_site
+from guided_operator.builders.pod_paths import PLUGIN_SOURCE, Site, cluster_site
+from guided_operator.builders.revision_key import pod_key
 from guided_operator.builders.workload import is_grouped, nodes_name, progress_deadline_s, workload
 
 __all__ = [

@@ -8,7 +8,7 @@ from guided_operator.api import GuidedModel
 from guided_operator.api.scaling import NetworkPeer
 from guided_operator.builders.labels import leader_selector, metadata, selector
 from guided_operator.builders.objects import manifest
-from guided_operator.builders.site import Site
+from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.workload import is_grouped, nodes_name
 
 Object = dict[str, Any]

@@ -6,7 +6,7 @@ from typing import Any, Final
 from guided_contract import backends
 from guided_operator.api import GuidedModel
 from guided_operator.builders.configuration import traces_endpoint
-from guided_operator.builders.site import Site
+from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.source import parse_source
 
 _BACKENDS: Final = {"Auto": "auto", **backends.NAMES}

@@ -11,11 +11,11 @@ from guided_operator.api import GuidedModel
 from guided_operator.builders import access, grammars, monitoring, scaling
 from guided_operator.builders.configuration import config_file, config_file_name
 from guided_operator.builders.grammars import NO_SOURCES, Sources
-from guided_operator.builders.key import pod_key
 from guided_operator.builders.labels import metadata
 from guided_operator.builders.objects import manifest
 from guided_operator.builders.pod import pod_template
-from guided_operator.builders.site import Site
+from guided_operator.builders.pod_paths import Site
+from guided_operator.builders.revision_key import pod_key
 from guided_operator.builders.workload import is_grouped, workload
 
 Object = dict[str, Any]

@@ -9,7 +9,7 @@ from guided_operator.api.base import seconds
 from guided_operator.api.pod_spec import Otlp, OtlpTls
 from guided_operator.api.quantity import amount
 from guided_operator.builders.drain import drain_config
-from guided_operator.builders.site import Site
+from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.source import parse_source
 
 # Below Site.otlp_secrets; the last two are the keys of a Secret of type kubernetes.io/tls.

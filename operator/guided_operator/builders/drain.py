@@ -8,7 +8,7 @@ from kubernetes.aio import client as k8s
 from guided_contract.config import DrainConfig
 from guided_operator.api import GuidedModel
 from guided_operator.api.base import seconds
-from guided_operator.builders.site import Site
+from guided_operator.builders.pod_paths import Site
 
 # After the drain, or where there is nothing to drain: vLLM's own end (the launcher kills it after 20 s, and
 # ranks without it after 6), the sidecar's last spans (5 s), and what the node needs between them.

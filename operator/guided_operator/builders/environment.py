@@ -10,7 +10,7 @@ from guided_operator.api import GuidedModel
 from guided_operator.api.engine import EnvSource, EnvVar
 from guided_operator.api.quantity import amount
 from guided_operator.builders.configuration import traces_endpoint
-from guided_operator.builders.site import Site
+from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.source import sources
 
 # A connection that a client is about to use must not be closed meanwhile: longer than clients and gateways

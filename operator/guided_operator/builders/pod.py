@@ -11,9 +11,9 @@ from guided_operator.builders import probes, scheduling, volumes
 from guided_operator.builders.arguments import engine_arguments
 from guided_operator.builders.drain import grace_period_s, lifecycle
 from guided_operator.builders.environment import engine_environment, sidecar_environment
-from guided_operator.builders.key import pod_key
 from guided_operator.builders.labels import labels
-from guided_operator.builders.site import PLUGIN_SOURCE, Site
+from guided_operator.builders.pod_paths import PLUGIN_SOURCE, Site
+from guided_operator.builders.revision_key import pod_key
 
 GPU: Final = "nvidia.com/gpu"
 

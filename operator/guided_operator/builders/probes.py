@@ -8,7 +8,7 @@ from kubernetes.aio import client as k8s
 from guided_operator.api import GuidedModel
 from guided_operator.api.base import seconds
 from guided_operator.builders.drain import END_S
-from guided_operator.builders.site import Site
+from guided_operator.builders.pod_paths import Site
 
 _STARTUP_PERIOD_S: Final = 5
 

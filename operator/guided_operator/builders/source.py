@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from guided_operator.api import GuidedModel
-from guided_operator.builders.site import Site
+from guided_operator.builders.pod_paths import Site
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from guided_operator.builders.configuration import (
     collector,
 )
 from guided_operator.builders.grammars import map_name
-from guided_operator.builders.site import Site
+from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.source import claims, sources
 
 _RUN: Final = "run"

@@ -79,7 +79,7 @@ def _add_status(add: _AddParser) -> None:
         "tell how models in the cluster are, and what to do next",
         "Their conditions, pods, ranks, grammars and last failures. "
         "Exit status: 0 all are ready, 1 one is not, 2 they could not be read.",
-        act="status:main",
+        act="cluster.status:main",
     )
     names = command.add_argument("names", nargs="*", metavar="NAME", help="default: all of the namespace")
     _completes(names, MODELS)
@@ -133,7 +133,7 @@ def _add_files(command: argparse.ArgumentParser) -> None:
 
 
 def _add_run(add: _AddParser) -> None:
-    command = _add(add, "run", "serve a GuidedModel on this machine, until Ctrl-C", act="run:main")
+    command = _add(add, "run", "serve a GuidedModel on this machine, until Ctrl-C", act="local.run:main")
     file = command.add_argument(
         "-f",
         "--file",

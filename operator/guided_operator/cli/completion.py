@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from guided_operator.cli import arguments, kubeconfig
+from guided_operator.cli import arguments
+from guided_operator.cli.cluster import kubeconfig
 
 COMMAND: Final = "__complete"
 # Cobra's directives.
@@ -119,7 +120,7 @@ def _values(place: _Place, word: str) -> tuple[list[Candidate], int]:
 
 
 _DIRECTIVES: Final = {arguments.FILES: _FILES_TOO, arguments.FOLDERS: _FOLDERS}
-_LOOK: Final = "guided_operator.cli.connection:names"
+_LOOK: Final = "guided_operator.cli.cluster.connection:names"
 
 
 def _positional(place: _Place) -> argparse.Action | None:

@@ -11,9 +11,9 @@ from guided_operator.api.crd import crd_text
 from guided_operator.builders import Site, Sources, cluster_site
 from guided_operator.cli.inputs import gather
 from guided_operator.cli.validate import faults
-from guided_operator.observe import Observed
-from guided_operator.plan import plan
-from guided_operator.queue import Key
+from guided_operator.kube.queue import Key
+from guided_operator.reconcile.observe import Observed
+from guided_operator.reconcile.plan import plan
 
 
 def main(options: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from guided_operator.api import GuidedModel, Problem
 from guided_operator.builders import Sources
 from guided_operator.builders.grammars import merge
 from guided_operator.cli.inputs import Fault, Inputs, gather
-from guided_operator.validation import check
+from guided_operator.policy.spec_checks import check
 
 
 def main(options: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from guided_operator.queue import Key
+from guided_operator.kube.queue import Key
 from guided_operator.telemetry.exposition import About, Counter, Histogram, Labels, Metric, Reading, page
 
 _PASS_BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

@@ -17,7 +17,7 @@ from typing import Final
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
-from guided_operator.queue import Key
+from guided_operator.kube.queue import Key
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.40.0"
 SERVICE: Final = "guidedmodel-operator"

@@ -1,1 +1,1 @@
-"""Grammars: limits, worker processes that compile and prove them, and their way to the ranks."""
+"""Everything about a grammar before a rank sees it; one folder for each process and step."""

@@ -1,1 +1,1 @@
-"""Whether this pod may get requests, and why not: hellos, heartbeats and a real guided request."""
+"""Whether the pod is ready, and why not: probes, the status page, metrics. Runs in the service process."""

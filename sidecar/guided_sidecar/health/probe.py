@@ -14,8 +14,8 @@ import jsonschema
 
 from guided_contract.config import PodConfig
 from guided_contract.status import Failure, ProbeStatus
-from guided_sidecar.health.verdict import boot_of
-from guided_sidecar.snapshot import ServiceSnapshot
+from guided_sidecar.health.readiness import boot_of
+from guided_sidecar.socket.snapshot import ServiceSnapshot
 
 # Two fixed strings: no model can spoil them with endless whitespace, which an object's grammar allows it,
 # and none would write one of them and stop unless the mask made it.

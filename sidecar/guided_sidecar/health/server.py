@@ -10,13 +10,13 @@ from aiohttp import web
 from guided_contract import status
 from guided_contract.config import PodConfig
 from guided_contract.heartbeat import now_ns
-from guided_sidecar.health import engine
-from guided_sidecar.health.collector import HealthCollector
-from guided_sidecar.health.page import page
+from guided_sidecar.health import heartbeats
+from guided_sidecar.health.metrics import HealthCollector
 from guided_sidecar.health.probe import GuidedProbe
+from guided_sidecar.health.readiness import Reading, Verdict, judge
 from guided_sidecar.health.speculation import SpeculationWatch
-from guided_sidecar.health.verdict import Reading, Verdict, judge
-from guided_sidecar.snapshot import ServiceSnapshot
+from guided_sidecar.health.status_page import page
+from guided_sidecar.socket.snapshot import ServiceSnapshot
 from guided_sidecar.telemetry.metrics import CONTENT_TYPE, SidecarMetrics
 
 _PERIOD_S: Final = 1.0
@@ -96,11 +96,11 @@ class HealthServer:
             node=self._node,
         )
 
-    def _read_engine(self) -> engine.EngineState:
+    def _read_engine(self) -> heartbeats.EngineState:
         config, now = self._config, now_ns()
         if self._node:
-            return engine.read_workers(config.heartbeats_file, config.workers_of(self._node), now)
-        return engine.read(
+            return heartbeats.read_workers(config.heartbeats_file, config.workers_of(self._node), now)
+        return heartbeats.read(
             config.heartbeats_file, workers=config.workers, engines=config.data_parallel, now_ns=now
         )
 

@@ -1,1 +1,1 @@
-"""Spans and metrics: what the sidecar makes of the pod's records, and where it sends them."""
+"""Records of ranks and spans of vLLM in, OTLP out. Runs in the service process."""

@@ -7,7 +7,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from guided_sidecar.telemetry.transport import Reply, Transport
+from guided_sidecar.telemetry.otlp_transport import Reply, Transport
 
 Source = Literal["sidecar", "engine"]
 DropReason = Literal["queue_full", "refused", "retries_spent", "shutdown"]

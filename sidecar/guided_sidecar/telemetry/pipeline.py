@@ -5,14 +5,14 @@ from typing import Final
 
 from guided_contract.config import PodConfig
 from guided_contract.records import Digests
-from guided_sidecar.telemetry import resource, transport
-from guided_sidecar.telemetry.decodes import Decodes
+from guided_sidecar.telemetry import otlp_transport, resource
+from guided_sidecar.telemetry.decode_spans import Decodes
 from guided_sidecar.telemetry.exporter import Exporter
 from guided_sidecar.telemetry.incidents import Desyncs
 from guided_sidecar.telemetry.metrics import ExportCollector, SidecarMetrics
-from guided_sidecar.telemetry.otlp import OtlpReceiver
+from guided_sidecar.telemetry.otlp_receiver import OtlpReceiver
 from guided_sidecar.telemetry.otlp_spans import DisabledSpans, OtlpSpans
-from guided_sidecar.telemetry.receiver import TelemetryReceiver
+from guided_sidecar.telemetry.record_receiver import TelemetryReceiver
 
 FLUSH_DEADLINE_S: Final = 5.0  # of a pod's 30 s to end, after the engine has gone
 
@@ -39,7 +39,7 @@ class Telemetry:
         self.spans: OtlpSpans | DisabledSpans = DisabledSpans(self.metrics.take_span)
         self._exporter: Exporter | None = None
         described = resource.attributes(config, pod=pod)
-        collector = transport.connect(config.telemetry)
+        collector = otlp_transport.connect(config.telemetry)
         if collector is not None:
             self._exporter = Exporter(collector)
             self.spans = OtlpSpans(

@@ -11,13 +11,13 @@ from guided_contract import records
 from guided_contract.config import GuidedDecodingConfig
 from guided_contract.records import Decode, Digest, Digests, HttpRequest
 from guided_contract.wire import ServiceMessage
-from guided_sidecar.consensus import Consensus
-from guided_sidecar.telemetry.decodes import Decodes
+from guided_sidecar.ranks.agreement import Consensus
+from guided_sidecar.telemetry.decode_spans import Decodes
 from guided_sidecar.telemetry.exporter import Batch
 from guided_sidecar.telemetry.incidents import Desyncs
 from guided_sidecar.telemetry.metrics import SidecarMetrics
 from guided_sidecar.telemetry.otlp_spans import OtlpSpans
-from guided_sidecar.telemetry.receiver import TelemetryReceiver
+from guided_sidecar.telemetry.record_receiver import TelemetryReceiver
 from support.fuzz import mutation
 from support.fuzz.target import Target
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from guided_contract.counting import Position
-from guided_sidecar.grammar import artifacts, jobs
-from guided_sidecar.grammar.disk import GrammarDisk
-from guided_sidecar.grammar.jobs import Done
+from guided_sidecar.grammar import artifacts, worker_messages
+from guided_sidecar.grammar.prepare.disk import GrammarDisk
+from guided_sidecar.grammar.worker_messages import Done
 from support.fuzz import mutation
 from support.fuzz.target import Target
 
@@ -65,7 +65,7 @@ class _Cache:
             return
         # By a hash of its own it may be another grammar, but a whole one.
         assert data in self.seeds or hashlib.sha256(data[_HASH_BYTES:]).digest() == data[:_HASH_BYTES]
-        jobs.check(found, KEY)
+        worker_messages.check(found, KEY)
         if found.artifact is not None:
             content = (self._run / KEY).read_bytes()
             assert hashlib.sha256(content).hexdigest() == found.sha256

@@ -12,7 +12,7 @@ from guided_contract.heartbeat import Beat, Heartbeats
 from guided_contract.status import PodStatus, RankStatus
 from guided_contract.wire import Patch
 from guided_engine.launcher.stall import StallWatch
-from guided_sidecar.health import engine
+from guided_sidecar.health import heartbeats
 from support.fuzz import mutation
 from support.fuzz.target import Target
 
@@ -69,7 +69,7 @@ class _Files:
 
     def _read_beats(self, content: bytes) -> None:
         self._beats.write_bytes(content)
-        state = engine.read(self._beats, workers=_WORKERS, engines=1, now_ns=_NOW_NS)
+        state = heartbeats.read(self._beats, workers=_WORKERS, engines=1, now_ns=_NOW_NS)
         assert state.running <= (len(content) >= heartbeat.FILE_BYTES // heartbeat.SLOTS)
         reader = Heartbeats(self._beats, writable=False)
         try:

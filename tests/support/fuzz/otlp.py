@@ -12,9 +12,9 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from guided_sidecar.telemetry import otlp, otlp_resources
+from guided_sidecar.telemetry import otlp_receiver, otlp_resources
 from guided_sidecar.telemetry.exporter import Batch
-from guided_sidecar.telemetry.otlp import OtlpReceiver
+from guided_sidecar.telemetry.otlp_receiver import OtlpReceiver
 from support.fuzz import mutation
 from support.fuzz.target import Target, end_all
 
@@ -86,7 +86,7 @@ class _Export:
     """Takes what is to go on to the collector."""
 
     def offer(self, batch: Batch) -> None:
-        assert len(batch.body) <= otlp.BODY_BYTES + otlp_resources.MOST_GROUPS * _MOST_ADDED_BYTES
+        assert len(batch.body) <= otlp_receiver.BODY_BYTES + otlp_resources.MOST_GROUPS * _MOST_ADDED_BYTES
         try:
             read = ExportTraceServiceRequest.FromString(batch.body)
         except DecodeError:

@@ -27,14 +27,14 @@ from guided_contract.wire import (
     Release,
     ServiceMessage,
 )
-from guided_sidecar import grammar_service
-from guided_sidecar.consensus import Consensus
-from guided_sidecar.grammar import limits
-from guided_sidecar.grammar.jobs import Done, Job, Ready
-from guided_sidecar.grammar.keys import choice, grammar_key
-from guided_sidecar.grammar.pool import Course
-from guided_sidecar.grammar_service import GrammarService
+from guided_sidecar.grammar.pool.pool import Course
+from guided_sidecar.grammar.prepare.cache_keys import choice, grammar_key
+from guided_sidecar.grammar.schema import limits
+from guided_sidecar.grammar.worker_messages import Done, Job, Ready
+from guided_sidecar.ranks.agreement import Consensus
 from guided_sidecar.settings import Settings
+from guided_sidecar.socket import grammar_service
+from guided_sidecar.socket.grammar_service import GrammarService
 from guided_sidecar.telemetry.spans import MemorySpans
 from support.fuzz import mutation
 from support.fuzz.target import Target, end_all

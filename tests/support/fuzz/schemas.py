@@ -16,8 +16,10 @@ from guided_contract.errors import GuidedError
 from guided_contract.wire import Backend, Kind
 from guided_grammar.json_schema import subschemas
 from guided_grammar.registry import library
-from guided_sidecar.grammar import candidates, closed, counted, jobs, limits, schema
-from guided_sidecar.grammar.jobs import Done
+from guided_sidecar.grammar import worker_messages
+from guided_sidecar.grammar.compile import length_bounds, routing
+from guided_sidecar.grammar.schema import additional_properties, limits, schema
+from guided_sidecar.grammar.worker_messages import Done
 from support.fuzz import mutation
 from support.fuzz.target import Target
 
@@ -93,25 +95,25 @@ def _prepare(kind: Kind, spec: str) -> None:
     elif kind == "json":
         _follow(json.loads(spec))
     else:
-        assert set(candidates.by_cost(kind, spec, NAMES.values())) <= {"xgrammar", "guidance"}
+        assert set(routing.by_cost(kind, spec, NAMES.values())) <= {"xgrammar", "guidance"}
 
 
 def _follow(parsed: Any) -> None:
     schema.check(parsed)
     before = json.dumps(parsed)
-    candidates.by_cost("json", parsed, NAMES.values())
+    routing.by_cost("json", parsed, NAMES.values())
     backends: tuple[Backend, ...] = get_args(Backend)
     for backend in backends:
         if (gap := library(backend).lacks("json", parsed)) is not None:
             msgspec.msgpack.encode(gap)
-        relaxed, positions = counted.split(closed.close(parsed), backend)
-        jobs.frame(Done(backend=backend, spec=json.dumps(relaxed), positions=positions))
+        relaxed, positions = length_bounds.split(additional_properties.close(parsed), backend)
+        worker_messages.frame(Done(backend=backend, spec=json.dumps(relaxed), positions=positions))
     assert json.dumps(parsed) == before, "the schema itself was changed"
 
 
 def _refuse(error: GuidedError) -> None:
     """Tell the client, by way of the worker."""
-    jobs.frame(jobs.Failed(code=error.code, message=error.message, path=error.path))
+    worker_messages.frame(worker_messages.Failed(code=error.code, message=error.message, path=error.path))
     refused = wire.Refused(id=1, code=error.code, message=error.message, path=error.path)
     assert len(wire.frame(refused)) < _MOST_REFUSAL_BYTES
 

@@ -12,11 +12,12 @@ from guided_contract import wire
 from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.bounds import Bounds, Where
-from guided_sidecar import sessions
-from guided_sidecar.grammar import jobs, preparer
-from guided_sidecar.grammar.cache import Entry
-from guided_sidecar.grammar.jobs import Done, Exited, Failed, Forked, JobError, Proof, Ready
-from guided_sidecar.grammar.process import Template, Worker
+from guided_sidecar.grammar import worker_messages
+from guided_sidecar.grammar.pool.worker_process import Template, Worker
+from guided_sidecar.grammar.prepare import preparer
+from guided_sidecar.grammar.prepare.cache import Entry
+from guided_sidecar.grammar.worker_messages import Done, Exited, Failed, Forked, JobError, Proof, Ready
+from guided_sidecar.socket import sessions
 from support.fuzz import mutation
 from support.fuzz.target import Target
 
@@ -51,15 +52,19 @@ def seeds() -> list[bytes]:
         Exited(pid=7, status=9),
     ]
     return [
-        *(bytes([_ANSWER]) + jobs.answer(answer) for answer in answers),
-        *(bytes([_PACKET, kinds]) + jobs.packet(packet) for packet in packets for kinds in (0, 3, 12)),
+        *(bytes([_ANSWER]) + worker_messages.answer(answer) for answer in answers),
+        *(
+            bytes([_PACKET, kinds]) + worker_messages.packet(packet)
+            for packet in packets
+            for kinds in (0, 3, 12)
+        ),
     ]
 
 
 def _changed(data: bytes, chance: random.Random) -> bytes:
     if data[:1] == bytes([_ANSWER]) and chance.random() < 0.9:
-        body = mutation.either(mutation.msgpack_value)(data[1 + jobs.LENGTH.size :], chance)
-        return data[:1] + jobs.LENGTH.pack(len(body)) + body
+        body = mutation.either(mutation.msgpack_value)(data[1 + worker_messages.LENGTH.size :], chance)
+        return data[:1] + worker_messages.LENGTH.pack(len(body)) + body
     if chance.random() < 0.5:
         data = data[:1] + bytes([chance.randrange(16)]) + data[2:]
     return data[:2] + mutation.either(mutation.msgpack_value)(data[2:], chance)
@@ -84,11 +89,14 @@ class _Service:
 def _take_answer(framed: bytes) -> None:
     """Do with an answer what the service does: pass it on to ranks or client, or take it for a death."""
     try:
-        size = jobs.body_length(framed[: jobs.LENGTH.size].ljust(jobs.LENGTH.size), jobs.MAX_OUTCOME_BYTES)
-        outcome = jobs.decode_outcome(framed[jobs.LENGTH.size :][:size], KEY)
+        size = worker_messages.body_length(
+            framed[: worker_messages.LENGTH.size].ljust(worker_messages.LENGTH.size),
+            worker_messages.MAX_OUTCOME_BYTES,
+        )
+        outcome = worker_messages.decode_outcome(framed[worker_messages.LENGTH.size :][:size], KEY)
     except JobError:
         return
-    jobs.frame(outcome)
+    worker_messages.frame(outcome)
     if isinstance(outcome, Failed):
         error = GuidedError(outcome.code, outcome.message, path=outcome.path)
         assert len(wire.frame(sessions._refused(1, error))) < 1 << 16
@@ -117,7 +125,7 @@ async def _take_packet(kinds: int, packet: bytes) -> None:
         _DESCRIPTORS[kinds >> 2 & 3 if number else kinds & 3](number) for number in range(kinds & 3)
     ]
     if packet:
-        socket.send_fds(theirs, [packet[: jobs.MAX_PACKET_BYTES]], descriptors)
+        socket.send_fds(theirs, [packet[: worker_messages.MAX_PACKET_BYTES]], descriptors)
     for descriptor in descriptors:
         os.close(descriptor)
     theirs.close()

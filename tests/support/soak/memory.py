@@ -10,7 +10,7 @@ _NAMES = (
     (b"VLLM::EngineCore", "engine core"),
     (b"guided_engine.launcher", "launcher"),
     (b"vllm.entrypoints", "API server"),
-    (b"guided_sidecar.grammar.template", "grammar template or worker"),
+    (b"guided_sidecar.grammar.compile.fork_server", "grammar template or worker"),
     (b"\0guided_sidecar\0", "sidecar's supervisor"),
 )
 

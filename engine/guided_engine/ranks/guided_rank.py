@@ -1,0 +1,297 @@
+"""Guided decoding on one rank: every sequence's matcher and processors, step by step.
+
+An adapter (compat.runner) calls, per step: `begin` before the forward pass; `settle`, `learn_drafts`, `masks`
+and `apply_processors` while it runs; `sampled` and `ends` after sampling. All ranks do the same from the same
+inputs, so nothing is shared between them.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from guided_contract.config import ConsensusConfig
+from guided_contract.errors import ErrorCode
+from guided_contract.names import RESERVED_PREFIX
+from guided_contract.records import AnyRecord
+from guided_engine.processors.interface import SequenceInfo
+from guided_engine.processors.registry import Registry
+from guided_engine.ranks.agreement import Agreement
+from guided_engine.ranks.bitmasks import BitmaskBuffer
+from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_engine.ranks.mask_rows import Part, masks_of, part_of
+from guided_engine.ranks.processors_step import apply_to_rows
+from guided_engine.ranks.reasoning import Reasoner, Reasoning
+from guided_engine.ranks.sequence import GuidedSequence, Tally
+from guided_engine.ranks.step import Arrival, Masks, Plan, ReadSampled, known_drafts
+
+_log = logging.getLogger("guided_engine")
+
+
+@dataclass(frozen=True, slots=True)
+class RankTraits:
+    """What does not change while the engine runs.
+
+    `reasoner` makes a sequence's reasoner from its request's arguments; None where grammars hold at once.
+    `consensus` None: no other rank to agree with.
+    """
+
+    rank: int
+    vocab_size: int
+    is_async: bool
+    reasoner: Callable[[dict[str, Any]], Reasoner] | None = None
+    consensus: ConsensusConfig | None = None
+
+
+class RankGuide:
+    """All sequences of this rank that are guided or have processors.
+
+    Parameters
+    ----------
+    send
+        Takes telemetry records: of a sequence that has ended, and digests; must not block.
+    """
+
+    def __init__(
+        self,
+        traits: RankTraits,
+        prototypes: Prototypes,
+        registry: Registry,
+        bitmasks: BitmaskBuffer,
+        send: Callable[[AnyRecord], None],
+    ) -> None:
+        self._traits = traits
+        self._prototypes = prototypes
+        self._registry = registry
+        self._bitmasks = bitmasks
+        self.waits = bitmasks.waits
+        self._send = send
+        consensus = traits.consensus
+        self._agreement = None if consensus is None else Agreement(traits.rank, consensus, send)
+        self._masked: dict[str, Any] = {}  # request -> its first row of this step's bitmask
+        self._sequences: dict[str, GuidedSequence] = {}
+        self._sampling: list[GuidedSequence] = []
+        self._drafts: Mapping[str, Sequence[int]] = {}
+        self._pending: list[tuple[int, ReadSampled]] = []
+        self._step = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether no sequence here is ours."""
+        return not self._sequences
+
+    @property
+    def is_sampling(self) -> bool:
+        """Tell whether a sequence of ours samples in this step."""
+        return bool(self._sampling)
+
+    def concerns(self, is_guided: bool) -> bool:  # noqa: FBT001 - the question itself
+        """Tell whether an arriving request is to be an Arrival; any is where processors are configured."""
+        return is_guided or bool(self._registry)
+
+    def begin(self, plan: Plan) -> None:
+        """Take over what the scheduler decided for this step."""
+        self._step += 1
+        self._drafts = plan.drafts
+        if not self._traits.is_async:
+            # The last step's tokens are on the host: count a sequence's end before it is forgotten.
+            self.settle()
+        for request_id in plan.finished:
+            self._forget(request_id)
+        for arrival in plan.arrivals:
+            self._arrive(arrival)
+        for request_id, tokens in plan.resumed.items():
+            if (sequence := self._sequences.get(request_id)) is not None:
+                self._resume(sequence, tokens)
+        for request_id, computed in plan.computed:
+            if (sequence := self._sequences.get(request_id)) is not None:
+                sequence.computed = computed
+        self._sampling = [
+            sequence
+            for request_id, count in plan.scheduled.items()
+            if (sequence := self._sequences.get(request_id)) is not None
+            and sequence.computed + count >= sequence.needed
+        ]
+
+    def skip_step(self) -> None:
+        """Take note of a step in which nothing here is ours."""
+        self._step += 1
+        self._sampling = []
+        self._pending = []
+
+    def settle(self) -> None:
+        """Accept what earlier steps sampled; waits for their copies to the host alone."""
+        pending, self._pending = self._pending, []
+        for step, read in pending:
+            for request_id, tokens in read():
+                sequence = self._sequences.get(request_id)
+                if sequence is None or step < sequence.since_step or not tokens:
+                    continue
+                sequence.tally.drafts_accepted += len(tokens) - 1
+                sequence.accept(tokens)
+
+    def learn_drafts(self, request_ids: Sequence[str], drafts: Sequence[Sequence[int]]) -> None:
+        """Take the drafts that the runner proposed in the last step; -1 where it kept them to itself."""
+        for request_id, tokens in zip(request_ids, drafts, strict=False):
+            sequence = self._sequences.get(request_id)
+            if sequence is not None and tokens and tokens[0] >= 0:
+                sequence.drafts = tokens
+
+    def masks(self) -> Masks | None:
+        """Settle what earlier steps sampled; return this step's masks, None if nothing is to be masked."""
+        self.settle()
+        self._masked = {}
+        parts: list[Part] = []
+        row = 0
+        for sequence in self._sampling:
+            scheduled = self._take_drafts(sequence)
+            if sequence.failure is not None or sequence.matcher is None or sequence.matcher.is_terminated():
+                continue
+            part = part_of(sequence, row, scheduled)
+            if part is not None:
+                parts.append(part)
+                row += 1 + scheduled
+        masks = masks_of(parts, self._bitmasks) if parts else None
+        if self._agreement is not None and masks is not None:
+            rows = (masks.bitmask[part.row] for part in parts)
+            self._masked = dict(zip(masks.request_ids, rows, strict=True))
+        return masks
+
+    def handed_over(self, wait: Callable[[], None]) -> None:
+        """Take note that this step's masks are on their way to the device; `wait` returns once they are."""
+        self._bitmasks.handed_over(wait)
+
+    def apply_processors(self, rows_of: Callable[[str], tuple[int, int] | None], logits: Any) -> None:
+        """Let processors change their rows of `logits` [rows, vocabulary] in place, before the masks.
+
+        `rows_of` returns a request's first row and the row after its last, None where another rank samples
+        it. A sequence whose processor raises, or leaves a NaN, gets its rows back and ends. Never raises.
+        """
+        jobs = [
+            (sequence, rows)
+            for sequence in self._sampling
+            if sequence.processors
+            and sequence.failure is None
+            and (rows := rows_of(sequence.request_id)) is not None
+        ]
+        if not jobs:
+            return
+        try:
+            failed = apply_to_rows([(s.processors, s.drafts, rows) for s, rows in jobs], logits)
+        except Exception:  # noqa: BLE001 - no rank may leave the others' step
+            _log.exception("guidedmodel: logits processors failed on this rank")
+            failed = list(range(len(jobs)))
+        for index in failed:
+            jobs[index][0].fail(ErrorCode.SEQUENCE_PROCESSOR_FAILED)
+
+    def sampled(self, read: ReadSampled) -> None:
+        """Remember what this step sampled, to be read when it is needed."""
+        self._pending.append((self._step, read))
+        if self._agreement is not None:
+            # After sampling was launched: a GPU works meanwhile. The rows are valid until the next fill.
+            sampling = ((s, self._masked.get(s.request_id)) for s in self._sampling if s.failure is None)
+            self._agreement.compare(sampling)
+        for sequence in self._sampling:
+            sequence.drafts = ()
+
+    def ends(self) -> dict[str, str]:
+        """Return {request: code} of sequences that are to end and have not been reported yet."""
+        found = {}
+        for sequence in self._sequences.values():
+            if sequence.failure is not None and not sequence.is_reported:
+                sequence.is_reported = True
+                found[sequence.request_id] = sequence.failure.value
+        return found
+
+    def cut_drafts(self, request_ids: Sequence[str], drafts: list[list[int]]) -> None:
+        """Cut, in place, proposed drafts that a grammar does not allow; for sync scheduling, as upstream."""
+        self.settle()
+        for index, (request_id, tokens) in enumerate(zip(request_ids, drafts, strict=False)):
+            sequence = self._sequences.get(request_id)
+            if sequence is None or sequence.matcher is None or sequence.failure is not None or not tokens:
+                continue
+            known = known_drafts(tokens)
+            first = min(sequence.boundary(known).grammar, len(known))
+            try:
+                drafts[index] = known[: first + sequence.matcher.valid_prefix(known[first:])]
+                sequence.tally.count_cut(len(known) - len(drafts[index]))
+            except Exception:  # noqa: BLE001 - native code; only this sequence pays
+                sequence.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
+                drafts[index] = []
+
+    def fail_all(self) -> None:
+        """End every sequence here, after a fault that cannot be told apart."""
+        for sequence in self._sequences.values():
+            sequence.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
+
+    def _arrive(self, arrival: Arrival) -> None:
+        known = self._sequences.get(arrival.request_id)
+        if (
+            known is not None
+            and known.prompt_length == arrival.prompt_length
+            and arrival.known_tokens is not None
+        ):
+            known.computed = arrival.computed
+            self._resume(known, arrival.known_tokens)
+            return
+        sequence = GuidedSequence(
+            request_id=arrival.request_id,
+            prompt_length=arrival.prompt_length,
+            ticket=arrival.ticket,
+            needed=len(arrival.known_tokens) if arrival.known_tokens is not None else arrival.prompt_length,
+            computed=arrival.computed,
+            since_step=self._step,
+            tally=Tally(waits=self.waits),
+        )
+        self._start(sequence, arrival)
+        if sequence.matcher is not None or sequence.processors or sequence.failure is not None:
+            self._sequences[arrival.request_id] = sequence
+
+    def _start(self, sequence: GuidedSequence, arrival: Arrival) -> None:
+        if self._registry:
+            arguments = {k: v for k, v in arrival.arguments.items() if not k.startswith(RESERVED_PREFIX)}
+            stop_tokens = frozenset(arrival.stop_tokens)
+            info = SequenceInfo(arrival.prompt_tokens, self._traits.vocab_size, stop_tokens, arguments)
+            sequence.make_processors = partial(self._registry.create, info)
+            sequence.start_processors()
+        if not arrival.is_guided:
+            return
+        if arrival.ticket is None:
+            # The engine core refuses such a request; it must not run unconstrained if it comes all the same.
+            sequence.fail(ErrorCode.REQUEST_NOT_ADMITTED)
+            return
+        try:
+            sequence.matcher = self._prototypes.matcher(arrival.ticket.key, arrival.stop_tokens)
+        except Exception as error:  # noqa: BLE001 - native code; only this sequence pays
+            _log.warning("guidedmodel: no matcher for request %s: %s", arrival.request_id, error)
+            sequence.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
+        if self._traits.reasoner is not None:
+            make = partial(self._traits.reasoner, arrival.ticket.reasoning_arguments)
+            has_ended = arrival.ticket.reasoning_ended
+            sequence.reasoning = Reasoning(make, arrival.prompt_tokens, has_ended=has_ended)
+
+    def _resume(self, sequence: GuidedSequence, tokens: Sequence[int]) -> None:
+        sequence.since_step = self._step
+        sequence.needed = len(tokens)
+        sequence.drafts = ()
+        sequence.resync(tokens[sequence.prompt_length :])
+
+    def _forget(self, request_id: str) -> None:
+        sequence = self._sequences.pop(request_id, None)
+        record = None if sequence is None else sequence.record(self._traits.rank)
+        if record is not None:
+            self._send(record)
+
+    def _take_drafts(self, sequence: GuidedSequence) -> int:
+        """Settle which drafts this step verifies: the scheduler's where it knows them, else the runner's.
+
+        Returns how many were scheduled, known or not.
+        """
+        scheduled = self._drafts.get(sequence.request_id, ())
+        proposed = sequence.drafts if scheduled and scheduled[0] < 0 else scheduled
+        sequence.drafts = drafts = known_drafts(proposed[: len(scheduled)])
+        tally = sequence.tally
+        tally.steps += 1
+        tally.drafts_proposed += len(drafts)
+        return len(scheduled)

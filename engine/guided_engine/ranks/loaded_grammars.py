@@ -1,0 +1,176 @@
+"""Grammars that this rank has loaded: proven by the sidecar, shared by all sequences of a key."""
+
+import functools
+import hashlib
+import logging
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from guided_contract.wire import Backend, Load, Loaded, Unload
+from guided_engine.ranks.length_masks import CountedGrammar, CountedText
+from guided_engine.ranks.token_lengths import TokenTable
+from guided_grammar.backend import Backend as GrammarBackend
+from guided_grammar.backend import Loaded as LoadedGrammar
+from guided_grammar.backend import warm
+from guided_grammar.matching import Matcher
+
+# A service that died cannot unload what it loaded, and requests that it admitted may still be waiting.
+ORPHAN_S: Final = 900.0
+_log = logging.getLogger("guided_engine")
+
+
+class LoadError(Exception):
+    """A grammar cannot be loaded; the message names file and fault, never grammar text."""
+
+
+@dataclass(slots=True)
+class _Prototype:
+    loaded: LoadedGrammar
+    counted: CountedGrammar | None
+    used_at: float
+    is_orphan: bool = False
+
+
+class Prototypes:
+    """Loads by key off the hot thread, and makes a matcher per sequence on it.
+
+    Parameters
+    ----------
+    folder
+        Where the sidecar puts compiled artefacts.
+    backends
+        The libraries with the engine's tokenizer, by name.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        backends: Mapping[Backend, GrammarBackend],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._folder = folder
+        self._backends = backends
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._by_key: dict[str, _Prototype] = {}
+        self._table = functools.cache(self._made_table)  # once, at the first use or before
+
+    def warm(self) -> None:
+        """Make what the first grammars would wait for, a second for 131,072 tokens; before there are steps.
+
+        What a library makes of a tokenizer that it cannot take is said again to the first grammar.
+        """
+        for name in self._backends:
+            try:
+                warm(self._backends[name])
+                self._table(name)
+            except Exception as error:  # noqa: BLE001 - whatever a library raises; the other one may do
+                _log.warning("guidedmodel: %s is not ready for a first grammar: %s", name, error)
+
+    def load(self, message: Load) -> Loaded:
+        """Load a grammar and answer; loading what is loaded is cheap. Never raises."""
+        start_ns = time.time_ns()
+        try:
+            self._ensure(message)
+            error = ""
+        except Exception as fault:  # noqa: BLE001 - native code raises what it likes; the answer carries it
+            error = f"{type(fault).__name__}: {fault}"
+        return Loaded(key=message.key, error=error, start_ns=start_ns, end_ns=time.time_ns())
+
+    def unload(self, message: Unload) -> None:
+        """Forget a grammar. Sequences that use it keep what they need."""
+        with self._lock:
+            self._by_key.pop(message.key, None)
+
+    def orphan(self) -> None:
+        """Note that the service which loaded these has gone: for a while they stay for what it admitted."""
+        with self._lock:
+            for prototype in self._by_key.values():
+                prototype.is_orphan = True
+                prototype.used_at = self._clock()
+
+    def matcher(self, key: str, stop_tokens: Sequence[int] | None) -> Matcher:
+        """Return a new matcher of a loaded grammar.
+
+        Parameters
+        ----------
+        stop_tokens
+            The request's own stop tokens and end of sequence, as vLLM gives them to xgrammar.
+
+        Raises
+        ------
+        LoadError
+            The key is not loaded here.
+        """
+        with self._lock:
+            prototype = self._by_key.get(key)
+        if prototype is None:
+            raise LoadError("the grammar is not loaded on this rank")
+        prototype.used_at = self._clock()
+        matcher = prototype.loaded.matcher(stop_tokens)
+        if prototype.counted is not None:
+            matcher.counted = CountedText(prototype.counted)
+        return matcher
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def _ensure(self, message: Load) -> None:
+        self._drop_old_orphans()
+        with self._lock:
+            known = self._by_key.get(message.key)
+            if known is not None:
+                known.is_orphan = False
+                return
+        content = None
+        if message.artifact and message.sha256 and not message.spec:
+            content = read_artifact(self._folder, message.artifact, message.sha256)
+        loaded = self._backends[message.backend].load(message.spec, content)
+        counted = None
+        if message.positions:
+            counted = CountedGrammar(message.positions, self._table(message.backend))
+        prototype = _Prototype(loaded, counted, self._clock())
+        with self._lock:
+            self._by_key[message.key] = prototype
+
+    def _made_table(self, backend: Backend) -> TokenTable:
+        library = self._backends[backend]
+        return TokenTable(library.tokens(), library.vocab_size)
+
+    def _drop_old_orphans(self) -> None:
+        oldest = self._clock() - ORPHAN_S
+        with self._lock:
+            for key in [k for k, p in self._by_key.items() if p.is_orphan and p.used_at < oldest]:
+                del self._by_key[key]
+
+
+def read_artifact(folder: Path, name: str, sha256: str) -> bytes:
+    """Return a compiled artefact's content after checking whose file it is and what it holds.
+
+    Raises
+    ------
+    LoadError
+        The name leaves the folder, the file is no plain file or another user's, or its hash differs.
+    """
+    if Path(name).name != name or name in {"", ".", ".."}:
+        raise LoadError(f"{name!r} is not a plain file name")
+    try:
+        descriptor = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise LoadError(f"{name}: {error.strerror}") from error
+    with os.fdopen(descriptor, "rb") as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise LoadError(f"{name} is not a plain file")
+        if about.st_uid not in {os.geteuid(), 0}:
+            raise LoadError(f"{name} belongs to user {about.st_uid}")
+        content = file.read()
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise LoadError(f"{name} does not have the announced content")
+    return content

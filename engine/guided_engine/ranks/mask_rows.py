@@ -1,0 +1,63 @@
+"""The rows of a step: which of them a sequence's reasoning leaves free, and which its grammar masks."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from guided_contract.errors import ErrorCode
+from guided_engine.ranks.bitmasks import BitmaskBuffer, settle_dead_ends
+from guided_engine.ranks.sequence import GuidedSequence
+from guided_engine.ranks.step import Masks
+from guided_grammar.masks import FULL_MASK
+from guided_grammar.walk import Walk
+
+_log = logging.getLogger("guided_engine")
+
+
+class Part(NamedTuple):
+    """One sequence's rows: from `row` on, the first `free` stay unmasked, whatever its `walk` fills."""
+
+    sequence: GuidedSequence
+    row: int
+    free: int
+    walk: Walk[Any]
+
+
+def part_of(sequence: GuidedSequence, row: int, scheduled: int) -> Part | None:
+    """Return a sequence's rows from `row` on, None if none of them is to be masked.
+
+    The layout follows the `scheduled` number of drafts, known or not.
+    """
+    drafts = sequence.drafts
+    if sequence.reasoning is None and sequence.matcher is not None:
+        return Part(sequence, row, 0, Walk(sequence.matcher, row, 1 + scheduled, drafts))
+    begin = sequence.boundary(drafts)
+    if sequence.matcher is None or sequence.failure is not None or begin.mask > scheduled:
+        return None
+    first = min(begin.grammar, len(drafts))
+    # Where reasoning goes on and drafts are unknown, all rows are free, but those drafts may not be accepted.
+    free = begin.mask if begin.mask <= len(drafts) else 1 + scheduled
+    walk: Walk[Any] = Walk(sequence.matcher, row + first, 1 + scheduled - first, drafts[first:])
+    return Part(sequence, row, free, walk)
+
+
+def masks_of(parts: Sequence[Part], bitmasks: BitmaskBuffer) -> Masks:
+    """Fill the masks of a step; a sequence whose matcher fails, or that cannot go on, is marked to end."""
+    walks = [part.walk for part in parts]
+    bitmask, duration_ns = bitmasks.fill(walks)
+    dead = {id(walk) for walk in settle_dead_ends(walks, bitmask)}
+    acceptable = []
+    for part in parts:
+        sequence, walk = part.sequence, part.walk
+        if part.free:
+            bitmask[part.row : part.row + part.free] = FULL_MASK
+        accepts = walk.row - part.row + walk.valid
+        acceptable.append(accepts)
+        sequence.tally.drafts_refused += max(0, len(sequence.drafts) - accepts)
+        sequence.tally.count_fill(duration_ns * walk.rows)
+        if walk.error is not None:
+            _log.warning("guidedmodel: the matcher of %s failed: %s", sequence.request_id, walk.error)
+            sequence.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
+        elif id(walk) in dead:
+            sequence.fail(ErrorCode.SEQUENCE_DEAD_END)
+    return Masks([part.sequence.request_id for part in parts], bitmask, acceptable)

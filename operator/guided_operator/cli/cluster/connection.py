@@ -1,0 +1,89 @@
+"""The cluster that the user means, as kubectl finds it: kubeconfig and context, or the pod one is in."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from kubernetes.aio import client, config
+
+from guided_operator.cli.cluster import kubeconfig as kubeconfig_files
+from guided_operator.kube import kinds, transport
+from guided_operator.kube.apiserver import ApiError, ApiServer
+
+_NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_COMPLETION_S: Final = 3.0  # nobody waits longer after pressing TAB
+
+
+class NoClusterError(Exception):
+    """No cluster is configured, or not as it should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """An API server, and the namespace that is meant where none is named."""
+
+    api: ApiServer
+    namespace: str
+
+
+@asynccontextmanager
+async def connected(kubeconfig: str | None, context: str | None) -> AsyncIterator[Connection]:
+    """Connect; None: as kubectl chooses.
+
+    Raises
+    ------
+    NoClusterError
+        There is no kubeconfig, or no such context in it.
+    """
+    settings = client.Configuration()
+    namespace = await _configure(settings, kubeconfig, context)
+    async with transport.opened(settings, "guidedmodel-cli") as made:
+        yield Connection(ApiServer(made), namespace)
+
+
+async def _configure(settings: Any, kubeconfig: str | None, context: str | None) -> str:
+    """Fill in how the API server is reached; return the namespace."""
+    files, exists = kubeconfig_files.files(kubeconfig), bool(kubeconfig_files.existing(kubeconfig))
+    try:
+        if not exists and not kubeconfig and os.environ.get("KUBERNETES_SERVICE_HOST"):
+            config.load_incluster_config(client_configuration=settings)
+            return _NAMESPACE_FILE.read_text().strip()
+        if not exists:
+            raise NoClusterError(f"there is no kubeconfig {files}: name one by --kubeconfig or KUBECONFIG")
+        loader = await config.load_kube_config(files, context, settings, persist_config=False)
+    except (config.ConfigException, yaml.YAMLError, OSError) as error:
+        raise NoClusterError(f"{files}: {error}") from error
+    chosen = loader.current_context["context"]
+    return str(chosen["namespace"]) if "namespace" in chosen else "default"
+
+
+def names(kind: str, given: Mapping[str, str]) -> list[str]:
+    """Return the names of the cluster's models or namespaces, for completion.
+
+    `given`: what else stands on the command line. [] where the cluster does not answer soon.
+    """
+    kubeconfig, context = given.get("kubeconfig"), given.get("context")
+    try:
+        return asyncio.run(asyncio.wait_for(_names(kind, given, kubeconfig, context), _COMPLETION_S))
+    except (NoClusterError, ApiError, TimeoutError):
+        return []
+
+
+async def _names(
+    kind: str, given: Mapping[str, str], kubeconfig: str | None, context: str | None
+) -> list[str]:
+    async with connected(kubeconfig, context) as cluster:
+        namespace = given.get("namespace") or cluster.namespace
+        everywhere = "all_namespaces" in given
+        path = (
+            kinds.api_path("v1", "namespaces")
+            if kind == "namespaces"
+            else kinds.model_path("" if everywhere else namespace, "")
+        )
+        found = await cluster.api.read(path, metadata_only=True)
+    return sorted(item["metadata"]["name"] for item in found["items"])

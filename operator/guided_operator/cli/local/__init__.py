@@ -1,0 +1,1 @@
+"""`guidedmodel run`: a pod as local processes."""

@@ -1,0 +1,155 @@
+"""The kinds that the operator watches and writes: where each is served, and what is kept of an object."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from guided_contract import names
+from guided_operator.kube import pods
+
+Object = dict[str, Any]
+_METADATA: Final = (
+    "name",
+    "namespace",
+    "uid",
+    "generation",
+    "deletionTimestamp",
+    "labels",
+    "annotations",
+    "ownerReferences",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of object.
+
+    `fields` are the top-level fields that are kept beside the metadata, of the status what `status` returns;
+    `view` replaces the projection.
+    `selector` says by labels which objects are looked at, "": all; `metadata_only`: only their metadata.
+    `optional`: somebody has to install its API, which may come and go. `pruned`: an object that is no longer
+    wanted is deleted.
+    """
+
+    name: str
+    api_version: str
+    plural: str
+    fields: tuple[str, ...] = ()
+    view: Callable[[Object], Any] | None = None
+    status: Callable[[Object], Object] | None = None
+    selector: str = names.LABEL_NAME
+    metadata_only: bool = False
+    optional: bool = False
+    pruned: bool = False
+
+    def path(self, namespace: str = "", name: str = "") -> str:
+        """Return the path of an object, of a namespace's collection or of the cluster's."""
+        return api_path(self.api_version, self.plural, namespace, name)
+
+    def project(self, item: Object) -> Any:
+        """Return what is kept of an object: a view, or the object cut down to the fields in use.
+
+        Two that are equal are the same to every decision.
+        """
+        if self.view is not None:
+            return self.view(item)
+        metadata = item["metadata"]
+        kept: Object = {"apiVersion": self.api_version, "kind": self.name}
+        kept["metadata"] = {field: metadata[field] for field in _METADATA if field in metadata}
+        kept |= {field: item[field] for field in self.fields if field in item}
+        if self.status is not None and "status" in kept:
+            kept["status"] = self.status(kept["status"])
+        return kept
+
+
+def is_owned(item: Object, owner_uid: str) -> bool:
+    """Say whether an object's controller is the GuidedModel with this uid."""
+    references: Sequence[Object] = item["metadata"].get("ownerReferences", ())
+    return any(each.get("controller") and each["uid"] == owner_uid for each in references)
+
+
+def api_path(api_version: str, plural: str, namespace: str = "", name: str = "") -> str:
+    """Return the path of a resource on the API server."""
+    root = "/api/" if "/" not in api_version else "/apis/"
+    scope = f"/namespaces/{namespace}" if namespace else ""
+    return f"{root}{api_version}{scope}/{plural}" + (f"/{name}" if name else "")
+
+
+def model_path(namespace: str, name: str, subresource: str = "") -> str:
+    """Return the path of a GuidedModel."""
+    return MODEL.path(namespace, name) + (f"/{subresource}" if subresource else "")
+
+
+def _decisions(status: Object) -> Object:
+    """Return what is kept of an autoscaler's status: its looks at clock and metrics are nobody's news."""
+    conditions = [{"type": each["type"], "status": each["status"]} for each in status.get("conditions") or ()]
+    kept: Object = {field: status[field] for field in ("lastScaleTime", "hpaName") if field in status}
+    return {**kept, "conditions": conditions}
+
+
+MODEL: Final = Kind(
+    names.KIND,
+    f"{names.API_GROUP}/{names.API_VERSION}",
+    names.PLURAL,
+    ("spec", "status"),
+    selector="",
+)
+DEPLOYMENT: Final = Kind("Deployment", "apps/v1", "deployments", ("spec", "status"))
+SERVICE: Final = Kind("Service", "v1", "services", ("spec",))
+CONFIG_MAP: Final = Kind("ConfigMap", "v1", "configmaps", ("data",))
+SERVICE_ACCOUNT: Final = Kind("ServiceAccount", "v1", "serviceaccounts", ("automountServiceAccountToken",))
+REVISION: Final = Kind("ControllerRevision", "apps/v1", "controllerrevisions", ("data", "revision"))
+DISRUPTION_BUDGET: Final = Kind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets", ("spec",))
+AUTOSCALER: Final = Kind(
+    "HorizontalPodAutoscaler",
+    "autoscaling/v2",
+    "horizontalpodautoscalers",
+    ("spec", "status"),
+    status=_decisions,
+    pruned=True,
+)
+NETWORK_POLICY: Final = Kind(
+    "NetworkPolicy", "networking.k8s.io/v1", "networkpolicies", ("spec",), pruned=True
+)
+WORKER_SET: Final = Kind(
+    "LeaderWorkerSet",
+    "leaderworkerset.x-k8s.io/v1",
+    "leaderworkersets",
+    ("spec", "status"),
+    optional=True,
+)
+SCALED_OBJECT: Final = Kind(
+    "ScaledObject",
+    "keda.sh/v1alpha1",
+    "scaledobjects",
+    ("spec", "status"),
+    status=_decisions,
+    optional=True,
+    pruned=True,
+)
+POD_MONITOR: Final = Kind(
+    "PodMonitor", "monitoring.coreos.com/v1", "podmonitors", ("spec",), optional=True, pruned=True
+)
+POD: Final = Kind("Pod", "v1", "pods", view=pods.view)
+
+WATCHED: Final = (
+    DEPLOYMENT,
+    SERVICE,
+    CONFIG_MAP,
+    SERVICE_ACCOUNT,
+    REVISION,
+    DISRUPTION_BUDGET,
+    AUTOSCALER,
+    NETWORK_POLICY,
+    WORKER_SET,
+    SCALED_OBJECT,
+    POD_MONITOR,
+    POD,
+)
+# Others' ConfigMaps, which grammars may be in: that one has changed, and no more; there may be thousands.
+GRAMMAR_SOURCE: Final = Kind(
+    "ConfigMap", "v1", "configmaps", selector=f"!{names.LABEL_NAME}", metadata_only=True
+)
+# A Deployment's own, looked at only while its rollout turns.
+REPLICA_SETS: Final = "replicasets"
+BY_NAME: Final[Mapping[str, Kind]] = {kind.name: kind for kind in WATCHED}

@@ -1,0 +1,267 @@
+"""Which replica acts: a Lease of our own, judged by the monotonic clock alone.
+
+The holder renews it every few seconds; a standby takes it when it has not seen it change for its whole
+duration, by the standby's own clock, so clocks need not agree. The holder stops acting (`is_held`) before
+a standby may start, also when the API server is out of reach, and its process then ends.
+"""
+
+import asyncio
+import contextlib
+import datetime as dt
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from guided_operator.kube.apiserver import (
+    REQUEST_TIMEOUT_S,
+    AlreadyExists,
+    Api,
+    ApiError,
+    Object,
+    ObjectNotFound,
+    PatchType,
+    WriteConflict,
+)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """How the Lease is kept, in seconds; request < deadline < duration, with room for a slow answer."""
+
+    duration_s: float = 10.0  # unchanged for so long: a standby takes it
+    deadline_s: float = 7.0  # not renewed for so long: the holder stops acting and ends
+    renew_s: float = 3.0
+    poll_s: float = 2.0  # how often a standby looks
+    request_s: float = 2.0
+
+
+class LeaseLostError(Exception):
+    """The leader of so far leads no more; the process must end."""
+
+
+_TIMES: Final = LeaseTimes()
+
+
+class Lease:
+    """One replica's hold on, or wait for, the Lease.
+
+    Parameters
+    ----------
+    api
+        The API server.
+    namespace, name
+        Where the Lease is.
+    identity
+        This replica's own name; no two processes, and no two lives of a process, share one.
+    clock, sleep
+        Monotonic seconds, and waiting by the same clock.
+    """
+
+    def __init__(  # noqa: PLR0913 - two of them are only the clock
+        self,
+        api: Api,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        times: LeaseTimes = _TIMES,
+        clock: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._api = api
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._name = name
+        self._identity = identity
+        self._namespace = namespace
+        self._times = times
+        self._clock = clock
+        self._sleep = sleep
+        self._version = ""
+        self._renewed_at: float | None = None
+
+    def is_held(self) -> bool:
+        """Say whether this replica may act now."""
+        return self._renewed_at is not None and self._clock() - self._renewed_at < self._times.deadline_s
+
+    def remaining_s(self) -> float:
+        """Return for how long no standby may act, by this replica's last renewal."""
+        if self._renewed_at is None:
+            return 0.0
+        return self._renewed_at + self._times.duration_s - self._clock()
+
+    async def acquire(self) -> None:
+        """Wait until this replica holds the Lease."""
+        seen_version, seen_at = "", self._clock()
+        while not self.is_held():
+            with contextlib.suppress(ApiError):
+                lease = await self._read()
+                if lease is None:
+                    await self._create()
+                elif lease["metadata"]["resourceVersion"] != seen_version and _holder(lease):
+                    seen_version, seen_at = lease["metadata"]["resourceVersion"], self._clock()
+                elif not _holder(lease) or self._clock() - seen_at >= self._times.duration_s:
+                    await self._take(lease)
+            if not self.is_held():
+                expires_s = seen_at + self._times.duration_s - self._clock()
+                await self._sleep(min(self._times.poll_s, max(expires_s, 0.1)))
+        logger.info("this replica leads: %s", self._identity)
+
+    async def keep(self) -> None:
+        """Renew the Lease for as long as it can be renewed.
+
+        Raises
+        ------
+        LeaseLostError
+            Another replica took it, or it could not be renewed before its deadline.
+        """
+        while True:
+            # From when the last one was asked for: a slow answer must not delay the next renewal.
+            asked_at = self._clock() if self._renewed_at is None else self._renewed_at
+            await self._sleep(max(asked_at + self._times.renew_s - self._clock(), 0.0))
+            while not await self._renewed():
+                if not self.is_held():
+                    raise LeaseLostError(f"the Lease was not renewed for {self._times.deadline_s:g} s")
+                await self._sleep(0.5)
+
+    async def release(self) -> None:
+        """Let the Lease go, so that a standby takes over at its next look."""
+        if not self.is_held():
+            return
+        self._renewed_at = None
+        with contextlib.suppress(ApiError):
+            await self._write({"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()})
+
+    async def _renewed(self) -> bool:
+        asked_at = self._clock()
+        try:
+            await self._write({"renewTime": _now()})
+        except (WriteConflict, ObjectNotFound):
+            await self._check_holder()
+            return False
+        except ApiError as error:
+            logger.warning("renewing the Lease failed: %s", error)
+            return False
+        self._renewed_at = asked_at
+        return True
+
+    async def _check_holder(self) -> None:
+        """Find out why our write was refused: taken, deleted, or only our last answer got lost."""
+        try:
+            lease = await self._read()
+        except ApiError as error:
+            logger.warning("reading the Lease failed: %s", error)
+            return
+        if lease is None or _holder(lease) != self._identity:
+            self._renewed_at = None
+            raise LeaseLostError("another replica took the Lease")
+        self._version = lease["metadata"]["resourceVersion"]
+
+    async def _read(self) -> Object | None:
+        try:
+            return await self._api.read(f"{self._collection}/{self._name}", timeout_s=self._times.request_s)
+        except ObjectNotFound:
+            return None
+
+    async def _create(self) -> None:
+        asked_at = self._clock()
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": self._spec(transitions=0),
+        }
+        with contextlib.suppress(AlreadyExists):
+            created = await self._api.create(self._collection, body, timeout_s=self._times.request_s)
+            self._version = created["metadata"]["resourceVersion"]
+            self._renewed_at = asked_at
+
+    async def _take(self, lease: Object) -> None:
+        asked_at = self._clock()
+        self._version = lease["metadata"]["resourceVersion"]
+        transitions = int(lease.get("spec", {}).get("leaseTransitions", 0)) + 1
+        with contextlib.suppress(WriteConflict):  # another standby was faster
+            await self._write(self._spec(transitions=transitions))
+            self._renewed_at = asked_at
+
+    async def _write(self, spec: Object) -> None:
+        # The resource version makes the patch fail where anybody wrote since our last look.
+        body = {"metadata": {"resourceVersion": self._version}, "spec": spec}
+        written = await self._api.patch(
+            f"{self._collection}/{self._name}", body, kind="merge", timeout_s=self._times.request_s
+        )
+        self._version = written["metadata"]["resourceVersion"]
+
+    def _spec(self, *, transitions: int) -> Object:
+        now = _now()
+        return {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": int(self._times.duration_s),
+            "acquireTime": now,
+            "renewTime": now,
+            "leaseTransitions": transitions,
+        }
+
+
+class NotLeadingError(ApiError):
+    """A write was asked for while this replica does not hold the Lease."""
+
+
+class LeaderApi:
+    """An `Api` that writes only while the Lease is held.
+
+    A process that was stopped or starved for longer than the Lease lasts would otherwise go on writing
+    for a moment after a standby took over. And no write outlasts the Lease: a slow one is given up, here
+    and by the API server, before a standby may act.
+    """
+
+    def __init__(self, api: Api, lease: Lease) -> None:
+        self._api = api
+        self._lease = lease
+
+    async def read(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        metadata_only: bool = False,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> Object:
+        """Return the object or list at `path`."""
+        return await self._api.read(path, params=params, metadata_only=metadata_only, timeout_s=timeout_s)
+
+    async def create(self, path: str, body: Object, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Object:
+        """Create an object, as leader."""
+        return await self._api.create(path, body, timeout_s=self._within(timeout_s))
+
+    async def patch(
+        self, path: str, body: Any, *, kind: PatchType, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> Object:
+        """Change an object, as leader."""
+        return await self._api.patch(path, body, kind=kind, timeout_s=self._within(timeout_s))
+
+    async def delete(self, path: str, *, uid: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        """Delete an object, as leader."""
+        await self._api.delete(path, uid=uid, timeout_s=self._within(timeout_s))
+
+    def watch(
+        self, path: str, *, params: Mapping[str, str], metadata_only: bool = False, timeout_s: float
+    ) -> AsyncIterator[Object]:
+        """Yield watch events."""
+        return self._api.watch(path, params=params, metadata_only=metadata_only, timeout_s=timeout_s)
+
+    def _within(self, timeout_s: float) -> float:
+        if not self._lease.is_held():
+            raise NotLeadingError("this replica does not lead")
+        return min(timeout_s, self._lease.remaining_s())
+
+
+def _holder(lease: Object) -> str:
+    holder: str = lease.get("spec", {}).get("holderIdentity") or ""
+    return holder
+
+
+def _now() -> str:
+    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,128 @@
+"""What the reflectors know: every watched object, by the GuidedModel that it is or whose label it carries."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from guided_contract import names
+from guided_operator.kube.kinds import MODEL, POD, Kind
+from guided_operator.kube.queue import Key
+
+Object = dict[str, Any]
+
+
+class Name(NamedTuple):
+    """Namespace and name of a watched object."""
+
+    namespace: str
+    name: str
+
+
+class Store:
+    """Watched objects, projected. Each write returns the keys of the GuidedModels that it concerns.
+
+    A projection that is no view is kept as JSON, a fifth of the size of what it is parsed to.
+    """
+
+    def __init__(self) -> None:
+        self._owners: dict[str, dict[Name, Key]] = {}
+        self._items: dict[Key, dict[str, dict[str, Any]]] = {}
+        self._doubted: set[Key] = set()
+
+    def items(self, key: Key, kind: Kind) -> Mapping[str, Any]:
+        """Return a model's objects of one kind by name, as they are now; each is parsed when asked for."""
+        return _Items(kind, dict(self._items.get(key, {}).get(kind.name, {})))
+
+    def model(self, key: Key) -> Object | None:
+        """Return the GuidedModel itself, None if there is none."""
+        kept = self._items.get(key, {}).get(MODEL.name, {}).get(key.name)
+        return None if kept is None else _content(MODEL, kept)
+
+    def is_doubted(self, key: Key) -> bool:
+        """Say whether the GuidedModel itself may be gone: it lost a child since `trust`. Pods come and go."""
+        return key in self._doubted
+
+    def trust(self, key: Key) -> None:
+        """Take note that a GuidedModel was asked for."""
+        self._doubted.discard(key)
+
+    def keys(self) -> set[Key]:
+        """Return every model that some object belongs to."""
+        return set(self._items)
+
+    def put(self, kind: Kind, item: Object) -> set[Key]:
+        """Take in a new or changed object."""
+        where = name_of(item)
+        key = Key(*where) if kind is MODEL else Key(where.namespace, _label(item))
+        concerned = {key}
+        before = self._owners.get(kind.name, {}).get(where)
+        if before is not None and before != key:  # relabelled to another model
+            concerned |= self._remove(kind, where)
+        self._owners.setdefault(kind.name, {})[where] = key
+        named = self._items.setdefault(key, {}).setdefault(kind.name, {})
+        kept = _keep(kind, item)
+        if named.get(where.name) == kept:  # what has changed is of no concern to anybody
+            return set()
+        named[where.name] = kept
+        return concerned
+
+    def drop(self, kind: Kind, item: Object) -> set[Key]:
+        """Forget an object."""
+        return self._remove(kind, name_of(item))
+
+    def retain(self, kind: Kind, listed: Iterable[Name], namespace: str = "") -> set[Key]:
+        """Forget what a list of a namespace, or ("") of all, did not hold: it is gone, unannounced."""
+        known = {name for name in self._owners.get(kind.name, {}) if namespace in ("", name.namespace)}
+        concerned: set[Key] = set()
+        for where in known.difference(listed):
+            concerned |= self._remove(kind, where)
+        return concerned
+
+    def _remove(self, kind: Kind, where: Name) -> set[Key]:
+        key = self._owners.get(kind.name, {}).pop(where, None)
+        if key is None:
+            return set()
+        by_kind = self._items[key]
+        by_kind[kind.name].pop(where.name)
+        if kind is MODEL:
+            self._doubted.discard(key)
+        elif kind is not POD and MODEL.name in by_kind:
+            self._doubted.add(key)
+        if not any(by_kind.values()):
+            del self._items[key]
+        return {key}
+
+
+class _Items(Mapping[str, Any]):
+    def __init__(self, kind: Kind, kept: Mapping[str, Any]) -> None:
+        self._kind = kind
+        self._kept = kept
+
+    def __getitem__(self, name: str) -> Any:
+        return _content(self._kind, self._kept[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+def _keep(kind: Kind, item: Object) -> Any:
+    kept = kind.project(item)
+    return kept if kind.view else msgspec.json.encode(kept)
+
+
+def _content(kind: Kind, kept: Any) -> Any:
+    return kept if kind.view else msgspec.json.decode(kept)
+
+
+def _label(item: Object) -> str:
+    label: str = (item["metadata"].get("labels") or {}).get(names.LABEL_NAME, "")
+    return label
+
+
+def name_of(item: Object) -> Name:
+    """Return where an object is."""
+    return Name(item["metadata"]["namespace"], item["metadata"]["name"])

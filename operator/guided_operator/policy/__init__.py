@@ -1,0 +1,1 @@
+"""What a GuidedModel must fulfil to run: its own fields, and what the installation permits."""

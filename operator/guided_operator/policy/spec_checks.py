@@ -1,0 +1,72 @@
+"""What makes a GuidedModel unfit to run although the API server took it.
+
+The operator then sets Compatible=False and makes no pods.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from guided_contract.compatibility import unsupported_vllm
+from guided_operator.api import GuidedModel, Problem, engine_args
+from guided_operator.api.pod_spec import Resources
+from guided_operator.api.quantity import amount
+from guided_operator.api.rules import broken_rules
+
+# vLLM's own images, and copies that keep the name, have the version as tag; other tags say nothing.
+_VERSIONED_VLLM: Final = re.compile(r"(?:^|/)vllm[^/:@]*:v?([0-9]+\.[0-9]+\.[0-9]+(?:\.?(?:rc|post)[0-9]+)?)")
+
+
+def check(gm: GuidedModel) -> list[Problem]:
+    """Return every reason against running this model; none: it can run.
+
+    Includes what CEL refuses, for a resource that was stored before its rule existed.
+    """
+    return [problem for find in _CHECKS for problem in find(gm)]
+
+
+def _vllm_unsupported(gm: GuidedModel) -> Iterator[Problem]:
+    """Find a vLLM that the plugin would leave untouched; with placement Scheduler that is what is wanted."""
+    tagged = _VERSIONED_VLLM.search(gm.spec.engine.image)
+    field, version = "spec.engine.image", tagged[1] if tagged else None
+    if gm.spec.engine.version is not None:
+        if version is not None and version != gm.spec.engine.version:
+            yield Problem("spec.engine.version", f"the image's tag says {version}")
+        field, version = "spec.engine.version", gm.spec.engine.version
+    if version is None or gm.spec.guided_decoding.placement == "Scheduler":
+        return
+    reason = unsupported_vllm(version)
+    if reason:
+        message = f"{reason}; use a supported image, or guidedDecoding.placement Scheduler (vLLM's own path)"
+        yield Problem(field, message)
+
+
+def _argument_misplaced(gm: GuidedModel) -> Iterator[Problem]:
+    """Find words that vLLM would not understand, or take for the model; CEL has no word for neighbours."""
+    for index, fault in engine_args.misplaced(gm.spec.engine.args):
+        yield Problem(f"spec.engine.args[{index}]", fault)
+
+
+def _requests_exceed_limits(gm: GuidedModel) -> Iterator[Problem]:
+    """Find amounts that Kubernetes refuses in a pod, and so in the Deployment."""
+    yield from _exceeding("spec.resources", gm.spec.resources)
+    yield from _exceeding("spec.sidecar.resources", gm.spec.sidecar.resources)
+
+
+def _exceeding(field: str, resources: Resources) -> Iterator[Problem]:
+    for part, amounts in (("requests", resources.requests), ("limits", resources.limits)):
+        for name, quantity in amounts.items():
+            if amount(quantity) < 0:
+                yield Problem(f"{field}.{part}.{name}", f"must not be negative, is {quantity}")
+    for name, quantity in resources.requests.items():
+        limit = resources.limits.get(name)
+        if limit is not None and amount(quantity) > amount(limit):
+            yield Problem(f"{field}.requests.{name}", f"{quantity} exceeds the limit, {limit}")
+
+
+_CHECKS: Final[tuple[Callable[[GuidedModel], Iterable[Problem]], ...]] = (
+    broken_rules,
+    _vllm_unsupported,
+    _argument_misplaced,
+    _requests_exceed_limits,
+)

@@ -1,0 +1,1 @@
+"""The conditions of a GuidedModel: one chain of checks for each. Pure."""

@@ -1,0 +1,220 @@
+"""What is said of a GuidedModel: one chain of checks per condition, each named after what it looks for.
+
+A chain's first check that finds something decides; the last one always does.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from guided_contract.status import PodStatus
+from guided_operator.kube import kinds
+from guided_operator.kube.pods import PodView
+from guided_operator.reconcile.conditions.finding import Check, Finding, first, told
+from guided_operator.reconcile.conditions.guided_decoding import GUIDED_DECODING, SIDECAR_REASONS, TELEMETRY
+from guided_operator.reconcile.conditions.inputs import Situation
+from guided_operator.reconcile.conditions.progress_deadline import OVERDUE
+
+
+def decide(situation: Situation) -> dict[str, Finding]:
+    """Return the finding of every condition type; of Reconciling and Stalled only the one that holds."""
+    found = {name: first(checks, situation) for name, checks in _CHAINS.items()}
+    return {name: finding for name, finding in found.items() if finding is not None}
+
+
+def _spec_invalid(situation: Situation) -> Finding | None:
+    problems = situation.plan.problems
+    return Finding("False", "Invalid", "; ".join(map(str, problems))) if problems else None
+
+
+def _vllm_unsupported(situation: Situation) -> Finding | None:
+    return told(situation, "UnsupportedVLLM", lambda page: page.unsupported)
+
+
+def _incompatible(situation: Situation) -> Finding | None:
+    if situation.plan.problems:
+        return Finding("False", "Incompatible", "the spec cannot be served, see the condition Compatible")
+    return None
+
+
+def _child_faulty(situation: Situation) -> Finding | None:
+    for fault in situation.outcome.faults:
+        return Finding("False", fault.reason, fault.message)
+    return None
+
+
+def _kind_unseen(situation: Situation) -> Finding | None:
+    used = {kinds.POD.name, *(child["kind"] for child in situation.plan.children)}
+    for name, why in sorted(situation.observed.blind.items()):
+        if name in kinds.BY_NAME and name not in used:
+            continue  # of no use to this model
+        return Finding("Unknown", "Forbidden", f"the operator cannot see {name}s: {why}")
+    return None
+
+
+def _workload_absent(situation: Situation) -> Finding | None:
+    return _api_absent(situation) if situation.workload_name[0] in situation.observed.absent else None
+
+
+def _api_absent(situation: Situation) -> Finding | None:
+    for kind in situation.absent:
+        served = f"{kind.name} ({kind.api_version})"
+        message = f"the spec needs {served}, which this cluster does not serve; once installed, it is used"
+        return Finding("False", "APIMissing", message)
+    return None
+
+
+def _none_desired(situation: Situation) -> Finding | None:
+    return Finding("False", "ScaledToZero", "replicas is 0") if situation.plan.desired == 0 else None
+
+
+def _none_desired_nor_left(situation: Situation) -> Finding | None:
+    return _none_desired(situation) if not situation.live else None
+
+
+def _workload_unseen(situation: Situation) -> Finding | None:
+    workload, (kind, _) = situation.workload, situation.workload_name
+    if workload is None:
+        return Finding("False", "Creating", f"the {kind} is being created")
+    seen = workload.get("status", {}).get("observedGeneration", 0)
+    if seen < workload["metadata"]["generation"]:
+        return Finding("False", "Progressing", f"the {kind}'s last change has not been acted upon yet")
+    return None
+
+
+def _pods_ready(situation: Situation) -> Finding | None:
+    return Finding("True", "PodsReady", situation.progress) if situation.is_complete else None
+
+
+def _pods_in_trouble(situation: Situation) -> Finding | None:
+    found = situation.trouble
+    return Finding("False", found.reason, found.message) if found else None
+
+
+def _plugin_incompatible(situation: Situation) -> Finding | None:
+    """Find a vLLM that the launcher left untouched, or a change to it that could not be made."""
+    for pod, page in _unready(situation):
+        failed = [f"{patch.name} ({patch.reason})" for patch in page.patches if patch.state == "Failed"]
+        message = page.unsupported or f"changes to vLLM failed: {', '.join(failed)}" * bool(failed)
+        if message:
+            return Finding("False", "PluginIncompatible", f"pod {pod.name}: {message}")
+    return None
+
+
+def _pods_waiting(situation: Situation) -> Finding | None:
+    found = situation.waiting
+    return Finding("False", found.reason, found.message) if found else None
+
+
+def _sidecar_holds_back(situation: Situation) -> Finding | None:
+    for pod, page in _unready(situation):
+        if not page.ready and page.reason in SIDECAR_REASONS:
+            return Finding("False", page.reason, f"pod {pod.name}: {page.message}")
+    return None
+
+
+def _unready(situation: Situation) -> Iterator[tuple[PodView, PodStatus]]:
+    return ((pod, page) for pod, page in situation.pages if not pod.ready)
+
+
+def _pods_not_ready(situation: Situation) -> Finding:
+    return Finding("False", "PodsNotReady", situation.progress)
+
+
+def _some_pod_ready(situation: Situation) -> Finding | None:
+    ready = any(pod.ready and pod.node == 0 for pod in situation.live)  # the others of a group have no API
+    return Finding("True", "SomePodsReady", "at least one pod answers requests") if ready else None
+
+
+def _rollout_paused(situation: Situation) -> Finding | None:
+    paused = situation.rollout.paused
+    return Finding("False", "Paused", f"rollout.paused is true; {situation.progress}") if paused else None
+
+
+def _rollout_stalled(situation: Situation) -> Finding | None:
+    if _workload_unseen(situation):  # what it says is of what was asked for before
+        return None
+    conditions = (situation.workload or {}).get("status", {}).get("conditions", ())
+    told = any(each["type"] == "Progressing" and each.get("reason") == OVERDUE for each in conditions)
+    cause = f": {situation.trouble.message}" if situation.trouble else ""
+    overdue = situation.overdue or told
+    return Finding("False", OVERDUE, situation.progress + cause) if overdue else None
+
+
+def _rollout_complete(situation: Situation) -> Finding | None:
+    if _workload_unseen(situation) is not None or _pods_ready(situation) is None:
+        return None
+    plan = situation.plan
+    if plan.revision == plan.asked:
+        return Finding("False", "Complete", situation.progress)
+    held = f"rollout.rollbackTo keeps revision {plan.revision}, the spec's own is {plan.asked}"
+    return Finding("False", "RolledBack", f"{situation.progress}; {held}")
+
+
+def _rolling_out(situation: Situation) -> Finding:
+    price = _INTERRUPTION if situation.interrupts else ""
+    return Finding("True", "RollingOut", situation.progress + price)
+
+
+def _stuck(check: Check) -> Check:
+    """Return the check that says the same of Stalled: what holds there does not get better by waiting."""
+
+    def stalled(situation: Situation) -> Finding | None:
+        found = check(situation)
+        return found and Finding("True", found.reason, found.message)
+
+    return stalled
+
+
+def _not_there_yet(situation: Situation) -> Finding | None:
+    if first(_CHAINS["Stalled"], situation):
+        return None
+    progressing, ready = (first(_CHAINS[name], situation) for name in ("Progressing", "Ready"))
+    if progressing and progressing.status == "True":
+        return progressing
+    reached = situation.plan.desired == 0 or (ready and ready.status == "True")
+    return Finding("True", ready.reason, ready.message) if ready and not reached else None
+
+
+def _compatible(_: Situation) -> Finding:
+    return Finding("True", "Supported")
+
+
+def _no_pod_ready(situation: Situation) -> Finding:
+    return Finding("False", "NoReadyPods", situation.progress)
+
+
+# What a rollout costs where maxUnavailable is all of the replicas, as it is by default with one.
+_INTERRUPTION: Final = (
+    "; rollout.maxUnavailable lets all old pods go first, so no pod may answer until a new one is ready: "
+    "maxSurge 1 with maxUnavailable 0 avoids it, where there is room for one pod more"
+)
+_BLOCKED: Final[tuple[Check, ...]] = (_incompatible, _child_faulty, _kind_unseen, _workload_absent)
+_CHAINS: Final[dict[str, tuple[Check, ...]]] = {
+    "Ready": (
+        *_BLOCKED,
+        _none_desired,
+        _workload_unseen,
+        _pods_ready,
+        _pods_in_trouble,
+        _plugin_incompatible,
+        _pods_waiting,
+        _sidecar_holds_back,
+        _rollout_paused,
+        _pods_not_ready,
+    ),
+    "Available": (_kind_unseen, _some_pod_ready, _none_desired, _no_pod_ready),
+    "Progressing": (
+        *_BLOCKED,
+        _none_desired_nor_left,
+        _rollout_complete,
+        _rollout_paused,
+        _rollout_stalled,
+        _rolling_out,
+    ),
+    # As kstatus reads them, and so GitOps tools: there only while they hold.
+    "Reconciling": (_not_there_yet,),
+    "Stalled": tuple(map(_stuck, (*_BLOCKED, _rollout_stalled))),
+    "Compatible": (_spec_invalid, _api_absent, _vllm_unsupported, _compatible),
+    "GuidedDecoding": GUIDED_DECODING,
+    "Telemetry": TELEMETRY,
+}

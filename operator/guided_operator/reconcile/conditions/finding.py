@@ -1,0 +1,34 @@
+"""What is found of a situation, and the checks that find it: each named after what it looks for."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from guided_contract.status import PodStatus
+from guided_operator.api.status import ConditionStatus
+from guided_operator.reconcile.conditions.inputs import Situation
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A condition's status, reason and message."""
+
+    status: ConditionStatus
+    reason: str
+    message: str = ""
+
+
+Check = Callable[[Situation], Finding | None]
+
+
+def first(checks: Sequence[Check], situation: Situation) -> Finding | None:
+    """Return what the first check finds that finds something, or None."""
+    found = (check(situation) for check in checks)
+    return next((finding for finding in found if finding is not None), None)
+
+
+def told(situation: Situation, reason: str, problem: Callable[[PodStatus], str]) -> Finding | None:
+    """Return the first pod's problem, with its name."""
+    for pod, page in situation.pages:
+        if message := problem(page):
+            return Finding("False", reason, f"pod {pod.name}: {message}")
+    return None

@@ -1,0 +1,130 @@
+"""What is said of guided decoding and of telemetry."""
+
+from typing import Final
+
+from guided_contract.status import PodStatus
+from guided_operator.reconcile.conditions.finding import Check, Finding, told
+from guided_operator.reconcile.conditions.inputs import Situation
+
+SIDECAR_REASONS: Final = frozenset(
+    {
+        "PluginInactive",
+        "TokenizersDiffer",
+        "RanksMissing",
+        "GrammarsPending",
+        "ProbePending",
+        "ProbeFailed",
+        "EngineStalled",
+        "ServiceExhausted",
+    }
+)
+
+
+def _nothing_known(situation: Situation) -> Finding | None:
+    if situation.pages:
+        return None
+    message = (
+        "no pod of the current revision has said anything yet" if situation.current else "there is no pod"
+    )
+    return Finding("Unknown", "Pending", message)
+
+
+def _plugin_inactive(situation: Situation) -> Finding | None:
+    return told(situation, "PluginInactive", lambda page: page.unsupported)
+
+
+def _sidecar_not_ready(situation: Situation) -> Finding | None:
+    for pod, page in situation.pages:
+        if not page.ready:
+            reason = page.reason if page.reason in SIDECAR_REASONS else "NotReady"
+            return Finding("False", reason, f"pod {pod.name}: {page.message or 'the sidecar is not ready'}")
+    return None
+
+
+def _probe_failed(situation: Situation) -> Finding | None:
+    """Find what probes.guided.onFailure Report leaves ready."""
+    return told(
+        situation,
+        "ProbeFailed",
+        lambda page: page.guided_probe.message if page.guided_probe.state == "Failed" else "",
+    )
+
+
+def _ranks_desynchronized(situation: Situation) -> Finding | None:
+    return told(situation, "Desync", lambda page: page.desync)
+
+
+def _grammar_without_text(situation: Situation) -> Finding | None:
+    faults = situation.plan.grammar_faults
+    if not faults:
+        return None
+    return Finding("False", "GrammarsPending", "; ".join(f"{name}: {why}" for name, why in faults.items()))
+
+
+def _grammar_not_served(situation: Situation) -> Finding | None:
+    def problem(page: PodStatus) -> str:
+        grammars = (one for one in page.grammars if one.state != "Ready")
+        return "; ".join(f"grammar {one.name} is {one.state}: {one.reason}" for one in grammars)
+
+    return told(situation, "GrammarsPending", problem)
+
+
+def _sidecar_silent(situation: Situation) -> Finding | None:
+    told = {pod.uid for pod, _ in situation.pages}
+    for pod in situation.current:
+        if pod.ready and pod.uid not in told:
+            page = situation.observed.pages.get(pod.uid)
+            return Finding("Unknown", "SidecarUnreachable", f"pod {pod.name}: {page.error if page else ''}")
+    return None
+
+
+def _libraries_unmeasured(situation: Situation) -> Finding | None:
+    """Find grammar libraries that Auto takes for JSON schemas no more; what it does take is enforced."""
+    for pod, page in situation.pages:
+        if page.unmeasured:
+            each = ", ".join(f"{one.name} {one.version}, not {one.measured}" for one in page.unmeasured)
+            message = f"pod {pod.name} has a grammar library of another version than the one measured: {each}"
+            return Finding("True", "LibrariesUnmeasured", message)
+    return None
+
+
+def _guided_active(situation: Situation) -> Finding:
+    return Finding("True", "Active", f"{len(situation.pages)} pods prove guided decoding")
+
+
+def _scheduler_placed(situation: Situation) -> Finding | None:
+    model = situation.plan.model
+    if model is not None and model.spec.guided_decoding.placement == "Scheduler":
+        return Finding(
+            "False", "SchedulerPlacement", "vLLM's own scheduler applies grammars, as the spec asks"
+        )
+    return None
+
+
+def _telemetry_unset(situation: Situation) -> Finding | None:
+    model = situation.plan.model
+    if model is None or model.spec.telemetry is None or model.spec.telemetry.otlp is None:
+        return Finding("False", "Disabled", "the spec names no collector")
+    return None
+
+
+def _telemetry_set(situation: Situation) -> Finding:
+    model = situation.plan.model
+    otlp = model.spec.telemetry.otlp if model and model.spec.telemetry else None
+    return Finding("True", "Configured", f"traces go to {otlp.endpoint}" if otlp else "")
+
+
+GUIDED_DECODING: Final[tuple[Check, ...]] = (
+    _scheduler_placed,
+    _plugin_inactive,
+    _grammar_without_text,
+    _sidecar_not_ready,
+    _probe_failed,
+    _ranks_desynchronized,
+    _grammar_not_served,
+    _sidecar_silent,
+    _nothing_known,
+    _libraries_unmeasured,
+    _guided_active,
+)
+TELEMETRY: Final[tuple[Check, ...]] = (_telemetry_unset, _telemetry_set)

@@ -1,0 +1,106 @@
+"""One pass over a GuidedModel as its verdict sees it: what was observed, planned and written."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from guided_contract import names
+from guided_contract.status import PodStatus
+from guided_operator.api.rollout import Rollout, unavailable
+from guided_operator.kube import kinds
+from guided_operator.kube.kinds import Kind
+from guided_operator.kube.pods import PodView, Trouble, replica_failure, trouble, waiting
+from guided_operator.reconcile.apply import Outcome
+from guided_operator.reconcile.observe import Observed
+from guided_operator.reconcile.plan import Plan
+
+Object = dict[str, Any]
+_WORKLOADS: Final = (kinds.DEPLOYMENT.name, kinds.WORKER_SET.name)
+
+
+@dataclass(frozen=True)
+class Situation:
+    """All that a verdict may look at: what was seen, what should be, and what came of writing it."""
+
+    observed: Observed
+    plan: Plan
+    outcome: Outcome
+    overdue: bool = False  # groups that have made no progress for too long
+
+    @cached_property
+    def workload_name(self) -> tuple[str, str]:
+        """Kind and name of what makes the pods."""
+        planned = ((child["kind"], child["metadata"]["name"]) for child in self.plan.children)
+        known = (each for each in planned if each[0] in _WORKLOADS)
+        return next(known, (kinds.DEPLOYMENT.name, self.observed.key.name))
+
+    @cached_property
+    def workload(self) -> Object | None:
+        """What makes the pods, as last known: as written in this pass, else as seen."""
+        kind, name = self.workload_name
+        written = self.outcome.live.get((kind, name))
+        return written if written is not None else self.observed.child(kinds.BY_NAME[kind], name)
+
+    @cached_property
+    def absent(self) -> tuple[Kind, ...]:
+        """Kinds that the model needs and whose API is not installed."""
+        planned = {child["kind"] for child in self.plan.children}
+        return tuple(kinds.BY_NAME[name] for name in sorted(planned & self.observed.absent))
+
+    @cached_property
+    def live(self) -> tuple[PodView, ...]:
+        """Pods that serve or are about to, of any revision."""
+        return tuple(pod for pod in self.observed.pods if pod.live)
+
+    @cached_property
+    def current(self) -> tuple[PodView, ...]:
+        """Live pods of the current revision."""
+        return tuple(pod for pod in self.live if pod.revision == self.plan.revision)
+
+    @cached_property
+    def pages(self) -> tuple[tuple[PodView, PodStatus], ...]:
+        """What the sidecars of the current pods said, where they said something."""
+        pages = ((pod, self.observed.pages.get(pod.uid)) for pod in self.current)
+        return tuple(
+            (pod, page.status) for pod, page in pages if page is not None and page.status is not None
+        )
+
+    @cached_property
+    def ready(self) -> int:
+        """How many current pods are ready."""
+        return sum(pod.ready for pod in self.current)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all pods that there should be are there and ready, and no others are left."""
+        return self.ready >= self.plan.desired and len(self.live) == len(self.current)
+
+    @cached_property
+    def trouble(self) -> Trouble | None:
+        """What keeps the current pods, or what makes them, from getting on."""
+        return trouble(self.current) or replica_failure(self.workload)
+
+    @cached_property
+    def waiting(self) -> Trouble | None:
+        """What the current pods wait for, where nothing is wrong yet."""
+        return waiting(self.current)
+
+    @property
+    def rollout(self) -> Rollout:
+        """How a change is to reach the pods."""
+        return self.plan.model.spec.rollout if self.plan.model else Rollout()
+
+    @property
+    def interrupts(self) -> bool:
+        """Whether replacing pods may leave none that answers; a model's first pods replace none."""
+        stored = self.observed.children.get(kinds.REVISION.name, {}).values()
+        keys = {item["metadata"].get("labels", {}).get(names.LABEL_REVISION) for item in stored}
+        left = self.plan.replicas - unavailable(self.rollout, self.plan.replicas)
+        return left <= 0 and not keys <= {self.plan.revision}
+
+    @property
+    def progress(self) -> str:
+        """How far the rollout is, for a message."""
+        others = len(self.live) - len(self.current)
+        old = f", {others} of older revisions are still there" if others else ""
+        return f"{self.ready} of {self.plan.desired} pods are ready{old}"

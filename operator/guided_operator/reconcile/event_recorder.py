@@ -1,0 +1,76 @@
+"""Kubernetes events: one for each time that a condition begins to tell of what its owner must look at."""
+
+import datetime as dt
+import hashlib
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from guided_contract import names
+from guided_operator.api.status import Condition
+from guided_operator.kube import kinds
+from guided_operator.kube.apiserver import FIELD_MANAGER, AlreadyExists, Api, ApiError
+from guided_operator.reconcile.observe import Observed
+
+Object = dict[str, Any]
+logger = logging.getLogger(__name__)
+
+# Condition and reason; of Stalled, which says that somebody has to do something, every reason. What gets
+# better by waiting is in the status alone.
+_TOLD: Final = frozenset(
+    ("GuidedDecoding", reason) for reason in ("Desync", "ServiceExhausted", "TokenizersDiffer")
+)
+_MAX_MESSAGE: Final = 1024  # as the API server has it
+
+
+async def tell(
+    api: Api, observed: Observed, before: Mapping[str, Object], after: list[Condition], now: dt.datetime
+) -> None:
+    """Post an event for each such condition whose reason is new. Call it before the status is written.
+
+    An event's name is made of what the condition was before, so that a pass that fails in between and is
+    tried again posts none twice. The API server keeps events for an hour; one that it does not take is lost.
+    """
+    for condition in after:
+        old = before.get(condition.type, {})
+        if not _is_told(condition) or old.get("reason") == condition.reason:
+            continue
+        path = kinds.api_path("v1", "events", observed.key.namespace)
+        try:
+            await api.create(path, _event(observed, condition, old, now))
+        except AlreadyExists:
+            continue
+        except ApiError as error:
+            logger.warning("no event that %s: %s", condition.reason, error)
+
+
+def _is_told(condition: Condition) -> bool:
+    return condition.type == "Stalled" or (condition.type, condition.reason) in _TOLD
+
+
+def _event(observed: Observed, condition: Condition, old: Object, now: dt.datetime) -> Object:
+    stamp = now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    facts = (observed.uid, condition.type, condition.reason, old.get("reason"), old.get("lastTransitionTime"))
+    digest = hashlib.sha256("/".join(map(str, facts)).encode()).hexdigest()
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "name": f"{observed.key.name}.{digest[:16]}",
+            "namespace": observed.key.namespace,
+        },
+        "involvedObject": {
+            "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
+            "kind": names.KIND,
+            "namespace": observed.key.namespace,
+            "name": observed.key.name,
+            "uid": observed.uid,
+        },
+        "type": "Warning",
+        "reason": condition.reason,
+        "message": condition.message[:_MAX_MESSAGE],
+        "source": {"component": FIELD_MANAGER},
+        "firstTimestamp": stamp,
+        "lastTimestamp": stamp,
+        "count": 1,
+    }

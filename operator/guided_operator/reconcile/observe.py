@@ -1,0 +1,132 @@
+"""Step one of a pass: everything that the decisions need, read once into one frozen value."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from guided_operator.api import ManifestError, parse
+from guided_operator.builders import Sources
+from guided_operator.kube import kinds
+from guided_operator.kube.apiserver import Object
+from guided_operator.kube.kinds import Kind
+from guided_operator.kube.pods import PodView
+from guided_operator.kube.queue import Key
+from guided_operator.kube.store import Store
+from guided_operator.watch.grammar_sources import GrammarSources
+from guided_operator.watch.guided_models import Models
+from guided_operator.watch.informers import Watches
+from guided_operator.watch.sidecar_status import Page, SidecarReader
+
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One GuidedModel and what is around it, as seen at the start of a pass.
+
+    `children` holds the objects with our label by kind and name, pods aside; whether they are ours to
+    change is for `apply` to say. `sources`: the ConfigMaps of its grammars. `blind`: kinds that the operator
+    may not see, and why. `absent`: kinds whose API is not installed.
+    """
+
+    key: Key
+    model: Object
+    children: Mapping[str, Mapping[str, Object]] = field(default_factory=dict)
+    pods: tuple[PodView, ...] = ()
+    pages: Mapping[str, Page] = field(default_factory=dict)
+    sources: Sources = field(default_factory=dict)
+    blind: Mapping[str, str] = field(default_factory=dict)
+    absent: frozenset[str] = frozenset()
+
+    @property
+    def uid(self) -> str:
+        """The GuidedModel's own uid: what its children's controller reference must say."""
+        uid: str = self.model["metadata"]["uid"]
+        return uid
+
+    @property
+    def generation(self) -> int:
+        """The generation of the spec seen."""
+        generation: int = self.model["metadata"]["generation"]
+        return generation
+
+    def child(self, kind: Kind, name: str) -> Object | None:
+        """Return a child, or None if there is none with our label."""
+        return self.children.get(kind.name, _NOTHING).get(name)
+
+
+class Observer:
+    """Makes `Observed` values.
+
+    Parameters
+    ----------
+    models, store, watches
+        The GuidedModels, their children, and which kinds of these cannot be seen.
+    sidecars
+        The pods' own word.
+    sources
+        The ConfigMaps of grammars.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        store: Store,
+        watches: Watches,
+        sidecars: SidecarReader,
+        sources: GrammarSources,
+    ) -> None:
+        self._models = models
+        self._store = store
+        self._watches = watches
+        self._sidecars = sidecars
+        self._sources = sources
+
+    async def observe(self, key: Key) -> Observed | None:
+        """Return what is the case for `key`, or None if there is no such GuidedModel."""
+        children = {
+            kind.name: self._store.items(key, kind) for kind in kinds.WATCHED if kind is not kinds.POD
+        }
+        # After its children were: an autoscaler writes the number first, and then that it has decided on it.
+        await self._models.confirm(key, surely=_may_fall(self._store.model(key), children))
+        model = self._store.model(key)
+        if model is None:
+            self._sidecars.forget(key)
+            self._sources.forget(key)
+            return None
+        pods = tuple(sorted(self._store.items(key, kinds.POD).values(), key=lambda pod: str(pod.name)))
+        named = _grammars(model)
+        return Observed(
+            key=key,
+            model=model,
+            children=children,
+            pods=pods,
+            pages=await self._sidecars.read(key, pods, frozenset(named)),
+            sources=await self._sources.read(key, named.values()),
+            blind=self._watches.blind(key.namespace),
+            absent=self._watches.absent(key.namespace),
+        )
+
+
+def _may_fall(model: Object | None, children: Mapping[str, Mapping[str, Object]]) -> bool:
+    """Say whether fewer replicas are asked for than there are, maybe by an autoscaler."""
+    spec = (model or {}).get("spec") or {}
+    if not spec.get("autoscaling"):  # most have none, and children are parsed when asked for
+        return False
+    workloads = (
+        each for kind in (kinds.DEPLOYMENT, kinds.WORKER_SET) for each in children[kind.name].values()
+    )
+    asked: int = spec.get("replicas", 0)
+    return any(asked < each["spec"].get("replicas", 0) for each in workloads)
+
+
+def _grammars(model: Object) -> Mapping[str, str]:
+    """Return the model's grammars by name, with the ConfigMap that each is in."""
+    guided = (model.get("spec") or {}).get("guidedDecoding")
+    if not isinstance(guided, dict) or not guided.get("grammars"):  # most have none, and parsing takes long
+        return {}
+    try:
+        grammars = parse(model, unknown="ignore").spec.guided_decoding.grammars
+    except ManifestError:  # the plan says so
+        return {}
+    return {grammar.name: grammar.config_map_key_ref.name for grammar in grammars}

@@ -1,0 +1,144 @@
+"""Step two of a pass: what there should be. Pure: the same answer for the same input."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from guided_operator.api import GuidedModel, ManifestError, Problem, parse
+from guided_operator.builders import (
+    Children,
+    Site,
+    config_map,
+    grammars,
+    manifest,
+    pod_key,
+    render,
+    url,
+    workload,
+)
+from guided_operator.kube import kinds
+from guided_operator.kube.kinds import Kind
+from guided_operator.policy.installation_limits import NO_LIMITS, Limits
+from guided_operator.policy.spec_checks import check
+from guided_operator.reconcile.observe import Observed
+from guided_operator.reconcile.rollout import revision
+from guided_operator.reconcile.rollout.replicas import wanted_replicas
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What there should be for one GuidedModel.
+
+    `children` are whole manifests in the order in which they are written. `problems`: why the resource
+    cannot be served; then nothing is written or pruned, and what runs goes on. `revision`: the key of what
+    pods are to be of; `asked` is that of the spec, another one while it is rolled back. `surplus`: our
+    objects that are no longer wanted. `replicas`: how many there should be now, which is not the spec's
+    number while an autoscaler takes over. `grammar_faults`: what is wrong with a named grammar's text, by
+    its name.
+    """
+
+    model: GuidedModel | None
+    problems: tuple[Problem, ...] = ()
+    revision: str = ""
+    asked: str = ""
+    url: str = ""
+    replicas: int = 0
+    children: tuple[Object, ...] = ()
+    surplus: tuple[tuple[Kind, str], ...] = ()
+    grammar_faults: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def desired(self) -> int:
+        """How many pods there should be."""
+        return self.replicas * self.nodes
+
+    @property
+    def nodes(self) -> int:
+        """How many pods are one replica."""
+        return self.model.spec.parallelism.nodes if self.model else 1
+
+
+def plan(observed: Observed, site: Site, limits: Limits = NO_LIMITS) -> Plan:
+    """Decide what there should be for the GuidedModel seen, as far as the installation permits it."""
+    try:
+        model = parse(observed.model, unknown="ignore")
+    except ManifestError as error:
+        return Plan(None, tuple(error.problems))
+    problems = (*check(model), *limits.check(model))
+    if problems:
+        return Plan(model, problems)
+    asked = pod_key(model)
+    known = revision.stored(observed.children.get(kinds.REVISION.name, {}), observed.uid)
+    key = model.spec.rollout.rollback_to or asked
+    if key not in {asked, *known}:
+        return Plan(model, (_revision_missing(key, known),))
+    rendered = render(model, site)
+    merged = grammars.merge(model, observed.sources, _mounted(observed, grammars.map_name(model)))
+    chosen = revision.choose(known, key, lambda: _content(rendered))
+    in_use = {key, asked, *(pod.revision for pod in observed.pods if pod.live)}
+    gone = revision.expired(known, in_use)
+    older = [known[each] for each in sorted(in_use & known.keys() - {key})]
+    replicas = wanted_replicas(model, observed)
+    children = (
+        revision.to_manifest(model, chosen),
+        *rendered.before,
+        *_config_maps(model, [chosen, *older]),
+        manifest(grammars.config_map(model, merged.data)),
+        workload(model, chosen.data["template"], replicas),
+        *rendered.after,
+    )
+    return Plan(
+        model=model,
+        revision=key,
+        asked=asked,
+        url=url(model, site),
+        replicas=replicas,
+        children=children,
+        surplus=(*_surplus(model.name, gone), *_unwanted(observed, children)),
+        grammar_faults=merged.faults,
+    )
+
+
+def _revision_missing(key: str, known: Mapping[str, revision.Revision]) -> Problem:
+    newest_first = sorted(known.values(), key=lambda each: -each.number)
+    stored = ", ".join(each.key for each in newest_first) or "none"
+    return Problem("spec.rollout.rollbackTo", f"there is no stored revision {key}; stored are: {stored}")
+
+
+def _content(rendered: Children) -> Object:
+    """Return what a revision stores of what was rendered: all that pods are made of."""
+    template = manifest(rendered.template)
+    return {"template": template, "config": dict(rendered.config_map.data)}
+
+
+def _mounted(observed: Observed, name: str) -> Mapping[str, str]:
+    """Return the grammars' files that pods have now."""
+    child = observed.child(kinds.CONFIG_MAP, name)
+    data: Mapping[str, str] = (child or {}).get("data") or {}
+    return data if child is not None and kinds.is_owned(child, observed.uid) else {}
+
+
+def _config_maps(model: GuidedModel, revisions: Iterable[revision.Revision]) -> Iterator[Object]:
+    """Yield the configuration of each revision that is in use: an older one's pods may be made again, too."""
+    for each in revisions:
+        yield manifest(config_map(model, each.key, each.data["config"]))
+
+
+def _unwanted(observed: Observed, children: tuple[Object, ...]) -> Iterator[tuple[Kind, str]]:
+    """Find what stands around the pods although the spec no longer asks for it."""
+    wanted = {(child["kind"], child["metadata"]["name"]) for child in children}
+    for kind in kinds.WATCHED:
+        for name, child in observed.children.get(kind.name, {}).items() if kind.pruned else ():
+            if (kind.name, name) not in wanted and kinds.is_owned(child, observed.uid):
+                yield kind, name
+
+
+def _surplus(model: str, expired: set[str]) -> tuple[tuple[Kind, str], ...]:
+    """Return what goes with the revisions that go."""
+    return tuple(
+        (kind, revision.name_of(model, key))
+        for key in sorted(expired)
+        for kind in (kinds.CONFIG_MAP, kinds.REVISION)
+    )

@@ -1,0 +1,1 @@
+"""Revisions, rollovers and the number of replicas. Pure."""

@@ -1,0 +1,151 @@
+"""The template process: imports the libraries and reads the tokenizer once, then forks workers in no time.
+
+Runs `python -m guided_sidecar.grammar.compile.fork_server FD`, FD being its end of a SOCK_SEQPACKET pair. It
+has one thread, so that forking it is safe, and is the parent of all workers: it reaps them and reports their
+deaths.
+"""
+
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from importlib import metadata
+from typing import NoReturn
+
+from guided_contract import backends
+from guided_contract.config import PodConfig
+from guided_grammar.backend import Threads
+from guided_grammar.registry import Backends
+from guided_sidecar import orphans, settings
+from guided_sidecar.grammar import worker_messages
+from guided_sidecar.grammar.capacity import Capacity
+from guided_sidecar.grammar.compile import imports, vocabulary, worker
+from guided_sidecar.grammar.compile.compilation import Compiler
+from guided_sidecar.settings import Settings
+
+
+class Template:
+    """Forks on request, reaps, reports.
+
+    Parameters
+    ----------
+    control
+        Its end of the packet socket.
+    configuration
+        The sidecar's settings.
+    compiler
+        What every worker inherits, warm.
+    threads
+        Of one compile.
+    """
+
+    def __init__(
+        self, control: socket.socket, configuration: Settings, compiler: Compiler, threads: int
+    ) -> None:
+        self._control = control
+        self._settings = configuration
+        self._threads = threads
+        self._compiler = compiler
+
+    def serve(self) -> None:
+        """Serve until the service closes its end."""
+        woken, wake = os.pipe()
+        os.set_blocking(woken, False)
+        os.set_blocking(wake, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake)
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(woken, select.POLLIN)
+        while True:
+            for descriptor, _ in poll.poll():
+                if descriptor == woken:
+                    os.read(woken, 4096)
+                    self._reap()
+                elif not self._serve_one():
+                    return
+
+    def _serve_one(self) -> bool:
+        packet = self._control.recv(worker_messages.MAX_PACKET_BYTES)
+        if packet:
+            worker_messages.decode_fork(packet)
+            self._fork()
+        return bool(packet)
+
+    def _fork(self) -> None:
+        ours, theirs = socket.socketpair()
+        stderr = os.memfd_create("stderr", os.MFD_CLOEXEC)
+        pid = os.fork()
+        if pid == 0:
+            self._become_worker(ours, theirs, stderr)
+        theirs.close()
+        pidfd = os.pidfd_open(pid)
+        forked = worker_messages.packet(worker_messages.Forked(pid=pid))
+        socket.send_fds(self._control, [forked], [ours.fileno(), pidfd, stderr])
+        ours.close()
+        os.close(pidfd)
+        os.close(stderr)
+
+    def _become_worker(self, ours: socket.socket, theirs: socket.socket, stderr: int) -> NoReturn:
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._control.close()
+            ours.close()
+            limits = worker.Limits(self._settings.jobs_per_worker, self._threads)
+            worker.run(theirs, stderr, self._compiler, limits)
+        except BaseException:  # noqa: BLE001 - whatever happens, a worker never returns into the template's loop
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(70)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if os.WIFSTOPPED(status):  # it would keep its job until the deadline, and never say so
+                os.kill(pid, signal.SIGKILL)
+                continue
+            self._control.send(worker_messages.packet(worker_messages.Exited(pid=pid, status=status)))
+
+
+def main() -> None:
+    """Become ready, say so, and fork on request."""
+    orphans.die_with_parent()
+    control = socket.socket(fileno=int(sys.argv[1]))
+    configuration = settings.load()
+    pod = configuration.pod
+    if not pod.trust_remote_code:  # a tokenizer's own code may need torch
+        imports.without_torch()
+    words = vocabulary.load(pod)
+    threads = Capacity.of_this_container(pod.guided_decoding.compile).threads
+    compiler = _compiler(pod, words, threads)
+    # Objects that exist now are not looked at by a worker's collector: their pages stay shared.
+    gc.collect()
+    gc.freeze()
+    ready = worker_messages.Ready(
+        tokenizer=words.fingerprints,
+        vocab_size=words.vocab_size,
+        versions={name: metadata.version(name) for name in backends.DISTRIBUTIONS},
+        resident_bytes=worker.resident_bytes(),
+    )
+    control.send(worker_messages.packet(ready))
+    Template(control, configuration, compiler, threads).serve()
+
+
+def _compiler(pod: PodConfig, words: vocabulary.Vocabulary, threads: int) -> Compiler:
+    compiler = Compiler(Backends(words, Threads(compile=threads)), words, pod.grammars_folder)
+    compiler.warm()
+    return compiler
+
+
+if __name__ == "__main__":
+    main()

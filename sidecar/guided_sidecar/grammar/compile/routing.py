@@ -1,0 +1,109 @@
+"""A grammar as it is read, and which backends may serve it: by what they enforce, and by what they cost."""
+
+import itertools
+import json
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple
+
+from guided_contract.backends import NAMES
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.wire import Backend, Kind
+from guided_grammar import rules
+from guided_grammar.backend import Unsupported
+from guided_grammar.json_schema import subschemas
+from guided_grammar.registry import library
+from guided_sidecar.grammar import trust
+from guided_sidecar.grammar.schema import schema, unevaluated
+from guided_sidecar.grammar.worker_messages import Job
+
+
+class Grammar(NamedTuple):
+    """What a job asks for.
+
+    Attributes
+    ----------
+    value
+        Of json and structural tags the text parsed, and checked; else the text.
+    schemas
+        All JSON schemas in it, with their JSONPaths.
+    """
+
+    kind: Kind
+    value: Any
+    schemas: list[tuple[str, Any]]
+
+
+def read(job: Job) -> Grammar:
+    """Parse and check a job's text.
+
+    Raises
+    ------
+    GuidedError
+        A schema in it is wrong, with its path.
+    """
+    if job.kind == "json":
+        value = json.loads(job.spec)
+        schema.check(value)
+        schema.write_whole_numbers(value)
+        unevaluated.write_out(value)
+        return Grammar(job.kind, value, [("$", value)])
+    if job.kind != "structural_tag":
+        return Grammar(job.kind, job.spec, [])
+    tag = json.loads(job.spec)
+    schemas = list(subschemas.in_tag(tag))
+    for path, inner in schemas:
+        try:
+            schema.check(inner)
+        except GuidedError as error:
+            raise GuidedError(error.code, error.message, path=subschemas.below(path, error.path)) from error
+    return Grammar(job.kind, tag, schemas)
+
+
+def order(job: Job, grammar: Grammar) -> Iterator[Backend]:
+    """Return the backends to try, in order: those that enforce all of the grammar, looked at when asked for.
+
+    Raises
+    ------
+    GuidedError
+        grammar_unsupported, with the keyword's path: none does, or the first choice does not and no other
+        may be taken.
+    """
+    candidates = by_cost(grammar.kind, grammar.value, job.backends) if job.named is None else [*job.backends]
+    doubted = _doubted(job, grammar)
+    trusted = [backend for backend in candidates if backend not in doubted]
+    if not job.routes:
+        del trusted[1:]
+    able = (backend for backend in trusted if _unsupported(backend, grammar) is None)
+    first = next(able, None)
+    if first is not None:
+        return itertools.chain([first], able)
+    missing = _unsupported(trusted[0], grammar) if trusted else None
+    where = f"{missing.path}: " if missing is not None and missing.path else ""
+    reasons = [missing.reason] if missing is not None else []
+    reasons += [trust.reason(backend, job.unmeasured[backend]) for backend in doubted]
+    path = missing.path if missing is not None else None
+    raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, where + "; ".join(reasons), path=path)
+
+
+def _doubted(job: Job, grammar: Grammar) -> list[Backend]:
+    """Return the backends that nobody named, and of which nobody knows whether they enforce the grammar."""
+    if not job.unmeasured or not any(rules.are_about(inner) for _, inner in grammar.schemas):
+        return []
+    return [backend for backend in job.backends if backend in job.unmeasured and backend != job.named]
+
+
+def by_cost(kind: Kind, value: Any, backends: Collection[Backend]) -> list[Backend]:
+    """Return backends, the cheapest for a grammar first; equal ones in guided_contract.backends' order."""
+    known = [backend for backend in NAMES.values() if backend in backends]
+    return sorted(known, key=lambda backend: library(backend).cost(kind, value))
+
+
+def _unsupported(backend: Backend, grammar: Grammar) -> Unsupported | None:
+    """Return what a backend would take and not enforce."""
+    asked = library(backend)
+    if grammar.kind != "json" and (found := asked.lacks(grammar.kind, grammar.value)):
+        return found
+    for path, inner in grammar.schemas:
+        if found := asked.lacks("json", inner):
+            return found._replace(path=subschemas.below(path, found.path))
+    return None

@@ -1,0 +1,140 @@
+"""A grammar worker: a forked process that compiles one job after the other, under limits, until told."""
+
+import os
+import resource
+import socket
+import sys
+from pathlib import Path
+from typing import Final, NoReturn
+
+import msgspec
+
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_sidecar import orphans
+from guided_sidecar.grammar import worker_messages
+from guided_sidecar.grammar.compile.compilation import Compiler
+from guided_sidecar.grammar.worker_errors import ran_out_of_memory
+from guided_sidecar.grammar.worker_messages import Job, Outcome
+
+# Of an artefact, and of its own last words: files in memory, which no limit of address space counts.
+_MOST_FILE_BYTES: Final = 80 << 20
+_PAGE: Final = resource.getpagesize()
+_NICENESS: Final = 10  # the service answers everybody: where both want a CPU, it comes first
+_MOST_GROWTH: Final = 0.5  # of a job's memory, that earlier jobs may have kept
+_MOST_LIKELY_VICTIM: Final = (
+    "1000"  # if the container runs out of memory, a worker is to go, never the service
+)
+
+
+class Limits:
+    """What a worker may use, from its birth on; make it in the worker.
+
+    Parameters
+    ----------
+    most_jobs
+        Jobs until it goes.
+    threads
+        Of one compile.
+    """
+
+    def __init__(self, most_jobs: int, threads: int) -> None:
+        self._jobs_left = most_jobs
+        self._threads = threads
+        self._born_bytes = _address_space_bytes()
+
+    def set_for(self, job: Job) -> None:
+        """Have the kernel keep a job's limits: its memory, and as much CPU as its threads have time for.
+
+        The service kills at the deadline; the CPU's limit is for a service that is stopped itself.
+        """
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (self._born_bytes + job.memory_bytes, hard))
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        seconds = int(used.ru_utime + used.ru_stime + job.timeout_s * (self._threads + 1)) + 1
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, hard))
+
+    def are_near(self, job: Job) -> bool:
+        """Count a job; return whether the worker is to go: the next one would find too little left."""
+        self._jobs_left -= 1
+        grown_bytes = _address_space_bytes() - self._born_bytes
+        return self._jobs_left <= 0 or grown_bytes > job.memory_bytes * _MOST_GROWTH
+
+
+def run(stream: socket.socket, stderr: int, compiler: Compiler, limits: Limits) -> NoReturn:
+    """Serve jobs from a stream until it closes; never returns."""
+    orphans.die_with_parent()
+    os.dup2(stderr, sys.stderr.fileno())
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_FILE_BYTES, _MOST_FILE_BYTES))
+    os.nice(_NICENESS)
+    _prefer_as_victim()
+    while (job := _next_job(stream)) is not None:
+        limits.set_for(job)
+        outcome = msgspec.structs.replace(_outcome(compiler, job), proofs=compiler.proofs)
+        last = limits.are_near(job) or outcome.retire or compiler.is_worn
+        stream.sendall(worker_messages.answer(_with_retire(outcome) if last else outcome))
+        if last:
+            break
+    os._exit(0)
+
+
+def resident_bytes() -> int:
+    """Return this process's resident memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+
+
+def _address_space_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * _PAGE
+
+
+def _prefer_as_victim() -> None:
+    try:
+        Path("/proc/self/oom_score_adj").write_text(_MOST_LIKELY_VICTIM)
+    except OSError:
+        return  # not permitted in some sandboxes; the limits below hold all the same
+
+
+def _next_job(stream: socket.socket) -> Job | None:
+    header = _receive(stream, worker_messages.LENGTH.size)
+    if header is None:
+        return None
+    body = _receive(stream, worker_messages.body_length(header))
+    return None if body is None else worker_messages.decode_job(body)
+
+
+def _receive(stream: socket.socket, size: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < size:
+        part = stream.recv(size - len(data))
+        if not part:
+            return None
+        data += part
+    return bytes(data)
+
+
+def _outcome(compiler: Compiler, job: Job) -> Outcome:
+    try:
+        return compiler.run(job)
+    except GuidedError as error:
+        # What a library did to its own state when memory ran out nobody knows: such a worker goes.
+        retire = error.code is ErrorCode.GRAMMAR_COMPILE_MEMORY
+        return worker_messages.refusal(error, retire=retire)
+    except MemoryError:
+        return _out_of_memory()
+    except RecursionError:
+        message = "the grammar is nested too deeply for its checks"
+        return worker_messages.refusal(GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message))
+    except Exception as error:  # noqa: BLE001 - a fault of ours must cost no second worker, and no restart budget
+        if ran_out_of_memory(str(error)):
+            return _out_of_memory()
+        message = f"the grammar met a fault in its checks: {type(error).__name__}: {error}"
+        return worker_messages.refusal(GuidedError(ErrorCode.GRAMMAR_COMPILE_CRASHED, message), retire=True)
+
+
+def _out_of_memory() -> Outcome:
+    return worker_messages.refusal(GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY), retire=True)
+
+
+def _with_retire(outcome: Outcome) -> Outcome:
+    return msgspec.structs.replace(outcome, retire=True)

@@ -1,0 +1,233 @@
+"""The pool of grammar workers: so many compiles at once, each with a deadline, deaths answered.
+
+A compile that runs longer than `slow_after_s` goes on in a second lane (as wide as the first), so that no
+number of endless schemas keeps short ones waiting until a deadline; where that lane is full, it makes room
+and begins again later (lanes.py).
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Iterator
+
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_sidecar.grammar.pool.fair_queue import Lanes, Turn, do_nothing
+from guided_sidecar.grammar.pool.restart_budget import RestartBudget
+from guided_sidecar.grammar.pool.worker_process import Worker
+from guided_sidecar.grammar.pool.workers import IDLE_DEATH, Loss, Workers, WorkersState
+from guided_sidecar.grammar.worker_errors import WorkerDiedError, ran_out_of_memory
+from guided_sidecar.grammar.worker_messages import Failed, Job, Outcome, Ready
+from guided_sidecar.settings import Settings
+from guided_sidecar.telemetry.incidents import WorkerRestarts
+
+_log = logging.getLogger(__name__)
+_ATTEMPTS = 2  # a crash is tried once more, on another worker
+
+
+class _DisplacedError(Exception):
+    """A compile made room for another, and is to begin anew."""
+
+
+@dataclasses.dataclass(slots=True)
+class Course:
+    """How far a compile is: when the worker that has it got it (monotonic seconds), and what died before."""
+
+    started: float | None = None
+    deaths: int = 0
+
+    def had(self, time_s: float) -> bool:
+        """Return whether a worker has had it for so long by now."""
+        return self.started is not None and time.monotonic() - self.started >= time_s
+
+
+class Pool:
+    """Compiles grammars in workers.
+
+    Parameters
+    ----------
+    settings
+        Limits and sizes.
+    budget
+        How many deaths are borne.
+    width
+        Compiles at once, in each of two lanes.
+    restarts
+        Tell of workers that were lost.
+    """
+
+    def __init__(
+        self, settings: Settings, budget: RestartBudget, width: int, restarts: WorkerRestarts
+    ) -> None:
+        self._budget = budget
+        self._width = width
+        self._queued = 0
+        self._lanes = Lanes(self._width, settings.slow_after_s)
+        # As many as compiles may still begin, and a spare.
+        wanted = lambda: max(1, self._width - self._lanes.fast + 1)  # noqa: E731 - asked again and again
+        self._workers = Workers(settings, budget, restarts, wanted, most=self._width + 1)
+
+    @property
+    def state(self) -> WorkersState:
+        """How the workers are at this moment."""
+        return dataclasses.replace(self._workers.state, queued=self._queued)
+
+    @property
+    def exhausted_for_s(self) -> float:
+        """Seconds until workers are started again; 0 while there is budget left."""
+        return self._budget.exhausted_for_s()
+
+    async def facts(self) -> Ready:
+        """Wait for the first template, and return what it read."""
+        return await self._workers.facts()
+
+    def start(self) -> None:
+        """Begin to make workers."""
+        self._workers.start()
+
+    async def stop(self) -> None:
+        """Kill everything and wait until it is gone."""
+        await self._workers.stop()
+
+    def note(self, code: ErrorCode, message: str) -> None:
+        """Keep a failure as the last one."""
+        self._workers.note(code, message)
+
+    async def compile(self, job: Job, course: Course) -> Outcome:
+        """Compile one grammar. Cancelling kills the worker, and ends when it is gone.
+
+        Parameters
+        ----------
+        job
+            Its `timeout_s` runs from the moment a worker has it.
+        course
+            Kept up to date meanwhile.
+
+        Raises
+        ------
+        GuidedError
+            grammar_compile_timeout, _crashed or _memory; grammar_service_exhausted.
+        """
+        try:
+            return await self._compile(job, course)
+        finally:
+            self._workers.look()  # its turn has counted as one under way until now
+
+    async def _compile(self, job: Job, course: Course) -> Outcome:
+        with self._waiting() as begun:
+            async with self._lanes.turn() as turn:
+                while True:
+                    course.started = None
+                    if turn.is_lost:
+                        await turn.again()
+                    worker = await self._workers.take()
+                    begun()
+                    try:
+                        return await self._run(worker, job, turn, course)
+                    except _DisplacedError:
+                        continue
+                    except WorkerDiedError as death:
+                        course.deaths += death.had_begun
+                        self._judge(death, course.deaths)
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[Callable[[], None]]:
+        """Count a compile as queued until what this yields is called, or the body ends."""
+        waits = True
+        self._queued += 1
+
+        def begun() -> None:
+            nonlocal waits
+            self._queued -= waits
+            waits = False
+
+        try:
+            yield begun
+        finally:
+            begun()
+
+    async def _run(self, worker: Worker, job: Job, turn: Turn, course: Course) -> Outcome:
+        outcome: Outcome | None = None
+        loss: Loss = "crashed"
+        course.started = time.monotonic()
+        until = course.started + job.timeout_s
+        try:
+            async with asyncio.timeout(job.timeout_s) as limit:
+                with _displaced(turn, limit, worker):
+                    outcome = await worker.run(job)
+        except TimeoutError as error:
+            if turn.is_lost:
+                loss = "displaced"
+                raise _DisplacedError from error
+            loss = "deadline"
+            message = f"the grammar did not compile within {job.timeout_s:g} s"
+            self.note(ErrorCode.GRAMMAR_COMPILE_TIMEOUT, message)
+            raise GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT, message) from error
+        except asyncio.CancelledError as error:
+            # Who waited may have run out of time in the same moment as the compile: then the message is lost.
+            late = ErrorCode.GRAMMAR_COMPILE_TIMEOUT.value in error.args or time.monotonic() >= until
+            loss = "deadline" if late else "cancelled"
+            raise
+        except WorkerDiedError as death:
+            loss = _loss(worker, death)
+            raise
+        finally:
+            await asyncio.shield(self._after(worker, outcome, loss))
+        self._budget.record_success()
+        if isinstance(outcome, Failed) and _spoilt(outcome):
+            self.note(ErrorCode(outcome.code), outcome.message)
+        return outcome
+
+    async def _after(self, worker: Worker, outcome: Outcome | None, loss: Loss) -> None:
+        """Return a worker after its job, or get rid of one that is lost, spoilt or said that it goes."""
+        if outcome is None:
+            await self._workers.discard(worker, loss)
+        elif outcome.retire:
+            await self._workers.discard(worker, _spoilt(outcome))
+        else:
+            await self._workers.put_back(worker)
+
+    def _judge(self, death: WorkerDiedError, attempt: int) -> None:
+        """Raise if the death was the memory limit's or the last attempt's; else let it be tried again."""
+        if not death.had_begun:
+            self._budget.record_death()
+            self.note(ErrorCode.GRAMMAR_COMPILE_CRASHED, IDLE_DEATH)
+            return
+        _log.warning("a grammar worker died in a compile (attempt %d): %s", attempt, death)
+        if ran_out_of_memory(death.last_words):
+            self.note(ErrorCode.GRAMMAR_COMPILE_MEMORY, str(death))
+            raise GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY) from death
+        self._budget.record_death()
+        self.note(ErrorCode.GRAMMAR_COMPILE_CRASHED, str(death))
+        if attempt == _ATTEMPTS:
+            raise GuidedError(ErrorCode.GRAMMAR_COMPILE_CRASHED) from death
+
+
+@contextlib.contextmanager
+def _displaced(turn: Turn, limit: asyncio.Timeout, worker: Worker) -> Iterator[None]:
+    """End the limit when the turn is lost, which depends on the CPU time that the worker uses."""
+    before_s = worker.cpu_s()
+    turn.on_lost = lambda: limit.reschedule(asyncio.get_running_loop().time())
+    turn.used_s = lambda: worker.cpu_s() - before_s
+    try:
+        yield
+    finally:
+        turn.on_lost = do_nothing
+
+
+def _loss(worker: Worker, death: WorkerDiedError) -> Loss:
+    if ran_out_of_memory(death.last_words):
+        return "memory"
+    if worker.died_with_template:
+        return "template"
+    return "crashed" if death.had_begun else "idle"
+
+
+def _spoilt(outcome: Outcome) -> Loss | None:
+    """Return why a worker goes because of its last job; None: it goes because it has done enough of them."""
+    if isinstance(outcome, Failed) and outcome.code == ErrorCode.GRAMMAR_COMPILE_MEMORY:
+        return "memory"
+    if isinstance(outcome, Failed) and outcome.code == ErrorCode.GRAMMAR_COMPILE_CRASHED:
+        return "crashed"
+    return None

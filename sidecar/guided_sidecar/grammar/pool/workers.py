@@ -1,0 +1,289 @@
+"""Keeps grammar workers at hand: a live template, idle workers forked from it, and a count of losses."""
+
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, Literal
+
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.status import Failure
+from guided_contract.wire import Backend
+from guided_sidecar.grammar import artifacts
+from guided_sidecar.grammar.pool.restart_budget import RestartBudget
+from guided_sidecar.grammar.pool.worker_process import Template, TemplateDiedError, Worker
+from guided_sidecar.grammar.worker_messages import Ready
+from guided_sidecar.settings import Settings
+from guided_sidecar.telemetry.incidents import WorkerRestarts
+
+_log = logging.getLogger(__name__)
+_LOOK_AGAIN_S = 0.05
+IDLE_DEATH: Final = "an idle grammar worker died"
+
+# Why a worker was lost before its time: it died in a compile, or while idle, or with its template; its
+# compile ran out of memory or time, or nobody waited for it any more, or it made room for another.
+Loss = Literal["crashed", "idle", "template", "memory", "deadline", "cancelled", "displaced"]
+_ORDERED: Final[tuple[Loss, ...]] = ("deadline", "cancelled", "displaced")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkersState:
+    """What is to be told of the workers at one moment.
+
+    Parameters
+    ----------
+    idle, busy
+        Those that wait for a compile, and that compile.
+    queued
+        Compiles that wait for a turn or for a worker.
+    restarts
+        Workers lost before their time since the service started, by reason.
+    forks, fork_s
+        Workers made, and the seconds from asking for each to having it, together.
+    templates
+        Templates that became ready: above 1, so many less one were lost.
+    tokenizer, versions
+        What the newest of them has, as in jobs.Ready; {} before the first.
+    last_failure
+        The last failure of a compile or a worker.
+    """
+
+    idle: int = 0
+    busy: int = 0
+    queued: int = 0
+    restarts: Mapping[Loss, int] = dataclasses.field(default_factory=dict)
+    forks: int = 0
+    fork_s: float = 0.0
+    templates: int = 0
+    tokenizer: Mapping[Backend, str] = dataclasses.field(default_factory=dict)
+    versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    last_failure: Failure | None = None
+
+    @property
+    def ready(self) -> int:
+        """Workers that could take a compile now, or are compiling."""
+        return self.idle + self.busy
+
+
+class Workers:
+    """Grammar workers, forked from one template that is itself restarted when it dies.
+
+    Parameters
+    ----------
+    settings
+        Limits and sizes.
+    budget
+        How many deaths are borne.
+    restarts
+        Tell of workers that were lost.
+    wanted
+        How many are to be idle at this moment; called whenever that may have changed.
+    most
+        Idle at once; one that comes when there are so many is let go.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        budget: RestartBudget,
+        restarts: WorkerRestarts,
+        wanted: Callable[[], int],
+        most: int,
+    ) -> None:
+        self._settings = settings
+        self._budget = budget
+        self._told = restarts
+        self._wanted = wanted
+        self._most = most
+        self._idle: collections.deque[Worker] = collections.deque()
+        self._busy: set[Worker] = set()
+        self._restarts: collections.Counter[Loss] = collections.Counter()
+        self._state = WorkersState()
+        self._changed = asyncio.Condition()
+        self._kick = asyncio.Event()
+        self._template: Template | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self._facts: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
+
+    @property
+    def state(self) -> WorkersState:
+        """How they are at this moment, but for `queued`."""
+        idle, busy = len(self._idle), len(self._busy)
+        return dataclasses.replace(self._state, idle=idle, busy=busy, restarts=dict(self._restarts))
+
+    async def facts(self) -> Ready:
+        """Wait for the first template, and return what the newest one read: a branch of the hub moves."""
+        return await asyncio.shield(self._facts)
+
+    def start(self) -> None:
+        """Begin to make workers."""
+        self._keeper = asyncio.create_task(self._keep())
+
+    async def stop(self) -> None:
+        """Kill everything and wait until it is gone."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeper
+        if self._template is not None:
+            await self._template.stop()
+        self._facts.cancel()
+
+    async def take(self) -> Worker:
+        """Return an idle worker, waiting for one to be made; give it back by `put_back` or `discard`.
+
+        Raises
+        ------
+        GuidedError
+            The restart budget is spent and no worker is left.
+        """
+        async with self._changed:
+            while not self._idle:
+                if wait_s := self._budget.exhausted_for_s():
+                    raise GuidedError(ErrorCode.GRAMMAR_SERVICE_EXHAUSTED, retry_after_s=wait_s)
+                await self._changed.wait()
+            worker = self._idle.popleft()
+            self._busy.add(worker)
+            self._kick.set()
+            return worker
+
+    async def put_back(self, worker: Worker) -> None:
+        """Take a worker back after its job."""
+        self._busy.discard(worker)
+        if worker.ended.is_set():  # once it had answered
+            await worker.kill()
+            self._bury(worker)
+            return
+        await self._add(worker)
+
+    async def discard(self, worker: Worker, loss: Loss | None) -> None:
+        """Kill a worker, and wait until it is gone; `loss` None: it has done its work."""
+        self._busy.discard(worker)
+        await worker.kill()
+        if loss is not None:
+            self._lost(loss)
+        artifacts.discard_unfinished(self._settings.pod.grammars_folder, worker.pid)
+        worker.close()
+        self._kick.set()
+
+    def look(self) -> None:
+        """Make what is missing: more may be wanted now than when the last worker went."""
+        self._kick.set()
+
+    def note(self, code: ErrorCode, message: str) -> None:
+        """Keep a failure as the last one."""
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        failure = Failure(code=code.value, message=message[:1000], time=now)
+        self._state = dataclasses.replace(self._state, last_failure=failure)
+
+    def _on_exit(self, worker: Worker) -> None:
+        """Note that a worker was reaped; if it was idle, nobody else will notice."""
+        if worker in self._idle:
+            self._idle.remove(worker)
+            self._bury(worker)
+
+    def _bury(self, worker: Worker) -> None:
+        """Count a worker that died with nothing to do."""
+        worker.close()
+        self._lost("template" if worker.died_with_template else "idle")
+        if not worker.died_with_template:  # counted once, as the template's death
+            self._budget.record_death()
+            self.note(ErrorCode.GRAMMAR_COMPILE_CRASHED, IDLE_DEATH)
+        self._kick.set()
+
+    async def _keep(self) -> None:
+        """Keep a template alive, and as many workers idle as are wanted."""
+        while True:
+            await self._pause()
+            try:
+                await self._fill()
+            except TemplateDiedError as error:
+                self._template_died(str(error))
+                continue
+            self._kick.clear()
+            if self._missing() <= 0:
+                self._told.replaced()
+                await self._kick.wait()
+
+    async def _pause(self) -> None:
+        """Wait as long as the restart budget asks for, looking again meanwhile: a success shortens it."""
+        begin = time.monotonic()
+        while True:
+            wait_s = self._budget.exhausted_for_s()
+            if wait_s:
+                await self._wake()  # who waits for a worker is told that there will be none
+            else:
+                wait_s = begin + self._budget.delay_s() - time.monotonic()
+            if wait_s <= 0:
+                return
+            await asyncio.sleep(min(wait_s, _LOOK_AGAIN_S))
+
+    def _template_died(self, why: str) -> None:
+        _log.warning("the grammar template died: %s", why)
+        self._template = None
+        self._budget.record_death()
+        self.note(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, f"the grammar template died: {why}")
+
+    def _lost(self, loss: Loss) -> None:
+        self._restarts[loss] += 1
+        self._told.lost(loss, is_fault=loss not in _ORDERED)
+
+    def _missing(self) -> int:
+        return self._wanted() - len(self._idle)
+
+    async def _fill(self) -> None:
+        if self._template is not None and self._template.died.is_set():
+            raise TemplateDiedError("the process ended")
+        if self._template is None:
+            await self._start_template()
+        while self._missing() > 0:
+            worker = await self._fork()
+            if worker.gone.is_set():  # before it was one of the idle, where its end would have been seen
+                self._bury(worker)
+                return
+            await self._add(worker)
+
+    async def _start_template(self) -> None:
+        template = self._template = Template(self._on_exit)
+        ready = await template.start(self._settings.template_timeout_s)
+        self._state = dataclasses.replace(
+            self._state,
+            templates=self._state.templates + 1,
+            tokenizer=ready.tokenizer,
+            versions=ready.versions,
+        )
+        _log.info("grammar template ready: %d MiB", ready.resident_bytes >> 20)
+        if self._facts.done():
+            self._facts = asyncio.get_running_loop().create_future()
+        self._facts.set_result(ready)
+
+        async def kick_when_dead() -> None:
+            await template.died.wait()
+            self._kick.set()
+
+        self._watcher = asyncio.create_task(kick_when_dead())
+
+    async def _fork(self) -> Worker:
+        assert self._template is not None
+        begin = time.monotonic()
+        worker = await self._template.fork(self._settings.fork_timeout_s)
+        state = self._state
+        took_s = time.monotonic() - begin
+        self._state = dataclasses.replace(state, forks=state.forks + 1, fork_s=state.fork_s + took_s)
+        return worker
+
+    async def _add(self, worker: Worker) -> None:
+        """Have a worker idle, or let it go where there are enough: one came back while it was made."""
+        if len(self._idle) >= self._most:
+            await self.discard(worker, None)
+            return
+        self._idle.append(worker)
+        await self._wake()
+
+    async def _wake(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()  # one that is cancelled meanwhile would lose it for all

@@ -1,0 +1,73 @@
+"""A grammar's key: equal keys, equal masks."""
+
+import functools
+import hashlib
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+import guided_grammar
+from guided_contract import backends, counting
+from guided_contract.config import PodConfig
+from guided_contract.wire import Backend
+from guided_sidecar.grammar.worker_messages import Ready
+
+# What decides how a grammar is compiled and proven, besides the libraries.
+OUR_CODE: Final = (
+    Path(__file__).parents[1],  # the folder grammar, with all of its folders
+    Path(guided_grammar.__file__).parent,
+    Path(counting.__file__),
+)
+
+
+class Choice(NamedTuple):
+    """Which backends may serve a grammar.
+
+    Attributes
+    ----------
+    backends
+        Those, the preferred one first; under `Auto`, in no order.
+    named
+        The one that request or pod name; None: `Auto`.
+    routes
+        Whether another than the first choice may serve what that does not enforce.
+    """
+
+    backends: list[Backend]
+    named: Backend | None
+    routes: bool
+
+
+def choice(asked: Backend | None, pod: PodConfig) -> Choice:
+    """Return what may serve a request: its own backend alone, else what the pod is configured for."""
+    if asked is not None:
+        return Choice([asked], asked, routes=False)
+    named = backends.NAMES.get(pod.guided_decoding.backend)
+    routes = pod.guided_decoding.unsupported_keywords == "Route"
+    if named is None:
+        return Choice(list(backends.NAMES.values()), None, routes)
+    others = [backend for backend in backends.NAMES.values() if backend != named]
+    return Choice([named, *others] if routes else [named], named, routes)
+
+
+def grammar_key(kind: str, spec: str, chosen: Choice, pod: PodConfig, facts: Ready) -> str:
+    """Return the hash of all that a compiled grammar depends on, as 64 hex digits."""
+    guided = pod.guided_decoding
+    code = code_fingerprint(*OUR_CODE)
+    options = [chosen, guided.whitespace, guided.proof]
+    parts = [kind, spec, options, facts.tokenizer, facts.vocab_size, facts.versions, code]
+    return hashlib.sha256(msgspec.msgpack.encode(parts, order="deterministic")).hexdigest()
+
+
+@functools.cache
+def code_fingerprint(*places: Path) -> str:
+    """Return a hash of our own code: what another release compiled or proved otherwise is compiled again.
+
+    Parameters
+    ----------
+    places
+        Modules, and folders with all that is below them.
+    """
+    sources = [source for place in places for source in (sorted(place.rglob("*.py")) or [place])]
+    return hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()

@@ -1,0 +1,39 @@
+"""What is prepared at one moment, and what became of all that was asked for."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from guided_sidecar.grammar.prepare.disk import DiskCounts
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CacheState:
+    """Prepared grammars, and what became of all that was asked for since the service started.
+
+    Parameters
+    ----------
+    entries, size_bytes
+        Grammars kept in memory and on the run folder's tmpfs.
+    leased_bytes
+        Of these, what nothing may evict.
+    evictions
+        Grammars given up for want of room since the service started.
+    leases
+        Guided requests that hold a grammar on the ranks.
+    answers
+        Prepares by how their grammar was found: "hit", "disk", "joined" (another's compile), "miss",
+        "refused" (known to be bad), "" (ended before it was looked for).
+    compiles
+        Compiles that ended, by backend and error code, as in singleflight.Flights.
+    disk
+        What the disk kept and gave.
+    """
+
+    entries: int = 0
+    size_bytes: int = 0
+    leased_bytes: int = 0
+    evictions: int = 0
+    leases: int = 0
+    answers: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    compiles: Mapping[tuple[str, str], int] = dataclasses.field(default_factory=dict)
+    disk: DiskCounts = dataclasses.field(default_factory=DiskCounts)

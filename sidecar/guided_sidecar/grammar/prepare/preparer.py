@@ -1,0 +1,295 @@
+"""From Prepare to Prepared: limits, key, cache, flights, leases and the ranks, before each deadline."""
+
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.wire import Backend, Kind, Load, Prepare, Prepared
+from guided_sidecar.grammar import artifacts, trust
+from guided_sidecar.grammar.capacity import Capacity
+from guided_sidecar.grammar.pool.pool import Course, Pool
+from guided_sidecar.grammar.prepare.cache import Entry
+from guided_sidecar.grammar.prepare.cache_keys import choice, grammar_key
+from guided_sidecar.grammar.prepare.cache_state import CacheState
+from guided_sidecar.grammar.prepare.disk import GrammarDisk
+from guided_sidecar.grammar.prepare.leases import Store
+from guided_sidecar.grammar.prepare.quarantine import Quarantine, Verdicts
+from guided_sidecar.grammar.prepare.singleflight import FAIR_SHARE, Flight, Flights
+from guided_sidecar.grammar.schema import limits
+from guided_sidecar.grammar.worker_messages import Job, Ready
+from guided_sidecar.ranks.load_barrier import Rendezvous
+from guided_sidecar.settings import Settings
+from guided_sidecar.telemetry.conventions import (
+    CANCELLED,
+    GRAMMAR_CACHE,
+    GRAMMAR_KEY,
+    GRAMMAR_KIND,
+    GRAMMAR_PREPARE,
+)
+from guided_sidecar.telemetry.spans import OpenSpan, SpanContext, Spans, new_span_id, new_trace_id
+
+
+@dataclasses.dataclass(slots=True)
+class _Waiter:
+    """One Prepare on its way; `stage` says what it waits for, should its time run out."""
+
+    request: Prepare
+    limit_s: float
+    span: OpenSpan
+    until: float  # monotonic seconds
+    stage: str = "template"
+    key: str = ""
+    tokenizer: Mapping[Backend, str] = dataclasses.field(default_factory=dict)  # that the key is for
+    cache: str = ""
+    flight: Flight | None = None
+
+
+class Preparer:
+    """Prepares grammars and keeps the leases on them.
+
+    Parameters
+    ----------
+    settings
+        Limits and sizes.
+    capacity
+        What the container has.
+    pool
+        Compiles.
+    disk
+        What was compiled before.
+    rendezvous
+        The ranks.
+    spans
+        Where grammar.prepare and grammar.compile go.
+
+    Attributes
+    ----------
+    quarantine
+        Grammars that are refused unseen for a while.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of the service, put together once
+        self,
+        settings: Settings,
+        capacity: Capacity,
+        pool: Pool,
+        disk: GrammarDisk,
+        rendezvous: Rendezvous,
+        spans: Spans,
+    ) -> None:
+        self._pod = settings.pod
+        self._capacity = capacity
+        # Half of the folder: what is being compiled is written before it is counted.
+        room_bytes = artifacts.room_bytes(Path(settings.pod.run_dir)) // 2
+        self._artifact_bytes = capacity.artifact_bytes(min(settings.artifact_bytes, room_bytes))
+        self._pool = pool
+        self._disk = disk
+        self._rendezvous = rendezvous
+        self._spans = spans
+        self._store = Store(settings, self._artifact_bytes, disk, rendezvous)
+        self.quarantine = Quarantine(
+            settings.verdict_entries,
+            settings.quarantine_after,
+            settings.quarantine_s,
+            settings.quarantine_most_s,
+        )
+        self._verdicts = Verdicts(settings.verdict_entries, self.quarantine)
+        self._answers: collections.Counter[str] = collections.Counter()
+        self._flights = Flights(pool, disk, self._verdicts, spans, self._store.land)
+        self._held = 0  # leases of the service's own, by `hold`
+
+    @property
+    def state(self) -> CacheState:
+        """What is kept, and what became of all that was asked for."""
+        cache = self._store.cache
+        return CacheState(
+            entries=len(cache),
+            size_bytes=cache.size_bytes,
+            leased_bytes=cache.leased_bytes,
+            leases=cache.leases - self._held,
+            evictions=cache.evictions,
+            answers=dict(self._answers),
+            compiles=dict(self._flights.outcomes),
+            disk=dataclasses.replace(self._disk.counts),
+        )
+
+    async def prepare(self, request: Prepare) -> Prepared:
+        """Compile, prove and load a grammar; on return the caller has a lease on it, ended by `release`.
+
+        Raises
+        ------
+        GuidedError
+            Why it cannot be used. Never anything else but cancellation.
+        """
+        with self._waiter(request) as waiter:
+            async with self._within_limit(waiter):
+                entry = await self._compiled(waiter)
+                await self._load(waiter, entry)
+        return Prepared(id=request.id, key=entry.key, backend=entry.done.backend)
+
+    async def hold(self, kind: Kind, spec: str) -> Entry:
+        """Prepare a grammar that stays until `let_go`; the deadline is for the compile, not for the ranks.
+
+        Raises
+        ------
+        GuidedError
+            As `prepare` does.
+        """
+        # Nobody's request: in no trace, and none of its own.
+        untraced = SpanContext(new_trace_id(), new_span_id(), sampled=False).traceparent
+        timeout_s = self._pod.guided_decoding.compile.timeout_s
+        request = Prepare(id=0, kind=kind, spec=spec, timeout_s=timeout_s, traceparent=untraced)
+        with self._waiter(request) as waiter:
+            async with self._within_limit(waiter):
+                entry = await self._compiled(waiter)
+            self._held += 1
+            try:
+                await self._load(waiter, entry)
+            except BaseException:
+                self._held -= 1
+                raise
+        return entry
+
+    def let_go(self, key: str) -> None:
+        """End one `hold`."""
+        self._held -= 1
+        self.release(key)
+
+    def release(self, key: str) -> None:
+        """End one lease."""
+        self._store.release(key)
+
+    @contextlib.contextmanager
+    def _waiter(self, request: Prepare) -> Iterator[_Waiter]:
+        cap = self._pod.guided_decoding.compile.timeout_s
+        span = self._spans.start(
+            GRAMMAR_PREPARE,
+            traceparent=request.traceparent,
+            attributes={GRAMMAR_KIND: request.kind},
+        )
+        limit_s = min(request.timeout_s, cap) if request.timeout_s > 0 else 0.0  # 0 for NaN too
+        waiter = _Waiter(request, limit_s, span, time.monotonic() + limit_s)
+        error_code = CANCELLED
+        try:
+            yield waiter
+            error_code = ""
+        except GuidedError as error:
+            error_code = error.code.value
+            raise
+        finally:
+            self._answers[waiter.cache] += 1
+            attributes = {GRAMMAR_KEY: waiter.key, GRAMMAR_CACHE: waiter.cache}
+            span.end(error_code=error_code, attributes=attributes)
+
+    @contextlib.asynccontextmanager
+    async def _within_limit(self, waiter: _Waiter) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(waiter.limit_s):
+                yield
+        except TimeoutError as error:
+            raise self._too_late(waiter) from error
+
+    async def _compiled(self, waiter: _Waiter) -> Entry:
+        """Return a compiled grammar, with a lease on it."""
+        request = waiter.request
+        spec = limits.canonical(request.kind, request.spec, self._pod.guided_decoding.compile)
+        facts = await self._pool.facts()
+        self._rendezvous.check(facts.tokenizer)
+        waiter.tokenizer = facts.tokenizer
+        waiter.key = key = grammar_key(
+            request.kind, spec, choice(request.backend, self._pod), self._pod, facts
+        )
+        entry = self._store.cache.get(key)
+        if entry is None:
+            waiter.cache = "refused"
+            self._verdicts.check(key)
+            waiter.cache = "miss"
+            waiter.stage = "compile"
+            entry = await self._join(waiter, spec, facts)
+        else:
+            waiter.cache = "hit"
+        waiter.stage = "ranks"
+        entry.leases += 1
+        return entry
+
+    async def _load(self, waiter: _Waiter, entry: Entry) -> None:
+        """Wait until every rank has loaded a grammar; where that fails, its lease ends."""
+        try:
+            await self._rendezvous.ensure(_load(entry), waiter.tokenizer, waiter.span.traceparent)
+        except BaseException as error:
+            self._store.end_lease(entry)
+            if isinstance(error, GuidedError) and not entry.leases:
+                self._store.drop(entry)  # perhaps the artefact is damaged: the next request compiles it again
+            raise
+
+    async def _join(self, waiter: _Waiter, spec: str, facts: Ready) -> Entry:
+        """Wait for the key's flight, starting one if there is none."""
+        flight = self._flights.under_way(waiter.key)
+        if flight is None:
+            flight = self._flights.start(self._job(waiter, spec, facts), waiter.span.traceparent)
+        else:
+            waiter.cache = "joined"
+        waiter.flight = flight
+        try:
+            entry = await self._flights.wait(flight, waiter.until)
+        finally:
+            if waiter.cache == "joined":
+                waiter.span.link(flight.span)
+        if flight.from_disk and waiter.cache == "miss":
+            waiter.cache = "disk"
+        return entry
+
+    def _job(self, waiter: _Waiter, spec: str, facts: Ready) -> Job:
+        guided = self._pod.guided_decoding
+        chosen = choice(waiter.request.backend, self._pod)
+        memory_bytes = self._capacity.compile_bytes(
+            guided.compile.memory_bytes, self._artifact_bytes, facts.resident_bytes
+        )
+        return Job(
+            key=waiter.key,
+            kind=waiter.request.kind,
+            spec=spec,
+            backends=chosen.backends,
+            named=chosen.named,
+            routes=chosen.routes,
+            unmeasured=trust.unmeasured(facts.versions),
+            any_whitespace=guided.whitespace == "Flexible",
+            is_proven=guided.proof == "Always",
+            timeout_s=guided.compile.timeout_s,
+            memory_bytes=memory_bytes,
+            tokenizer=facts.tokenizer,
+        )
+
+    def _too_late(self, waiter: _Waiter) -> GuidedError:
+        """Say what a waiter whose time ran out was waiting for."""
+        limit = f"{waiter.limit_s:g} s"
+        if waiter.stage == "ranks":
+            return self._rendezvous.too_late(waiter.key, limit)
+        if waiter.stage == "template":
+            message = f"the grammar service was not ready within {limit}"
+            return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message, retry_after_s=1)
+        course = waiter.flight.course if waiter.flight is not None else Course()
+        if not course.had(FAIR_SHARE * waiter.limit_s):
+            died = "a grammar worker died, and the next one had too little time left of"
+            why = died if course.deaths else "all grammar workers were busy for"
+            return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, f"{why} {limit}", retry_after_s=1)
+        error = GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT, f"the grammar did not compile within {limit}")
+        self._pool.note(error.code, error.message)
+        return error
+
+
+def _load(entry: Entry) -> Load:
+    done = entry.done
+    return Load(
+        key=entry.key,
+        backend=done.backend,
+        artifact=done.artifact,
+        sha256=done.sha256,
+        spec=done.spec,
+        positions=done.positions,
+    )

@@ -1,0 +1,194 @@
+"""One compile per key, and all who wait for it. The last to leave ends it, and with it the worker."""
+
+import asyncio
+import collections
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from guided_contract.errors import CATALOGUE, ErrorCode, GuidedError
+from guided_sidecar.grammar.pool.pool import Course, Pool
+from guided_sidecar.grammar.prepare.cache import Entry
+from guided_sidecar.grammar.prepare.disk import GrammarDisk
+from guided_sidecar.grammar.prepare.quarantine import Verdicts
+from guided_sidecar.grammar.worker_messages import Done, Failed, Job, Outcome
+from guided_sidecar.telemetry.conventions import (
+    CANCELLED,
+    GRAMMAR_BACKEND,
+    GRAMMAR_BYTES,
+    GRAMMAR_COMPILE,
+    GRAMMAR_COMPILE_DURATION,
+    GRAMMAR_KEY,
+    GRAMMAR_KIND,
+    GRAMMAR_PROOF,
+    GRAMMAR_PROOF_DURATION,
+)
+from guided_sidecar.telemetry.incidents import compiling
+from guided_sidecar.telemetry.spans import Spans
+
+# Who waited for a compile that had less than this share of its time was short of a worker.
+FAIR_SHARE: Final = 0.5
+_RETRY_AFTER_S: Final = 1.0
+
+
+@dataclasses.dataclass(slots=True)
+class Flight:
+    """One grammar on its way: from the disk, or through a worker."""
+
+    key: str
+    task: asyncio.Task[Entry] | None = None
+    waiters: int = 0
+    course: Course = dataclasses.field(default_factory=Course)  # its compile's
+    from_disk: bool = False
+    span: str | None = None  # its compile's, as a traceparent
+
+
+class Flights:
+    """All flights, by key.
+
+    Parameters
+    ----------
+    pool
+        Compiles.
+    disk
+        What was compiled before.
+    verdicts
+        Hear of what was refused, and of what compiled.
+    spans
+        Where grammar.compile goes.
+    land
+        Makes an entry of a grammar that is there; the flight's own lease on it is the caller's to end.
+
+    Attributes
+    ----------
+    outcomes
+        Compiles that ended, by the backend that took the grammar ("" where none did) and the error's code
+        ("" where there was none), CANCELLED where the last who waited has gone.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        disk: GrammarDisk,
+        verdicts: Verdicts,
+        spans: Spans,
+        land: Callable[[str, Done], Entry],
+    ) -> None:
+        self._pool = pool
+        self._disk = disk
+        self._verdicts = verdicts
+        self._spans = spans
+        self._land = land
+        self.outcomes: collections.Counter[tuple[str, str]] = collections.Counter()
+        self._flights: dict[str, Flight] = {}
+
+    def under_way(self, key: str) -> Flight | None:
+        """Return the flight of a key, if there is one."""
+        return self._flights.get(key)
+
+    def start(self, job: Job, traceparent: str) -> Flight:
+        """Begin a flight; `traceparent` is of the first who waits for it."""
+        flight = self._flights[job.key] = Flight(job.key)
+        flight.task = asyncio.create_task(self._fly(flight, job, traceparent))
+        flight.task.add_done_callback(lambda task: self._landed(flight, task))
+        return flight
+
+    async def wait(self, flight: Flight, until: float) -> Entry:
+        """Wait for a flight; the last who leaves ends it. `until`: the caller's deadline, monotonic seconds.
+
+        Raises
+        ------
+        GuidedError
+            The grammar is refused.
+        """
+        assert flight.task is not None
+        flight.waiters += 1
+        try:
+            return await asyncio.shield(flight.task)
+        finally:
+            flight.waiters -= 1
+            if not flight.waiters and not flight.task.done():
+                self._forget(flight)
+                late = time.monotonic() >= until
+                flight.task.cancel(ErrorCode.GRAMMAR_COMPILE_TIMEOUT.value if late else CANCELLED)
+                # The answer is given when the worker is gone from the process table.
+                await asyncio.wait([flight.task])
+
+    def _landed(self, flight: Flight, task: asyncio.Task[Entry]) -> None:
+        self._forget(flight)
+        if not task.cancelled():
+            task.exception()  # seen, also when every waiter has gone
+
+    def _forget(self, flight: Flight) -> None:
+        if self._flights.get(flight.key) is flight:
+            del self._flights[flight.key]
+
+    async def _fly(self, flight: Flight, job: Job, traceparent: str) -> Entry:
+        done = await self._disk.get(job.key)
+        if done is None:
+            done = await self._compile(flight, job, traceparent)
+            self._disk.put(job.key, done)
+        else:
+            flight.from_disk = True
+        return self._land(job.key, done)
+
+    async def _compile(self, flight: Flight, job: Job, traceparent: str) -> Done:
+        span = self._spans.start(GRAMMAR_COMPILE, traceparent=traceparent)
+        flight.span = span.traceparent
+        compiling.set(span)
+        attributes: dict[str, Any] = {GRAMMAR_KEY: job.key, GRAMMAR_KIND: job.kind}
+        error_code = CANCELLED
+        try:
+            done = await self._compile_in_a_worker(flight, job)
+            attributes |= {
+                GRAMMAR_BACKEND: done.backend,
+                GRAMMAR_BYTES: done.size_bytes,
+                GRAMMAR_COMPILE_DURATION: done.compile_ns / 1e9,
+                GRAMMAR_PROOF_DURATION: done.proof_ns / 1e9,
+            }
+            error_code = ""
+        except GuidedError as error:
+            error_code = error.code.value
+            raise
+        except asyncio.CancelledError as error:
+            had = flight.course.had
+            reason = ErrorCode.GRAMMAR_COMPILE_TIMEOUT.value if had(job.timeout_s) else CANCELLED
+            error_code = str(error.args[0]) if error.args else reason
+            if error_code == ErrorCode.GRAMMAR_COMPILE_TIMEOUT and had(FAIR_SHARE * job.timeout_s):
+                self._verdicts.record(job.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT))
+            raise
+        else:
+            return done
+        finally:
+            self.outcomes[attributes.get(GRAMMAR_BACKEND, ""), error_code] += 1
+            span.end(error_code=error_code, attributes=attributes)
+
+    async def _compile_in_a_worker(self, flight: Flight, job: Job) -> Done:
+        try:
+            outcome = await self._pool.compile(job, flight.course)
+            self._record_proofs(outcome, job, flight.span)
+            done = _succeeded(outcome)
+        except GuidedError as error:
+            self._verdicts.record(job.key, error)
+            raise
+        self._verdicts.forgive(job.key)
+        return done
+
+    def _record_proofs(self, outcome: Outcome, job: Job, traceparent: str | None) -> None:
+        for proof in outcome.proofs:
+            span = self._spans.start(
+                GRAMMAR_PROOF,
+                traceparent=traceparent,
+                start_ns=proof.start_ns,
+                attributes={GRAMMAR_KEY: job.key, GRAMMAR_KIND: job.kind, GRAMMAR_BACKEND: proof.backend},
+            )
+            span.end(error_code=proof.error_code, end_ns=proof.end_ns)
+
+
+def _succeeded(outcome: Outcome) -> Done:
+    if isinstance(outcome, Failed):
+        code = ErrorCode(outcome.code)
+        again_s = _RETRY_AFTER_S if CATALOGUE[code].retryable else None
+        raise GuidedError(code, outcome.message, path=outcome.path, retry_after_s=again_s)
+    return outcome

@@ -1,0 +1,154 @@
+"""Whether a text is a JSON Schema at all, told in words for the developer who wrote it."""
+
+from typing import Any, Final
+
+import jsonschema
+from jsonschema.exceptions import best_match
+
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_grammar.json_schema import subschemas
+from guided_grammar.json_schema.subschemas import Place
+from guided_sidecar.grammar.schema import metaschema
+
+_TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
+_SHOWN_CHARACTERS: Final = 80
+_NAMES: Final = ("dependencies", "dependentRequired", "required", "type")
+_COUNTS: Final = frozenset(
+    [
+        "maxContains",
+        "maxItems",
+        "maxLength",
+        "maxProperties",
+        "minContains",
+        "minItems",
+        "minLength",
+        "minProperties",
+    ]
+)
+
+
+def check(schema: Any) -> None:
+    """Check a schema against its metaschema (that of $schema, or draft 2020-12), its references and lengths.
+
+    Raises
+    ------
+    GuidedError
+        grammar_invalid, or grammar_unsupported for draft 3 and for a reference that leaves the schema; with
+        the path.
+    """
+    validator = _dialect(schema)
+    if not metaschema.is_plainly_met(schema):
+        _check_metaschema(schema, validator)
+    parts = subschemas.within(schema)
+    has_inner_base = any("$id" in part for part in parts[1:])
+
+    def is_fine(part: dict[str, Any]) -> bool:
+        return not (_is_lost(schema, part, has_inner_base=has_inner_base) or _has_no_string(part))
+
+    doubtful = (part for part in parts if "$ref" in part or "maxLength" in part)
+    if not all(map(is_fine, doubtful)):  # only then does it matter where
+        raise next(_fault(place) for place in subschemas.walk(schema) if not is_fine(place.schema))
+
+
+def write_whole_numbers(schema: Any) -> None:
+    """Write 2 for 2.0 in a checked schema where a number counts: no library reads the other."""
+    for part in subschemas.within(schema):
+        if _COUNTS.isdisjoint(part):
+            continue
+        for keyword in _COUNTS & part.keys():
+            if isinstance(part[keyword], float) and part[keyword].is_integer():
+                part[keyword] = int(part[keyword])
+
+
+def _check_metaschema(schema: Any, validator: Any) -> None:
+    for place in subschemas.walk(schema):
+        _check_names(place)
+    error = best_match(validator(validator.META_SCHEMA).iter_errors(schema))
+    if error is not None:
+        path = error.json_path
+        raise GuidedError(ErrorCode.GRAMMAR_INVALID, f"{path}: {_reason(error)}", path=path)
+
+
+def _check_names(place: Place) -> None:
+    """Refuse lists of names that hold anything else: jsonschema compares such items with all others."""
+    for keyword in _NAMES:
+        value = place.schema.get(keyword)
+        lists = value.values() if isinstance(value, dict) else [value]
+        for names in lists:
+            if isinstance(names, list) and not all(isinstance(name, str) for name in names):
+                path = place.at(keyword)
+                message = f"{path}: {_shown(names)} is not a list of texts"
+                raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path)
+
+
+def _dialect(schema: Any) -> Any:
+    """Return the validator class of a schema's dialect."""
+    if isinstance(schema, dict) and "$schema" in schema:
+        path, named = "$.$schema", schema["$schema"]
+        if not isinstance(named, str):
+            raise GuidedError(
+                ErrorCode.GRAMMAR_INVALID, f"{path}: {_shown(named)} is not a string", path=path
+            )
+        try:
+            validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+        except ValueError as error:  # it reads the text as an address
+            message = f"{path}: {_shown(named)} is not a URI"
+            raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path) from error
+        if validator is jsonschema.Draft3Validator:
+            message = f"{path}: draft 3 is not supported; later drafts are"
+            raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=path)
+        return validator
+    return jsonschema.Draft202012Validator
+
+
+def _reason(error: Any) -> str:
+    value = _shown(error.instance)
+    if error.validator in ("anyOf", "enum") and error.path and error.path[-1] == "type":
+        return f"{value} is not a JSON type; those are {', '.join(_TYPES)}"
+    message = str(error.message)
+    return message if len(message) <= 4 * _SHOWN_CHARACTERS else f"{value} is not allowed here"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+
+
+def _is_lost(schema: Any, part: dict[str, Any], *, has_inner_base: bool) -> bool:
+    """Return whether a part's reference leaves the schema, or names nothing in it."""
+    reference = part.get("$ref")
+    if not isinstance(reference, str):
+        return False
+    if not reference.startswith("#"):  # it may name a schema inside this one; the backend finds out
+        return not has_inner_base and "$id" not in schema
+    # Below an address of its own, a schema's paths begin there: the backend finds out.
+    return reference.startswith("#/") and not has_inner_base and not _exists(schema, reference)
+
+
+def _has_no_string(part: dict[str, Any]) -> bool:
+    """Return whether there is no value; among other types, or without one, there still are some."""
+    maximum = part.get("maxLength")
+    is_none = maximum is not None and part.get("minLength", 0) > maximum
+    return is_none and Place("", part).types() == {"string"}
+
+
+def _fault(place: Place) -> GuidedError:
+    """Say what is wrong with a schema that no string meets, or whose reference is lost."""
+    if _has_no_string(place.schema):
+        path, minimum, maximum = place.at("minLength"), place.schema["minLength"], place.schema["maxLength"]
+        message = f"{path}: no string has at least {minimum} and at most {maximum} characters"
+        return GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path)
+    path, reference = place.at("$ref"), place.schema["$ref"]
+    if reference.startswith("#"):
+        message = f"{path}: {_shown(reference)} does not exist in the schema"
+        return GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path)
+    message = f"{path}: {_shown(reference)} is outside of the schema, and nothing is fetched"
+    return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=path)
+
+
+def _exists(schema: Any, pointer: str) -> bool:
+    try:
+        subschemas.referred(schema, pointer)
+    except LookupError:
+        return "%" in pointer  # an escaped name; the backend finds out
+    return True

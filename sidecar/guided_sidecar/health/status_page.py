@@ -1,0 +1,88 @@
+"""The /status page, made of one reading and its verdict."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from guided_contract.status import (
+    Failure,
+    LibraryStatus,
+    PodStatus,
+    QuarantineStatus,
+    RankStatus,
+    SpeculationStatus,
+    WorkersStatus,
+)
+from guided_contract.wire import Hello, Patch
+from guided_grammar import measured
+from guided_sidecar.grammar import trust
+from guided_sidecar.grammar.trust import NAMES
+from guided_sidecar.health.readiness import Reading, Verdict
+
+_WORST: Final = ("Applied", "Skipped", "Failed")
+
+
+def page(reading: Reading, verdict: Verdict) -> PodStatus:
+    """Return what the operator reads."""
+    launcher = reading.launcher()
+    agreement = reading.snapshot.agreement
+    workers = reading.snapshot.workers
+    return PodStatus(
+        ready=verdict.ready,
+        reason=verdict.reason,
+        message=verdict.message,
+        versions=_versions(reading.hellos),
+        unmeasured=[
+            LibraryStatus(name=NAMES[backend], version=version, measured=measured.VERSIONS[NAMES[backend]])
+            for backend, version in trust.unmeasured(workers.versions).items()
+        ],
+        unsupported=launcher.unsupported if launcher else "",
+        patches=_patches(reading.hellos),
+        ranks=[
+            RankStatus(
+                rank=rank,
+                state="Connected" if rank in reading.ranks else "Missing",
+                desyncs=agreement.desyncs.get(rank, 0),
+            )
+            for rank in reading.snapshot.expected_ranks
+        ],
+        desync=agreement.message,
+        grammars=list(reading.snapshot.grammars),
+        grammar_workers=WorkersStatus(ready=workers.ready, restarts=sum(workers.restarts.values())),
+        quarantine=QuarantineStatus(
+            count=reading.snapshot.quarantined, grammars=list(reading.snapshot.quarantine)
+        ),
+        guided_probe=reading.probe,
+        last_failure=_last(workers.last_failure, reading.probe_failure),
+        speculation=_speculation(reading),
+    )
+
+
+def _speculation(reading: Reading) -> SpeculationStatus | None:
+    if reading.speculation is None:
+        return None
+    scheduling = next((hello.scheduling for hello in reading.hellos if hello.scheduling), "")
+    return msgspec.structs.replace(reading.speculation, scheduling=scheduling)
+
+
+def _last(*failures: Failure | None) -> Failure | None:
+    known = [failure for failure in failures if failure is not None]
+    return max(known, key=lambda failure: failure.time, default=None)  # RFC 3339 in UTC sorts by time
+
+
+def _versions(hellos: Iterable[Hello]) -> dict[str, str]:
+    versions: dict[str, str] = {}
+    for hello in hellos:
+        versions |= hello.versions
+    return dict(sorted(versions.items()))
+
+
+def _patches(hellos: Iterable[Hello]) -> list[Patch]:
+    """Return each patch once, in its worst state over the processes: one unpatched rank breaks a request."""
+    worst: dict[str, Patch] = {}
+    for patch in (patch for hello in hellos for patch in hello.patches):
+        known = worst.get(patch.name)
+        if known is None or _WORST.index(patch.state) > _WORST.index(known.state):
+            worst[patch.name] = patch
+    return [worst[name] for name in sorted(worst)]

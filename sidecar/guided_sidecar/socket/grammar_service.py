@@ -1,0 +1,144 @@
+"""The grammar service as a whole: who is connected, the pool, the ranks, and what is told of them."""
+
+from pathlib import Path
+
+from guided_contract.errors import ErrorCode
+from guided_contract.wire import ClientMessage, Load, Loaded, WireError
+from guided_sidecar.grammar import artifacts
+from guided_sidecar.grammar.capacity import Capacity
+from guided_sidecar.grammar.pool.pool import Pool
+from guided_sidecar.grammar.pool.restart_budget import RestartBudget
+from guided_sidecar.grammar.prepare.disk import GrammarDisk
+from guided_sidecar.grammar.prepare.named_grammars import NamedGrammars
+from guided_sidecar.grammar.prepare.preparer import Preparer
+from guided_sidecar.ranks.agreement import Consensus
+from guided_sidecar.ranks.load_barrier import Rendezvous
+from guided_sidecar.settings import Settings
+from guided_sidecar.socket.server import Peer, Session, SocketServer
+from guided_sidecar.socket.sessions import ApiSession, RankSession, SilentSession
+from guided_sidecar.socket.snapshot import ServiceSnapshot
+from guided_sidecar.telemetry.conventions import GRAMMAR_BACKEND, GRAMMAR_KEY, GRAMMAR_LOAD, RANK
+from guided_sidecar.telemetry.incidents import WorkerRestarts
+from guided_sidecar.telemetry.spans import Spans
+
+
+class GrammarService:
+    """Grammar workers behind the stream socket.
+
+    Parameters
+    ----------
+    settings
+        All limits.
+    spans
+        Where grammar.prepare, grammar.compile and grammar.load go.
+    consensus
+        Whether the ranks agree.
+    """
+
+    def __init__(self, settings: Settings, spans: Spans, consensus: Consensus) -> None:
+        self._settings = settings
+        self._spans = spans
+        self._consensus = consensus
+        self._peers: list[Peer] = []
+        self._boot = ""
+        capacity = Capacity.of_this_container(settings.pod.guided_decoding.compile)
+        self._pool = Pool(
+            settings, RestartBudget(settings.pod.restart), capacity.workers, WorkerRestarts(spans)
+        )
+        self._rendezvous = Rendezvous(settings.pod.sampling_ranks, self._record_load)
+        self._disk = _disk(settings)
+        self._preparer = Preparer(settings, capacity, self._pool, self._disk, self._rendezvous, spans)
+        folder = settings.pod.named_grammars_dir
+        self._named = NamedGrammars(
+            Path(folder) if folder else None, settings.pod.named_folder, self._preparer
+        )
+        self._server = SocketServer(settings, self._welcome)
+
+    async def start(self) -> None:
+        """Bind the socket, and begin to make workers; returns before they are ready."""
+        artifacts.reset(self._settings.pod.grammars_folder)
+        await self._disk.start()
+        await self._server.start()
+        self._pool.start()
+        self._named.start()
+
+    async def stop(self) -> None:
+        """Close all connections and kill all workers."""
+        await self._server.stop()
+        await self._named.stop()
+        await self._pool.stop()
+        await self._disk.stop()
+
+    def snapshot(self) -> ServiceSnapshot:
+        """Return how the service is at this moment."""
+        return ServiceSnapshot(
+            hellos=tuple(peer.hello for peer in self._peers),
+            expected_ranks=range(self._settings.pod.sampling_ranks),
+            workers=self._pool.state,
+            cache=self._preparer.state,
+            quarantined=len(self._preparer.quarantine),
+            quarantine=self._preparer.quarantine.shown(),
+            grammars=self._named.states,
+            awaited_grammars=self._named.awaited,
+            exhausted=self._pool.exhausted_for_s > 0,
+            agreement=self._consensus.state,
+        )
+
+    def _welcome(self, peer: Peer) -> Session:
+        session = self._session(peer)
+        self._peers.append(peer)
+        if peer.hello.role == "launcher":
+            if self._boot not in {"", peer.hello.boot}:
+                self._consensus.restart()
+            self._boot = peer.hello.boot
+        return _Registered(session, peer, self._peers)
+
+    def _session(self, peer: Peer) -> Session:
+        hello = peer.hello
+        if hello.role == "api":
+            return ApiSession(peer, self._preparer, self._named, self._settings.max_pending, self._consensus)
+        if hello.role == "rank" and hello.samples and hello.rank is not None:
+            if hello.rank not in self._settings.pod.sampling_of(hello.node):
+                raise WireError(f"there is no rank {hello.rank} on node {hello.node}")
+            folder = self._settings.pod.grammars_folder
+            return RankSession(peer, hello.rank, self._rendezvous, self._consensus, folder)
+        return SilentSession()
+
+    def _record_load(self, rank: int, load: Load, loaded: Loaded, traceparent: str) -> None:
+        span = self._spans.start(
+            GRAMMAR_LOAD,
+            traceparent=traceparent,
+            start_ns=loaded.start_ns or None,
+            attributes={
+                RANK: rank,
+                GRAMMAR_KEY: load.key,
+                GRAMMAR_BACKEND: load.backend,
+            },
+        )
+        span.end(
+            error_code=ErrorCode.GRAMMAR_LOAD_FAILED.value if loaded.error else "",
+            end_ns=loaded.end_ns or None,
+        )
+
+
+def _disk(settings: Settings) -> GrammarDisk:
+    pod = settings.pod
+    folder = Path(pod.grammar_cache_dir) if pod.grammar_cache_dir else None
+    size_bytes = pod.guided_decoding.compile.cache_bytes
+    return GrammarDisk(folder, settings.disk_entries, size_bytes, pod.grammars_folder)
+
+
+class _Registered:
+    """A session whose peer counts as connected until it closes."""
+
+    def __init__(self, session: Session, peer: Peer, peers: list[Peer]) -> None:
+        self._session = session
+        self._peer = peer
+        self._peers = peers
+
+    def receive(self, message: ClientMessage) -> None:
+        self._session.receive(message)
+
+    def closed(self) -> None:
+        self._peers.remove(self._peer)
+        self._session.closed()

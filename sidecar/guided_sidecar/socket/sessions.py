@@ -1,0 +1,201 @@
+"""What each role may say, and what ends when its connection does: an API server's leases, a rank's place."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+import msgspec
+
+from guided_contract import records
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.wire import (
+    ClientMessage,
+    Compare,
+    Failed,
+    Fetch,
+    Loaded,
+    Prepare,
+    Prepared,
+    PrepareNamed,
+    Refused,
+    Release,
+    WireError,
+)
+from guided_sidecar.grammar import artifacts
+from guided_sidecar.grammar.prepare.named_grammars import NamedGrammars
+from guided_sidecar.grammar.prepare.preparer import Preparer
+from guided_sidecar.ranks.agreement import Consensus
+from guided_sidecar.ranks.load_barrier import Rendezvous
+from guided_sidecar.socket.server import Peer
+
+_log = logging.getLogger(__name__)
+
+
+class ApiSession:
+    """An API server: prepares grammars, and holds leases until it releases them or is gone.
+
+    Parameters
+    ----------
+    peer
+        The connection.
+    preparer
+        Prepares.
+    named
+        What grammars' names stand for.
+    max_pending
+        Prepares under way at once; more are refused.
+    consensus
+        Tells it what to end.
+    """
+
+    def __init__(
+        self, peer: Peer, preparer: Preparer, named: NamedGrammars, max_pending: int, consensus: Consensus
+    ) -> None:
+        self._peer = peer
+        self._preparer = preparer
+        self._named = named
+        self._max_pending = max_pending
+        self._consensus = consensus
+        consensus.connect(peer, peer.hello.placement)
+        self._pending: dict[int, asyncio.Task[None]] = {}
+        self._leases: dict[int, str] = {}
+
+    def receive(self, message: ClientMessage) -> None:
+        """Take a Prepare, PrepareNamed or Release."""
+        match message:
+            case Prepare() | PrepareNamed():
+                self._begin(message)
+            case Release(id=number):
+                self._end(number)
+            case _:
+                raise WireError(f"an API server does not send {type(message).__name__}")
+
+    def closed(self) -> None:
+        """Cancel what is under way, and end all leases."""
+        self._consensus.disconnect(self._peer)
+        for number in [*self._pending, *self._leases]:
+            self._end(number)
+
+    def _begin(self, request: Prepare | PrepareNamed) -> None:
+        if request.id in self._pending or request.id in self._leases:
+            raise WireError(f"id {request.id} is in use")
+        if len(self._pending) >= self._max_pending:
+            code = ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE
+            error = GuidedError(code, "too many grammars are being prepared", retry_after_s=1)
+            self._peer.send(_refused(request.id, error))
+            return
+        self._pending[request.id] = asyncio.create_task(self._prepare(request))
+
+    def _end(self, number: int) -> None:
+        """End a prepare under way or a lease; an unknown number ended before, or with another service."""
+        task = self._pending.pop(number, None)
+        if task is not None:
+            task.cancel()
+        key = self._leases.pop(number, None)
+        if key is not None:
+            self._preparer.release(key)
+
+    async def _prepared(self, request: Prepare | PrepareNamed) -> Prepared:
+        if isinstance(request, Prepare):
+            return await self._preparer.prepare(request)
+        kind, spec = self._named.resolve(request.name)
+        asked = Prepare(
+            id=request.id,
+            kind=kind,
+            spec=spec,
+            timeout_s=request.timeout_s,
+            backend=request.backend,
+            traceparent=request.traceparent,
+        )
+        prepared = await self._preparer.prepare(asked)
+        return msgspec.structs.replace(prepared, kind=kind, spec=spec)
+
+    async def _prepare(self, request: Prepare | PrepareNamed) -> None:
+        try:
+            prepared = await self._prepared(request)
+        except GuidedError as error:
+            self._pending.pop(request.id, None)
+            self._peer.send(_refused(request.id, error))
+        except Exception:  # noqa: BLE001 - a fault of ours costs this request alone, and the client an answer
+            _log.exception("preparing a grammar failed")
+            self._pending.pop(request.id, None)
+            code = ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE
+            self._peer.send(_refused(request.id, GuidedError(code, retry_after_s=1)))
+        else:
+            if self._pending.pop(request.id, None) is None:
+                self._preparer.release(prepared.key)  # cancelled as it was done
+                return
+            self._leases[request.id] = prepared.key
+            self._peer.send(prepared)
+
+
+class RankSession:
+    """A sampling rank: answers Load, and says what it gives up.
+
+    Parameters
+    ----------
+    peer, rank
+        The connection, and the rank's number.
+    rendezvous, consensus
+        Told of the rank.
+    grammars
+        The folder of artefacts, for a rank on another node to fetch them from.
+    """
+
+    def __init__(
+        self, peer: Peer, rank: int, rendezvous: Rendezvous, consensus: Consensus, grammars: Path
+    ) -> None:
+        self._peer = peer
+        self._rank = rank
+        self._rendezvous = rendezvous
+        self._consensus = consensus
+        self._grammars = grammars
+        rendezvous.connect(rank, peer, peer.hello)
+
+    def receive(self, message: ClientMessage) -> None:
+        """Take a Loaded or Failed, from another node also a Compare or Fetch."""
+        match message:
+            case Compare(record=record) if self._peer.hello.node:
+                self._compare(record)
+            case Fetch() if self._peer.hello.node:
+                self._peer.send(artifacts.chunk(self._grammars, message))
+            case Loaded():
+                self._rendezvous.answer(self._rank, self._peer, message)
+            case Failed():
+                self._consensus.fail(message)
+            case _:
+                raise WireError(f"a rank does not send {type(message).__name__}")
+
+    def _compare(self, record: bytes) -> None:
+        try:
+            digests = records.decode(record)
+        except ValueError as error:
+            raise WireError(f"not a record: {error}") from error
+        if not isinstance(digests, records.Digests) or digests.rank != self._rank:
+            raise WireError("a rank sends digests of its own, and no other record")
+        self._consensus.receive(digests)
+
+    def closed(self) -> None:
+        """Give up the rank's place."""
+        self._rendezvous.disconnect(self._rank, self._peer)
+
+
+class SilentSession:
+    """A process that is there and says nothing more: launcher, engine core, a rank that does not sample."""
+
+    def receive(self, message: ClientMessage) -> None:
+        """Refuse every message."""
+        raise WireError(f"unexpected {type(message).__name__}")
+
+    def closed(self) -> None:
+        """Nothing ends with it."""
+
+
+def _refused(number: int, error: GuidedError) -> Refused:
+    return Refused(
+        id=number,
+        code=error.code.value,
+        message=error.message,
+        path=error.path,
+        retry_after_s=error.retry_after_s,
+    )

@@ -1,0 +1,163 @@
+"""Records from the engine's processes: a unix datagram socket, and what spans and counts come of them."""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+from guided_contract import records
+from guided_contract.records import AnyRecord, Decode, Digests, HttpRequest
+from guided_sidecar.telemetry import conventions as c
+from guided_sidecar.telemetry import spans
+from guided_sidecar.telemetry.decode_spans import Decodes
+from guided_sidecar.telemetry.spans import FinishedSpan, Spans
+
+_DATAGRAM_BYTES: Final = 64 << 10
+# A unix socket queues few datagrams (net.unix.max_dgram_qlen, 10 in a pod), so they are taken many at a
+# time; the bound lets other tasks run during a flood.
+_DATAGRAMS_PER_WAKE: Final = 256
+_CLIENT_GONE: Final = 499
+
+
+class RecordCounts(Protocol):
+    """Where the receiver counts what it took and what it could not take."""
+
+    def take(self, record: AnyRecord) -> None:
+        """Count a record, and what its process dropped before it."""
+
+    def take_garbage(self) -> None:
+        """Count a datagram that was no record."""
+
+
+class TelemetryReceiver:
+    """Turns records into spans and counts.
+
+    Parameters
+    ----------
+    path
+        The socket, made anew at `start` with mode 0600; what a dead service left there is replaced.
+    decodes
+        Takes the ranks' records of ended sequences.
+    on_digests
+        Takes the ranks' digests.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        spans_: Spans,
+        decodes: Decodes,
+        counts: RecordCounts,
+        on_digests: Callable[[Digests], None] = lambda _digests: None,
+    ) -> None:
+        self._path = path
+        self._spans = spans_
+        self._decodes = decodes
+        self._counts = counts
+        self._on_digests = on_digests
+        self._socket: socket.socket | None = None
+
+    def start(self) -> None:
+        """Bind the socket and listen.
+
+        Raises
+        ------
+        OSError
+            The folder is missing or not writable, or the path is too long for a socket.
+        """
+        self._socket = _bind(self._path)
+        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._read_some)
+
+    def stop(self) -> None:
+        """Take what has arrived, then close the socket; the file stays: it may be a successor's by now."""
+        if self._socket is None:
+            return
+        asyncio.get_running_loop().remove_reader(self._socket.fileno())
+        self._read_some()
+        self._socket.close()
+        self._socket = None
+
+    def _read_some(self) -> None:
+        assert self._socket is not None
+        # All are fetched before the first is looked at, because senders lose what finds the queue full.
+        arrived: list[bytes] = []
+        with contextlib.suppress(BlockingIOError):
+            while len(arrived) < _DATAGRAMS_PER_WAKE:
+                arrived.append(self._socket.recv(_DATAGRAM_BYTES))
+        for datagram in arrived:
+            self._take(datagram)
+
+    def _take(self, datagram: bytes) -> None:
+        try:
+            record = records.decode(datagram)
+            root = request_span(record) if isinstance(record, HttpRequest) else None
+        except ValueError:
+            self._counts.take_garbage()
+            return
+        self._counts.take(record)
+        if root is not None:
+            self._spans.record(root)
+        elif isinstance(record, Decode):
+            self._decodes.add(record)
+        elif isinstance(record, Digests):
+            self._on_digests(record)
+
+
+def request_span(record: HttpRequest) -> FinishedSpan:
+    """Return the root span of a request's trace, by OpenTelemetry's HTTP conventions.
+
+    The status is an error also for 4xx that carry a code of ours, and for a client that has gone: the
+    conventions leave 4xx unset for want of knowledge about the request, and here it is known that the caller
+    did not get what was asked for.
+
+    Raises
+    ------
+    ValueError
+        An id is not hexadecimal or zero.
+    """
+    context = spans.parse(f"00-{record.trace_id}-{record.span_id}-{int(record.sampled):02x}")
+    if context is None:
+        raise ValueError(f"no trace context: {record.trace_id} {record.span_id}")
+    parent = spans.parse(f"00-{context.trace_id}-{record.parent_span_id}-00")
+    if record.parent_span_id and parent is None:
+        raise ValueError(f"no span id: {record.parent_span_id}")
+    attributes: dict[str, str | int | float | bool] = {
+        c.HTTP_REQUEST_METHOD: record.method,
+        c.HTTP_ROUTE: record.route,
+        c.HTTP_RESPONSE_STATUS_CODE: record.status,
+        c.URL_PATH: record.route,
+        c.URL_SCHEME: "http",
+        c.STREAM: record.stream,
+    }
+    if record.kind:
+        attributes[c.GRAMMAR_KIND] = record.kind
+    if record.grammar_key:
+        attributes[c.GRAMMAR_KEY] = record.grammar_key
+    return FinishedSpan(
+        name=f"{record.method} {record.route}",
+        context=context,
+        parent_span_id=parent.span_id if parent else None,
+        start_ns=record.start_ns,
+        end_ns=record.end_ns,
+        kind="server",
+        error_code=record.error_code or (str(record.status) if record.status >= _CLIENT_GONE else ""),
+        attributes=attributes,
+    )
+
+
+def _bind(path: Path) -> socket.socket:
+    """Bind beside the path and rename: nobody can connect before the mode is right, or find no socket."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    try:
+        bound.bind(str(fresh))
+        fresh.chmod(0o600)
+        fresh.replace(path)
+    except OSError:
+        bound.close()
+        raise
+    return bound

@@ -1,0 +1,89 @@
+"""`python -m devtools.operator_names` prints what docs/telemetry.md says of the operator itself."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from guided_operator.telemetry import tracing
+from guided_operator.telemetry.metrics import OperatorMetrics, Sources
+
+
+class SpanEntry(NamedTuple):
+    """A kind of span."""
+
+    name: str
+    parent: str
+    covers: str
+    attributes: Sequence[str] = ()
+
+
+SPANS: Final = (
+    SpanEntry(
+        tracing.RECONCILE,
+        "none",
+        "one pass over a GuidedModel",
+        sorted((tracing.MODEL_NAME, tracing.MODEL_NAMESPACE, tracing.QUEUE_WAIT)),
+    ),
+    SpanEntry(
+        "observe", tracing.RECONCILE, "reading the model, its grammars' ConfigMaps, its sidecars' pages"
+    ),
+    SpanEntry("plan", tracing.RECONCILE, "deciding what there should be"),
+    SpanEntry("apply", tracing.RECONCILE, "writing the children that differ"),
+    SpanEntry("report", tracing.RECONCILE, "writing status and events that differ"),
+    SpanEntry(
+        "{method}",
+        "the step that made it",
+        "one request to the API server",
+        sorted((tracing.METHOD, tracing.PATH, tracing.STATUS)),
+    ),
+)
+
+
+def metrics() -> OperatorMetrics:
+    """Return metrics of an operator that has done nothing."""
+    made = OperatorMetrics()
+    made.attach(Sources(lambda: 0, lambda: False, lambda: 0, dict, dict))
+    return made
+
+
+def tables() -> str:
+    """Return both tables as Markdown."""
+    spans = (
+        (
+            f"`{one.name}`",
+            f"`{one.parent}`" if one.parent == tracing.RECONCILE else one.parent,
+            one.covers,
+            *_quoted(one),
+        )
+        for one in SPANS
+    )
+    families = sorted((one.about, one.kind) for one in metrics().all())
+    parts = (
+        *_table(("span", "parent", "covers", "attributes"), spans),
+        "",
+        f"A failed span has status ERROR and `{tracing.ERROR_TYPE}`: a pass's reason as in the metrics, or a",
+        f"request's HTTP status. The resource has `service.name` `{tracing.SERVICE}`, `service.instance.id`",
+        "and `k8s.pod.name`.",
+        "",
+        *_table(
+            ("metric", "type", "labels", "counts"),
+            (
+                (f"`{about.name}`", kind, ", ".join(f"`{label}`" for label in about.labels), about.text)
+                for about, kind in families
+            ),
+        ),
+    )
+    return "\n".join(parts) + "\n"
+
+
+def _quoted(entry: SpanEntry) -> tuple[str]:
+    return (", ".join(f"`{name}`" for name in entry.attributes),)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    for row in (head, ["---"] * len(head), *rows):
+        yield f"| {' | '.join(row)} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(tables())

@@ -1,0 +1,250 @@
+"""`python -m devtools.sidecar_names`: what the sidecar emits, as docs/telemetry.md has it.
+
+Figures and attributes are read from the code that emits them, fed with one record of each kind.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from guided_contract.config import PodConfig
+from guided_contract.records import Decode, HttpRequest
+from guided_contract.status import ProbeStatus
+from guided_sidecar.health.heartbeats import EngineState
+from guided_sidecar.health.metrics import HealthCollector
+from guided_sidecar.health.readiness import Reading, Verdict
+from guided_sidecar.socket.snapshot import ServiceSnapshot
+from guided_sidecar.telemetry import conventions as c
+from guided_sidecar.telemetry import resource
+from guided_sidecar.telemetry.decode_spans import decode_span
+from guided_sidecar.telemetry.exporter import ExportCounts
+from guided_sidecar.telemetry.metrics import ExportCollector, SidecarMetrics
+from guided_sidecar.telemetry.record_receiver import request_span
+from guided_sidecar.telemetry.spans import FinishedSpan, SpanContext
+
+_TRACE: Final = "0af7651916cd43dd8448eb211c80319c"
+_SPAN: Final = "b7ad6b7169203331"
+_REQUEST: Final = HttpRequest(
+    trace_id=_TRACE,
+    span_id=_SPAN,
+    start_ns=0,
+    end_ns=1,
+    method="POST",
+    route="/v1/completions",
+    status=200,
+    kind="json",
+    grammar_key="key",
+)
+_DECODE: Final = Decode(
+    request_id="request",
+    traceparent=f"00-{_TRACE}-{_SPAN}-01",
+    rank=0,
+    grammar_key="key",
+    backend="xgrammar",
+    start_ns=0,
+    end_ns=1,
+)
+
+
+class SpanEntry(NamedTuple):
+    """A kind of span."""
+
+    name: str
+    parent: str
+    covers: str
+    attributes: Sequence[str]
+    links: str = ""
+
+
+class EventEntry(NamedTuple):
+    """A kind of event."""
+
+    name: str
+    span: str
+    tells: str
+    attributes: Sequence[str]
+
+
+class MetricEntry(NamedTuple):
+    """A metric family, by the name that a query uses."""
+
+    name: str
+    kind: str
+    labels: Sequence[str]
+    covers: str
+
+
+def spans() -> tuple[SpanEntry, ...]:
+    """Return the spans of a request's trace that the sidecar makes, and vLLM's, which it forwards."""
+    return (
+        SpanEntry(
+            "{method} {route}",
+            "the caller's span, if any",
+            "the HTTP request in the API server",
+            sorted(request_span(_REQUEST).attributes),
+        ),
+        SpanEntry(c.LLM_REQUEST, "the HTTP request", "vLLM's own: queue, prefill and decode", ["gen_ai.*"]),
+        SpanEntry(
+            c.GRAMMAR_PREPARE,
+            "the HTTP request",
+            "waiting for a grammar: cache, compile, load",
+            sorted((c.GRAMMAR_KIND, c.GRAMMAR_KEY, c.GRAMMAR_CACHE)),
+            "the `grammar.compile` that it waited for, where another request began it",
+        ),
+        SpanEntry(
+            c.GRAMMAR_COMPILE,
+            c.GRAMMAR_PREPARE,
+            "compile and proof in a grammar worker, and the wait for one",
+            sorted(
+                (
+                    c.GRAMMAR_KIND,
+                    c.GRAMMAR_KEY,
+                    c.GRAMMAR_BACKEND,
+                    c.GRAMMAR_BYTES,
+                    c.GRAMMAR_COMPILE_DURATION,
+                    c.GRAMMAR_PROOF_DURATION,
+                )
+            ),
+        ),
+        SpanEntry(
+            c.GRAMMAR_PROOF,
+            c.GRAMMAR_COMPILE,
+            "the proof of what one library compiled",
+            sorted((c.GRAMMAR_BACKEND, c.GRAMMAR_KEY, c.GRAMMAR_KIND)),
+        ),
+        SpanEntry(
+            c.GRAMMAR_LOAD,
+            c.GRAMMAR_PREPARE,
+            "one rank loads the compiled grammar",
+            sorted((c.RANK, c.GRAMMAR_KEY, c.GRAMMAR_BACKEND)),
+        ),
+        SpanEntry(
+            c.GUIDED_DECODE,
+            "the HTTP request",
+            "one guided sequence, as its slowest rank tells of it",
+            sorted(decode_span([_DECODE]).attributes),
+        ),
+        SpanEntry(
+            c.WORKER_RESTART,
+            "none",
+            "a grammar worker was lost, until all are at hand again",
+            [c.WORKER_LOSS],
+            "the `grammar.compile` that it was lost in, if any",
+        ),
+        SpanEntry(
+            c.RANKS_DESYNC,
+            "none",
+            "ranks disagreed about a request, until it has ended",
+            [c.DESYNC_RANKS],
+            "its `guided.decode`",
+        ),
+        SpanEntry(
+            c.PLACEMENT_FALLBACK,
+            "none",
+            "the moment from which vLLM's own scheduler masks new requests",
+            [],
+            "the `ranks.desync` that it follows from",
+        ),
+    )
+
+
+def events() -> tuple[EventEntry, ...]:
+    """Return the events of spans."""
+    return (
+        EventEntry(c.WORKER_LOST, c.GRAMMAR_COMPILE, "its worker was lost", [c.WORKER_LOSS]),
+        EventEntry(c.RANKS_DESYNC, c.GUIDED_DECODE, "ranks disagreed about it", [c.DESYNC_RANKS]),
+    )
+
+
+def metrics() -> tuple[MetricEntry, ...]:
+    """Return the metrics of /metrics, sorted by name."""
+    emitted = SidecarMetrics()
+    emitted.take(_REQUEST)
+    emitted.take(_DECODE)
+    for name in (c.GRAMMAR_PREPARE, c.GRAMMAR_COMPILE, c.GRAMMAR_PROOF, c.GRAMMAR_LOAD):
+        emitted.take_span(_failed(name))
+    emitted.registry.register(ExportCollector(ExportCounts()))
+    emitted.registry.register(HealthCollector(lambda: (_reading(), Verdict(False))))
+    entries = []
+    for family in emitted.registry.collect():
+        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+        suffix = "_total" if family.type == "counter" else ""
+        entries.append(MetricEntry(family.name + suffix, family.type, sorted(labels), family.documentation))
+    return tuple(sorted(entries))
+
+
+def tables() -> str:
+    """Return both tables, and the resource's attributes, as Markdown."""
+    described = sorted(resource.attributes(_config(), pod="pod"))
+    parts = (
+        *_table(
+            ("span", "parent", "covers", "attributes", "links"),
+            (
+                (
+                    f"`{entry.name}`",
+                    _quoted_span(entry.parent),
+                    entry.covers,
+                    _quoted(entry.attributes),
+                    entry.links,
+                )
+                for entry in spans()
+            ),
+        ),
+        "",
+        "Spans without a parent are traces of their own, always sampled.",
+        "",
+        *_table(
+            ("event", "of", "tells that", "attributes"),
+            (
+                (f"`{entry.name}`", f"`{entry.span}`", entry.tells, _quoted(entry.attributes))
+                for entry in events()
+            ),
+        ),
+        "",
+        f"A failed span has status ERROR and `{c.ERROR_TYPE}`: an error code, `{c.CANCELLED}` where nobody",
+        "waits any more, or an HTTP status: 499 (the client has gone), or one from 500.",
+        f"Every span's resource has {_quoted(described)}. Schema: {c.SCHEMA_URL}.",
+        "",
+        *_table(
+            ("metric", "type", "labels", "counts"),
+            ((f"`{entry.name}`", entry.kind, _quoted(entry.labels), entry.covers) for entry in metrics()),
+        ),
+    )
+    return "\n".join(parts) + "\n"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    for row in (head, ["---"] * len(head), *rows):
+        yield f"| {' | '.join(row)} |"
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _quoted_span(parent: str) -> str:
+    return f"`{parent}`" if "." in parent else parent
+
+
+def _failed(name: str) -> FinishedSpan:
+    context = SpanContext(_TRACE, _SPAN, sampled=True)
+    return FinishedSpan(
+        name=name, context=context, parent_span_id=None, start_ns=0, end_ns=1, error_code=c.CANCELLED
+    )
+
+
+def _config() -> PodConfig:
+    return PodConfig(name="", model="", tokenizer="", served_name="", run_dir="")
+
+
+def _reading() -> Reading:
+    return Reading(
+        config=_config(),
+        snapshot=ServiceSnapshot(),
+        engine=EngineState(running=False),
+        probe=ProbeStatus(state="Pending"),
+    )
+
+
+if __name__ == "__main__":
+    sys.stdout.write(tables())
