@@ -6,8 +6,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from devtools import api_reference as reference
 
-from guided_operator.api import crd, reference
+from guided_operator.api import crd
 
 ROOT = Path(__file__).parents[2]
 

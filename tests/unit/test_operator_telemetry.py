@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devtools import operator_names as names
 from prometheus_client.parser import text_string_to_metric_families
 
 from guided_operator.kube import apiserver
@@ -15,7 +16,7 @@ from guided_operator.kube.apiserver import ApiError, ServerUnavailable, WriteCon
 from guided_operator.kube.lease import NotLeadingError
 from guided_operator.kube.queue import Key, WorkQueue
 from guided_operator.reconcile.loop import ChildFaultError, Shift
-from guided_operator.telemetry import logs, names, tracing
+from guided_operator.telemetry import logs, tracing
 from guided_operator.telemetry.exposition import About, Counter, Histogram, page
 from guided_operator.telemetry.metrics import REASONS, Census, OperatorMetrics
 

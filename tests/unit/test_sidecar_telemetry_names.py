@@ -5,8 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from devtools import sidecar_names as names
+
 from guided_sidecar import telemetry
-from guided_sidecar.telemetry import conventions, names
+from guided_sidecar.telemetry import conventions
 
 ROOT = Path(__file__).parents[2]
 SIDECAR = Path(telemetry.__file__).parents[1]
