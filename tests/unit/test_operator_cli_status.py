@@ -70,7 +70,7 @@ def words(*nodes: ast.AST) -> Iterator[str]:
 def test_every_reason_of_a_condition_has_its_action() -> None:
     found = {
         reason
-        for module in OPERATOR.glob("*.py")
+        for module in OPERATOR.rglob("*.py")
         for reason in reasons_in(module)
         if reason not in STATES | CONTAINERS
     }

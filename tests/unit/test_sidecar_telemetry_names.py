@@ -1,5 +1,6 @@
 """The documented names are those that the code emits."""
 
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from guided_sidecar import telemetry
 from guided_sidecar.telemetry import conventions
 
 ROOT = Path(__file__).parents[2]
+TOOLS = ROOT / "tools"
 SIDECAR = Path(telemetry.__file__).parents[1]
 
 
@@ -20,7 +22,11 @@ def test_the_document_holds_the_tables() -> None:
 
 def test_the_command_prints_the_tables() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "devtools.sidecar_names"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "devtools.sidecar_names"],
+        env={**os.environ, "PYTHONPATH": str(TOOLS)},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout == names.tables()
 
