@@ -94,9 +94,7 @@ class PodStatus(Struct, frozen=True, kw_only=True):
     """The whole page."""
 
     ready: bool
-    # Draining, PluginInactive, TokenizersDiffer, RanksMissing, GrammarsPending, ProbePending, ProbeFailed,
-    # EngineStalled or ServiceExhausted; empty when ready
-    reason: str = ""
+    reason: str = ""  # a NotReadyReason, or one of a newer release; empty when ready
     message: str = ""
     versions: dict[str, str] = {}
     unmeasured: list[LibraryStatus] = []  # those that Auto gives JSON schemas to no more

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from guided_contract.errors import ErrorCode
+from guided_contract.reasons import NotReadyReason
 from guided_operator.cli.cluster import advice, tree
-from guided_sidecar.health import readiness
 from support import readme
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +53,7 @@ def reasons_in(module: Path) -> Iterator[str]:
             match call.args[MAKERS[call.func.id]]:
                 case ast.Constant() as reason:
                     yield from words(reason)
-                case ast.Attribute(attr="reason"):
+                case ast.Attribute(attr="reason") | ast.Attribute(value=ast.Name(id="NotReadyReason")):
                     pass
                 case ast.Call(func=ast.Name(id=name)):
                     yield from computed(functions[name])
@@ -70,18 +70,18 @@ def words(*nodes: ast.AST) -> Iterator[str]:
 def test_every_reason_of_a_condition_has_its_action() -> None:
     found = {
         reason
-        for module in OPERATOR.rglob("*.py")
+        for folder in ("reconcile", "kube")
+        for module in (OPERATOR / folder).rglob("*.py")
         for reason in reasons_in(module)
         if reason not in STATES | CONTAINERS
     }
-    assert found >= {"PodsReady", "NameConflict", "CreateContainerError", "PluginInactive", "Unschedulable"}
+    assert found >= {"PodsReady", "NameConflict", "CreateContainerError", "Unschedulable"}
     missing = sorted(found - advice.REASONS.keys())
     assert not missing, f"say what to do about {missing} in operator/guided_operator/cli/cluster/advice.py"
 
 
 def test_every_reason_of_a_sidecar_has_its_action() -> None:
-    checks = (*readiness._RANK_CHECKS, *readiness._SCHEDULER_CHECKS)
-    assert {reason for reason, _ in checks} <= advice.REASONS.keys()
+    assert set(NotReadyReason) <= advice.REASONS.keys()
 
 
 def test_every_code_of_a_failure_has_its_action() -> None:

@@ -55,6 +55,9 @@ GUIDED = [
     pytest.param(
         serving(pod("a", NEW), unmeasured=[UNMEASURED]), ("True", "LibrariesUnmeasured"), id="another library"
     ),
+    pytest.param(
+        serving(pod("a", NEW), ready=False, reason="Draining"), ("False", "Draining"), id="a pod that goes"
+    ),
     pytest.param(serving(pod("a", NEW), ready=False, reason="x y"), ("False", "NotReady"), id="untrusted"),
     pytest.param(
         serving(pod("a", NEW), guided_probe=status.ProbeStatus(state="Failed", message="x")),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from guided_contract import names
+from guided_contract.reasons import NotReadyReason
 from guided_operator.api.status import Condition
 from guided_operator.kube import kinds
 from guided_operator.kube.apiserver import FIELD_MANAGER, AlreadyExists, Api, ApiError
@@ -18,7 +19,8 @@ logger = logging.getLogger(__name__)
 # Condition and reason; of Stalled, which says that somebody has to do something, every reason. What gets
 # better by waiting is in the status alone.
 _TOLD: Final = frozenset(
-    ("GuidedDecoding", reason) for reason in ("Desync", "ServiceExhausted", "TokenizersDiffer")
+    ("GuidedDecoding", reason)
+    for reason in ("Desync", NotReadyReason.SERVICE_EXHAUSTED, NotReadyReason.TOKENIZERS_DIFFER)
 )
 _MAX_MESSAGE: Final = 1024  # as the API server has it
 

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from guided_contract import fingerprint
 from guided_contract.config import PodConfig
+from guided_contract.reasons import NotReadyReason
 from guided_contract.status import Failure, ProbeStatus, SpeculationStatus
 from guided_contract.wire import Hello, Role
 from guided_sidecar.health.heartbeats import EngineState
@@ -198,48 +199,48 @@ def probe_failed(reading: Reading) -> str:
 _SHOWN: Final = 24
 _Check = Callable[[Reading], str]
 _PROCESSES: Final[tuple[tuple[Role, str], ...]] = (("api", "the API server"), ("core", "the engine core"))
-_RANK_CHECKS: Final[tuple[tuple[str, _Check], ...]] = (
-    ("Draining", draining),
-    ("PluginInactive", launcher_missing),
-    ("PluginInactive", vllm_unsupported),
-    ("PluginInactive", patches_failed),
-    ("PluginInactive", processes_missing),
-    ("TokenizersDiffer", tokenizers_differ),
-    ("RanksMissing", ranks_missing),
-    ("EngineStalled", heartbeats_missing),
-    ("EngineStalled", engine_stalled),
-    ("ServiceExhausted", service_exhausted),
-    ("GrammarsPending", grammars_pending),
-    ("ProbePending", probe_pending),
-    ("ProbeFailed", probe_failed),
+_RANK_CHECKS: Final[tuple[tuple[NotReadyReason, _Check], ...]] = (
+    (NotReadyReason.DRAINING, draining),
+    (NotReadyReason.PLUGIN_INACTIVE, launcher_missing),
+    (NotReadyReason.PLUGIN_INACTIVE, vllm_unsupported),
+    (NotReadyReason.PLUGIN_INACTIVE, patches_failed),
+    (NotReadyReason.PLUGIN_INACTIVE, processes_missing),
+    (NotReadyReason.TOKENIZERS_DIFFER, tokenizers_differ),
+    (NotReadyReason.RANKS_MISSING, ranks_missing),
+    (NotReadyReason.ENGINE_STALLED, heartbeats_missing),
+    (NotReadyReason.ENGINE_STALLED, engine_stalled),
+    (NotReadyReason.SERVICE_EXHAUSTED, service_exhausted),
+    (NotReadyReason.GRAMMARS_PENDING, grammars_pending),
+    (NotReadyReason.PROBE_PENDING, probe_pending),
+    (NotReadyReason.PROBE_FAILED, probe_failed),
 )
-_SCHEDULER_CHECKS: Final[tuple[tuple[str, _Check], ...]] = (
-    ("Draining", draining),
-    ("PluginInactive", launcher_missing),
-    ("EngineStalled", engine_stalled),
-    ("ProbePending", probe_pending),
-    ("ProbeFailed", probe_failed),
+_SCHEDULER_CHECKS: Final[tuple[tuple[NotReadyReason, _Check], ...]] = (
+    (NotReadyReason.DRAINING, draining),
+    (NotReadyReason.PLUGIN_INACTIVE, launcher_missing),
+    (NotReadyReason.ENGINE_STALLED, engine_stalled),
+    (NotReadyReason.PROBE_PENDING, probe_pending),
+    (NotReadyReason.PROBE_FAILED, probe_failed),
 )
 
 
-_NODE_CHECKS: Final[tuple[tuple[str, _Check], ...]] = (
-    ("Draining", draining),
-    ("PluginInactive", launcher_missing),
-    ("PluginInactive", vllm_unsupported),
-    ("PluginInactive", patches_failed),
-    ("RanksMissing", ranks_missing),
-    ("RanksMissing", ranks_unlinked),
-    ("EngineStalled", workers_silent),
-    ("EngineStalled", engine_stalled),
+_NODE_CHECKS: Final[tuple[tuple[NotReadyReason, _Check], ...]] = (
+    (NotReadyReason.DRAINING, draining),
+    (NotReadyReason.PLUGIN_INACTIVE, launcher_missing),
+    (NotReadyReason.PLUGIN_INACTIVE, vllm_unsupported),
+    (NotReadyReason.PLUGIN_INACTIVE, patches_failed),
+    (NotReadyReason.RANKS_MISSING, ranks_missing),
+    (NotReadyReason.RANKS_MISSING, ranks_unlinked),
+    (NotReadyReason.ENGINE_STALLED, workers_silent),
+    (NotReadyReason.ENGINE_STALLED, engine_stalled),
 )
-_SCHEDULER_NODE_CHECKS: Final[tuple[tuple[str, _Check], ...]] = (
-    ("Draining", draining),
-    ("PluginInactive", launcher_missing),
-    ("EngineStalled", workers_silent),
-    ("EngineStalled", engine_stalled),
+_SCHEDULER_NODE_CHECKS: Final[tuple[tuple[NotReadyReason, _Check], ...]] = (
+    (NotReadyReason.DRAINING, draining),
+    (NotReadyReason.PLUGIN_INACTIVE, launcher_missing),
+    (NotReadyReason.ENGINE_STALLED, workers_silent),
+    (NotReadyReason.ENGINE_STALLED, engine_stalled),
 )
 # By placement, and whether another pod is the replica's first.
-_CHECKS: Final[Mapping[tuple[str, bool], tuple[tuple[str, _Check], ...]]] = {
+_CHECKS: Final[Mapping[tuple[str, bool], tuple[tuple[NotReadyReason, _Check], ...]]] = {
     ("Rank", False): _RANK_CHECKS,
     ("Rank", True): _NODE_CHECKS,
     ("Scheduler", False): _SCHEDULER_CHECKS,

@@ -10,6 +10,7 @@ from aiohttp import web
 from guided_contract import status
 from guided_contract.config import PodConfig
 from guided_contract.heartbeat import now_ns
+from guided_contract.reasons import NotReadyReason
 from guided_sidecar.health import heartbeats
 from guided_sidecar.health.metrics import HealthCollector
 from guided_sidecar.health.probe import GuidedProbe
@@ -115,7 +116,9 @@ class HealthServer:
     def verdict(self) -> Verdict:
         """The last verdict, or that there has been none for too long."""
         if time.monotonic() - self._made_at > _STALE_S:
-            return Verdict(False, "EngineStalled", "the sidecar has stopped judging the engine's health")
+            return Verdict(
+                False, NotReadyReason.ENGINE_STALLED, "the sidecar has stopped judging the engine's health"
+            )
         return self._verdict
 
     async def _startupz(self, _: web.Request) -> web.Response:

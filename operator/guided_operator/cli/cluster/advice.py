@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from guided_contract import names
 from guided_contract.errors import ErrorCode
+from guided_contract.reasons import NotReadyReason
 
 _LOGS: Final = "kubectl logs {pods} --all-containers --tail=50"
 _DESCRIBE: Final = "kubectl describe pods {pods}"
@@ -59,22 +60,23 @@ REASONS: Final[Mapping[str, str | None]] = {
     "install the version that the message says is measured, or name the library by guidedDecoding.backend",
     "SchedulerPlacement": None,
     "Pending": "wait: kubectl wait --for=condition=GuidedDecoding {gm} --timeout=20m",
-    "PluginInactive": "while the engine starts, wait; else see what it says: "
+    NotReadyReason.PLUGIN_INACTIVE: "while the engine starts, wait; else see what it says: "
     "kubectl logs {pods} -c engine --tail=50",
-    "TokenizersDiffer": "take --tokenizer-mode, --config-format and --hf-overrides out of engine.args, which "
-    "vLLM alone heeds; if the model changed on the hub, set model.revision to a commit; or set "
-    "guidedDecoding.placement to Scheduler for vLLM's own path",
-    "RanksMissing": "while the engine starts, wait; else see what the ranks say: "
+    NotReadyReason.TOKENIZERS_DIFFER: "take --tokenizer-mode, --config-format and --hf-overrides out of "
+    "engine.args, which vLLM alone heeds; if the model changed on the hub, set model.revision to a commit; "
+    "or set guidedDecoding.placement to Scheduler for vLLM's own path",
+    NotReadyReason.RANKS_MISSING: "while the engine starts, wait; else see what the ranks say: "
     "kubectl logs {pods} -c engine --tail=50",
-    "Draining": "wait: the pod was told to stop, and goes once requests in progress are answered",
-    "GrammarsPending": "correct the ConfigMap or text that the message names; pods take it up by themselves",
-    "ProbePending": "wait: the first guided request to the engine is being answered",
-    "ProbeFailed": f"see what the engine answered: {_LOGS}; it is asked again",
-    "EngineStalled": "see what it was doing: kubectl logs {pods} -c engine --tail=50; it is restarted after "
-    "probes.stallTimeout",
-    "ServiceExhausted": "find the grammar that kills workers by the last failure; keep it away, or raise "
-    "compile.memory or compile.timeout; the budget comes back after sidecar.restart.resetAfter",
-    "NotReady": "see what the sidecar says: kubectl logs {pods} -c sidecar --tail=50",
+    NotReadyReason.DRAINING: "wait: the pod was told to stop; it goes once requests in progress are answered",
+    NotReadyReason.GRAMMARS_PENDING: "correct the ConfigMap or text that the message names; pods take it up "
+    "by themselves",
+    NotReadyReason.PROBE_PENDING: "wait: the first guided request to the engine is being answered",
+    NotReadyReason.PROBE_FAILED: f"see what the engine answered: {_LOGS}; it is asked again",
+    NotReadyReason.ENGINE_STALLED: "see what it was doing: kubectl logs {pods} -c engine --tail=50; it is "
+    "restarted after probes.stallTimeout",
+    NotReadyReason.SERVICE_EXHAUSTED: "find the grammar that kills workers by the last failure; keep it "
+    "away, or raise compile.memory or compile.timeout; the budget comes back after sidecar.restart.resetAfter",
+    NotReadyReason.NOT_READY: "see what the sidecar says: kubectl logs {pods} -c sidecar --tail=50",
     "Desync": "report it with kubectl logs {pods} --all-containers; onDesync: FallBackToScheduler serves on "
     "meanwhile, and deleting the pod starts afresh",
     "SidecarUnreachable": f"let the operator reach port {names.SIDECAR_PORT} of the pods, through "
@@ -127,7 +129,7 @@ _GENERAL: Final = frozenset(
         "NoReadyPods",
         "Pending",
         "PodsNotReady",
-        "ProbePending",
+        NotReadyReason.PROBE_PENDING,
         "Progressing",
         "RollingOut",
     }

@@ -6,11 +6,12 @@ A chain's first check that finds something decides; the last one always does.
 from collections.abc import Iterator
 from typing import Final
 
+from guided_contract.reasons import NotReadyReason
 from guided_contract.status import PodStatus
 from guided_operator.kube import kinds
 from guided_operator.kube.pods import PodView
 from guided_operator.reconcile.conditions.finding import Check, Finding, first, told
-from guided_operator.reconcile.conditions.guided_decoding import GUIDED_DECODING, SIDECAR_REASONS, TELEMETRY
+from guided_operator.reconcile.conditions.guided_decoding import GUIDED_DECODING, TELEMETRY
 from guided_operator.reconcile.conditions.inputs import Situation
 from guided_operator.reconcile.conditions.progress_deadline import OVERDUE
 
@@ -107,8 +108,9 @@ def _pods_waiting(situation: Situation) -> Finding | None:
 
 def _sidecar_holds_back(situation: Situation) -> Finding | None:
     for pod, page in _unready(situation):
-        if not page.ready and page.reason in SIDECAR_REASONS:
-            return Finding("False", page.reason, f"pod {pod.name}: {page.message}")
+        reason = NotReadyReason.of(page.reason)
+        if not page.ready and reason is not NotReadyReason.NOT_READY:
+            return Finding("False", reason, f"pod {pod.name}: {page.message}")
     return None
 
 

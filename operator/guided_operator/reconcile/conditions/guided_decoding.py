@@ -2,22 +2,10 @@
 
 from typing import Final
 
+from guided_contract.reasons import NotReadyReason
 from guided_contract.status import PodStatus
 from guided_operator.reconcile.conditions.finding import Check, Finding, told
 from guided_operator.reconcile.conditions.inputs import Situation
-
-SIDECAR_REASONS: Final = frozenset(
-    {
-        "PluginInactive",
-        "TokenizersDiffer",
-        "RanksMissing",
-        "GrammarsPending",
-        "ProbePending",
-        "ProbeFailed",
-        "EngineStalled",
-        "ServiceExhausted",
-    }
-)
 
 
 def _nothing_known(situation: Situation) -> Finding | None:
@@ -30,13 +18,13 @@ def _nothing_known(situation: Situation) -> Finding | None:
 
 
 def _plugin_inactive(situation: Situation) -> Finding | None:
-    return told(situation, "PluginInactive", lambda page: page.unsupported)
+    return told(situation, NotReadyReason.PLUGIN_INACTIVE, lambda page: page.unsupported)
 
 
 def _sidecar_not_ready(situation: Situation) -> Finding | None:
     for pod, page in situation.pages:
         if not page.ready:
-            reason = page.reason if page.reason in SIDECAR_REASONS else "NotReady"
+            reason = NotReadyReason.of(page.reason)
             return Finding("False", reason, f"pod {pod.name}: {page.message or 'the sidecar is not ready'}")
     return None
 
@@ -45,7 +33,7 @@ def _probe_failed(situation: Situation) -> Finding | None:
     """Find what probes.guided.onFailure Report leaves ready."""
     return told(
         situation,
-        "ProbeFailed",
+        NotReadyReason.PROBE_FAILED,
         lambda page: page.guided_probe.message if page.guided_probe.state == "Failed" else "",
     )
 
@@ -58,7 +46,9 @@ def _grammar_without_text(situation: Situation) -> Finding | None:
     faults = situation.plan.grammar_faults
     if not faults:
         return None
-    return Finding("False", "GrammarsPending", "; ".join(f"{name}: {why}" for name, why in faults.items()))
+    return Finding(
+        "False", NotReadyReason.GRAMMARS_PENDING, "; ".join(f"{name}: {why}" for name, why in faults.items())
+    )
 
 
 def _grammar_not_served(situation: Situation) -> Finding | None:
@@ -66,7 +56,7 @@ def _grammar_not_served(situation: Situation) -> Finding | None:
         grammars = (one for one in page.grammars if one.state != "Ready")
         return "; ".join(f"grammar {one.name} is {one.state}: {one.reason}" for one in grammars)
 
-    return told(situation, "GrammarsPending", problem)
+    return told(situation, NotReadyReason.GRAMMARS_PENDING, problem)
 
 
 def _sidecar_silent(situation: Situation) -> Finding | None:
