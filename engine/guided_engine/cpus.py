@@ -2,13 +2,9 @@
 
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
 
-_CGROUP_V2: Final = "cpu.max"
-_CGROUP_V1: Final = ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")
+from guided_contract import cgroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +17,7 @@ class Cpus:
     @classmethod
     def of_this_process(cls) -> "Cpus":
         """Read the affinity and the cgroup's quota."""
-        return cls(tuple(sorted(os.sched_getaffinity(0))), read_quota())
+        return cls(tuple(sorted(os.sched_getaffinity(0))), cgroup.cpu_quota())
 
     @property
     def limited(self) -> bool:
@@ -40,18 +36,3 @@ class Cpus:
             [self.ids[(rank * share + n) % len(self.ids)] for n in range(share)] for rank in range(ranks)
         ]
         return "|".join(",".join(map(str, part)) for part in parts)
-
-
-def read_quota(root: Path = Path("/sys/fs/cgroup")) -> float | None:
-    """Return the cgroup's CPU quota in CPUs, None where there is none (version 2 or 1)."""
-    try:
-        quota, period = _fields(root)
-        return int(quota) / int(period) if int(quota) > 0 else None
-    except (OSError, ValueError):  # no cgroup file system, or "max"
-        return None
-
-
-def _fields(root: Path) -> Sequence[str]:
-    if (root / _CGROUP_V2).exists():
-        return (root / _CGROUP_V2).read_text().split()
-    return [(root / name).read_text().strip() for name in _CGROUP_V1]

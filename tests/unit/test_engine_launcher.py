@@ -1,11 +1,9 @@
 """What the launcher decides, without processes: threads, stalls, versions."""
 
-from pathlib import Path
-
 import pytest
 
 from guided_contract.heartbeat import Beat
-from guided_engine.cpus import Cpus, read_quota
+from guided_engine.cpus import Cpus
 from guided_engine.launcher.command import program
 from guided_engine.launcher.stall import HealthWatch, StallWatch
 
@@ -44,23 +42,6 @@ def test_only_a_quota_below_the_cpus_limits() -> None:
     assert Cpus((0, 1, 2, 3), quota=2).limited
     assert not Cpus((0, 1), quota=2).limited
     assert not Cpus((0, 1)).limited
-
-
-@pytest.mark.parametrize(
-    ("files", "quota"),
-    [
-        ({"cpu.max": "150000 100000\n"}, 1.5),
-        ({"cpu.max": "max 100000\n"}, None),
-        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4.0),
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
-        ({}, None),
-    ],
-)
-def test_quota(tmp_path: Path, files: dict[str, str], quota: float | None) -> None:
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert read_quota(tmp_path) == quota
 
 
 def core(steps: int, busy: int) -> list[Beat]:

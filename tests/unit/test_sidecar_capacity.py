@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from guided_contract import cgroup
 from guided_contract.config import CompileConfig
-from guided_sidecar import cgroup
 from guided_sidecar.grammar.capacity import Capacity
 
 MIB = 1 << 20
@@ -87,7 +87,7 @@ def _limited(cpus: float, memory_bytes: int) -> Iterator[list[Path]]:
 def test_a_process_in_a_real_cgroup_knows_its_share() -> None:
     """vLLM 49013: 86 threads in a pod of 6 CPUs."""
     program = (
-        "import sys; sys.stdin.readline(); from guided_sidecar import cgroup; "
+        "import sys; sys.stdin.readline(); from guided_contract import cgroup; "
         "print(cgroup.cpu_quota(), cgroup.memory_limit())"
     )
     with _limited(0.5, 256 * MIB) as takers:

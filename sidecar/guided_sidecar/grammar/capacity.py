@@ -4,8 +4,8 @@ import dataclasses
 import os
 from typing import Final, Self
 
+from guided_contract import cgroup
 from guided_contract.config import CompileConfig
-from guided_sidecar import cgroup
 
 _CPUS_WITHOUT_QUOTA: Final = 4.0  # the host may have hundreds, and they are the ranks'
 _CPUS_PER_WORKER: Final = 4

@@ -75,7 +75,8 @@ REASONS: Final[Mapping[str, str | None]] = {
     NotReadyReason.ENGINE_STALLED: "see what it was doing: kubectl logs {pods} -c engine --tail=50; it is "
     "restarted after probes.stallTimeout",
     NotReadyReason.SERVICE_EXHAUSTED: "find the grammar that kills workers by the last failure; keep it "
-    "away, or raise compile.memory or compile.timeout; the budget comes back after sidecar.restart.resetAfter",
+    "away, or raise compile.memory or compile.timeout; the budget is restored "
+    "after sidecar.restart.resetAfter",
     NotReadyReason.NOT_READY: "see what the sidecar says: kubectl logs {pods} -c sidecar --tail=50",
     "Desync": "report it with kubectl logs {pods} --all-containers; onDesync: FallBackToScheduler serves on "
     "meanwhile, and deleting the pod starts afresh",
