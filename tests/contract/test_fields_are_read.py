@@ -93,7 +93,7 @@ def test_every_field_of_the_resources_status_is_reported() -> None:
     """Its readers are people and kubectl; what nobody writes would say its default for ever."""
     written: dict[str, set[str]] = collections.defaultdict(set)
     named: set[str] = set()  # in mappings, where the report is made
-    for node in ast.walk(ast.parse((OPERATOR / "report.py").read_text())):
+    for node in ast.walk(ast.parse((OPERATOR / "reconcile" / "report.py").read_text())):
         if isinstance(node, ast.Dict):
             named |= {key.value for key in node.keys if isinstance(key, ast.Constant)}
     for file in OPERATOR.rglob("*.py"):
