@@ -13,7 +13,7 @@ from guided_sidecar.settings import Settings
 from guided_sidecar.socket.grammar_service import GrammarService
 from guided_sidecar.telemetry.spans import MemorySpans
 from support.engine import pod_config, write_config
-from support.sidecar import descendants, until
+from support.sidecar import descendants, is_grammar, until
 
 
 @contextlib.asynccontextmanager
@@ -40,16 +40,9 @@ async def serving(
 
 def workers() -> set[int]:
     """Return the grammar processes below this one, without the template, their parent."""
-    mine = [pid for pid in descendants(_self()) if b"grammar.template" in _command(pid)]
+    mine = [pid for pid in descendants(_self()) if is_grammar(pid)]
     return {pid for pid in mine if any(pid in list(descendants(other))[1:] for other in mine)}
 
 
 def _self() -> int:
     return int(Path("/proc/self").readlink().name)
-
-
-def _command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""

@@ -81,14 +81,14 @@ class Sidecar:
 
     def workers(self) -> set[int]:
         """Return the grammar workers' processes."""
-        return {pid for pid in self.processes() if _is_grammar(pid) and not self._is_template(pid)}
+        return {pid for pid in self.processes() if is_grammar(pid) and not self._is_template(pid)}
 
     def processes(self) -> list[int]:
         """Return all of its processes, dead ones that nobody has reaped included."""
         return list(descendants(self.process.pid))
 
     def _is_template(self, pid: int) -> bool:
-        return _is_grammar(pid) and serves(_parent(pid))
+        return is_grammar(pid) and serves(_parent(pid))
 
 
 class Client:
@@ -320,7 +320,8 @@ def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def _is_grammar(pid: int) -> bool:
+def is_grammar(pid: int) -> bool:
+    """Return whether a process is a grammar worker, or the one they are forked from."""
     return _TEMPLATE in _command(pid)
 
 
