@@ -268,7 +268,7 @@ async def test_a_compile_whose_second_worker_had_too_little_time_is_told_so(
         refused = await answer
         assert isinstance(refused, Refused)
         assert refused.code == "grammar_service_unavailable"
-        assert refused.message == "a grammar worker died, and the next one had too little time left of 8 s"
+        assert refused.message == "a grammar worker crashed; its replacement could not finish within 8 s"
         assert refused.retry_after_s
         assert service.snapshot().workers.restarts == {"crashed": 1, "deadline": 1}
 

@@ -36,7 +36,7 @@ _ANSWERS: Final = {
     # A worker that a signal hits is retried; a second hit is told as what it was.
     "slow": {(200, ""), (400, "grammar_compile_crashed")},
 }
-_HIT_LATE: Final = "a grammar worker died, and the next one had too little time left"
+_HIT_LATE: Final = "a grammar worker crashed; its replacement could not finish"
 
 
 class Strikes:

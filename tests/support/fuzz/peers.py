@@ -27,7 +27,7 @@ from guided_contract.wire import (
     Release,
     ServiceMessage,
 )
-from guided_sidecar.grammar.pool.pool import Course
+from guided_sidecar.grammar.pool.compile_progress import CompileProgress
 from guided_sidecar.grammar.prepare.cache_keys import choice, grammar_key
 from guided_sidecar.grammar.schema import limits
 from guided_sidecar.grammar.worker_messages import Done, Job, Ready
@@ -142,8 +142,8 @@ class _InstantPool:
     async def facts(self) -> Ready:
         return FACTS
 
-    async def compile(self, job: Job, course: Course) -> Done:
-        course.started = 0.0
+    async def compile(self, job: Job, progress: CompileProgress) -> Done:
+        progress.start()
         await asyncio.sleep(0)
         return Done(backend=job.backends[-1], spec=job.spec, size_bytes=len(job.spec))
 

@@ -9,10 +9,10 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-import time
 from collections.abc import Callable, Iterator
 
 from guided_contract.errors import ErrorCode, GuidedError
+from guided_sidecar.grammar.pool.compile_progress import CompileProgress
 from guided_sidecar.grammar.pool.fair_queue import Lanes, Turn, do_nothing
 from guided_sidecar.grammar.pool.restart_budget import RestartBudget
 from guided_sidecar.grammar.pool.worker_process import Worker
@@ -28,18 +28,6 @@ _ATTEMPTS = 2  # a crash is tried once more, on another worker
 
 class _DisplacedError(Exception):
     """A compile made room for another, and is to begin anew."""
-
-
-@dataclasses.dataclass(slots=True)
-class Course:
-    """How far a compile is: when the worker that has it got it (monotonic seconds), and what died before."""
-
-    started: float | None = None
-    deaths: int = 0
-
-    def had(self, time_s: float) -> bool:
-        """Return whether a worker has had it for so long by now."""
-        return self.started is not None and time.monotonic() - self.started >= time_s
 
 
 class Pool:
@@ -94,14 +82,14 @@ class Pool:
         """Keep a failure as the last one."""
         self._workers.note(code, message)
 
-    async def compile(self, job: Job, course: Course) -> Outcome:
+    async def compile(self, job: Job, progress: CompileProgress) -> Outcome:
         """Compile one grammar. Cancelling kills the worker, and ends when it is gone.
 
         Parameters
         ----------
         job
             Its `timeout_s` runs from the moment a worker has it.
-        course
+        progress
             Kept up to date meanwhile.
 
         Raises
@@ -110,26 +98,26 @@ class Pool:
             grammar_compile_timeout, _crashed or _memory; grammar_service_exhausted.
         """
         try:
-            return await self._compile(job, course)
+            return await self._compile(job, progress)
         finally:
             self._workers.look()  # its turn has counted as one under way until now
 
-    async def _compile(self, job: Job, course: Course) -> Outcome:
+    async def _compile(self, job: Job, progress: CompileProgress) -> Outcome:
         with self._waiting() as begun:
             async with self._lanes.turn() as turn:
                 while True:
-                    course.started = None
+                    progress.queue()
                     if turn.is_lost:
                         await turn.again()
                     worker = await self._workers.take()
                     begun()
                     try:
-                        return await self._run(worker, job, turn, course)
+                        return await self._run(worker, job, turn, progress)
                     except _DisplacedError:
                         continue
                     except WorkerDiedError as death:
-                        course.deaths += death.had_begun
-                        self._judge(death, course.deaths)
+                        progress.deaths += death.had_begun
+                        self._judge(death, progress.deaths)
 
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[Callable[[], None]]:
@@ -147,11 +135,10 @@ class Pool:
         finally:
             begun()
 
-    async def _run(self, worker: Worker, job: Job, turn: Turn, course: Course) -> Outcome:
+    async def _run(self, worker: Worker, job: Job, turn: Turn, progress: CompileProgress) -> Outcome:
         outcome: Outcome | None = None
         loss: Loss = "crashed"
-        course.started = time.monotonic()
-        until = course.started + job.timeout_s
+        progress.start()
         try:
             async with asyncio.timeout(job.timeout_s) as limit:
                 with _displaced(turn, limit, worker):
@@ -164,10 +151,8 @@ class Pool:
             message = f"the grammar did not compile within {job.timeout_s:g} s"
             self.note(ErrorCode.GRAMMAR_COMPILE_TIMEOUT, message)
             raise GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT, message) from error
-        except asyncio.CancelledError as error:
-            # Who waited may have run out of time in the same moment as the compile: then the message is lost.
-            late = ErrorCode.GRAMMAR_COMPILE_TIMEOUT.value in error.args or time.monotonic() >= until
-            loss = "deadline" if late else "cancelled"
+        except asyncio.CancelledError:
+            loss = "deadline" if progress.was_late else "cancelled"
             raise
         except WorkerDiedError as death:
             loss = _loss(worker, death)

@@ -12,7 +12,8 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind, Load, Prepare, Prepared
 from guided_sidecar.grammar import artifacts, trust
 from guided_sidecar.grammar.capacity import Capacity
-from guided_sidecar.grammar.pool.pool import Course, Pool
+from guided_sidecar.grammar.pool.compile_progress import CompileProgress
+from guided_sidecar.grammar.pool.pool import Pool
 from guided_sidecar.grammar.prepare.cache import Entry
 from guided_sidecar.grammar.prepare.cache_keys import choice, grammar_key
 from guided_sidecar.grammar.prepare.cache_state import CacheState
@@ -273,10 +274,10 @@ class Preparer:
         if waiter.stage == "template":
             message = f"the grammar service was not ready within {limit}"
             return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message, retry_after_s=1)
-        course = waiter.flight.course if waiter.flight is not None else Course()
-        if not course.had(FAIR_SHARE * waiter.limit_s):
-            died = "a grammar worker died, and the next one had too little time left of"
-            why = died if course.deaths else "all grammar workers were busy for"
+        progress = waiter.flight.progress if waiter.flight is not None else CompileProgress(waiter.limit_s)
+        if not progress.ran_for(FAIR_SHARE * waiter.limit_s):
+            crashed = "a grammar worker crashed; its replacement could not finish within"
+            why = crashed if progress.deaths else "all grammar workers were busy for"
             return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, f"{why} {limit}", retry_after_s=1)
         error = GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT, f"the grammar did not compile within {limit}")
         self._pool.note(error.code, error.message)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from guided_contract.errors import CATALOGUE, ErrorCode, GuidedError
-from guided_sidecar.grammar.pool.pool import Course, Pool
+from guided_sidecar.grammar.pool.compile_progress import CompileProgress
+from guided_sidecar.grammar.pool.pool import Pool
 from guided_sidecar.grammar.prepare.cache import Entry
 from guided_sidecar.grammar.prepare.disk import GrammarDisk
 from guided_sidecar.grammar.prepare.quarantine import Verdicts
@@ -37,9 +38,9 @@ class Flight:
     """One grammar on its way: from the disk, or through a worker."""
 
     key: str
+    progress: CompileProgress  # its compile's
     task: asyncio.Task[Entry] | None = None
     waiters: int = 0
-    course: Course = dataclasses.field(default_factory=Course)  # its compile's
     from_disk: bool = False
     span: str | None = None  # its compile's, as a traceparent
 
@@ -89,7 +90,7 @@ class Flights:
 
     def start(self, job: Job, traceparent: str) -> Flight:
         """Begin a flight; `traceparent` is of the first who waits for it."""
-        flight = self._flights[job.key] = Flight(job.key)
+        flight = self._flights[job.key] = Flight(job.key, CompileProgress(job.timeout_s))
         flight.task = asyncio.create_task(self._fly(flight, job, traceparent))
         flight.task.add_done_callback(lambda task: self._landed(flight, task))
         return flight
@@ -110,8 +111,8 @@ class Flights:
             flight.waiters -= 1
             if not flight.waiters and not flight.task.done():
                 self._forget(flight)
-                late = time.monotonic() >= until
-                flight.task.cancel(ErrorCode.GRAMMAR_COMPILE_TIMEOUT.value if late else CANCELLED)
+                flight.progress.give_up(late=time.monotonic() >= until)
+                flight.task.cancel()
                 # The answer is given when the worker is gone from the process table.
                 await asyncio.wait([flight.task])
 
@@ -151,12 +152,11 @@ class Flights:
         except GuidedError as error:
             error_code = error.code.value
             raise
-        except asyncio.CancelledError as error:
-            had = flight.course.had
-            reason = ErrorCode.GRAMMAR_COMPILE_TIMEOUT.value if had(job.timeout_s) else CANCELLED
-            error_code = str(error.args[0]) if error.args else reason
-            if error_code == ErrorCode.GRAMMAR_COMPILE_TIMEOUT and had(FAIR_SHARE * job.timeout_s):
-                self._verdicts.record(job.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT))
+        except asyncio.CancelledError:
+            if flight.progress.was_late:
+                error_code = ErrorCode.GRAMMAR_COMPILE_TIMEOUT.value
+                if flight.progress.ran_for(FAIR_SHARE * job.timeout_s):
+                    self._verdicts.record(job.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT))
             raise
         else:
             return done
@@ -166,7 +166,7 @@ class Flights:
 
     async def _compile_in_a_worker(self, flight: Flight, job: Job) -> Done:
         try:
-            outcome = await self._pool.compile(job, flight.course)
+            outcome = await self._pool.compile(job, flight.progress)
             self._record_proofs(outcome, job, flight.span)
             done = _succeeded(outcome)
         except GuidedError as error:

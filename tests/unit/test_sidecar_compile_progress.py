@@ -1,0 +1,71 @@
+"""Why a compile was ended, by what happened to it, in every order; time is played."""
+
+import itertools
+
+import pytest
+
+from guided_sidecar.grammar.pool.compile_progress import CompileProgress
+
+LIMIT_S = 10.0
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def played(events: tuple[str, ...]) -> tuple[CompileProgress, Clock]:
+    clock = Clock()
+    progress = CompileProgress(LIMIT_S, clock)
+    for event in events:
+        match event:
+            case "a worker gets it":
+                progress.start()
+            case "its worker dies":
+                progress.deaths += 1
+                progress.queue()
+            case "it makes room":
+                progress.queue()
+            case "half of its time":
+                clock.now += LIMIT_S / 2
+            case "all of its time":
+                clock.now += LIMIT_S
+    return progress, clock
+
+
+BEFORE = ("a worker gets it", "its worker dies", "it makes room", "half of its time", "all of its time")
+
+
+@pytest.mark.parametrize("events", [*itertools.product(BEFORE, repeat=3), ()], ids="; ".join)
+def test_its_own_deadline_counts_from_the_worker_that_has_it(events: tuple[str, ...]) -> None:
+    progress, _ = played(events)
+    # The judge knows no clock: it counts what passed since a worker got it and still has it.
+    had: float | None = None
+    for event in events:
+        if event == "a worker gets it":
+            had = 0.0
+        elif event in {"its worker dies", "it makes room"}:
+            had = None
+        elif had is not None:
+            had += LIMIT_S / (2 if event.startswith("half") else 1)
+    assert progress.was_late == (had is not None and had >= LIMIT_S)
+    assert progress.ran_for(LIMIT_S / 2) == (had is not None and had >= LIMIT_S / 2)
+    assert progress.deaths == events.count("its worker dies")
+
+
+@pytest.mark.parametrize("events", [(), ("a worker gets it",), ("a worker gets it", "its worker dies")])
+def test_who_waited_says_why_it_was_ended(events: tuple[str, ...]) -> None:
+    progress, _ = played(events)
+    progress.give_up(late=False)
+    assert not progress.was_late
+    progress.give_up(late=True)
+    assert progress.was_late
+
+
+def test_both_run_out_in_the_same_moment() -> None:
+    """A client that leaves as the compile's own time ends takes nothing from that."""
+    progress, _ = played(("a worker gets it", "all of its time"))
+    progress.give_up(late=False)
+    assert progress.was_late
