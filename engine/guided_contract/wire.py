@@ -21,6 +21,7 @@ import msgspec
 from guided_contract import backends
 from guided_contract.counting import Position
 from guided_contract.decoding import MALFORMED
+from guided_contract.trace_context import Tracestate
 
 PROTOCOL: Final = 1
 MAX_FRAME_BYTES: Final = 4 << 20  # a longer frame closes the connection, unread
@@ -94,6 +95,7 @@ class Prepare(Message, frozen=True, kw_only=True):
     timeout_s: float
     backend: Backend | None = None
     traceparent: str | None = None
+    tracestate: Tracestate | None = None
 
 
 class PrepareNamed(Message, frozen=True, kw_only=True):
@@ -104,6 +106,7 @@ class PrepareNamed(Message, frozen=True, kw_only=True):
     timeout_s: float
     backend: Backend | None = None
     traceparent: str | None = None
+    tracestate: Tracestate | None = None
 
 
 class Release(Message, frozen=True, kw_only=True):
@@ -221,6 +224,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     backend: Backend
     traceparent: str | None = None
+    tracestate: Tracestate | None = None
     reasoning_ended: bool | None = None
     reasoning_arguments: dict[str, Any] = {}
     placement: Placement = "Rank"

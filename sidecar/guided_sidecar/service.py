@@ -35,7 +35,7 @@ async def run(configuration: Settings) -> None:
             consensus = Consensus(pod.guided_decoding, pod.tensor_parallel)
             telemetry = Telemetry(pod, pod=configuration.pod_name, on_digests=consensus.receive)
             consensus.observer = telemetry.desyncs
-            service = GrammarService(configuration, telemetry.spans, consensus)
+            service = GrammarService(configuration, telemetry.tracer, consensus)
         health = HealthServer(
             pod,
             service.snapshot,

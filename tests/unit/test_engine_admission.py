@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from guided_contract import wire
+from guided_contract import trace_context, wire
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission import trace
 from guided_engine.admission.constraints import Constraint, constraint_of
@@ -24,6 +24,15 @@ class TestTrace:
         assert span.parent_span_id == "b7ad6b7169203331"
         assert span.sampled
         assert span.traceparent.endswith(f"{span.span_id}-01")
+
+    def test_the_callers_random_flag_is_kept(self) -> None:
+        span = trace.begin([(b"traceparent", f"{PARENT[:-2]}03".encode())], ratio=0)
+        assert span.traceparent.endswith(f"{span.span_id}-03")
+
+    def test_the_callers_tracestate_is_kept(self) -> None:
+        headers = [(b"traceparent", PARENT.encode()), (b"tracestate", b"a=b"), (b"TraceState", b"c=d")]
+        assert trace.begin(headers, ratio=0).tracestate == "a=b,c=d"
+        assert trace.begin(headers[1:], ratio=0).tracestate is None
 
     def test_unsampled_caller_stays_unsampled(self) -> None:
         span = trace.begin([(b"traceparent", PARENT.replace("-01", "-00", 1)[:-2].encode() + b"00")], ratio=1)
@@ -121,10 +130,11 @@ def prepared(asked: wire.Prepare) -> wire.Prepared:
 class TestClient:
     async def test_lease_is_released_once(self, service: FakeService, client: GrammarClient) -> None:
         service.script["a"] = prepared
-        lease = await client.prepare(Constraint("regex", "a"), 1, PARENT)
+        lease = await client.prepare(Constraint("regex", "a"), 1, trace_context.parse(PARENT, "a=b"))
         assert (lease.key, lease.backend) == ("k", "xgrammar")
         asked = service.wait_for(wire.Prepare)
-        assert (asked.kind, asked.spec, asked.timeout_s, asked.traceparent) == ("regex", "a", 1, PARENT)
+        assert (asked.kind, asked.spec, asked.timeout_s) == ("regex", "a", 1)
+        assert (asked.traceparent, asked.tracestate) == (PARENT, "a=b")
         lease.release()
         lease.release()
         await asyncio.to_thread(service.wait_for, wire.Release)

@@ -6,12 +6,13 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from guided_contract import wire
 from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.trace_context import TraceContext
 from guided_engine.admission.constraints import Constraint, NamedGrammar
 from guided_engine.admission.service_connection import ServiceConnection
 
@@ -89,7 +90,7 @@ class GrammarClient:
         self._lost()
 
     async def prepare(
-        self, asked: Constraint | NamedGrammar, timeout_s: float, traceparent: str | None
+        self, asked: Constraint | NamedGrammar, timeout_s: float, span: TraceContext | None
     ) -> Lease:
         """Have a grammar compiled, proven and loaded on every rank.
 
@@ -105,7 +106,7 @@ class GrammarClient:
             for _ in range(_ATTEMPTS):
                 await self._reach()
                 with contextlib.suppress(_LostError):
-                    return await self._ask(asked, timeout_s, traceparent)
+                    return await self._ask(asked, timeout_s, span)
         except wire.WireError as error:
             raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, str(error)) from error
         raise _unavailable("the grammar service went away again and again while it prepared the grammar")
@@ -118,10 +119,10 @@ class GrammarClient:
             raise _unavailable("the grammar service cannot be reached") from error
 
     async def _ask(
-        self, asked: Constraint | NamedGrammar, timeout_s: float, traceparent: str | None
+        self, asked: Constraint | NamedGrammar, timeout_s: float, span: TraceContext | None
     ) -> Lease:
         make = wire.PrepareNamed if isinstance(asked, NamedGrammar) else wire.Prepare
-        message = make(id=next(self._ids), timeout_s=timeout_s, traceparent=traceparent, **asked._asdict())
+        message = make(id=next(self._ids), timeout_s=timeout_s, **_trace(span), **asked._asdict())
         if not self._connection.send(message):
             raise _LostError  # between its setting and our waking
         generation = self._connection.generation
@@ -200,9 +201,11 @@ def _refusal(message: wire.Refused) -> GuidedError:
     return GuidedError(code, message.message, path=message.path, retry_after_s=message.retry_after_s)
 
 
-def ticket(lease: Lease, traceparent: str | None) -> dict[str, object]:
+def ticket(lease: Lease, span: TraceContext | None) -> dict[str, object]:
     """Return what an admitted request carries to core and ranks, as the mapping of a wire.Ticket."""
-    made = wire.Ticket(
-        key=lease.key, backend=lease.backend, traceparent=traceparent, placement=lease.placement
-    )
+    made = wire.Ticket(key=lease.key, backend=lease.backend, placement=lease.placement, **_trace(span))
     return dict(msgspec.structs.asdict(made))
+
+
+def _trace(span: TraceContext | None) -> dict[str, Any]:
+    return {} if span is None else {"traceparent": span.traceparent, "tracestate": span.tracestate}

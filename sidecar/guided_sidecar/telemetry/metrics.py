@@ -33,14 +33,15 @@ _REQUEST_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 class SidecarMetrics:
     """Counts records, and renders all metrics of its registry.
 
-    `registry` takes further collectors: each source of figures (exporter, health) registers one.
+    `registry` takes further collectors: each source of figures (exporter, health) registers one. `spans`
+    measures those that end.
     """
 
     def __init__(self) -> None:
         # Else each series has another that tells when it began: twice as many, which nobody asks for.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types for it
         self.registry = CollectorRegistry(auto_describe=False)
-        self.take_span = SpanMetrics(self.registry).take
+        self.spans = SpanMetrics(self.registry)
         self._requests = Counter(
             "guidedmodel_requests",
             "HTTP requests on generating routes, by status, error code and kind of constraint",

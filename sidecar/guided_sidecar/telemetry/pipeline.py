@@ -5,14 +5,15 @@ from typing import Final
 
 from guided_contract.config import PodConfig
 from guided_contract.records import Digests
-from guided_sidecar.telemetry import otlp_transport, resource
+from guided_sidecar.telemetry import otlp_transport, spans
 from guided_sidecar.telemetry.decode_spans import Decodes
-from guided_sidecar.telemetry.exporter import Exporter
+from guided_sidecar.telemetry.exporter import Exporter, SpanBatches
 from guided_sidecar.telemetry.incidents import Desyncs
 from guided_sidecar.telemetry.metrics import ExportCollector, SidecarMetrics
 from guided_sidecar.telemetry.otlp_receiver import OtlpReceiver
-from guided_sidecar.telemetry.otlp_spans import DisabledSpans, OtlpSpans
 from guided_sidecar.telemetry.record_receiver import TelemetryReceiver
+from guided_sidecar.telemetry.resource import of_the_pod, resource
+from guided_sidecar.telemetry.span_metrics import MEASURED
 
 FLUSH_DEADLINE_S: Final = 5.0  # of a pod's 30 s to end, after the engine has gone
 
@@ -36,25 +37,23 @@ class Telemetry:
         on_digests: Callable[[Digests], None] = lambda _digests: None,
     ) -> None:
         self.metrics = SidecarMetrics()
-        self.spans: OtlpSpans | DisabledSpans = DisabledSpans(self.metrics.take_span)
-        self._exporter: Exporter | None = None
-        described = resource.attributes(config, pod=pod)
+        described = resource(config, pod=pod)
         collector = otlp_transport.connect(config.telemetry)
-        if collector is not None:
-            self._exporter = Exporter(collector)
-            self.spans = OtlpSpans(
-                self._exporter,
-                described,
-                sampling=config.telemetry.sampling,
-                observe=self.metrics.take_span,
-            )
+        self._exporter = None if collector is None else Exporter(collector)
+        # Without a collector the contexts of other processes' traces still travel, and no trace begins here.
+        share = 0.0 if collector is None else config.telemetry.sampling
+        self._provider = spans.provider(described, share=share, measured=MEASURED)
+        self._provider.add_span_processor(self.metrics.spans)
+        if self._exporter is not None:
+            self._provider.add_span_processor(SpanBatches(self._exporter))
             self.metrics.registry.register(ExportCollector(self._exporter.counts))
-        self.desyncs = Desyncs(self.spans)
-        self._decodes = Decodes(config.tensor_parallel, self.spans, self.desyncs)
+        self.tracer = spans.tracer(self._provider)
+        self.desyncs = Desyncs(self.tracer)
+        self._decodes = Decodes(config.tensor_parallel, self.tracer, self.desyncs)
         self._records = TelemetryReceiver(
-            config.telemetry_socket, self.spans, self._decodes, self.metrics, on_digests
+            config.telemetry_socket, self.tracer, self._decodes, self.metrics, on_digests
         )
-        self._otlp = OtlpReceiver(config.ports.otlp, self._exporter, described)
+        self._otlp = OtlpReceiver(config.ports.otlp, self._exporter, of_the_pod(described))
 
     async def start(self) -> None:
         """Listen for records and vLLM's spans, and begin to export.
@@ -75,6 +74,7 @@ class Telemetry:
         self._decodes.flush()
         self.desyncs.flush()
         await self._otlp.stop()
-        self.spans.flush()
+        self._provider.force_flush()
+        self._provider.shutdown()
         if self._exporter is not None:
             await self._exporter.stop(deadline_s)
