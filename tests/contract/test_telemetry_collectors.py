@@ -27,7 +27,7 @@ from guided_contract.config import PodConfig, PortsConfig, TelemetryConfig
 from guided_contract.records import Decode, HttpRequest
 from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.otlp_receiver import BODY_BYTES
-from guided_sidecar.telemetry.pipeline import Telemetry
+from guided_sidecar.telemetry.pipeline import Instruments, Telemetry
 from support.collectors import GrpcCollector, HttpCollector, eventually
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -38,7 +38,19 @@ PROTOBUF = {"Content-Type": "application/x-protobuf"}
 Protocol = Literal["HTTP", "GRPC"]
 Collector = HttpCollector | GrpcCollector
 MakeConfig = Callable[[str | None, Protocol], PodConfig]
-Start = Callable[[PodConfig], Awaitable[Telemetry]]
+
+
+class Pod(Telemetry):
+    """All of a pod's telemetry, as the service composes it."""
+
+    def __init__(self, config: PodConfig) -> None:
+        instruments = Instruments(config, pod="tiny-0")
+        super().__init__(config, instruments, lambda _digests: None)
+        self.tracer = instruments.tracer
+        self.metrics = instruments.metrics
+
+
+Start = Callable[[PodConfig], Awaitable[Pod]]
 
 
 @pytest.fixture
@@ -81,10 +93,10 @@ async def http() -> AsyncIterator[HttpCollector]:
 
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
-    started: list[Telemetry] = []
+    started: list[Pod] = []
 
-    async def begin(config: PodConfig) -> Telemetry:
-        telemetry = Telemetry(config, pod="tiny-0")
+    async def begin(config: PodConfig) -> Pod:
+        telemetry = Pod(config)
         started.append(telemetry)
         await telemetry.start()
         return telemetry
@@ -141,7 +153,7 @@ def vllm_span(config: PodConfig, *, compression: Compression = Compression.NoCom
     provider.shutdown()
 
 
-def metrics_of(telemetry: Telemetry, name: str) -> float:
+def metrics_of(telemetry: Pod, name: str) -> float:
     page = telemetry.metrics.render().decode()
     return sum(float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith(name))
 

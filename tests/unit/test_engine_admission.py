@@ -144,8 +144,8 @@ class TestClient:
     async def test_tickets_say_where_the_service_places_requests_also_after_it_restarted(
         self, service: FakeService
     ) -> None:
-        def hello() -> wire.Hello:
-            return wire.Hello(role="api", pid=1, boot="b", placement=client.placement)
+        def hello(placement: wire.Placement) -> wire.Hello:
+            return wire.Hello(role="api", pid=1, boot="b", placement=placement)
 
         client = GrammarClient(service.path, hello, service_wait_s=2)
         try:
@@ -163,7 +163,7 @@ class TestClient:
 
     async def test_is_told_what_to_end(self, service: FakeService, client: GrammarClient) -> None:
         told: asyncio.Queue[wire.End] = asyncio.Queue()
-        client.on_end = told.put_nowait
+        client.serve(self, lambda _, message: told.put_nowait(message))
         await client.prepare(Constraint("regex", "a"), 5, None)
         end = wire.End(request_id="r", code="ranks_desynchronized")
         service.peers("api")[0].send(end)
@@ -198,7 +198,7 @@ class TestClient:
 
     async def test_service_away(self, folder: Path) -> None:
         client = GrammarClient(
-            folder / "none.sock", lambda: wire.Hello(role="api", pid=1, boot="b"), service_wait_s=0.1
+            folder / "none.sock", lambda _: wire.Hello(role="api", pid=1, boot="b"), service_wait_s=0.1
         )
         with pytest.raises(GuidedError) as raised:
             await client.prepare(Constraint("regex", "a"), 1, None)

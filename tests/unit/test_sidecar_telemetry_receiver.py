@@ -62,7 +62,7 @@ def folder() -> Iterator[Path]:
 
 def receiver(path: Path, spans: MemorySpans, counts: Counts) -> TelemetryReceiver:
     decodes = Decodes(1, spans.tracer, Desyncs(spans.tracer))
-    return TelemetryReceiver(path, spans.tracer, decodes, counts)
+    return TelemetryReceiver(path, spans.tracer, decodes, counts, lambda _digests: None)
 
 
 @pytest.fixture
@@ -82,6 +82,23 @@ async def test_a_record_becomes_a_span_and_a_count(pod: Pod) -> None:
     await eventually(lambda: pod.spans.finished)
     assert span_id(pod.spans.finished[0]) == RECORD.span_id
     assert pod.counts.taken == [RECORD]
+
+
+@pytest.mark.parametrize(
+    ("changes", "served"),
+    [
+        ({"kind": "json"}, True),
+        ({}, False),
+        ({"kind": "json", "status": 400}, False),
+        ({"kind": "json", "error_code": "sequence_dead_end"}, False),
+    ],
+)
+def test_a_guided_request_that_was_answered_well_is_noted(
+    folder: Path, changes: dict[str, object], *, served: bool
+) -> None:
+    taking = receiver(folder / "telemetry.sock", MemorySpans(), Counts())
+    taking._take(records.encode(msgspec.structs.replace(RECORD, sampled=False, **changes)))
+    assert (taking.guided_served_s > 0) == served
 
 
 @pytest.mark.parametrize(
@@ -126,9 +143,7 @@ async def test_only_the_owner_may_write(pod: Pod) -> None:
 
 async def test_a_successor_takes_the_socket_over(pod: Pod) -> None:
     spans, counts = MemorySpans(), Counts()
-    successor = TelemetryReceiver(
-        pod.path, spans.tracer, Decodes(1, spans.tracer, Desyncs(spans.tracer)), counts
-    )
+    successor = receiver(pod.path, spans, counts)
     successor.start()
     pod.send(records.encode(RECORD))
     await eventually(lambda: spans.finished)
@@ -147,15 +162,9 @@ async def test_what_has_arrived_is_taken_at_the_end(folder: Path) -> None:
 
 
 async def test_a_missing_folder_is_an_error(folder: Path) -> None:
-    spans = MemorySpans()
-    receiver = TelemetryReceiver(
-        folder / "none" / "telemetry.sock",
-        spans.tracer,
-        Decodes(1, spans.tracer, Desyncs(spans.tracer)),
-        Counts(),
-    )
+    listening = receiver(folder / "none" / "telemetry.sock", MemorySpans(), Counts())
     with pytest.raises(FileNotFoundError):
-        receiver.start()
+        listening.start()
 
 
 async def test_names_of_any_length_are_kept_within_bounds() -> None:

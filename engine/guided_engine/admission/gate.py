@@ -133,7 +133,7 @@ def process_gate() -> Gate | None:
     pod = config.load()
     if pod is None:
         return None
-    client = GrammarClient(pod.service_socket, lambda: _hello(client.placement))
+    client = GrammarClient(pod.service_socket, _hello)
     return Gate(pod, client, Telemetry(pod.telemetry_socket))
 
 

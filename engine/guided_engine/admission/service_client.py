@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,7 +53,7 @@ class GrammarClient:
     path
         The service's socket.
     hello
-        Makes the introduction.
+        Makes the introduction of an API server that places requests so.
     service_wait_s
         How long a request waits for a service that is away.
 
@@ -60,17 +61,21 @@ class GrammarClient:
     ----------
     placement
         Who is to mask requests from now on, as the service said last.
-    on_end
-        Told of a request that is to end with an error, by the engine core's id.
     """
 
     def __init__(
-        self, path: Path, hello: Callable[[], wire.Hello], *, service_wait_s: float = SERVICE_WAIT_S
+        self,
+        path: Path,
+        hello: Callable[[wire.Placement], wire.Hello],
+        *,
+        service_wait_s: float = SERVICE_WAIT_S,
     ) -> None:
         self.placement: wire.Placement = "Rank"
-        self.on_end: Callable[[wire.End], None] = lambda _end: None
+        self._engines: weakref.WeakKeyDictionary[Any, Callable[[Any, wire.End], None]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._service_wait_s = service_wait_s
-        self._connection = ServiceConnection(path, hello, self._received, self._lost)
+        self._connection = ServiceConnection(path, lambda: hello(self.placement), self._received, self._lost)
         self._pending: dict[int, asyncio.Future[wire.Prepared]] = {}  # Prepare's id -> its answer
         self._ids = itertools.count(1)
         self._task: asyncio.Task[None] | None = None
@@ -79,6 +84,13 @@ class GrammarClient:
         """Begin to connect, on the running loop; more calls than one do nothing."""
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._connection.run())
+
+    def serve(self, engine: Any, end: Callable[[Any, wire.End], None]) -> None:
+        """Have `end(engine, message)` called for each request that is to end with an error, by its core's id.
+
+        As long as the engine lives; a second call for it changes nothing.
+        """
+        self._engines[engine] = end
 
     async def close(self) -> None:
         """Disconnect; what still waits is refused."""
@@ -158,7 +170,8 @@ class GrammarClient:
             case wire.Prepared() | wire.Refused():
                 self._answered(message)
             case wire.End():
-                self.on_end(message)
+                for engine, end in list(self._engines.items()):
+                    end(engine, message)
             case wire.Place():
                 self.placement = message.placement
 

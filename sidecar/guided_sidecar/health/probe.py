@@ -56,7 +56,7 @@ class GuidedProbe:
         config: PodConfig,
         snapshot: Callable[[], ServiceSnapshot],
         steps: Callable[[], int],
-        served_s: Callable[[], float] = lambda: -math.inf,
+        served_s: Callable[[], float],
         *,
         api_key: str = "",
         timeout_s: float = 60.0,

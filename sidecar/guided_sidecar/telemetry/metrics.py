@@ -1,8 +1,6 @@
 """The sidecar's Prometheus metrics. Labels hold codes, ranks and kinds only: their number is bounded."""
 
 import itertools
-import math
-import time
 from collections.abc import Iterable
 from typing import Final, get_args
 
@@ -97,8 +95,6 @@ class SidecarMetrics:
             registry=self.registry,
         )
 
-        self.guided_served_s = -math.inf  # by time.monotonic: when a guided request was last answered well
-
     def take(self, record: AnyRecord) -> None:
         """Count a record, and what its process dropped before it."""
         if record.dropped:
@@ -119,8 +115,6 @@ class SidecarMetrics:
     def _take_request(self, record: HttpRequest) -> None:
         kind = record.kind or "unguided"
         code = _bounded(record.error_code or "")
-        if record.kind is not None and record.status == 200 and not code:
-            self.guided_served_s = time.monotonic()
         self._requests.labels(str(record.status), code, kind).inc()
         self._duration.labels(kind).observe(max(0, record.end_ns - record.start_ns) / _NS)
 

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import math
 import os
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
@@ -46,6 +48,11 @@ class TelemetryReceiver:
         Takes the ranks' records of ended sequences.
     on_digests
         Takes the ranks' digests.
+
+    Attributes
+    ----------
+    guided_served_s
+        When a guided request was last answered well, by time.monotonic; -inf: never.
     """
 
     def __init__(
@@ -54,7 +61,7 @@ class TelemetryReceiver:
         tracer: Tracer,
         decodes: Decodes,
         counts: RecordCounts,
-        on_digests: Callable[[Digests], None] = lambda _digests: None,
+        on_digests: Callable[[Digests], None],
     ) -> None:
         self._path = path
         self._tracer = tracer
@@ -62,6 +69,7 @@ class TelemetryReceiver:
         self._counts = counts
         self._on_digests = on_digests
         self._socket: socket.socket | None = None
+        self.guided_served_s = -math.inf
 
     def start(self) -> None:
         """Bind the socket and listen.
@@ -101,8 +109,11 @@ class TelemetryReceiver:
             self._counts.take_garbage()
             return
         self._counts.take(record)
-        if isinstance(record, HttpRequest) and root is not None:
-            self._record(record, *root)
+        if isinstance(record, HttpRequest):
+            if record.kind is not None and record.status == 200 and not record.error_code:
+                self.guided_served_s = time.monotonic()
+            if root is not None:
+                self._record(record, *root)
         elif isinstance(record, Decode):
             self._decodes.add(record)
         elif isinstance(record, Digests):

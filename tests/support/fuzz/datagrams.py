@@ -98,9 +98,9 @@ class _Receiver:
         provider.add_span_processor(self._metrics.spans)
         provider.add_span_processor(SpanBatches(_Export()))
         tracer = spans.tracer(provider)
-        consensus = Consensus(GuidedDecodingConfig(), _RANKS)
+        desyncs = Desyncs(tracer)
+        consensus = Consensus(GuidedDecodingConfig(), _RANKS, desyncs)
         consensus.connect(_Api())
-        consensus.observer = desyncs = Desyncs(tracer)
         decodes = Decodes(_RANKS, tracer, desyncs)
         receiver = TelemetryReceiver(Path("none"), tracer, decodes, self._metrics, consensus.receive)
         for one in (datagram, *_WHOLE):

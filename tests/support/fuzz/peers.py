@@ -35,6 +35,7 @@ from guided_sidecar.ranks.agreement import Consensus
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket import grammar_service
 from guided_sidecar.socket.grammar_service import GrammarService
+from support.digests import UnheardDesyncs
 from support.fuzz import mutation
 from support.fuzz.target import Target, end_all
 from support.spans import MemorySpans
@@ -168,8 +169,8 @@ class _Sidecar:
     async def _met(self, data: bytes) -> None:
         real, grammar_service.Pool = grammar_service.Pool, _InstantPool  # type: ignore[assignment,misc]
         try:
-            spans = MemorySpans()
-            service = GrammarService(Settings(POD), spans.tracer, Consensus(POD.guided_decoding, 1))
+            spans, consensus = MemorySpans(), Consensus(POD.guided_decoding, 1, UnheardDesyncs())
+            service = GrammarService(Settings(POD), spans.tracer, consensus)
         finally:
             grammar_service.Pool = real  # type: ignore[misc]
         witness = _Link(service, stream(API, PENDING))
