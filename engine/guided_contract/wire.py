@@ -13,6 +13,7 @@ launcher  -                                           -
 ========  ==========================================  ==============================================
 """
 
+import asyncio
 import struct
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
@@ -271,25 +272,18 @@ def body_length(header: bytes) -> int:
     return length
 
 
-def decode_client_message(body: bytes) -> ClientMessage:
-    """Decode what the service received.
+async def read(reader: asyncio.StreamReader) -> bytes:
+    """Return the body of the next frame; EOFError: the connection has ended, WireError as `body_length`."""
+    return await reader.readexactly(body_length(await reader.readexactly(LENGTH.size)))
 
-    Raises
-    ------
-    WireError
-        Not msgpack, or not one of ClientMessage.
-    """
+
+def decode_client_message(body: bytes) -> ClientMessage:
+    """Decode what the service received; WireError: it is none of ClientMessage."""
     return _decoded(_client_decoder, body)
 
 
 def decode_service_message(body: bytes) -> ServiceMessage:
-    """Decode what a client received.
-
-    Raises
-    ------
-    WireError
-        Not msgpack, or not one of ServiceMessage.
-    """
+    """Decode what a client received; WireError: it is none of ServiceMessage."""
     return _decoded(_service_decoder, body)
 
 

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from guided_sidecar import orphans, settings
+from guided_contract import processes
+from guided_sidecar import settings
 from guided_sidecar.health.server import HealthServer
 from guided_sidecar.ranks.agreement import Consensus
 from guided_sidecar.settings import Settings
@@ -46,7 +47,7 @@ async def run(configuration: Settings) -> None:
 
 def main() -> None:
     """Read the configuration and serve; exit 2 if it is missing or wrong."""
-    orphans.die_with_parent()  # a supervisor that was killed must not leave a second service behind
+    processes.die_with_parent()  # a supervisor that was killed must not leave a second service behind
     Path("/proc/self/comm").write_text(NAME)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s sidecar: %(message)s", force=True)
     try:
