@@ -24,6 +24,7 @@ from guided_engine.telemetry import Telemetry
 from support.engine import structured_outputs
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+STATE = "ot=th:8,vendor=x"
 
 
 class Served:
@@ -55,7 +56,7 @@ class Served:
             "type": "http",
             "method": "POST",
             "path": path,
-            "headers": [(b"traceparent", PARENT.encode())],
+            "headers": [(b"traceparent", PARENT.encode()), (b"tracestate", STATE.encode())],
         }
         incoming = [{"type": kind} for kind in events]
 
@@ -229,10 +230,13 @@ class TestMiddleware:
         async def app(scope: Any, _receive: Any, send: Any) -> None:
             exchange = current.get()
             assert exchange is not None
-            assert dict(scope["headers"])[b"traceparent"] == exchange.span.traceparent.encode()
+            headers = dict(scope["headers"])
+            assert headers[b"traceparent"] == exchange.span.traceparent.encode()
+            assert headers[b"tracestate"] == STATE.encode()
             await send(chunk(b"", more=False))
 
         await served.run(app)
+        assert served.record.tracestate == STATE
 
 
 async def test_vllms_own_path_is_not_kept_back(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

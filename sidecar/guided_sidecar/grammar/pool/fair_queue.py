@@ -3,7 +3,7 @@
 import asyncio
 import collections
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final, Literal
 
 _Future = asyncio.Future[None]
@@ -18,18 +18,37 @@ class Turn:
     ----------
     is_lost
         It was slow and gave its place to another; `again` waits for one in the slow lane.
-    on_lost
-        Called at that moment.
-    used_s
-        CPU seconds used; a turn that gets no CPU is not slow by itself.
     """
 
     def __init__(self, lanes: "Lanes") -> None:
         self.is_lost = False
-        self.on_lost: Callable[[], None] = do_nothing
-        self.used_s: Callable[[], float] = _no_end
         self.lane: Literal["fast", "slow"] | None = "fast"
         self._lanes = lanes
+        self._on_lost: Callable[[], None] | None = None
+        self._used_s: Callable[[], float] | None = None
+
+    @contextlib.contextmanager
+    def watched(self, on_lost: Callable[[], None], used_s: Callable[[], float]) -> Iterator[None]:
+        """Have `on_lost` called should the turn be lost within the body.
+
+        `used_s` tells how many CPU seconds it has used: a turn that gets no CPU is not slow by itself.
+        """
+        self._on_lost, self._used_s = on_lost, used_s
+        try:
+            yield
+        finally:
+            self._on_lost = None
+
+    def lose(self) -> None:
+        """Give up its place; for Lanes."""
+        self.lane = None
+        self.is_lost = True
+        if self._on_lost is not None:
+            self._on_lost()
+
+    def has_used(self, share_s: float) -> bool:
+        """Return whether it has used so many CPU seconds, as far as anybody knows."""
+        return self._used_s is None or self._used_s() >= share_s
 
     async def again(self) -> None:
         """Wait for a place in the slow lane, first come first served."""
@@ -91,16 +110,13 @@ class Lanes:
 
     def _push_out(self) -> None:
         """Take the slowest turn's place, for whoever asks."""
-        turn = self._overdue.pop(0)
-        turn.lane = None
-        turn.is_lost = True
-        turn.on_lost()
+        self._overdue.pop(0).lose()
 
     async def _time(self, turn: Turn) -> None:
         """Wait until a turn is slow: it has had its time, and a fair share of a CPU in it."""
         for _ in range(_MOST_PATIENCE):
             await asyncio.sleep(self._slow_after_s)
-            if turn.used_s() >= _FAIR_SHARE * self._slow_after_s:
+            if turn.has_used(_FAIR_SHARE * self._slow_after_s):
                 break
         self._is_slow(turn)
 
@@ -157,11 +173,3 @@ def _hand_on(queue: collections.deque[_Future]) -> bool:
             place.set_result(None)
             return True
     return False
-
-
-def _no_end() -> float:
-    return float("inf")
-
-
-def do_nothing() -> None:
-    """Note a lost turn by its flag alone."""
