@@ -7,7 +7,7 @@ import pytest
 
 from guided_contract import trace_context
 from guided_contract.config import CompileConfig, GuidedDecodingConfig
-from guided_contract.wire import Prepared, Refused
+from guided_contract.wire import Prepare, Prepared, Refused
 from support import grammars
 from support import service as service_processes
 from support.service import serving
@@ -74,9 +74,12 @@ async def test_the_spans_of_a_grammar(tmp_path: Path, monkeypatch: pytest.Monkey
         Rank.connected(pod, 1),
         Api.connected(pod) as api,
     ):
-        prepared = await api.prepare("json", grammars.PERSON, traceparent=TRACEPARENT)
-        await api.prepare("json", grammars.PERSON, traceparent=TRACEPARENT)
-        await api.prepare("json", '{"type": "nonsense"}', traceparent=TRACEPARENT)
+        trace = {"traceparent": TRACEPARENT, "tracestate": "a=b"}
+        specs = (grammars.PERSON, grammars.PERSON, '{"type": "nonsense"}')
+        prepared, *_ = [
+            await api.ask(Prepare(id=number, kind="json", spec=spec, timeout_s=60, **trace))
+            for number, spec in enumerate(specs)
+        ]
 
     assert isinstance(prepared, Prepared)
     first, hit, bad = spans.named("grammar.prepare")
@@ -85,7 +88,10 @@ async def test_the_spans_of_a_grammar(tmp_path: Path, monkeypatch: pytest.Monkey
     root = trace_context.parse(TRACEPARENT)
     assert root is not None
     assert {trace_id(span) for span in spans.finished} == {root.trace_id}
+    assert {span.context.trace_state.to_header() for span in spans.finished} == {"a=b"}
     assert {parent_id(span) for span in (first, hit, bad)} == {root.span_id}
+    assert {span.parent.is_remote for span in (first, hit, bad)} == {True}
+    assert {span.parent.is_remote for span in (compiled, failed, *loads)} == {False}
     assert parent_id(compiled) == span_id(first)
     assert parent_id(failed) == span_id(bad)
     assert [attributes(span)["guidedmodel.grammar.cache"] for span in (first, hit, bad)] == [

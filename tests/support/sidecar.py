@@ -186,10 +186,14 @@ class Api:
     ) -> tuple[int, asyncio.Future[Prepared | Refused]]:
         """Send a Prepare; return its id and its answer to come."""
         number = next(self._ids)
-        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         asked = Prepare(id=number, kind=kind, spec=spec, timeout_s=timeout_s, traceparent=traceparent)
-        self.client.send(msgspec.structs.replace(asked, backend=backend))
-        return number, answer
+        return number, self.ask(msgspec.structs.replace(asked, backend=backend))
+
+    def ask(self, request: Prepare) -> asyncio.Future[Prepared | Refused]:
+        """Send a Prepare, with an id of the caller's choice; return its answer to come."""
+        answer = self._waiting[request.id] = asyncio.get_running_loop().create_future()
+        self.client.send(request)
+        return answer
 
     def release(self, number: int) -> None:
         self.client.send(Release(id=number))
