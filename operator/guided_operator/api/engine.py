@@ -6,8 +6,8 @@ from pydantic import AfterValidator, Field
 
 from guided_operator.api import engine_args, engine_env
 from guided_operator.api.base import ApiModel, text, unique_names
-from guided_operator.api.pod_spec import SecretKey
 from guided_operator.api.rule import Rule, cel_list, cel_text, matches
+from guided_operator.api.secret_refs import SecretKey
 
 # A line break or another control character is no part of an option, and some checks end at one.
 _WORD: Final = r"^[^\x00-\x1f\x7f]+$"

@@ -5,8 +5,8 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from guided_operator.api.base import ApiModel, text
-from guided_operator.api.pod_spec import SecretKey
 from guided_operator.api.rule import Rule, cel_text, matches
+from guided_operator.api.secret_refs import SecretKey
 
 _PART: Final = "[A-Za-z0-9_][A-Za-z0-9._@+-]*"  # never "." or "..", nor a hidden folder
 _URI: Final = (

@@ -5,9 +5,9 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field
 
 from guided_operator.api.base import ApiModel, BytesBetween, text, unique_names
-from guided_operator.api.pod_spec import SecretName
 from guided_operator.api.rule import Rule, cel_text, matches
 from guided_operator.api.scheduling import Affinity, Labels, Toleration, TopologySpread, label_keys
+from guided_operator.api.secret_refs import SecretName
 
 _OBJECT = Annotated[str, text(253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 _USER = Annotated[int, Field(ge=1, le=2**31 - 1)]

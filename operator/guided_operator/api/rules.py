@@ -9,15 +9,16 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from guided_contract.backends import BACKENDS
+from guided_operator.api.autoscaling import AUTOSCALING_RULES
 from guided_operator.api.base import ApiModel, seconds
 from guided_operator.api.engine import ENGINE_RULES
 from guided_operator.api.lora import LORA_RULES
 from guided_operator.api.model import MODEL_RULES
+from guided_operator.api.parallelism import PARALLELISM_RULES
 from guided_operator.api.pod_template import POD_TEMPLATE_RULES
 from guided_operator.api.resource import GuidedModel
 from guided_operator.api.rollout import ROLLOUT_RULES
 from guided_operator.api.rule import Problem, Rule, cel_text, matches
-from guided_operator.api.scaling import SCALING_RULES
 from guided_operator.api.speculative import SPECULATIVE_RULES
 from guided_operator.api.storage import STORAGE_RULES
 
@@ -36,7 +37,8 @@ def _gpu_rule(part: str) -> Rule:
 
 
 RULES: Final = (
-    *SCALING_RULES,
+    *PARALLELISM_RULES,
+    *AUTOSCALING_RULES,
     Rule(
         (),
         "metadata.name",

@@ -1,43 +1,27 @@
 """What a user asks for: `spec` of a GuidedModel. Each description says unit, default and reason."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from guided_operator.api.base import ApiModel, text, unique_names
+from guided_operator.api.autoscaling import Autoscaling
+from guided_operator.api.base import ApiModel, unique_names
 from guided_operator.api.drain import Drain
 from guided_operator.api.engine import Engine
 from guided_operator.api.guided_decoding import GuidedDecoding
+from guided_operator.api.logits_processors import LogitsProcessor
 from guided_operator.api.lora import Lora
 from guided_operator.api.model import Model
-from guided_operator.api.pod_spec import Probes, Resources, Sidecar, Telemetry
+from guided_operator.api.network_policy import NetworkPolicy
+from guided_operator.api.parallelism import Parallelism
 from guided_operator.api.pod_template import PodTemplate
+from guided_operator.api.probes import Probes
+from guided_operator.api.resources import Resources
 from guided_operator.api.rollout import Rollout
-from guided_operator.api.scaling import Autoscaling, NetworkPolicy, Parallelism
+from guided_operator.api.sidecar import Sidecar
 from guided_operator.api.speculative import Speculative
 from guided_operator.api.storage import Storage
-
-
-class LogitsProcessor(ApiModel):
-    """A stateful logits processor, made once per sequence by its factory."""
-
-    name: Annotated[str, text(63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")] = Field(
-        description="What requests call it; unique in the list."
-    )
-    factory: Annotated[
-        str,
-        text(
-            256,
-            pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*$",
-        ),
-    ] = Field(description='The class that makes it, as "package.module:Class", importable in the engine.')
-    params: Annotated[dict[str, Any], Field(max_length=32)] = Field(
-        default={}, description="Keyword arguments of the factory, any JSON. Default: none."
-    )
-    apply_by_default: bool = Field(
-        default=True,
-        description="Whether requests that do not name it get it too. Default: true.",
-    )
+from guided_operator.api.telemetry import Telemetry
 
 
 class GuidedModelSpec(ApiModel):
