@@ -55,7 +55,7 @@ def skip_unless_rank(config: PodConfig) -> None:
     """
     if config.guided_decoding.placement != "Rank":
         raise PatchSkippedError(
-            "guidedDecoding.placement is Scheduler: vLLM's own path serves guided requests"
+            "guidedDecoding.placement is Scheduler: vLLM's scheduler serves guided requests"
         )
 
 

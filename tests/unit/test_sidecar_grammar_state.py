@@ -77,7 +77,9 @@ def test_a_grammar_that_kills_workers_is_refused_for_a_while_that_grows() -> Non
         quarantine.record("slow", TIMEOUT)
     assert waits == [0, 0, 0, 30, 60, 100]
     assert len(quarantine) == 1
-    with pytest.raises(GuidedError, match="it has ended 6 workers, next try in 100 s") as refused:
+    with pytest.raises(
+        GuidedError, match="it has killed 6 grammar workers and is refused for another 100 s"
+    ) as refused:
         quarantine.check("slow")
     assert refused.value.code == ErrorCode.GRAMMAR_COMPILE_TIMEOUT
 

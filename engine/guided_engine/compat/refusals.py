@@ -48,7 +48,7 @@ def _guided_beams(request: Any) -> GuidedError | None:
     named = GRAMMAR_ARG in (request.vllm_xargs or {})
     if not named and request.extract_structured_outputs() is None and _loose_tools(request) is None:
         return None
-    return GuidedError(ErrorCode.REQUEST_NOT_ADMITTED, "beam search cannot be guided")
+    return GuidedError(ErrorCode.REQUEST_NOT_ADMITTED, "guided decoding is not supported with beam search")
 
 
 def _apply_strict_tools(config: PodConfig) -> None:
@@ -80,7 +80,7 @@ def _loose_tools(request: Any) -> GuidedError | None:
         return None
     return GuidedError(
         ErrorCode.GRAMMAR_UNSUPPORTED,
-        "the tool parser of this engine cannot constrain tools: send them without strict",
+        "this engine's tool parser does not support strict tools: send them without strict",
         path="tools",
     )
 
@@ -95,7 +95,11 @@ def _apply_streaming_input(config: PodConfig) -> None:
     def unguided(params: Any) -> None:
         validate(params)
         if asks_for_grammar(params):
-            _refuse(GuidedError(ErrorCode.REQUEST_NOT_ADMITTED, "streaming input cannot be guided"))
+            _refuse(
+                GuidedError(
+                    ErrorCode.REQUEST_NOT_ADMITTED, "guided decoding is not supported for streaming input"
+                )
+            )
 
     # Called for the request's parameters and for those of each chunk, which admission never sees.
     AsyncLLM._validate_streaming_input_sampling_params = staticmethod(unguided)  # noqa: SLF001 - as above
@@ -112,8 +116,8 @@ def _apply_offline(config: PodConfig) -> None:
         for given in (params, getattr(prompt, "sampling_params", None)):
             if asks_for_grammar(given) and ticket_of(getattr(given, "extra_args", None)) is None:
                 message = (
-                    "offline LLM does not serve guided requests inside a pod of GuidedModel: "
-                    "ask its API server, or start Python without GUIDEDMODEL_CONFIG"
+                    "the offline LLM class does not support guided requests inside a GuidedModel "
+                    "pod: use its API server, or unset GUIDEDMODEL_CONFIG"
                 )
                 _refuse(GuidedError(ErrorCode.REQUEST_NOT_ADMITTED, message))
         return add_request(self, request_id, prompt, params, *args, **kwargs)

@@ -78,7 +78,9 @@ class _Refusing:
     def __getattr__(self, name: str) -> NoReturn:
         from guided_engine.compat.api_errors import refuse  # noqa: PLC0415 - imports vLLM
 
-        refuse(GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{self._what} cannot be guided"))
+        refuse(
+            GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"guided decoding is not supported for {self._what}")
+        )
 
 
 ENTRIES: Final = (

@@ -120,7 +120,7 @@ class BytesBetween(_Bounds):
     @staticmethod
     def _read(text: str) -> float:
         if not re.fullmatch(_BYTES_PATTERN, text):
-            raise ValueError(f'"{text}" is no amount such as "512Mi" or "2Gi"')
+            raise ValueError(f'"{text}" is not an amount such as "512Mi" or "2Gi"')
         return float(amount(text))
 
 
@@ -160,5 +160,5 @@ def unique_names(items: list[Any]) -> list[Any]:
     names = [item.name for item in items]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ValueError(f"names must be unique, {', '.join(twice)} stands twice")
+        raise ValueError(f"names must be unique; duplicate: {', '.join(twice)}")
     return items

@@ -101,7 +101,7 @@ def misplaced(words: Sequence[str]) -> Iterator[tuple[int, str]]:
         name = option(word).removeprefix("--").split(".", 1)[0]
         if not name:
             if not room:
-                yield index, "is no option, nor the value of one"
+                yield index, "is neither an option nor the value of one"
             room -= 1
         elif option(word).removeprefix("--") in _ALONE:
             room = 0

@@ -30,7 +30,7 @@ class _Loader(yaml.SafeLoader):
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, Hashable) and key in seen:
                 line = key_node.start_mark.line + 1
-                raise ManifestError([Problem(f"line {line}", f'"{key}" stands twice in one mapping')])
+                raise ManifestError([Problem(f"line {line}", f'"{key}" is a duplicate key')])
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
 

@@ -13,20 +13,20 @@ class NetworkPeer(ApiModel):
     """Pods that may connect."""
 
     namespace_labels: Labels = Field(
-        default={}, description="Labels of their namespace. Default: none, which means this namespace."
+        default={}, description=("Labels of the pods' namespace. Default: none, which means this namespace.")
     )
     pod_labels: Labels = Field(
-        default={}, description="Labels of the pods. Default: none, which means all of the namespace's."
+        default={}, description=("Labels of the pods. Default: none, which means all pods of the namespace.")
     )
 
 
 class NetworkPolicy(ApiModel):
-    """Who may connect to the pods; what they connect to is not limited."""
+    """Who may connect to the pods. Outgoing connections are not limited."""
 
     allow_from: Annotated[list[NetworkPeer], Field(max_length=16)] = Field(
         default=[NetworkPeer()],
         description=(
-            "Pods that may reach the API and the metrics. Default: all of this namespace. The operator may "
-            "always read the sidecar's status."
+            "Pods that may reach the API and the metrics. Default: all pods of this namespace. The "
+            "operator can always read the sidecar's status page."
         ),
     )

@@ -15,23 +15,31 @@ class Parallelism(ApiModel):
     tensor: Annotated[int, Field(ge=1, le=128)] = Field(
         default=1,
         description=(
-            "Ranks that share each layer. Default: 1. GPUs per pod are tensor times pipeline times data, "
-            "divided by nodes; at most about 128, the slots for heartbeats."
+            "Tensor parallel size: ranks that share each layer. Default: 1. A pod gets tensor times "
+            "pipeline times data GPUs, divided by nodes; about 128 is the most that a pod's heartbeat "
+            "table holds."
         ),
     )
     pipeline: Annotated[int, Field(ge=1, le=128)] = Field(
-        default=1, description="Stages that the layers are parted into; the last one samples. Default: 1."
+        default=1,
+        description=(
+            "Pipeline parallel size: stages that the layers are divided into; the last stage samples. "
+            "Default: 1."
+        ),
     )
     data: Annotated[int, Field(ge=1, le=64)] = Field(
         default=1,
-        description="Engines in a pod that take requests in turn, each with all layers. Default: 1.",
+        description=(
+            "Data parallel size: engines in a pod, each with all layers, that requests are distributed "
+            "over. Default: 1."
+        ),
     )
     nodes: Annotated[int, Field(ge=1, le=64)] = Field(
         default=1,
         description=(
-            "Pods, and so machines, that the ranks of one replica are spread over. Default: 1. More than 1 "
-            "makes a LeaderWorkerSet (whose API must be installed) in place of a Deployment. One cannot be "
-            "changed to more, nor more to one."
+            "Pods, each on its own node, that the ranks of one replica are spread over. Default: 1. With "
+            "more than 1 the operator creates a LeaderWorkerSet (its API must be installed) instead of a "
+            "Deployment. It cannot be changed from 1 to more, or back."
         ),
     )
 
@@ -49,7 +57,8 @@ PARALLELISM_RULES: Final = (
     Rule(
         ("spec", "parallelism"),
         "data",
-        f"data times (1 + tensor times pipeline) may not exceed {SLOTS}, the slots for heartbeats",
+        f"data times (1 + tensor times pipeline) must not exceed {SLOTS}, the size of a pod's "
+        f"heartbeat table",
         # Where the whole object is a default, its own are not in it yet.
         "!has(self.tensor) || !has(self.pipeline) || !has(self.data)"
         f" || self.data * (1 + self.tensor * self.pipeline) <= {SLOTS}",
@@ -58,7 +67,7 @@ PARALLELISM_RULES: Final = (
     Rule(
         ("spec", "parallelism"),
         "nodes",
-        "tensor times pipeline must be a multiple of nodes, so that each has as many ranks",
+        "tensor times pipeline must be a multiple of nodes, so that each node has the same number of ranks",
         "!has(self.tensor) || !has(self.pipeline) || !has(self.nodes)"
         " || (self.tensor * self.pipeline) % self.nodes == 0",
         lambda spread: spread.tensor * spread.pipeline % spread.nodes != 0,
@@ -66,14 +75,14 @@ PARALLELISM_RULES: Final = (
     Rule(
         ("spec", "parallelism"),
         "data",
-        "several engines over several nodes are not supported yet: set data or nodes to 1",
+        "data above 1 together with nodes above 1 is not supported: set one of them to 1",
         "!has(self.data) || !has(self.nodes) || self.data == 1 || self.nodes == 1",
         lambda spread: spread.data > 1 and spread.nodes > 1,
     ),
     Rule(
         ("spec",),
         "parallelism.nodes",
-        "one node cannot be changed to several, nor several to one: the pods' kind of owner would change",
+        "cannot be changed from 1 to more, or back: create a new GuidedModel instead",
         f"{_NODES.format('self')} == {_NODES.format('oldSelf')}",
         lambda _: False,  # about a change, which one manifest does not show
     ),

@@ -9,22 +9,24 @@ from guided_operator.api.resources import Resources
 
 
 class Restart(ApiModel):
-    """Restart budget of grammar workers."""
+    """Restart budget of the grammar workers."""
 
     max_attempts: Annotated[int, Field(ge=1, le=1000)] = Field(
         default=10,
         description=(
-            "Restarts before new guided requests get a 503. Default: 10. A crash loop must not eat the node."
+            "Number of restarts before new guided requests get a 503. It keeps a crash loop from using up"
+            " the node. Default: 10."
         ),
     )
     base_delay: Annotated[str, Between("1ms", "1m")] = Field(
-        default="100ms", description="Wait before the first restart; doubles with each. Default: 100ms."
+        default="100ms",
+        description="Delay before the first restart; it doubles with each further one. Default: 100ms.",
     )
     max_delay: Annotated[str, Between("1ms", "1h")] = Field(
-        default="30s", description="Longest wait between restarts. Default: 30s."
+        default="30s", description="Maximum delay between restarts. Default: 30s."
     )
     reset_after: Annotated[str, Between("1s", "24h")] = Field(
-        default="5m", description="So long without a crash restores the budget. Default: 5m."
+        default="5m", description=("Time without a crash after which the budget is full again. Default: 5m.")
     )
 
 
@@ -35,13 +37,13 @@ SIDECAR_RESOURCES = Resources(
 
 
 class Sidecar(ApiModel):
-    """The process beside the engine: grammar workers, telemetry, health."""
+    """The sidecar container: grammar workers, telemetry and health."""
 
     resources: Resources = Field(
         default=SIDECAR_RESOURCES,
         description=(
-            "Resources of the sidecar container. Default: 100m CPU and 512Mi memory asked for, at most "
-            "4Gi memory, enough for a worker at its own limit and a spare."
+            "Resources of the sidecar container. Default: requests of 100m CPU and 512Mi memory, and a "
+            "memory limit of 4Gi, enough for one worker at its own limit and a spare."
         ),
     )
-    restart: Restart = Field(default=Restart(), description="Restart budget of grammar workers.")
+    restart: Restart = Field(default=Restart(), description="Restart budget of the grammar workers.")

@@ -28,47 +28,55 @@ class GuidedModelSpec(ApiModel):
     """A model served by vLLM, with guided decoding on every rank."""
 
     model: Model = Field(description="The model to serve.")
-    engine: Engine = Field(description="The vLLM that serves it.")
-    parallelism: Parallelism = Field(default=Parallelism(), description="How it is spread over devices.")
-    guided_decoding: GuidedDecoding = Field(default=GuidedDecoding(), description="How guided requests run.")
+    engine: Engine = Field(description="The vLLM server.")
+    parallelism: Parallelism = Field(
+        default=Parallelism(), description="How the model is spread over devices."
+    )
+    guided_decoding: GuidedDecoding = Field(
+        default=GuidedDecoding(),
+        description="How requests with a schema, regex, choice or grammar are served.",
+    )
     logits_processors: Annotated[
         list[LogitsProcessor], Field(max_length=16), AfterValidator(unique_names)
     ] = Field(
         default=[],
-        description="Logits processors, applied in this order. Default: none.",
+        description="Stateful logits processors, applied in this order. Default: none.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
-    speculative: Speculative | None = Field(
-        default=None, description="Speculative decoding. Default: absent, off."
-    )
-    lora: Lora | None = Field(default=None, description="LoRA adapters. Default: absent, none.")
+    speculative: Speculative | None = Field(default=None, description=("Speculative decoding. Default: off."))
+    lora: Lora | None = Field(default=None, description="LoRA adapters. Default: none.")
     replicas: Annotated[int, Field(ge=0, le=10_000)] = Field(
         default=1,
         description=(
-            "Replicas of the model: pods, or groups of parallelism.nodes pods. Default: 1. 0 keeps all but "
-            "the pods. With autoscaling, leave it out: the autoscaler sets it."
+            "Number of replicas: pods, or groups of parallelism.nodes pods. Default: 1. 0 removes the "
+            "pods and keeps everything else. With autoscaling leave it out: the autoscaler sets it."
         ),
     )
     autoscaling: Autoscaling | None = Field(
-        default=None, description="Who sets replicas in the user's place. Absent: nobody."
+        default=None, description="Autoscaler that sets replicas. Default: none."
     )
     network_policy: NetworkPolicy | None = Field(
-        default=None, description="Who may connect to the pods. Absent: as the cluster has it."
+        default=None,
+        description="Who may connect to the pods. Default: none, the cluster's own policies apply.",
     )
     resources: Resources = Field(
         default=Resources(),
-        description=("CPU and memory of the engine container. Default: none. GPUs follow from parallelism."),
+        description=(
+            "CPU and memory of the engine container. Default: none. GPUs are derived from parallelism."
+        ),
     )
     rollout: Rollout = Field(default=Rollout(), description="How a change reaches the pods.")
     probes: Probes = Field(default=Probes(), description="Deadlines of health checks.")
     telemetry: Telemetry | None = Field(
-        default=None, description="Where traces and metrics go. Absent: nowhere."
+        default=None, description=("Where traces and metrics go. Default: none, no traces and no PodMonitor.")
     )
-    drain: Drain = Field(default=Drain(), description="How a pod goes.")
-    sidecar: Sidecar = Field(default=Sidecar(), description="The process beside the engine.")
-    storage: Storage = Field(default=Storage(), description="Where pods write.")
+    drain: Drain = Field(default=Drain(), description="How a pod stops.")
+    sidecar: Sidecar = Field(
+        default=Sidecar(), description="The sidecar container: grammar workers, telemetry and health."
+    )
+    storage: Storage = Field(default=Storage(), description="Storage that pods write to.")
     pod_template: PodTemplate = Field(
-        default=PodTemplate(), description="What pods have beside the model: labels, scheduling, volumes."
+        default=PodTemplate(), description="Metadata, scheduling and volumes of the pods."
     )
 
     @property

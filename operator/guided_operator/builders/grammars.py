@@ -42,7 +42,7 @@ def merge(gm: GuidedModel, sources: Sources, before: Mapping[str, str]) -> Gramm
         reference = grammar.config_map_key_ref
         text, fault = _text(sources, reference.name, reference.key)
         if text is not None and size + _size(file, text) > grammar_files.MAX_BYTES:
-            text, fault = None, "there is no room for it: all grammars together may have 1 MiB"
+            text, fault = None, "too large: all grammars of a model together may have at most 1 MiB"
         if fault:
             faults[grammar.name] = fault
             text = before.get(file)

@@ -37,7 +37,7 @@ def _vllm_unsupported(gm: GuidedModel) -> Iterator[Problem]:
         return
     reason = unsupported_vllm(version)
     if reason:
-        message = f"{reason}; use a supported image, or guidedDecoding.placement Scheduler (vLLM's own path)"
+        message = f"{reason}; use a supported image, or set guidedDecoding.placement to Scheduler"
         yield Problem(field, message)
 
 

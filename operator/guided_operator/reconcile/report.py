@@ -158,7 +158,7 @@ def _speculation(situation: Situation) -> Speculation | None:
     return Speculation(
         acceptance_rate=f"{min(accepted / drafted, 1):.2f}" if drafted else "",
         **{"async": is_async},
-        fallback="this vLLM schedules synchronously with these settings" if lost else "",
+        fallback="vLLM does not support asynchronous scheduling with these settings" if lost else "",
     )
 
 
@@ -180,7 +180,7 @@ def _grammars(situation: Situation, pages: Iterable[PodStatus]) -> list[GrammarS
     for one in (one for page in pages for one in page.grammars):
         if one.name not in told or _WORSE[one.state] > _WORSE[told[one.name].state]:
             told[one.name] = one
-    nothing = status.GrammarStatus(name="", state="Pending", reason="no pod has said anything of it yet")
+    nothing = status.GrammarStatus(name="", state="Pending", reason="no pod has reported it yet")
     found = []
     for grammar in model.spec.guided_decoding.grammars if model else ():
         one = told.get(grammar.name, nothing)

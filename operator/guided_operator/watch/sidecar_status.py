@@ -204,7 +204,7 @@ class HttpFetch:
                 async for chunk in response.content.iter_any():
                     data += chunk
                     if len(data) > MAX_PAGE_BYTES:
-                        raise PageError(f"the sidecar's page is larger than {MAX_PAGE_BYTES} bytes")
+                        raise PageError(f"the sidecar's status page is larger than {MAX_PAGE_BYTES} bytes")
                 return bytes(data)
         except (aiohttp.ClientError, OSError) as error:
             raise PageError(f"the sidecar did not answer: {type(error).__name__}") from error

@@ -205,10 +205,13 @@ class Consensus:
         if not (shown or self._fell_back):
             return ""
         counts = ", ".join(f"rank {rank}: {count}" for rank, count in sorted(self._desyncs.items()))
-        ended = f"ranks disagreed, and the requests were ended ({counts or 'before the sidecar restarted'})"
+        ended = (
+            f"ranks disagreed, and the affected requests were ended "
+            f"({counts or 'before the sidecar restarted'})"
+        )
         if not self._fell_back:
             return ended
-        return f"{ended}; vLLM's own scheduler masks new requests until the engine restarts"
+        return f"{ended}; vLLM's scheduler serves new guided requests until the engine restarts"
 
 
 def _astray(by_rank: Mapping[int, _Sent]) -> list[int]:

@@ -11,9 +11,7 @@ from guided_operator.reconcile.conditions.inputs import Situation
 def _nothing_known(situation: Situation) -> Finding | None:
     if situation.pages:
         return None
-    message = (
-        "no pod of the current revision has said anything yet" if situation.current else "there is no pod"
-    )
+    message = "no pod of the current revision has reported yet" if situation.current else "there are no pods"
     return Finding("Unknown", "Pending", message)
 
 
@@ -73,20 +71,25 @@ def _libraries_unmeasured(situation: Situation) -> Finding | None:
     for pod, page in situation.pages:
         if page.unmeasured:
             each = ", ".join(f"{one.name} {one.version}, not {one.measured}" for one in page.unmeasured)
-            message = f"pod {pod.name} has a grammar library of another version than the one measured: {each}"
+            message = (
+                f"pod {pod.name} has a grammar library in a version whose JSON Schema "
+                f"support was not measured: {each}"
+            )
             return Finding("True", "LibrariesUnmeasured", message)
     return None
 
 
 def _guided_active(situation: Situation) -> Finding:
-    return Finding("True", "Active", f"{len(situation.pages)} pods prove guided decoding")
+    return Finding("True", "Active", f"{len(situation.pages)} pods report guided decoding active")
 
 
 def _scheduler_placed(situation: Situation) -> Finding | None:
     model = situation.plan.model
     if model is not None and model.spec.guided_decoding.placement == "Scheduler":
         return Finding(
-            "False", "SchedulerPlacement", "vLLM's own scheduler applies grammars, as the spec asks"
+            "False",
+            "SchedulerPlacement",
+            "vLLM's scheduler applies grammars, because guidedDecoding.placement is Scheduler",
         )
     return None
 
@@ -94,7 +97,7 @@ def _scheduler_placed(situation: Situation) -> Finding | None:
 def _telemetry_unset(situation: Situation) -> Finding | None:
     model = situation.plan.model
     if model is None or model.spec.telemetry is None or model.spec.telemetry.otlp is None:
-        return Finding("False", "Disabled", "the spec names no collector")
+        return Finding("False", "Disabled", "telemetry.otlp is not set")
     return None
 
 

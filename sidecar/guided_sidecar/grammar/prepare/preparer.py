@@ -272,7 +272,7 @@ class Preparer:
         if waiter.stage == "ranks":
             return self._rendezvous.too_late(waiter.key, limit)
         if waiter.stage == "template":
-            message = f"the grammar service was not ready within {limit}"
+            message = f"the grammar service did not become ready within {limit}"
             return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message, retry_after_s=1)
         progress = waiter.flight.progress if waiter.flight is not None else CompileProgress(waiter.limit_s)
         if not progress.ran_for(FAIR_SHARE * waiter.limit_s):

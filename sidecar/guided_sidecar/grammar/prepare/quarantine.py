@@ -95,7 +95,10 @@ class Quarantine:
                 del self._cases[key]
             return
         left_s = case.until_s - now
-        message = f"{case.error.message}; it has ended {case.killed} workers, next try in {left_s:.0f} s"
+        message = (
+            f"{case.error.message}; it has killed {case.killed} grammar workers and is "
+            f"refused for another {left_s:.0f} s"
+        )
         raise GuidedError(case.error.code, message, path=case.error.path)
 
     def record(self, key: str, error: GuidedError) -> None:
