@@ -246,11 +246,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "value for the model": ({"engine__args": ["evil/model"]}, "must begin with an option"),
     "argument for a typed field that is set": (
         {"engine__args": ["--max_num_seqs=1"], "engine__maxNumSeqs": 2},
-        "engine.maxNumSeqs says what --max-num-seqs says",
+        "--max-num-seqs is set by engine.maxNumSeqs",
     ),
     "memory twice": (
         {"engine__args": ["--gpu-memory-utilization", "1"], "engine__gpuMemoryUtilization": "0.5"},
-        "engine.gpuMemoryUtilization says what --gpu-memory-utilization says",
+        "--gpu-memory-utilization is set by engine.gpuMemoryUtilization",
     ),
     **{
         f"variable {name}": (
