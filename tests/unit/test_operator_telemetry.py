@@ -15,7 +15,7 @@ from guided_operator.kube import apiserver
 from guided_operator.kube.apiserver import ApiError, ServerUnavailable, WriteConflict
 from guided_operator.kube.lease import NotLeadingError
 from guided_operator.kube.queue import Key, WorkQueue
-from guided_operator.reconcile.loop import ChildFaultError, Shift
+from guided_operator.reconcile.loop import ChildFaultError, Workers
 from guided_operator.telemetry import logs, tracing
 from guided_operator.telemetry.exposition import About, Counter, Histogram, page
 from guided_operator.telemetry.metrics import REASONS, Census, OperatorMetrics
@@ -90,8 +90,8 @@ class Passes:
 
     async def run(self) -> dict[Any, float]:
         """Make all passes, each 2 seconds after the key was due, and return what is counted."""
-        shift = Shift(self.queue, self, self.metrics, clock=lambda: self.now, sleep=self.sleep)  # type: ignore[arg-type]  # stands for one
-        task = asyncio.create_task(shift.work())
+        workers = Workers(self.queue, self, self.metrics, clock=lambda: self.now, sleep=self.sleep)  # type: ignore[arg-type]  # stands for one
+        task = asyncio.create_task(workers.work())
         async with asyncio.timeout(5):
             while self.ends:
                 self.queue.add(KEY)

@@ -36,7 +36,7 @@ def detach_grammar(config: PodConfig) -> None:
             compile_here(self, request, ticket.backend, config)
             return
         if ticket is not None:
-            _tell_of_reasoning(request)
+            _report_reasoning(request)
             # With neither, nothing in the scheduler waits, defers sampling, fills, validates or ships a mask.
             request.structured_output_request = None
             request.status = RequestStatus.WAITING
@@ -50,7 +50,7 @@ def detach_grammar(config: PodConfig) -> None:
     StructuredOutputManager.grammar_init = grammar_init
 
 
-def _tell_of_reasoning(request: Any) -> None:
+def _report_reasoning(request: Any) -> None:
     """Write into the ticket what the ranks have to know of the request's reasoning."""
     structured, sampling = request.structured_output_request, request.sampling_params
     said = {

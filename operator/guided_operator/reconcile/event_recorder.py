@@ -18,14 +18,14 @@ logger = logging.getLogger(__name__)
 
 # Condition and reason; of Stalled, which says that somebody has to do something, every reason. What gets
 # better by waiting is in the status alone.
-_TOLD: Final = frozenset(
+_RECORDED: Final = frozenset(
     ("GuidedDecoding", reason)
     for reason in ("Desync", NotReadyReason.SERVICE_EXHAUSTED, NotReadyReason.TOKENIZERS_DIFFER)
 )
 _MAX_MESSAGE: Final = 1024  # as the API server has it
 
 
-async def tell(
+async def record(
     api: Api, observed: Observed, before: Mapping[str, Object], after: list[Condition], now: dt.datetime
 ) -> None:
     """Post an event for each such condition whose reason is new. Call it before the status is written.
@@ -35,7 +35,7 @@ async def tell(
     """
     for condition in after:
         old = before.get(condition.type, {})
-        if not _is_told(condition) or old.get("reason") == condition.reason:
+        if not _is_recorded(condition) or old.get("reason") == condition.reason:
             continue
         path = kinds.api_path("v1", "events", observed.key.namespace)
         try:
@@ -46,8 +46,8 @@ async def tell(
             logger.warning("no event that %s: %s", condition.reason, error)
 
 
-def _is_told(condition: Condition) -> bool:
-    return condition.type == "Stalled" or (condition.type, condition.reason) in _TOLD
+def _is_recorded(condition: Condition) -> bool:
+    return condition.type == "Stalled" or (condition.type, condition.reason) in _RECORDED
 
 
 def _event(observed: Observed, condition: Condition, old: Object, now: dt.datetime) -> Object:

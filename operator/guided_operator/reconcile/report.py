@@ -59,7 +59,7 @@ async def report(api: Api, situation: Situation, now: dt.datetime) -> Object | N
     if status == seen:
         return None
     before = _seen_conditions(situation.observed.model)
-    await event_recorder.tell(api, situation.observed, before, made.conditions, now)
+    await event_recorder.record(api, situation.observed, before, made.conditions, now)
     key = situation.observed.key
     # One operation for the whole: what the operator no longer says goes. The uid keeps it from a namesake.
     patch = [

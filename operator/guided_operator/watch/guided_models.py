@@ -33,19 +33,19 @@ class Models:
     ----------
     api, store
         Where names are asked for, and where models are kept.
-    ring
-        Told each model that has changed or is gone.
+    enqueue
+        Called with each model that has changed or is gone.
     namespaces
         Those that are served; empty: all.
     """
 
     def __init__(
-        self, api: Api, store: Store, ring: Callable[[Key], None], namespaces: Sequence[str]
+        self, api: Api, store: Store, enqueue: Callable[[Key], None], namespaces: Sequence[str]
     ) -> None:
         self.broken = 0
         self._api = api
         self._store = store
-        self._ring = ring
+        self._enqueue = enqueue
         self._namespaces = namespaces or ("",)
         # Resource versions are compared as numbers, which Kubernetes promises since 1.35 and has always kept.
         self._versions: dict[Name, int] = {}
@@ -121,13 +121,13 @@ class Models:
     def _keep(self, name: Name, item: Object) -> None:
         self._versions[name] = _version(item)
         for key in self._store.put(kinds.MODEL, item):
-            self._ring(key)
+            self._enqueue(key)
 
     def _forget(self, name: Name) -> None:
         self._versions.pop(name, None)
         gone = {"metadata": {"namespace": name.namespace, "name": name.name}}
         for key in self._store.drop(kinds.MODEL, gone):
-            self._ring(key)
+            self._enqueue(key)
 
 
 def _version(item: Object) -> int:

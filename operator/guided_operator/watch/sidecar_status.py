@@ -1,6 +1,6 @@
 """Reads the status page of each pod's sidecar: when the pod changed, and now and then. It is untrusted.
 
-Pages that fall due are read between passes, since most say what they said: only one that differs rings.
+Pages that fall due are read between passes, since most are unchanged: only one that differs queues its model.
 """
 
 import asyncio
@@ -67,14 +67,14 @@ class SidecarReader:
         Gets the page of the sidecar at an address; raises `PageError`.
     clock
         Monotonic seconds.
-    ring
-        Told each model of which a page says something else.
+    enqueue
+        Called with each model whose page says something else.
     """
 
-    def __init__(self, fetch: Fetch, clock: Callable[[], float], ring: Callable[[Key], None]) -> None:
+    def __init__(self, fetch: Fetch, clock: Callable[[], float], enqueue: Callable[[Key], None]) -> None:
         self._fetch = fetch
         self._clock = clock
-        self._ring = ring
+        self._enqueue = enqueue
         self._followed: dict[Key, _Followed] = {}
         self._due = WorkQueue(clock)
 
@@ -133,7 +133,7 @@ class SidecarReader:
         await self._refresh(followed, due)
         after = followed.readings
         if any(uid in after and after[uid].mark != mark for uid, mark in marks.items()):
-            self._ring(key)
+            self._enqueue(key)
         self._expect(key, followed)
 
     def _expect(self, key: Key, followed: _Followed) -> None:

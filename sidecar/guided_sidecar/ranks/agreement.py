@@ -160,7 +160,7 @@ class Consensus:
         astray = _astray(by_rank)
         self._desyncs.update(astray)
         self._last_desync_s = self._clock()
-        _log.error("ranks disagree about request %s: %s", request_id, _told(by_rank))
+        _log.error("ranks disagree about request %s: %s", request_id, _listed(by_rank))
         if self.observer is not None:
             self.observer.found(request_id, astray)
         self._end(request_id, ErrorCode.RANKS_DESYNCHRONIZED.value)
@@ -172,7 +172,7 @@ class Consensus:
     def _fall_back(self) -> None:
         if not self._fell_back:
             self._fell_back = True
-            self._tell(Place(placement="Scheduler"))
+            self._send(Place(placement="Scheduler"))
 
     def _end(self, request_id: str, code: str) -> None:
         self._ended[hash(request_id)] = None
@@ -180,9 +180,9 @@ class Consensus:
             self._ended.popitem(last=False)
         for key in [key for key in self._pending if key[1] == request_id]:
             self._forget(key)
-        self._tell(End(request_id=request_id, code=code))
+        self._send(End(request_id=request_id, code=code))
 
-    def _tell(self, message: ServiceMessage) -> None:
+    def _send(self, message: ServiceMessage) -> None:
         for api in self._apis:
             api.send(message)
 
@@ -222,6 +222,6 @@ def _astray(by_rank: Mapping[int, _Sent]) -> list[int]:
     return sorted(rank for rank, sent in by_rank.items() if sent != first)
 
 
-def _told(by_rank: Mapping[int, _Sent]) -> str:
+def _listed(by_rank: Mapping[int, _Sent]) -> str:
     said = (f"rank {r} {digest:08x} at token {position}" for r, (position, digest) in sorted(by_rank.items()))
     return ", ".join(said)

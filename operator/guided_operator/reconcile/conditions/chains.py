@@ -10,7 +10,7 @@ from guided_contract.reasons import NotReadyReason
 from guided_contract.status import PodStatus
 from guided_operator.kube import kinds
 from guided_operator.kube.pods import PodView
-from guided_operator.reconcile.conditions.finding import Check, Finding, first, told
+from guided_operator.reconcile.conditions.finding import Check, Finding, first, reported
 from guided_operator.reconcile.conditions.guided_decoding import GUIDED_DECODING, TELEMETRY
 from guided_operator.reconcile.conditions.inputs import Situation
 from guided_operator.reconcile.conditions.progress_deadline import OVERDUE
@@ -28,7 +28,7 @@ def _spec_invalid(situation: Situation) -> Finding | None:
 
 
 def _vllm_unsupported(situation: Situation) -> Finding | None:
-    return told(situation, "UnsupportedVLLM", lambda page: page.unsupported)
+    return reported(situation, "UnsupportedVLLM", lambda page: page.unsupported)
 
 
 def _incompatible(situation: Situation) -> Finding | None:

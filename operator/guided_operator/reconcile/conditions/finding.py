@@ -26,8 +26,11 @@ def first(checks: Sequence[Check], situation: Situation) -> Finding | None:
     return next((finding for finding in found if finding is not None), None)
 
 
-def told(situation: Situation, reason: str, problem: Callable[[PodStatus], str]) -> Finding | None:
-    """Return the first pod's problem, with its name."""
+def reported(situation: Situation, reason: str, problem: Callable[[PodStatus], str]) -> Finding | None:
+    """Return a False finding about the first pod whose status page has the problem; None: no page has.
+
+    `problem` returns the message, "" where a page does not have it.
+    """
     for pod, page in situation.pages:
         if message := problem(page):
             return Finding("False", reason, f"pod {pod.name}: {message}")

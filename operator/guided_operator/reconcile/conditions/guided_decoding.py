@@ -4,7 +4,7 @@ from typing import Final
 
 from guided_contract.reasons import NotReadyReason
 from guided_contract.status import PodStatus
-from guided_operator.reconcile.conditions.finding import Check, Finding, told
+from guided_operator.reconcile.conditions.finding import Check, Finding, reported
 from guided_operator.reconcile.conditions.inputs import Situation
 
 
@@ -16,7 +16,7 @@ def _nothing_known(situation: Situation) -> Finding | None:
 
 
 def _plugin_inactive(situation: Situation) -> Finding | None:
-    return told(situation, NotReadyReason.PLUGIN_INACTIVE, lambda page: page.unsupported)
+    return reported(situation, NotReadyReason.PLUGIN_INACTIVE, lambda page: page.unsupported)
 
 
 def _sidecar_not_ready(situation: Situation) -> Finding | None:
@@ -29,7 +29,7 @@ def _sidecar_not_ready(situation: Situation) -> Finding | None:
 
 def _probe_failed(situation: Situation) -> Finding | None:
     """Find what probes.guided.onFailure Report leaves ready."""
-    return told(
+    return reported(
         situation,
         NotReadyReason.PROBE_FAILED,
         lambda page: page.guided_probe.message if page.guided_probe.state == "Failed" else "",
@@ -37,7 +37,7 @@ def _probe_failed(situation: Situation) -> Finding | None:
 
 
 def _ranks_desynchronized(situation: Situation) -> Finding | None:
-    return told(situation, "Desync", lambda page: page.desync)
+    return reported(situation, "Desync", lambda page: page.desync)
 
 
 def _grammar_without_text(situation: Situation) -> Finding | None:
@@ -54,7 +54,7 @@ def _grammar_not_served(situation: Situation) -> Finding | None:
         grammars = (one for one in page.grammars if one.state != "Ready")
         return "; ".join(f"grammar {one.name} is {one.state}: {one.reason}" for one in grammars)
 
-    return told(situation, NotReadyReason.GRAMMARS_PENDING, problem)
+    return reported(situation, NotReadyReason.GRAMMARS_PENDING, problem)
 
 
 def _sidecar_silent(situation: Situation) -> Finding | None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from guided_operator.kube.diff import differences
 
 Object = dict[str, Any]
-# What says that a turn may go on mostly rings a bell; not so if a ReplicaSet's status alone had to follow.
+# A watch event usually wakes us; the status of ReplicaSets is not watched, so it is polled.
 LOOK_S: Final = 0.5
 _COUNTS: Final = ("replicas", "readyReplicas", "availableReplicas")
 
