@@ -127,7 +127,7 @@ def assemble(
         ),
         limits=Limits(settings.allowed_images, settings.allowed_models, settings.remote_code),
         now=functools.partial(dt.datetime.now, dt.UTC),
-        census=metrics.census,
+        condition_counts=metrics.condition_counts,
         progress=Progress(clock),
     )
     metrics.attach(

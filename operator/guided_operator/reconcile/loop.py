@@ -23,7 +23,7 @@ from guided_operator.reconcile.plan import plan
 from guided_operator.reconcile.report import report
 from guided_operator.reconcile.rollout import rollover
 from guided_operator.telemetry import logs, tracing
-from guided_operator.telemetry.metrics import Census, OperatorMetrics
+from guided_operator.telemetry.metrics import ConditionCounts, OperatorMetrics
 from guided_operator.watch.guided_models import Models
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Reconciler:
     site: Site
     limits: Limits
     now: Callable[[], dt.datetime]
-    census: Census
+    condition_counts: ConditionCounts
     progress: Progress
 
     async def reconcile(self, key: Key) -> float | None:
@@ -63,7 +63,7 @@ class Reconciler:
         with tracing.step("observe"):
             observed = await self.observer.observe(key)
         if observed is None or "deletionTimestamp" in observed.model["metadata"]:
-            self.census.forget(key)
+            self.condition_counts.forget(key)
             self.progress.forget(key)
             return None  # the garbage collector takes the children, by their owner references
         with tracing.step("plan"):
@@ -78,7 +78,9 @@ class Reconciler:
         if written is not None:
             self.models.take_written(written)
         findings = decide(situation)
-        self.census.count(observed.key, ((name, one.status, one.reason) for name, one in findings.items()))
+        self.condition_counts.count(
+            observed.key, ((name, one.status, one.reason) for name, one in findings.items())
+        )
         if outcome.faults:
             raise ChildFaultError(outcome.faults[0].reason, outcome.faults[0].message)
         if outcome.turning:
