@@ -46,7 +46,7 @@ def test_page_is_what_prometheus_reads() -> None:
     assert read["h_seconds_count", (("kind", "k"),)] == 4
 
 
-def test_census_counts_models_by_condition() -> None:
+def test_models_are_counted_by_condition() -> None:
     condition_counts, ready = ConditionCounts(), [("Ready", "True", "PodsReady")]
     condition_counts.count(KEY, ready)
     condition_counts.count(Key("ns", "other"), [*ready, ("Compatible", "True", "Supported")])

@@ -132,7 +132,7 @@ class Quarantine:
         )
 
 
-class Verdicts:
+class Refusals:
     """All refusals.
 
     Parameters
