@@ -1,4 +1,4 @@
-"""Slots to compile, in two lanes, so that no number of endless schemas keeps short ones waiting."""
+"""A fair queue for compile slots, in two lanes: endless schemas, however many, do not hold up short ones."""
 
 import asyncio
 import collections
@@ -12,16 +12,16 @@ _MOST_PATIENCE: Final = 10  # times: a compile that is stuck uses no CPU at all
 
 
 class Slot:
-    """A place in one of the lanes, or none for a while.
+    """The right to compile, in one of the two lanes.
 
     Attributes
     ----------
     is_lost
-        It was slow and gave its place to another; `again` waits for one in the slow lane.
+        The compile was slow and its slot was given to another; `again` waits for one in the slow lane.
     on_lost
         Called at that moment.
     used_s
-        CPU seconds used; a slot that gets no CPU is not slow by itself.
+        CPU seconds used; a compile that gets no CPU is not slow by itself.
     """
 
     def __init__(self, queue: "FairQueue") -> None:
@@ -39,17 +39,17 @@ class Slot:
 
 
 class FairQueue:
-    """Slots to compile: `width` in the fast lane, and in the slow one as many that last.
+    """Slots to compile: `width` in the fast lane, and as many in the slow lane.
 
-    A slot that lasts moves to the slow lane while that has room. Where it has none, it stays until somebody
-    else waits for a slot; then it is lost, and begins again in the slow lane when there is room.
+    A slow compile moves to the slow lane if that has room. If not, it stays until another compile waits for
+    its slot; then it is stopped, and starts again in the slow lane when there is room.
 
     Parameters
     ----------
     width
-        Of each lane.
+        Slots of each lane, at least 1.
     slow_after_s
-        When a slot counts as slow.
+        Seconds after which a compile that has used half of them as CPU time counts as slow.
     """
 
     def __init__(self, width: int, slow_after_s: float) -> None:
@@ -90,14 +90,14 @@ class FairQueue:
             await _wait(self._new, self._leave_fast)
 
     def _push_out(self) -> None:
-        """Take the slowest slot's place, for whoever asks."""
+        """Take the slot of the slowest compile, for whoever asks."""
         slot = self._overdue.pop(0)
         slot.lane = None
         slot.is_lost = True
         slot.on_lost()
 
     async def _time(self, slot: Slot) -> None:
-        """Wait until a slot is slow: it has had its time, and a fair share of a CPU in it."""
+        """Wait until a compile is slow: it has had its time, and a fair share of a CPU in it."""
         for _ in range(_MOST_PATIENCE):
             await asyncio.sleep(self._slow_after_s)
             if slot.used_s() >= _FAIR_SHARE * self._slow_after_s:
@@ -153,7 +153,7 @@ def _hand_on(queue: collections.deque[_Future]) -> bool:
     """Give a place to who waits first; False: nobody waits."""
     while queue:
         place = queue.popleft()
-        if not place.done():  # or cancelled, and not told yet
+        if not place.done():  # or cancelled, and not yet resumed
             place.set_result(None)
             return True
     return False
@@ -164,4 +164,4 @@ def _no_end() -> float:
 
 
 def do_nothing() -> None:
-    """Note a lost slot by its flag alone."""
+    """Default of `on_lost`: `is_lost` alone shows it."""

@@ -1,4 +1,4 @@
-"""One compile per key, and all who wait for it. The last to leave ends it, and with it the worker."""
+"""Single flight: one compile per key, shared by all who wait. When the last waiter leaves, it is cancelled."""
 
 import asyncio
 import collections
@@ -46,7 +46,7 @@ class InFlight:
 
 
 class SingleFlight:
-    """All flights, by key.
+    """The grammars in flight, by key.
 
     Parameters
     ----------
@@ -55,11 +55,11 @@ class SingleFlight:
     disk
         What was compiled before.
     refusals
-        Hear of what was refused, and of what compiled.
+        Remember what was refused; forgive what compiled.
     spans
         Where grammar.compile goes.
     land
-        Makes an entry of a grammar that is there; the flight's own lease on it is the caller's to end.
+        Makes a cache entry of a compiled grammar; the caller ends the lease that it holds.
 
     Attributes
     ----------
