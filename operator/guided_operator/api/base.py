@@ -145,7 +145,15 @@ Quantity = Annotated[
 
 
 def text(most: int, *, pattern: str | None = None, least: int = 1) -> StringConstraints:
-    """Return the bounds of a string field; every string has some, or CEL's cost estimate has none."""
+    """Return the bounds of a string field; without bounds the API server cannot estimate the cost of CEL.
+
+    Parameters
+    ----------
+    most, least
+        Length in characters, both inclusive.
+    pattern
+        A regular expression that both Python and the API server (RE2) understand.
+    """
     return StringConstraints(min_length=least, max_length=most, pattern=pattern)
 
 

@@ -89,7 +89,7 @@ def option(word: str) -> str:
 
 
 def is_allowed(word: str) -> bool:
-    """Say whether a word is a value, or an option on the list."""
+    """Return whether a word is a value, or an option on the list."""
     name = option(word)
     return not name or name in ALLOWED or name.split(".", 1)[0] in WITH_PARTS
 

@@ -85,7 +85,7 @@ def documents(text: str) -> list[Any]:
 
 
 def is_config_map(document: Any) -> bool:
-    """Say whether a document is to be a ConfigMap."""
+    """Return whether a document is to be a ConfigMap."""
     wanted = ("v1", "ConfigMap")
     return isinstance(document, Mapping) and (document.get("apiVersion"), document.get("kind")) == wanted
 

@@ -29,10 +29,16 @@ def map_name(gm: GuidedModel) -> str:
 
 
 def merge(gm: GuidedModel, sources: Sources, before: Mapping[str, str]) -> Grammars:
-    """Return all grammars' files; `before` are those that pods have now.
+    """Return the files of all named grammars.
 
-    A grammar whose text cannot be had, or has no room, keeps the one that it had; without one its file says
-    why.
+    A grammar whose text is missing or too large keeps its previous text; if it had none, its file says why.
+
+    Parameters
+    ----------
+    sources
+        Data of the ConfigMaps in the model's namespace, by name.
+    before
+        The files that the pods have now: text by file name.
     """
     data: dict[str, str] = {}
     faults: dict[str, str] = {}
@@ -54,7 +60,7 @@ def merge(gm: GuidedModel, sources: Sources, before: Mapping[str, str]) -> Gramm
 
 
 def config_map(gm: GuidedModel, data: Mapping[str, str]) -> k8s.V1ConfigMap:
-    """Return the ConfigMap that the pods mount; there is one also without grammars, for those to come."""
+    """Return the ConfigMap that the pods mount, `data` by file name; it exists even without grammars."""
     return k8s.V1ConfigMap(
         api_version="v1", kind="ConfigMap", metadata=metadata(gm, map_name(gm)), data=dict(data)
     )

@@ -79,7 +79,7 @@ def to_object(status: GuidedModelStatus) -> Object:
 
 
 def make_status(situation: Situation, now: dt.datetime) -> GuidedModelStatus:
-    """Return the status that a situation deserves."""
+    """Return the status that describes a situation; `now` is wall-clock time, for lastTransitionTime."""
     observed, plan = situation.observed, situation.plan
     pages = {pod.uid: page for pod, page in situation.pages}
     return GuidedModelStatus(

@@ -68,7 +68,9 @@ class Models:
             self._keep(name, item)
 
     async def confirm(self, key: Key, *, surely: bool = False) -> None:
-        """Ask for a model if it may be gone, or `surely`: then what is kept of it is as new as this call.
+        """Read a model from the API server if it may be gone.
+
+        With `surely` it is read in any case: what is kept is then as new as this call.
 
         Raises
         ------

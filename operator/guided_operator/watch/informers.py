@@ -76,7 +76,7 @@ class Watches:
         )
 
     def is_synced(self) -> bool:
-        """Say whether every kind has been listed, or is known to be forbidden or absent."""
+        """Return whether every kind has been listed, or is known to be forbidden or absent."""
         return all(reflector.settled.is_set() for reflector in self._reflectors.values())
 
     async def synced(self) -> None:

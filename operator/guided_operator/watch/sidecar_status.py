@@ -81,10 +81,16 @@ class SidecarReader:
     async def read(
         self, key: Key, pods: Iterable[PodView], grammars: frozenset[str] = frozenset()
     ) -> Mapping[str, Page]:
-        """Return the page of each of a model's running pods by the pod's uid, and read them from now on.
+        """Return the status page of each running pod of a model, by the pod's uid, and keep reading them.
 
-        One is read now if its pod, or these grammars, have changed since it was last read. It is read again
-        soon while these grammars, and no others, are not all in service there.
+        A page is read now if its pod or `grammars` have changed since it was last read.
+
+        Parameters
+        ----------
+        pods
+            All pods of the model.
+        grammars
+            Names of the named grammars that should be loaded; until they are, a page is read again soon.
         """
         asked = {pod.uid: pod for pod in pods if pod.live and pod.ip and pod.phase == "Running"}
         if not asked:

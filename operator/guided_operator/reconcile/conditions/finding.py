@@ -21,7 +21,7 @@ Check = Callable[[Situation], Finding | None]
 
 
 def first(checks: Sequence[Check], situation: Situation) -> Finding | None:
-    """Return what the first check finds that finds something, or None."""
+    """Return the first finding of `checks`, in their order; None if there is none."""
     found = (check(situation) for check in checks)
     return next((finding for finding in found if finding is not None), None)
 

@@ -1,4 +1,4 @@
-"""Single flight: one compile per key, shared by all who wait. When the last waiter leaves, it is cancelled."""
+"""Single flight: one compile per key, shared by all who wait; cancelled when the last waiter leaves."""
 
 import asyncio
 import collections
