@@ -127,16 +127,9 @@ class Api(Protocol):
 
 
 def error_of(status: int, body: bytes, retry_after: str | None = None) -> ApiError:
-    """Return the error that an HTTP answer means.
+    """Return the error that an HTTP response means; a `Status` object in `body` gives its message.
 
-    Parameters
-    ----------
-    status
-        HTTP status.
-    body
-        The response: if it is a Kubernetes `Status`, its message becomes the error's.
-    retry_after
-        The header Retry-After; only a number of seconds counts.
+    `retry_after` is the header Retry-After; only a number of seconds counts.
     """
     try:
         answer = json.loads(body)
