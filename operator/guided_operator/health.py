@@ -14,8 +14,8 @@ async def serve(
 ) -> AsyncIterator[None]:
     """Serve /healthz, /readyz and /metrics while the context lasts.
 
-    /healthz answers as long as the event loop turns; /readyz is 503 until the operator has seen the cluster.
-    A standby is ready too.
+    /healthz answers as long as the event loop runs; /readyz is 503 until `is_ready` returns true, which it
+    does on a standby too, once its watches are synced. `metrics` returns Prometheus' text format.
     """
 
     async def healthz(_: web.Request) -> web.Response:

@@ -164,7 +164,7 @@ class Supervisor:
 
 
 def _reap_rest() -> None:
-    """Reap what the child's end leaves: who was below it dies with it, a moment later."""
+    """Reap the orphans that the child leaves; its descendants die a moment after it."""
     until = time.monotonic() + _REST_S
     with contextlib.suppress(ChildProcessError):  # none is left
         while time.monotonic() < until:
@@ -173,7 +173,7 @@ def _reap_rest() -> None:
 
 
 def _become(run: Callable[[], None], pipe: tuple[int, int], mask: Iterable[int]) -> NoReturn:
-    """Be the child: in a session of its own, with nothing of the supervisor's ways with signals."""
+    """Run the child: in its own session, with the default signal handlers."""
     status = 1
     try:
         os.setsid()

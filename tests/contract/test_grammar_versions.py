@@ -97,7 +97,7 @@ async def test_without_a_measured_library_no_schema_is_served_unasked(tmp_path: 
         )
 
     assert email[0] == "grammar_unsupported"
-    assert email[1].startswith("xgrammar 0.2.99 gets a JSON schema only where guided_backend")
+    assert email[1].startswith("xgrammar 0.2.99 is used for JSON schemas only if guided_backend")
     assert "; llguidance 1.7.99 gets" in email[1]
     assert [named[0], anything[0], choice[0]] == ["xgrammar"] * 3
 

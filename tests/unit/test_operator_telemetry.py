@@ -15,10 +15,10 @@ from guided_operator.kube import apiserver
 from guided_operator.kube.apiserver import ApiError, ServerUnavailable, WriteConflict
 from guided_operator.kube.lease import NotLeadingError
 from guided_operator.kube.queue import Key, WorkQueue
-from guided_operator.reconcile.loop import ChildFaultError, Shift
+from guided_operator.reconcile.loop import ChildFaultError, Workers
 from guided_operator.telemetry import logs, tracing
 from guided_operator.telemetry.exposition import About, Counter, Histogram, page
-from guided_operator.telemetry.metrics import REASONS, Census, OperatorMetrics
+from guided_operator.telemetry.metrics import REASONS, ConditionCounts, OperatorMetrics
 
 ROOT = Path(__file__).parents[2]
 KEY = Key("ns", "m")
@@ -46,14 +46,14 @@ def test_page_is_what_prometheus_reads() -> None:
     assert read["h_seconds_count", (("kind", "k"),)] == 4
 
 
-def test_census_counts_models_by_condition() -> None:
-    census, ready = Census(), [("Ready", "True", "PodsReady")]
-    census.count(KEY, ready)
-    census.count(Key("ns", "other"), [*ready, ("Compatible", "True", "Supported")])
-    assert census.read() == {ready[0]: 2, ("Compatible", "True", "Supported"): 1}
-    census.count(KEY, [("Ready", "False", "PodsNotReady")])
-    census.forget(Key("ns", "other"))
-    assert census.read() == {("Ready", "False", "PodsNotReady"): 1}
+def test_models_are_counted_by_condition() -> None:
+    condition_counts, ready = ConditionCounts(), [("Ready", "True", "PodsReady")]
+    condition_counts.count(KEY, ready)
+    condition_counts.count(Key("ns", "other"), [*ready, ("Compatible", "True", "Supported")])
+    assert condition_counts.read() == {ready[0]: 2, ("Compatible", "True", "Supported"): 1}
+    condition_counts.count(KEY, [("Ready", "False", "PodsNotReady")])
+    condition_counts.forget(Key("ns", "other"))
+    assert condition_counts.read() == {("Ready", "False", "PodsNotReady"): 1}
 
 
 def test_every_error_of_the_api_server_is_a_known_reason() -> None:
@@ -90,8 +90,8 @@ class Passes:
 
     async def run(self) -> dict[Any, float]:
         """Make all passes, each 2 seconds after the key was due, and return what is counted."""
-        shift = Shift(self.queue, self, self.metrics, clock=lambda: self.now, sleep=self.sleep)  # type: ignore[arg-type]  # stands for one
-        task = asyncio.create_task(shift.work())
+        workers = Workers(self.queue, self, self.metrics, clock=lambda: self.now, sleep=self.sleep)  # type: ignore[arg-type]  # stands for one
+        task = asyncio.create_task(workers.work())
         async with asyncio.timeout(5):
             while self.ends:
                 self.queue.add(KEY)

@@ -23,15 +23,15 @@ _IDLE_S: Final = 16.0
 _CLOSE: Final = (b"connection", b"close")
 
 
-def telling(send: Send, draining: Path) -> Send:
+def closing_connections(send: Send, draining: Path) -> Send:
     """Return `send`, which ends the connection with the response while the file `draining` is there."""
 
-    async def told(message: Message) -> None:
+    async def closing(message: Message) -> None:
         if message["type"] == "http.response.start" and _is_there(draining):
             message = {**message, "headers": [*message.get("headers", ()), _CLOSE]}
         await send(message)
 
-    return told
+    return closing
 
 
 async def close_idle(app: Any, config: DrainConfig, draining: Path) -> None:

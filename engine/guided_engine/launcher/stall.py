@@ -70,7 +70,8 @@ class StallWatch:
         stalled_s = (now_ns - self._progress_ns) / 1e9
         if stalled_s >= self.stall_timeout_s:
             return (
-                f"the engine core is busy with {core.busy} requests, but made no step for {stalled_s:.0f} s"
+                f"the engine core has {core.busy} unfinished requests and has completed no step "
+                f"for {stalled_s:.0f} s"
             )
         return ""
 

@@ -85,8 +85,8 @@ class BitmaskBuffer:
         Returns
         -------
         bitmask, duration_ns
-            [rows, ceil(vocabulary / 32)] int32, and how long one row took. It is not written again before
-            what `handed_over` was told has returned.
+            [rows, ceil(vocabulary / 32)] int32, and the nanoseconds that one row took. The memory stays
+            valid until the callable passed to `handed_over` has returned.
         """
         end = walks[-1].end
         bitmask = self._next_slot(end)

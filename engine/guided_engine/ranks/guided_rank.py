@@ -78,16 +78,16 @@ class RankGuide:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether no sequence here is ours."""
+        """Return whether no sequence here is ours."""
         return not self._sequences
 
     @property
     def is_sampling(self) -> bool:
-        """Tell whether a sequence of ours samples in this step."""
+        """Return whether a sequence of ours samples in this step."""
         return bool(self._sampling)
 
     def concerns(self, is_guided: bool) -> bool:  # noqa: FBT001 - the question itself
-        """Tell whether an arriving request is to be an Arrival; any is where processors are configured."""
+        """Return whether an arriving request is to be an Arrival; any is where processors are configured."""
         return is_guided or bool(self._registry)
 
     def begin(self, plan: Plan) -> None:

@@ -23,7 +23,7 @@ class Reasoner(Protocol):
     """What knows the model's way of reasoning; one per sequence."""
 
     def has_ended(self, prompt: Sequence[int]) -> bool:
-        """Tell whether nothing is to be reasoned after this prompt."""
+        """Return whether nothing is to be reasoned after this prompt."""
 
     def boundary(self, before: list[int], tokens: Sequence[int]) -> Boundary:
         """Return where reasoning, not over before `tokens`, ends in them; `before` stays as it is."""

@@ -7,8 +7,8 @@ from kubernetes.aio import client as k8s
 
 from guided_contract import names
 from guided_operator.api import API_VERSION, GuidedModel
+from guided_operator.api.autoscaling import Autoscaling, Hpa, Keda
 from guided_operator.api.base import seconds
-from guided_operator.api.scaling import Autoscaling, Hpa, Keda
 from guided_operator.builders.labels import metadata, selector
 from guided_operator.builders.objects import manifest
 

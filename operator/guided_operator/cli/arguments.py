@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser; `act` of what it parses names the function that carries it out."""
     top = argparse.ArgumentParser(
         prog=program(),
-        description="Serve, check and look at GuidedModels.",
+        description="Serve, check and inspect GuidedModels.",
         epilog=_STATUSES,
         allow_abbrev=False,  # an abbreviation in a script breaks when an option is added
     )
@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     completion = _add(
         add,
         "completion",
-        "print what makes a shell complete this command's arguments",
+        "print the shell completion script",
         "bash, in ~/.bashrc: source <(guidedmodel completion bash). "
         "zsh, in ~/.zshrc after compinit: source <(guidedmodel completion zsh). "
         "fish: guidedmodel completion fish > ~/.config/fish/completions/guidedmodel.fish. "
@@ -76,21 +76,25 @@ def _add_status(add: _AddParser) -> None:
     command = _add(
         add,
         "status",
-        "tell how models in the cluster are, and what to do next",
+        "show the state of GuidedModels in the cluster, and what to do next",
         "Their conditions, pods, ranks, grammars and last failures. "
         "Exit status: 0 all are ready, 1 one is not, 2 they could not be read.",
         act="cluster.status:main",
     )
-    names = command.add_argument("names", nargs="*", metavar="NAME", help="default: all of the namespace")
+    names = command.add_argument(
+        "names", nargs="*", metavar="NAME", help="names of GuidedModels; default: all in the namespace"
+    )
     _completes(names, MODELS)
-    option = command.add_argument("-n", "--namespace", help="default: the context's")
+    option = command.add_argument("-n", "--namespace", help="default: the namespace of the context")
     _completes(option, NAMESPACES)
-    command.add_argument("-A", "--all-namespaces", action="store_true", help="models of all namespaces")
+    command.add_argument("-A", "--all-namespaces", action="store_true", help="GuidedModels in all namespaces")
     command.add_argument("-o", "--output", choices=["tree", "json", "yaml"], default="tree")
-    command.add_argument("-w", "--watch", action="store_true", help="print again after each change")
-    option = command.add_argument("--context", help="of the kubeconfig; default: its current one")
+    command.add_argument("-w", "--watch", action="store_true", help="print the state again after each change")
+    option = command.add_argument("--context", help="context of the kubeconfig; default: the current context")
     _completes(option, CONTEXTS)
-    option = command.add_argument("--kubeconfig", help="default: $KUBECONFIG, else ~/.kube/config")
+    option = command.add_argument(
+        "--kubeconfig", help="path of the kubeconfig; default: $KUBECONFIG, else ~/.kube/config"
+    )
     _completes(option, FILES)
 
 
@@ -98,9 +102,9 @@ def _add_validate(add: _AddParser) -> None:
     command = _add(
         add,
         "validate",
-        "say what is wrong with GuidedModels, without a cluster",
-        "By all rules of the API server and of the operator; named grammars must be in the ConfigMaps that "
-        "are given with them, if these are.",
+        "check GuidedModel manifests, without a cluster",
+        "Applies all rules of the API server and of the operator. If ConfigMaps are given too, "
+        "they must hold all named grammars.",
         act="validate:main",
     )
     _add_files(command)
@@ -110,7 +114,7 @@ def _add_render(add: _AddParser) -> None:
     command = _add(
         add,
         "render",
-        "print the objects that the operator makes of GuidedModels, without a cluster",
+        "print the objects that the operator would create, without a cluster",
         act="render:main",
     )
     _add_files(command)
@@ -126,20 +130,19 @@ def _add_files(command: argparse.ArgumentParser) -> None:
         action="extend",
         nargs="+",
         metavar="FILE",
-        help="YAML or JSON with GuidedModels, ConfigMaps of their grammars, and whatever else; "
-        "of a folder all such files in it and below; - reads stdin; may be given again",
+        help="YAML or JSON file with GuidedModels and the ConfigMaps of their grammars (other "
+        "objects are skipped), or a folder of such files; - reads stdin; may be repeated",
     )
     _completes(files, FILES)
 
 
 def _add_run(add: _AddParser) -> None:
-    command = _add(add, "run", "serve a GuidedModel on this machine, until Ctrl-C", act="local.run:main")
+    command = _add(add, "run", "serve a GuidedModel on this machine until Ctrl-C", act="local.run:main")
     file = command.add_argument(
         "-f",
         "--file",
         required=True,
-        help="manifest of one GuidedModel, and the ConfigMaps of its grammars if any, YAML or JSON; "
-        "- reads stdin",
+        help="YAML or JSON file with one GuidedModel and the ConfigMaps of its grammars; - reads stdin",
     )
     _completes(file, FILES)
     volume = command.add_argument(
@@ -148,8 +151,8 @@ def _add_run(add: _AddParser) -> None:
         default=[],
         type=_folder,
         metavar="CLAIM=DIR",
-        help="folder that stands for a PersistentVolumeClaim; may be given again; "
-        "default: $GUIDEDMODEL_HOME/volumes/CLAIM",
+        help="folder to use as a PersistentVolumeClaim; may be repeated; default: "
+        "$GUIDEDMODEL_HOME/volumes/CLAIM",
     )
     _completes(volume, FOLDERS)
     texts = command.add_argument(
@@ -158,8 +161,8 @@ def _add_run(add: _AddParser) -> None:
         default=[],
         type=_folder,
         metavar="NAME=DIR",
-        help="folder that stands for a ConfigMap of named grammars, a file for each key, followed as it "
-        "changes; may be given again; default: the ConfigMaps in the manifest's file",
+        help="folder to use as a ConfigMap of named grammars, one file per key, watched for "
+        "changes; may be repeated; default: the ConfigMaps in the manifest file",
     )
     _completes(texts, FOLDERS)
     command.add_argument("--port", type=_port, help="port of the OpenAI API; default: 8000 if free")

@@ -39,7 +39,7 @@ class LeaseTimes:
 
 
 class LeaseLostError(Exception):
-    """The leader of so far leads no more; the process must end."""
+    """The replica lost leadership; the process must exit."""
 
 
 _TIMES: Final = LeaseTimes()
@@ -83,7 +83,7 @@ class Lease:
         self._renewed_at: float | None = None
 
     def is_held(self) -> bool:
-        """Say whether this replica may act now."""
+        """Return whether this replica may act now."""
         return self._renewed_at is not None and self._clock() - self._renewed_at < self._times.deadline_s
 
     def remaining_s(self) -> float:

@@ -40,7 +40,7 @@ class Store:
         return None if kept is None else _content(MODEL, kept)
 
     def is_doubted(self, key: Key) -> bool:
-        """Say whether the GuidedModel itself may be gone: it lost a child since `trust`. Pods come and go."""
+        """Return whether the GuidedModel may be gone: it lost a child other than a pod since `trust`."""
         return key in self._doubted
 
     def trust(self, key: Key) -> None:

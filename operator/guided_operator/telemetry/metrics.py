@@ -31,7 +31,7 @@ REASONS: Final = (
 Conditions = tuple[tuple[str, str, str], ...]
 
 
-class Census:
+class ConditionCounts:
     """How many GuidedModels have which condition, as this replica last reported it."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class OperatorMetrics:
                 ("method", "code"),
             ),
         )
-        self.census = Census()
+        self.condition_counts = ConditionCounts()
         self._read: tuple[Metric, ...] = ()
 
     def attach(self, sources: Sources) -> None:
@@ -157,7 +157,7 @@ class OperatorMetrics:
                     "GuidedModels by condition, as this replica last reported them; a standby has none",
                     ("condition", "status", "reason"),
                 ),
-                self.census.read,
+                self.condition_counts.read,
             ),
             *_process(),
         )

@@ -29,6 +29,7 @@ def reason(backend: Backend, version: str) -> str:
     """Say why a library was not taken."""
     name = NAMES[backend]
     return (
-        f"{name} {version} gets a JSON schema only where guided_backend or guidedDecoding.backend name it: "
-        f"what it enforces is known for {name} {measured.VERSIONS[name]}"
+        f"{name} {version} is used for JSON schemas only if guided_backend or "
+        f"guidedDecoding.backend names it: its JSON Schema support was measured for {name} "
+        f"{measured.VERSIONS[name]}"
     )

@@ -124,7 +124,7 @@ class Rendezvous:
             number for number, each in self._ranks.items() if differing(tokenizer, each.hello.tokenizer)
         ]
         if others:
-            who = f"{_numbered(others)} using another tokenizer than the grammar service"
+            who = f"{_numbered(others)} using a different tokenizer than the grammar service"
             raise _retryable(ErrorCode.GRAMMAR_TOKENIZERS_DIFFER, who)
 
     async def ensure(self, load: Load, tokenizer: Mapping[Backend, str], traceparent: str) -> None:
@@ -165,15 +165,17 @@ class Rendezvous:
         restarted = slow & wanted.interrupted if wanted is not None else set()
         gone = absent & self._known
         if absent - gone:
-            who = f"{_numbered(absent - gone)} not connected yet, after {limit}"
+            who = f"{_numbered(absent - gone)} not connected after {limit}"
             return _retryable(ErrorCode.GRAMMAR_RANKS_NOT_READY, who)
         if gone:
-            who = f"{_numbered(gone)} gone, and did not come back within {limit}"
+            who = f"{_numbered(gone)} disconnected and did not reconnect within {limit}"
             return _retryable(ErrorCode.GRAMMAR_RANK_GONE, who)
         if restarted:
-            who = f"{_numbered(restarted)} back, but did not load the grammar anew within {limit}"
+            who = f"{_numbered(restarted)} back after a restart, but did not load the grammar within {limit}"
             return _retryable(ErrorCode.GRAMMAR_RANK_RESTARTED, who)
-        return _retryable(ErrorCode.GRAMMAR_RANK_LATE, f"{_numbered(slow)} late: no answer within {limit}")
+        return _retryable(
+            ErrorCode.GRAMMAR_RANK_LATE, f"{_numbered(slow)} slow: the grammar was not loaded within {limit}"
+        )
 
     def rest(self, key: str) -> None:
         """Note that no request uses a grammar now: ranks keep it, but who reconnects need not load it."""

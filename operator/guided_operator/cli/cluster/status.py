@@ -98,7 +98,7 @@ async def _states(cluster: Connection, namespace: str, options: argparse.Namespa
                     found[_key(event["object"])] = event["object"]
                 yield found
         except ObjectNotFound as error:
-            raise NoClusterError("this cluster knows no GuidedModels: install the operator there") from error
+            raise NoClusterError("this cluster has no GuidedModel API: install the operator first") from error
         except WatchExpired:
             continue
         except ServerUnavailable as error:

@@ -35,7 +35,7 @@ def _present(model: GuidedModel, observed: Observed) -> int:
 
 
 def _has_decided(observed: Observed) -> bool:
-    """Say whether the autoscaler has worked out a number: then `replicas` is its number.
+    """Return whether the autoscaler has worked out a number: then `replicas` is its number.
 
     Also KEDA decides by a HorizontalPodAutoscaler, which has the labels of its ScaledObject. Where the
     operator may see none, a ScaledObject that is in order is believed.
