@@ -5,12 +5,12 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from guided_operator.telemetry.exposition import CONTENT_TYPE
+from guided_operator.telemetry.metrics import CONTENT_TYPE
 
 
 @asynccontextmanager
 async def serve(
-    host: str, port: int, is_ready: Callable[[], bool], metrics: Callable[[], str]
+    host: str, port: int, is_ready: Callable[[], bool], metrics: Callable[[], bytes]
 ) -> AsyncIterator[None]:
     """Serve /healthz, /readyz and /metrics while the context lasts.
 
@@ -25,7 +25,7 @@ async def serve(
         return web.Response(text="ok\n") if is_ready() else web.Response(status=503, text="not synced\n")
 
     async def scraped(_: web.Request) -> web.Response:
-        return web.Response(body=metrics().encode(), headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(body=metrics(), headers={"Content-Type": CONTENT_TYPE})
 
     application = web.Application()
     application.add_routes(

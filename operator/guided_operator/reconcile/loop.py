@@ -155,9 +155,9 @@ class Workers:
                 if failure is not None:
                     tracing.failed(span, failure.reason, failure.message)
             outcome = "failed" if failure else "done"
-            self.metrics.passes.observe(self.clock() - began_s, outcome)
+            self.metrics.passes.labels(outcome).observe(self.clock() - began_s)
             if failure is not None:
-                self.metrics.errors.add(failure.reason)
+                self.metrics.errors.labels(failure.reason).inc()
             if failure is not None and failure.is_the_servers:
                 await self.sleep(self.server_backoff.next_delay_s())
             else:
