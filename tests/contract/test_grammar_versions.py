@@ -76,7 +76,7 @@ async def test_auto_takes_the_library_whose_version_was_measured(tmp_path: Path)
     code, words = ipv4
     assert code == "grammar_unsupported"
     assert words.startswith("$.format: xgrammar takes numbers with leading zeros; llguidance 1.7.99 is used")
-    assert words.endswith(f"known for llguidance {MEASURED}")
+    assert words.endswith(f"measured for llguidance {MEASURED}")
     assert told == [LibraryStatus(name="llguidance", version="1.7.99", measured=MEASURED)]
     assert figures == {
         'guidedmodel_grammar_library_unmeasured{library="llguidance"}': "1.0",
