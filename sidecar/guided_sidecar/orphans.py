@@ -1,4 +1,4 @@
-"""What the kernel does for us when a process dies: kill its children, or hand them to us to reap."""
+"""What the kernel does when a process dies: kill its children, or hand them to this process to reap."""
 
 import ctypes
 import os

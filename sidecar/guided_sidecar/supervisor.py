@@ -1,4 +1,4 @@
-"""Keeps one child process alive: starts it again when it dies, stops it when told, leaves nothing behind.
+"""Keeps one child process alive: restarts it when it dies, stops it on TERM, leaves no process behind.
 
 The child is a fork: whoever starts a supervisor has imported what the child needs, which takes a second or
 two, and a child that dies has its successor within milliseconds.

@@ -166,7 +166,7 @@ async def test_another_engine_start_is_not_served_by_ranks_of_the_one_before(sid
             await until(lambda: bool(first.loads), 60)
             said = await refused(api, "boots")
             assert said[0] == "grammar_rank_gone"
-            assert said[1].startswith("rank 1 is gone")
+            assert said[1].startswith("rank 1 is disconnected")
             async with Rank.connected(sidecar.pod, 1, "new") as second:
                 key = (await prepared(api, "boots")).key
                 assert [load.key for load in second.loads].count(key) == 1

@@ -1,4 +1,4 @@
-"""Who sets the number of replicas in the user's place: `spec.autoscaling`."""
+"""The autoscaler that sets the number of replicas: `spec.autoscaling`."""
 
 from typing import Annotated, Final
 

@@ -1,4 +1,4 @@
-"""What becomes of requests in progress when a pod goes: `spec.drain`."""
+"""What happens to in-flight requests when a pod stops: `spec.drain`."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The vLLM that serves the model: `spec.engine`."""
+"""The vLLM server: `spec.engine`."""
 
 from typing import Annotated, Final, Literal
 

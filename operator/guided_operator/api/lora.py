@@ -1,4 +1,4 @@
-"""Adapters beside the model: `spec.lora`."""
+"""LoRA adapters: `spec.lora`."""
 
 from typing import Annotated, Final, Literal
 

@@ -1,4 +1,4 @@
-"""What a user may say of pods beside the model: `spec.podTemplate`. No free container spec."""
+"""Metadata, scheduling and volumes of the pods: `spec.podTemplate`. It has no container spec."""
 
 from typing import Annotated, Any, Final, Literal
 

@@ -1,4 +1,4 @@
-"""What a GuidedModel must fulfil beyond types: each rule once, for the API server (CEL) and for Python.
+"""All validation rules of a GuidedModel beyond types, for the API server (CEL) and for Python.
 
 The server enforces the CEL text while the operator is down; `guidedmodel run`, which has no server, and the
 operator evaluate `broken`. tests/cluster shows that both give the same verdict.

@@ -1,4 +1,4 @@
-"""The pod template: engine, native sidecar from the engine's own image, and what copies the plugin."""
+"""The pod template: engine, native sidecar of the same image, and the container that copies the plugin."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Who scales the model, on the GuidedModel's own scale subresource, and how many pods may go at once."""
+"""Autoscalers of the GuidedModel's scale subresource, and the PodDisruptionBudget."""
 
 from math import ceil
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Which replica acts: a Lease of our own, judged by the monotonic clock alone.
+"""Leader election: a Lease of our own, judged by the monotonic clock only.
 
 The holder renews it every few seconds; a standby takes it when it has not seen it change for its whole
 duration, by the standby's own clock, so clocks need not agree. The holder stops acting (`is_held`) before

@@ -1,4 +1,4 @@
-"""What the reflectors know: every watched object, by the GuidedModel that it is or whose label it carries."""
+"""The cache of the reflectors: every watched object, by the GuidedModel that it is or belongs to by label."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""What an installation permits in pods: whose images, which models, and whether models may bring code.
+"""What an installation allows: which images and models, and whether models may run their own code.
 
 Set by who runs the operator; a GuidedModel outside of it gets the condition Compatible=False, and no pods.
 """

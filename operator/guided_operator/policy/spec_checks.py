@@ -1,4 +1,4 @@
-"""What makes a GuidedModel unfit to run although the API server took it.
+"""Why a GuidedModel cannot run although the API server accepted it.
 
 The operator then sets Compatible=False and makes no pods.
 """

@@ -1,4 +1,4 @@
-"""Step three of a pass: makes the cluster like the plan, and writes nothing where nothing differs."""
+"""Step three of a pass: makes the cluster match the plan; what already matches is not written."""
 
 import contextlib
 import logging

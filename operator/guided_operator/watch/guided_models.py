@@ -1,4 +1,4 @@
-"""The GuidedModels that there are: as kopf's watch tells of them, and as our own writes return them.
+"""The GuidedModels of the cluster, from kopf's watch and from what our own writes return.
 
 A watch that broke off lists again and says nothing of what vanished meanwhile. So a model that lost one of
 its children is asked for, since the garbage collector takes the children of a model that is gone; and now

@@ -26,7 +26,7 @@ def unmeasured(versions: Mapping[str, str]) -> dict[Backend, str]:
 
 
 def reason(backend: Backend, version: str) -> str:
-    """Say why a library was not taken."""
+    """Return why a library was not used; `version` is the installed one."""
     name = NAMES[backend]
     return (
         f"{name} {version} is used for JSON schemas only if guided_backend or "

@@ -1,4 +1,4 @@
-"""Whether the ranks agree: compares their digests, and ends what they disagree about.
+"""Compares the digests of the ranks, and ends requests that they disagree about.
 
 All ranks make the same digests, numbered per sequence, and send them by datagrams, which may be lost. A
 digest that not every rank has sent in time is counted as lost; only digests that differ are a desync.

@@ -1,4 +1,4 @@
-"""Where the ranks agree: a grammar is prepared when every sampling rank has loaded it.
+"""A load barrier: a grammar is prepared when every sampling rank has loaded it.
 
 The only place where ranks wait for each other, outside their hot loop. A rank that comes back, or starts
 anew, is told again what is wanted, so whoever waits for it need not ask again; one that does not answer in
@@ -65,7 +65,7 @@ class Rendezvous:
         self._changed = asyncio.Event()
 
     def connect(self, rank: int, link: RankLink, hello: Hello) -> None:
-        """Take a rank's new connection in place of an older one, and tell it what is wanted.
+        """Take a rank's new connection in place of an older one, and send it the grammars in use.
 
         With the first rank of another engine start on a node, those of the one before are gone: none of them
         will sample for the requests to come, connected though they may still be.
@@ -155,7 +155,7 @@ class Rendezvous:
         return len(self._ranks) >= self._expected and all(key in rank.loaded for rank in self._ranks.values())
 
     def too_late(self, key: str, limit: str) -> GuidedError:
-        """Return the error of who has waited for the ranks for so long.
+        """Return the error for a request whose deadline passed; `limit` is its length as text ("10 s").
 
         What cannot be cured by waiting a little longer comes first.
         """

@@ -1,4 +1,4 @@
-"""What is said of a GuidedModel: one chain of checks per condition, each named after what it looks for.
+"""The conditions of a GuidedModel: one chain of checks each; a check is named after the problem it finds.
 
 A chain's first check that finds something decides; the last one always does.
 """

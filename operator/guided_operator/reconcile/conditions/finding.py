@@ -1,4 +1,4 @@
-"""What is found of a situation, and the checks that find it: each named after what it looks for."""
+"""A finding decides a condition; a check returns one, or None if it has nothing to report."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

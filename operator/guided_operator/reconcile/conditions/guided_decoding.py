@@ -1,4 +1,4 @@
-"""What is said of guided decoding and of telemetry."""
+"""The checks of the conditions GuidedDecoding and Telemetry."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""One pass over a GuidedModel as its verdict sees it: what was observed, planned and written."""
+"""The input of all condition checks: what one pass observed, planned and wrote."""
 
 from dataclasses import dataclass
 from functools import cached_property

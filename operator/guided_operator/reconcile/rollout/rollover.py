@@ -1,4 +1,4 @@
-"""How a Deployment turns to another template amid a rollout: paused, until its controller is up to date.
+"""How a Deployment changes its template amid a rollout: paused, until its controller is up to date.
 
 Kubernetes' controller counts available pods by the statuses of its ReplicaSets, which lag behind the pods
 that are told to end. In one direction it first counts what it has asked for; turned in its middle it takes

@@ -1,4 +1,4 @@
-"""What is shown of a grammar before a rank sees it, by random walks with the real tokenizer.
+"""Checks a compiled grammar before a rank loads it, by random walks with the real tokenizer.
 
 It begins, a walk meets no dead end, no mask takes long to make, and what a walk of a JSON schema ends with is
 valid under the schema as it was written. Bounded in time: a walk that is slow as a whole is cut short.
@@ -85,7 +85,10 @@ class Prover:
         return None
 
     def choices(self, row: Any, chooser: random.Random, *, ends_soon: bool) -> Iterator[int]:
-        """Yield tokens that a mask row allows: some at random, then all  # [words] int32."""
+        """Yield token ids that a mask row allows: some at random, then all.
+
+        `row` is [ceil(vocabulary / 32)] int32. With `ends_soon`, tokens that may end the text come first.
+        """
         if ends_soon:
             known = np.count_nonzero(self._ending_words < len(row))
             words = self._ending_words[:known]

@@ -1,4 +1,4 @@
-"""A grammar worker: a forked process that compiles one job after the other, under limits, until told."""
+"""A grammar worker: a forked process that compiles job after job, under limits, until told to stop."""
 
 import os
 import resource

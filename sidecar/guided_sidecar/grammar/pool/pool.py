@@ -1,4 +1,4 @@
-"""The pool of grammar workers: so many compiles at once, each with a deadline, deaths answered.
+"""The pool of grammar workers: a number of compiles at once, each with a deadline.
 
 A compile that runs longer than `slow_after_s` goes on in a second lane (as wide as the first), so that no
 number of endless schemas keeps short ones waiting until a deadline; where that lane is full, it makes room

@@ -1,4 +1,4 @@
-"""From Prepare to Prepared: limits, key, cache, flights, leases and the ranks, before each deadline."""
+"""From Prepare to Prepared: limits, key, cache, single flight, leases and the ranks, within each deadline."""
 
 import asyncio
 import collections

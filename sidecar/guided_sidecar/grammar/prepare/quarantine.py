@@ -1,4 +1,4 @@
-"""Refusals by key, so that a bad grammar costs once, and one that kills workers costs ever less often.
+"""Known refusals by key: a bad grammar is compiled once, one that kills workers less and less often.
 
 What a library says about a grammar holds. That compiling it killed workers may have had other causes: it is
 believed after so many times, for a while that doubles with every try that ends the same way.
