@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 
 from guided_contract.decoding import MALFORMED
+from guided_contract.trace_context import Tracestate
 from guided_contract.wire import Backend, Kind, Natural
 
 # Labels of metrics, which keep every value that they ever had: few can be told apart.
@@ -31,6 +32,7 @@ class HttpRequest(Record, frozen=True, kw_only=True):
     span_id: str
     parent_span_id: str | None = None
     sampled: bool = True
+    tracestate: Tracestate | None = None
     start_ns: Natural
     end_ns: Natural
     method: str
@@ -52,6 +54,7 @@ class Decode(Record, frozen=True, kw_only=True):
 
     request_id: str
     traceparent: Word | None
+    tracestate: Tracestate | None = None
     rank: Rank
     grammar_key: Word
     backend: Backend

@@ -13,6 +13,7 @@ launcher  -                                           -
 ========  ==========================================  ==============================================
 """
 
+import asyncio
 import struct
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
@@ -21,6 +22,7 @@ import msgspec
 from guided_contract import backends
 from guided_contract.counting import Position
 from guided_contract.decoding import MALFORMED
+from guided_contract.trace_context import Tracestate
 
 PROTOCOL: Final = 1
 MAX_FRAME_BYTES: Final = 4 << 20  # a longer frame closes the connection, unread
@@ -94,6 +96,7 @@ class Prepare(Message, frozen=True, kw_only=True):
     timeout_s: float
     backend: Backend | None = None
     traceparent: str | None = None
+    tracestate: Tracestate | None = None
 
 
 class PrepareNamed(Message, frozen=True, kw_only=True):
@@ -104,6 +107,7 @@ class PrepareNamed(Message, frozen=True, kw_only=True):
     timeout_s: float
     backend: Backend | None = None
     traceparent: str | None = None
+    tracestate: Tracestate | None = None
 
 
 class Release(Message, frozen=True, kw_only=True):
@@ -221,6 +225,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     backend: Backend
     traceparent: str | None = None
+    tracestate: Tracestate | None = None
     reasoning_ended: bool | None = None
     reasoning_arguments: dict[str, Any] = {}
     placement: Placement = "Rank"
@@ -267,25 +272,18 @@ def body_length(header: bytes) -> int:
     return length
 
 
-def decode_client_message(body: bytes) -> ClientMessage:
-    """Decode what the service received.
+async def read(reader: asyncio.StreamReader) -> bytes:
+    """Return the body of the next frame; EOFError: the connection has ended, WireError as `body_length`."""
+    return await reader.readexactly(body_length(await reader.readexactly(LENGTH.size)))
 
-    Raises
-    ------
-    WireError
-        Not msgpack, or not one of ClientMessage.
-    """
+
+def decode_client_message(body: bytes) -> ClientMessage:
+    """Decode what the service received; WireError: it is none of ClientMessage."""
     return _decoded(_client_decoder, body)
 
 
 def decode_service_message(body: bytes) -> ServiceMessage:
-    """Decode what a client received.
-
-    Raises
-    ------
-    WireError
-        Not msgpack, or not one of ServiceMessage.
-    """
+    """Decode what a client received; WireError: it is none of ServiceMessage."""
     return _decoded(_service_decoder, body)
 
 

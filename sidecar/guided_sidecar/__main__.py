@@ -1,9 +1,17 @@
-"""`python -m guided_sidecar`: the sidecar container's first process."""
+"""`python -m guided_sidecar`: the container's first process, which supervises the service until TERM."""
+
+import logging
+from typing import Final
 
 from guided_contract import pid1
 
+# The service closes its sockets and flushes its spans in it; a pod's own grace is longer.
+_GRACE_S: Final = 5.0
+
 if __name__ == "__main__":
     pid1.end_on_term()
-    from guided_sidecar.main import main
+    from guided_sidecar import service
+    from guided_sidecar.supervisor import Supervisor
 
-    main()
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s sidecar supervisor: %(message)s")
+    Supervisor(service.main, _GRACE_S).run()

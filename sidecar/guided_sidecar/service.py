@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from guided_sidecar import orphans, settings
+from guided_contract import processes
+from guided_sidecar import settings
 from guided_sidecar.health.server import HealthServer
 from guided_sidecar.ranks.agreement import Consensus
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket.grammar_service import GrammarService
 from guided_sidecar.socket.relay import Relay
-from guided_sidecar.telemetry.pipeline import Telemetry
+from guided_sidecar.telemetry.pipeline import Instruments, Telemetry
 
 NAME: Final = "sidecar-service"  # of the process; its command line is the supervisor's
 
@@ -27,22 +28,16 @@ async def run(configuration: Settings) -> None:
         loop.add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
         pod = configuration.pod
+        instruments = Instruments(pod, pod=configuration.pod_name)
         service: GrammarService | Relay
         if configuration.node:
             service = Relay(configuration)
-            telemetry = Telemetry(pod, pod=configuration.pod_name, on_digests=service.forward)
+            telemetry = Telemetry(pod, instruments, service.forward)
         else:
-            consensus = Consensus(pod.guided_decoding, pod.tensor_parallel)
-            telemetry = Telemetry(pod, pod=configuration.pod_name, on_digests=consensus.receive)
-            consensus.observer = telemetry.desyncs
-            service = GrammarService(configuration, telemetry.spans, consensus)
-        health = HealthServer(
-            pod,
-            service.snapshot,
-            telemetry.metrics,
-            api_key=configuration.api_key,
-            node=configuration.node,
-        )
+            consensus = Consensus(pod.guided_decoding, pod.tensor_parallel, instruments.desyncs)
+            service = GrammarService(configuration, instruments.tracer, consensus)
+            telemetry = Telemetry(pod, instruments, consensus.receive)
+        health = HealthServer(configuration, service.snapshot, instruments.metrics, telemetry.guided_served_s)
         # Stopped in the opposite order: the last spans are sent after their makers have ended.
         for part in (telemetry, service, health):
             await part.start()
@@ -52,7 +47,7 @@ async def run(configuration: Settings) -> None:
 
 def main() -> None:
     """Read the configuration and serve; exit 2 if it is missing or wrong."""
-    orphans.die_with_parent()  # a supervisor that was killed must not leave a second service behind
+    processes.die_with_parent()  # a supervisor that was killed must not leave a second service behind
     Path("/proc/self/comm").write_text(NAME)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s sidecar: %(message)s", force=True)
     try:

@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import Final, NoReturn
 
-from guided_sidecar import orphans
+from guided_contract import processes
 
 _log = logging.getLogger(__name__)
 _STABLE_S: Final = 2.0  # a child that lived so long had begun to serve: it is started again at once
@@ -106,7 +106,7 @@ class Supervisor:
 
     def run(self) -> None:
         """Supervise until TERM or INT."""
-        orphans.reap_descendants()
+        processes.reap_descendants()
         gc.collect()
         gc.freeze()  # what is shared with children stays so: collecting writes to every object it looks at
         self._listen()

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from guided_contract import trace_context
 from guided_contract.config import CompileConfig, GuidedDecodingConfig
 from guided_contract.wire import Prepared, Refused
-from guided_sidecar.telemetry.spans import MemorySpans, parse
 from support import grammars
 from support import service as service_processes
 from support.service import serving
 from support.sidecar import Api, Rank, busy_worker, kill, until
+from support.spans import MemorySpans, attributes, error_code, parent_id, span_id, trace_id
 
 PATIENT = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60))  # these machines can be busy
 TRACEPARENT = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
@@ -81,23 +82,23 @@ async def test_the_spans_of_a_grammar(tmp_path: Path, monkeypatch: pytest.Monkey
     first, hit, bad = spans.named("grammar.prepare")
     compiled, failed = spans.named("grammar.compile")
     loads = spans.named("grammar.load")
-    root = parse(TRACEPARENT)
+    root = trace_context.parse(TRACEPARENT)
     assert root is not None
-    assert {span.context.trace_id for span in spans.finished} == {root.trace_id}
-    assert {span.parent_span_id for span in (first, hit, bad)} == {root.span_id}
-    assert compiled.parent_span_id == first.context.span_id
-    assert failed.parent_span_id == bad.context.span_id
-    assert [span.attributes["guidedmodel.grammar.cache"] for span in (first, hit, bad)] == [
+    assert {trace_id(span) for span in spans.finished} == {root.trace_id}
+    assert {parent_id(span) for span in (first, hit, bad)} == {root.span_id}
+    assert parent_id(compiled) == span_id(first)
+    assert parent_id(failed) == span_id(bad)
+    assert [attributes(span)["guidedmodel.grammar.cache"] for span in (first, hit, bad)] == [
         "miss",
         "hit",
         "miss",
     ]
-    assert (bad.error_code, failed.error_code) == ("grammar_invalid", "grammar_invalid")
-    assert {span.parent_span_id for span in loads} == {first.context.span_id}
-    assert {span.attributes["guidedmodel.rank"] for span in loads} == {0, 1}
-    assert all(span.end_ns - span.start_ns == 1_000_000 for span in loads)
-    assert compiled.attributes["guidedmodel.grammar.backend"] == prepared.backend
-    assert not any("name" in str(value) for span in spans.finished for value in span.attributes.values())
+    assert (error_code(bad), error_code(failed)) == ("grammar_invalid", "grammar_invalid")
+    assert {parent_id(span) for span in loads} == {span_id(first)}
+    assert {attributes(span)["guidedmodel.rank"] for span in loads} == {0, 1}
+    assert all(span.end_time - span.start_time == 1_000_000 for span in loads)
+    assert attributes(compiled)["guidedmodel.grammar.backend"] == prepared.backend
+    assert not any("name" in str(value) for span in spans.finished for value in attributes(span).values())
 
 
 async def test_the_span_of_a_compile_says_how_it_ended(
@@ -115,6 +116,6 @@ async def test_the_span_of_a_compile_says_how_it_ended(
         api.release(number)
         await until(lambda: len(spans.named("grammar.prepare")) == 3)
 
-    ends = [span.error_code for span in spans.named("grammar.compile")]
+    ends = list(map(error_code, spans.named("grammar.compile")))
     assert ends == ["grammar_compile_timeout", "", "cancelled"]
-    assert [span.error_code for span in spans.named("grammar.prepare")] == ends
+    assert list(map(error_code, spans.named("grammar.prepare"))) == ends

@@ -142,7 +142,7 @@ async def test_engine_core_requests(monkeypatch: pytest.MonkeyPatch, *, guided: 
         **{**given, "request_id": "1", "prompt_token_ids": [1], "sampling_params": own}
     )
     pod = pod_config(Path("/nowhere"))
-    client = GrammarClient(pod.service_socket, lambda: wire.Hello(role="api", pid=1, boot=""))
+    client = GrammarClient(pod.service_socket, lambda _: wire.Hello(role="api", pid=1, boot=""))
     gate = Gate(pod, client, Telemetry(pod.telemetry_socket))
     monkeypatch.setattr(api, "process_gate", lambda: gate)
 
@@ -175,7 +175,7 @@ async def test_audio_takes_no_constraint_and_no_name(task: str) -> None:
     params = made.to_sampling_params(9, {})
     assert params.structured_outputs is None
     pod = pod_config(Path("/nowhere"))
-    client = GrammarClient(pod.service_socket, lambda: wire.Hello(role="api", pid=1, boot=""))
+    client = GrammarClient(pod.service_socket, lambda _: wire.Hello(role="api", pid=1, boot=""))
     gate = Gate(pod, client, Telemetry(pod.telemetry_socket))
     current.set(HttpExchange(trace.begin([], 1), "POST", f"/v1/audio/{task}s"))
     try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import importlib.metadata
 import io
 import socket
 import tempfile
@@ -10,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Literal
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp.test_utils import unused_port
 from opentelemetry import trace
@@ -23,8 +25,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from guided_contract import records
 from guided_contract.config import PodConfig, PortsConfig, TelemetryConfig
 from guided_contract.records import Decode, HttpRequest
+from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.otlp_receiver import BODY_BYTES
-from guided_sidecar.telemetry.pipeline import Telemetry
+from guided_sidecar.telemetry.pipeline import Instruments, Telemetry
 from support.collectors import GrpcCollector, HttpCollector, eventually
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -35,7 +38,19 @@ PROTOBUF = {"Content-Type": "application/x-protobuf"}
 Protocol = Literal["HTTP", "GRPC"]
 Collector = HttpCollector | GrpcCollector
 MakeConfig = Callable[[str | None, Protocol], PodConfig]
-Start = Callable[[PodConfig], Awaitable[Telemetry]]
+
+
+class Pod(Telemetry):
+    """All of a pod's telemetry, as the service composes it."""
+
+    def __init__(self, config: PodConfig) -> None:
+        instruments = Instruments(config, pod="tiny-0")
+        super().__init__(config, instruments, lambda _digests: None)
+        self.tracer = instruments.tracer
+        self.metrics = instruments.metrics
+
+
+Start = Callable[[PodConfig], Awaitable[Pod]]
 
 
 @pytest.fixture
@@ -69,11 +84,19 @@ async def collector(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Colle
 
 
 @pytest.fixture
-async def start() -> AsyncIterator[Start]:
-    started: list[Telemetry] = []
+async def http() -> AsyncIterator[HttpCollector]:
+    made = HttpCollector(unused_port())
+    await made.start()
+    yield made
+    await made.stop()
 
-    async def begin(config: PodConfig) -> Telemetry:
-        telemetry = Telemetry(config, pod="tiny-0")
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    started: list[Pod] = []
+
+    async def begin(config: PodConfig) -> Pod:
+        telemetry = Pod(config)
         started.append(telemetry)
         await telemetry.start()
         return telemetry
@@ -89,9 +112,9 @@ def send(config: PodConfig, *sent: records.AnyRecord) -> None:
             client.sendto(records.encode(record), str(config.telemetry_socket))
 
 
-def root() -> HttpRequest:
+def root(**changes: str) -> HttpRequest:
     now = time.time_ns()
-    return HttpRequest(
+    made = HttpRequest(
         trace_id=TRACE,
         span_id=ROOT,
         start_ns=now - 1000,
@@ -101,6 +124,7 @@ def root() -> HttpRequest:
         status=200,
         kind="json",
     )
+    return msgspec.structs.replace(made, **changes)
 
 
 def decode(rank: int) -> Decode:
@@ -129,7 +153,7 @@ def vllm_span(config: PodConfig, *, compression: Compression = Compression.NoCom
     provider.shutdown()
 
 
-def metrics_of(telemetry: Telemetry, name: str) -> float:
+def metrics_of(telemetry: Pod, name: str) -> float:
     page = telemetry.metrics.render().decode()
     return sum(float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith(name))
 
@@ -140,11 +164,11 @@ async def test_one_request_is_one_trace(
     there, protocol = collector
     config = make_config(there.endpoint, protocol)
     telemetry = await start(config)
-    prepare = telemetry.spans.start("grammar.prepare", traceparent=PARENT)
-    compiled = telemetry.spans.start("grammar.compile", traceparent=prepare.traceparent)
-    compiled.event("something", {"n": 1})
+    prepare = telemetry.tracer.start_span("grammar.prepare", spans.remote(PARENT))
+    compiled = telemetry.tracer.start_span("grammar.compile", spans.below(prepare))
+    compiled.add_event("something", {"n": 1})
     compiled.end()
-    prepare.link(f"00-{'e' * 32}-{'f' * 16}-01")
+    prepare.add_link(spans.parent_of(spans.remote(f"00-{'e' * 32}-{'f' * 16}-01")))
     prepare.end()
     send(config, decode(0), decode(1), root())
     await asyncio.to_thread(vllm_span, config)
@@ -161,6 +185,7 @@ async def test_one_request_is_one_trace(
     (compiling,) = there.kept.named("grammar.compile")
     (preparing,) = there.kept.named("grammar.prepare")
     assert compiling.parent_span_id == preparing.span_id
+    assert (compiling.flags, preparing.flags) == (0x100, 0x300)
     assert compiling.events == [("something", {"n": 1})]
     assert preparing.links == [("e" * 32, "f" * 16)]
     (decoded,) = there.kept.named("guided.decode")
@@ -183,6 +208,64 @@ async def test_every_span_tells_its_model_and_pod(
         assert span.resource["k8s.pod.name"] == "tiny-0"
         assert span.resource["k8s.namespace.name"] == "models"
         assert span.resource["guidedmodel.served_name"] == "tiny-served"
+
+
+async def test_a_span_tells_whether_its_parent_is_of_another_process(
+    make_config: MakeConfig, start: Start, http: HttpCollector
+) -> None:
+    config = make_config(http.endpoint, "HTTP")
+    telemetry = await start(config)
+    send(config, root(), decode(0), decode(1), root(span_id="c" * 16, parent_span_id="00f067aa0ba902b7"))
+    await telemetry.stop()
+    flags = {(span.name, span.parent_span_id): span.flags for span in http.kept.spans}
+    assert flags == {
+        ("POST /v1/completions", ""): 0x100,
+        ("POST /v1/completions", "00f067aa0ba902b7"): 0x300,
+        ("guided.decode", ROOT): 0x300,
+    }
+
+
+async def test_the_callers_tracestate_stays_with_its_trace(
+    make_config: MakeConfig, start: Start, http: HttpCollector
+) -> None:
+    config = make_config(http.endpoint, "HTTP")
+    telemetry = await start(config)
+    state = "ot=th:8,vendor=x"
+    with_state = msgspec.structs.replace(decode(0), tracestate=state)
+    send(config, with_state, msgspec.structs.replace(with_state, rank=1))
+    send(config, root(parent_span_id="00f067aa0ba902b7", tracestate=state))
+    await telemetry.stop()
+    assert [span.trace_state for span in http.kept.spans] == [state, state]
+
+
+async def test_the_resource_tells_versions_and_what_the_environment_adds(
+    make_config: MakeConfig, start: Start, http: HttpCollector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "k8s.node.name=worker-3,service.version=2026-11")
+    config = msgspec.structs.replace(make_config(http.endpoint, "HTTP"), revision="5f0b02c75b57")
+    telemetry = await start(config)
+    send(config, root())
+    await asyncio.to_thread(vllm_span, config)
+    await telemetry.stop()
+    ours, vllms = (http.kept.named(name)[0].resource for name in ("POST /v1/completions", "llm_request"))
+    assert ours["telemetry.sdk.name"] == "opentelemetry"
+    assert ours["telemetry.sdk.language"] == "python"
+    assert ours["telemetry.sdk.version"] == importlib.metadata.version("opentelemetry-sdk")
+    for told in (ours, vllms):
+        assert told["k8s.node.name"] == "worker-3"
+        assert told["service.version"] == "2026-11"
+        assert told["guidedmodel.model.revision"] == "5f0b02c75b57"
+        assert told["guidedmodel.vllm.version"].startswith("0.")
+
+
+async def test_the_services_version_is_ours_unless_told_otherwise(
+    make_config: MakeConfig, start: Start, http: HttpCollector
+) -> None:
+    config = make_config(http.endpoint, "HTTP")
+    telemetry = await start(config)
+    send(config, root())
+    await telemetry.stop()
+    assert http.kept.spans[0].resource["service.version"] == importlib.metadata.version("guidedmodel")
 
 
 @pytest.mark.parametrize("protocol", ["HTTP", "GRPC"])
@@ -210,7 +293,7 @@ async def test_without_a_collector_losses_are_counted(
     config = make_config(f"http://127.0.0.1:{unused_port()}", protocol)
     telemetry = await start(config)
     for _ in range(2000):
-        telemetry.spans.start("grammar.prepare", traceparent=PARENT).end()
+        telemetry.tracer.start_span("grammar.prepare", spans.remote(PARENT)).end()
     await asyncio.to_thread(vllm_span, config)
     await telemetry.stop(deadline_s=0.2)
     assert metrics_of(telemetry, "guidedmodel_spans_dropped_total") == 2001
@@ -250,7 +333,7 @@ async def test_an_endpoint_that_is_none_costs_spans_and_nothing_else(
     endpoint: str, protocol: Protocol, make_config: MakeConfig, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     telemetry = await start(make_config(endpoint, protocol))
-    telemetry.spans.start("grammar.prepare", traceparent=PARENT).end()
+    telemetry.tracer.start_span("grammar.prepare", spans.remote(PARENT)).end()
     await eventually(lambda: "does not take spans" in caplog.text)
     await telemetry.stop(deadline_s=0)
     assert metrics_of(telemetry, "guidedmodel_spans_dropped_total") == 1
@@ -263,7 +346,7 @@ async def test_what_is_pending_is_sent_at_the_end(
     config = make_config(there.endpoint, protocol)
     telemetry = await start(config)
     send(config, root())
-    telemetry.spans.start("grammar.load", traceparent=PARENT).end()
+    telemetry.tracer.start_span("grammar.load", spans.remote(PARENT)).end()
     await telemetry.stop()
     assert {span.name for span in there.kept.spans} == {"POST /v1/completions", "grammar.load"}
 

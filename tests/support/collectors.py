@@ -22,7 +22,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 class Received:
     """A span as it arrived, ids in hex, attributes of its resource and its own as Python values.
 
-    Links are ids of trace and span, events a name and attributes.
+    Links are ids of trace and span, events a name and attributes. `flags` as OTLP has them: 0x100 is set by
+    who knows whether the parent is of another process, 0x200 where it is.
     """
 
     name: str
@@ -37,6 +38,8 @@ class Received:
     resource: dict[str, Any]
     links: list[tuple[str, str]]
     events: list[tuple[str, dict[str, Any]]]
+    flags: int
+    trace_state: str
 
 
 @dataclass(slots=True)
@@ -175,6 +178,8 @@ def _received(span: Span, resource: dict[str, Any]) -> Received:
         resource=resource,
         links=[(link.trace_id.hex(), link.span_id.hex()) for link in span.links],
         events=[(event.name, _attributes(event.attributes)) for event in span.events],
+        flags=span.flags,
+        trace_state=span.trace_state,
     )
 
 

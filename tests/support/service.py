@@ -11,9 +11,10 @@ from guided_contract.config import PodConfig
 from guided_sidecar.ranks.agreement import Consensus
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket.grammar_service import GrammarService
-from guided_sidecar.telemetry.spans import MemorySpans
+from support.digests import UnheardDesyncs
 from support.engine import pod_config, write_config
 from support.sidecar import descendants, is_grammar, until
+from support.spans import MemorySpans
 
 
 @contextlib.asynccontextmanager
@@ -29,7 +30,8 @@ async def serving(
     pod = pod_config(folder, **fields)
     monkeypatch.setenv(names.ENV_CONFIG, str(write_config(pod)))
     made = Settings(pod=pod, **(settings or {}))  # type: ignore[arg-type]  # a test's own
-    service = GrammarService(made, spans or MemorySpans(), Consensus(pod.guided_decoding, 1))
+    consensus = Consensus(pod.guided_decoding, 1, UnheardDesyncs())
+    service = GrammarService(made, (spans or MemorySpans()).tracer, consensus)
     await service.start()
     try:
         await until(lambda: service.snapshot().workers.ready == 2, 60)

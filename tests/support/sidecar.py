@@ -116,8 +116,7 @@ class Client:
         self.writer.write(wire.frame(message))
 
     async def receive(self) -> ServiceMessage:
-        length = wire.body_length(await self.reader.readexactly(wire.LENGTH.size))
-        return wire.decode_service_message(await self.reader.readexactly(length))
+        return wire.decode_service_message(await wire.read(self.reader))
 
     async def greet(self, hello: Hello) -> None:
         self.send(hello)

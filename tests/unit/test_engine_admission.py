@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from guided_contract import wire
+from guided_contract import trace_context, wire
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission import trace
 from guided_engine.admission.constraints import Constraint, constraint_of
@@ -24,6 +24,15 @@ class TestTrace:
         assert span.parent_span_id == "b7ad6b7169203331"
         assert span.sampled
         assert span.traceparent.endswith(f"{span.span_id}-01")
+
+    def test_the_callers_random_flag_is_kept(self) -> None:
+        span = trace.begin([(b"traceparent", f"{PARENT[:-2]}03".encode())], ratio=0)
+        assert span.traceparent.endswith(f"{span.span_id}-03")
+
+    def test_the_callers_tracestate_is_kept(self) -> None:
+        headers = [(b"traceparent", PARENT.encode()), (b"tracestate", b"a=b"), (b"TraceState", b"c=d")]
+        assert trace.begin(headers, ratio=0).tracestate == "a=b,c=d"
+        assert trace.begin(headers[1:], ratio=0).tracestate is None
 
     def test_unsampled_caller_stays_unsampled(self) -> None:
         span = trace.begin([(b"traceparent", PARENT.replace("-01", "-00", 1)[:-2].encode() + b"00")], ratio=1)
@@ -121,10 +130,11 @@ def prepared(asked: wire.Prepare) -> wire.Prepared:
 class TestClient:
     async def test_lease_is_released_once(self, service: FakeService, client: GrammarClient) -> None:
         service.script["a"] = prepared
-        lease = await client.prepare(Constraint("regex", "a"), 1, PARENT)
+        lease = await client.prepare(Constraint("regex", "a"), 1, trace_context.parse(PARENT, "a=b"))
         assert (lease.key, lease.backend) == ("k", "xgrammar")
         asked = service.wait_for(wire.Prepare)
-        assert (asked.kind, asked.spec, asked.timeout_s, asked.traceparent) == ("regex", "a", 1, PARENT)
+        assert (asked.kind, asked.spec, asked.timeout_s) == ("regex", "a", 1)
+        assert (asked.traceparent, asked.tracestate) == (PARENT, "a=b")
         lease.release()
         lease.release()
         await asyncio.to_thread(service.wait_for, wire.Release)
@@ -134,8 +144,8 @@ class TestClient:
     async def test_tickets_say_where_the_service_places_requests_also_after_it_restarted(
         self, service: FakeService
     ) -> None:
-        def hello() -> wire.Hello:
-            return wire.Hello(role="api", pid=1, boot="b", placement=client.placement)
+        def hello(placement: wire.Placement) -> wire.Hello:
+            return wire.Hello(role="api", pid=1, boot="b", placement=placement)
 
         client = GrammarClient(service.path, hello, service_wait_s=2)
         try:
@@ -153,7 +163,7 @@ class TestClient:
 
     async def test_is_told_what_to_end(self, service: FakeService, client: GrammarClient) -> None:
         told: asyncio.Queue[wire.End] = asyncio.Queue()
-        client.on_end = told.put_nowait
+        client.serve(self, lambda _, message: told.put_nowait(message))
         await client.prepare(Constraint("regex", "a"), 5, None)
         end = wire.End(request_id="r", code="ranks_desynchronized")
         service.peers("api")[0].send(end)
@@ -188,7 +198,7 @@ class TestClient:
 
     async def test_service_away(self, folder: Path) -> None:
         client = GrammarClient(
-            folder / "none.sock", lambda: wire.Hello(role="api", pid=1, boot="b"), service_wait_s=0.1
+            folder / "none.sock", lambda _: wire.Hello(role="api", pid=1, boot="b"), service_wait_s=0.1
         )
         with pytest.raises(GuidedError) as raised:
             await client.prepare(Constraint("regex", "a"), 1, None)

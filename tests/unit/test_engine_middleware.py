@@ -24,6 +24,7 @@ from guided_engine.telemetry import Telemetry
 from support.engine import structured_outputs
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+STATE = "ot=th:8,vendor=x"
 
 
 class Served:
@@ -41,7 +42,7 @@ class Served:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(str(pod.telemetry_socket))
         self.socket.settimeout(5)
-        client = GrammarClient(pod.service_socket, lambda: wire.Hello(role="api", pid=1, boot="b"))
+        client = GrammarClient(pod.service_socket, lambda _: wire.Hello(role="api", pid=1, boot="b"))
         self.telemetry = Telemetry(pod.telemetry_socket)
         gate = Gate(pod, client, self.telemetry)
         monkeypatch.setattr(middleware, "process_gate", lambda: gate)
@@ -55,7 +56,7 @@ class Served:
             "type": "http",
             "method": "POST",
             "path": path,
-            "headers": [(b"traceparent", PARENT.encode())],
+            "headers": [(b"traceparent", PARENT.encode()), (b"tracestate", STATE.encode())],
         }
         incoming = [{"type": kind} for kind in events]
 
@@ -227,12 +228,13 @@ class TestMiddleware:
 
     async def test_inner_application_sees_our_span(self, served: Served) -> None:
         async def app(scope: Any, _receive: Any, send: Any) -> None:
-            exchange = current.get()
-            assert exchange is not None
-            assert dict(scope["headers"])[b"traceparent"] == exchange.span.traceparent.encode()
+            assert (exchange := current.get())
+            assert (b"traceparent", exchange.span.traceparent.encode()) in scope["headers"]
+            assert (b"tracestate", STATE.encode()) in scope["headers"]
             await send(chunk(b"", more=False))
 
         await served.run(app)
+        assert served.record.tracestate == STATE
 
 
 async def test_vllms_own_path_is_not_kept_back(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

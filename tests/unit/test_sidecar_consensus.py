@@ -8,6 +8,7 @@ from guided_contract.config import GuidedDecodingConfig
 from guided_contract.records import Digest, Digests
 from guided_contract.wire import End, Failed, Place, ServiceMessage
 from guided_sidecar.ranks.agreement import PATIENCE_S, SHOWN_S, Consensus
+from support.digests import UnheardDesyncs
 
 
 class Api:
@@ -24,7 +25,9 @@ class Pod:
     def __init__(self, ranks: int = 2, **config: Any) -> None:
         self.now_s = 1000.0
         self.api = Api()
-        self.consensus = Consensus(GuidedDecodingConfig(**config), ranks, lambda: self.now_s)
+        self.consensus = Consensus(
+            GuidedDecodingConfig(**config), ranks, UnheardDesyncs(), lambda: self.now_s
+        )
         self.consensus.connect(self.api)
 
     def say(self, rank: int, digest: int, *, request: str = "r", number: int = 0, position: int = 0) -> None:

@@ -206,10 +206,10 @@ class Compiles:
             while not self._ends[name].is_set():
                 self.log.append(f"{name} runs")
                 lost = asyncio.Event()
-                slot.on_lost = lost.set
                 waits = [asyncio.create_task(self._ends[name].wait()), asyncio.create_task(lost.wait())]
                 try:
-                    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                    with slot.watched(on_lost=lost.set, used_s=lambda: float("inf")):
+                        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     for each in waits:
                         each.cancel()

@@ -9,6 +9,7 @@ from guided_sidecar.grammar.pool.restart_budget import RestartBudget
 from guided_sidecar.grammar.pool.workers import IDLE_DEATH, Workers
 from guided_sidecar.settings import Settings
 from guided_sidecar.telemetry.incidents import WorkerRestarts
+from support.spans import MemorySpans
 
 
 class Alive:
@@ -30,9 +31,8 @@ class Alive:
 def made(folder: Path) -> Workers:
     """Return workers of whom one may be idle; none is made."""
     pod = PodConfig(name="a", model="a", tokenizer="a", served_name="a", run_dir=str(folder))
-    unused: Any = None
-    budget = RestartBudget(RestartConfig())
-    return Workers(Settings(pod=pod), budget, WorkerRestarts(unused), wanted=lambda: 0, most=1)
+    budget, restarts = RestartBudget(RestartConfig()), WorkerRestarts(MemorySpans().tracer)
+    return Workers(Settings(pod=pod), budget, restarts, wanted=lambda: 0, most=1)
 
 
 async def test_a_worker_that_comes_back_to_enough_idle_ones_is_let_go(tmp_path: Path) -> None:

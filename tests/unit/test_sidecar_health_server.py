@@ -1,5 +1,6 @@
 """The sidecar's HTTP port, from a pod that starts until it is ready and its engine stalls."""
 
+import math
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -20,6 +21,7 @@ from guided_sidecar.grammar.prepare.cache_state import CacheState
 from guided_sidecar.grammar.prepare.disk import DiskCounts
 from guided_sidecar.health import server
 from guided_sidecar.health.server import HealthServer
+from guided_sidecar.settings import Settings
 from guided_sidecar.socket.snapshot import ServiceSnapshot
 from guided_sidecar.telemetry.metrics import SidecarMetrics
 from support.collectors import eventually
@@ -47,7 +49,8 @@ class Pod:
         )
         self.snapshot = ServiceSnapshot()
         self.metrics = SidecarMetrics()
-        self.server = HealthServer(self.config, lambda: self.snapshot, self.metrics)
+        settings = Settings(pod=self.config)
+        self.server = HealthServer(settings, lambda: self.snapshot, self.metrics, lambda: -math.inf)
 
     def beat(self, *, step_ns: int | None = None, busy: int = 0) -> None:
         beats = Heartbeats.create(self.config.heartbeats_file)

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from opentelemetry.context import Context
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Hello, Load, Loaded, ServiceMessage, Unload
@@ -48,7 +49,7 @@ class Ranks:
 
     async def ensure(self) -> Waiting:
         """Begin to wait for the grammar."""
-        task = asyncio.create_task(self.rendezvous.ensure(LOAD, TOKENIZER, ""))
+        task = asyncio.create_task(self.rendezvous.ensure(LOAD, TOKENIZER, Context()))
         await asyncio.sleep(0)
         return task
 

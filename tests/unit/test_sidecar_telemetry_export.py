@@ -1,16 +1,18 @@
 """The exporter's queue: order, retries, losses, the end."""
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.trace import Tracer
 
-from guided_sidecar.telemetry import exporter
-from guided_sidecar.telemetry.exporter import Backoff, Batch, Exporter
-from guided_sidecar.telemetry.otlp_spans import OtlpSpans
+from guided_sidecar.telemetry import exporter, spans
+from guided_sidecar.telemetry.exporter import Backoff, Batch, Exporter, SpanBatches
 from guided_sidecar.telemetry.otlp_transport import MemoryTransport, Reply
-from guided_sidecar.telemetry.spans import FinishedSpan, SpanContext
-from support.collectors import Kept, eventually
+from support.collectors import Kept, Received, eventually
 
 SOON = Backoff(base_s=0.001, max_s=0.002)
 RETRY = Reply("Retry", reason="HTTP 503")
@@ -109,51 +111,45 @@ async def test_the_collectors_loss_and_return_are_logged_once_each(caplog: pytes
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
-def span(*, sampled: bool = True, error_code: str = "") -> FinishedSpan:
-    context = SpanContext("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", sampled)
-    return FinishedSpan(
-        name="x", context=context, parent_span_id=None, start_ns=1, end_ns=2, error_code=error_code
-    )
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331"
 
 
-async def sent_by(spans_: list[FinishedSpan], *, sampling: float = 1.0) -> Kept:
+@contextlib.asynccontextmanager
+async def exporting(share: float = 1.0) -> AsyncIterator[tuple[Tracer, MemoryTransport]]:
     transport = MemoryTransport()
     out = Exporter(transport)
     out.start()
-    made = OtlpSpans(out, {"service.name": "tiny"}, sampling=sampling)
-    for one in spans_:
-        made.record(one)
-    made.flush()
+    provider = spans.provider(Resource({"service.name": "tiny"}), share=share, measured={"measured"})
+    provider.add_span_processor(SpanBatches(out))
+    yield spans.tracer(provider), transport
+    provider.force_flush()
     await out.stop(1)
+
+
+def received(transport: MemoryTransport) -> list[Received]:
     kept = Kept()
     for body in transport.sent:
         kept.add(ExportTraceServiceRequest.FromString(body))
-    return kept
+    return kept.spans
 
 
 async def test_unsampled_spans_stay_here() -> None:
-    kept = await sent_by([span(sampled=False), span()])
-    assert len(kept.spans) == 1
+    async with exporting() as (tracer, transport):
+        tracer.start_span("measured", spans.remote(f"{PARENT}-00")).end()
+        tracer.start_span("x", spans.remote(f"{PARENT}-00")).end()
+        tracer.start_span("x", spans.remote(f"{PARENT}-01")).end()
+    assert len(received(transport)) == 1
 
 
 async def test_an_error_has_a_status_and_a_type() -> None:
-    (received,) = (await sent_by([span(error_code="grammar_invalid")])).spans
-    assert received.status == 2
-    assert received.attributes == {"error.type": "grammar_invalid"}
+    async with exporting() as (tracer, transport):
+        spans.end(tracer.start_span("x", spans.ALWAYS), error_code="grammar_invalid")
+    (span,) = received(transport)
+    assert span.status == 2
+    assert span.attributes == {"error.type": "grammar_invalid"}
 
 
 async def test_pending_spans_leave_by_themselves() -> None:
-    transport = MemoryTransport()
-    out = Exporter(transport)
-    out.start()
-    OtlpSpans(out, {}, sampling=1).record(span())
-    await eventually(lambda: transport.sent)
-    await out.stop(1)
-
-
-@pytest.mark.parametrize(("sampling", "flag"), [(0.0, "-00"), (1.0, "-01")])
-async def test_sampling_decides_where_a_trace_begins(sampling: float, flag: str) -> None:
-    made = OtlpSpans(Exporter(MemoryTransport()), {}, sampling=sampling)
-    assert made.start("x", traceparent=None).traceparent.endswith(flag)
-    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    assert made.start("x", traceparent=parent).traceparent.endswith("-01")
+    async with exporting() as (tracer, transport):
+        tracer.start_span("x", spans.ALWAYS).end()
+        await eventually(lambda: transport.sent)

@@ -16,8 +16,8 @@ from guided_contract.records import AnyRecord, Decode, HttpRequest
 from guided_sidecar.telemetry.decode_spans import Decodes
 from guided_sidecar.telemetry.incidents import Desyncs
 from guided_sidecar.telemetry.record_receiver import TelemetryReceiver
-from guided_sidecar.telemetry.spans import MemorySpans
 from support.collectors import eventually
+from support.spans import MemorySpans, span_id
 
 RECORD = HttpRequest(
     trace_id="0af7651916cd43dd8448eb211c80319c",
@@ -60,23 +60,45 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
+def receiver(path: Path, spans: MemorySpans, counts: Counts) -> TelemetryReceiver:
+    decodes = Decodes(1, spans.tracer, Desyncs(spans.tracer))
+    return TelemetryReceiver(path, spans.tracer, decodes, counts, lambda _digests: None)
+
+
 @pytest.fixture
 async def pod(folder: Path) -> AsyncIterator[Pod]:
     spans, counts = MemorySpans(), Counts()
     path = folder / "telemetry.sock"
-    receiver = TelemetryReceiver(path, spans, Decodes(1, spans, Desyncs(spans)), counts)
-    receiver.start()
+    listening = receiver(path, spans, counts)
+    listening.start()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
         client.setblocking(False)
         yield Pod(path, spans, counts, client)
-    receiver.stop()
+    listening.stop()
 
 
 async def test_a_record_becomes_a_span_and_a_count(pod: Pod) -> None:
     pod.send(records.encode(RECORD))
     await eventually(lambda: pod.spans.finished)
-    assert pod.spans.finished[0].context.span_id == RECORD.span_id
+    assert span_id(pod.spans.finished[0]) == RECORD.span_id
     assert pod.counts.taken == [RECORD]
+
+
+@pytest.mark.parametrize(
+    ("changes", "served"),
+    [
+        ({"kind": "json"}, True),
+        ({}, False),
+        ({"kind": "json", "status": 400}, False),
+        ({"kind": "json", "error_code": "sequence_dead_end"}, False),
+    ],
+)
+def test_a_guided_request_that_was_answered_well_is_noted(
+    folder: Path, changes: dict[str, object], *, served: bool
+) -> None:
+    taking = receiver(folder / "telemetry.sock", MemorySpans(), Counts())
+    taking._take(records.encode(msgspec.structs.replace(RECORD, sampled=False, **changes)))
+    assert (taking.guided_served_s > 0) == served
 
 
 @pytest.mark.parametrize(
@@ -121,7 +143,7 @@ async def test_only_the_owner_may_write(pod: Pod) -> None:
 
 async def test_a_successor_takes_the_socket_over(pod: Pod) -> None:
     spans, counts = MemorySpans(), Counts()
-    successor = TelemetryReceiver(pod.path, spans, Decodes(1, spans, Desyncs(spans)), counts)
+    successor = receiver(pod.path, spans, counts)
     successor.start()
     pod.send(records.encode(RECORD))
     await eventually(lambda: spans.finished)
@@ -131,28 +153,23 @@ async def test_a_successor_takes_the_socket_over(pod: Pod) -> None:
 
 async def test_what_has_arrived_is_taken_at_the_end(folder: Path) -> None:
     spans = MemorySpans()
-    receiver = TelemetryReceiver(
-        folder / "telemetry.sock", spans, Decodes(1, spans, Desyncs(spans)), Counts()
-    )
-    receiver.start()
+    listening = receiver(folder / "telemetry.sock", spans, Counts())
+    listening.start()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
         client.sendto(records.encode(RECORD), str(folder / "telemetry.sock"))
-        receiver.stop()
+        listening.stop()
     assert len(spans.finished) == 1
 
 
 async def test_a_missing_folder_is_an_error(folder: Path) -> None:
-    spans = MemorySpans()
-    receiver = TelemetryReceiver(
-        folder / "none" / "telemetry.sock", spans, Decodes(1, spans, Desyncs(spans)), Counts()
-    )
+    listening = receiver(folder / "none" / "telemetry.sock", MemorySpans(), Counts())
     with pytest.raises(FileNotFoundError):
-        receiver.start()
+        listening.start()
 
 
 async def test_names_of_any_length_are_kept_within_bounds() -> None:
     spans = MemorySpans()
-    decodes = Decodes(2, spans, Desyncs(spans))
+    decodes = Decodes(2, spans.tracer, Desyncs(spans.tracer))
     waiting = Decode(
         request_id="",
         traceparent=f"00-{RECORD.trace_id}-{RECORD.span_id}-01",

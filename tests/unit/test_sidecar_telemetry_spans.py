@@ -1,15 +1,31 @@
-"""Spans before they leave: contexts, the fake, the records' spans."""
+"""Spans before they leave: contexts, what is sampled, the records' spans."""
+
+from pathlib import Path
+from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanKind, use_span
 
-from guided_contract.records import Decode, HttpRequest
+from guided_contract import records, trace_context
+from guided_contract.records import AnyRecord, Decode, HttpRequest
 from guided_sidecar.telemetry import spans
-from guided_sidecar.telemetry.decode_spans import Decodes, decode_span
-from guided_sidecar.telemetry.incidents import Desyncs, WorkerRestarts, compiling
-from guided_sidecar.telemetry.otlp_spans import DisabledSpans
-from guided_sidecar.telemetry.record_receiver import request_span
-from guided_sidecar.telemetry.spans import MemorySpans
+from guided_sidecar.telemetry.decode_spans import Decodes
+from guided_sidecar.telemetry.incidents import Desyncs, WorkerRestarts
+from guided_sidecar.telemetry.metrics import SidecarMetrics
+from guided_sidecar.telemetry.record_receiver import TelemetryReceiver
 from support.collectors import eventually
+from support.spans import (
+    MemorySpans,
+    attributes,
+    error_code,
+    events,
+    linked,
+    parent_id,
+    span_id,
+    trace_id,
+    traceparent,
+)
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"
@@ -43,68 +59,90 @@ def decode(**changes: object) -> Decode:
     return Decode(**(fields | changes))  # type: ignore[arg-type]
 
 
+def taken(*sent: AnyRecord, share: float = 1.0) -> tuple[list[ReadableSpan], SidecarMetrics]:
+    """Return the spans that a sidecar makes of records, and its metrics."""
+    made, metrics = MemorySpans(share), SidecarMetrics()
+    decodes = Decodes(len(sent), made.tracer, Desyncs(made.tracer))
+    receiver = TelemetryReceiver(Path("none"), made.tracer, decodes, metrics, lambda _digests: None)
+    for record in sent:
+        receiver._take(records.encode(record))
+    return made.finished, metrics
+
+
+async def decoded(*told: Decode) -> ReadableSpan:
+    (span,) = taken(*told)[0]
+    return span
+
+
 def test_a_child_continues_its_parents_trace() -> None:
     made = MemorySpans()
-    parent = made.start("grammar.prepare", traceparent=PARENT)
-    child = made.start("grammar.compile", traceparent=parent.traceparent, start_ns=5)
-    child.end(error_code="grammar_invalid", end_ns=9, attributes={"b": 2})
-    parent.end()
+    parent = made.tracer.start_span("grammar.prepare", spans.remote(PARENT))
+    child = made.tracer.start_span("grammar.compile", spans.below(parent), start_time=5)
+    spans.end(child, error_code="grammar_invalid", end_ns=9, attributes={"b": 2})
+    spans.end(parent)
     compiled, prepared = made.finished
-    assert (prepared.context.trace_id, prepared.parent_span_id) == (TRACE, SPAN)
-    assert compiled.parent_span_id == prepared.context.span_id
-    assert (compiled.start_ns, compiled.end_ns, compiled.error_code) == (5, 9, "grammar_invalid")
-    assert compiled.attributes == {"b": 2}
+    assert (trace_id(prepared), parent_id(prepared)) == (TRACE, SPAN)
+    assert parent_id(compiled) == span_id(prepared)
+    assert (compiled.start_time, compiled.end_time, error_code(compiled)) == (5, 9, "grammar_invalid")
+    assert attributes(compiled) == {"b": 2, "error.type": "grammar_invalid"}
 
 
-def test_a_span_ends_once() -> None:
+@pytest.mark.parametrize("flags", ["00", "01", "02", "03"])
+def test_the_callers_flags_and_state_are_kept(flags: str) -> None:
     made = MemorySpans()
-    span = made.start("grammar.load", traceparent=None)
-    span.end()
-    span.end(error_code="grammar_load_failed")
-    assert [span.error_code for span in made.finished] == [""]
+    parent = made.tracer.start_span("grammar.prepare", spans.remote(PARENT[:-2] + flags, "a=b,c=d"))
+    child = made.tracer.start_span("grammar.compile", spans.below(parent))
+    child.end()
+    assert traceparent(made.finished[0]).endswith(f"-{flags}")
+    assert made.finished[0].context.trace_state.to_header() == "a=b,c=d"
 
 
-def test_an_unsampled_parent_makes_unsampled_children() -> None:
+@pytest.mark.parametrize(("share", "sampled"), [(0.0, False), (1.0, True)])
+def test_sampling_decides_where_a_trace_begins(share: float, *, sampled: bool) -> None:
+    tracer = MemorySpans(share).tracer
+    begun = tracer.start_span("x", spans.remote(None))
+    assert begun.get_span_context().trace_flags.sampled == sampled
+    assert tracer.start_span("x", spans.remote(PARENT)).get_span_context().trace_flags.sampled
+    assert tracer.start_span("x", spans.ALWAYS).get_span_context().trace_flags.sampled
+    assert not tracer.start_span("x", spans.NEVER).get_span_context().trace_flags.sampled
+
+
+def test_what_is_measured_is_recorded_whatever_is_sampled() -> None:
     made = MemorySpans()
-    assert made.start("x", traceparent=f"00-{TRACE}-{SPAN}-00").traceparent.endswith("-00")
-
-
-def test_without_a_collector_contexts_still_travel() -> None:
-    span = DisabledSpans().start("x", traceparent=PARENT)
-    span.end()
-    assert span.traceparent.startswith(f"00-{TRACE}-")
-    assert span.traceparent.endswith("-01")
+    for name in ("grammar.load", "guided.decode"):
+        made.tracer.start_span(name, spans.remote(PARENT[:-2] + "00"), attributes={"a": 1}).end()
+    assert [(span.name, attributes(span)) for span in made.finished] == [("grammar.load", {"a": 1})]
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "valid"),
     [
-        None,
-        "",
-        "garbage",
-        f"ff-{TRACE}-{SPAN}-01",
-        f"00-{'0' * 32}-{SPAN}-01",
-        f"00-{TRACE}-{'0' * 16}-01",
-        f"00-{TRACE.upper()}-{SPAN}-01",
-        f"00-{TRACE}-{SPAN}",
+        (PARENT, True),
+        (f"01-{TRACE}-{SPAN}-03-more", True),
+        ("", False),
+        ("garbage", False),
+        (f"{PARENT}-more", False),
+        (f"ff-{TRACE}-{SPAN}-01", False),
+        (f"00-{'0' * 32}-{SPAN}-01", False),
+        (f"00-{TRACE}-{'0' * 16}-01", False),
+        (f"00-{TRACE.upper()}-{SPAN}-01", False),
+        (f"00-{TRACE}-{SPAN}", False),
     ],
 )
-def test_what_is_no_traceparent_has_no_context(text: str | None) -> None:
-    assert spans.parse(text) is None
-
-
-def test_a_later_traceparent_version_is_read() -> None:
-    context = spans.parse(f"01-{TRACE}-{SPAN}-03-more")
-    assert context is not None
-    assert (context.trace_id, context.span_id, context.sampled) == (TRACE, SPAN, True)
+def test_engine_and_sidecar_take_the_same_traceparents(text: str, *, valid: bool) -> None:
+    theirs, ours = spans.parent_of(spans.remote(text)), trace_context.parse(text)
+    assert theirs.is_valid == (ours is not None) == valid
+    if ours is not None:
+        assert (f"{theirs.trace_id:032x}", f"{theirs.span_id:016x}") == (ours.trace_id, ours.span_id)
+        assert theirs.trace_flags == ours.flags
 
 
 def test_the_root_has_the_ids_that_the_api_server_chose() -> None:
-    span = request_span(request(parent_span_id="00f067aa0ba902b7", kind="json", grammar_key="k", stream=True))
+    (span,), _ = taken(request(parent_span_id="00f067aa0ba902b7", kind="json", grammar_key="k", stream=True))
     assert span.name == "POST /v1/completions"
-    assert (span.context.traceparent, span.parent_span_id) == (PARENT, "00f067aa0ba902b7")
-    assert (span.kind, span.start_ns, span.end_ns, span.error_code) == ("server", 10, 20, "")
-    assert span.attributes == {
+    assert (trace_id(span), span_id(span), parent_id(span)) == (TRACE, SPAN, "00f067aa0ba902b7")
+    assert (span.kind, span.start_time, span.end_time, error_code(span)) == (SpanKind.SERVER, 10, 20, "")
+    assert attributes(span) == {
         "http.request.method": "POST",
         "http.route": "/v1/completions",
         "http.response.status_code": 200,
@@ -114,6 +152,13 @@ def test_the_root_has_the_ids_that_the_api_server_chose() -> None:
         "guidedmodel.grammar.kind": "json",
         "guidedmodel.grammar.key": "k",
     }
+
+
+@pytest.mark.parametrize("changes", [{}, {"parent_span_id": "00f067aa0ba902b7"}])
+def test_the_api_server_has_decided_what_is_sampled(changes: dict[str, Any]) -> None:
+    (span,), _ = taken(request(**changes), share=0.0)
+    assert (trace_id(span), span_id(span), parent_id(span)) == (TRACE, SPAN, changes.get("parent_span_id"))
+    assert taken(request(**changes, sampled=False))[0] == []
 
 
 @pytest.mark.parametrize(
@@ -128,49 +173,39 @@ def test_the_root_has_the_ids_that_the_api_server_chose() -> None:
     ],
 )
 def test_the_root_is_an_error_when_the_caller_was_failed(status: int, code: str | None, error: str) -> None:
-    assert request_span(request(status=status, error_code=code)).error_code == error
+    (span,), _ = taken(request(status=status, error_code=code))
+    assert error_code(span) == error
 
 
 @pytest.mark.parametrize("changes", [{"trace_id": "xyz"}, {"span_id": "0" * 16}, {"parent_span_id": "no"}])
-def test_ids_that_are_none_are_refused(changes: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match="no "):
-        request_span(request(**changes))
+@pytest.mark.parametrize("sampled", [True, False])
+def test_ids_that_are_none_are_refused(changes: dict[str, str], *, sampled: bool) -> None:
+    made, metrics = taken(request(**changes, sampled=sampled))
+    assert made == []
+    assert b"guidedmodel_records_invalid_total 1.0" in metrics.render()
 
 
-def test_links_and_events_come_with_the_end() -> None:
-    made = MemorySpans()
-    span = made.start("grammar.prepare", traceparent=PARENT)
-    span.link(None)
-    span.link("garbage")
-    span.link(f"00-{TRACE}-{'c' * 16}-01")
-    span.event("grammar.worker.lost", {"guidedmodel.worker.loss": "Crashed"})
-    span.end()
-    (finished,) = made.finished
-    assert [link.span_id for link in finished.links] == ["c" * 16]
-    (event,) = finished.events
-    assert (event.name, event.attributes) == ("grammar.worker.lost", {"guidedmodel.worker.loss": "Crashed"})
-    assert finished.start_ns <= event.time_ns <= finished.end_ns
+async def test_a_decode_is_a_child_of_its_request() -> None:
+    span = await decoded(decode(end_reason="completed", tracestate="a=b"))
+    assert (span.name, trace_id(span), parent_id(span)) == ("guided.decode", TRACE, SPAN)
+    assert (error_code(span), attributes(span)["guidedmodel.rank"]) == ("", 1)
+    assert attributes(span)["guidedmodel.decode.fill.duration"] == 0.002
+    assert span.context.trace_state.to_header() == "a=b"
 
 
-def test_a_decode_is_a_child_of_its_request() -> None:
-    span = decode_span([decode(end_reason="completed")])
-    assert (span.name, span.context.trace_id, span.parent_span_id) == ("guided.decode", TRACE, SPAN)
-    assert (span.error_code, span.attributes["guidedmodel.rank"]) == ("", 1)
-    assert span.attributes["guidedmodel.decode.fill.duration"] == 0.002
+async def test_a_decode_that_failed_says_so() -> None:
+    span = await decoded(decode(), decode(rank=0, end_reason="sequence_dead_end"))
+    told = attributes(span)["guidedmodel.decode.end_reason"]
+    assert error_code(span) == told == "sequence_dead_end"
 
 
-def test_a_decode_that_failed_says_so() -> None:
-    span = decode_span([decode(), decode(rank=0, end_reason="sequence_dead_end")])
-    assert span.error_code == span.attributes["guidedmodel.decode.end_reason"] == "sequence_dead_end"
-
-
-def test_of_several_ranks_the_one_that_was_waited_for_tells() -> None:
+async def test_of_several_ranks_the_one_that_was_waited_for_tells() -> None:
     """Adding their times up would tell of waits that nobody had: ranks work side by side."""
     fast = decode(rank=0, exposed_ns=1_000_000, fill_ns=9_000_000, fill_max_ns=5_000_000, start_ns=5)
     slow = decode(rank=1, exposed_ns=3_000_000, fill_ns=7_000_000, fill_max_ns=4_000_000, end_ns=30)
-    span = decode_span([fast, slow])
-    assert (span.start_ns, span.end_ns) == (5, 30)
-    told = {name.removeprefix("guidedmodel."): value for name, value in span.attributes.items()}
+    span = await decoded(fast, slow)
+    assert (span.start_time, span.end_time) == (5, 30)
+    told = {name.removeprefix("guidedmodel."): value for name, value in attributes(span).items()}
     assert (told["rank"], told["decode.ranks"]) == (1, 2)
     assert (told["decode.exposed.duration"], told["decode.fill.duration"]) == (0.003, 0.007)
     assert told["decode.fill.max"] == 0.005
@@ -179,18 +214,18 @@ def test_of_several_ranks_the_one_that_was_waited_for_tells() -> None:
 class TestDecodes:
     async def test_one_span_when_every_rank_has_told(self) -> None:
         made = MemorySpans()
-        decodes = Decodes(2, made, Desyncs(made))
+        decodes = Decodes(2, made.tracer, Desyncs(made.tracer))
         decodes.add(decode(rank=0))
         decodes.add(decode(rank=2))  # of another group, whatever its request is called
         assert made.finished == []
         decodes.add(decode(rank=1))
-        assert [span.attributes["guidedmodel.decode.ranks"] for span in made.finished] == [2]
+        assert [attributes(span)["guidedmodel.decode.ranks"] for span in made.finished] == [2]
         decodes.flush()
         assert len(made.finished) == 2
 
     async def test_a_rank_that_tells_nothing_is_waited_for_a_while(self) -> None:
         made = MemorySpans()
-        decodes = Decodes(2, made, Desyncs(made), patience_s=0.02)
+        decodes = Decodes(2, made.tracer, Desyncs(made.tracer), patience_s=0.02)
         decodes.add(decode(rank=0))
         decodes.add(decode(rank=0, request_id="s"))
         await eventually(lambda: len(made.finished) == 2)
@@ -199,15 +234,15 @@ class TestDecodes:
 
     async def test_a_name_that_is_used_again_is_another_sequence(self) -> None:
         made = MemorySpans()
-        decodes = Decodes(2, made, Desyncs(made))
+        decodes = Decodes(2, made.tracer, Desyncs(made.tracer))
         decodes.add(decode(rank=0, steps=1))  # rank 1's was lost
         decodes.add(decode(rank=0, steps=2))
         decodes.add(decode(rank=1, steps=2))
-        assert [span.attributes["guidedmodel.decode.steps"] for span in made.finished] == [1, 2]
+        assert [attributes(span)["guidedmodel.decode.steps"] for span in made.finished] == [1, 2]
 
     async def test_without_a_trace_there_is_no_span(self) -> None:
         made = MemorySpans()
-        decodes = Decodes(1, made, Desyncs(made))
+        decodes = Decodes(1, made.tracer, Desyncs(made.tracer))
         decodes.add(decode(traceparent=None))
         assert made.finished == []
 
@@ -215,8 +250,8 @@ class TestDecodes:
 class TestIncidents:
     async def test_a_desync_is_told_with_the_request_that_it_ended(self) -> None:
         made = MemorySpans()
-        desyncs = Desyncs(made)
-        decodes = Decodes(2, made, desyncs)
+        desyncs = Desyncs(made.tracer)
+        decodes = Decodes(2, made.tracer, desyncs)
         desyncs.found("r", [1])
         desyncs.fell_back()
         decodes.add(decode(rank=0))
@@ -224,40 +259,38 @@ class TestIncidents:
         [fallback], [desync], [decoded] = map(
             made.named, ("placement.fallback", "ranks.desync", "guided.decode")
         )
-        assert desync.links == (decoded.context,)
-        assert fallback.links == (desync.context,)
-        assert [event.name for event in decoded.events] == ["ranks.desync"]
-        assert (desync.error_code, desync.attributes) == (
-            "ranks_desynchronized",
-            {"guidedmodel.desync.ranks": "1"},
-        )
-        assert desync.context.trace_id != TRACE
-        assert desync.context.sampled
+        assert linked(desync) == [span_id(decoded)]
+        assert linked(fallback) == [span_id(desync)]
+        told = {"guidedmodel.desync.ranks": "1"}
+        assert events(decoded) == [("ranks.desync", told)]
+        assert decoded.events[0].timestamp == desync.start_time
+        assert error_code(desync) == "ranks_desynchronized"
+        assert attributes(desync) == {**told, "error.type": "ranks_desynchronized"}
+        assert trace_id(desync) != TRACE
+        assert desync.parent is None
+        assert desync.context.trace_flags.sampled
 
     async def test_a_desync_is_told_also_where_no_rank_tells_of_its_request(self) -> None:
         made = MemorySpans()
-        desyncs = Desyncs(made, patience_s=0.01)
+        desyncs = Desyncs(made.tracer, patience_s=0.01)
         desyncs.found("r", [0, 1])
         await eventually(lambda: made.finished)
         desyncs.found("s", [0, 1])
         desyncs.flush()
-        assert [span.links for span in made.named("ranks.desync")] == [(), ()]
+        assert [linked(span) for span in made.named("ranks.desync")] == [[], []]
 
     def test_a_lost_worker_is_an_event_of_its_compile_and_a_span_until_it_is_replaced(self) -> None:
         made = MemorySpans()
-        restarts = WorkerRestarts(made)
+        restarts = WorkerRestarts(made.tracer)
         restarts.lost("idle", is_fault=True)
-        span = made.start("grammar.compile", traceparent=PARENT)
-        token = compiling.set(span)
-        restarts.lost("deadline", is_fault=False)
-        compiling.reset(token)
-        span.end()
-        assert [event.attributes for event in made.finished[0].events] == [
-            {"guidedmodel.worker.loss": "deadline"}
-        ]
+        span = made.tracer.start_span("grammar.compile", spans.remote(PARENT))
+        with use_span(span, end_on_exit=True):
+            restarts.lost("deadline", is_fault=False)
+        assert events(made.finished[0]) == [("grammar.worker.lost", {"guidedmodel.worker.loss": "deadline"})]
         assert made.named("grammar.worker.restart") == []
         restarts.replaced()
         restarts.replaced()
         idle, killed = made.named("grammar.worker.restart")
-        assert (idle.error_code, idle.links) == ("idle", ())
-        assert (killed.error_code, killed.links) == ("", (made.finished[0].context,))
+        assert (error_code(idle), linked(idle)) == ("idle", [])
+        assert (error_code(killed), linked(killed)) == ("", [span_id(made.finished[0])])
+        assert (idle.parent, killed.parent) == (None, None)

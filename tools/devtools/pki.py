@@ -30,7 +30,7 @@ class Authority:
         self, name: str, common_name: str, *, group: str | None = None, hosts: Iterable[str] = ()
     ) -> Pair:
         """Return a certificate for a client (`group` is its Kubernetes group) or a server (`hosts`)."""
-        # A client gets a host too, that nobody has: Go refuses trustme's critical list of hosts if it is empty.
+        # A client gets a host too, that nobody has: Go refuses a critical list of hosts that is empty.
         known_as = [*hosts] or [f"{name}.invalid"]
         made = self._ca.issue_cert(*known_as, common_name=common_name, organization_name=group)
         return Pair(

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from opentelemetry.sdk.resources import Resource
+
 from guided_contract.config import PodConfig
 from guided_contract.records import Decode, HttpRequest
 from guided_contract.status import ProbeStatus
@@ -15,12 +17,12 @@ from guided_sidecar.health.metrics import HealthCollector
 from guided_sidecar.health.readiness import Reading, Verdict
 from guided_sidecar.socket.snapshot import ServiceSnapshot
 from guided_sidecar.telemetry import conventions as c
-from guided_sidecar.telemetry import resource
-from guided_sidecar.telemetry.decode_spans import decode_span
+from guided_sidecar.telemetry import decode_spans, resource
+from guided_sidecar.telemetry import spans as sdk
 from guided_sidecar.telemetry.exporter import ExportCounts
 from guided_sidecar.telemetry.metrics import ExportCollector, SidecarMetrics
-from guided_sidecar.telemetry.record_receiver import request_span
-from guided_sidecar.telemetry.spans import FinishedSpan, SpanContext
+from guided_sidecar.telemetry.record_receiver import request_attributes
+from guided_sidecar.telemetry.span_metrics import MEASURED
 
 _TRACE: Final = "0af7651916cd43dd8448eb211c80319c"
 _SPAN: Final = "b7ad6b7169203331"
@@ -81,7 +83,7 @@ def spans() -> tuple[SpanEntry, ...]:
             "{method} {route}",
             "the caller's span, if any",
             "the HTTP request in the API server",
-            sorted(request_span(_REQUEST).attributes),
+            sorted(request_attributes(_REQUEST)),
         ),
         SpanEntry(c.LLM_REQUEST, "the HTTP request", "vLLM's own: queue, prefill and decode", ["gen_ai.*"]),
         SpanEntry(
@@ -122,7 +124,7 @@ def spans() -> tuple[SpanEntry, ...]:
             c.GUIDED_DECODE,
             "the HTTP request",
             "one guided sequence, as its slowest rank tells of it",
-            sorted(decode_span([_DECODE]).attributes),
+            sorted(decode_spans.attributes([_DECODE])),
         ),
         SpanEntry(
             c.WORKER_RESTART,
@@ -161,8 +163,10 @@ def metrics() -> tuple[MetricEntry, ...]:
     emitted = SidecarMetrics()
     emitted.take(_REQUEST)
     emitted.take(_DECODE)
-    for name in (c.GRAMMAR_PREPARE, c.GRAMMAR_COMPILE, c.GRAMMAR_PROOF, c.GRAMMAR_LOAD):
-        emitted.take_span(_failed(name))
+    provider = sdk.provider(Resource.get_empty(), share=0.0, measured=MEASURED)
+    provider.add_span_processor(emitted.spans)
+    for name in MEASURED:
+        sdk.end(sdk.tracer(provider).start_span(name, sdk.NEVER), error_code=c.CANCELLED)
     emitted.registry.register(ExportCollector(ExportCounts()))
     emitted.registry.register(HealthCollector(lambda: (_reading(), Verdict(False))))
     entries = []
@@ -175,7 +179,7 @@ def metrics() -> tuple[MetricEntry, ...]:
 
 def tables() -> str:
     """Return both tables, and the resource's attributes, as Markdown."""
-    described = sorted(resource.attributes(_config(), pod="pod"))
+    described = sorted({*resource.attributes(_config(), pod="pod"), "telemetry.sdk.*"})
     parts = (
         *_table(
             ("span", "parent", "covers", "attributes", "links"),
@@ -203,7 +207,9 @@ def tables() -> str:
         "",
         f"A failed span has status ERROR and `{c.ERROR_TYPE}`: an error code, `{c.CANCELLED}` where nobody",
         "waits any more, or an HTTP status: 499 (the client has gone), or one from 500.",
-        f"Every span's resource has {_quoted(described)}. Schema: {c.SCHEMA_URL}.",
+        f"Every span's resource has {_quoted(described)},",
+        "and what `OTEL_RESOURCE_ATTRIBUTES` says in the sidecar's environment, which wins.",
+        f"Schema: {c.SCHEMA_URL}.",
         "",
         *_table(
             ("metric", "type", "labels", "counts"),
@@ -226,15 +232,8 @@ def _quoted_span(parent: str) -> str:
     return f"`{parent}`" if "." in parent else parent
 
 
-def _failed(name: str) -> FinishedSpan:
-    context = SpanContext(_TRACE, _SPAN, sampled=True)
-    return FinishedSpan(
-        name=name, context=context, parent_span_id=None, start_ns=0, end_ns=1, error_code=c.CANCELLED
-    )
-
-
 def _config() -> PodConfig:
-    return PodConfig(name="", model="", tokenizer="", served_name="", run_dir="")
+    return PodConfig(name="-", model="-", revision="-", tokenizer="-", served_name="-", run_dir="")
 
 
 def _reading() -> Reading:

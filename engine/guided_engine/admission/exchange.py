@@ -5,8 +5,8 @@ import time
 from dataclasses import dataclass, field
 
 from guided_contract.errors import GuidedError
+from guided_contract.trace_context import TraceContext
 from guided_contract.wire import Kind
-from guided_engine.admission.trace import Span
 
 
 @dataclass(slots=True)
@@ -17,7 +17,7 @@ class HttpExchange:
     `failure` is the error to answer with, whatever the handler makes of it.
     """
 
-    span: Span
+    span: TraceContext
     method: str
     route: str
     start_ns: int = field(default_factory=time.time_ns)

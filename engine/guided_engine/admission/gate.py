@@ -52,7 +52,7 @@ class Admitted:
         """The mapping for `extra_args[names.TICKET_ARG]`, None for a request that is not guided."""
         if self.lease is None or self.exchange is None:
             return None
-        return ticket(self.lease, self.exchange.span.traceparent)
+        return ticket(self.lease, self.exchange.span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Gate:
             asked = constraint_of(asked, limits.max_schema_bytes)
             exchange.kind = asked.kind
         asked = asked._replace(backend=backend)
-        lease = await self.client.prepare(asked, limits.timeout_s, exchange.span.traceparent)
+        lease = await self.client.prepare(asked, limits.timeout_s, exchange.span)
         exchange.kind, exchange.grammar_key = lease.constraint.kind, lease.key
         exchange.decided = True
         return Admitted(exchange, lease)
@@ -133,7 +133,7 @@ def process_gate() -> Gate | None:
     pod = config.load()
     if pod is None:
         return None
-    client = GrammarClient(pod.service_socket, lambda: _hello(client.placement))
+    client = GrammarClient(pod.service_socket, _hello)
     return Gate(pod, client, Telemetry(pod.telemetry_socket))
 
 

@@ -141,6 +141,7 @@ class _Response:
             span_id=exchange.span.span_id,
             parent_span_id=exchange.span.parent_span_id,
             sampled=exchange.span.sampled,
+            tracestate=exchange.span.tracestate,
             start_ns=exchange.start_ns,
             end_ns=time.time_ns(),
             method=exchange.method,

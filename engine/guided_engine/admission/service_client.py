@@ -3,15 +3,17 @@
 import asyncio
 import contextlib
 import itertools
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from guided_contract import wire
 from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.trace_context import TraceContext
 from guided_engine.admission.constraints import Constraint, NamedGrammar
 from guided_engine.admission.service_connection import ServiceConnection
 
@@ -51,7 +53,7 @@ class GrammarClient:
     path
         The service's socket.
     hello
-        Makes the introduction.
+        Makes the introduction of an API server that places requests so.
     service_wait_s
         How long a request waits for a service that is away.
 
@@ -59,17 +61,21 @@ class GrammarClient:
     ----------
     placement
         Who is to mask requests from now on, as the service said last.
-    on_end
-        Told of a request that is to end with an error, by the engine core's id.
     """
 
     def __init__(
-        self, path: Path, hello: Callable[[], wire.Hello], *, service_wait_s: float = SERVICE_WAIT_S
+        self,
+        path: Path,
+        hello: Callable[[wire.Placement], wire.Hello],
+        *,
+        service_wait_s: float = SERVICE_WAIT_S,
     ) -> None:
         self.placement: wire.Placement = "Rank"
-        self.on_end: Callable[[wire.End], None] = lambda _end: None
+        self._engines: weakref.WeakKeyDictionary[Any, Callable[[Any, wire.End], None]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._service_wait_s = service_wait_s
-        self._connection = ServiceConnection(path, hello, self._received, self._lost)
+        self._connection = ServiceConnection(path, lambda: hello(self.placement), self._received, self._lost)
         self._pending: dict[int, asyncio.Future[wire.Prepared]] = {}  # Prepare's id -> its answer
         self._ids = itertools.count(1)
         self._task: asyncio.Task[None] | None = None
@@ -78,6 +84,13 @@ class GrammarClient:
         """Begin to connect, on the running loop; more calls than one do nothing."""
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._connection.run())
+
+    def serve(self, engine: Any, end: Callable[[Any, wire.End], None]) -> None:
+        """Have `end(engine, message)` called for each request that is to end with an error, by its core's id.
+
+        As long as the engine lives; a second call for it changes nothing.
+        """
+        self._engines[engine] = end
 
     async def close(self) -> None:
         """Disconnect; what still waits is refused."""
@@ -89,7 +102,7 @@ class GrammarClient:
         self._lost()
 
     async def prepare(
-        self, asked: Constraint | NamedGrammar, timeout_s: float, traceparent: str | None
+        self, asked: Constraint | NamedGrammar, timeout_s: float, span: TraceContext | None
     ) -> Lease:
         """Have a grammar compiled, proven and loaded on every rank.
 
@@ -105,7 +118,7 @@ class GrammarClient:
             for _ in range(_ATTEMPTS):
                 await self._reach()
                 with contextlib.suppress(_LostError):
-                    return await self._ask(asked, timeout_s, traceparent)
+                    return await self._ask(asked, timeout_s, span)
         except wire.WireError as error:
             raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, str(error)) from error
         raise _unavailable(
@@ -120,10 +133,10 @@ class GrammarClient:
             raise _unavailable("the grammar service cannot be reached") from error
 
     async def _ask(
-        self, asked: Constraint | NamedGrammar, timeout_s: float, traceparent: str | None
+        self, asked: Constraint | NamedGrammar, timeout_s: float, span: TraceContext | None
     ) -> Lease:
         make = wire.PrepareNamed if isinstance(asked, NamedGrammar) else wire.Prepare
-        message = make(id=next(self._ids), timeout_s=timeout_s, traceparent=traceparent, **asked._asdict())
+        message = make(id=next(self._ids), timeout_s=timeout_s, **_trace(span), **asked._asdict())
         if not self._connection.send(message):
             raise _LostError  # between its setting and our waking
         generation = self._connection.generation
@@ -159,7 +172,8 @@ class GrammarClient:
             case wire.Prepared() | wire.Refused():
                 self._answered(message)
             case wire.End():
-                self.on_end(message)
+                for engine, end in list(self._engines.items()):
+                    end(engine, message)
             case wire.Place():
                 self.placement = message.placement
 
@@ -202,9 +216,11 @@ def _refusal(message: wire.Refused) -> GuidedError:
     return GuidedError(code, message.message, path=message.path, retry_after_s=message.retry_after_s)
 
 
-def ticket(lease: Lease, traceparent: str | None) -> dict[str, object]:
+def ticket(lease: Lease, span: TraceContext | None) -> dict[str, object]:
     """Return what an admitted request carries to core and ranks, as the mapping of a wire.Ticket."""
-    made = wire.Ticket(
-        key=lease.key, backend=lease.backend, traceparent=traceparent, placement=lease.placement
-    )
+    made = wire.Ticket(key=lease.key, backend=lease.backend, placement=lease.placement, **_trace(span))
     return dict(msgspec.structs.asdict(made))
+
+
+def _trace(span: TraceContext | None) -> dict[str, Any]:
+    return {} if span is None else {"traceparent": span.traceparent, "tracestate": span.tracestate}

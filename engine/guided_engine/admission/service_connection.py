@@ -85,13 +85,13 @@ class ServiceConnection:
         reader, self._writer = await asyncio.open_unix_connection(str(self._path))
         self._writer.write(wire.frame(self._hello()))
         async with asyncio.timeout(_WELCOME_TIMEOUT_S):
-            welcome = await _read(reader)
+            welcome = wire.decode_service_message(await wire.read(reader))
         if not isinstance(welcome, wire.Welcome):
             raise wire.WireError(f"expected Welcome, got {type(welcome).__name__}")
         self.generation += 1
         self.established.set()
         while True:
-            self._receive(await _read(reader))
+            self._receive(wire.decode_service_message(await wire.read(reader)))
 
     def _drop(self) -> None:
         if self._writer is not None:
@@ -100,8 +100,3 @@ class ServiceConnection:
         if self.established.is_set():
             self.established.clear()
             self._lost()
-
-
-async def _read(reader: asyncio.StreamReader) -> wire.ServiceMessage:
-    header = await reader.readexactly(wire.LENGTH.size)
-    return wire.decode_service_message(await reader.readexactly(wire.body_length(header)))

@@ -47,7 +47,7 @@ def _admitting(add_request: AddRequest) -> AddRequest:
             admitted = await gate.admit(call.sampling.structured_outputs, call.sampling.extra_args)
         except GuidedError as error:
             raise GuidedRequestError(error) from error
-        gate.client.on_end = functools.partial(_end, weakref.ref(self))
+        gate.client.serve(self, _end)
         prompt, params = call.with_ticket(admitted)
         try:
             collector = await add_request(self, request_id, prompt, params, *args, **kwargs)
@@ -134,10 +134,9 @@ def _fail(state: Any, error: GuidedError) -> None:
     state.queue.put(GuidedRequestError(error))
 
 
-def _end(engine: weakref.ref[Any], message: wire.End) -> None:
-    """End a request that is this process', with its siblings of n > 1, on the sidecar's word."""
-    llm = engine()
-    if llm is None or message.code not in _CODES:
+def _end(llm: Any, message: wire.End) -> None:
+    """End a request that is this engine's, with its siblings of n > 1, on the sidecar's word."""
+    if message.code not in _CODES:
         return
     state = llm.output_processor.request_states.get(message.request_id)
     if state is None or state.queue is None:

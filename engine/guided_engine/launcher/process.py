@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import ctypes
 import logging
 import os
 import signal
@@ -11,12 +10,11 @@ import time
 from pathlib import Path
 from typing import Final
 
+from guided_contract import processes
 from guided_engine.launcher.command import EngineCommand
 
 _log = logging.getLogger("guided_engine")
 
-_PR_SET_PDEATHSIG: Final = 1
-_PR_SET_CHILD_SUBREAPER: Final = 36
 _POLL_S: Final = 0.05
 
 
@@ -28,14 +26,13 @@ class EngineProcess:
     """
 
     def __init__(self, command: EngineCommand) -> None:
-        prctl = ctypes.CDLL(None, use_errno=True).prctl
-        prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        processes.reap_descendants()
         # Should the launcher itself be killed outside a container, the API server still gets its TERM.
         self._child = subprocess.Popen(  # noqa: S603 - the arguments are the pod's own
             command.argv,
             env=dict(command.env),
             process_group=0,
-            preexec_fn=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0),  # noqa: PLW1509 - one thread yet
+            preexec_fn=lambda: processes.die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - one thread yet
         )
         self.pid = self._child.pid
         self._exited = asyncio.Event()

@@ -140,6 +140,7 @@ class GuidedSequence:
             dropped=dropped,
             request_id=self.request_id,
             traceparent=self.ticket.traceparent,
+            tracestate=self.ticket.tracestate,
             rank=rank,
             grammar_key=self.ticket.key,
             backend=self.ticket.backend,

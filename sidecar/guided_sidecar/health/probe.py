@@ -4,7 +4,6 @@ import asyncio
 import json
 import logging
 import math
-import secrets
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -12,6 +11,7 @@ from typing import Any, Final
 import aiohttp
 import jsonschema
 
+from guided_contract import trace_context
 from guided_contract.config import PodConfig
 from guided_contract.status import Failure, ProbeStatus
 from guided_sidecar.health.readiness import boot_of
@@ -56,7 +56,7 @@ class GuidedProbe:
         config: PodConfig,
         snapshot: Callable[[], ServiceSnapshot],
         steps: Callable[[], int],
-        served_s: Callable[[], float] = lambda: -math.inf,
+        served_s: Callable[[], float],
         *,
         api_key: str = "",
         timeout_s: float = 60.0,
@@ -140,7 +140,7 @@ class GuidedProbe:
             async with session.post(
                 f"{self._base}/v1/completions",
                 json=self._request(),
-                headers={"traceparent": _unsampled(), **self._key},
+                headers={"traceparent": trace_context.new(ratio=0).traceparent, **self._key},
             ) as response:
                 return judge_answer(response.status, await response.text(errors="replace"))
         except TimeoutError:
@@ -216,8 +216,3 @@ def _error_code(body: str) -> str:
 
 def _failed(message: str) -> ProbeStatus:
     return ProbeStatus(state="Failed", message=f"guided probe: {message}")
-
-
-def _unsampled() -> str:
-    """Return a traceparent whose trace nobody keeps: the probe is nobody's request."""
-    return f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-00"

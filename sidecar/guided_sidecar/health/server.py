@@ -8,7 +8,6 @@ from typing import Final
 from aiohttp import web
 
 from guided_contract import status
-from guided_contract.config import PodConfig
 from guided_contract.heartbeat import now_ns
 from guided_contract.reasons import NotReadyReason
 from guided_sidecar.health import heartbeats
@@ -17,6 +16,7 @@ from guided_sidecar.health.probe import GuidedProbe
 from guided_sidecar.health.readiness import Reading, Verdict, judge
 from guided_sidecar.health.speculation import SpeculationWatch
 from guided_sidecar.health.status_page import page
+from guided_sidecar.settings import Settings
 from guided_sidecar.socket.snapshot import ServiceSnapshot
 from guided_sidecar.telemetry.metrics import CONTENT_TYPE, SidecarMetrics
 
@@ -25,27 +25,35 @@ _STALE_S: Final = 10.0  # an answer older than this is no answer: the loop that 
 
 
 class HealthServer:
-    """Answers from a verdict that is made once a second, so that asking costs nothing and changes nothing."""
+    """Answers from a verdict that is made once a second, so that asking costs nothing and changes nothing.
+
+    Parameters
+    ----------
+    snapshot
+        Tells how the grammar service is at this moment.
+    metrics
+        What /metrics shows; the health's own are added.
+    served_s
+        When a guided request was last answered well, by time.monotonic; -inf: never.
+    """
 
     def __init__(
         self,
-        config: PodConfig,
+        settings: Settings,
         snapshot: Callable[[], ServiceSnapshot],
         metrics: SidecarMetrics,
-        *,
-        api_key: str = "",
-        node: int = 0,
+        served_s: Callable[[], float],
     ) -> None:
-        self._config = config
-        self._node = node
+        self._config = config = settings.pod
+        self._node = settings.node
         self._snapshot = snapshot
         self._metrics = metrics
         self.probe = GuidedProbe(
             config,
             snapshot,
-            lambda: self._reading.engine.steps,
-            lambda: metrics.guided_served_s,
-            api_key=api_key,
+            lambda: self._read_engine().steps,
+            served_s,
+            api_key=settings.api_key,
         )
         self._speculation = SpeculationWatch(config)
         self._reading = self._read()

@@ -77,19 +77,20 @@ class Consensus:
     ranks
         How many ranks sample one sequence: the tensor-parallel size. As many with consecutive numbers are a
         data-parallel group, and compared with each other alone.
+    observer
+        Hears of each desync, and of what follows.
     clock
         Monotonic seconds.
-
-    Attributes
-    ----------
-    observer
-        Hears of each desync, and of what follows; None: nobody does.
     """
 
     def __init__(
-        self, config: GuidedDecodingConfig, ranks: int, clock: Callable[[], float] = time.monotonic
+        self,
+        config: GuidedDecodingConfig,
+        ranks: int,
+        observer: DesyncObserver,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.observer: DesyncObserver | None = None
+        self._observer = observer
         self._config = config
         self._expected = ranks
         self._clock = clock
@@ -161,13 +162,11 @@ class Consensus:
         self._desyncs.update(astray)
         self._last_desync_s = self._clock()
         _log.error("ranks disagree about request %s: %s", request_id, _listed(by_rank))
-        if self.observer is not None:
-            self.observer.found(request_id, astray)
+        self._observer.found(request_id, astray)
         self._end(request_id, ErrorCode.RANKS_DESYNCHRONIZED.value)
         if self._config.on_desync == "FallBackToScheduler" and not self._fell_back:
             self._fall_back()
-            if self.observer is not None:
-                self.observer.fell_back()
+            self._observer.fell_back()
 
     def _fall_back(self) -> None:
         if not self._fell_back:

@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
+from opentelemetry.context import Context
+
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.fingerprint import differing
 from guided_contract.wire import Backend, Hello, Load, Loaded, ServiceMessage, Unload
@@ -39,7 +41,7 @@ class _Rank:
 class _Wanted:
     load: Load
     tokenizer: Mapping[Backend, str]  # that it was compiled for
-    traceparent: str  # of who first asked for it
+    trace: Context  # of who first asked for it
     failure: str = ""
     resting: bool = False  # loaded, but no request uses it
     interrupted: set[int] = dataclasses.field(default_factory=set)  # ranks that went before they answered
@@ -53,10 +55,10 @@ class Rendezvous:
     expected
         Number of sampling ranks.
     on_loaded
-        Told of each answer to a Load: rank, the load, the answer, and the traceparent of who asked for it.
+        Told of each answer to a Load: rank, the load, the answer, and the trace context of who asked for it.
     """
 
-    def __init__(self, expected: int, on_loaded: Callable[[int, Load, Loaded, str], None]) -> None:
+    def __init__(self, expected: int, on_loaded: Callable[[int, Load, Loaded, Context], None]) -> None:
         self._expected = expected
         self._on_loaded = on_loaded
         self._ranks: dict[int, _Rank] = {}
@@ -102,7 +104,7 @@ class Rendezvous:
             return
         if wanted is None:
             return
-        self._on_loaded(rank, wanted.load, loaded, wanted.traceparent)
+        self._on_loaded(rank, wanted.load, loaded, wanted.trace)
         current.asked.discard(loaded.key)
         wanted.interrupted.discard(rank)
         if loaded.error:
@@ -127,7 +129,7 @@ class Rendezvous:
             who = f"{_numbered(others)} using a different tokenizer than the grammar service"
             raise _retryable(ErrorCode.GRAMMAR_TOKENIZERS_DIFFER, who)
 
-    async def ensure(self, load: Load, tokenizer: Mapping[Backend, str], traceparent: str) -> None:
+    async def ensure(self, load: Load, tokenizer: Mapping[Backend, str], trace: Context) -> None:
         """Wait until every sampling rank has loaded a grammar. The caller sets the deadline.
 
         A rank that has another tokenizer than the one that it was compiled for is not sent it.
@@ -139,7 +141,7 @@ class Rendezvous:
         """
         wanted = self._wanted.get(load.key)
         if wanted is None or wanted.failure:
-            wanted = self._wanted[load.key] = _Wanted(load, tokenizer, traceparent)
+            wanted = self._wanted[load.key] = _Wanted(load, tokenizer, trace)
         wanted.resting = False
         for rank in self._ranks.values():
             self._ask(rank, wanted)

@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+from opentelemetry.context import Context
+from opentelemetry.trace import Tracer
+
 from guided_contract.errors import ErrorCode
 from guided_contract.wire import ClientMessage, Load, Loaded, WireError
 from guided_sidecar.grammar import artifacts
@@ -17,9 +20,9 @@ from guided_sidecar.settings import Settings
 from guided_sidecar.socket.server import Peer, Session, SocketServer
 from guided_sidecar.socket.sessions import ApiSession, RankSession, SilentSession
 from guided_sidecar.socket.snapshot import ServiceSnapshot
+from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.conventions import GRAMMAR_BACKEND, GRAMMAR_KEY, GRAMMAR_LOAD, RANK
 from guided_sidecar.telemetry.incidents import WorkerRestarts
-from guided_sidecar.telemetry.spans import Spans
 
 
 class GrammarService:
@@ -29,25 +32,25 @@ class GrammarService:
     ----------
     settings
         All limits.
-    spans
-        Where grammar.prepare, grammar.compile and grammar.load go.
+    tracer
+        Makes grammar.prepare, grammar.compile and grammar.load.
     consensus
         Whether the ranks agree.
     """
 
-    def __init__(self, settings: Settings, spans: Spans, consensus: Consensus) -> None:
+    def __init__(self, settings: Settings, tracer: Tracer, consensus: Consensus) -> None:
         self._settings = settings
-        self._spans = spans
+        self._tracer = tracer
         self._consensus = consensus
         self._peers: list[Peer] = []
         self._boot = ""
         capacity = Capacity.of_this_container(settings.pod.guided_decoding.compile)
         self._pool = Pool(
-            settings, RestartBudget(settings.pod.restart), capacity.workers, WorkerRestarts(spans)
+            settings, RestartBudget(settings.pod.restart), capacity.workers, WorkerRestarts(tracer)
         )
         self._rendezvous = Rendezvous(settings.pod.sampling_ranks, self._record_load)
         self._disk = _disk(settings)
-        self._preparer = Preparer(settings, capacity, self._pool, self._disk, self._rendezvous, spans)
+        self._preparer = Preparer(settings, capacity, self._pool, self._disk, self._rendezvous, tracer)
         folder = settings.pod.named_grammars_dir
         self._named = NamedGrammars(
             Path(folder) if folder else None, settings.pod.named_folder, self._preparer
@@ -104,18 +107,12 @@ class GrammarService:
             return RankSession(peer, hello.rank, self._rendezvous, self._consensus, folder)
         return SilentSession()
 
-    def _record_load(self, rank: int, load: Load, loaded: Loaded, traceparent: str) -> None:
-        span = self._spans.start(
-            GRAMMAR_LOAD,
-            traceparent=traceparent,
-            start_ns=loaded.start_ns or None,
-            attributes={
-                RANK: rank,
-                GRAMMAR_KEY: load.key,
-                GRAMMAR_BACKEND: load.backend,
-            },
-        )
-        span.end(
+    def _record_load(self, rank: int, load: Load, loaded: Loaded, trace: Context) -> None:
+        told: dict[str, str | int] = {RANK: rank, GRAMMAR_KEY: load.key, GRAMMAR_BACKEND: load.backend}
+        start_ns = loaded.start_ns or None
+        span = self._tracer.start_span(GRAMMAR_LOAD, trace, attributes=told, start_time=start_ns)
+        spans.end(
+            span,
             error_code=ErrorCode.GRAMMAR_LOAD_FAILED.value if loaded.error else "",
             end_ns=loaded.end_ns or None,
         )

@@ -152,8 +152,7 @@ class Link:
             reader, self._writer = await self._connected()
             self._writer.write(wire.frame(self._hello))
             while True:
-                length = wire.body_length(await reader.readexactly(wire.LENGTH.size))
-                self._take(wire.decode_service_message(await reader.readexactly(length)))
+                self._take(wire.decode_service_message(await wire.read(reader)))
         except (OSError, EOFError, WireError) as error:
             _log.warning("rank %s lost the first node: %r", self._hello.rank, error)
         finally:

@@ -127,7 +127,7 @@ class SocketServer:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, remote: bool
     ) -> None:
         async with asyncio.timeout(self._settings.hello_timeout_s):
-            hello = await _receive(reader)
+            hello = wire.decode_client_message(await wire.read(reader))
         if not isinstance(hello, Hello):
             raise WireError("the first message is not a hello")
         if remote != (hello.node > 0) or (remote and hello.role != "rank"):
@@ -140,14 +140,9 @@ class SocketServer:
         session = self._welcome(peer)
         try:
             while True:
-                session.receive(await _receive(reader))
+                session.receive(wire.decode_client_message(await wire.read(reader)))
         finally:
             session.closed()
-
-
-async def _receive(reader: asyncio.StreamReader) -> ClientMessage:
-    length = wire.body_length(await reader.readexactly(wire.LENGTH.size))
-    return wire.decode_client_message(await reader.readexactly(length))
 
 
 def _is_ours(writer: asyncio.StreamWriter) -> bool:

@@ -108,6 +108,7 @@ class ApiSession:
             timeout_s=request.timeout_s,
             backend=request.backend,
             traceparent=request.traceparent,
+            tracestate=request.tracestate,
         )
         prepared = await self._preparer.prepare(asked)
         return msgspec.structs.replace(prepared, kind=kind, spec=spec)

@@ -26,10 +26,13 @@ WORKER_LOST: Final = "grammar.worker.lost"
 SERVICE_NAME: Final = "service.name"
 SERVICE_NAMESPACE: Final = "service.namespace"
 SERVICE_INSTANCE_ID: Final = "service.instance.id"
+SERVICE_VERSION: Final = "service.version"
 K8S_NAMESPACE_NAME: Final = "k8s.namespace.name"
 K8S_POD_NAME: Final = "k8s.pod.name"
 MODEL_NAME: Final = "guidedmodel.name"
 MODEL_SERVED_NAME: Final = "guidedmodel.served_name"
+MODEL_REVISION: Final = "guidedmodel.model.revision"  # on the hub
+VLLM_VERSION: Final = "guidedmodel.vllm.version"
 
 # HTTP server spans: https://opentelemetry.io/docs/specs/semconv/http/http-spans/ as of SCHEMA_URL.
 HTTP_REQUEST_METHOD: Final = "http.request.method"

@@ -1,4 +1,7 @@
-"""What the collector wants of us, and we of it: certificates and headers, from files that a Secret fills."""
+"""What the collector wants of us, and we of it: certificates and headers, from files that a Secret fills.
+
+Our own, because the SDK's exporters do not follow files as they change.
+"""
 
 import ssl
 from dataclasses import dataclass

@@ -1,17 +1,19 @@
 """One `guided.decode` span per sequence, made of what each of its ranks told about it."""
 
 import asyncio
-import dataclasses
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
+
+from opentelemetry.context import Context
+from opentelemetry.trace import Tracer
+from opentelemetry.util.types import AttributeValue
 
 from guided_contract.errors import ErrorCode
 from guided_contract.records import Decode
 from guided_sidecar.telemetry import conventions as c
 from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.incidents import Desyncs
-from guided_sidecar.telemetry.spans import Attributes, FinishedSpan, SpanContext, Spans
 
 # Ranks end a sequence in the same step; a record that finds its socket full is sent within ten seconds.
 PATIENCE_S: Final = 12.0
@@ -25,6 +27,7 @@ _Key = tuple[int, str]  # group of ranks that sample the same sequences, request
 @dataclass(slots=True)
 class _Pending:
     since_s: float
+    parent: Context
     by_rank: dict[int, Decode] = field(default_factory=dict)
 
 
@@ -35,8 +38,8 @@ class Decodes:
     ----------
     ranks
         How many ranks sample one sequence: the tensor-parallel size.
-    spans_
-        Get each span.
+    tracer
+        Makes each span.
     desyncs
         Know of ranks that disagreed about a sequence.
     patience_s
@@ -44,10 +47,10 @@ class Decodes:
     """
 
     def __init__(
-        self, ranks: int, spans_: Spans, desyncs: Desyncs, *, patience_s: float = PATIENCE_S
+        self, ranks: int, tracer: Tracer, desyncs: Desyncs, *, patience_s: float = PATIENCE_S
     ) -> None:
         self._ranks = ranks
-        self._spans = spans_
+        self._tracer = tracer
         self._desyncs = desyncs
         self._patience_s = patience_s
         self._timer: asyncio.TimerHandle | None = None
@@ -56,7 +59,8 @@ class Decodes:
 
     def add(self, record: Decode) -> None:
         """Take one rank's record; one without a trace is forgotten."""
-        if spans.parse(record.traceparent) is None:
+        parent = spans.remote(record.traceparent, record.tracestate)
+        if not spans.parent_of(parent).is_valid:
             return
         key = (record.rank // self._ranks, record.request_id)
         known = self._pending.get(key)
@@ -65,7 +69,7 @@ class Decodes:
         loop = asyncio.get_running_loop()
         pending = self._pending.get(key)
         if pending is None:
-            pending = self._pending[key] = _Pending(loop.time())
+            pending = self._pending[key] = _Pending(loop.time(), parent)
             self._names += len(record.request_id)
         pending.by_rank[record.rank] = record
         if len(pending.by_rank) == self._ranks:
@@ -96,23 +100,24 @@ class Decodes:
 
     def _finish(self, key: _Key) -> None:
         self._names -= len(key[1])
-        span = decode_span(list(self._pending.pop(key).by_rank.values()))
-        events = self._desyncs.ended(key[1], span.context)
-        self._spans.record(dataclasses.replace(span, events=events))
+        pending = self._pending.pop(key)
+        told = list(pending.by_rank.values())
+        start_ns = min(record.start_ns for record in told)
+        span = self._tracer.start_span(c.GUIDED_DECODE, pending.parent, start_time=start_ns)
+        self._desyncs.ended(key[1], span)
+        if span.is_recording():
+            end_ns = max(record.end_ns for record in told)
+            spans.end(span, error_code=_failure(told), end_ns=end_ns, attributes=attributes(told))
 
 
-def decode_span(told: list[Decode]) -> FinishedSpan:
-    """Return the span of a sequence from its ranks' records, at least one, each with a trace.
+def attributes(told: list[Decode]) -> dict[str, AttributeValue]:
+    """Return what the span of a sequence says, from its ranks' records, at least one.
 
     All ranks do the same, and the step waits for the slowest: times are those of the rank whose masks were
     waited for longest.
     """
     slowest = max(told, key=lambda record: (record.exposed_ns, record.fill_ns))
-    parent = spans.parse(slowest.traceparent)
-    assert parent is not None
-    ends = [record.end_reason for record in told]
-    failure = next((end for end in ends if end in _ERROR_CODES), "")
-    attributes: Attributes = {
+    return {
         c.RANK: slowest.rank,
         c.DECODE_RANKS: len(told),
         c.GRAMMAR_KEY: slowest.grammar_key,
@@ -126,14 +131,9 @@ def decode_span(told: list[Decode]) -> FinishedSpan:
         c.DECODE_DRAFTS_PROPOSED: slowest.drafts_proposed,
         c.DECODE_DRAFTS_ACCEPTED: slowest.drafts_accepted,
         c.DECODE_DRAFTS_REFUSED: slowest.drafts_refused,
-        c.DECODE_END_REASON: failure or slowest.end_reason,
+        c.DECODE_END_REASON: _failure(told) or slowest.end_reason,
     }
-    return FinishedSpan(
-        name=c.GUIDED_DECODE,
-        context=SpanContext(parent.trace_id, spans.new_span_id(), parent.sampled),
-        parent_span_id=parent.span_id,
-        start_ns=min(record.start_ns for record in told),
-        end_ns=max(record.end_ns for record in told),
-        error_code=failure,
-        attributes=attributes,
-    )
+
+
+def _failure(told: list[Decode]) -> str:
+    return next((record.end_reason for record in told if record.end_reason in _ERROR_CODES), "")

@@ -1,11 +1,18 @@
-"""The one way out for traces: a bounded queue, one sender, retries with backoff, and counted losses."""
+"""The one way out for traces: a bounded queue, one sender, retries with backoff, and counted losses.
+
+Our own, not the SDK's batch processor and exporters: vLLM's spans, which come as bytes, share the queue and
+its one count of losses.
+"""
 
 import asyncio
 import logging
 import random
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
+
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from guided_sidecar.telemetry.otlp_transport import Reply, Transport
 
@@ -13,6 +20,8 @@ Source = Literal["sidecar", "engine"]
 DropReason = Literal["queue_full", "refused", "retries_spent", "shutdown"]
 
 QUEUE_BYTES: Final = 16 << 20  # some 30,000 spans: a minute of a collector's restart at full load
+BATCH_SPANS: Final = 32  # 0.1 ms each to encode, for which the event loop stands still
+FLUSH_S: Final = 0.5
 MAX_ATTEMPTS: Final = 8  # with the delays below about 45 s; then the next batch gets its chance
 
 _log: Final = logging.getLogger(__name__)
@@ -151,3 +160,40 @@ class Exporter:
     def _count_dropped(self, source: Source, reason: DropReason, spans: int) -> None:
         if spans:
             self.counts.dropped[source, reason] += spans
+
+
+class Outlet(Protocol):
+    """Where batches go; an Exporter is one."""
+
+    def offer(self, batch: Batch) -> bool:
+        """Queue a batch; False if it was dropped."""
+
+
+class SpanBatches(SpanProcessor):
+    """Hands our own sampled spans to the exporter, encoded in batches. For the event loop's thread only."""
+
+    def __init__(self, exporter: Outlet) -> None:
+        self._exporter = exporter
+        self._pending: list[ReadableSpan] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Take a span; it is exported if its trace is sampled."""
+        context = span.get_span_context()
+        if context is None or not context.trace_flags.sampled:
+            return
+        self._pending.append(span)
+        if len(self._pending) >= BATCH_SPANS:
+            self.force_flush()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self.force_flush)
+
+    def force_flush(self, timeout_millis: int = 0) -> bool:  # noqa: ARG002 - the SDK's signature; it never waits
+        """Hand everything pending to the exporter."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._pending:
+            batch, self._pending = self._pending, []
+            self._exporter.offer(Batch("sidecar", len(batch), encode_spans(batch).SerializeToString()))
+        return True

@@ -5,67 +5,52 @@ event.
 """
 
 import asyncio
-import contextvars
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from opentelemetry.trace import Link, Span, Tracer, get_current_span
+
 from guided_contract.errors import ErrorCode
 from guided_sidecar.telemetry import conventions as c
-from guided_sidecar.telemetry.spans import (
-    NO_ATTRIBUTES,
-    Attributes,
-    Event,
-    FinishedSpan,
-    OpenSpan,
-    SpanContext,
-    Spans,
-    new_span_id,
-    new_trace_id,
-    parse,
-)
+from guided_sidecar.telemetry import spans
 
 # A request ends within milliseconds of its desync, and its ranks' records may take ten seconds.
 PATIENCE_S: Final = 15.0
-# The span of the compile that the running task waits for.
-compiling: contextvars.ContextVar[OpenSpan | None] = contextvars.ContextVar("guided_compiling", default=None)
 
 
 class WorkerRestarts:
     """Tells of grammar workers that were lost, until others are in their place."""
 
-    def __init__(self, spans: Spans) -> None:
-        self._spans = spans
-        self._lost: list[tuple[int, str, bool, SpanContext | None]] = []
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self._lost: list[tuple[Span, str]] = []
 
     def lost(self, loss: str, *, is_fault: bool) -> None:
-        """Note that a worker has gone before its time; `is_fault`: nobody ordered it."""
-        span = compiling.get()
-        if span is not None:
-            span.event(c.WORKER_LOST, {c.WORKER_LOSS: loss})
-        compile_ = None if span is None else parse(span.traceparent)
-        self._lost.append((time.time_ns(), loss, is_fault, compile_))
+        """Note that a worker has gone before its time; `is_fault`: nobody ordered it.
+
+        The current span, if there is one, is that of the compile that it was lost in.
+        """
+        told = {c.WORKER_LOSS: loss}
+        compile_ = get_current_span()
+        if compile_.is_recording():
+            compile_.add_event(c.WORKER_LOST, told)
+        links = [Link(compile_.get_span_context())]  # the SDK leaves out one that is not valid
+        span = self._tracer.start_span(c.WORKER_RESTART, spans.ALWAYS, attributes=told, links=links)
+        self._lost.append((span, loss if is_fault else ""))
 
     def replaced(self) -> None:
         """Note that as many workers are at hand as there should be."""
-        for since_ns, loss, is_fault, compile_ in self._lost:
-            self._spans.record(
-                _incident(
-                    c.WORKER_RESTART,
-                    since_ns,
-                    attributes={c.WORKER_LOSS: loss},
-                    link=compile_,
-                    error_code=loss if is_fault else "",
-                )
-            )
+        for span, error_code in self._lost:
+            spans.end(span, error_code=error_code)
         self._lost.clear()
 
 
 @dataclass(frozen=True, slots=True)
 class _Desync:
-    context: SpanContext
+    span: Span
     since_ns: int
     ranks: str
     timer: asyncio.TimerHandle
@@ -80,8 +65,8 @@ class Desyncs:
         How long the end of the request is waited for.
     """
 
-    def __init__(self, spans: Spans, *, patience_s: float = PATIENCE_S) -> None:
-        self._spans = spans
+    def __init__(self, tracer: Tracer, *, patience_s: float = PATIENCE_S) -> None:
+        self._tracer = tracer
         self._patience_s = patience_s
         self._open: OrderedDict[str, _Desync] = OrderedDict()  # request -> the latest one
 
@@ -89,63 +74,33 @@ class Desyncs:
         """Note that ranks differed from the others in a request, which is being ended."""
         self._close(request_id)  # another one's of that name
         timer = asyncio.get_running_loop().call_later(self._patience_s, self._close, request_id)
-        self._open[request_id] = _Desync(_new(), time.time_ns(), ",".join(map(str, ranks)), timer)
+        since_ns, which = time.time_ns(), ",".join(map(str, ranks))
+        told = {c.DESYNC_RANKS: which}
+        span = self._tracer.start_span(c.RANKS_DESYNC, spans.ALWAYS, attributes=told, start_time=since_ns)
+        self._open[request_id] = _Desync(span, since_ns, which, timer)
 
     def fell_back(self) -> None:
         """Note that from now on vLLM's own scheduler masks new requests, because of the last desync."""
         last = next(reversed(self._open.values()), None)
-        link = None if last is None else last.context
-        self._spans.record(_incident(c.PLACEMENT_FALLBACK, time.time_ns(), link=link))
+        links = [] if last is None else [Link(last.span.get_span_context())]
+        spans.end(self._tracer.start_span(c.PLACEMENT_FALLBACK, spans.ALWAYS, links=links))
 
-    def ended(self, request_id: str, span: SpanContext) -> tuple[Event, ...]:
-        """Return what a request's span has to tell of a desync; it is told with a link to that span."""
+    def ended(self, request_id: str, span: Span) -> None:
+        """Have a request's span tell of its desync, if it had one, and this one's end with a link to it."""
         desync = self._close(request_id, span)
-        if desync is None:
-            return ()
-        return (Event(c.RANKS_DESYNC, desync.since_ns, {c.DESYNC_RANKS: desync.ranks}),)
+        if desync is not None:
+            span.add_event(c.RANKS_DESYNC, {c.DESYNC_RANKS: desync.ranks}, desync.since_ns)
 
     def flush(self) -> None:
         """Tell of everything that is open."""
         for request_id in list(self._open):
             self._close(request_id)
 
-    def _close(self, request_id: str, span: SpanContext | None = None) -> _Desync | None:
+    def _close(self, request_id: str, concerned: Span | None = None) -> _Desync | None:
         desync = self._open.pop(request_id, None)
         if desync is not None:
             desync.timer.cancel()
-            self._spans.record(
-                _incident(
-                    c.RANKS_DESYNC,
-                    desync.since_ns,
-                    context=desync.context,
-                    attributes={c.DESYNC_RANKS: desync.ranks},
-                    link=span,
-                    error_code=ErrorCode.RANKS_DESYNCHRONIZED.value,
-                )
-            )
+            if concerned is not None:
+                desync.span.add_link(concerned.get_span_context())
+            spans.end(desync.span, error_code=ErrorCode.RANKS_DESYNCHRONIZED.value)
         return desync
-
-
-def _new() -> SpanContext:
-    return SpanContext(new_trace_id(), new_span_id(), sampled=True)
-
-
-def _incident(  # noqa: PLR0913 - what a span has
-    name: str,
-    start_ns: int,
-    *,
-    context: SpanContext | None = None,
-    attributes: Attributes = NO_ATTRIBUTES,
-    link: SpanContext | None = None,
-    error_code: str = "",
-) -> FinishedSpan:
-    return FinishedSpan(
-        name=name,
-        context=context or _new(),
-        parent_span_id=None,
-        start_ns=start_ns,
-        end_ns=time.time_ns(),
-        error_code=error_code,
-        attributes=attributes,
-        links=() if link is None else (link,),
-    )

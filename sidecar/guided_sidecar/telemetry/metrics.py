@@ -1,8 +1,6 @@
 """The sidecar's Prometheus metrics. Labels hold codes, ranks and kinds only: their number is bounded."""
 
 import itertools
-import math
-import time
 from collections.abc import Iterable
 from typing import Final, get_args
 
@@ -33,14 +31,15 @@ _REQUEST_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 class SidecarMetrics:
     """Counts records, and renders all metrics of its registry.
 
-    `registry` takes further collectors: each source of figures (exporter, health) registers one.
+    `registry` takes further collectors: each source of figures (exporter, health) registers one. `spans`
+    measures those that end.
     """
 
     def __init__(self) -> None:
         # Else each series has another that tells when it began: twice as many, which nobody asks for.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types for it
         self.registry = CollectorRegistry(auto_describe=False)
-        self.take_span = SpanMetrics(self.registry).take
+        self.spans = SpanMetrics(self.registry)
         self._requests = Counter(
             "guidedmodel_requests",
             "HTTP requests on generating routes, by status, error code and kind of constraint",
@@ -96,8 +95,6 @@ class SidecarMetrics:
             registry=self.registry,
         )
 
-        self.guided_served_s = -math.inf  # by time.monotonic: when a guided request was last answered well
-
     def take(self, record: AnyRecord) -> None:
         """Count a record, and what its process dropped before it."""
         if record.dropped:
@@ -118,8 +115,6 @@ class SidecarMetrics:
     def _take_request(self, record: HttpRequest) -> None:
         kind = record.kind or "unguided"
         code = _bounded(record.error_code or "")
-        if record.kind is not None and record.status == 200 and not code:
-            self.guided_served_s = time.monotonic()
         self._requests.labels(str(record.status), code, kind).inc()
         self._duration.labels(kind).observe(max(0, record.end_ns - record.start_ns) / _NS)
 

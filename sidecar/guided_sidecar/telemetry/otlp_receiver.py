@@ -1,4 +1,7 @@
-"""OTLP/HTTP receiver on loopback for vLLM's own spans, which go on to the collector with the sidecar's."""
+"""OTLP/HTTP receiver on loopback for vLLM's own spans, which go on to the collector with the sidecar's.
+
+Our own, because the SDK only sends; and the collector's credentials stay out of the engine's container.
+"""
 
 import zlib
 from collections.abc import Mapping
@@ -28,7 +31,7 @@ class OtlpReceiver:
     exporter
         None: traces are off, and spans are taken and forgotten, so that vLLM logs no failures.
     resource
-        Attributes to add to each resource that lacks them, see `resource.attributes`.
+        Attributes to add to each resource that lacks them, see `resource.of_the_pod`.
     """
 
     def __init__(self, port: int, exporter: Exporter | None, resource: Mapping[str, str]) -> None:

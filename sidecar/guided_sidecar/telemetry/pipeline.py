@@ -5,56 +5,71 @@ from typing import Final
 
 from guided_contract.config import PodConfig
 from guided_contract.records import Digests
-from guided_sidecar.telemetry import otlp_transport, resource
+from guided_sidecar.telemetry import otlp_transport, spans
 from guided_sidecar.telemetry.decode_spans import Decodes
-from guided_sidecar.telemetry.exporter import Exporter
+from guided_sidecar.telemetry.exporter import Exporter, SpanBatches
 from guided_sidecar.telemetry.incidents import Desyncs
 from guided_sidecar.telemetry.metrics import ExportCollector, SidecarMetrics
 from guided_sidecar.telemetry.otlp_receiver import OtlpReceiver
-from guided_sidecar.telemetry.otlp_spans import DisabledSpans, OtlpSpans
 from guided_sidecar.telemetry.record_receiver import TelemetryReceiver
+from guided_sidecar.telemetry.resource import of_the_pod, resource
+from guided_sidecar.telemetry.span_metrics import MEASURED
 
 FLUSH_DEADLINE_S: Final = 5.0  # of a pod's 30 s to end, after the engine has gone
 
 
-class Telemetry:
-    """Spans, metrics, and the receivers that feed them. Make it in a running event loop, after any fork.
+class Instruments:
+    """What the sidecar's parts tell by: a tracer, metrics. Make it in a running event loop, after any fork.
 
     Parameters
     ----------
     pod
         The pod's Kubernetes name; "" for local processes.
+
+    Attributes
+    ----------
+    exporter
+        Where spans go; None without a collector.
+    """
+
+    def __init__(self, config: PodConfig, *, pod: str = "") -> None:
+        self.metrics = SidecarMetrics()
+        self.resource = resource(config, pod=pod)
+        collector = otlp_transport.connect(config.telemetry)
+        self.exporter = None if collector is None else Exporter(collector)
+        # Without a collector the contexts of other processes' traces still travel, and no trace begins here.
+        share = 0.0 if collector is None else config.telemetry.sampling
+        self.provider = spans.provider(self.resource, share=share, measured=MEASURED)
+        self.provider.add_span_processor(self.metrics.spans)
+        if self.exporter is not None:
+            self.provider.add_span_processor(SpanBatches(self.exporter))
+            self.metrics.registry.register(ExportCollector(self.exporter.counts))
+        self.tracer = spans.tracer(self.provider)
+        self.desyncs = Desyncs(self.tracer)
+
+
+class Telemetry:
+    """The receivers of what other processes tell, and the way out for all of it.
+
+    Parameters
+    ----------
     on_digests
         Takes the ranks' digests, which come among the records.
     """
 
     def __init__(
-        self,
-        config: PodConfig,
-        *,
-        pod: str = "",
-        on_digests: Callable[[Digests], None] = lambda _digests: None,
+        self, config: PodConfig, instruments: Instruments, on_digests: Callable[[Digests], None]
     ) -> None:
-        self.metrics = SidecarMetrics()
-        self.spans: OtlpSpans | DisabledSpans = DisabledSpans(self.metrics.take_span)
-        self._exporter: Exporter | None = None
-        described = resource.attributes(config, pod=pod)
-        collector = otlp_transport.connect(config.telemetry)
-        if collector is not None:
-            self._exporter = Exporter(collector)
-            self.spans = OtlpSpans(
-                self._exporter,
-                described,
-                sampling=config.telemetry.sampling,
-                observe=self.metrics.take_span,
-            )
-            self.metrics.registry.register(ExportCollector(self._exporter.counts))
-        self.desyncs = Desyncs(self.spans)
-        self._decodes = Decodes(config.tensor_parallel, self.spans, self.desyncs)
+        self._instruments = instruments
+        self._decodes = Decodes(config.tensor_parallel, instruments.tracer, instruments.desyncs)
         self._records = TelemetryReceiver(
-            config.telemetry_socket, self.spans, self._decodes, self.metrics, on_digests
+            config.telemetry_socket, instruments.tracer, self._decodes, instruments.metrics, on_digests
         )
-        self._otlp = OtlpReceiver(config.ports.otlp, self._exporter, described)
+        self._otlp = OtlpReceiver(config.ports.otlp, instruments.exporter, of_the_pod(instruments.resource))
+
+    def guided_served_s(self) -> float:
+        """Return when a guided request was last answered well, by time.monotonic; -inf: never."""
+        return self._records.guided_served_s
 
     async def start(self) -> None:
         """Listen for records and vLLM's spans, and begin to export.
@@ -66,15 +81,16 @@ class Telemetry:
         """
         self._records.start()
         await self._otlp.start()
-        if self._exporter is not None:
-            self._exporter.start()
+        if self._instruments.exporter is not None:
+            self._instruments.exporter.start()
 
     async def stop(self, deadline_s: float = FLUSH_DEADLINE_S) -> None:
         """Stop listening and send what is left, for at most `deadline_s`."""
         self._records.stop()
         self._decodes.flush()
-        self.desyncs.flush()
+        self._instruments.desyncs.flush()
         await self._otlp.stop()
-        self.spans.flush()
-        if self._exporter is not None:
-            await self._exporter.stop(deadline_s)
+        self._instruments.provider.force_flush()
+        self._instruments.provider.shutdown()
+        if self._instruments.exporter is not None:
+            await self._instruments.exporter.stop(deadline_s)

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Final
 
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from guided_contract.errors import CATALOGUE
 from guided_sidecar.telemetry import conventions as c
-from guided_sidecar.telemetry.spans import FinishedSpan
 
 _NS: Final = 1e9
 # A grammar that is there takes a tenth of a millisecond, an endless compile its deadline.
@@ -19,7 +19,11 @@ _OUTCOMES: Final[Mapping[str, str]] = {"": "ok", c.CANCELLED: "cancelled"} | {
 _OTHER: Final = "other"
 
 
-class SpanMetrics:
+# The spans that are measured, whether or not their traces are sampled.
+MEASURED: Final = frozenset({c.GRAMMAR_PREPARE, c.GRAMMAR_COMPILE, c.GRAMMAR_PROOF, c.GRAMMAR_LOAD})
+
+
+class SpanMetrics(SpanProcessor):
     """Measures grammars on their way to the ranks.
 
     Every label's value is one of a few: a span's attributes are ours, error codes are the catalogue's.
@@ -62,14 +66,18 @@ class SpanMetrics:
             registry=registry,
         )
 
-    def take(self, span: FinishedSpan) -> None:
-        """Measure a finished span."""
+    def on_end(self, span: ReadableSpan) -> None:
+        """Measure a span that has ended."""
         if span.name not in self._durations:
             return
-        histogram, attributes = self._durations[span.name]
-        labels = (str(span.attributes.get(name) or "none") for name in attributes)
-        duration_s = max(0, span.end_ns - span.start_ns) / _NS
-        histogram.labels(*labels, _OUTCOMES.get(span.error_code, _OTHER)).observe(duration_s)
-        if span.name == c.GRAMMAR_PREPARE and span.error_code:
-            known = span.error_code if span.error_code in _OUTCOMES else _OTHER
+        histogram, names = self._durations[span.name]
+        told = span.attributes or {}
+        labels = (str(told.get(name) or "none") for name in names)
+        assert span.start_time is not None
+        assert span.end_time is not None
+        duration_s = max(0, span.end_time - span.start_time) / _NS
+        error_code = str(told.get(c.ERROR_TYPE, ""))
+        histogram.labels(*labels, _OUTCOMES.get(error_code, _OTHER)).observe(duration_s)
+        if span.name == c.GRAMMAR_PREPARE and error_code:
+            known = error_code if error_code in _OUTCOMES else _OTHER
             self._refused.labels(known).inc()

@@ -1,229 +1,160 @@
-"""Spans as the sidecar makes them, apart from where they go.
+"""The sidecar's spans: those of OpenTelemetry's SDK, and what its tracer is told beside its defaults.
 
-`Spans` is what makers of spans see; `MemorySpans` is its in-memory fake, `otlp_spans.OtlpSpans` the real one.
-A span becomes data (`FinishedSpan`) when it ends; parents are W3C traceparent texts, because that is
-what travels between the pod's processes.
+Makers of spans get a Tracer. A parent in another process comes as W3C texts (`remote`), one in this process
+as its span (`below`). Never start a span without a context: the SDK then takes the one that happens to run.
 """
 
-import random
-import re
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import contextlib
+from collections.abc import Collection, Iterator, Sequence
 from types import MappingProxyType
-from typing import Final, Literal, Protocol
+from typing import Final
 
-AttributeValue = str | int | float | bool
-Attributes = Mapping[str, AttributeValue]
-SpanKind = Literal["internal", "server"]
+from opentelemetry import context as contexts
+from opentelemetry.context import Context
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import (
+    ALWAYS_OFF,
+    ALWAYS_ON,
+    Decision,
+    ParentBased,
+    Sampler,
+    SamplingResult,
+    TraceIdRatioBased,
+)
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    Tracer,
+    TraceState,
+    get_current_span,
+    set_span_in_context,
+)
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import Attributes
 
-NO_ATTRIBUTES: Final[Attributes] = MappingProxyType({})
+from guided_sidecar.telemetry import conventions
 
-# Version ff is reserved; later versions may carry more fields, which a reader of version 00 ignores.
-_TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
-# The system's generator: a service forked from its supervisor must not repeat the supervisor's ids.
-_random: Final = random.SystemRandom()
+_KEPT: Final = contexts.create_key("guided-kept")  # bool: whether the trace that begins here is sampled
+_IDS: Final = contexts.create_key("guided-ids")  # SpanContext: what the next span is to be called
+_propagator: Final = TraceContextTextMapPropagator()
 
-
-@dataclass(frozen=True, slots=True)
-class SpanContext:
-    """Where a span stands: 32 and 16 lowercase hex digits as in traceparent, and whether it is exported."""
-
-    trace_id: str
-    span_id: str
-    sampled: bool
-
-    @property
-    def traceparent(self) -> str:
-        """The context as a W3C traceparent."""
-        return f"00-{self.trace_id}-{self.span_id}-{int(self.sampled):02x}"
-
-    def child(self) -> "SpanContext":
-        """Return the context of a new child span."""
-        return SpanContext(self.trace_id, new_span_id(), self.sampled)
+# Where a trace begins that is exported whatever the sampling, and one that never is.
+ALWAYS: Final = contexts.set_value(_KEPT, True, Context())
+NEVER: Final = contexts.set_value(_KEPT, False, Context())
+_NONE: Final[Attributes] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something that happened at one moment of a span, in CLOCK_REALTIME nanoseconds."""
+def provider(resource: Resource, *, share: float, measured: Collection[str] = ()) -> TracerProvider:
+    """Return a provider without processors.
 
-    name: str
-    time_ns: int
-    attributes: Attributes = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedSpan:
-    """A span that has ended. Times are CLOCK_REALTIME nanoseconds; `error_code` is empty on success.
-
-    `links` are spans of this or other traces that it has to do with, without being their child.
+    Parameters
+    ----------
+    share
+        Of the traces that begin here, those to sample (0 to 1); others' parents have decided.
+    measured
+        Names of spans that processors see although their traces are not sampled.
     """
-
-    name: str
-    context: SpanContext
-    parent_span_id: str | None
-    start_ns: int
-    end_ns: int
-    kind: SpanKind = "internal"
-    error_code: str = ""
-    attributes: Attributes = field(default_factory=dict)
-    links: tuple[SpanContext, ...] = ()
-    events: tuple[Event, ...] = ()
+    sampler = _Sampler(share, measured)
+    return TracerProvider(sampler, resource, shutdown_on_exit=False, id_generator=_Ids())
 
 
-class OpenSpan(Protocol):
-    """A span that runs."""
-
-    @property
-    def traceparent(self) -> str:
-        """What children name as their parent."""
-
-    def link(self, traceparent: str | None) -> None:
-        """Link another span; None or no valid one: none."""
-
-    def event(self, name: str, attributes: Attributes = NO_ATTRIBUTES) -> None:
-        """Note that something happened now."""
-
-    def end(
-        self, *, error_code: str = "", end_ns: int | None = None, attributes: Attributes = NO_ATTRIBUTES
-    ) -> None:
-        """End the span, adding `attributes`; a second call does nothing.
-
-        Parameters
-        ----------
-        error_code
-            A code of the error catalogue; the span's status is then an error.
-        end_ns
-            CLOCK_REALTIME nanoseconds; None: now.
-        """
+def tracer(of: TracerProvider) -> Tracer:
+    """Return the tracer of our instrumentation scope."""
+    return of.get_tracer(conventions.SCOPE, schema_url=conventions.SCHEMA_URL)
 
 
-class Spans(Protocol):
-    """Makes spans; never blocks and never raises for want of a collector."""
+def remote(
+    traceparent: str | None, tracestate: str | None = None, *, within: Context | None = None
+) -> Context:
+    """Return the context below another process' span; `within` (empty) where there is no valid one."""
+    carrier = {"traceparent": traceparent or ""}
+    if tracestate:
+        carrier["tracestate"] = tracestate
+    return _propagator.extract(carrier, Context() if within is None else within)
 
-    def start(
+
+def below(span: Span) -> Context:
+    """Return the context below a span of this process; it does not keep the span's attributes alive."""
+    return set_span_in_context(NonRecordingSpan(span.get_span_context()), Context())
+
+
+def parent_of(context: Context) -> SpanContext:
+    """Return the span that a context is below; not valid where there is none."""
+    return get_current_span(context).get_span_context()
+
+
+@contextlib.contextmanager
+def called(own: SpanContext) -> Iterator[None]:
+    """Give the span that is started within ids that were chosen elsewhere."""
+    token = contexts.attach(contexts.set_value(_IDS, own))
+    try:
+        yield
+    finally:
+        contexts.detach(token)
+
+
+def end(
+    span: Span, *, error_code: str = "", end_ns: int | None = None, attributes: Attributes = _NONE
+) -> None:
+    """End a span.
+
+    Parameters
+    ----------
+    error_code
+        A code of the error catalogue; the span's status is then an error.
+    end_ns
+        CLOCK_REALTIME nanoseconds; None: now.
+    """
+    if attributes:
+        span.set_attributes(attributes)
+    if error_code:
+        span.set_attribute(conventions.ERROR_TYPE, error_code)
+        span.set_status(Status(StatusCode.ERROR, error_code))
+    span.end(end_ns)
+
+
+class _Ids(RandomIdGenerator):
+    """Random ids, but for a span that has been called by its own."""
+
+    def generate_trace_id(self) -> int:
+        own = contexts.get_value(_IDS)
+        return own.trace_id if isinstance(own, SpanContext) else super().generate_trace_id()
+
+    def generate_span_id(self) -> int:
+        own = contexts.get_value(_IDS)
+        return own.span_id if isinstance(own, SpanContext) else super().generate_span_id()
+
+
+class _Sampler(Sampler):
+    """By the context's word, else the parent's, else a share by trace id; what is measured is recorded."""
+
+    def __init__(self, share: float, measured: Collection[str]) -> None:
+        self._usual = ParentBased(TraceIdRatioBased(share))
+        self._measured = frozenset(measured)
+
+    def should_sample(  # noqa: PLR0913, PLR0917 - the SDK's signature
         self,
+        parent_context: Context | None,
+        trace_id: int,
         name: str,
-        *,
-        traceparent: str | None,
-        start_ns: int | None = None,
-        attributes: Attributes = NO_ATTRIBUTES,
-    ) -> OpenSpan:
-        """Start a span below `traceparent`; None or no valid one: the root of a trace of its own."""
+        kind: SpanKind | None = None,
+        attributes: Attributes = None,
+        links: Sequence[Link] | None = None,
+        trace_state: TraceState | None = None,
+    ) -> SamplingResult:
+        kept = contexts.get_value(_KEPT, parent_context)
+        sampler = self._usual if kept is None else ALWAYS_ON if kept else ALWAYS_OFF
+        result = sampler.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
+        if result.decision is Decision.DROP and name in self._measured:
+            return SamplingResult(Decision.RECORD_ONLY, attributes, result.trace_state)
+        return result
 
-    def record(self, span: FinishedSpan) -> None:
-        """Take a span whose ids and times were chosen elsewhere."""
-
-
-class RunningSpan:
-    """The OpenSpan of every Spans: keeps what is known at the start, and hands over a FinishedSpan."""
-
-    def __init__(self, spans: Spans, started: FinishedSpan) -> None:
-        self._spans = spans
-        self._started: FinishedSpan | None = started
-        self._context = started.context
-        self._links: list[SpanContext] = []
-        self._events: list[Event] = []
-
-    @property
-    def traceparent(self) -> str:
-        """What children name as their parent."""
-        return self._context.traceparent
-
-    def link(self, traceparent: str | None) -> None:
-        """Link another span; see OpenSpan.link."""
-        other = parse(traceparent)
-        if other is not None:
-            self._links.append(other)
-
-    def event(self, name: str, attributes: Attributes = NO_ATTRIBUTES) -> None:
-        """Note that something happened now."""
-        self._events.append(Event(name, time.time_ns(), attributes))
-
-    def end(
-        self, *, error_code: str = "", end_ns: int | None = None, attributes: Attributes = NO_ATTRIBUTES
-    ) -> None:
-        """End the span; see OpenSpan.end."""
-        started, self._started = self._started, None
-        if started is None:
-            return
-        self._spans.record(
-            FinishedSpan(
-                name=started.name,
-                context=started.context,
-                parent_span_id=started.parent_span_id,
-                start_ns=started.start_ns,
-                end_ns=time.time_ns() if end_ns is None else end_ns,
-                error_code=error_code,
-                attributes={**started.attributes, **attributes},
-                links=tuple(self._links),
-                events=tuple(self._events),
-            )
-        )
-
-
-@dataclass(slots=True)
-class MemorySpans:
-    """Keeps finished spans in a list, for tests; unsampled ones too."""
-
-    finished: list[FinishedSpan] = field(default_factory=list)
-
-    def start(
-        self,
-        name: str,
-        *,
-        traceparent: str | None,
-        start_ns: int | None = None,
-        attributes: Attributes = NO_ATTRIBUTES,
-    ) -> OpenSpan:
-        """Start a span; a root is sampled."""
-        return running(self, name, parse(traceparent), sampled=True, start_ns=start_ns, attributes=attributes)
-
-    def record(self, span: FinishedSpan) -> None:
-        """Keep the span."""
-        self.finished.append(span)
-
-    def named(self, name: str) -> list[FinishedSpan]:
-        """Return the finished spans of that name, in the order of their ends."""
-        return [span for span in self.finished if span.name == name]
-
-
-def running(  # noqa: PLR0913 - what a span has at its start
-    spans: Spans,
-    name: str,
-    parent: SpanContext | None,
-    *,
-    sampled: bool,
-    start_ns: int | None,
-    attributes: Attributes,
-) -> RunningSpan:
-    """Return a started span below `parent`, for implementations of Spans; a root is `sampled` as told."""
-    context = parent.child() if parent else SpanContext(new_trace_id(), new_span_id(), sampled)
-    begin = time.time_ns() if start_ns is None else start_ns
-    started = FinishedSpan(
-        name=name,
-        context=context,
-        parent_span_id=parent.span_id if parent else None,
-        start_ns=begin,
-        end_ns=begin,
-        attributes=attributes,
-    )
-    return RunningSpan(spans, started)
-
-
-def parse(traceparent: str | None) -> SpanContext | None:
-    """Return what a W3C traceparent says; None where there is none or it is not valid."""
-    match = _TRACEPARENT.fullmatch(traceparent or "")
-    if match is None or not int(match[1], 16) or not int(match[2], 16):
-        return None
-    return SpanContext(match[1], match[2], bool(int(match[3], 16) & 1))
-
-
-def new_trace_id() -> str:
-    """Return a random trace id that is not zero."""
-    return f"{_random.randrange(1, 1 << 128):032x}"
-
-
-def new_span_id() -> str:
-    """Return a random span id that is not zero."""
-    return f"{_random.randrange(1, 1 << 64):016x}"
+    def get_description(self) -> str:
+        return "GuidedSidecar"

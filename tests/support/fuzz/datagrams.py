@@ -6,18 +6,20 @@ from pathlib import Path
 from typing import Final
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.resources import Resource
 
 from guided_contract import records
 from guided_contract.config import GuidedDecodingConfig
 from guided_contract.records import Decode, Digest, Digests, HttpRequest
 from guided_contract.wire import ServiceMessage
 from guided_sidecar.ranks.agreement import Consensus
+from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.decode_spans import Decodes
-from guided_sidecar.telemetry.exporter import Batch
+from guided_sidecar.telemetry.exporter import Batch, SpanBatches
 from guided_sidecar.telemetry.incidents import Desyncs
 from guided_sidecar.telemetry.metrics import SidecarMetrics
-from guided_sidecar.telemetry.otlp_spans import OtlpSpans
 from guided_sidecar.telemetry.record_receiver import TelemetryReceiver
+from guided_sidecar.telemetry.span_metrics import MEASURED
 from support.fuzz import mutation
 from support.fuzz.target import Target
 
@@ -69,9 +71,10 @@ def seeds() -> list[bytes]:
 class _Export:
     """Takes what the spans' encoder made, which the collector must be able to read."""
 
-    def offer(self, batch: Batch) -> None:
+    def offer(self, batch: Batch) -> bool:
         read = ExportTraceServiceRequest.FromString(batch.body)
         assert sum(len(s.spans) for r in read.resource_spans for s in r.scope_spans) == batch.spans
+        return True
 
 
 class _Api:
@@ -91,18 +94,20 @@ class _Receiver:
         self._loop.run_until_complete(self._take(data[:_MOST_DATAGRAM_BYTES]))
 
     async def _take(self, datagram: bytes) -> None:
-        export: object = _Export()
-        spans = OtlpSpans(export, {}, sampling=1.0, observe=self._metrics.take_span)  # type: ignore[arg-type]
-        consensus = Consensus(GuidedDecodingConfig(), _RANKS)
+        provider = spans.provider(Resource.get_empty(), share=1.0, measured=MEASURED)
+        provider.add_span_processor(self._metrics.spans)
+        provider.add_span_processor(SpanBatches(_Export()))
+        tracer = spans.tracer(provider)
+        desyncs = Desyncs(tracer)
+        consensus = Consensus(GuidedDecodingConfig(), _RANKS, desyncs)
         consensus.connect(_Api())
-        consensus.observer = desyncs = Desyncs(spans)
-        decodes = Decodes(_RANKS, spans, desyncs)
-        receiver = TelemetryReceiver(Path("none"), spans, decodes, self._metrics, consensus.receive)
+        decodes = Decodes(_RANKS, tracer, desyncs)
+        receiver = TelemetryReceiver(Path("none"), tracer, decodes, self._metrics, consensus.receive)
         for one in (datagram, *_WHOLE):
             receiver._take(one)
         decodes.flush()
         desyncs.flush()
-        spans.flush()
+        provider.force_flush()
         assert consensus.state.lost == 0
         for metric in self._metrics.registry.collect():
             for sample in metric.samples:

@@ -35,9 +35,10 @@ from guided_sidecar.ranks.agreement import Consensus
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket import grammar_service
 from guided_sidecar.socket.grammar_service import GrammarService
-from guided_sidecar.telemetry.spans import MemorySpans
+from support.digests import UnheardDesyncs
 from support.fuzz import mutation
 from support.fuzz.target import Target, end_all
+from support.spans import MemorySpans
 
 POD: Final = PodConfig(name="f", model="m", tokenizer="m", served_name="f", run_dir="/nowhere")
 API: Final = Hello(role="api", pid=1, boot="b")
@@ -168,8 +169,8 @@ class _Sidecar:
     async def _met(self, data: bytes) -> None:
         real, grammar_service.Pool = grammar_service.Pool, _InstantPool  # type: ignore[assignment,misc]
         try:
-            spans = MemorySpans()
-            service = GrammarService(Settings(POD), spans, Consensus(POD.guided_decoding, 1))
+            spans, consensus = MemorySpans(), Consensus(POD.guided_decoding, 1, UnheardDesyncs())
+            service = GrammarService(Settings(POD), spans.tracer, consensus)
         finally:
             grammar_service.Pool = real  # type: ignore[misc]
         witness = _Link(service, stream(API, PENDING))
@@ -181,7 +182,7 @@ class _Sidecar:
         assert len(bad.received) <= 4 * len(data) + 64, "the peer got more answers than it asked for"
         assert service.snapshot().hellos == (API,), "the peer is still there"
         await self._serves(service, witness)
-        assert all(0 <= span.start_ns <= span.end_ns + (1 << 62) < 1 << 63 for span in spans.finished)
+        assert all(0 <= span.start_time <= span.end_time + (1 << 62) < 1 << 63 for span in spans.finished)
         witness.end()
         await witness.gone()
         assert service.snapshot().hellos == ()

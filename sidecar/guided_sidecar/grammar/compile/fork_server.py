@@ -15,11 +15,11 @@ import traceback
 from importlib import metadata
 from typing import NoReturn
 
-from guided_contract import backends
+from guided_contract import backends, processes
 from guided_contract.config import PodConfig
 from guided_grammar.backend import Threads
 from guided_grammar.registry import Backends
-from guided_sidecar import orphans, settings
+from guided_sidecar import settings
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.compile import imports, vocabulary, worker
@@ -119,7 +119,7 @@ class Template:
 
 def main() -> None:
     """Become ready, say so, and fork on request."""
-    orphans.die_with_parent()
+    processes.die_with_parent()
     control = socket.socket(fileno=int(sys.argv[1]))
     configuration = settings.load()
     pod = configuration.pod

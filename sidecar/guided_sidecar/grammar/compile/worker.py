@@ -9,8 +9,8 @@ from typing import Final, NoReturn
 
 import msgspec
 
+from guided_contract import processes
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_sidecar import orphans
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.worker_errors import ran_out_of_memory
@@ -63,7 +63,7 @@ class Limits:
 
 def run(stream: socket.socket, stderr: int, compiler: Compiler, limits: Limits) -> NoReturn:
     """Serve jobs from a stream until it closes; never returns."""
-    orphans.die_with_parent()
+    processes.die_with_parent()
     os.dup2(stderr, sys.stderr.fileno())
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_FILE_BYTES, _MOST_FILE_BYTES))

@@ -3,7 +3,7 @@
 import asyncio
 import collections
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final, Literal
 
 _Future = asyncio.Future[None]
@@ -17,19 +17,38 @@ class Slot:
     Attributes
     ----------
     is_lost
-        The compile was slow and its slot was given to another; `again` waits for one in the slow lane.
-    on_lost
-        Called at that moment.
-    used_s
-        CPU seconds used; a compile that gets no CPU is not slow by itself.
+        It was slow and gave its place to another; `again` waits for one in the slow lane.
     """
 
     def __init__(self, queue: "FairQueue") -> None:
         self.is_lost = False
-        self.on_lost: Callable[[], None] = do_nothing
-        self.used_s: Callable[[], float] = _no_end
         self.lane: Literal["fast", "slow"] | None = "fast"
         self._queue = queue
+        self._on_lost: Callable[[], None] | None = None
+        self._used_s: Callable[[], float] | None = None
+
+    @contextlib.contextmanager
+    def watched(self, on_lost: Callable[[], None], used_s: Callable[[], float]) -> Iterator[None]:
+        """Have `on_lost` called should the slot be lost within the body.
+
+        `used_s` tells how many CPU seconds it has used: a slot that gets no CPU is not slow by itself.
+        """
+        self._on_lost, self._used_s = on_lost, used_s
+        try:
+            yield
+        finally:
+            self._on_lost = None
+
+    def lose(self) -> None:
+        """Give up its place; for FairQueue."""
+        self.lane = None
+        self.is_lost = True
+        if self._on_lost is not None:
+            self._on_lost()
+
+    def has_used(self, share_s: float) -> bool:
+        """Return whether it has used so many CPU seconds, as far as anybody knows."""
+        return self._used_s is None or self._used_s() >= share_s
 
     async def again(self) -> None:
         """Wait for a place in the slow lane, first come first served."""
@@ -90,17 +109,14 @@ class FairQueue:
             await _wait(self._new, self._leave_fast)
 
     def _push_out(self) -> None:
-        """Take the slot of the slowest compile, for whoever asks."""
-        slot = self._overdue.pop(0)
-        slot.lane = None
-        slot.is_lost = True
-        slot.on_lost()
+        """Take the slowest slot's place, for whoever asks."""
+        self._overdue.pop(0).lose()
 
     async def _time(self, slot: Slot) -> None:
         """Wait until a compile is slow: it has had its time, and a fair share of a CPU in it."""
         for _ in range(_MOST_PATIENCE):
             await asyncio.sleep(self._slow_after_s)
-            if slot.used_s() >= _FAIR_SHARE * self._slow_after_s:
+            if slot.has_used(_FAIR_SHARE * self._slow_after_s):
                 break
         self._is_slow(slot)
 
@@ -157,11 +173,3 @@ def _hand_on(queue: collections.deque[_Future]) -> bool:
             place.set_result(None)
             return True
     return False
-
-
-def _no_end() -> float:
-    return float("inf")
-
-
-def do_nothing() -> None:
-    """Default of `on_lost`: `is_lost` alone shows it."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_sidecar.grammar.pool.compile_progress import CompileProgress
-from guided_sidecar.grammar.pool.fair_queue import FairQueue, Slot, do_nothing
+from guided_sidecar.grammar.pool.fair_queue import FairQueue, Slot
 from guided_sidecar.grammar.pool.restart_budget import RestartBudget
 from guided_sidecar.grammar.pool.worker_process import Worker
 from guided_sidecar.grammar.pool.workers import IDLE_DEATH, Loss, Workers, WorkersState
@@ -193,12 +193,11 @@ class Pool:
 def _displaced(slot: Slot, limit: asyncio.Timeout, worker: Worker) -> Iterator[None]:
     """End the limit when the slot is lost, which depends on the CPU time that the worker uses."""
     before_s = worker.cpu_s()
-    slot.on_lost = lambda: limit.reschedule(asyncio.get_running_loop().time())
-    slot.used_s = lambda: worker.cpu_s() - before_s
-    try:
+    with slot.watched(
+        on_lost=lambda: limit.reschedule(asyncio.get_running_loop().time()),
+        used_s=lambda: worker.cpu_s() - before_s,
+    ):
         yield
-    finally:
-        slot.on_lost = do_nothing
 
 
 def _loss(worker: Worker, death: WorkerDiedError) -> Loss:

@@ -8,6 +8,9 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, Tracer
+
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind, Load, Prepare, Prepared
 from guided_sidecar.grammar import artifacts, trust
@@ -25,6 +28,7 @@ from guided_sidecar.grammar.schema import limits
 from guided_sidecar.grammar.worker_messages import Job, Ready
 from guided_sidecar.ranks.load_barrier import Rendezvous
 from guided_sidecar.settings import Settings
+from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.conventions import (
     CANCELLED,
     GRAMMAR_CACHE,
@@ -32,7 +36,6 @@ from guided_sidecar.telemetry.conventions import (
     GRAMMAR_KIND,
     GRAMMAR_PREPARE,
 )
-from guided_sidecar.telemetry.spans import OpenSpan, SpanContext, Spans, new_span_id, new_trace_id
 
 
 @dataclasses.dataclass(slots=True)
@@ -41,7 +44,7 @@ class _Waiter:
 
     request: Prepare
     limit_s: float
-    span: OpenSpan
+    span: Span
     until: float  # monotonic seconds
     stage: str = "template"
     key: str = ""
@@ -65,8 +68,8 @@ class Preparer:
         What was compiled before.
     rendezvous
         The ranks.
-    spans
-        Where grammar.prepare and grammar.compile go.
+    tracer
+        Makes grammar.prepare and grammar.compile.
 
     Attributes
     ----------
@@ -81,7 +84,7 @@ class Preparer:
         pool: Pool,
         disk: GrammarDisk,
         rendezvous: Rendezvous,
-        spans: Spans,
+        tracer: Tracer,
     ) -> None:
         self._pod = settings.pod
         self._capacity = capacity
@@ -91,7 +94,7 @@ class Preparer:
         self._pool = pool
         self._disk = disk
         self._rendezvous = rendezvous
-        self._spans = spans
+        self._tracer = tracer
         self._store = Store(settings, self._artifact_bytes, disk, rendezvous)
         self.quarantine = Quarantine(
             settings.refusal_entries,
@@ -101,7 +104,7 @@ class Preparer:
         )
         self._refusals = Refusals(settings.refusal_entries, self.quarantine)
         self._answers: collections.Counter[str] = collections.Counter()
-        self._single_flight = SingleFlight(pool, disk, self._refusals, spans, self._store.land)
+        self._single_flight = SingleFlight(pool, disk, self._refusals, tracer, self._store.land)
         self._held = 0  # leases of the service's own, by `hold`
 
     @property
@@ -127,7 +130,7 @@ class Preparer:
         GuidedError
             Why it cannot be used. Never anything else but cancellation.
         """
-        with self._waiter(request) as waiter:
+        with self._waiter(request, spans.remote(request.traceparent, request.tracestate)) as waiter:
             async with self._within_limit(waiter):
                 entry = await self._compiled(waiter)
                 await self._load(waiter, entry)
@@ -141,11 +144,9 @@ class Preparer:
         GuidedError
             As `prepare` does.
         """
-        # Nobody's request: in no trace, and none of its own.
-        untraced = SpanContext(new_trace_id(), new_span_id(), sampled=False).traceparent
         timeout_s = self._pod.guided_decoding.compile.timeout_s
-        request = Prepare(id=0, kind=kind, spec=spec, timeout_s=timeout_s, traceparent=untraced)
-        with self._waiter(request) as waiter:
+        request = Prepare(id=0, kind=kind, spec=spec, timeout_s=timeout_s)
+        with self._waiter(request, spans.NEVER) as waiter:  # nobody's request
             async with self._within_limit(waiter):
                 entry = await self._compiled(waiter)
             self._held += 1
@@ -166,13 +167,9 @@ class Preparer:
         self._store.release(key)
 
     @contextlib.contextmanager
-    def _waiter(self, request: Prepare) -> Iterator[_Waiter]:
+    def _waiter(self, request: Prepare, trace: Context) -> Iterator[_Waiter]:
         cap = self._pod.guided_decoding.compile.timeout_s
-        span = self._spans.start(
-            GRAMMAR_PREPARE,
-            traceparent=request.traceparent,
-            attributes={GRAMMAR_KIND: request.kind},
-        )
+        span = self._tracer.start_span(GRAMMAR_PREPARE, trace, attributes={GRAMMAR_KIND: request.kind})
         limit_s = min(request.timeout_s, cap) if request.timeout_s > 0 else 0.0  # 0 for NaN too
         waiter = _Waiter(request, limit_s, span, time.monotonic() + limit_s)
         error_code = CANCELLED
@@ -185,7 +182,7 @@ class Preparer:
         finally:
             self._answers[waiter.cache] += 1
             attributes = {GRAMMAR_KEY: waiter.key, GRAMMAR_CACHE: waiter.cache}
-            span.end(error_code=error_code, attributes=attributes)
+            spans.end(span, error_code=error_code, attributes=attributes)
 
     @contextlib.asynccontextmanager
     async def _within_limit(self, waiter: _Waiter) -> AsyncIterator[None]:
@@ -221,7 +218,7 @@ class Preparer:
     async def _load(self, waiter: _Waiter, entry: Entry) -> None:
         """Wait until every rank has loaded a grammar; where that fails, its lease ends."""
         try:
-            await self._rendezvous.ensure(_load(entry), waiter.tokenizer, waiter.span.traceparent)
+            await self._rendezvous.ensure(_load(entry), waiter.tokenizer, spans.below(waiter.span))
         except BaseException as error:
             self._store.end_lease(entry)
             if isinstance(error, GuidedError) and not entry.leases:
@@ -232,15 +229,15 @@ class Preparer:
         """Wait for the key's flight, starting one if there is none."""
         flight = self._single_flight.under_way(waiter.key)
         if flight is None:
-            flight = self._single_flight.start(self._job(waiter, spec, facts), waiter.span.traceparent)
+            flight = self._single_flight.start(self._job(waiter, spec, facts), spans.below(waiter.span))
         else:
             waiter.cache = "joined"
         waiter.flight = flight
         try:
             entry = await self._single_flight.wait(flight, waiter.until)
         finally:
-            if waiter.cache == "joined":
-                waiter.span.link(flight.span)
+            if waiter.cache == "joined" and flight.span is not None:
+                waiter.span.add_link(flight.span)
         if flight.from_disk and waiter.cache == "miss":
             waiter.cache = "disk"
         return entry

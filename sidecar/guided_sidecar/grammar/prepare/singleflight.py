@@ -7,6 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from opentelemetry import context as contexts
+from opentelemetry.context import Context
+from opentelemetry.trace import SpanContext, Tracer, set_span_in_context
+
 from guided_contract.errors import CATALOGUE, ErrorCode, GuidedError
 from guided_sidecar.grammar.pool.compile_progress import CompileProgress
 from guided_sidecar.grammar.pool.pool import Pool
@@ -14,6 +18,7 @@ from guided_sidecar.grammar.prepare.cache import Entry
 from guided_sidecar.grammar.prepare.disk import GrammarDisk
 from guided_sidecar.grammar.prepare.quarantine import Refusals
 from guided_sidecar.grammar.worker_messages import Done, Failed, Job, Outcome
+from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.conventions import (
     CANCELLED,
     GRAMMAR_BACKEND,
@@ -25,8 +30,6 @@ from guided_sidecar.telemetry.conventions import (
     GRAMMAR_PROOF,
     GRAMMAR_PROOF_DURATION,
 )
-from guided_sidecar.telemetry.incidents import compiling
-from guided_sidecar.telemetry.spans import Spans
 
 # Who waited for a compile that had less than this share of its time was short of a worker.
 FAIR_SHARE: Final = 0.5
@@ -42,7 +45,7 @@ class InFlight:
     task: asyncio.Task[Entry] | None = None
     waiters: int = 0
     from_disk: bool = False
-    span: str | None = None  # its compile's, as a traceparent
+    span: SpanContext | None = None  # its compile's
 
 
 class SingleFlight:
@@ -55,9 +58,9 @@ class SingleFlight:
     disk
         What was compiled before.
     refusals
-        Remember what was refused; forgive what compiled.
-    spans
-        Where grammar.compile goes.
+        Hear of what was refused, and of what compiled.
+    tracer
+        Makes grammar.compile.
     land
         Makes a cache entry of a compiled grammar; the caller ends the lease that it holds.
 
@@ -73,13 +76,13 @@ class SingleFlight:
         pool: Pool,
         disk: GrammarDisk,
         refusals: Refusals,
-        spans: Spans,
+        tracer: Tracer,
         land: Callable[[str, Done], Entry],
     ) -> None:
         self._pool = pool
         self._disk = disk
         self._refusals = refusals
-        self._spans = spans
+        self._tracer = tracer
         self._land = land
         self.outcomes: collections.Counter[tuple[str, str]] = collections.Counter()
         self._in_flight: dict[str, InFlight] = {}
@@ -88,10 +91,10 @@ class SingleFlight:
         """Return the flight of a key, if there is one."""
         return self._in_flight.get(key)
 
-    def start(self, job: Job, traceparent: str) -> InFlight:
-        """Begin a flight; `traceparent` is of the first who waits for it."""
+    def start(self, job: Job, trace: Context) -> InFlight:
+        """Begin a flight; `trace` is of the first who waits for it."""
         flight = self._in_flight[job.key] = InFlight(job.key, CompileProgress(job.timeout_s))
-        flight.task = asyncio.create_task(self._load_or_compile(flight, job, traceparent))
+        flight.task = asyncio.create_task(self._load_or_compile(flight, job, trace))
         flight.task.add_done_callback(lambda task: self._ended(flight, task))
         return flight
 
@@ -125,23 +128,23 @@ class SingleFlight:
         if self._in_flight.get(flight.key) is flight:
             del self._in_flight[flight.key]
 
-    async def _load_or_compile(self, flight: InFlight, job: Job, traceparent: str) -> Entry:
+    async def _load_or_compile(self, flight: InFlight, job: Job, trace: Context) -> Entry:
         done = await self._disk.get(job.key)
         if done is None:
-            done = await self._compile(flight, job, traceparent)
+            done = await self._compile(flight, job, trace)
             self._disk.put(job.key, done)
         else:
             flight.from_disk = True
         return self._land(job.key, done)
 
-    async def _compile(self, flight: InFlight, job: Job, traceparent: str) -> Done:
-        span = self._spans.start(GRAMMAR_COMPILE, traceparent=traceparent)
-        flight.span = span.traceparent
-        compiling.set(span)
+    async def _compile(self, flight: InFlight, job: Job, trace: Context) -> Done:
+        span = self._tracer.start_span(GRAMMAR_COMPILE, trace)
+        flight.span = span.get_span_context()
+        contexts.attach(set_span_in_context(span))  # of this flight's task: it ends with it
         attributes: dict[str, Any] = {GRAMMAR_KEY: job.key, GRAMMAR_KIND: job.kind}
         error_code = CANCELLED
         try:
-            done = await self._compile_in_a_worker(flight, job)
+            done = await self._compile_in_a_worker(flight, job, spans.below(span))
             attributes |= {
                 GRAMMAR_BACKEND: done.backend,
                 GRAMMAR_BYTES: done.size_bytes,
@@ -162,12 +165,12 @@ class SingleFlight:
             return done
         finally:
             self.outcomes[attributes.get(GRAMMAR_BACKEND, ""), error_code] += 1
-            span.end(error_code=error_code, attributes=attributes)
+            spans.end(span, error_code=error_code, attributes=attributes)
 
-    async def _compile_in_a_worker(self, flight: InFlight, job: Job) -> Done:
+    async def _compile_in_a_worker(self, flight: InFlight, job: Job, trace: Context) -> Done:
         try:
             outcome = await self._pool.compile(job, flight.progress)
-            self._record_proofs(outcome, job, flight.span)
+            self._record_proofs(outcome, job, trace)
             done = _succeeded(outcome)
         except GuidedError as error:
             self._refusals.record(job.key, error)
@@ -175,15 +178,11 @@ class SingleFlight:
         self._refusals.forgive(job.key)
         return done
 
-    def _record_proofs(self, outcome: Outcome, job: Job, traceparent: str | None) -> None:
+    def _record_proofs(self, outcome: Outcome, job: Job, trace: Context) -> None:
         for proof in outcome.proofs:
-            span = self._spans.start(
-                GRAMMAR_PROOF,
-                traceparent=traceparent,
-                start_ns=proof.start_ns,
-                attributes={GRAMMAR_KEY: job.key, GRAMMAR_KIND: job.kind, GRAMMAR_BACKEND: proof.backend},
-            )
-            span.end(error_code=proof.error_code, end_ns=proof.end_ns)
+            told = {GRAMMAR_KEY: job.key, GRAMMAR_KIND: job.kind, GRAMMAR_BACKEND: proof.backend}
+            span = self._tracer.start_span(GRAMMAR_PROOF, trace, attributes=told, start_time=proof.start_ns)
+            spans.end(span, error_code=proof.error_code, end_ns=proof.end_ns)
 
 
 def _succeeded(outcome: Outcome) -> Done:

@@ -1,4 +1,4 @@
-"""What the kernel does when a process dies: kill its children, or hand them to this process to reap."""
+"""What the kernel does for us when a process dies: signal its children, or hand them to us to reap."""
 
 import ctypes
 import os
@@ -9,10 +9,10 @@ _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the thread that started it ends, by whatever cause."""
+def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
+    """Have the kernel send this process a signal when the thread that started it ends, by whatever cause."""
     parent = os.getppid()
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:  # it ended in between
         os._exit(0)
 

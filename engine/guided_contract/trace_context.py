@@ -1,0 +1,67 @@
+"""W3C trace context without OpenTelemetry's SDK, for processes that begin or hand on a trace and export none.
+
+The sidecar, which exports, reads these texts with the SDK's own propagator.
+"""
+
+import re
+import secrets
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import msgspec
+
+# A caller's text; the SDK's propagator, too, reads none that is longer.
+MOST_TRACESTATE: Final = 512
+Tracestate = Annotated[str, msgspec.Meta(max_length=MOST_TRACESTATE)]
+
+_SAMPLED: Final = 0x01
+_RANDOM: Final = 0x02  # the trace id was drawn, so that samplers may decide by it
+_FLAGS: Final = _SAMPLED | _RANDOM  # others mean nothing yet, and are not handed on
+_RATIO_BITS: Final = 64  # of a trace id, by which the SDK's ratio sampler decides
+_TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class TraceContext:
+    """Where a span stands. Ids are lowercase hex as in traceparent; `tracestate` is the caller's text."""
+
+    trace_id: str
+    span_id: str
+    flags: int = _SAMPLED
+    parent_span_id: str | None = None
+    tracestate: str | None = None
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the trace is exported."""
+        return bool(self.flags & _SAMPLED)
+
+    @property
+    def traceparent(self) -> str:
+        """The text by which others become children of this span."""
+        return f"00-{self.trace_id}-{self.span_id}-{self.flags:02x}"
+
+    def child(self) -> "TraceContext":
+        """Return the context of a new span below this one."""
+        return TraceContext(self.trace_id, secrets.token_hex(8), self.flags, self.span_id, self.tracestate)
+
+
+def parse(traceparent: str, tracestate: str | None = None) -> TraceContext | None:
+    """Return what a caller says; None where `traceparent` is not valid. A tracestate too long is dropped."""
+    match = _TRACEPARENT.fullmatch(traceparent)
+    if match is None:
+        return None
+    version, trace_id, span_id, flags, more = match.groups()
+    # Version ff is reserved; those after 00 may carry more fields, which are ignored.
+    if version == "ff" or (version == "00" and more) or not int(trace_id, 16) or not int(span_id, 16):
+        return None
+    if tracestate is not None and len(tracestate) > MOST_TRACESTATE:
+        tracestate = None
+    return TraceContext(trace_id, span_id, int(flags, 16) & _FLAGS, tracestate=tracestate)
+
+
+def new(ratio: float) -> TraceContext:
+    """Return the root of a new trace, of which the share `ratio` (0 to 1) is sampled."""
+    trace_id = secrets.token_hex(16)
+    sampled = int(trace_id, 16) % (1 << _RATIO_BITS) < ratio * (1 << _RATIO_BITS)
+    return TraceContext(trace_id, secrets.token_hex(8), _RANDOM | (_SAMPLED if sampled else 0))
