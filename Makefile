@@ -127,7 +127,7 @@ bench-grammar: $(SETUP)  ## how long a grammar takes to be prepared, cold and ca
 	@PYTHONPATH=tools:benchmarks:tests $(PY) -m grammarbench
 
 .PHONY: bench-operator
-bench-operator: $(SETUP)  ## the operator with 100, 1,000 and 5,000 GuidedModels, beside a controller on controller-runtime (N=, WHO=, REPS=, IDLE=, CHANGE=, RATE=, CORES=, OUT=)
+bench-operator: $(SETUP)  ## the operator with 100, 1,000 and 5,000 GuidedModels (N=, REPS=, IDLE=, CHANGE=, RATE=, CORES=, OUT=)
 	@PYTHONPATH=tools:benchmarks:tests $(PY) -m operatorbench
 
 .PHONY: bench-cpu

@@ -13,8 +13,8 @@ from devtools.golang import MissingToolError
 from support.cluster import Cluster, Node, unavailable
 
 # Cheap tiers first; engines before clusters, which wait for what Go builds meanwhile.
-ENGINES: Final = ("engine", "property", "e2e", "watch")
-ORDER: Final = ("unit", "contract", "engine", "property", "e2e", "cluster", "node", "watch", "gpu")
+ENGINES: Final = ("engine", "property", "e2e", "smoke", "watch")
+ORDER: Final = ("unit", "contract", "engine", "property", "e2e", "cluster", "smoke", "node", "watch", "gpu")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -27,16 +27,15 @@ def main() -> int:
     runs = records.load(out / "records.json")
     golang.kubernetes()
     golang.player()
-    golang.rival()
     left_s, began = 60 * float(os.environ.get("MINUTES") or "inf"), time.monotonic()
     for wanted in _plan():
-        done = sum((run.contestant, run.count) == (wanted.contestant, wanted.count) for run in runs)
+        done = sum(run.count == wanted.count for run in runs)
         if done >= _reps():
             continue
         if time.monotonic() - began > left_s:
-            print(f"bench-operator: out of time before {wanted.contestant} with {wanted.count}; run it again")
+            print(f"bench-operator: out of time before {wanted.count:,} models; run it again")
             break
-        print(f"bench-operator: {wanted.contestant}, {wanted.count:,} models", flush=True)
+        print(f"bench-operator: {wanted.count:,} models", flush=True)
         runs.append(measure(wanted, _conditions()))
         records.save(out / "records.json", runs)
     lines = bars.report(runs)
@@ -47,17 +46,21 @@ def main() -> int:
 
 
 def _plan() -> list[Wanted]:
-    """Return the runs in the order in which they are done: the two contestants in turns."""
+    """Return the runs in the order in which they are done."""
     counts = [int(each) for each in (os.environ.get("N") or "100,1000,5000").split(",")]
-    who = (os.environ.get("WHO") or "ours,rival").split(",")
     idle_s = float(os.environ.get("IDLE") or _IDLE_S)
     change_s = float(os.environ.get("CHANGE") or _CHANGE_S)
     rates = [float(each) for each in (os.environ.get("RATE") or _RATE).split(",")]
     return [
-        Wanted(name, count, change_s, rates if count == _CHANGED_COUNT else (), idle_s, restart=True)
+        Wanted(
+            count,
+            change_s,
+            rates if count == _CHANGED_COUNT or "RATE" in os.environ else (),
+            idle_s,
+            restart=True,
+        )
         for count in counts
-        for turn in range(_reps())
-        for name in (who if turn % 2 == 0 else who[::-1])
+        for _ in range(_reps())
     ]
 
 

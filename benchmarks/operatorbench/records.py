@@ -51,9 +51,8 @@ class Restarted(msgspec.Struct):
 
 
 class Run(msgspec.Struct):
-    """One contestant with so many models, on a control plane of its own."""
+    """So many models, on a control plane of its own."""
 
-    contestant: str
     count: int
     conditions: str
     converged: Converged

@@ -1,4 +1,4 @@
-"""One run: a fresh control plane, one contestant, so many models."""
+"""One run: a fresh control plane, so many models."""
 
 import tempfile
 import time
@@ -11,7 +11,7 @@ from typing import Final
 from devtools.control_plane import Addresses, ControlPlane
 from devtools.process import Process
 
-from operatorbench import audit, contestants
+from operatorbench import audit, controller
 from operatorbench.player import NAMESPACE, Player
 from operatorbench.records import Changed, Converged, Idle, Restarted, Run
 from support.cluster import Cluster
@@ -27,7 +27,6 @@ class Wanted:
     `rates`: of changes a second, each for `change_s`, one after the other.
     """
 
-    contestant: str
     count: int
     change_s: float = 0.0
     rates: Sequence[float] = ()
@@ -45,17 +44,16 @@ def measure(wanted: Wanted, conditions: str) -> Run:
         install(cluster)
         cluster.kubectl("create", "namespace", NAMESPACE)
         player = stack.enter_context(Player.start(folder, plane.kubeconfig))
-        start = contestants.CONTESTANTS[wanted.contestant]
-        with start(cluster, folder / "first") as process:
-            run = Run(wanted.contestant, wanted.count, conditions, _converge(wanted, plane, player, process))
+        with controller.started(cluster, folder / "first") as process:
+            run = Run(wanted.count, conditions, _converge(wanted, plane, player, process))
             for rate in wanted.rates:
                 run.changes.append(_change(wanted, rate, plane, player, process))
-                contestants.demand_running(process)
+                controller.demand_running(process)
             if wanted.idle_s:
                 run.idle = _idle(wanted, plane, process)
-                contestants.demand_running(process)
+                controller.demand_running(process)
         if wanted.restart:
-            run.restarted = _restart(wanted, cluster, plane, folder)
+            run.restarted = _restart(cluster, plane, folder)
         return run
 
 
@@ -70,7 +68,7 @@ def _control_plane(folder: Path) -> Iterator[ControlPlane]:
 
 
 def _converge(wanted: Wanted, plane: ControlPlane, player: Player, process: Process) -> Converged:
-    used = _Used(wanted, plane, player, process)
+    used = _Used(plane, player, process)
     asked_before = len(_requests(plane))
     player.order("create", count=wanted.count)
     began = player.wait_for(lambda report: report["event"] == "creating", 10)["at"]
@@ -80,10 +78,10 @@ def _converge(wanted: Wanted, plane: ControlPlane, player: Player, process: Proc
         wanted.converge_timeout_s,
     )["at"]
     cpu_s = used.cpu_s()
-    contestants.settle(process, _SETTLE_S)  # what it still asks for counts too
+    controller.settle(process, _SETTLE_S)  # what it still asks for counts too
     asked = _requests(plane)[asked_before:]
     made = sorted(each.answered for each in asked if each.verb == "create" and each.code == 201)
-    expected = wanted.count * len(contestants.children())
+    expected = wanted.count * len(controller.children())
     if len(made) != expected:
         raise RuntimeError(f"{len(made)} children were made instead of {expected}")
     return Converged(
@@ -91,7 +89,7 @@ def _converge(wanted: Wanted, plane: ControlPlane, player: Player, process: Proc
         ready_s=ready - began,
         created_s=created - began,
         cpu_s=cpu_s,
-        peak_bytes=contestants.peak_bytes(process.pid),
+        peak_bytes=controller.peak_bytes(process.pid),
         requests=audit.by_verb(asked),
     )
 
@@ -99,27 +97,27 @@ def _converge(wanted: Wanted, plane: ControlPlane, player: Player, process: Proc
 class _Used:
     """CPU seconds of each process from now on."""
 
-    def __init__(self, wanted: Wanted, plane: ControlPlane, player: Player, process: Process) -> None:
+    def __init__(self, plane: ControlPlane, player: Player, process: Process) -> None:
         etcd, api = plane.processes
         self._pids = {
-            wanted.contestant: process.pid,
+            "operator": process.pid,
             "API server": api.pid,
             "etcd": etcd.pid,
             "player": player.pid,
         }
-        self._before = {name: contestants.cpu_s(pid) for name, pid in self._pids.items()}
+        self._before = {name: controller.cpu_s(pid) for name, pid in self._pids.items()}
 
     def cpu_s(self) -> dict[str, float]:
-        return {name: contestants.cpu_s(pid) - self._before[name] for name, pid in self._pids.items()}
+        return {name: controller.cpu_s(pid) - self._before[name] for name, pid in self._pids.items()}
 
 
 def _change(wanted: Wanted, rate: float, plane: ControlPlane, player: Player, process: Process) -> Changed:
-    used, asked_before, began = _Used(wanted, plane, player, process), len(_requests(plane)), time.monotonic()
+    used, asked_before, began = _Used(plane, player, process), len(_requests(plane)), time.monotonic()
     player.order("change", rate=rate, seconds=wanted.change_s)
     found = player.wait_for(lambda report: report["event"] == "changed", wanted.change_s + 60)
     took_s, cpu_s = time.monotonic() - began, used.cpu_s()
     asked = _requests(plane)[asked_before:]
-    contestants.settle(process, _SETTLE_S)
+    controller.settle(process, _SETTLE_S)
     return Changed(
         rate=rate,
         sent=found["sent"],
@@ -134,21 +132,21 @@ def _change(wanted: Wanted, rate: float, plane: ControlPlane, player: Player, pr
 
 
 def _idle(wanted: Wanted, plane: ControlPlane, process: Process) -> Idle:
-    before, asked_before, began = contestants.cpu_s(process.pid), len(_requests(plane)), time.monotonic()
+    before, asked_before, began = controller.cpu_s(process.pid), len(_requests(plane)), time.monotonic()
     time.sleep(wanted.idle_s)
     took = time.monotonic() - began
-    used = contestants.cpu_s(process.pid) - before
+    used = controller.cpu_s(process.pid) - before
     return Idle(took, used, audit.by_verb(_requests(plane)[asked_before:]))
 
 
-def _restart(wanted: Wanted, cluster: Cluster, plane: ControlPlane, folder: Path) -> Restarted:
+def _restart(cluster: Cluster, plane: ControlPlane, folder: Path) -> Restarted:
     asked_before = len(_requests(plane))
-    with contestants.CONTESTANTS[wanted.contestant](cluster, folder / "second") as process:
-        used = contestants.settle(process, _SETTLE_S)
+    with controller.started(cluster, folder / "second") as process:
+        used = controller.settle(process, _SETTLE_S)
         asked = _requests(plane)[asked_before:]
         return Restarted(
             cpu_s=used,
-            peak_bytes=contestants.peak_bytes(process.pid),
+            peak_bytes=controller.peak_bytes(process.pid),
             requests=audit.by_verb(asked),
             writes=sum(each.is_write for each in asked),
         )

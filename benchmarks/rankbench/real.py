@@ -1,9 +1,10 @@
-"""`make bench-cpu`: the tiny model on real vLLM and a real CPU, ours against upstream."""
+"""`make bench-cpu`: the tiny model on real vLLM and a real CPU, ours against upstream (MODES=ours, REPS=)."""
 
 import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -28,13 +29,15 @@ def main() -> int:
     logs.mkdir(parents=True, exist_ok=True)
     Corpus.load("plain", corpora.folder("plain")).save(folder)
     programs: dict[str, Program] = {}
+    wanted = (os.environ.get("MODES") or ";".join(mode.name for mode in _MODES)).split(";")
+    modes = [mode for mode in _MODES if mode is BASELINE or mode.name in wanted]
     try:
-        for mode in _MODES:
+        for mode in modes:
             if mode.engine not in programs:
                 programs[mode.engine] = Program(_spec(mode, folder), logs)
         for program in programs.values():
             program.wait_ready()
-        _print(_measured(programs))
+        _print(_measured(modes, programs))
     finally:
         for program in programs.values():
             program.end()
@@ -57,11 +60,11 @@ def _spec(mode: Mode, folder: Path) -> EngineSpec:
     )
 
 
-def _measured(programs: dict[str, Program]) -> dict[str, list[Served]]:
-    found: dict[str, list[Served]] = {mode.name: [] for mode in _MODES}
+def _measured(modes: Sequence[Mode], programs: dict[str, Program]) -> dict[str, list[Served]]:
+    found: dict[str, list[Served]] = {mode.name: [] for mode in modes}
     repetitions = int(os.environ.get("REPS", _REPETITIONS))
     for repetition in range(repetitions + 1):
-        for mode in _MODES:
+        for mode in modes:
             run = Run(schemas="plain", batch=_BATCH, share=1.0, backend=mode.backend, steps=_TOKENS)
             served = programs[mode.engine].serve(run)
             if isinstance(served, Failed):

@@ -13,7 +13,7 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.worker.gpu.async_utils import AsyncOutput
 from vllm.v1.worker.gpu.structured_outputs import _build_grammar_mapping
 
-from rankbench import pinned
+from rankbench import device
 from rankbench.clock import Event
 
 
@@ -83,7 +83,7 @@ class VirtualMasker:
             return
         rows = len(grammar_bitmask)
         self.applied = grammar_bitmask
-        if not pinned.is_pinned(grammar_bitmask):
+        if not device.is_pinned(grammar_bitmask):
             np.copyto(self._pinned[:rows], grammar_bitmask)
             self.applied = self._pinned[:rows]
         mapping = _build_grammar_mapping(

@@ -6,7 +6,7 @@ from typing import Any
 from vllm.v1.worker.gpu_worker import Worker
 
 from guided_contract import names
-from rankbench import pinned
+from rankbench import device
 
 
 def extend() -> None:
@@ -33,7 +33,7 @@ def extend() -> None:
     Worker.rankbench_begin = begin_window
     Worker.rankbench_report = window_report
     if os.environ.get(names.ENV_CONFIG):
-        pinned.watch()
+        device.watch()
 
 
 def _counts(worker: Any) -> tuple[int, int]:

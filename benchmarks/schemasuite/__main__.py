@@ -1,4 +1,4 @@
-"""`make schema-table SUITE=...`: writes docs/json-schema.md and the sidecar's table of keywords."""
+"""`make schema-table SUITE=...`: writes docs/json-schema.md and the table of keywords, or both below OUT=."""
 
 import os
 import sys
@@ -17,8 +17,8 @@ from schemasuite.subjects import Subject, subjects
 from schemasuite.typed import typed
 
 _ROOT: Final = Path(__file__).parents[2]
-_DOCUMENT: Final = _ROOT / "docs/json-schema.md"
-_MODULE: Final = _ROOT / "engine/guided_grammar/measured.py"
+_DOCUMENT: Final = "docs/json-schema.md"
+_MODULE: Final = "engine/guided_grammar/measured.py"
 
 
 def main() -> int:
@@ -33,10 +33,15 @@ def main() -> int:
         of_typed = {one.name: _typed_outcomes(one, Path(suite)) for one in asked}
         with_type = {one.name: keywords.made(of_typed[one.name]) for one in asked[1:]}
     versions = {name: metadata.version(name) for name in DISTRIBUTIONS}
-    _MODULE.write_text(keywords.module(versions, untyped, with_type))
-    _DOCUMENT.write_text(table.document(versions, outcomes, untyped, with_type))
+    out = Path(os.environ.get("OUT") or _ROOT)
+    for path, text in (
+        (_MODULE, keywords.module(versions, untyped, with_type)),
+        (_DOCUMENT, table.document(versions, outcomes, untyped, with_type)),
+    ):
+        (out / path).parent.mkdir(parents=True, exist_ok=True)
+        (out / path).write_text(text)
     missed = _missed(outcomes, of_typed["ours"])
-    print("\n".join(missed) or f"written: {_DOCUMENT.relative_to(_ROOT)}, {_MODULE.relative_to(_ROOT)}")
+    print("\n".join([*missed, f"written to {out}: {_DOCUMENT}, {_MODULE}"]))
     return 1 if missed else 0
 
 

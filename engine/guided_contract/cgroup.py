@@ -10,7 +10,10 @@ _NO_LIMIT_BYTES: Final = 1 << 60  # version 1 says "none" by a number near 2^63
 
 
 def cpu_quota(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> float | None:
-    """Return how many CPUs' time this process may use, None where nothing limits it."""
+    """Return the CPU quota of this process in CPUs (2.5 is two and a half); None: there is none.
+
+    `root` is where cgroups are mounted, `membership` a file like /proc/self/cgroup.
+    """
     found = [
         *map(_quota_v2, _folders(root, membership, "")),
         *map(_quota_v1, _folders(root, membership, "cpu")),
@@ -19,7 +22,7 @@ def cpu_quota(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> float | Non
 
 
 def memory_limit(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int | None:
-    """Return how many bytes this process and its siblings may use, None where nothing limits them."""
+    """Return the memory limit of this process's cgroup in bytes; None: there is none. See `cpu_quota`."""
     files = [folder / "memory.max" for folder in _folders(root, membership, "")]
     files += [folder / "memory.limit_in_bytes" for folder in _folders(root, membership, "memory")]
     limits = [int(text) for text in map(_read, files) if text.isdecimal()]

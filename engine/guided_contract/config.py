@@ -153,7 +153,7 @@ class PodConfig(Struct, frozen=True, kw_only=True):
     speculative_method: Literal["NGram", "DraftModel", "Eagle3", "MTP"] | None = None
     probes: ProbesConfig = ProbesConfig()
     restart: RestartConfig = RestartConfig()
-    # None: what is told to stop stops; nobody is sent to it by endpoints (`guidedmodel run`).
+    # None: the engine stops at once, as no Service sends it requests (`guidedmodel run`).
     drain: DrainConfig | None = None
     telemetry: TelemetryConfig = TelemetryConfig()
 
@@ -220,7 +220,7 @@ def encode(config: PodConfig) -> bytes:
 
 
 def decode(data: bytes, source: str = "configuration") -> PodConfig:
-    """Parse a file's content.
+    """Parse a configuration file's content; `source` names it in errors.
 
     Raises
     ------

@@ -39,7 +39,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def are_whole(positions: Sequence[Position]) -> bool:
-    """Tell whether each Position that another one names is there."""
+    """Return whether each Position that another one names is there."""
     known = range(NOTHING, len(positions))
     return all(
         index in known

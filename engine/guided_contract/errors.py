@@ -48,50 +48,66 @@ CATALOGUE: Final[dict[ErrorCode, ErrorEntry]] = {
         400, False, "the schema, regex or grammar exceeds a size or depth limit"
     ),
     ErrorCode.GRAMMAR_UNSUPPORTED: ErrorEntry(
-        400, False, "a keyword cannot be enforced by the grammar backend"
+        400, False, "the schema uses a keyword that the grammar backend does not enforce"
     ),
-    ErrorCode.GRAMMAR_DEAD_END: ErrorEntry(400, False, "the grammar reaches a state that no token can leave"),
-    ErrorCode.GRAMMAR_SLOW: ErrorEntry(400, False, "a mask of the grammar takes too long to make"),
+    ErrorCode.GRAMMAR_DEAD_END: ErrorEntry(
+        400, False, "the grammar reaches a state in which no token is allowed"
+    ),
+    ErrorCode.GRAMMAR_SLOW: ErrorEntry(400, False, "the grammar takes too long to compute a token mask"),
     ErrorCode.GRAMMAR_COMPILE_TIMEOUT: ErrorEntry(
-        400, False, "the grammar did not compile before its deadline"
+        400, False, "the grammar did not compile within the time limit"
     ),
     ErrorCode.GRAMMAR_COMPILE_CRASHED: ErrorEntry(
-        400, False, "compiling the grammar crashed two grammar workers"
+        400, False, "the grammar library crashed twice while compiling the grammar"
     ),
     ErrorCode.GRAMMAR_COMPILE_MEMORY: ErrorEntry(
-        400, False, "compiling the grammar exceeded the memory limit"
+        400, False, "the grammar needs more memory to compile than the limit allows"
     ),
-    ErrorCode.GRAMMAR_LOAD_FAILED: ErrorEntry(400, False, "a rank could not load the compiled grammar"),
+    ErrorCode.GRAMMAR_LOAD_FAILED: ErrorEntry(400, False, "a rank failed to load the compiled grammar"),
     ErrorCode.GRAMMAR_SERVICE_EXHAUSTED: ErrorEntry(
-        503, True, "the grammar workers' restart budget is spent"
+        503, True, "the grammar service is suspended after too many crashes of its workers; retry later"
     ),
     ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE: ErrorEntry(503, True, "the grammar service does not answer"),
     ErrorCode.GRAMMAR_RANKS_NOT_READY: ErrorEntry(
-        503, True, "not every rank is connected to the grammar service"
+        503, True, "not all ranks are connected to the grammar service; retry later"
     ),
     ErrorCode.GRAMMAR_TOKENIZERS_DIFFER: ErrorEntry(
-        503, True, "a rank has another tokenizer than the grammar service"
+        503, True, "a rank uses a different tokenizer than the grammar service"
     ),
     ErrorCode.GRAMMAR_RANK_GONE: ErrorEntry(
-        503, True, "a rank has lost its connection to the grammar service"
+        503, True, "a rank lost its connection to the grammar service; retry later"
     ),
-    ErrorCode.GRAMMAR_RANK_LATE: ErrorEntry(503, True, "a rank has not loaded the grammar in time"),
+    ErrorCode.GRAMMAR_RANK_LATE: ErrorEntry(
+        503, True, "a rank did not load the grammar in time; retry later"
+    ),
     ErrorCode.GRAMMAR_RANK_RESTARTED: ErrorEntry(
-        503, True, "a rank came back while it loaded the grammar, and has not loaded it in time"
+        503, True, "a rank restarted while loading the grammar and did not load it in time; retry later"
     ),
-    ErrorCode.GRAMMAR_UNKNOWN: ErrorEntry(400, False, "guided_grammar names no grammar of this model"),
-    ErrorCode.GRAMMAR_STORAGE_FULL: ErrorEntry(503, True, "there is no room for another compiled grammar"),
+    ErrorCode.GRAMMAR_UNKNOWN: ErrorEntry(
+        400, False, "guided_grammar is not the name of a grammar of this model"
+    ),
+    ErrorCode.GRAMMAR_STORAGE_FULL: ErrorEntry(
+        503, True, "there is no memory left for another compiled grammar; retry later"
+    ),
     ErrorCode.REQUEST_RESERVED_ARGUMENT: ErrorEntry(
-        400, False, "vllm_xargs carries a key with the reserved prefix"
+        400, False, "vllm_xargs contains a key with the reserved prefix"
     ),
-    ErrorCode.REQUEST_NOT_ADMITTED: ErrorEntry(
-        400, False, "a guided request reached the engine on a route without admission"
+    ErrorCode.REQUEST_NOT_ADMITTED: ErrorEntry(400, False, "guided requests are not supported on this route"),
+    ErrorCode.SEQUENCE_DEAD_END: ErrorEntry(
+        422, False, "generation stopped: the grammar allows no further token"
     ),
-    ErrorCode.SEQUENCE_DEAD_END: ErrorEntry(422, False, "no token can follow what was generated"),
-    ErrorCode.SEQUENCE_TOKEN_REJECTED: ErrorEntry(422, False, "the grammar rejected a sampled token"),
-    ErrorCode.SEQUENCE_MATCHER_FAILED: ErrorEntry(422, False, "the grammar matcher raised while generating"),
-    ErrorCode.SEQUENCE_PROCESSOR_FAILED: ErrorEntry(422, False, "a logits processor raised while generating"),
-    ErrorCode.RANKS_DESYNCHRONIZED: ErrorEntry(503, True, "the ranks disagreed about what was generated"),
+    ErrorCode.SEQUENCE_TOKEN_REJECTED: ErrorEntry(
+        422, False, "generation stopped: the grammar rejected a sampled token"
+    ),
+    ErrorCode.SEQUENCE_MATCHER_FAILED: ErrorEntry(
+        422, False, "generation stopped: the grammar library failed"
+    ),
+    ErrorCode.SEQUENCE_PROCESSOR_FAILED: ErrorEntry(
+        422, False, "generation stopped: a logits processor failed"
+    ),
+    ErrorCode.RANKS_DESYNCHRONIZED: ErrorEntry(
+        503, True, "generation stopped: the ranks disagreed about the token mask or the generated tokens"
+    ),
 }
 
 

@@ -30,5 +30,5 @@ def of(size: int, about: str, tokens: Iterable[bytes]) -> str:
 
 
 def differing(ours: Mapping[Backend, str], theirs: Mapping[Backend, str]) -> list[Backend]:
-    """Return the libraries for which both have a fingerprint, and not the same one."""
+    """Return the libraries whose fingerprints differ; one that only one side has is not compared."""
     return [backend for backend in ours if theirs.get(backend, ours[backend]) != ours[backend]]

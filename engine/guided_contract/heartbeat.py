@@ -18,14 +18,16 @@ FILE_BYTES: Final = SLOTS * _RECORD.size
 
 
 def core_slot(engine: int, workers: int) -> int:
-    """Return the slot of an engine core, the first of its own and its workers' `1 + workers` slots."""
+    """Return the slot of engine core `engine` (from 0), followed by those of its `workers` workers."""
     return engine * (1 + workers)
 
 
 class Beat(NamedTuple):
     """One slot. pid 0: nobody has written it since the file was made.
 
-    `busy` is the number of unfinished requests (engine core only); a busy core that makes no step is stalled.
+    `beat_ns` and `step_ns` are the times of the last beat and the last step, by `now_ns`; `steps` counts
+    steps since the process started. `busy` is the number of unfinished requests (engine core only); a busy
+    core that completes no step is stalled.
     """
 
     pid: int
@@ -69,7 +71,7 @@ class Heartbeats:
         return Beat(*_RECORD.unpack(record)) if len(record) == _RECORD.size else _NEVER
 
     def write(self, slot: int, beat: Beat) -> None:
-        """Replace one slot; for its only writer."""
+        """Replace slot `slot` (0 to SLOTS - 1); only its own writer may."""
         os.pwrite(self._file, _RECORD.pack(*beat), slot * _RECORD.size)
 
     def close(self) -> None:
@@ -78,5 +80,5 @@ class Heartbeats:
 
 
 def now_ns() -> int:
-    """Return the clock that beats are told by."""
+    """Return the clock of all beats: monotonic nanoseconds, the same for all processes of a machine."""
     return time.monotonic_ns()

@@ -2,7 +2,7 @@
 
 import importlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,19 +30,23 @@ class LedgerEntry:
         Short and stable: shows in the resource's status.patches.
     why
         What breaks without it.
-    upstream
-        Link to the issue or pull request, or the file and line in vLLM.
+    seams
+        For each vLLM that it holds for, by minor version ("0.32"): the file and name that it changes there.
+        Where two versions differ, both lines say how.
     goes_when
         The upstream change that makes this entry unnecessary.
     apply
         Makes the change. Raises PatchSkippedError where it is not wanted, anything else where it fails.
+    upstream
+        Link to vLLM's issue or pull request; "": there is none.
     """
 
     name: str
     why: str
-    upstream: str
+    seams: Mapping[str, str]
     goes_when: str
     apply: Callable[[PodConfig], None]
+    upstream: str = ""
 
 
 def skip_unless_rank(config: PodConfig) -> None:
@@ -55,7 +59,7 @@ def skip_unless_rank(config: PodConfig) -> None:
     """
     if config.guided_decoding.placement != "Rank":
         raise PatchSkippedError(
-            "guidedDecoding.placement is Scheduler: vLLM's own path serves guided requests"
+            "guidedDecoding.placement is Scheduler: vLLM's scheduler serves guided requests"
         )
 
 
@@ -103,4 +107,4 @@ def _unimportable(module: str, error: Exception) -> LedgerEntry:
     def fail(_config: PodConfig) -> None:
         raise error
 
-    return LedgerEntry(name=module, why="", upstream="", goes_when="", apply=fail)
+    return LedgerEntry(name=module, why="", seams={}, goes_when="", apply=fail)

@@ -34,7 +34,7 @@ class BackendError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Threads:
-    """How many threads a process has: of one compile, and of one fill."""
+    """Number of threads for one compile, and for one fill."""
 
     compile: int = 1
     fill: int = 1
@@ -87,6 +87,13 @@ class Backend(Protocol):
     def compile(self, kind: Kind, spec: str, *, any_whitespace: bool) -> Compiled:
         """Compile one grammar, as upstream does.
 
+        Parameters
+        ----------
+        kind, spec
+            The kind of constraint and its text, as `wire.Prepare` has them.
+        any_whitespace
+            Whether JSON may have any whitespace between tokens; else as the library writes it compactly.
+
         Raises
         ------
         BackendError
@@ -94,7 +101,14 @@ class Backend(Protocol):
         """
 
     def load(self, source: str | None, artifact: bytes | None) -> Loaded:
-        """Load what a worker compiled: of its source, or else of the file's content.
+        """Load what a worker compiled.
+
+        Parameters
+        ----------
+        source
+            What `Compiled.source` returned; compiled again here. None: use the artifact.
+        artifact
+            The content that `Compiled.artifact` returned, encoded.
 
         Raises
         ------
@@ -153,7 +167,7 @@ class Library(Protocol):
         """Return a text that two tokenizers in the library's own form share if they give the same masks."""
 
     def open(self, native: Any, threads: Threads) -> Backend:
-        """Return the library with a tokenizer in its own form."""
+        """Return a backend; `native` is the tokenizer as `read` returned it."""
 
     def lacks(self, kind: Kind, value: Any) -> Unsupported | None:
         """Return the first thing in a grammar that the library takes and does not enforce, or refuses late.
@@ -165,7 +179,10 @@ class Library(Protocol):
         """
 
     def cost(self, kind: Kind, value: Any) -> int:
-        """Return how dear a grammar is for the library, beside others that enforce it: less comes first."""
+        """Return the library's rank for a grammar that several libraries enforce: the lowest is chosen.
+
+        `value` is as for `lacks`.
+        """
 
 
 def warm(backend: Backend) -> None:

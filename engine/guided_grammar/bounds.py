@@ -89,17 +89,27 @@ class Where(NamedTuple):
     characters: int = 0  # begun in this string
     position: int = 0  # of this value or the next one
     name: bytes = b""  # of a property, as far as it is known
-    # (outer frame, Position of the object or array, -1 or the item's index as far as it matters)
+    # Of the innermost open object or array: (the frame around it, its Position, the item's index or -1).
     frame: Any = None
 
 
 def scan(mode: int, data: bytes, start: int = 0) -> tuple[int, int, int]:
     """Follow the inside of a string from `start` to its closing quote or the end of `data`.
 
+    Parameters
+    ----------
+    mode
+        Where in the string `start` is: TEXT or one of the modes after it, never OUTSIDE.
+    data
+        UTF-8, perhaps cut within a character.
+    start
+        Index in `data`.
+
     Returns
     -------
     mode, begun, end
-        The mode at the end, OUTSIDE where the string was closed; characters begun; where it ended.
+        The mode at the end, OUTSIDE if the string was closed; the number of characters begun; the index in
+        `data` after the last byte read.
     """
     begun = 0
     while start < len(data):
@@ -139,7 +149,7 @@ class Bounds:
     def advance(self, where: Where, data: bytes) -> Where | None:
         """Return where the text stands after more bytes, None if a string got too long or closed too short.
 
-        The bytes must go on with the text as its grammar allows; what is no JSON is not noticed.
+        `data` must continue a valid JSON text; invalid JSON is not detected.
         """
         at = 0
         while at < len(data):

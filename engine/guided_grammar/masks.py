@@ -16,6 +16,6 @@ def words(vocab_size: int) -> int:
 
 
 def allows(mask: Bitmask, token: int) -> bool:
-    """Tell whether a mask allows a token  # [words] int32."""
+    """Return whether a mask, [ceil(vocabulary / 32)] int32, allows a token id; ids beyond it are not."""
     word = token >> 5
     return word < mask.size and bool(mask.item(word) >> (token & 31) & 1)

@@ -25,7 +25,15 @@ class Beside(Protocol):
         """Return how many leading drafts, all allowed by the grammar, may be accepted; the state stays."""
 
     def restrict(self, rows: Bitmask, drafts: Sequence[int]) -> int:
-        """Take what may not come out of filled rows; return how many of the drafts may be accepted."""
+        """Clear the tokens that are not allowed; return how many leading drafts may be accepted.
+
+        Parameters
+        ----------
+        rows
+            [1 + len(drafts), ceil(vocabulary / 32)] int32, filled by the grammar; changed in place.
+        drafts
+            Token ids; row i + 1 is the mask after draft i.
+        """
 
     def reset(self) -> None:
         """Go back to the start."""
@@ -75,7 +83,7 @@ class Matcher(ABC):
         return valid if self.counted is None else self.counted.valid_prefix(known[:valid])
 
     def fill(self, bitmask: Bitmask, row: int) -> None:
-        """Write the mask of the next token into one row; not for a terminated matcher."""
+        """Write the next token's mask into `bitmask[row]`; not for a terminated matcher."""
         self._fill(bitmask, row)
         if self.counted is not None:
             self.counted.restrict(bitmask[row : row + 1], ())
@@ -88,7 +96,7 @@ class Matcher(ABC):
             self.counted.reset()
 
     def is_terminated(self) -> bool:
-        """Tell whether the end was accepted: nothing constrains what follows."""
+        """Return whether the end was accepted: nothing constrains what follows."""
         return self._terminated
 
     def _to_end(self, tokens: Sequence[int]) -> Sequence[int]:

@@ -35,17 +35,17 @@ def by_keyword(rules: Iterable[Rule]) -> Rules:
 
 
 def concern(rules: Rules, schema: Any) -> bool:
-    """Tell whether any rule is about a keyword of a schema; nearly never for llguidance."""
+    """Return whether some rule is about a keyword of `schema`, a parsed JSON Schema."""
     return not all(map(rules.keys().isdisjoint, within(schema)))
 
 
 def are_about(schema: Any) -> bool:
-    """Tell whether a schema has a keyword that a library enforces, or not, by its version."""
+    """Return whether a schema has a keyword that a library enforces, or not, by its version."""
     return any(not _KNOWN.isdisjoint(part) for part in within(schema))
 
 
 def first(rules: Rules, places: Iterable[Place]) -> Unsupported | None:
-    """Return the first keyword to which a rule applies, None where there is none."""
+    """Return the first keyword, in the order of `places`, to which a rule applies; None if there is none."""
     for place in places:
         for keyword in place.schema:
             for rule in rules.get(keyword, ()):

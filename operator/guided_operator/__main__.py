@@ -1,11 +1,11 @@
 """`guidedmodel-operator`, the operator container's first process; also `python -m guided_operator`."""
 
-from guided_contract import first_process
+from guided_contract import pid1
 
 
 def main() -> None:
     """Run the operator until TERM; see `guided_operator.main`."""
-    first_process.end_on_term()
+    pid1.end_on_term()
     from guided_operator.main import main as run  # noqa: PLC0415 - its imports take seconds
 
     run()

@@ -5,17 +5,17 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from guided_operator.telemetry.exposition import CONTENT_TYPE
+from guided_operator.telemetry.metrics import CONTENT_TYPE
 
 
 @asynccontextmanager
 async def serve(
-    host: str, port: int, is_ready: Callable[[], bool], metrics: Callable[[], str]
+    host: str, port: int, is_ready: Callable[[], bool], metrics: Callable[[], bytes]
 ) -> AsyncIterator[None]:
     """Serve /healthz, /readyz and /metrics while the context lasts.
 
-    /healthz answers as long as the event loop turns; /readyz is 503 until the operator has seen the cluster.
-    A standby is ready too.
+    /healthz answers as long as the event loop runs; /readyz is 503 until `is_ready` returns true, which it
+    does on a standby too, once its watches are synced. `metrics` returns Prometheus' text format.
     """
 
     async def healthz(_: web.Request) -> web.Response:
@@ -25,7 +25,7 @@ async def serve(
         return web.Response(text="ok\n") if is_ready() else web.Response(status=503, text="not synced\n")
 
     async def scraped(_: web.Request) -> web.Response:
-        return web.Response(body=metrics().encode(), headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(body=metrics(), headers={"Content-Type": CONTENT_TYPE})
 
     application = web.Application()
     application.add_routes(

@@ -25,7 +25,7 @@ from guided_operator.kube.store import Store
 from guided_operator.policy.installation_limits import Limits
 from guided_operator.reconcile.apply import Applier
 from guided_operator.reconcile.conditions.progress_deadline import Progress
-from guided_operator.reconcile.loop import Reconciler, Shift, work_together
+from guided_operator.reconcile.loop import Reconciler, Workers, work_together
 from guided_operator.reconcile.observe import Observer
 from guided_operator.settings import OperatorSettings, SettingsError
 from guided_operator.telemetry import logs, requests, tracing
@@ -96,8 +96,8 @@ class Parts:
     watches: Watches
     lease: Lease
     sidecars: SidecarReader
-    shift: Shift
-    workers: int
+    workers: Workers
+    worker_count: int
 
 
 def assemble(
@@ -127,7 +127,7 @@ def assemble(
         ),
         limits=Limits(settings.allowed_images, settings.allowed_models, settings.remote_code),
         now=functools.partial(dt.datetime.now, dt.UTC),
-        census=metrics.census,
+        condition_counts=metrics.condition_counts,
         progress=Progress(clock),
     )
     metrics.attach(
@@ -139,8 +139,8 @@ def assemble(
             watch_failures=lambda: {**watches.failures(), kinds.MODEL.name: models.broken},
         )
     )
-    shift = Shift(queue, reconciler, metrics)
-    return Parts(queue, models, watches, lease, sidecars, shift, settings.workers)
+    workers = Workers(queue, reconciler, metrics)
+    return Parts(queue, models, watches, lease, sidecars, workers, settings.workers)
 
 
 def _lease_clock() -> float:
@@ -159,7 +159,7 @@ async def _lead(parts: Parts) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(parts.lease.keep())
         group.create_task(parts.sidecars.run())
-        group.create_task(work_together(parts.shift, parts.workers))
+        group.create_task(work_together(parts.workers, parts.worker_count))
 
 
 async def _until_first(parts: list[Coroutine[Any, Any, None]]) -> None:

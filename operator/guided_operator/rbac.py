@@ -82,7 +82,7 @@ def _group(kind: Kind) -> str:
 
 
 def manifests(namespace: str, served: Sequence[str] = ()) -> Iterator[Object]:
-    """Yield all objects for an operator in `namespace` that serves these namespaces, or the whole cluster."""
+    """Yield the RBAC objects for an operator in `namespace`; `served`: its namespaces, () for the cluster."""
     yield _object("ServiceAccount", NAME, namespace, api_version="v1")
     granted = [rule.manifest() for rule in rules()]
     if not served:

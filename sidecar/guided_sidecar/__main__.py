@@ -3,13 +3,13 @@
 import logging
 from typing import Final
 
-from guided_contract import first_process
+from guided_contract import pid1
 
 # The service closes its sockets and flushes its spans in it; a pod's own grace is longer.
 _GRACE_S: Final = 5.0
 
 if __name__ == "__main__":
-    first_process.end_on_term()
+    pid1.end_on_term()
     from guided_sidecar import service
     from guided_sidecar.supervisor import Supervisor
 

@@ -1,4 +1,4 @@
-"""Keeps one child process alive: starts it again when it dies, stops it when told, leaves nothing behind.
+"""Keeps one child process alive: restarts it when it dies, stops it on TERM, leaves no process behind.
 
 The child is a fork: whoever starts a supervisor has imported what the child needs, which takes a second or
 two, and a child that dies has its successor within milliseconds.
@@ -164,7 +164,7 @@ class Supervisor:
 
 
 def _reap_rest() -> None:
-    """Reap what the child's end leaves: who was below it dies with it, a moment later."""
+    """Reap the orphans that the child leaves; its descendants die a moment after it."""
     until = time.monotonic() + _REST_S
     with contextlib.suppress(ChildProcessError):  # none is left
         while time.monotonic() < until:
@@ -173,7 +173,7 @@ def _reap_rest() -> None:
 
 
 def _become(run: Callable[[], None], pipe: tuple[int, int], mask: Iterable[int]) -> NoReturn:
-    """Be the child: in a session of its own, with nothing of the supervisor's ways with signals."""
+    """Run the child: in its own session, with the default signal handlers."""
     status = 1
     try:
         os.setsid()

@@ -58,13 +58,13 @@ def test_status_tells_ready_or_not_and_what_to_do(
     assert (code, out, err) == (0, "", f"there are no GuidedModels in {namespace}\n")
 
     kubelet.ready = False
-    kubelet.say(ready=False, reason="ServiceExhausted", message="grammar workers failed too often")
+    kubelet.say(ready=False, reason="ServiceExhausted", message="grammar workers crashed too often")
     api_server.apply(model(namespace))
     await_condition(api_server, namespace, "GuidedDecoding", "False", "ServiceExhausted")
     for each in STATUS:
         code, out, _ = run(environment, *each, "m")
         assert (code, out.splitlines()[0]) == (1, f"GuidedModel {namespace}/m: not ready, ServiceExhausted")
-        assert "find the grammar that kills workers" in out.partition("next\n")[2]
+        assert "see the last failure for the grammar that kills workers" in out.partition("next\n")[2]
 
     failure = status.Failure(
         code="grammar_compile_crashed", message="it crashed twice", time="2026-01-01T00:00:00Z"
@@ -87,7 +87,7 @@ def test_status_tells_ready_or_not_and_what_to_do(
     assert f"{pod['metadata']['name']}  ready, grammar workers: 2 ready, 0 restarts" in out
     assert "rank 0  Connected" in out
     assert "grammar_compile_crashed: it crashed twice" in out
-    assert "to do: keep the grammar away" in out
+    assert "to do: stop sending the grammar" in out
 
     code, out, _ = run(environment, *command, "-o", "json")
     [told] = json.loads(out)["models"]
@@ -187,7 +187,7 @@ def test_validate_says_what_the_server_and_the_operator_say(
     code, out, _ = run(environment, "guidedmodel", "status")
     assert code == 1
     assert told in out
-    assert "correct the fields that the message names" in out
+    assert "correct the fields in the message" in out
     fit = run(environment, "guidedmodel", "validate", "-f", "-", stdin=json.dumps(model(namespace)))
     assert fit == (0, f"-: GuidedModel {namespace}/m is valid\n", "")
     assert conditions(api_server, namespace)["Ready"]["reason"] == "Incompatible"

@@ -203,7 +203,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "grammars on vLLM's own path": (
         {"guidedDecoding": {"placement": "Scheduler", "grammars": [GRAMMAR]}},
-        "with placement Scheduler there are none",
+        "placement Scheduler: ",
     ),
     "grammar of an unknown kind": (
         {"guidedDecoding": {"grammars": [GRAMMAR | {"kind": "Lark"}]}},
@@ -221,10 +221,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"guidedDecoding": {"grammars": [GRAMMAR, GRAMMAR]}},
         "spec.guidedDecoding.grammars",
     ),
-    "s3": ({"model__uri": "s3://bucket/m"}, "s3:// and oci:// are not supported yet"),
+    "s3": ({"model__uri": "s3://bucket/m"}, "s3:// and oci:// are not supported"),
     "oci for the draft": (
         {"speculative": DRAFT | {"draftModel": {"uri": "oci://r/m"}}},
-        "s3:// and oci:// are not supported yet",
+        "s3:// and oci:// are not supported",
     ),
     "path upwards": ({"model__uri": "pvc://models/../x"}, "without . or .. in a path"),
     "relative file": ({"model__uri": "file://weights"}, "must be hf://ORG/NAME"),
@@ -232,10 +232,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"speculative": DRAFT | {"draftModel": {"uri": "pvc://m/.."}}},
         "must be hf://ORG/NAME",
     ),
-    "revision of a volume": ({"model__revision": "main"}, "only a model from the hub"),
+    "revision of a volume": ({"model__revision": "main"}, "only for a model from the Hugging Face hub"),
     "revision of a draft volume": (
         {"speculative": DRAFT | {"draftModel": {"uri": "pvc://m/d", "revision": "v1"}}},
-        "only a model from the hub",
+        "only for a model from the Hugging Face hub",
     ),
     **{
         f"argument {word!r}": ({"engine__args": ["--seed=7", word]}, "spec.engine.args[1]: ")
@@ -246,18 +246,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "value for the model": ({"engine__args": ["evil/model"]}, "must begin with an option"),
     "argument for a typed field that is set": (
         {"engine__args": ["--max_num_seqs=1"], "engine__maxNumSeqs": 2},
-        "engine.maxNumSeqs says what --max-num-seqs says",
+        "--max-num-seqs is set by engine.maxNumSeqs",
     ),
     "memory twice": (
         {"engine__args": ["--gpu-memory-utilization", "1"], "engine__gpuMemoryUtilization": "0.5"},
-        "engine.gpuMemoryUtilization says what --gpu-memory-utilization says",
+        "--gpu-memory-utilization is set by engine.gpuMemoryUtilization",
     ),
     **{
         f"variable {name}": (
             {"engine__env": [{"name": name, "value": "x"}]},
-            "the operator sets this variable"
+            "this variable is set by the operator"
             if name in ("VLLM_API_KEY", "PYTHONPATH", "HOME")
-            else "is not on the list of variables",
+            else "is not an allowed variable",
         )
         for name in UNLISTED_VARIABLES
     },
@@ -266,21 +266,27 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             "model": {"uri": "hf://o/n", "authSecretRef": KEY},
             "engine__env": [{"name": "HF_TOKEN", "value": "x"}],
         },
-        "model.authSecretRef says what HF_TOKEN says",
+        "HF_TOKEN is set by model.authSecretRef: remove one of them",
     ),
-    "token for nobody": ({"model__authSecretRef": KEY}, "nothing comes from the hub"),
+    "token for nobody": ({"model__authSecretRef": KEY}, "comes from the Hugging Face hub"),
     "key of a Secret without its name": ({"engine__apiKeySecretRef": {"key": "k"}}, "apiKeySecretRef.name"),
     "version of a tag": ({"engine__version": "v0.32.0"}, "spec.engine.version"),
     "no sequences": ({"engine__maxNumSeqs": 0}, "maxNumSeqs"),
     "no memory": ({"engine__gpuMemoryUtilization": "0.00"}, "gpuMemoryUtilization"),
     "more memory than there is": ({"engine__gpuMemoryUtilization": "1.1"}, "gpuMemoryUtilization"),
     "memory as a float": ({"engine__gpuMemoryUtilization": 0.5}, "gpuMemoryUtilization"),
-    "head missing": ({"speculative": {"method": "Eagle3", "numTokens": 3}}, "need draftModel.uri"),
+    "head missing": (
+        {"speculative": {"method": "Eagle3", "numTokens": 3}},
+        "required for methods DraftModel and Eagle3",
+    ),
     "head behind stages": (
         {"speculative": DRAFT | {"method": "Eagle3"}, "parallelism": {"pipeline": 2}},
-        "no draft model behind pipeline stages",
+        "no draft model with pipeline parallelism",
     ),
-    "draft model beside own layers": ({"speculative": DRAFT | {"method": "MTP"}}, "there is no draft model"),
+    "draft model beside own layers": (
+        {"speculative": DRAFT | {"method": "MTP"}},
+        "not allowed with methods NGram and MTP",
+    ),
     "grammars that guess": ({"speculative": {"method": "Grammar", "numTokens": 3}}, "method"),
     "guesses by batch with several engines": (
         {"speculative": NGRAM | {"disableAbove": 8}, "parallelism": {"data": 2}},
@@ -290,12 +296,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no adapters": ({"lora": {"adapters": []}}, "adapters"),
     "adapter from a bucket": (
         {"lora": {"adapters": [ADAPTER | {"uri": "s3://b/a"}]}},
-        "s3:// and oci:// are not supported yet",
+        "s3:// and oci:// are not supported",
     ),
     "adapter upwards": ({"lora": {"adapters": [ADAPTER | {"uri": "pvc://a/../b"}]}}, "without . or .."),
     "adapter called as the model": (
         {"lora": {"adapters": [ADAPTER | {"name": "tiny"}]}},
-        "may not be called as the model itself",
+        "must not have the name of the model itself",
     ),
     "two adapters of one name": ({"lora": {"adapters": [ADAPTER, ADAPTER]}}, "spec.lora.adapters"),
     "rank without a kernel": ({"lora": {"adapters": [ADAPTER], "maxRank": 17}}, "maxRank"),
@@ -305,12 +311,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "claim with a limit": (
         {"storage": {"hub": {"claim": "c", "sizeLimit": "1Gi"}}},
-        "set either claim or sizeLimit",
+        "must not be set together with claim",
     ),
     "little shared memory": ({"storage": {"sharedMemory": "1Mi"}}, "between 64Mi and 1Ti"),
     "no limit of temporary files": ({"storage": {"temporary": "0"}}, "temporary"),
     **{
-        f"label {key}": ({"podTemplate": {"labels": {key: "x"}}}, "set by the operator and the cluster")
+        f"label {key}": ({"podTemplate": {"labels": {key: "x"}}}, "reserved for the operator and the cluster")
         for key in ("guidedmodel.io/name", "app.kubernetes.io/name", "pod-security.kubernetes.io/enforce")
     },
     "unconfined": (
@@ -319,7 +325,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
                 "annotations": {"container.apparmor.security.beta.kubernetes.io/engine": "unconfined"}
             }
         },
-        "set by the operator and the cluster",
+        "reserved for the operator and the cluster",
     ),
     "label that is none": ({"podTemplate": {"labels": {"a": "b c"}}}, "labels"),
     "volume of two kinds": (
@@ -346,12 +352,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "root's group": ({"podTemplate": {"fsGroup": 0}}, "fsGroup"),
     "toleration with a value and without": (
         {"podTemplate": {"tolerations": [{"operator": "Exists", "value": "x"}]}},
-        "operator Exists has no value",
+        "operator Exists must have no value",
     ),
     "toleration of nothing": ({"podTemplate": {"tolerations": [{}]}}, "operator Equal needs a key"),
     "seconds without an end": (
         {"podTemplate": {"tolerations": [{"key": "a", "tolerationSeconds": 1}]}},
-        "tolerationSeconds effect NoExecute",
+        "tolerationSeconds needs effect NoExecute",
     ),
     "places that need not be": (
         {
@@ -359,7 +365,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
                 "topologySpread": [SPREAD | {"whenUnsatisfiable": "ScheduleAnyway", "minDomains": 2}]
             }
         },
-        "only where whenUnsatisfiable is DoNotSchedule",
+        "may be set only if whenUnsatisfiable is DoNotSchedule",
     ),
     "skew of nothing": ({"podTemplate": {"topologySpread": [SPREAD | {"maxSkew": 0}]}}, "maxSkew"),
     "affinity to nothing": (
@@ -375,11 +381,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "metrics at every instant": ({"telemetry": {"metrics": {"interval": "1ms"}}}, "between 1s and 1h"),
     "async argument beside speculation": (
         {"engine__args": ["--no-async-scheduling"], "speculative": DRAFT},
-        "speculative.asyncScheduling decides",
+        "use speculative.asyncScheduling",
     ),
     "operator's variable": (
         {"engine__env": [{"name": "GUIDEDMODEL_CONFIG", "value": "/x"}]},
-        "the operator sets this variable",
+        "this variable is set by the operator",
     ),
     "variable without a value": ({"engine__env": [{"name": "TZ"}]}, "exactly one of value and valueFrom"),
     "variable with two values": (
@@ -399,25 +405,28 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             "guidedDecoding": {"placement": "Scheduler"},
             "logitsProcessors": [{"name": "a", "factory": "a.b:C"}],
         },
-        "with placement Scheduler there are none",
+        "placement Scheduler: ",
     ),
     "draft model missing": (
         {"speculative": {"method": "DraftModel", "numTokens": 3}},
-        "need draftModel.uri",
+        "required for methods DraftModel and Eagle3",
     ),
     "draft model behind stages": (
         {"speculative": DRAFT, "parallelism": {"pipeline": 2}},
-        "no draft model behind pipeline stages",
+        "no draft model with pipeline parallelism",
     ),
-    "draft model for ngram": ({"speculative": DRAFT | {"method": "NGram"}}, "there is no draft model"),
+    "draft model for ngram": (
+        {"speculative": DRAFT | {"method": "NGram"}},
+        "not allowed with methods NGram and MTP",
+    ),
     "async ngram": (
         {"speculative": NGRAM | {"asyncScheduling": "On"}},
         "use Auto or Off, or another method",
     ),
-    "gpu limit": ({"resources": {"limits": {"nvidia.com/gpu": 2}}}, "GPUs follow from engine.device"),
+    "gpu limit": ({"resources": {"limits": {"nvidia.com/gpu": 2}}}, "GPUs are derived from engine.device"),
     "gpu request for a cpu": (
         {"engine__device": "CPU", "resources": {"requests": {"nvidia.com/gpu": 1}}},
-        "GPUs follow from engine.device",
+        "GPUs are derived from engine.device",
     ),
     "delays the wrong way round": (
         {"sidecar": {"restart": {"baseDelay": "1m", "maxDelay": "1s"}}},
@@ -429,7 +438,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "engines over nodes": (
         {"parallelism": {"tensor": 2, "data": 2, "nodes": 2}},
-        "several engines over several nodes are not supported yet",
+        "data above 1 together with nodes above 1 is not supported",
     ),
     "no autoscaler": ({"autoscaling": {"maxReplicas": 2}}, "exactly one of hpa and keda must be set"),
     "two autoscalers": (
@@ -442,27 +451,27 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "none by Kubernetes' autoscaler": (
         {"autoscaling": {"minReplicas": 0, "maxReplicas": 2, "hpa": HPA}},
-        "keeps at least 1 pod: use keda",
+        "must be at least 1 with hpa: use keda",
     ),
     "nothing to scale by": (
         {"autoscaling": {"maxReplicas": 2, "hpa": {"scaleDownDelay": "1m"}}},
-        "needs podMetrics or cpuUtilization",
+        "at least one of podMetrics and cpuUtilization",
     ),
     "base delay over the default": (
         {"sidecar": {"restart": {"baseDelay": "45s"}}},
         "must not exceed maxDelay",
     ),
-    "rollout that cannot move": ({"rollout": {"maxUnavailable": 0}}, "needs a maxSurge above 0"),
+    "rollout that cannot move": ({"rollout": {"maxUnavailable": 0}}, "must not be 0 if maxSurge is 0"),
     "rollout that cannot move, in percent": (
         {"rollout": {"maxUnavailable": "0%", "maxSurge": "0%"}},
-        "needs a maxSurge above 0",
+        "must not be 0 if maxSurge is 0",
     ),
     "more than all pods": ({"rollout": {"maxUnavailable": "101%"}}, "maxUnavailable"),
     "negative surge": ({"rollout": {"maxSurge": -1}}, "maxSurge"),
     "surge as words": ({"rollout": {"maxSurge": "one"}}, "maxSurge"),
     "deadline before the start is over": (
         {"rollout": {"progressDeadline": "29m"}},
-        "must not be below probes.startupTimeout",
+        "must be at least probes.startupTimeout",
     ),
     "rollback to a number": ({"rollout": {"rollbackTo": 3}}, "rollbackTo"),
     "rollback to a name": ({"rollout": {"rollbackTo": "m-0123456789"}}, "rollbackTo"),
@@ -490,7 +499,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "number as text": ({"parallelism": {"tensor": "2"}}, "tensor"),
     "too many ranks of all engines": (
         {"parallelism": {"tensor": 32, "pipeline": 2, "data": 2}},
-        "129, the slots for heartbeats",
+        "129, the size of a pod's heartbeat table",
     ),
     "too many ranks": ({"parallelism": {"tensor": 129}}, "tensor"),
     "no ranks": ({"parallelism": {"tensor": 0}}, "tensor"),
@@ -510,7 +519,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "sampling as a number": ({"telemetry": {"sampling": 0.5}}, "sampling"),
     "certificates without TLS": (
         {"telemetry": {"otlp": SECURE | {"endpoint": "http://collector:4317"}}},
-        "certificates are for an endpoint with https://",
+        "may be set only for an https:// endpoint",
     ),
     "certificates that are not checked": (
         {"telemetry": {"otlp": SECURE | {"tls": {"insecureSkipVerify": True}}}},
@@ -619,13 +628,13 @@ def test_one_node_and_several_are_never_changed_into_each_other(server: Cluster)
             return ""
 
         assert spread(tensor=4) == ""
-        assert "one node cannot be changed to several" in spread(tensor=4, nodes=2)
+        assert "cannot be changed from 1 to more" in spread(tensor=4, nodes=2)
         server.kubectl("delete", "gm/tiny", "-n", namespace)
         assert spread(tensor=4, nodes=2) == ""
         assert spread(tensor=4, nodes=4) == "", "from more to still more"
-        assert "one node cannot be changed to several" in spread(tensor=4), "by leaving it out"
+        assert "cannot be changed from 1 to more" in spread(tensor=4), "by leaving it out"
         unset = json.dumps([{"op": "remove", "path": "/spec/parallelism"}])
-        with pytest.raises(KubectlError, match="one node cannot be changed"):
+        with pytest.raises(KubectlError, match="cannot be changed from 1 to more"):
             server.kubectl("patch", "gm/tiny", "--type=json", "-p", unset, "-n", namespace)
 
 

@@ -116,7 +116,7 @@ def test_named_grammars_are_followed_and_restart_nothing(
         return data
 
     kubelet.ready = False
-    kubelet.say(ready=False, reason="GrammarsPending", message="1 of 1 named grammars are not in service yet")
+    kubelet.say(ready=False, reason="GrammarsPending", message="1 of 1 named grammars are not loaded yet")
     api_server.apply(model(namespace, guidedDecoding={"grammars": [grammar("one")]}))
     missing = await_condition(api_server, namespace, "GuidedDecoding", "False", "GrammarsPending")
     assert missing["message"] == "one: there is no ConfigMap texts"
@@ -158,7 +158,7 @@ def test_grammars_over_a_mebibyte_in_sum_are_a_condition(api_server: Cluster, na
         grammars.append({"name": name, "kind": "Regex", "configMapKeyRef": reference})
     api_server.apply(model(namespace, guidedDecoding={"grammars": grammars}))
     full = await_condition(api_server, namespace, "GuidedDecoding", "False", "GrammarsPending")
-    assert full["message"] == "two: there is no room for it: all grammars together may have 1 MiB"
+    assert full["message"] == "two: too large: all grammars of a model together may have at most 1 MiB"
     data = api_server.get("configmap", "m-grammars", "-n", namespace)["data"]
     assert (data["one.Regex"], "two.Regex" in data) == (text, False)
 
@@ -173,11 +173,11 @@ def test_a_spent_restart_budget_shows_and_is_told_in_one_event(
     api_server.apply(model(namespace))
     await_condition(api_server, namespace, "GuidedDecoding", "True", "Active")
     kubelet.ready = False
-    kubelet.say(ready=False, reason="ServiceExhausted", message="grammar workers failed too often")
+    kubelet.say(ready=False, reason="ServiceExhausted", message="grammar workers crashed too often")
     await_condition(api_server, namespace, "GuidedDecoding", "False", "ServiceExhausted")
     (event,) = told()
     assert (event["type"], event["reason"]) == ("Warning", "ServiceExhausted")
-    assert "grammar workers failed too often" in event["message"]
+    assert "grammar workers crashed too often" in event["message"]
     assert event["involvedObject"]["uid"] == api_server.get("gm", "m", "-n", namespace)["metadata"]["uid"]
     kubelet.say()
     kubelet.ready = True

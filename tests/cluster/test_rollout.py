@@ -85,7 +85,7 @@ def test_one_pod_at_a_time_and_what_that_means_for_one_replica(
         kubelet.unready_revision = key(2)
         api_server.apply(variant(namespace, 2, replicas=1))
         told = await_condition(api_server, namespace, "Progressing", "True", "RollingOut")
-        assert "no pod may answer until a new one is ready" in told["message"]
+        assert "no pod may serve until a new one is ready" in told["message"]
         kubelet.unready_revision = ""
         settled(api_server, namespace, 2, replicas=1)
     assert watch.broken == []
@@ -119,7 +119,7 @@ def test_pause_leaves_pods_as_they_are_and_scaling_goes_on(
     before = set(live(api_server, namespace))
     api_server.apply(variant(namespace, 2, replicas=2, paused=True))
     told = await_condition(api_server, namespace, "Progressing", "False", "Paused")
-    assert "2 of older revisions are still there" in told["message"]
+    assert "2 of older revisions still exist" in told["message"]
     await_condition(api_server, namespace, "Ready", "False", "Paused")
     api_server.kubectl("scale", "gm/m", "--replicas=3", "-n", namespace)
     eventually(lambda: len(live(api_server, namespace)) == 3, what="a pod more")
@@ -140,7 +140,7 @@ def test_rollback_and_restart(api_server: Cluster, namespace: str, kubelet: Kube
 
     api_server.apply(variant(namespace, 2, replicas=1, rollbackTo="0123456789"))
     refused = await_condition(api_server, namespace, "Compatible", "False", "Invalid")
-    assert f"stored are: {key(2)}, {key(1)}" in refused["message"]
+    assert f"stored revisions: {key(2)}, {key(1)}" in refused["message"]
     assert set(live(api_server, namespace)) == second, "what runs goes on"
 
     api_server.apply(variant(namespace, 2, replicas=1, rollbackTo=key(1)))

@@ -132,7 +132,7 @@ async def test_an_unknown_name_is_refused_with_those_close_to_it(api: Api) -> No
 
     assert isinstance(answer, Refused)
     assert (answer.code, answer.path) == ("grammar_unknown", "vllm_xargs.guided_grammar")
-    assert answer.message == "there is no grammar 'cards' here; did you mean card?"
+    assert answer.message == "this model has no grammar 'cards'; did you mean card?"
 
 
 async def test_a_change_is_followed_and_a_broken_one_is_not(

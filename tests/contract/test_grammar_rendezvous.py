@@ -40,7 +40,7 @@ async def _warm(sidecar: Sidecar) -> None:
     _seen.update(load.key for load in rank.loads)
     assert (answer.code, answer.message) == (
         "grammar_ranks_not_ready",
-        f"rank 0 is not connected yet, after {LIMIT_S:g} s",
+        f"rank 0 is not connected after {LIMIT_S:g} s",
     )
     assert answer.retry_after_s
 
@@ -101,7 +101,10 @@ async def test_a_late_rank_is_named_and_its_late_answer_counts(sidecar: Sidecar)
     ):
         said = await refused(api, "late")
         await asked(late)
-        assert said == ("grammar_rank_late", f"rank 1 is late: no answer within {LIMIT_S:g} s")
+        assert said == (
+            "grammar_rank_late",
+            f"rank 1 is slow: the grammar was not loaded within {LIMIT_S:g} s",
+        )
         before = len(late.loads)
         catch_up(late)
         await prepared(api, "late")
@@ -117,7 +120,7 @@ async def test_a_rank_that_goes_in_the_middle_of_a_load_is_waited_for_and_named(
         assert isinstance(said, Refused)
         assert (said.code, said.message) == (
             "grammar_rank_gone",
-            f"rank 1 is gone, and did not come back within {LIMIT_S:g} s",
+            f"rank 1 is disconnected and did not reconnect within {LIMIT_S:g} s",
         )
         assert said.retry_after_s
         async with Rank.connected(sidecar.pod, 1):
@@ -145,7 +148,7 @@ async def test_a_rank_that_came_back_and_loads_too_slowly_is_named(sidecar: Side
             assert isinstance(said, Refused)
             assert (said.code, said.message) == (
                 "grammar_rank_restarted",
-                f"rank 1 is back, but did not load the grammar anew within {LIMIT_S:g} s",
+                f"rank 1 is back after a restart, but did not load the grammar within {LIMIT_S:g} s",
             )
             catch_up(back)
             await prepared(api, "slow")
@@ -163,7 +166,7 @@ async def test_another_engine_start_is_not_served_by_ranks_of_the_one_before(sid
             await until(lambda: bool(first.loads), 60)
             said = await refused(api, "boots")
             assert said[0] == "grammar_rank_gone"
-            assert said[1].startswith("rank 1 is gone")
+            assert said[1].startswith("rank 1 is disconnected")
             async with Rank.connected(sidecar.pod, 1, "new") as second:
                 key = (await prepared(api, "boots")).key
                 assert [load.key for load in second.loads].count(key) == 1

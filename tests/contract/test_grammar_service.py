@@ -138,7 +138,7 @@ def _nested(levels: int) -> str:
         ("json", '{"properties": {"a b": {"enum": 1}}}', "invalid", "$.properties['a b'].enum", "1"),
         ("json", '{"required": "a"}', "invalid", "$.required", "'a' is not of type 'array'"),
         ("json", '{"$ref": "#/$defs/no"}', "invalid", "$.$ref", "does not exist"),
-        ("json", '{"$ref": "https://example.com/s"}', "unsupported", "$.$ref", "nothing is fetched"),
+        ("json", '{"$ref": "https://example.com/s"}', "unsupported", "$.$ref", "references are not fetched"),
         ("json", '{"type": "object",', "invalid", None, "line 1, column 19"),
         ("json", '{"maximum": 1e999}', "invalid", None, "out of range"),
         ("json", '{"maximum": NaN}', "invalid", None, "NaN"),
@@ -327,7 +327,7 @@ async def test_without_its_rank_a_grammar_is_refused_for_now(sidecar: Sidecar) -
     assert isinstance(answer, Refused)
     assert (answer.code, answer.message) == (
         "grammar_rank_gone",
-        "rank 0 is gone, and did not come back within 3 s",
+        "rank 0 is disconnected and did not reconnect within 3 s",
     )
     assert answer.retry_after_s
 

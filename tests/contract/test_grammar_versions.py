@@ -75,8 +75,8 @@ async def test_auto_takes_the_library_whose_version_was_measured(tmp_path: Path)
     assert letters == ("guidance", "")  # no table says what a regex is
     code, words = ipv4
     assert code == "grammar_unsupported"
-    assert words.startswith("$.format: xgrammar takes numbers with leading zeros; llguidance 1.7.99 gets ")
-    assert words.endswith(f"known for llguidance {MEASURED}")
+    assert words.startswith("$.format: xgrammar takes numbers with leading zeros; llguidance 1.7.99 is used")
+    assert words.endswith(f"measured for llguidance {MEASURED}")
     assert told == [LibraryStatus(name="llguidance", version="1.7.99", measured=MEASURED)]
     assert figures == {
         'guidedmodel_grammar_library_unmeasured{library="llguidance"}': "1.0",
@@ -97,8 +97,8 @@ async def test_without_a_measured_library_no_schema_is_served_unasked(tmp_path: 
         )
 
     assert email[0] == "grammar_unsupported"
-    assert email[1].startswith("xgrammar 0.2.99 gets a JSON schema only where guided_backend")
-    assert "; llguidance 1.7.99 gets" in email[1]
+    assert email[1].startswith("xgrammar 0.2.99 is used for JSON schemas only if guided_backend")
+    assert "; llguidance 1.7.99 is used for" in email[1]
     assert [named[0], anything[0], choice[0]] == ["xgrammar"] * 3
 
 

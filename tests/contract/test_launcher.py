@@ -244,7 +244,7 @@ def test_stalled_core_is_not_live(launch: Launch) -> None:
         beats.write(0, Beat(pids[1], now_ns(), 6, 1, 2))
         assert launched.probe("/livez")[0] == 200
         wait_until(lambda: launched.probe("/livez")[0] == 503)
-        assert "busy with 2 requests, but made no step" in launched.probe("/livez")[1]
+        assert "has 2 unfinished requests and has completed no step" in launched.probe("/livez")[1]
         beats.write(0, Beat(pids[1], now_ns(), 7, now_ns(), 2))
         wait_until(lambda: launched.probe("/livez")[0] == 200)
     finally:

@@ -51,17 +51,17 @@ def rendered(times: int, **state: Any) -> str:
         )
     )
     for reason, count in {"WriteConflict": 50, **state.get("failures", {})}.items():
-        metrics.errors.add(reason, by=count * times)
+        metrics.errors.labels(reason).inc(count * times)
     for _ in range(100 * times):
-        metrics.passes.observe(0.01, "done")
-    return metrics.page()
+        metrics.passes.labels("done").observe(0.01)
+    return metrics.page().decode()
 
 
 def firing(**state: Any) -> set[str]:
     """Return the alerts whose condition holds after ten minutes in a state."""
     scrapes = [Scrape(200.0 * times, rendered(times, **state), labels=TARGET) for times in range(4)]
     answers = evaluate(scrapes, list(RULES.values()), 600.0)
-    documented = {metric.about.name: {*metric.about.labels} for metric in names.metrics().all()}
+    documented = {metric.name: {*metric.labels} for metric in names.families()}
     for metric, labels in (read for answer in answers for read in answer.reads):
         assert metric in documented
         assert set(labels) <= documented[metric] | set(TARGET)

@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from devtools import tinymodel
+from rankbench import device
 from rankbench.masks import References, SampledRow, compare
 
 SCHEMA = json.dumps({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]})
@@ -59,3 +61,32 @@ def test_rows_behind_a_forbidden_draft_are_skipped(references: References, token
     row = SampledRow(sequence=0, tokens=forbidden, mask=b"")
     found = compare([row], lambda _sequence: references.matcher("guidance", SCHEMA))
     assert (found.compared, found.skipped) == (0, 1)
+
+
+@pytest.fixture
+def bitmasks(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The plugin's module of masks on the virtual GPU."""
+    from guided_engine.ranks import bitmasks
+
+    monkeypatch.setattr(bitmasks, "torch", bitmasks.torch)
+    device.watch()
+    return bitmasks
+
+
+def test_the_virtual_gpu_has_what_masks_use(bitmasks: Any) -> None:
+    waits = bitmasks._waits()
+    for _ in range(3):
+        waits.begin()
+        waits.end()
+    waits.begin()
+    assert waits.total_ns > 0, "no event was taken: its calls failed, which the plugin logs and survives"
+
+
+def test_what_the_virtual_gpu_has_torch_has_too() -> None:
+    for ours, theirs in ((device.VirtualDevice, torch.cuda), (device.Event, torch.cuda.Event)):
+        assert [name for name in vars(ours) if not name.startswith("_") and not hasattr(theirs, name)] == []
+
+
+def test_what_the_virtual_gpu_lacks_is_named() -> None:
+    with pytest.raises(device.UnsupportedError, match=r"no torch\.cuda\.current_stream"):
+        device.Torch().cuda.current_stream()

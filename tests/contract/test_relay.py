@@ -98,7 +98,7 @@ async def test_rank_of_another_node_that_goes_is_named(sidecars: tuple[Sidecar, 
         answer = await api.prepare("choice", '["gone"]', timeout_s=1.0)
         assert isinstance(answer, Refused)
         assert answer.code == "grammar_rank_gone"
-        assert answer.message.startswith("rank 1 is gone")
+        assert answer.message.startswith("rank 1 is disconnected")
 
 
 async def test_what_another_nodes_rank_gives_up_ends_everywhere(sidecars: tuple[Sidecar, Sidecar]) -> None:

@@ -189,7 +189,7 @@ def test_another_policy_places_new_requests_in_the_scheduler(
     assert begun.wait(60)
     before = stopped(pod)
     assert openai.error_code(faulty(pod, planted.STRAYS)) == DESYNC
-    pod.wait(lambda: "own scheduler" in page(pod).desync)
+    pod.wait(lambda: "vLLM's scheduler" in page(pod).desync)
 
     pod.wait(lambda: stopped(pod) == before + 2)  # the one that ranks differed on, some steps after its end
     fills = metric(pod, "guidedmodel_mask_fills_total")
@@ -202,7 +202,7 @@ def test_another_policy_places_new_requests_in_the_scheduler(
     assert running.result() == LONG
 
     replace_service(pod)
-    pod.wait(lambda: "own scheduler" in page(pod).desync)
+    pod.wait(lambda: "vLLM's scheduler" in page(pod).desync)
     assert metric(pod, "guidedmodel_mask_fills_total") == 0
 
 

@@ -48,7 +48,7 @@ def test_an_unknown_name_is_a_400_with_those_close_to_it(pod: Pod, route: str) -
     assert openai.error_code(response) == (400, "grammar_unknown")
     error = response.json()["error"]
     assert error["param"] == "vllm_xargs.guided_grammar"
-    assert error["message"] == "there is no grammar 'cart' here; did you mean card?"
+    assert error["message"] == "this model has no grammar 'cart'; did you mean card?"
 
 
 STRICT = {

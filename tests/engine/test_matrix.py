@@ -182,7 +182,7 @@ def test_a_fresh_matcher_accepts_every_token(
 
 def test_offline_requests_without_admission_are_refused_in_words(engines: Engines, cell: Cell) -> None:
     said = engines.answers(cell)["offline"]
-    assert said.startswith("request_not_admitted: offline LLM does not serve guided requests")
+    assert said.startswith("request_not_admitted: the offline LLM class does not support guided requests")
 
 
 def test_a_fault_ends_its_own_sequence_with_its_code(engines: Engines, cell: Cell) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from support import chi_square
 from support.pod import start_pod
+from support.soak import __main__ as soak
 from support.soak import drawing, session
 from support.soak.requests import Request, drawn
 from support.soak.session import Session
@@ -55,6 +56,14 @@ def test_every_answer_is_what_its_constraint_allows(
     assert tally.aborted > 5
     assert soaked.desyncs() == 0
     assert (soaked.compared() > tally.tokens / 2) == (TENSOR > 1)
+
+
+def test_the_soak_sends_a_batch_and_one_of_its_requests_again(
+    soaked: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert soak.again(Session(soaked.pod), SEED, 5, None) == 0
+    assert soak.again(Session(soaked.pod), SEED, 5, 3) == 0
+    assert "desyncs" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

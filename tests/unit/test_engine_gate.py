@@ -87,7 +87,7 @@ class TestNames:
         [
             (None, "cards", "grammar_unknown", "no such grammar"),
             (None, 7, "grammar_invalid", "must be the name"),
-            (structured_outputs(regex="a"), "card", "grammar_invalid", "in place of a schema"),
+            (structured_outputs(regex="a"), "card", "grammar_invalid", "cannot be combined with a schema"),
         ],
     )
     async def test_refusals(

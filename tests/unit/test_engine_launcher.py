@@ -65,7 +65,7 @@ class TestStallWatch:
         assert watch.verdict(core(5, busy=0), 0) == ""
         assert watch.verdict(core(5, busy=1), 1 * SECOND) == ""
         assert watch.verdict(core(5, busy=1), 10 * SECOND) == ""
-        assert "busy with 1 requests" in watch.verdict(core(5, busy=1), 11 * SECOND)
+        assert "has 1 unfinished requests" in watch.verdict(core(5, busy=1), 11 * SECOND)
         assert watch.verdict(core(6, busy=1), 12 * SECOND) == ""
 
     def test_long_idle_does_not_count(self) -> None:

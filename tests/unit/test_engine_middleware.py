@@ -228,9 +228,9 @@ class TestMiddleware:
 
     async def test_inner_application_sees_our_span(self, served: Served) -> None:
         async def app(scope: Any, _receive: Any, send: Any) -> None:
-            exchange = current.get()
-            assert exchange is not None
-            assert dict(scope["headers"])[b"traceparent"] == exchange.span.traceparent.encode()
+            assert (exchange := current.get())
+            assert (b"traceparent", exchange.span.traceparent.encode()) in scope["headers"]
+            assert (b"tracestate", STATE.encode()) in scope["headers"]
             await send(chunk(b"", more=False))
 
         await served.run(app)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from guided_contract import config, names, records
+from guided_contract.compatibility import SUPPORTED_VLLM
 from guided_contract.config import PodConfig
 from guided_engine import ledger, plugin, versions
 from guided_engine.ledger import LedgerEntry, PatchSkippedError
@@ -31,7 +32,7 @@ def entry(name: str, raises: Exception | None = None) -> tuple[LedgerEntry, list
         if raises is not None:
             raise raises
 
-    return LedgerEntry(name=name, why="w", upstream="u", goes_when="g", apply=apply), calls
+    return LedgerEntry(name=name, why="w", seams={"0.32": "s"}, goes_when="g", apply=apply), calls
 
 
 def test_each_change_is_tried_once() -> None:
@@ -58,7 +59,14 @@ def test_a_failing_change_does_not_stop_the_others() -> None:
 def test_every_entry_of_the_ledger_says_why() -> None:
     entries = ledger.all_entries()
     assert len({entry.name for entry in entries}) == len(entries)
-    assert all(entry.why and entry.upstream and entry.goes_when for entry in entries)
+    assert all(entry.why and entry.goes_when for entry in entries)
+
+
+def test_every_entry_of_the_ledger_holds_for_every_supported_vllm() -> None:
+    minors = {version.rpartition(".")[0] for version in SUPPORTED_VLLM}
+    for entry in ledger.all_entries():
+        assert set(entry.seams) == minors, entry.name
+        assert all(entry.seams.values()), entry.name
 
 
 def test_a_module_that_cannot_be_imported_shows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ def test_there_are_samples() -> None:
         ({"engine__env": [{"name": "TZ"}]}, ["spec.engine.env[0].value: exactly one of value and valueFrom"]),
         (
             {"engine__env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]},
-            ["spec.engine.env: names must be unique, A stands twice"],
+            ["spec.engine.env: names must be unique; duplicate: A"],
         ),
         (
             {"logitsProcessors": [{"name": "a", "factory": "package.module"}]},
@@ -95,7 +95,7 @@ def test_every_fault_gets_a_line() -> None:
         ("", "manifest: must be one GuidedModel, holds 0 documents"),
         ("- 1", "manifest: must be one GuidedModel"),
         ("a: [", "line 1: not YAML"),
-        ("a: 1\nb: 2\na: 3\n", 'line 3: "a" stands twice'),
+        ("a: 1\nb: 2\na: 3\n", 'line 3: "a" is a duplicate key'),
         ("kind: Deployment\napiVersion: apps/v1\n", 'apiVersion: must be "guidedmodel.io/v1alpha1"'),
         ("kind: GuidedModel\napiVersion: guidedmodel.io/v1alpha1\n", "metadata: is required"),
         ("a: \x01", "line 1: not YAML"),

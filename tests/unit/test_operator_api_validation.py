@@ -75,9 +75,9 @@ def test_version_that_contradicts_the_tag() -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--seed", "7", "evil/model"], "spec.engine.args[2]: is no option, nor the value of one"),
-        (["--enforce-eager", "evil/model"], "spec.engine.args[1]: is no option, nor the value of one"),
-        (["--seed=7", "8"], "spec.engine.args[1]: is no option, nor the value of one"),
+        (["--seed", "7", "evil/model"], "spec.engine.args[2]: is neither an option nor the value of one"),
+        (["--enforce-eager", "evil/model"], "spec.engine.args[1]: is neither an option nor the value of one"),
+        (["--seed=7", "8"], "spec.engine.args[1]: is neither an option nor the value of one"),
         (["--seed"], "spec.engine.args[0]: --seed needs a value"),
         (["--seed", "--enforce-eager"], "spec.engine.args[0]: --seed needs a value"),
         (["--cudagraph-capture-sizes", "--seed=1"], "spec.engine.args[0]: --cudagraph-capture-sizes needs a"),

@@ -16,7 +16,7 @@ import yaml
 from guided_operator.cli import main
 
 PROGRAMS = Path(sys.executable).parent
-COMMANDS = ["status", "validate", "render", "run", "crd", "completion"]
+COMMANDS = ["completion", "crd", "render", "run", "status", "validate"]
 # As EKS names them: with what bash splits words at.
 CONTEXTS = ["arn:aws:eks:eu-west-1:1234:cluster/a", "kind@home"]
 

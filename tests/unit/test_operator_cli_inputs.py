@@ -85,7 +85,7 @@ def test_one_fault_does_not_hide_another(tmp_path: Path, capsys: Capture) -> Non
     ("changes", "said"),
     [
         ({"engine__image": "vllm/vllm-openai:v0.11.0"}, "spec.engine.image: "),
-        ({"engine__args": ["--seed=1", "7"]}, "spec.engine.args[1]: is no option"),
+        ({"engine__args": ["--seed=1", "7"]}, "spec.engine.args[1]: is neither an option"),
         (
             {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}},
             "spec.resources.requests.cpu: 2 exceeds the limit, 1",
@@ -105,7 +105,7 @@ def test_what_only_reconcile_refuses_is_refused(
 def test_a_model_that_stands_twice_is_named(tmp_path: Path, capsys: Capture) -> None:
     one, two = (write(tmp_path / file, minimal("a")) for file in ("one.yaml", "two.yaml"))
     assert main(["validate", "-f", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"{two}: metadata.name: default/a stands in {one} too\n"
+    assert capsys.readouterr().err == f"{two}: metadata.name: default/a is defined in {one} too\n"
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_model_that_stands_twice_is_named(tmp_path: Path, capsys: Capture) -> 
         ([], ""),  # it may be in the cluster
         ([texts(**{"card.json": "{}"})], ""),
         ([texts(other="{}")], "ConfigMap texts has no key card.json"),
-        ([texts(**{"card.json": "x" * (1 << 20)})], "there is no room for it"),
+        ([texts(**{"card.json": "x" * (1 << 20)})], "too large"),
         ([texts(other=1)], "ConfigMap texts data.other: must be text"),
     ],
 )

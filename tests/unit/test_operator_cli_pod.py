@@ -162,7 +162,7 @@ def test_a_dead_container_is_noticed_by_its_liveness_probe(tmp_path: Path, port:
     try:
         pod.start(lambda _: None)
         pod.check_liveness()
-        with pytest.raises(PodError, match="one does not live: /dead: 503"):
+        with pytest.raises(PodError, match="one is not alive: /dead: 503"):
             pod.check_liveness()
     finally:
         pod.stop()

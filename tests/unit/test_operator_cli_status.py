@@ -168,10 +168,10 @@ def test_the_tree_tells_everything_that_the_status_holds() -> None:
         "│  │  ├─ rank 0  Connected\n"
         "│  │  ├─ rank 1  Missing    differed from the others 3 times\n"
         "│  │  └─ last failure 2h ago, grammar_compile_timeout: took 10 s\n"
-        "│  │     └─ to do: the client must simplify its grammar, or raise compile.timeout\n"
+        "│  │     └─ to do: the client must simplify its grammar, or raise guidedDecoding.compile.timeout\n"
         "│  └─ tiny-2  not ready, ProbePending\n"
         "└─ next\n"
-        "   └─ correct the ConfigMap or text that the message names; pods take it up by themselves"
+        "   └─ correct the ConfigMap or grammar in the message; running pods pick up the change"
     )
 
 
@@ -190,11 +190,11 @@ def test_the_readme_shows_what_is_printed() -> None:
         readyReplicas=3,
         conditions=[
             since(5, "Ready", "True", "PodsReady", ready),
-            since(25, "Available", "True", "SomePodsReady", "at least one pod answers requests"),
+            since(25, "Available", "True", "SomePodsReady", "at least one pod serves requests"),
             since(5, "Progressing", "False", "Complete", ready),
             since(130, "Compatible", "True", "Supported"),
-            since(19, "GuidedDecoding", "True", "Active", "3 pods prove guided decoding"),
-            since(130, "Telemetry", "False", "Disabled", "the spec names no collector"),
+            since(19, "GuidedDecoding", "True", "Active", "3 pods report guided decoding active"),
+            since(130, "Telemetry", "False", "Disabled", "telemetry.otlp is not set"),
         ],
         resolved={
             "image": "localhost/vllm-cpu:0.32.0",

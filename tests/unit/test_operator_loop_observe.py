@@ -31,7 +31,7 @@ class Cluster:
         self.observer = Observer(self.models, self.store, watches, sidecars, sources)
 
     async def _no_page(self, _address: str) -> bytes:
-        raise AssertionError("there is no pod")
+        raise AssertionError("there are no pods")
 
     def has(self, item: Object, *, told: bool = True) -> None:
         self.api.objects[kinds.model_path("ns", "m")] = item

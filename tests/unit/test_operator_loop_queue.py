@@ -1,4 +1,4 @@
-"""The keyed queue: no bell is lost, no key is handled twice at once, failing keys wait."""
+"""The keyed queue: no event is lost, no key is handled twice at once, failing keys wait."""
 
 import asyncio
 import time

@@ -6,7 +6,7 @@ import time
 from typing import Any, Final
 
 from guided_operator.kube.queue import Key, WorkQueue
-from guided_operator.reconcile.loop import Shift, work_together
+from guided_operator.reconcile.loop import Workers, work_together
 from guided_operator.telemetry.metrics import OperatorMetrics
 
 _KEYS: Final = 200
@@ -28,7 +28,7 @@ async def test_passes_that_wait_for_nobody_let_the_lease_be_renewed_between_them
     queue = WorkQueue(time.monotonic)
     for number in range(_KEYS):
         queue.add(Key("ns", str(number)))
-    working = asyncio.create_task(work_together(Shift(queue, reconciler, OperatorMetrics()), _WORKERS))
+    working = asyncio.create_task(work_together(Workers(queue, reconciler, OperatorMetrics()), _WORKERS))
     done = [0]
     async with asyncio.timeout(10):
         while done[-1] < _KEYS:

@@ -176,7 +176,7 @@ def test_last_words_reach_the_user() -> None:
     message = decide(serving(pod("a", NEW, ready=False, containers=(container,))))["Ready"].message
     assert message == (
         "pod a: container engine ended with exit code 1 and was restarted 1 times; "
-        "its last words: raise ValueError / ValueError: an error of ours"
+        "last output: raise ValueError / ValueError: an error of ours"
     )
 
 
@@ -206,7 +206,7 @@ def test_progressing_says_what_a_rollout_of_one_replica_means() -> None:
         again = applied(dataclasses.replace(applied(seen()), model=model(rollout=rollout)))
         return decide(situation(again))["Progressing"].message
 
-    price = "no pod may answer until a new one is ready"
+    price = "no pod may serve until a new one is ready"
     assert price in message(restartToken="1")
     assert price not in message(restartToken="1", maxSurge=1, maxUnavailable=0)
     assert price not in decide(serving())["Progressing"].message, "a model's first pods replace none"

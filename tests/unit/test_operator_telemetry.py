@@ -15,10 +15,9 @@ from guided_operator.kube import apiserver
 from guided_operator.kube.apiserver import ApiError, ServerUnavailable, WriteConflict
 from guided_operator.kube.lease import NotLeadingError
 from guided_operator.kube.queue import Key, WorkQueue
-from guided_operator.reconcile.loop import ChildFaultError, Shift
+from guided_operator.reconcile.loop import ChildFaultError, Workers
 from guided_operator.telemetry import logs, tracing
-from guided_operator.telemetry.exposition import About, Counter, Histogram, page
-from guided_operator.telemetry.metrics import REASONS, Census, OperatorMetrics
+from guided_operator.telemetry.metrics import REASONS, OperatorMetrics
 
 ROOT = Path(__file__).parents[2]
 KEY = Key("ns", "m")
@@ -30,30 +29,22 @@ def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     return {(s.name, tuple(sorted(s.labels.items()))): s.value for f in families for s in f.samples}
 
 
-def test_page_is_what_prometheus_reads() -> None:
-    odd = 'a "quoted" \\ line\nbreak'
-    counter = Counter(About("c_total", odd, ("reason", "of")), [("known", "x")])
-    counter.add(odd, "y", by=2.5)
-    histogram = Histogram(About("h_seconds", "text", ("kind",)), (0.1, 1.0))
-    for value in (0.05, 0.1, 0.5, 7.0):
-        histogram.observe(value, "k")
-    read = samples(page([counter, histogram]))
-    assert read["c_total", (("of", "x"), ("reason", "known"))] == 0
-    assert read["c_total", (("of", "y"), ("reason", odd))] == 2.5
-    buckets = [read["h_seconds_bucket", (("kind", "k"), ("le", bound))] for bound in ("0.1", "1", "+Inf")]
-    assert buckets == [2, 3, 4], "a bound holds its own value"
-    assert read["h_seconds_sum", (("kind", "k"),)] == pytest.approx(7.65)
-    assert read["h_seconds_count", (("kind", "k"),)] == 4
+def test_models_are_counted_by_condition() -> None:
+    metrics, ready = OperatorMetrics(), [("Ready", "True", "PodsReady")]
 
+    def counted() -> dict[tuple[str, ...], float]:
+        return {
+            tuple(dict(labels)[name] for name in ("condition", "status", "reason")): value
+            for (name, labels), value in samples(metrics.page().decode()).items()
+            if name == "guidedmodel_operator_resources"
+        }
 
-def test_census_counts_models_by_condition() -> None:
-    census, ready = Census(), [("Ready", "True", "PodsReady")]
-    census.count(KEY, ready)
-    census.count(Key("ns", "other"), [*ready, ("Compatible", "True", "Supported")])
-    assert census.read() == {ready[0]: 2, ("Compatible", "True", "Supported"): 1}
-    census.count(KEY, [("Ready", "False", "PodsNotReady")])
-    census.forget(Key("ns", "other"))
-    assert census.read() == {("Ready", "False", "PodsNotReady"): 1}
+    metrics.condition_counts.count(KEY, ready)
+    metrics.condition_counts.count(Key("ns", "other"), [*ready, ("Compatible", "True", "Supported")])
+    assert counted() == {ready[0]: 2, ("Compatible", "True", "Supported"): 1}
+    metrics.condition_counts.count(KEY, [("Ready", "False", "PodsNotReady")])
+    metrics.condition_counts.forget(Key("ns", "other"))
+    assert counted() == {("Ready", "False", "PodsNotReady"): 1}
 
 
 def test_every_error_of_the_api_server_is_a_known_reason() -> None:
@@ -90,8 +81,8 @@ class Passes:
 
     async def run(self) -> dict[Any, float]:
         """Make all passes, each 2 seconds after the key was due, and return what is counted."""
-        shift = Shift(self.queue, self, self.metrics, clock=lambda: self.now, sleep=self.sleep)  # type: ignore[arg-type]  # stands for one
-        task = asyncio.create_task(shift.work())
+        workers = Workers(self.queue, self, self.metrics, clock=lambda: self.now, sleep=self.sleep)  # type: ignore[arg-type]  # stands for one
+        task = asyncio.create_task(workers.work())
         async with asyncio.timeout(5):
             while self.ends:
                 self.queue.add(KEY)
@@ -103,7 +94,7 @@ class Passes:
                 await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        return samples(self.metrics.page())
+        return samples(self.metrics.page().decode())
 
 
 async def test_passes_and_waits_are_counted_and_failures_by_reason() -> None:

@@ -105,7 +105,7 @@ def test_falling_back_is_told_once_and_to_who_comes_later_until_the_engine_resta
     pod.consensus.connect(late)
     assert late.told == [Place(placement="Scheduler")]
     pod.now_s += 10 * SHOWN_S
-    assert "vLLM's own scheduler" in pod.consensus.state.message
+    assert "vLLM's scheduler" in pod.consensus.state.message
     pod.consensus.restart()
     assert pod.consensus.state.message == ""
     pod.consensus.connect(later := Api())
@@ -124,7 +124,7 @@ def test_failing_the_request_alone_shows_for_a_while() -> None:
     pod.say(0, 7)
     pod.say(1, 8)
     pod.now_s += SHOWN_S - 1
-    assert "the requests were ended" in pod.consensus.state.message
+    assert "the affected requests were ended" in pod.consensus.state.message
     pod.now_s += 1
     assert pod.consensus.state.message == ""
     assert pod.consensus.state.desyncs == {0: 1, 1: 1}

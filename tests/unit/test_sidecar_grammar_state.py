@@ -1,4 +1,4 @@
-"""The service's own state: leases, cache, verdicts, the restart budget, turns, the ranks' agreement."""
+"""The service's own state: leases, cache, refusals, the restart budget, slots, the ranks' agreement."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,10 +7,10 @@ import pytest
 
 from guided_contract.config import RestartConfig
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_sidecar.grammar.pool.fair_queue import Lanes
+from guided_sidecar.grammar.pool.fair_queue import FairQueue
 from guided_sidecar.grammar.pool.restart_budget import RestartBudget
 from guided_sidecar.grammar.prepare.cache import Entry, GrammarCache
-from guided_sidecar.grammar.prepare.quarantine import Quarantine, Verdicts
+from guided_sidecar.grammar.prepare.quarantine import Quarantine, Refusals
 from guided_sidecar.grammar.worker_messages import Done
 from support.played import played
 
@@ -49,11 +49,11 @@ def _quarantine(clock: Callable[[], float] = lambda: 0.0, most_entries: int = 10
 
 
 def test_a_certain_verdict_holds_at_once() -> None:
-    verdicts = Verdicts(10, _quarantine())
-    verdicts.record("bad", INVALID)
+    refusals = Refusals(10, _quarantine())
+    refusals.record("bad", INVALID)
     with pytest.raises(GuidedError, match="bad"):
-        verdicts.check("bad")
-    verdicts.check("good")
+        refusals.check("bad")
+    refusals.check("good")
 
 
 def test_a_grammar_that_kills_workers_is_refused_for_a_while_that_grows() -> None:
@@ -77,7 +77,9 @@ def test_a_grammar_that_kills_workers_is_refused_for_a_while_that_grows() -> Non
         quarantine.record("slow", TIMEOUT)
     assert waits == [0, 0, 0, 30, 60, 100]
     assert len(quarantine) == 1
-    with pytest.raises(GuidedError, match="it has ended 6 workers, next try in 100 s") as refused:
+    with pytest.raises(
+        GuidedError, match="it has killed 6 grammar workers and is refused for another 100 s"
+    ) as refused:
         quarantine.check("slow")
     assert refused.value.code == ErrorCode.GRAMMAR_COMPILE_TIMEOUT
 
@@ -110,29 +112,29 @@ def test_a_grammar_that_was_long_at_peace_begins_anew() -> None:
 
 def test_no_flood_of_other_grammars_ends_a_quarantine() -> None:
     quarantine = _quarantine(most_entries=2)
-    verdicts = Verdicts(2, quarantine)
+    refusals = Refusals(2, quarantine)
     for _ in range(3):
-        verdicts.record("killer", TIMEOUT)
+        refusals.record("killer", TIMEOUT)
     for key in "abcdef":
-        verdicts.record(key, TIMEOUT)
-        verdicts.record(key, INVALID)
+        refusals.record(key, TIMEOUT)
+        refusals.record(key, INVALID)
     with pytest.raises(GuidedError):
-        verdicts.check("killer")
+        refusals.check("killer")
     assert len(quarantine) == 1
 
 
-def test_verdicts_are_bounded_and_only_about_grammars() -> None:
-    verdicts = Verdicts(2, _quarantine())
+def test_refusals_are_bounded_and_only_about_grammars() -> None:
+    refusals = Refusals(2, _quarantine())
     for key in "abc":
-        verdicts.record(key, INVALID)
-    verdicts.record("d", GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE))
+        refusals.record(key, INVALID)
+    refusals.record("d", GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE))
     for _ in range(3):
-        verdicts.record("e", GuidedError(ErrorCode.GRAMMAR_STORAGE_FULL))
+        refusals.record("e", GuidedError(ErrorCode.GRAMMAR_STORAGE_FULL))
 
     for key in "ade":
-        verdicts.check(key)
+        refusals.check(key)
     with pytest.raises(GuidedError):
-        verdicts.check("b")
+        refusals.check("b")
 
 
 def test_the_delay_doubles_until_a_worker_succeeds() -> None:
@@ -178,10 +180,10 @@ def test_deaths_far_apart_spend_no_budget() -> None:
 
 
 class Compiles:
-    """Turns in lanes of width 1, each held until it is ended; `log` is what became of them."""
+    """Slots in lanes of width 1, each held until it is ended; `log` is what became of them."""
 
     def __init__(self) -> None:
-        self.lanes = Lanes(width=1, slow_after_s=0.05)
+        self.queue = FairQueue(width=1, slow_after_s=0.05)
         self.log: list[str] = []
         self._ends: dict[str, asyncio.Event] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -200,20 +202,20 @@ class Compiles:
         await asyncio.wait([self._tasks[name]])
 
     async def _hold(self, name: str) -> None:
-        async with self.lanes.turn() as turn:
+        async with self.queue.slot() as slot:
             while not self._ends[name].is_set():
                 self.log.append(f"{name} runs")
                 lost = asyncio.Event()
                 waits = [asyncio.create_task(self._ends[name].wait()), asyncio.create_task(lost.wait())]
                 try:
-                    with turn.watched(on_lost=lost.set, used_s=lambda: float("inf")):
+                    with slot.watched(on_lost=lost.set, used_s=lambda: float("inf")):
                         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     for each in waits:
                         each.cancel()
-                if turn.is_lost:
+                if slot.is_lost:
                     self.log.append(f"{name} makes room")
-                    await turn.again()
+                    await slot.again()
         self.log.append(f"{name} ended")
 
 
@@ -225,7 +227,7 @@ async def test_a_slow_turn_lets_others_by() -> None:
     await compiles.end("quick")
     assert compiles.log == ["slow runs", "quick runs", "quick ended"]
     await compiles.end("slow")
-    assert compiles.lanes.fast == 0
+    assert compiles.queue.fast == 0
 
 
 @played
@@ -248,7 +250,7 @@ async def test_where_the_slow_lane_is_full_a_slow_turn_makes_room_and_begins_aga
     await asyncio.sleep(0)
     await compiles.end("second")
     assert compiles.log[-3:] == ["first ended", "second runs", "second ended"]
-    assert compiles.lanes.fast == 0
+    assert compiles.queue.fast == 0
 
 
 @played
@@ -264,7 +266,7 @@ async def test_who_waits_already_gets_the_place_of_a_turn_that_becomes_slow() ->
     await asyncio.sleep(0.01)
     assert compiles.log[4:] == ["quick ended", "first ended", "second runs"]
     await compiles.end("second")
-    assert compiles.lanes.fast == 0
+    assert compiles.queue.fast == 0
 
 
 @played
@@ -277,7 +279,7 @@ async def test_a_turn_that_outlasts_goes_on_when_the_slow_lane_has_room() -> Non
     assert compiles.log == ["first runs", "second runs", "first ended", "quick runs"]
     for name in ("second", "quick"):
         await compiles.end(name)
-    assert compiles.lanes.fast == 0
+    assert compiles.queue.fast == 0
 
 
 @played
@@ -294,4 +296,4 @@ async def test_who_gives_up_waiting_takes_no_place_along() -> None:
     assert compiles.log[-2:] == ["after runs", "then runs"]
     for name in ("after", "then"):
         await compiles.end(name)
-    assert compiles.lanes.fast == 0
+    assert compiles.queue.fast == 0

@@ -268,7 +268,7 @@ async def test_an_engine_that_makes_steps_is_busy(engine: Engine, probe: GuidedP
 async def test_an_engine_that_makes_none_has_failed(engine: Engine, probe: GuidedProbe) -> None:
     engine.hangs = True
     await eventually(lambda: probe.status.state == "Failed")
-    assert "made no step" in probe.status.message
+    assert "completed no step" in probe.status.message
 
 
 async def test_an_engine_that_hangs_up_has_failed(engine: Engine) -> None:
@@ -310,9 +310,9 @@ async def test_an_engine_that_hangs_up_has_failed(engine: Engine) -> None:
         ),
         (200, {"choices": [{"text": None, "finish_reason": "stop"}]}, "Failed", "does not match"),
         (200, {"choices": [{"text": '"gui', "finish_reason": "length"}]}, "Failed", "did not finish within"),
-        (200, {"choices": []}, "Failed", "no completion"),
-        (200, [], "Failed", "no completion"),
-        (200, "text", "Failed", "no completion"),
+        (200, {"choices": []}, "Failed", "not a completion"),
+        (200, [], "Failed", "not a completion"),
+        (200, "text", "Failed", "not a completion"),
         (404, {}, "Failed", "HTTP 404, no error code"),
         (503, {"error": {"code": "grammar_ranks_not_ready"}}, "Pending", "not admitted yet"),
     ],

@@ -132,7 +132,7 @@ async def test_a_pod_becomes_ready_and_its_stalled_engine_makes_it_unready(pod: 
     await eventually(lambda: pod.server.verdict.ready)
     assert await pod.get("/readyz") == (200, "ok\n")
     pod.beat(step_ns=now_ns() - 30 * 10**9, busy=2)
-    assert "made no step for 30 s" in await pod.is_unready_with("EngineStalled")
+    assert "completed no step for 30 s" in await pod.is_unready_with("EngineStalled")
 
 
 async def test_an_unreachable_engine_keeps_the_pod_unready(pod: Pod) -> None:

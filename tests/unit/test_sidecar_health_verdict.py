@@ -119,11 +119,11 @@ def test_a_pod_with_everything_is_ready() -> None:
                 "workers": WorkersState(idle=1, tokenizer={"xgrammar": "8 a", "guidance": "8 b"}),
             },
             "TokenizersDiffer",
-            "another tokenizer than the sidecar on rank 0: 9 b there, 8 b here",
+            "a different tokenizer than the sidecar on rank 0: 9 b there, 8 b here",
         ),
-        ({"exhausted": True}, "ServiceExhausted", "failed too often"),
+        ({"exhausted": True}, "ServiceExhausted", "crashed too often"),
         ({"workers": WorkersState()}, "GrammarsPending", "are starting"),
-        ({"probe": ProbeStatus(state="Pending")}, "ProbePending", "no guided request has been answered"),
+        ({"probe": ProbeStatus(state="Pending")}, "ProbePending", "the guided probe has not passed yet"),
         ({"probe": ProbeStatus(state="Busy", message="busy")}, "ProbePending", "busy"),
         ({"probe": ProbeStatus(state="Failed", message="HTTP 500")}, "ProbeFailed", "HTTP 500"),
     ],
@@ -180,18 +180,18 @@ RANK = Beat(2, 99 * S, 0, 99 * S, 0)
         (
             Beat(1, 99 * S, 5, 79 * S, 3),
             Beat(2, 99 * S, 0, 99 * S, 0),
-            "3 unfinished requests and made no step for 21 s",
+            "3 unfinished requests and has completed no step for 21 s",
         ),
         (Beat(1, 99 * S, 5, 79 * S, 0), RANK, ""),  # idle
         (
             Beat(1, 70 * S, 5, 70 * S, 0),
             Beat(2, 99 * S, 0, 99 * S, 0),
-            "engine core gave no sign of life for 30 s",
+            "engine core has not responded for 30 s",
         ),
         (
             Beat(1, 99 * S, 5, 99 * S, 1),
             Beat(2, 60 * S, 0, 60 * S, 0),
-            "rank 0 gave no sign of life",
+            "rank 0 has not responded",
         ),
         (Beat(1, 99 * S, 5, 99 * S, 1), Beat(0, 0, 0, 0, 0), ""),  # a rank that is starting
     ],
@@ -265,5 +265,5 @@ def test_each_engine_core_of_a_pod_has_its_own_slots(tmp_path: Path) -> None:
     beats.write(core_slot(1, 2), Beat(2, 99 * S, 7, 99 * S, 1))
     assert heartbeats.read(path, workers=2, engines=2, now_ns=100 * S) == EngineState(running=True, steps=12)
     beats.write(core_slot(1, 2) + 2, Beat(3, 70 * S, 7, 70 * S, 0))
-    assert "rank 1 gave no sign of life" in heartbeats.read(path, workers=2, engines=2, now_ns=100 * S).stall
+    assert "rank 1 has not responded" in heartbeats.read(path, workers=2, engines=2, now_ns=100 * S).stall
     beats.close()

@@ -153,10 +153,10 @@ async def test_a_removed_one_is_let_go_and_refused(
     await until(lambda: not named.awaited)
     mount.show(code__Regex="b")
     await until(lambda: holder.held == ["b"])
-    assert refusal(named, "card") == "there is no grammar 'card' here; there are code"
+    assert refusal(named, "card") == "this model has no grammar 'card'; its grammars: code"
     mount.show()
     await until(lambda: not holder.held)
-    assert refusal(named, "x" * 500) == f"there is no grammar '{'x' * 64}' here, nor any other"
+    assert refusal(named, "x" * 500) == f"this model has no grammar '{'x' * 64}', and no other named grammar"
 
 
 async def test_a_refused_one_is_tried_again_and_awaited(
@@ -226,7 +226,7 @@ async def test_close_names_are_offered(named: NamedGrammars, mount: Mount) -> No
     named.start()
     assert refusal(named, "invoce").endswith("did you mean invoice or invoices?")
     assert refusal(named, "zzzz").endswith(
-        "there are invoice, invoices, n0, n1, n10, n11, n2, n3, n4, n5, ..."
+        "its grammars: invoice, invoices, n0, n1, n10, n11, n2, n3, n4, n5, ..."
     )
 
 
@@ -249,5 +249,5 @@ async def test_without_a_folder_there_are_none(tmp_path: Path, holder: FakeHolde
     named = NamedGrammars(None, tmp_path / "kept", holder)
     named.start()
     assert not named.states
-    assert refusal(named, "x") == "there is no grammar 'x' here, nor any other"
+    assert refusal(named, "x") == "this model has no grammar 'x', and no other named grammar"
     await named.stop()

@@ -83,7 +83,7 @@ async def test_a_rank_that_was_never_there() -> None:
     waiting = await ranks.ensure()
     ranks.answer(1)
     said = await ranks.too_late(waiting)
-    assert said == ("grammar_ranks_not_ready", "ranks 0, 2 are not connected yet, after 3 s")
+    assert said == ("grammar_ranks_not_ready", "ranks 0, 2 are not connected after 3 s")
 
 
 async def test_a_rank_that_is_late() -> None:
@@ -91,7 +91,7 @@ async def test_a_rank_that_is_late() -> None:
     waiting = await ranks.ensure()
     ranks.answer(0)
     said = await ranks.too_late(waiting)
-    assert said == ("grammar_rank_late", "rank 1 is late: no answer within 3 s")
+    assert said == ("grammar_rank_late", "rank 1 is slow: the grammar was not loaded within 3 s")
     ranks.answer(1)
     await asyncio.wait_for(await ranks.ensure(), 1)
     assert ranks.links[1].sent == [LOAD], "its first answer counts, late as it was"
@@ -107,7 +107,7 @@ async def test_a_rank_that_goes(when: str) -> None:
         ranks.disconnect(1)
     ranks.answer(0)
     said = await ranks.too_late(waiting)
-    assert said == ("grammar_rank_gone", "rank 1 is gone, and did not come back within 3 s")
+    assert said == ("grammar_rank_gone", "rank 1 is disconnected and did not reconnect within 3 s")
 
 
 async def test_a_rank_that_comes_back_in_the_middle_of_a_load_is_waited_for() -> None:
@@ -121,7 +121,7 @@ async def test_a_rank_that_comes_back_in_the_middle_of_a_load_is_waited_for() ->
     said = await ranks.too_late(waiting)
     assert said == (
         "grammar_rank_restarted",
-        "rank 1 is back, but did not load the grammar anew within 3 s",
+        "rank 1 is back after a restart, but did not load the grammar within 3 s",
     )
 
     again = await ranks.ensure()
@@ -153,7 +153,7 @@ async def test_ranks_of_an_engine_start_before_do_not_count() -> None:
     ranks.answer(1, link=dying)
     assert await ranks.too_late(waiting) == (
         "grammar_rank_gone",
-        "rank 1 is gone, and did not come back within 3 s",
+        "rank 1 is disconnected and did not reconnect within 3 s",
     )
 
     again = await ranks.ensure()
@@ -224,10 +224,10 @@ async def test_a_rank_with_another_tokenizer_is_sent_nothing(other: dict[Backend
 
     link = ranks.connect(1, tokenizer=other)
 
-    with pytest.raises(GuidedError, match="rank 1 is using another tokenizer") as raised:
+    with pytest.raises(GuidedError, match="rank 1 is using a different tokenizer") as raised:
         await waiting
     assert raised.value.code is ErrorCode.GRAMMAR_TOKENIZERS_DIFFER
-    with pytest.raises(GuidedError, match="another tokenizer"):
+    with pytest.raises(GuidedError, match="a different tokenizer"):
         ranks.rendezvous.check(TOKENIZER)
     assert not link.sent
 

@@ -25,14 +25,15 @@ Made by `python -m devtools.api_reference`; do not edit.
 Examples: [manifests/samples](../manifests/samples).
 
 - `kubectl get gm`, or as part of the categories `all` and `ai`; `kubectl scale gm/NAME --replicas=N` works.
-- What the API server can decide is refused there, also while the operator is down. What only the operator can
-  tell sets the condition `Compatible` to False, with a reason per field, and no pods are made. An API of
-  others that is not installed (LeaderWorkerSet, KEDA, PodMonitor) is told there too, and used once it is.
+- The API server validates most rules itself, also while the operator is down. What only the operator can
+  check sets the condition `Compatible` to False, with a message per field, and no pods are created. So does
+  an API that is not installed (LeaderWorkerSet, KEDA, PodMonitor); once it is there, the operator uses it.
 - Durations are text such as `90s`, `1m30s` or `500ms`; amounts are Kubernetes quantities.
-- In YAML, write `"On"` and `"Off"` with quotes: without them they are booleans.
-- A default never changes within an API version. A field written out at its default is no change.
-- Immutable are the name, and whether `parallelism.nodes` is above 1: every other change is rolled out.
-- The pod: user 10001, read-only root, no capabilities, no token. A claim must be readable by that user.
+- In YAML, quote `"On"` and `"Off"`: unquoted they are booleans.
+- A default never changes within an API version. Setting a field to its default is no change.
+- The name is immutable, and so is whether `parallelism.nodes` is above 1; every other change is rolled out.
+- Pods run as user 10001 with a read-only root file system, no capabilities and no token. A claim must be
+  readable by that user.
 - [arguments.md](arguments.md): what `engine.args` and `engine.env` may carry. [security.md](security.md):
   what creating a GuidedModel lets one do.
 """
@@ -43,14 +44,15 @@ _ARGUMENTS_HEAD: Final = """\
 
 Made by `python -m devtools.api_reference`; do not edit.
 
-Allow-lists: what is not here is refused. Not here is what typed fields own, what loads code by name or path,
-what opens ports or asks other servers, what reads or writes files of the caller's choice, and what the pod as
-it is made does not serve; `tests/support/left_out.py` has the reason for each option and variable of vLLM.
+These are allow-lists: anything else is refused. Not allowed is what a typed field sets, what loads code by
+name or path, what opens ports or connects to other servers, what reads or writes files of the caller's
+choice, and what the pod does not support; `tests/support/left_out.py` has the reason for each option and
+variable of vLLM.
 
-- Options have their full names, with dashes or underscores; `-O3` and the like are not taken.
+- Options have their full names, with dashes or underscores; `-O3` and the like are not allowed.
 - A value follows its option as `--NAME=VALUE`, or as the next word. Any other word is refused: vLLM would
-  take it for the model.
-- No word holds a line break or another control character.
+  take it for the name of the model.
+- No word may contain a line break or another control character.
 """
 
 

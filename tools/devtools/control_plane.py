@@ -101,16 +101,16 @@ class ControlPlane:
         self.logs = folder / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
         self.authority = pki.Authority(folder / "pki")
-        self.kubeconfig = self.user("admin", "admin", groups=["system:masters"])
+        self.kubeconfig = self.user("admin", "admin", group="system:masters")
         self._processes: list[Process] = []
         self._data = data
         self._audit = audit
         self._controllers = controllers
         self._memory: tempfile.TemporaryDirectory[str] | None = None
 
-    def user(self, name: str, common_name: str, *, groups: list[str] | None = None) -> Path:
+    def user(self, name: str, common_name: str, *, group: str | None = None) -> Path:
         """Return a kubeconfig for a user of this name and these groups."""
-        pair = self.authority.issue(name, common_name, groups=groups or [])
+        pair = self.authority.issue(name, common_name, group=group)
         path = self.folder / f"{name}.kubeconfig"
         return pki.kubeconfig(path, self.addresses.url, self.authority.certificate, pair)
 
@@ -228,9 +228,7 @@ class ControlPlane:
         if self.addresses.advertise:
             hosts.append(self.addresses.advertise)
         server = self.authority.issue("apiserver", "kube-apiserver", hosts=hosts)
-        kubelet = self.authority.issue(
-            "kubelet-client", "apiserver-kubelet-client", groups=["system:masters"]
-        )
+        kubelet = self.authority.issue("kubelet-client", "apiserver-kubelet-client", group="system:masters")
         proxy = self.authority.issue("front-proxy", "front-proxy-client")
         self._service_key = self.authority.service_account_key()
         policy = self.folder / "audit-policy.json"

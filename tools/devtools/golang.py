@@ -150,20 +150,11 @@ def promql() -> Path:
     )
 
 
-def rival() -> Path:
-    """Return the folder of `rival`, the operator's rival in `make bench-operator`."""
-    return _of_the_benchmark("rival")
-
-
 def player() -> Path:
     """Return the folder of `player`, which plays nodes and users in `make bench-operator`."""
-    return _of_the_benchmark("player")
-
-
-def _of_the_benchmark(name: str) -> Path:
-    module = TOOLS.parent / "benchmarks/operatorbench" / name
+    module = TOOLS.parent / "benchmarks/operatorbench/player"
     return cache.built(
-        name,
+        "player",
         [module],
         lambda folder: _go("build", "-ldflags", "-s -w", "-o", f"{folder}/", ".", cwd=module),
     )

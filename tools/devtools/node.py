@@ -165,7 +165,7 @@ class Node:
     def _kubelet_flags(self) -> list[str]:
         hosts = ["127.0.0.1", NODE_NAME, isolation.NODE_ADDRESS]
         server = self._plane.authority.issue("kubelet-server", NODE_NAME, hosts=hosts)
-        node = self._plane.user("node", f"system:node:{NODE_NAME}", groups=["system:nodes"])
+        node = self._plane.user("node", f"system:node:{NODE_NAME}", group="system:nodes")
         config = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",

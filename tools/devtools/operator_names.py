@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from guided_operator.kube.queue import Key
 from guided_operator.telemetry import tracing
 from guided_operator.telemetry.metrics import OperatorMetrics, Sources
 
@@ -40,10 +41,31 @@ SPANS: Final = (
 
 
 def metrics() -> OperatorMetrics:
-    """Return metrics of an operator that has done nothing."""
+    """Return metrics of an operator that has seen one of everything, so that each family shows its labels."""
     made = OperatorMetrics()
-    made.attach(Sources(lambda: 0, lambda: False, lambda: 0, dict, dict))
+    made.attach(Sources(lambda: 0, lambda: False, lambda: 0, lambda: {"Pod": 0}, lambda: {"Pod": 0}))
+    made.requests.labels("GET", "200").inc()
+    made.condition_counts.count(Key("ns", "m"), [("Ready", "True", "PodsReady")])
     return made
+
+
+class MetricEntry(NamedTuple):
+    """A metric family, under the name that queries use."""
+
+    name: str
+    kind: str
+    labels: Sequence[str]
+    counts: str
+
+
+def families() -> list[MetricEntry]:
+    """Return every metric family, by name."""
+    made = []
+    for family in metrics().registry.collect():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = dict.fromkeys(label for sample in family.samples for label in sample.labels if label != "le")
+        made.append(MetricEntry(name, family.type, tuple(labels), family.documentation))
+    return sorted(made)
 
 
 def tables() -> str:
@@ -57,7 +79,6 @@ def tables() -> str:
         )
         for one in SPANS
     )
-    families = sorted((one.about, one.kind) for one in metrics().all())
     parts = (
         *_table(("span", "parent", "covers", "attributes"), spans),
         "",
@@ -68,8 +89,8 @@ def tables() -> str:
         *_table(
             ("metric", "type", "labels", "counts"),
             (
-                (f"`{about.name}`", kind, ", ".join(f"`{label}`" for label in about.labels), about.text)
-                for about, kind in families
+                (f"`{one.name}`", one.kind, ", ".join(f"`{label}`" for label in one.labels), one.counts)
+                for one in families()
             ),
         ),
     )

@@ -1,4 +1,4 @@
-// Plays, for both rivals of `make bench-operator`, what a cluster without nodes lacks: the Deployment
+// Plays, for `make bench-operator`, what a cluster without nodes lacks: the Deployment
 // controller, the kubelet and the pods' sidecars. It also makes and changes the GuidedModels and says when
 // they are Ready. Orders come in as lines of JSON, reports go out as such.
 package main

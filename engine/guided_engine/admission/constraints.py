@@ -45,7 +45,7 @@ def named_grammar(structured_outputs: Any, extra_args: Mapping[str, Any] | None)
     if not isinstance(name, str):
         raise _misnamed(f"{names.GRAMMAR_ARG} must be the name of a grammar")
     if structured_outputs is not None:
-        message = f"{names.GRAMMAR_ARG} stands in place of a schema, tools or any other constraint: send one"
+        message = f"{names.GRAMMAR_ARG} cannot be combined with a schema, tools or another constraint"
         raise _misnamed(message)
     return NamedGrammar(name)
 
@@ -68,7 +68,7 @@ def constraint_of(structured_outputs: Any, max_bytes: int) -> Constraint:
         if getattr(structured_outputs, option, None):
             raise GuidedError(
                 ErrorCode.GRAMMAR_UNSUPPORTED,
-                f"{option} has no effect on one request: leave it out",
+                f"{option} cannot be set per request: remove it",
                 path=f"structured_outputs.{option}",
             )
     for kind, text in _READERS.items():

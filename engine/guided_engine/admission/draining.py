@@ -23,21 +23,28 @@ _IDLE_S: Final = 16.0
 _CLOSE: Final = (b"connection", b"close")
 
 
-def telling(send: Send, draining: Path) -> Send:
-    """Return `send`, which ends the connection with the response while the file `draining` is there."""
+def closing_connections(send: Send, draining: Path) -> Send:
+    """Return an ASGI `send` that adds `Connection: close` to responses while the file `draining` exists."""
 
-    async def told(message: Message) -> None:
+    async def closing(message: Message) -> None:
         if message["type"] == "http.response.start" and _is_there(draining):
             message = {**message, "headers": [*message.get("headers", ()), _CLOSE]}
         await send(message)
 
-    return told
+    return closing
 
 
 async def close_idle(app: Any, config: DrainConfig, draining: Path) -> None:
-    """Wait for the drain and then, for ever, close connections that nobody uses.
+    """Once the pod drains, keep closing idle connections; never returns.
 
-    A pool of clients may hold some on which it never asked anything, and no answer says good-bye on those.
+    Clients may hold connections without a request, which no response can close.
+
+    Parameters
+    ----------
+    app
+        vLLM's application.
+    draining
+        File that exists from the moment the pod was told to stop.
     """
     since_s = None
     idle = idle_connections.Idle(app)

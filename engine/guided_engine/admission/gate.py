@@ -114,7 +114,7 @@ class Gate:
             served = ", ".join(sorted(ROUTES))
             raise GuidedError(
                 ErrorCode.REQUEST_NOT_ADMITTED,
-                f"guided requests are not served on this route, only on {served}",
+                f"guided requests are not supported on this route; use {served}",
             )
         limits = self.config.guided_decoding.compile
         if not isinstance(asked, NamedGrammar):
@@ -143,7 +143,8 @@ def _refuse_reserved(extra_args: Mapping[str, Any] | None) -> None:
     if reserved:
         raise GuidedError(
             ErrorCode.REQUEST_RESERVED_ARGUMENT,
-            f"vllm_xargs may not carry {reserved[0]!r}: keys with {names.RESERVED_PREFIX!r} are reserved",
+            f"vllm_xargs must not contain {reserved[0]!r}: keys that begin with "
+            f"{names.RESERVED_PREFIX!r} are reserved",
             path=f"vllm_xargs.{reserved[0]}",
         )
 

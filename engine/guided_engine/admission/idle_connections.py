@@ -22,13 +22,16 @@ class Idle:
         self._unused: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
 
     def look(self, now_s: float) -> None:
-        """Take note of connections that are there, by the event loop's clock."""
+        """Note which connections exist at `now_s`, the event loop's clock in seconds."""
         for connection in self._known():
             if connection.cycle is None:
                 self._unused.setdefault(connection, now_s)
 
     def close(self, idle_s: float, now_s: float) -> int:
-        """Close those on which nothing was asked for `idle_s`, as far as was seen; return how many."""
+        """Close connections without a request for `idle_s` seconds; return how many were closed.
+
+        `now_s` is the event loop's clock, as for `look`; a new connection is idle since it was first seen.
+        """
         self.look(now_s)
         idle = [one for one in self._known() if now_s - self._since_s(one, now_s) >= idle_s]
         for connection in idle:

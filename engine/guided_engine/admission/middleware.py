@@ -46,7 +46,7 @@ class AdmissionMiddleware:
                 closing = draining.close_idle(scope["app"], pod.drain, pod.draining_file)
                 self._closing = asyncio.create_task(closing)
         elif scope["type"] == "http" and pod.drain is not None:
-            send = draining.telling(send, pod.draining_file)
+            send = draining.closing_connections(send, pod.draining_file)
         route = scope.get("path", "").removeprefix(scope.get("root_path", ""))
         if scope["type"] != "http" or scope["method"] != "POST" or route not in _GENERATING:
             await self._app(scope, receive, send)

@@ -121,7 +121,9 @@ class GrammarClient:
                     return await self._ask(asked, timeout_s, span)
         except wire.WireError as error:
             raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, str(error)) from error
-        raise _unavailable("the grammar service went away again and again while it prepared the grammar")
+        raise _unavailable(
+            "the grammar service restarted repeatedly while preparing the grammar; retry later"
+        )
 
     async def _reach(self) -> None:
         try:
@@ -194,7 +196,7 @@ def _constraint(asked: Constraint | NamedGrammar, prepared: wire.Prepared) -> Co
     if isinstance(asked, Constraint):
         return asked
     if prepared.kind is None:
-        raise _unavailable("the grammar service does not say what the name stands for")
+        raise _unavailable("the grammar service did not resolve the name of the grammar")
     return Constraint(prepared.kind, prepared.spec, asked.backend)
 
 

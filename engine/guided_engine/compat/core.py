@@ -36,7 +36,7 @@ def detach_grammar(config: PodConfig) -> None:
             compile_here(self, request, ticket.backend, config)
             return
         if ticket is not None:
-            _tell_of_reasoning(request)
+            _report_reasoning(request)
             # With neither, nothing in the scheduler waits, defers sampling, fills, validates or ships a mask.
             request.structured_output_request = None
             request.status = RequestStatus.WAITING
@@ -50,7 +50,7 @@ def detach_grammar(config: PodConfig) -> None:
     StructuredOutputManager.grammar_init = grammar_init
 
 
-def _tell_of_reasoning(request: Any) -> None:
+def _report_reasoning(request: Any) -> None:
     """Write into the ticket what the ranks have to know of the request's reasoning."""
     structured, sampling = request.structured_output_request, request.sampling_params
     said = {
@@ -156,21 +156,21 @@ ENTRIES: Final = (
         name="core-detached",
         why="grammars in the engine core serialise masks, defer sampling under async scheduling, and compile "
         "in threads that nobody can stop",
-        upstream="vllm/v1/structured_output/__init__.py: StructuredOutputManager.grammar_init",
+        seams={"0.32": "vllm/v1/structured_output/__init__.py: StructuredOutputManager.grammar_init"},
         goes_when="vLLM lets a worker own a request's grammar",
         apply=detach_grammar,
     ),
     LedgerEntry(
         name="core-ends-sequences",
         why="a rank has no way to end one sequence; raising there ends the engine",
-        upstream="vllm/v1/core/sched/scheduler.py: Scheduler.update_from_output",
+        seams={"0.32": "vllm/v1/core/sched/scheduler.py: Scheduler.update_from_output"},
         goes_when="ModelRunnerOutput can carry a per-request error",
         apply=end_sequences,
     ),
     LedgerEntry(
         name="core-presence",
         why="/health stays green while the engine core or a rank hangs; heartbeats and a step count tell",
-        upstream="vllm/v1/engine/core.py: EngineCoreProc.run_busy_loop",
+        seams={"0.32": "vllm/v1/engine/core.py: EngineCoreProc.run_busy_loop"},
         goes_when="vLLM reports steps and liveness of its engine core",
         apply=core_liveness.show_presence,
     ),

@@ -48,7 +48,7 @@ def _guided_beams(request: Any) -> GuidedError | None:
     named = GRAMMAR_ARG in (request.vllm_xargs or {})
     if not named and request.extract_structured_outputs() is None and _loose_tools(request) is None:
         return None
-    return GuidedError(ErrorCode.REQUEST_NOT_ADMITTED, "beam search cannot be guided")
+    return GuidedError(ErrorCode.REQUEST_NOT_ADMITTED, "guided decoding is not supported with beam search")
 
 
 def _apply_strict_tools(config: PodConfig) -> None:
@@ -80,7 +80,7 @@ def _loose_tools(request: Any) -> GuidedError | None:
         return None
     return GuidedError(
         ErrorCode.GRAMMAR_UNSUPPORTED,
-        "the tool parser of this engine cannot constrain tools: send them without strict",
+        "this engine's tool parser does not support strict tools: send them without strict",
         path="tools",
     )
 
@@ -95,7 +95,11 @@ def _apply_streaming_input(config: PodConfig) -> None:
     def unguided(params: Any) -> None:
         validate(params)
         if asks_for_grammar(params):
-            _refuse(GuidedError(ErrorCode.REQUEST_NOT_ADMITTED, "streaming input cannot be guided"))
+            _refuse(
+                GuidedError(
+                    ErrorCode.REQUEST_NOT_ADMITTED, "guided decoding is not supported for streaming input"
+                )
+            )
 
     # Called for the request's parameters and for those of each chunk, which admission never sees.
     AsyncLLM._validate_streaming_input_sampling_params = staticmethod(unguided)  # noqa: SLF001 - as above
@@ -112,8 +116,8 @@ def _apply_offline(config: PodConfig) -> None:
         for given in (params, getattr(prompt, "sampling_params", None)):
             if asks_for_grammar(given) and ticket_of(getattr(given, "extra_args", None)) is None:
                 message = (
-                    "offline LLM does not serve guided requests inside a pod of GuidedModel: "
-                    "ask its API server, or start Python without GUIDEDMODEL_CONFIG"
+                    "the offline LLM class does not support guided requests inside a GuidedModel "
+                    "pod: use its API server, or unset GUIDEDMODEL_CONFIG"
                 )
                 _refuse(GuidedError(ErrorCode.REQUEST_NOT_ADMITTED, message))
         return add_request(self, request_id, prompt, params, *args, **kwargs)
@@ -125,28 +129,28 @@ ENTRIES: Final = (
     LedgerEntry(
         name="beam-search",
         why="online beam search drops the constraint in silence; a guided one is refused instead",
-        upstream="vllm/entrypoints/generate/beam_search/online.py makes parameters of its own",
+        seams={"0.32": "vllm/entrypoints/generate/beam_search/online.py makes parameters of its own"},
         goes_when="online beam search honours structured_outputs, or refuses them",
         apply=_apply_beam_search,
     ),
     LedgerEntry(
         name="strict-tools",
         why="a parser without structural tags leaves strict tools unconstrained, with a line in the log",
-        upstream="vllm/parser/abstract_parser.py: DelegatingParser._apply_structural_tag",
+        seams={"0.32": "vllm/parser/abstract_parser.py: DelegatingParser._apply_structural_tag"},
         goes_when="vLLM refuses strict tools that it cannot constrain",
         apply=_apply_strict_tools,
     ),
     LedgerEntry(
         name="streaming-input",
         why="parameters of later chunks reach the engine core without passing admission",
-        upstream="vllm/v1/engine/async_llm.py: AsyncLLM._add_streaming_input_request",
+        seams={"0.32": "vllm/v1/engine/async_llm.py: AsyncLLM._add_streaming_input_request"},
         goes_when="each chunk passes AsyncLLM.add_request",
         apply=_apply_streaming_input,
     ),
     LedgerEntry(
         name="offline",
         why="offline LLM has no admission: its guided requests would end as errors without a word",
-        upstream="vllm/v1/engine/llm_engine.py: LLMEngine.add_request",
+        seams={"0.32": "vllm/v1/engine/llm_engine.py: LLMEngine.add_request"},
         goes_when="offline LLM is worth an admission of its own",
         apply=_apply_offline,
     ),

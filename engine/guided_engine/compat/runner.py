@@ -167,7 +167,10 @@ class GuidedRunner:
             self._guide.learn_drafts(proposed.req_ids, proposed.draft_token_ids)
 
     def _report_ends(self, output: Any) -> None:
-        """Send the word to the engine core, which hears the output rank's, and to whoever hears them all."""
+        """Attach failures to the model output and report them to the sidecar.
+
+        The engine core reads only the output rank's.
+        """
         ends = self._guide.ends()
         if ends:
             setattr(self._adapter.carrier(output), ENDS_ATTRIBUTE, ends)
@@ -183,7 +186,7 @@ class GuidedRunner:
 
 
 def _is_guided_here(params: Any) -> bool:
-    """Tell whether a request is guided, and not by the engine core's own manager."""
+    """Return whether a request is guided, and not by the engine core's own manager."""
     structured = params.structured_outputs
     if structured is None or structured.all_constraints_none():
         return False
@@ -215,6 +218,7 @@ ENTRIES: Final = (
         why="masks made in the engine core are serial, go through shared memory to every rank, and defer "
         "sampling under async scheduling; GuidedWorker gives each rank a matcher per sequence",
         upstream="https://github.com/vllm-project/vllm/pull/24300",
+        seams={"0.32": "--worker-cls: load_model, then execute_model and sample_tokens of its runner"},
         goes_when="vLLM has a worker-side interface for grammar masks",
         apply=_apply,
     ),

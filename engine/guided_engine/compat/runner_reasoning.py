@@ -42,7 +42,7 @@ class EngineReasoner:
         self._parser = parser
 
     def has_ended(self, prompt: Sequence[int]) -> bool:
-        """Tell whether nothing is to be reasoned after this prompt."""
+        """Return whether nothing is to be reasoned after this prompt."""
         return bool(self._parser.is_reasoning_end(prompt))
 
     def boundary(self, before: list[int], tokens: Sequence[int]) -> Boundary:

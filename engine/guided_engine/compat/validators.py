@@ -78,7 +78,9 @@ class _Refusing:
     def __getattr__(self, name: str) -> NoReturn:
         from guided_engine.compat.api_errors import refuse  # noqa: PLC0415 - imports vLLM
 
-        refuse(GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{self._what} cannot be guided"))
+        refuse(
+            GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"guided decoding is not supported for {self._what}")
+        )
 
 
 ENTRIES: Final = (
@@ -86,6 +88,7 @@ ENTRIES: Final = (
         name="validators",
         why="native grammar code on the API server's event loop hangs or crashes it for everybody",
         upstream="https://github.com/vllm-project/vllm/issues/54003",
+        seams={"0.32": "vllm/v1/structured_output/backend_*.py: validate_*; vllm/parser"},
         goes_when="vLLM validates grammars in a process that can be killed",
         apply=_apply,
     ),

@@ -2,10 +2,10 @@
 
 import sys
 
-from guided_contract import first_process
+from guided_contract import pid1
 
 if __name__ == "__main__":
-    first_process.end_on_term()
+    pid1.end_on_term()
     from guided_engine.launcher.main import main
 
     sys.exit(main(sys.argv[1:]))

@@ -33,9 +33,9 @@ class EngineCommand:
 
 
 def program(args: Sequence[str], *, node: int = 0) -> tuple[str, ...]:
-    """Return what serves vLLM's `args`: one API server, or several where the arguments count them.
+    """Return the program for vLLM's `args`: one API server, or several if the arguments ask for them.
 
-    On a node that is not its replica's first: what has ranks and no API server.
+    `node` is the pod's place in its replica; only node 0 has an API server that serves.
     """
     return API_SERVERS if node or any(map(_COUNT.fullmatch, args)) else API_SERVER
 

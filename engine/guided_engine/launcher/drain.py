@@ -1,4 +1,4 @@
-"""Tells by the kernel's table of connections when nobody needs the API server any more.
+"""Decides from the kernel's table of TCP connections when the API server has drained.
 
 The table also knows what the API server does not know yet: a connection that waits to be accepted, a request
 that is being sent, an answer that has not arrived.
@@ -35,9 +35,9 @@ class Drain:
     Parameters
     ----------
     lag_s
-        So long after the start somebody may still be sent here: proxies learn of an endpoint's end later.
+        Seconds after the start for which new requests may still arrive, until every proxy knows.
     started_s
-        When it began.
+        When the drain began, monotonic seconds.
     """
 
     lag_s: float
@@ -45,7 +45,15 @@ class Drain:
     _busy_s: float | None = None
 
     def is_over(self, connections: int, now_s: float) -> bool:
-        """Return whether nobody is left, and nobody comes any more, after another look."""
+        """Return whether the server has drained: no connections, and no new ones expected.
+
+        Parameters
+        ----------
+        connections
+            Number of live connections now.
+        now_s
+            Monotonic seconds.
+        """
         if connections:
             self._busy_s = now_s
         silent_s = now_s - (self.started_s if self._busy_s is None else self._busy_s)
@@ -53,9 +61,9 @@ class Drain:
 
 
 async def wait(config: DrainConfig, port: int, count: Callable[[int], int] | None = None) -> None:
-    """Return when the server at `port` has drained, or its time is up.
+    """Return when the server at `port` has drained, or the drain's timeout is over.
 
-    `count`: of the connections to a port; replaced in tests.
+    `count` returns the number of live connections to a port; tests replace it.
     """
     count = count or connections
     drain = Drain(config.endpoint_lag_s, time.monotonic())
@@ -70,7 +78,7 @@ async def wait(config: DrainConfig, port: int, count: Callable[[int], int] | Non
 
 
 async def wait_gone(host: str, port: int, most_s: float) -> None:
-    """Return when nothing listens there any more, or the time is up.
+    """Return when nothing listens at `host` and `port` any more, after `most_s` seconds at the latest.
 
     For a node whose ranks the first one needs until it has drained.
     """
@@ -84,12 +92,12 @@ async def wait_gone(host: str, port: int, most_s: float) -> None:
 
 
 def connections(port: int) -> int:
-    """Return how many connections of others to a port of this machine's are alive."""
+    """Return the number of live connections to a local port, IPv4 and IPv6."""
     return sum(len(list(live(_read(table), port))) for table in _TABLES)
 
 
 def live(table: str, port: int) -> Iterator[str]:
-    """Yield the peer of each live connection to a local port, from a table as in /proc/net/tcp."""
+    """Yield the peer (hex address:port) of each live connection to a local port in a /proc/net/tcp table."""
     local = f":{port:04X}"
     for line in table.splitlines()[1:]:
         _, here, there, state, _ = line.split(maxsplit=4)

@@ -17,7 +17,7 @@ class HealthWatch:
     Parameters
     ----------
     stall_timeout_s
-        So long it may then stay without a good answer: the API server's event loop hangs.
+        Seconds without a good answer after which the API server's event loop counts as hanging.
     """
 
     stall_timeout_s: float
@@ -29,7 +29,10 @@ class HealthWatch:
         return self._good_ns is not None
 
     def verdict(self, *, good: bool, now_ns: int) -> str:
-        """Return what is wrong after another answer, or none, "" if nothing."""
+        """Return what is wrong, "" if nothing.
+
+        `good`: /health has just answered 200. `now_ns` is monotonic.
+        """
         if good:
             self._good_ns = now_ns
         if self._good_ns is None or (silent_s := (now_ns - self._good_ns) / 1e9) < self.stall_timeout_s:
@@ -44,7 +47,7 @@ class StallWatch:
     Parameters
     ----------
     stall_timeout_s
-        So long a core may be busy without a step.
+        Seconds for which a busy core may complete no step.
     is_alive
         Whether a pid is a living process; replaced in tests.
     """
@@ -55,7 +58,7 @@ class StallWatch:
     _progress_ns: int = 0
 
     def verdict(self, beats: Iterable[Beat], now_ns: int) -> str:
-        """Return what is wrong, "" if nothing. `beats`: the core's, then each worker's."""
+        """Return what is wrong, "" if nothing. `beats`: the core's, then each worker's, by one clock."""
         beats = list(beats)
         gone = [place for place, beat in enumerate(beats) if beat.pid and not self.is_alive(beat.pid)]
         if gone:
@@ -70,7 +73,8 @@ class StallWatch:
         stalled_s = (now_ns - self._progress_ns) / 1e9
         if stalled_s >= self.stall_timeout_s:
             return (
-                f"the engine core is busy with {core.busy} requests, but made no step for {stalled_s:.0f} s"
+                f"the engine core has {core.busy} unfinished requests and has completed no step "
+                f"for {stalled_s:.0f} s"
             )
         return ""
 

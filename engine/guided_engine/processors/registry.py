@@ -52,7 +52,7 @@ class Registry:
         known = {named.name: named.factory for named in self._known}
         unknown = [name for name in names if name and name not in known]
         if unknown:
-            raise ValueError(f"there is no logits processor {', '.join(map(str, unknown))}")
+            raise ValueError(f"this model has no logits processor {', '.join(map(str, unknown))}")
         return [known[name] for name in names if name]
 
 

@@ -85,8 +85,8 @@ class BitmaskBuffer:
         Returns
         -------
         bitmask, duration_ns
-            [rows, ceil(vocabulary / 32)] int32, and how long one row took. It is not written again before
-            what `handed_over` was told has returned.
+            [rows, ceil(vocabulary / 32)] int32, and the nanoseconds that one row took. The memory stays
+            valid until the callable passed to `handed_over` has returned.
         """
         end = walks[-1].end
         bitmask = self._next_slot(end)
@@ -102,12 +102,12 @@ class BitmaskBuffer:
         return bitmask[:end], (time.perf_counter_ns() - start_ns) // end
 
     def handed_over(self, wait: Callable[[], None]) -> None:
-        """Take note that copies of the last fill are under way.
+        """Note that copies of the last fill to the device are under way.
 
         Parameters
         ----------
         wait
-            Returns once they are done; called before that memory is written again, two fills later.
+            Returns once they are done; called before the memory is written again, two fills later.
         """
         if self._slots:
             self._slots[self._turn].wait = wait

@@ -78,16 +78,16 @@ class RankGuide:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether no sequence here is ours."""
+        """Return whether no sequence here is ours."""
         return not self._sequences
 
     @property
     def is_sampling(self) -> bool:
-        """Tell whether a sequence of ours samples in this step."""
+        """Return whether a sequence of ours samples in this step."""
         return bool(self._sampling)
 
     def concerns(self, is_guided: bool) -> bool:  # noqa: FBT001 - the question itself
-        """Tell whether an arriving request is to be an Arrival; any is where processors are configured."""
+        """Return whether an arriving request is to be an Arrival; any is where processors are configured."""
         return is_guided or bool(self._registry)
 
     def begin(self, plan: Plan) -> None:
@@ -132,7 +132,7 @@ class RankGuide:
                 sequence.accept(tokens)
 
     def learn_drafts(self, request_ids: Sequence[str], drafts: Sequence[Sequence[int]]) -> None:
-        """Take the drafts that the runner proposed in the last step; -1 where it kept them to itself."""
+        """Take each request's drafts (token ids) of the last step; -1 where the runner does not say them."""
         for request_id, tokens in zip(request_ids, drafts, strict=False):
             sequence = self._sequences.get(request_id)
             if sequence is not None and tokens and tokens[0] >= 0:
@@ -205,7 +205,7 @@ class RankGuide:
         return found
 
     def cut_drafts(self, request_ids: Sequence[str], drafts: list[list[int]]) -> None:
-        """Cut, in place, proposed drafts that a grammar does not allow; for sync scheduling, as upstream."""
+        """Cut `drafts` (token ids), in place, before the first that is refused; for sync scheduling."""
         self.settle()
         for index, (request_id, tokens) in enumerate(zip(request_ids, drafts, strict=False)):
             sequence = self._sequences.get(request_id)

@@ -33,7 +33,7 @@ class CountedGrammar:
         self._verdicts: dict[tuple[int, int, bytes, Any], _Verdicts] = {}
 
     def advance(self, where: Where, token: int) -> Where | None:
-        """Return where the text stands after one more token, None if it breaks a bound."""
+        """Return where the text stands after the token id `token`; None if it breaks a bound."""
         plain = self.table.plain[token]
         if where.mode != TEXT or plain < 0:
             return self.bounds.advance(where, self.table.tokens[token])
@@ -46,7 +46,7 @@ class CountedGrammar:
         )
 
     def restrict(self, row: npt.NDArray[np.int32], where: Where) -> None:
-        """Take the tokens that would break a bound out of one mask row  # [words] int32."""
+        """Clear the tokens that would break a bound from one mask row, [ceil(vocabulary / 32)] int32."""
         mode, characters, position, _, _ = where
         table = self.table
         if mode >= TEXT:
@@ -150,7 +150,15 @@ class CountedText:
         return len(drafts)
 
     def restrict(self, rows: npt.NDArray[np.int32], drafts: Sequence[int]) -> int:
-        """Restrict filled rows: the next token's, and those after each of so many drafts as there are more.
+        """Clear the tokens that would break a bound.
+
+        Parameters
+        ----------
+        rows
+            [rows, ceil(vocabulary / 32)] int32, filled; changed in place. Row 0 is the next token's, row
+            i + 1 the one after draft i.
+        drafts
+            Token ids, at least rows - 1 of them.
 
         Returns
         -------

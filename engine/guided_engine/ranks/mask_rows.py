@@ -24,9 +24,14 @@ class Part(NamedTuple):
 
 
 def part_of(sequence: GuidedSequence, row: int, scheduled: int) -> Part | None:
-    """Return a sequence's rows from `row` on, None if none of them is to be masked.
+    """Return a sequence's rows; None if none of them is to be masked.
 
-    The layout follows the `scheduled` number of drafts, known or not.
+    Parameters
+    ----------
+    row
+        Its first row in the step's bitmask.
+    scheduled
+        Number of its drafts in this step, known or not; it has one row more.
     """
     drafts = sequence.drafts
     if sequence.reasoning is None and sequence.matcher is not None:
@@ -42,7 +47,7 @@ def part_of(sequence: GuidedSequence, row: int, scheduled: int) -> Part | None:
 
 
 def masks_of(parts: Sequence[Part], bitmasks: BitmaskBuffer) -> Masks:
-    """Fill the masks of a step; a sequence whose matcher fails, or that cannot go on, is marked to end."""
+    """Fill and return the masks of a step; a sequence that fails, or has no next token, is marked to end."""
     walks = [part.walk for part in parts]
     bitmask, duration_ns = bitmasks.fill(walks)
     dead = {id(walk) for walk in settle_dead_ends(walks, bitmask)}

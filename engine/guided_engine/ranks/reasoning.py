@@ -23,10 +23,10 @@ class Reasoner(Protocol):
     """What knows the model's way of reasoning; one per sequence."""
 
     def has_ended(self, prompt: Sequence[int]) -> bool:
-        """Tell whether nothing is to be reasoned after this prompt."""
+        """Return whether reasoning is over after this prompt (token ids), or never begins."""
 
     def boundary(self, before: list[int], tokens: Sequence[int]) -> Boundary:
-        """Return where reasoning, not over before `tokens`, ends in them; `before` stays as it is."""
+        """Return where reasoning, not over in `before`, ends in `tokens` (ids); `before` is not changed."""
 
 
 class Reasoning:
@@ -57,9 +57,9 @@ class Reasoning:
         return self._started().boundary(self._tokens, tokens)
 
     def accept(self, known: int, tokens: Sequence[int]) -> int:
-        """Take the tokens after `known` of the output; return the first that is the grammar's.
+        """Accept output tokens; return the index in `tokens` of the first that the grammar constrains.
 
-        Raises what a parser raises.
+        `known` is the number of output tokens before them. Raises what a parser raises.
         """
         if not self._is_over():
             first = self._started().boundary(self._tokens, tokens).grammar

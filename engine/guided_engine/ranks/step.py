@@ -14,8 +14,10 @@ ReadSampled = Callable[[], Iterable[tuple[str, Sequence[int]]]]
 class Arrival:
     """A request that is new to the runner, or comes back to it after preemption (Model Runner V2).
 
+    `prompt_tokens` are token ids, empty for prompt embeddings; `prompt_length` counts them in any case.
     `known_tokens` are prompt and output so far, None where the runner does not say (Model Runner V1).
-    `stop_tokens` are the request's end of sequence and its own stop tokens.
+    `computed` is the number of tokens whose KV cache is computed before this step. `stop_tokens` are the
+    request's end of sequence and its own stop tokens.
     """
 
     request_id: str
@@ -37,7 +39,11 @@ def known_drafts(drafts: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One step, as scheduled. `drafts` holds -1 where the scheduler does not know a draft."""
+    """One step, as scheduled.
+
+    `scheduled` is the number of tokens of each request in this step, drafts included. `drafts` are token ids,
+    -1 where the scheduler does not know a draft.
+    """
 
     finished: Collection[str]
     arrivals: Sequence[Arrival]
@@ -52,7 +58,7 @@ class Masks:
     """What a step's logits are masked with.
 
     `bitmask` is [rows, ceil(vocabulary / 32)] int32: for each request in `request_ids` one row per scheduled
-    draft and one more. `acceptable` is how many leading drafts were constrained.
+    draft and one more. `acceptable[i]` is how many leading drafts of `request_ids[i]` were constrained.
     """
 
     request_ids: list[str]

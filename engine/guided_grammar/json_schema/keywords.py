@@ -69,17 +69,17 @@ class UndecidableError(Exception):
 
 
 def has_lengths(schema: dict[str, Any]) -> bool:
-    """Tell whether a schema bounds the length of strings."""
+    """Return whether a schema bounds the length of strings."""
     return "maxLength" in schema or "minLength" in schema
 
 
 def asserts(schema: dict[str, Any]) -> bool:
-    """Tell whether something stands beside references and branches that is more than a comment."""
+    """Return whether something stands beside references and branches that is more than a comment."""
     return not (_ANNOTATIONS | {"$ref", *BRANCHES}).issuperset(schema)
 
 
 def allows(schema: dict[str, Any], kind: str) -> bool:
-    """Tell whether a value of a type can be meant."""
+    """Return whether a schema allows some value of the JSON type `kind`, by type, enum and const alone."""
     named = schema.get("type", kind)
     if kind != named and kind not in named:
         return False
@@ -88,7 +88,7 @@ def allows(schema: dict[str, Any], kind: str) -> bool:
 
 
 def text(schema: dict[str, Any]) -> Text | None:
-    """Return the bounds of a schema's strings, None if they are not all that is asked of them."""
+    """Return (minLength, maxLength) of a schema's strings; None if it asks more of them than a length."""
     if not _TEXTS.isdisjoint(schema):
         return None
     if "type" not in schema and has_lengths(schema):
@@ -102,7 +102,7 @@ def text(schema: dict[str, Any]) -> Text | None:
 
 
 def of_name(schemas: list[dict[str, Any]], name: str) -> Iterator[Any]:
-    """Yield what may hold for the value of a property."""
+    """Yield every subschema that applies to the property `name` in one of `schemas`."""
     for schema in schemas:
         own = schema.get("properties", ANY)
         if name in own:
@@ -113,7 +113,7 @@ def of_name(schemas: list[dict[str, Any]], name: str) -> Iterator[Any]:
 
 
 def of_other_names(schema: dict[str, Any]) -> Iterator[Any]:
-    """Yield what may hold for the value of a property that is not named."""
+    """Yield every subschema that applies to a property that `properties` does not name."""
     yield from schema.get("patternProperties", ANY).values()
     yield schema.get("additionalProperties", True)
 
@@ -158,7 +158,7 @@ def target(root: Any, reference: Any) -> Any:
 
 
 def is_understood(schema: dict[str, Any], *, is_root: bool) -> bool:
-    """Tell whether all that a schema asks of values is followed here; an address changes its references."""
+    """Return whether a schema has only keywords that are understood here; `$id` is, at the root alone."""
     unknown = schema.keys() - _UNDERSTOOD
     if unknown and not (is_root and unknown == {"$id"}):
         return False

@@ -35,7 +35,7 @@ _PLAIN: Final = re.compile(
     rb"|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xed[\x80-\x9f][\x80-\xbf]"
     rb"|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2})+"
 )
-_TELLING: Final = b"z"
+_PROBE: Final = b"z"
 
 
 class PlainTokens:
@@ -53,7 +53,7 @@ class PlainTokens:
         texts = self.texts
         plain = [token for token, text in enumerate(texts) if _PLAIN.fullmatch(text) and token not in special]
         self.tokens = frozenset(plain)
-        self.telling = next((token for token in plain if texts[token] == _TELLING), None)
+        self.probe = next((token for token in plain if texts[token] == _PROBE), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,12 @@ class PlainStrings:
 
     @classmethod
     def of(cls, compiled: Any, plain: PlainTokens) -> "PlainStrings | None":
-        """Return those of a grammar, None where it has none, or the tokenizer no token by which to tell."""
+        """Return the plain strings of a compiled grammar.
+
+        None if it has none, or the tokenizer has no token `z` to probe a mask with.
+        """
         text = str(compiled.grammar)
-        if plain.telling is None or _ESCAPE.search(text) is None:
+        if plain.probe is None or _ESCAPE.search(text) is None:
             return None
         for number, (name, body) in enumerate(_RULE.findall(text)):
             found = _BODY.match(body)
@@ -76,9 +79,17 @@ class PlainStrings:
         return None
 
     def holds(self, native: Any, mask: Bitmask) -> bool:
-        """Tell whether a matcher, whose mask [ceil(vocabulary / 32)] this is, stands between characters."""
-        telling = self.plain.telling
-        if telling is None or not allows(mask, telling):
+        """Return whether a matcher stands between two characters of a plain string.
+
+        Parameters
+        ----------
+        native
+            An xgrammar.GrammarMatcher.
+        mask
+            The mask of its next token: [ceil(vocabulary / 32)] int32.
+        """
+        probe = self.plain.probe
+        if probe is None or not allows(mask, probe):
             return False
         states: str = native._debug_print_internal_state()  # noqa: SLF001 - nothing else tells; contract test
         return states.count(_STATE) == 1 and self.state in states

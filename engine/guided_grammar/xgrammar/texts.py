@@ -28,7 +28,7 @@ def _escaped(character: str) -> str:
 
 
 def is_plain(spec: str) -> bool:
-    """Say whether a grammar's text names no character that xgrammar 0.2.8 writes as an escape.
+    """Return whether a grammar's text names no character that xgrammar 0.2.8 writes as an escape.
 
     `compile_grammar` of a Grammar writes it out and reads it again where its cache is on, and there an escape
     swallows the letters behind it that could be its digits: of "ß" and "e" it makes U+0DFE.

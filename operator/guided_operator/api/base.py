@@ -120,7 +120,7 @@ class BytesBetween(_Bounds):
     @staticmethod
     def _read(text: str) -> float:
         if not re.fullmatch(_BYTES_PATTERN, text):
-            raise ValueError(f'"{text}" is no amount such as "512Mi" or "2Gi"')
+            raise ValueError(f'"{text}" is not an amount such as "512Mi" or "2Gi"')
         return float(amount(text))
 
 
@@ -145,7 +145,15 @@ Quantity = Annotated[
 
 
 def text(most: int, *, pattern: str | None = None, least: int = 1) -> StringConstraints:
-    """Return the bounds of a string field; every string has some, or CEL's cost estimate has none."""
+    """Return the bounds of a string field; without bounds the API server cannot estimate the cost of CEL.
+
+    Parameters
+    ----------
+    most, least
+        Length in characters, both inclusive.
+    pattern
+        A regular expression that both Python and the API server (RE2) understand.
+    """
     return StringConstraints(min_length=least, max_length=most, pattern=pattern)
 
 
@@ -160,5 +168,5 @@ def unique_names(items: list[Any]) -> list[Any]:
     names = [item.name for item in items]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ValueError(f"names must be unique, {', '.join(twice)} stands twice")
+        raise ValueError(f"names must be unique; duplicate: {', '.join(twice)}")
     return items

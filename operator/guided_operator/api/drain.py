@@ -1,4 +1,4 @@
-"""What becomes of requests in progress when a pod goes: `spec.drain`."""
+"""What happens to in-flight requests when a pod stops: `spec.drain`."""
 
 from typing import Annotated
 
@@ -8,13 +8,13 @@ from guided_operator.api.base import ApiModel, Between
 
 
 class Drain(ApiModel):
-    """How a pod goes."""
+    """How a pod stops."""
 
     timeout: Annotated[str, Between("0s", "1h")] = Field(
         default="5m",
         description=(
-            "What requests in progress get when their pod is to go: scaled down, replaced or evicted. A pod "
-            "without any goes after seconds, so that a long time costs only those who wait for it. Default: "
-            "5m, longer than nearly all answers take. The pod's grace period follows from it."
+            "How long in-flight requests may run after the pod was told to stop (scale-down, rollout or "
+            "eviction). A pod without requests stops within seconds. Default: 5m, longer than nearly all "
+            "responses take. The pod's termination grace period is derived from it."
         ),
     )

@@ -89,7 +89,7 @@ def option(word: str) -> str:
 
 
 def is_allowed(word: str) -> bool:
-    """Say whether a word is a value, or an option on the list."""
+    """Return whether a word is a value, or an option on the list."""
     name = option(word)
     return not name or name in ALLOWED or name.split(".", 1)[0] in WITH_PARTS
 
@@ -101,7 +101,7 @@ def misplaced(words: Sequence[str]) -> Iterator[tuple[int, str]]:
         name = option(word).removeprefix("--").split(".", 1)[0]
         if not name:
             if not room:
-                yield index, "is no option, nor the value of one"
+                yield index, "is neither an option nor the value of one"
             room -= 1
         elif option(word).removeprefix("--") in _ALONE:
             room = 0

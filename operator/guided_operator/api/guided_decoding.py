@@ -9,69 +9,71 @@ from guided_operator.api.base import ApiModel, Between, BytesBetween, text, uniq
 
 
 class Compile(ApiModel):
-    """Limits of one grammar's compilation."""
+    """Limits on compiling one grammar."""
 
     timeout: Annotated[str, Between("100ms", "10m")] = Field(
         default="10s",
         description=(
-            "Deadline of one compilation; past it the worker is killed and the request gets a 400. "
-            "Default: 10s, above what 99 % of real schemas need by an order of magnitude."
+            "Deadline for compiling one grammar; after that the grammar worker is killed and the request "
+            "gets a 400. Default: 10s, ten times what 99 % of real schemas need."
         ),
     )
     workers: Annotated[int, Field(ge=1, le=64)] | None = Field(
         default=None,
         description=(
-            "Grammars that compile at once, each in a process of its own; as many again go on beside them "
-            "once they are slow, and one more process stands by. Default: one for each 4 CPUs of the "
-            "sidecar's limit, at least 1 and at most 8; without a limit 1."
+            "Number of grammars that compile at the same time, each in its own process. Slow compilations"
+            " move to as many extra processes, so that they do not hold up others, and one spare process "
+            "is kept ready. Default: one per 4 CPUs of the sidecar's CPU limit, at least 1 and at most 8;"
+            " 1 without a limit."
         ),
     )
     memory: Annotated[str, BytesBetween("128Mi", "1Ti")] = Field(
         default="2Gi",
         description=(
-            "What one compilation may take above what every worker shares; past it the request gets a 400. "
-            "Default: 2Gi; less where the sidecar's memory limit would not hold all that compile at once."
+            "Memory that one compilation may use, beyond what all workers share; a grammar that needs "
+            "more gets a 400. Default: 2Gi, or less if the sidecar's memory limit has no room for that "
+            "many compilations at once."
         ),
     )
     cache_size: Annotated[str, BytesBetween("1Mi", "1Ti")] = Field(
         default="1Gi",
         description=(
-            "Compiled grammars that are kept on disk, where they survive the sidecar's restarts; the least "
-            "recently used go first. Default: 1Gi, thousands of grammars."
+            "Size of the disk cache of compiled grammars, which survives restarts of the sidecar. The "
+            "least recently used are evicted. Default: 1Gi, thousands of grammars."
         ),
     )
     max_schema_size: Annotated[str, BytesBetween("1Ki", "2Mi")] = Field(
         default="256Ki",
         description=(
-            "The largest schema, regex or grammar that is taken, in bytes of its text; a larger one gets a "
-            "400. Default: 256Ki; the types of Kubernetes' API have up to 60Ki."
+            "Maximum size of a schema, regex or grammar, in bytes of its text; a larger one gets a 400. "
+            "Default: 256Ki; the largest types of the Kubernetes API have 60Ki."
         ),
     )
     max_depth: Annotated[int, Field(ge=4, le=256)] = Field(
         default=64,
         description=(
-            "How deep objects and arrays may stand inside each other in a schema; a deeper one gets a 400. "
-            "Default: 64; what people write stays below 30."
+            "Maximum nesting depth of a schema; a deeper one gets a 400. Default: 64; schemas written by "
+            "hand stay below 30."
         ),
     )
 
 
 class Consensus(ApiModel):
-    """How often the ranks' masks and tokens are compared, where parallelism.tensor is above 1."""
+    """How often the masks and tokens of the ranks are compared, where parallelism.tensor is above 1."""
 
     mode: Literal["Off", "Sampled", "Every"] = Field(
         default="Sampled",
         description=(
-            "Sampled: at a sequence's first token, then once per sampleEvery tokens. Every: at every token. "
-            "Off: never; quote it in YAML. Default: Sampled, which costs a rank microseconds per step and "
-            "lets no lasting difference go unseen."
+            "When the ranks of a pod are compared. Sampled: at the first token of a sequence, then every "
+            'sampleEvery tokens. Every: at every token. "Off": never; quote it in YAML. Default: Sampled,'
+            " which costs microseconds per step and still finds every lasting difference."
         ),
     )
     sample_every: Annotated[int, Field(ge=1, le=65_536)] = Field(
         default=32,
         description=(
-            "Tokens of a sequence from one comparison to the next, with mode Sampled: a difference is found "
-            "within so many. Default: 32, one or two lines of text."
+            "In mode Sampled, the number of tokens of a sequence between two comparisons; a difference is"
+            " found within that many tokens. Default: 32, one or two lines of text."
         ),
     )
 
@@ -86,18 +88,19 @@ class ConfigMapKey(ApiModel):
 
 
 class NamedGrammar(ApiModel):
-    """A grammar that requests ask for by its name, and that is compiled before they come."""
+    """A grammar that requests use by name; it is compiled before the first request."""
 
     name: Annotated[str, text(63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")] = Field(
-        description='What requests call it, as vllm_xargs: {"guided_grammar": NAME}; unique in the list.'
+        description='Name that requests use, as vllm_xargs: {"guided_grammar": NAME}. Unique in the list.'
     )
     kind: Literal["JSONSchema", "Regex", "EBNF", "StructuralTag"] = Field(
-        description="What the text is. EBNF: XGrammar's, or Lark."
+        description="Kind of the grammar. EBNF: in XGrammar's or in Lark's syntax."
     )
     config_map_key_ref: ConfigMapKey = Field(
         description=(
-            "Where the text is. All grammars of a model may have 1 MiB in sum. A change of the ConfigMap "
-            "reaches running pods within a minute or two, and restarts nothing."
+            "Key of a ConfigMap that holds the grammar's text. All grammars of a model may have 1 MiB "
+            "together. A change of the ConfigMap reaches running pods within about two minutes, without a"
+            " restart."
         )
     )
 
@@ -108,53 +111,58 @@ class GuidedDecoding(ApiModel):
     placement: Literal["Rank", "Scheduler"] = Field(
         default="Rank",
         description=(
-            "Rank: masks are made beside the sampler on every rank. Scheduler: vLLM's own path, the way "
-            "back. Default: Rank."
+            "Where grammar masks are computed. Rank: on every rank, beside the sampler. Scheduler: in "
+            "vLLM's scheduler, as stock vLLM does it; use it to switch guided decoding on the ranks off. "
+            "Default: Rank."
         ),
     )
     backend: Choice = Field(
         default="Auto",
         description=(
-            "The grammar library. Default: Auto, chosen per grammar by what each library can enforce."
+            "Grammar library. Auto: chosen for each grammar by which keywords each library enforces. "
+            "Default: Auto."
         ),
     )
     unsupported_keywords: Literal["Route", "Reject"] = Field(
         default="Route",
         description=(
-            "What follows when the backend (with Auto, the one that serves such a grammar cheapest) does not "
-            "enforce a keyword of a schema; it is never ignored. Route: the other backend serves the "
-            "request if it enforces all of the schema, else the request gets a 400 with the keyword's path. "
-            "Reject: that 400 at once. Default: Route."
+            "What to do with a schema that has a keyword which the backend does not enforce (with Auto: "
+            "the cheapest backend for that schema). A keyword is never ignored. Route: use another "
+            "backend that enforces the whole schema; if there is none, the request gets a 400 with the "
+            "path of the keyword. Reject: 400 at once. Default: Route."
         ),
     )
     whitespace: Literal["Compact", "Flexible"] = Field(
         default="Flexible",
-        description="Whitespace between JSON tokens. Default: Flexible, any, as in vLLM.",
+        description=(
+            "Whitespace between JSON tokens. Flexible: any. Compact: none. Default: Flexible, as in vLLM."
+        ),
     )
     proof: Literal["Always", "Never"] = Field(
         default="Always",
         description=(
-            "Whether random walks through a compiled grammar must show that it has no dead end, no slow "
-            "mask and, of a JSON schema, no invalid text, before a rank sees it. Default: Always, some "
-            "milliseconds per new grammar; Never leaves all that to show while generating."
+            "Whether a compiled grammar is checked by random walks before a rank loads it: for dead ends,"
+            " masks that take too long and, for a JSON Schema, text that the schema does not allow. "
+            "Default: Always, which adds some milliseconds per new grammar. With Never such faults show "
+            "only while generating."
         ),
     )
-    compile: Compile = Field(default=Compile(), description="Limits of one grammar's compilation.")
+    compile: Compile = Field(default=Compile(), description="Limits on compiling one grammar.")
     consensus: Consensus = Field(default=Consensus(), description="How often the ranks are compared.")
     on_desync: Literal["FailRequest", "FallBackToScheduler"] = Field(
         default="FailRequest",
         description=(
-            "What follows when ranks differ, besides the end of the request that shows it. FailRequest: "
-            "nothing. FallBackToScheduler: vLLM's own path serves new guided requests until the engine "
-            "restarts. Default: FailRequest, since a difference in one request says little about others, "
-            "and vLLM's own path is slower."
+            "What to do after ranks have disagreed; the request that shows it fails in any case. "
+            "FailRequest: nothing more. FallBackToScheduler: new guided requests are served by vLLM's "
+            "scheduler until the engine restarts. Default: FailRequest, because a difference in one "
+            "request says little about others, and vLLM's scheduler is slower."
         ),
     )
     grammars: Annotated[list[NamedGrammar], Field(max_length=64), AfterValidator(unique_names)] = Field(
         default=[],
         description=(
-            "Grammars that requests ask for by name. A pod is ready when it has compiled and loaded them; "
-            "one that is added, changed or taken away later restarts nothing. Default: none."
+            "Grammars that requests use by name. A pod becomes ready once it has compiled and loaded "
+            "them. Adding, changing or removing one restarts nothing. Default: none."
         ),
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )

@@ -1,4 +1,4 @@
-"""Adapters beside the model: `spec.lora`."""
+"""LoRA adapters: `spec.lora`."""
 
 from typing import Annotated, Final, Literal
 
@@ -12,22 +12,23 @@ Rank = Literal[1, 8, 16, 32, 64, 128, 256, 320, 512]  # what vLLM has kernels fo
 
 
 class Adapter(ApiModel):
-    """One LoRA adapter, loaded at start."""
+    """A LoRA adapter, loaded when the engine starts."""
 
     name: Annotated[str, text(128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$")] = Field(
-        description='What clients send as "model" to get it; unique in the list.'
+        description='Name that clients send as "model" to use the adapter. Unique in the list.'
     )
     uri: Uri
 
 
 class Lora(ApiModel):
-    """LoRA adapters that the model is served with. Absent: none."""
+    """LoRA adapters of the model."""
 
     adapters: Annotated[list[Adapter], Field(min_length=1, max_length=256), AfterValidator(unique_names)] = (
         Field(
             description=(
-                "The adapters, each a model of its own to clients, with guided decoding as the model itself. "
-                "A pod is ready when it has loaded them; none is loaded by request."
+                "LoRA adapters; clients see each as a model of its own, with the same guided decoding. "
+                "All are loaded when the engine starts, none on request; a pod becomes ready once it has "
+                "loaded them."
             ),
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         )
@@ -35,22 +36,23 @@ class Lora(ApiModel):
     max_rank: Rank = Field(
         default=16,
         description=(
-            "The largest rank of an adapter: 1, 8, 16, 32, 64, 128, 256, 320 or 512, which vLLM has kernels "
-            "for. Default: 16, as in vLLM; a larger one takes memory for every adapter."
+            "Maximum rank of an adapter, one of the ranks that vLLM has kernels for: 1, 8, 16, 32, 64, "
+            "128, 256, 320 or 512. Default: 16, as in vLLM; a larger value takes memory for every "
+            "adapter."
         ),
     )
     max_active: Annotated[int, Field(ge=1, le=256)] = Field(
         default=1,
         description=(
-            "Adapters that one step may mix, each with its place on the device. Default: 1, as in vLLM; "
-            "requests for others wait for the next step."
+            "Maximum number of different adapters in one batch; each takes device memory. Default: 1, as "
+            "in vLLM; requests for further adapters wait for a later step."
         ),
     )
     max_cached: Annotated[int, Field(ge=1, le=1024)] | None = Field(
         default=None,
         description=(
-            "Adapters kept in the host's memory, at least maxActive. Default: maxActive, as in vLLM; all "
-            "others are read from disk again when asked for."
+            "Maximum number of adapters kept in CPU memory, at least maxActive; the others are read from "
+            "disk again when a request needs them. Default: maxActive, as in vLLM."
         ),
     )
 
@@ -67,7 +69,7 @@ LORA_RULES: Final = (
     Rule(
         (),
         "spec.lora.adapters",
-        "an adapter may not be called as the model itself",
+        "an adapter must not have the name of the model itself",
         "!has(self.spec.lora) || !self.spec.lora.adapters.exists(a, a.name == "
         "(has(self.spec.model.servedName) ? self.spec.model.servedName : self.metadata.name))",
         lambda gm: (

@@ -30,7 +30,7 @@ class _Loader(yaml.SafeLoader):
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, Hashable) and key in seen:
                 line = key_node.start_mark.line + 1
-                raise ManifestError([Problem(f"line {line}", f'"{key}" stands twice in one mapping')])
+                raise ManifestError([Problem(f"line {line}", f'"{key}" is a duplicate key')])
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
 
@@ -85,7 +85,7 @@ def documents(text: str) -> list[Any]:
 
 
 def is_config_map(document: Any) -> bool:
-    """Say whether a document is to be a ConfigMap."""
+    """Return whether a document is to be a ConfigMap."""
     wanted = ("v1", "ConfigMap")
     return isinstance(document, Mapping) and (document.get("apiVersion"), document.get("kind")) == wanted
 

@@ -5,8 +5,8 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from guided_operator.api.base import ApiModel, text
-from guided_operator.api.pod_spec import SecretKey
 from guided_operator.api.rule import Rule, cel_text, matches
+from guided_operator.api.secret_refs import SecretKey
 
 _PART: Final = "[A-Za-z0-9_][A-Za-z0-9._@+-]*"  # never "." or "..", nor a hidden folder
 _URI: Final = (
@@ -19,9 +19,9 @@ Uri = Annotated[
     text(512),
     Field(
         description=(
-            "Where the weights are. hf://ORG/NAME: the Hugging Face hub. pvc://CLAIM/PATH: a folder in a "
-            "PersistentVolumeClaim of this namespace, mounted read-only. file:///PATH: a folder in the "
-            "engine's image. s3:// and oci:// are not supported yet."
+            "Location of the weights. hf://ORG/NAME: a repository on the Hugging Face hub. "
+            "pvc://CLAIM/PATH: a folder in a PersistentVolumeClaim in this namespace, mounted read-only. "
+            "file:///PATH: a folder in the engine's image. s3:// and oci:// are not supported."
         )
     ),
 ]
@@ -30,15 +30,15 @@ Revision = Annotated[
     text(128, pattern=r"^[A-Za-z0-9._/-]+$"),
     Field(
         description=(
-            "Branch, tag or commit on the hub. Default: the hub's default branch. A commit is the only "
-            "one that cannot change under running replicas. Only with hf://."
+            "Branch, tag or commit on the Hugging Face hub. Only with hf://. Only a commit cannot change "
+            "under running replicas. Default: the hub's default branch."
         )
     ),
 ]
 
 
 class ModelSource(ApiModel):
-    """Where a draft model comes from."""
+    """Source of a draft model."""
 
     uri: Uri
     revision: Revision | None = None
@@ -52,22 +52,22 @@ class Model(ApiModel):
     served_name: Annotated[str, text(128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$")] | None = Field(
         default=None,
         description=(
-            'What clients send as "model". Default: metadata.name, which is unique in the namespace.'
+            'Name that clients send as "model". Default: metadata.name, which is unique in the namespace.'
         ),
     )
     auth_secret_ref: SecretKey | None = Field(
         default=None,
         description=(
-            "The Secret's key with the token for the Hugging Face hub, for models that are private or gated; "
-            "engine and sidecar get it as HF_TOKEN. A changed token reaches pods when they start. Default: "
-            "none. Only where something comes from hf://."
+            "Key of a Secret that holds a Hugging Face token, for private or gated models. Engine and "
+            "sidecar get it as HF_TOKEN. A changed token takes effect when pods restart. Only with a "
+            "hf:// URI of the model, the draft model or an adapter. Default: none."
         ),
     )
     trust_remote_code: bool = Field(
         default=False,
         description=(
-            "Whether Python code that comes with the model may run. Default: false, since that code runs "
-            "with all rights of the engine."
+            "Whether to run Python code that comes with the model. Default: false, because that code has "
+            "all rights of the engine."
         ),
     )
 
@@ -78,7 +78,7 @@ def uri_rules(*at: str) -> tuple[Rule, ...]:
         Rule(
             at,
             "uri",
-            "the scheme must be hf://, pvc:// or file://; s3:// and oci:// are not supported yet",
+            "the scheme must be hf://, pvc:// or file://; s3:// and oci:// are not supported",
             f"self.uri.matches({cel_text(_SCHEME)})",
             lambda source: not matches(_SCHEME, source.uri),
         ),
@@ -99,7 +99,7 @@ def source_rules(*at: str) -> tuple[Rule, ...]:
         Rule(
             at,
             "revision",
-            "only a model from the hub (hf://) has a revision",
+            "may be set only for a model from the Hugging Face hub (hf://)",
             "!has(self.revision) || self.uri.startsWith('hf://')",
             lambda source: source.revision is not None and not source.uri.startswith("hf://"),
         ),
@@ -111,7 +111,7 @@ MODEL_RULES: Final = (
     Rule(
         ("spec",),
         "model.authSecretRef",
-        "nothing comes from the hub (hf://), so there is nothing to give the token to",
+        "may be set only if the model, the draft model or an adapter comes from the Hugging Face hub (hf://)",
         "!has(self.model.authSecretRef) || self.model.uri.startsWith('hf://') || "
         "(has(self.speculative) && has(self.speculative.draftModel) && "
         "self.speculative.draftModel.uri.startsWith('hf://')) || "

@@ -1,74 +1,77 @@
-"""What a user may say of pods beside the model: `spec.podTemplate`. No free container spec."""
+"""Metadata, scheduling and volumes of the pods: `spec.podTemplate`. It has no container spec."""
 
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field
 
 from guided_operator.api.base import ApiModel, BytesBetween, text, unique_names
-from guided_operator.api.pod_spec import SecretName
 from guided_operator.api.rule import Rule, cel_text, matches
 from guided_operator.api.scheduling import Affinity, Labels, Toleration, TopologySpread, label_keys
+from guided_operator.api.secret_refs import SecretName
 
 _OBJECT = Annotated[str, text(253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 _USER = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
 class ClaimVolume(ApiModel):
-    """A PersistentVolumeClaim of this namespace."""
+    """A PersistentVolumeClaim in this namespace."""
 
-    claim_name: _OBJECT = Field(description="Its name.")
+    claim_name: _OBJECT = Field(description="Name of the PersistentVolumeClaim.")
     read_only: bool = Field(
         default=True,
-        description="Whether it is mounted for reading only. Default: true, since replicas share it.",
+        description="Whether to mount it read-only. Default: true, because replicas share it.",
     )
 
 
 class ConfigMapVolume(ApiModel):
-    """A ConfigMap of this namespace, a file for each key."""
+    """A ConfigMap in this namespace, one file per key."""
 
-    name: _OBJECT = Field(description="Its name.")
+    name: _OBJECT = Field(description="Name of the ConfigMap.")
 
 
 class SecretVolume(ApiModel):
-    """A Secret of this namespace, a file for each key."""
+    """A Secret in this namespace, one file per key."""
 
-    secret_name: _OBJECT = Field(description="Its name.")
+    secret_name: _OBJECT = Field(description="Name of the Secret.")
 
 
 class EmptyVolume(ApiModel):
-    """An empty folder that ends with the pod."""
+    """An empty folder that is deleted with the pod."""
 
     medium: Literal["Disk", "Memory"] = Field(
         default="Disk",
-        description="Disk: the node's storage. Memory: counts as the engine's memory. Default: Disk.",
+        description=(
+            "Storage medium. Disk: the node's storage. Memory: a tmpfs, which counts as memory of the "
+            "engine. Default: Disk."
+        ),
     )
     size_limit: Annotated[str, BytesBetween("1Mi", "100Ti")] | None = Field(
-        default=None, description="Past it the kubelet evicts the pod. Default: none."
+        default=None, description="Maximum size; the kubelet evicts a pod that exceeds it. Default: none."
     )
 
 
 class Volume(ApiModel):
-    """One more volume, which the engine sees as the folder /mnt/NAME. Exactly one kind is set."""
+    """A volume of the engine, mounted at /mnt/NAME. Exactly one source is set."""
 
     name: Annotated[str, text(40, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")] = Field(
-        description="Name of the folder below /mnt; unique in the list."
+        description="Name of the volume, and of its folder below /mnt. Unique in the list."
     )
     persistent_volume_claim: ClaimVolume | None = Field(
-        default=None, description="A PersistentVolumeClaim. Default: none."
+        default=None, description="Mount a PersistentVolumeClaim. Default: none."
     )
-    config_map: ConfigMapVolume | None = Field(default=None, description="A ConfigMap. Default: none.")
-    secret: SecretVolume | None = Field(default=None, description="A Secret. Default: none.")
-    empty_dir: EmptyVolume | None = Field(default=None, description="An empty folder. Default: none.")
+    config_map: ConfigMapVolume | None = Field(default=None, description="Mount a ConfigMap. Default: none.")
+    secret: SecretVolume | None = Field(default=None, description="Mount a Secret. Default: none.")
+    empty_dir: EmptyVolume | None = Field(default=None, description=("Mount an empty folder. Default: none."))
 
 
 class PodTemplate(ApiModel):
-    """What pods have beside the model."""
+    """Metadata, scheduling and volumes of the pods."""
 
     labels: Labels = Field(
         default={},
         description=(
-            "More labels of pods, for billing, meshes and the like. Default: none. Not of guidedmodel.io or "
-            "kubernetes.io, which the operator and the cluster set."
+            "Further labels of the pods, for billing, service meshes and so on. Labels of guidedmodel.io,"
+            " kubernetes.io and k8s.io are refused: the operator and the cluster set them. Default: none."
         ),
     )
     annotations: Annotated[
@@ -76,66 +79,70 @@ class PodTemplate(ApiModel):
     ] = Field(
         default={},
         description=(
-            "Annotations of pods. Default: none. Not of guidedmodel.io or kubernetes.io, but for "
-            "cluster-autoscaler.kubernetes.io."
+            "Annotations of the pods. Annotations of guidedmodel.io, kubernetes.io and k8s.io are "
+            "refused, except cluster-autoscaler.kubernetes.io. Default: none."
         ),
     )
     node_selector: Labels = Field(
         default={}, description="Labels that a node must have. Default: none, any node."
     )
     tolerations: Annotated[list[Toleration], Field(max_length=32)] = Field(
-        default=[], description="Taints of nodes that pods put up with. Default: none."
+        default=[], description="Tolerations of the pods for taints of nodes. Default: none."
     )
     affinity: Affinity | None = Field(
-        default=None, description="Nodes and other pods to be near or far. Default: none."
+        default=None, description="Affinity of the pods to nodes and to other pods. Default: none."
     )
     topology_spread: Annotated[list[TopologySpread], Field(max_length=8)] = Field(
         default=[],
         description=(
-            "How this model's pods, those of one revision, are spread over nodes or zones. Default: none, "
-            "as the scheduler does by itself."
+            "How this model's pods of one revision are spread over nodes or zones. Default: none, which "
+            "leaves it to the scheduler."
         ),
     )
     priority_class_name: _OBJECT | None = Field(
         default=None,
-        description="PriorityClass of pods: who goes first when GPUs are short. Default: the cluster's own.",
+        description=(
+            "PriorityClass of the pods, which decides who is preempted when GPUs are short. Default: the "
+            "cluster's default."
+        ),
     )
     scheduler_name: Annotated[str, text(63, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")] | None = Field(
-        default=None, description="The scheduler that places pods. Default: default-scheduler, the cluster's."
+        default=None, description="Scheduler of the pods. Default: default-scheduler."
     )
     service_account_name: _OBJECT | None = Field(
         default=None,
         description=(
-            "ServiceAccount of pods, for what hangs on its name: admission policies, pull secrets. No token "
-            "of it is mounted. Default: one of the model's own, without any right."
+            "ServiceAccount of the pods, for admission policies and image pull secrets that depend on it."
+            " Its token is not mounted. Default: a ServiceAccount of this model, without permissions."
         ),
     )
     image_pull_secrets: Annotated[list[SecretName], Field(max_length=16), AfterValidator(unique_names)] = (
         Field(
             default=[],
-            description="Secrets that images are pulled with. Default: those of the ServiceAccount.",
+            description="Secrets for pulling images. Default: those of the ServiceAccount.",
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         )
     )
     run_as_user: _USER | None = Field(
         default=None,
         description=(
-            "Numeric user, and group, of the pod's processes, never 0. Default: 10001, no user of the image "
-            "or, likely, of the node; none where the operator leaves it to the platform, as on OpenShift."
+            "Numeric user and group ID of the pod's processes, never 0. Default: 10001; unset where the "
+            "operator leaves it to the platform, as on OpenShift."
         ),
     )
     fs_group: _USER | None = Field(
         default=None,
         description=(
-            "Group that volumes are made to belong to, where their kind allows it: for a claim that the "
-            "pod's user cannot read otherwise. Default: none, volumes stay as they are."
+            "Group that owns the pod's volumes, where their kind supports it. Set it for a claim that the"
+            " pod's user cannot read otherwise. Default: none, the ownership of volumes is not changed."
         ),
     )
     volumes: Annotated[list[Volume], Field(max_length=16), AfterValidator(unique_names)] = Field(
         default=[],
         description=(
-            "More volumes of the engine, each as the folder /mnt/NAME: chat templates, certificates, scratch "
-            "space. Claims, ConfigMaps, Secrets and empty folders only. Default: none."
+            "Further volumes of the engine, each mounted at /mnt/NAME, for chat templates, certificates "
+            "or scratch space. Only PersistentVolumeClaims, ConfigMaps, Secrets and empty folders. "
+            "Default: none."
         ),
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
@@ -158,8 +165,8 @@ def _reserved_rule(part: str, read: Any) -> Rule:
     return Rule(
         ("spec", "podTemplate"),
         part,
-        "keys of guidedmodel.io, kubernetes.io and k8s.io are set by the operator and the cluster "
-        "(cluster-autoscaler.kubernetes.io aside)",
+        "keys of guidedmodel.io, kubernetes.io and k8s.io are reserved for the operator and the "
+        "cluster (except cluster-autoscaler.kubernetes.io)",
         f"!has(self.{part}) || self.{part}.all(k, !k.matches({cel_text(_OURS)}) || "
         f"k.matches({cel_text(_HARMLESS)}))",
         lambda template: _reserved(read(template)),
@@ -179,7 +186,8 @@ POD_TEMPLATE_RULES: Final = (
     Rule(
         ("spec", "podTemplate", "tolerations", "*"),
         "",
-        "operator Exists has no value, operator Equal needs a key, and tolerationSeconds effect NoExecute",
+        "operator Exists must have no value, operator Equal needs a key, and tolerationSeconds "
+        "needs effect NoExecute",
         "(!has(self.operator) || self.operator == 'Equal' ? has(self.key) : !has(self.value)) && "
         "(!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute'))",
         lambda one: (
@@ -190,7 +198,7 @@ POD_TEMPLATE_RULES: Final = (
     Rule(
         ("spec", "podTemplate", "topologySpread", "*"),
         "minDomains",
-        "only where whenUnsatisfiable is DoNotSchedule",
+        "may be set only if whenUnsatisfiable is DoNotSchedule",
         "!has(self.minDomains) || !has(self.whenUnsatisfiable) || self.whenUnsatisfiable == 'DoNotSchedule'",
         lambda spread: spread.min_domains is not None and spread.when_unsatisfiable != "DoNotSchedule",
     ),

@@ -16,7 +16,7 @@ _MOST: Final = 10_000  # as replicas
 def _pods(value: int | str) -> int | str:
     if isinstance(value, str):
         if not re.fullmatch(_PERCENT, value):
-            raise ValueError(f'"{value}" is no number of pods, nor a percentage such as "25%"')
+            raise ValueError(f'"{value}" is neither a number of pods nor a percentage such as "25%"')
     elif not 0 <= value <= _MOST:
         raise ValueError(f"must be between 0 and {_MOST}")
     return value
@@ -39,51 +39,53 @@ Pods = Annotated[
 
 
 class Rollout(ApiModel):
-    """How a change reaches the pods. What runs goes on while the new is not ready."""
+    """How a change reaches the pods."""
 
     max_surge: Pods = Field(
         default=0,
         description=(
-            "Pods that there may be beyond replicas while pods are replaced: a number, or a percentage of "
-            "replicas, rounded up. Default: 0, because a pod more needs GPUs more, which a full cluster "
-            "does not have."
+            "Maximum number of pods above replicas during a rollout: a number, or a percentage of "
+            "replicas, rounded up. Default: 0, because each extra pod needs extra GPUs, which a full "
+            "cluster does not have."
         ),
     )
     max_unavailable: Pods = Field(
         default=1,
         description=(
-            "Pods that may be not ready while pods are replaced: a number, or a percentage of replicas, "
-            "rounded down. Default: 1, so that a rollout needs no spare GPUs. With replicas 1 no pod answers "
-            "meanwhile: set maxSurge to 1 and this to 0 where there is room for a second pod."
+            "Maximum number of pods that may be not ready during a rollout: a number, or a percentage of "
+            "replicas, rounded down. Default: 1, so that a rollout needs no spare GPUs. With replicas 1 "
+            "no pod serves meanwhile: if there is room for a second pod, set maxSurge to 1 and this to 0."
         ),
     )
     progress_deadline: Annotated[str, Between("10s", "168h")] | None = Field(
         default=None,
         description=(
-            "Time without progress after which a rollout counts as stuck: Progressing becomes False and "
-            "Stalled True, and it is still tried. At least probes.startupTimeout. Default: "
-            "probes.startupTimeout and 20 minutes more, for pulling an image of some 10 GB."
+            "Time without progress after which a rollout is reported as stuck: Progressing becomes False "
+            "and Stalled True. The operator keeps trying. At least probes.startupTimeout. Default: "
+            "probes.startupTimeout plus 20 minutes, for pulling a large image."
         ),
     )
     paused: bool = Field(
         default=False,
         description=(
-            "Whether pods are left as they are though the spec has changed. Scaling goes on. Default: false."
+            "Whether changes of the spec leave the pods as they are for now. Scaling still works. "
+            "Default: false."
         ),
     )
     restart_token: Annotated[str, text(64)] | None = Field(
         default=None,
         description=(
-            "Any text. A new one replaces all pods, one after the other, by pods as the operator renders "
-            "them now; one that was there before goes back to the pods of then. Default: none."
+            "Any text; changing it replaces all pods, as `kubectl rollout restart` does, with pods as "
+            "this release of the operator renders them. Setting an earlier token again brings back the "
+            "pods that were rendered for it. Default: none."
         ),
     )
     rollback_to: Annotated[str, text(10, pattern=r"^[0-9a-f]{10}$")] | None = Field(
         default=None,
         description=(
-            "A revision, as status.revision shows it, that the pods are to be of, whatever else the spec "
-            "says of pods; the last five are stored as ControllerRevisions. Changes of the spec wait until "
-            "it is removed. Default: none, the pods are as the spec says."
+            "Revision to run, as shown by status.revision. While it is set, other changes of the spec "
+            "that concern pods have no effect. The last five revisions are kept, as ControllerRevisions. "
+            "Default: none, the pods follow the spec."
         ),
     )
 
@@ -115,7 +117,7 @@ ROLLOUT_RULES: Final = (
     Rule(
         ("spec", "rollout"),
         "maxUnavailable",
-        "maxUnavailable 0 needs a maxSurge above 0: otherwise no pod could ever be replaced",
+        "must not be 0 if maxSurge is 0: no pod could ever be replaced",
         "!has(self.maxUnavailable) || (self.maxUnavailable != 0 && self.maxUnavailable != '0%') || "
         "(has(self.maxSurge) && self.maxSurge != 0 && self.maxSurge != '0%')",
         lambda rollout: _is_none(rollout.max_unavailable) and _is_none(rollout.max_surge),
@@ -123,7 +125,7 @@ ROLLOUT_RULES: Final = (
     Rule(
         ("spec",),
         "rollout.progressDeadline",
-        "must not be below probes.startupTimeout: a pod that is still starting would count as stuck",
+        "must be at least probes.startupTimeout: a pod that is still starting would count as stuck",
         "!has(self.rollout) || !has(self.rollout.progressDeadline) || "
         "duration(self.rollout.progressDeadline) >= duration(has(self.probes) && "
         "has(self.probes.startupTimeout) ? self.probes.startupTimeout : '30m')",

@@ -1,4 +1,4 @@
-"""One demand on a GuidedModel, in both of its forms, and what is said where it is not met."""
+"""A validation rule of a GuidedModel, in CEL and in Python, with its message."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -20,10 +20,20 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One demand on the node at `at` ("*" stands for each item of a list).
+    """A validation rule.
 
-    `cel` holds where the demand is met; `broken` is its negation on the parsed node. `field` is the part of
-    the node that is reported, "" the node itself.
+    Parameters
+    ----------
+    at
+        Path of the node that it is about; "*" stands for each item of a list.
+    field
+        The part of the node that is reported; "" is the node itself.
+    message
+        What is reported after the field: what must hold, and what to do.
+    cel
+        CEL that is true if the rule is met.
+    broken
+        The negation of `cel`, on the parsed node.
     """
 
     at: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What a GuidedModel must fulfil beyond types: each rule once, for the API server (CEL) and for Python.
+"""All validation rules of a GuidedModel beyond types, for the API server (CEL) and for Python.
 
 The server enforces the CEL text while the operator is down; `guidedmodel run`, which has no server, and the
 operator evaluate `broken`. tests/cluster shows that both give the same verdict.
@@ -9,15 +9,16 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from guided_contract.backends import BACKENDS
+from guided_operator.api.autoscaling import AUTOSCALING_RULES
 from guided_operator.api.base import ApiModel, seconds
 from guided_operator.api.engine import ENGINE_RULES
 from guided_operator.api.lora import LORA_RULES
 from guided_operator.api.model import MODEL_RULES
+from guided_operator.api.parallelism import PARALLELISM_RULES
 from guided_operator.api.pod_template import POD_TEMPLATE_RULES
 from guided_operator.api.resource import GuidedModel
 from guided_operator.api.rollout import ROLLOUT_RULES
 from guided_operator.api.rule import Problem, Rule, cel_text, matches
-from guided_operator.api.scaling import SCALING_RULES
 from guided_operator.api.speculative import SPECULATIVE_RULES
 from guided_operator.api.storage import STORAGE_RULES
 
@@ -29,25 +30,27 @@ def _gpu_rule(part: str) -> Rule:
     return Rule(
         ("spec", "resources"),
         part,
-        "GPUs follow from engine.device and parallelism; remove nvidia.com/gpu",
+        "remove nvidia.com/gpu: GPUs are derived from engine.device and parallelism",
         f"!has(self.{part}) || !('nvidia.com/gpu' in self.{part})",
         lambda resources: "nvidia.com/gpu" in getattr(resources, part),
     )
 
 
 RULES: Final = (
-    *SCALING_RULES,
+    *PARALLELISM_RULES,
+    *AUTOSCALING_RULES,
     Rule(
         (),
         "metadata.name",
-        f"must have at most {NAME_LENGTH} characters, since names of pods are made from it",
+        f"must have at most {NAME_LENGTH} characters, because names of pods are derived from it",
         f"self.metadata.name.size() <= {NAME_LENGTH}",
         lambda gm: len(gm.metadata.name) > NAME_LENGTH,
     ),
     Rule(
         (),
         "metadata.name",
-        "must be lower-case letters, digits and dashes, and begin with a letter, since a Service is named so",
+        "must consist of lower-case letters, digits and dashes, and begin with a letter, because "
+        "a Service gets this name",
         f"self.metadata.name.matches({cel_text(_NAME)})",
         lambda gm: not matches(_NAME, gm.metadata.name),
     ),
@@ -60,15 +63,14 @@ RULES: Final = (
     Rule(
         ("spec", "telemetry", "otlp"),
         "tls",
-        "certificates are for an endpoint with https://",
+        "may be set only for an https:// endpoint",
         "!has(self.tls) || self.endpoint.startsWith('https://')",
         lambda otlp: otlp.tls is not None and not otlp.endpoint.startswith("https://"),
     ),
     Rule(
         ("spec", "guidedDecoding"),
         "whitespace",
-        "vLLM's own path (placement Scheduler) knows Compact only for a named backend: "
-        f"set backend to {' or '.join(BACKENDS)}",
+        f"with placement Scheduler, Compact needs a named backend: set backend to {' or '.join(BACKENDS)}",
         "!(has(self.placement) && self.placement == 'Scheduler' && has(self.whitespace) && "
         "self.whitespace == 'Compact' && (!has(self.backend) || self.backend == 'Auto'))",
         lambda guided: (
@@ -78,7 +80,7 @@ RULES: Final = (
     Rule(
         ("spec",),
         "logitsProcessors",
-        "logits processors run beside the masks on the ranks: with placement Scheduler there are none",
+        "not supported with guidedDecoding.placement Scheduler: logits processors run on the ranks",
         "!has(self.logitsProcessors) || self.logitsProcessors.size() == 0 || !has(self.guidedDecoding) || "
         "!has(self.guidedDecoding.placement) || self.guidedDecoding.placement != 'Scheduler'",
         lambda spec: bool(spec.logits_processors) and spec.guided_decoding.placement == "Scheduler",
@@ -86,7 +88,7 @@ RULES: Final = (
     Rule(
         ("spec", "guidedDecoding"),
         "grammars",
-        "named grammars are resolved on their way to the ranks: with placement Scheduler there are none",
+        "not supported with placement Scheduler: named grammars are loaded by the ranks",
         "!has(self.grammars) || self.grammars.size() == 0 || "
         "!has(self.placement) || self.placement != 'Scheduler'",
         lambda guided: bool(guided.grammars) and guided.placement == "Scheduler",

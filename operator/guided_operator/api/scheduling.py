@@ -22,7 +22,7 @@ def label_keys(labels: dict[str, Any]) -> dict[str, Any]:
     """
     wrong = [key for key in labels if not matches(LABEL_KEY, key) or len(key) > _LONGEST]
     if wrong:
-        raise ValueError(f'"{wrong[0]}" is no key such as "team" or "example.com/team"')
+        raise ValueError(f'"{wrong[0]}" is not a key such as "team" or "example.com/team"')
     return labels
 
 
@@ -33,62 +33,69 @@ _Values = Annotated[list[LabelValue], Field(max_length=64)]
 
 
 class LabelRequirement(ApiModel):
-    """A demand on one label of a pod or namespace."""
+    """A condition on one label of a pod or namespace."""
 
-    key: LabelKey = Field(description="The label.")
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(description="How values are compared.")
-    values: _Values = Field(default=[], description="Values, for In and NotIn. Default: none.")
+    key: LabelKey = Field(description="Key of the label.")
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
+        description="How the label is compared with values."
+    )
+    values: _Values = Field(default=[], description=("Values for the operators In and NotIn. Default: none."))
 
 
 class LabelSelector(ApiModel):
-    """Chooses objects by labels; all demands must hold."""
+    """A label selector; all conditions must be met."""
 
-    match_labels: Labels = Field(default={}, description="Labels that must be there. Default: none.")
+    match_labels: Labels = Field(
+        default={}, description="Labels that must be present with these values. Default: none."
+    )
     match_expressions: Annotated[list[LabelRequirement], Field(max_length=32)] = Field(
-        default=[], description="Demands on labels. Default: none."
+        default=[], description="Conditions on labels. Default: none."
     )
 
 
 class NodeRequirement(ApiModel):
-    """A demand on one label of a node."""
+    """A condition on one label of a node."""
 
-    key: LabelKey = Field(description="The label.")
+    key: LabelKey = Field(description="Key of the label.")
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"] = Field(
-        description="How values are compared."
+        description="How the label is compared with values."
     )
     values: _Values = Field(
-        default=[], description="Values, for In, NotIn, and one number for Gt and Lt. Default: none."
+        default=[],
+        description="Values for the operators In and NotIn; one number for Gt and Lt. Default: none.",
     )
 
 
 class NodeSelectorTerm(ApiModel):
-    """Demands on a node; all must hold."""
+    """Conditions on a node; all must be met."""
 
     match_expressions: Annotated[list[NodeRequirement], Field(min_length=1, max_length=32)] = Field(
-        description="Demands on labels."
+        description="Conditions on the node's labels."
     )
 
 
 class NodeSelector(ApiModel):
-    """Demands on a node, of which one term must hold."""
+    """Terms that select nodes; a node must match at least one."""
 
     node_selector_terms: Annotated[list[NodeSelectorTerm], Field(min_length=1, max_length=32)] = Field(
-        description="The terms."
+        description="Node selector terms; a node must match at least one."
     )
 
 
 class PreferredNode(ApiModel):
-    """A wish for a node."""
+    """A weighted preference for nodes."""
 
-    weight: Annotated[int, Field(ge=1, le=100)] = Field(description="What the wish counts beside others.")
-    preference: NodeSelectorTerm = Field(description="The node wished for.")
+    weight: Annotated[int, Field(ge=1, le=100)] = Field(
+        description="Weight of this preference among the others."
+    )
+    preference: NodeSelectorTerm = Field(description="Nodes that are preferred.")
 
 
 class NodeAffinity(ApiModel):
-    """Which nodes pods may, or had better, run on."""
+    """Nodes that pods must or should run on."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = Field(
-        default=None, description="Nodes that pods may run on. Default: any."
+        default=None, description="Nodes that pods may be scheduled on. Default: any."
     )
     preferred_during_scheduling_ignored_during_execution: Annotated[
         list[PreferredNode], Field(max_length=32)
@@ -96,86 +103,98 @@ class NodeAffinity(ApiModel):
 
 
 class PodAffinityTerm(ApiModel):
-    """Other pods, and how near."""
+    """A set of other pods, and the topology in which they count as near."""
 
     label_selector: LabelSelector | None = Field(
-        default=None, description="The other pods. Default: none matches."
+        default=None, description=("Label selector of the other pods. Default: none, which matches no pods.")
     )
     topology_key: LabelKey = Field(
-        description="Label of nodes that are one place, such as kubernetes.io/hostname."
+        description="Node label whose value defines the topology domain, such as kubernetes.io/hostname."
     )
     namespaces: Annotated[list[Annotated[str, text(63)]], Field(max_length=32)] = Field(
-        default=[], description="Namespaces of the other pods. Default: this one."
+        default=[], description="Namespaces of the other pods. Default: this namespace."
     )
     namespace_selector: LabelSelector | None = Field(
-        default=None, description="Namespaces of the other pods, by label. Default: none."
+        default=None, description="Label selector of the namespaces of the other pods. Default: none."
     )
 
 
 class PreferredPods(ApiModel):
-    """A wish for, or against, other pods nearby."""
+    """A weighted preference for or against nodes near other pods."""
 
-    weight: Annotated[int, Field(ge=1, le=100)] = Field(description="What the wish counts beside others.")
-    pod_affinity_term: PodAffinityTerm = Field(description="The pods.")
+    weight: Annotated[int, Field(ge=1, le=100)] = Field(
+        description="Weight of this preference among the others."
+    )
+    pod_affinity_term: PodAffinityTerm = Field(description="The other pods.")
 
 
 class PodAffinity(ApiModel):
-    """Which pods must, or had better, be near or far."""
+    """Other pods that pods must or should run near to, or away from."""
 
     required_during_scheduling_ignored_during_execution: Annotated[
         list[PodAffinityTerm], Field(max_length=32)
-    ] = Field(default=[], description="What must hold. Default: nothing.")
+    ] = Field(default=[], description="Rules that must be met. Default: none.")
     preferred_during_scheduling_ignored_during_execution: Annotated[
         list[PreferredPods], Field(max_length=32)
-    ] = Field(default=[], description="What is preferred. Default: nothing.")
+    ] = Field(default=[], description="Rules that should be met. Default: none.")
 
 
 class Affinity(ApiModel):
-    """Where pods run, by labels of nodes and of other pods."""
+    """Scheduling constraints by labels of nodes and of other pods."""
 
     node_affinity: NodeAffinity | None = Field(
-        default=None, description="By labels of nodes. Default: any node."
+        default=None, description="Affinity to nodes. Default: any node."
     )
     pod_affinity: PodAffinity | None = Field(
-        default=None, description="Near which other pods. Default: any place."
+        default=None, description="Other pods to run near to. Default: none."
     )
     pod_anti_affinity: PodAffinity | None = Field(
-        default=None, description="Far from which other pods. Default: any place."
+        default=None, description="Other pods to stay away from. Default: none."
     )
 
 
 class Toleration(ApiModel):
-    """A taint of nodes that pods put up with."""
+    """A toleration for taints of nodes."""
 
     key: LabelKey | None = Field(
-        default=None, description="The taint's key. Default: every key, with operator Exists."
+        default=None, description="Key of the taint. Default: every key, which needs operator Exists."
     )
     operator: Literal["Equal", "Exists"] = Field(
-        default="Equal", description="Exists: whatever the taint's value. Default: Equal, as in a pod."
+        default="Equal",
+        description="Equal: the taint must have this value. Exists: any value matches. Default: Equal.",
     )
-    value: LabelValue | None = Field(default=None, description='The taint\'s value. Default: "".')
+    value: LabelValue | None = Field(default=None, description='Value of the taint. Default: "".')
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
-        default=None, description="The taint's effect. Default: every effect."
+        default=None, description="Effect of the taint. Default: every effect."
     )
     toleration_seconds: Annotated[int, Field(ge=0, le=2**31)] | None = Field(
         default=None,
-        description="With NoExecute, how long a pod stays after the taint came, in seconds. Default: ever.",
+        description=(
+            "With effect NoExecute, how long a pod stays after the taint was added, in seconds. Default: "
+            "for ever."
+        ),
     )
 
 
 class TopologySpread(ApiModel):
-    """How evenly this model's pods are spread."""
+    """A topology spread constraint for this model's pods."""
 
     topology_key: LabelKey = Field(
-        description="Label of nodes that are one place, such as topology.kubernetes.io/zone."
+        description=(
+            "Node label whose value defines the topology domain, such as topology.kubernetes.io/zone."
+        )
     )
     max_skew: Annotated[int, Field(ge=1, le=1000)] = Field(
-        default=1, description="By how many pods places may differ. Default: 1."
+        default=1,
+        description="Maximum difference in the number of pods between topology domains. Default: 1.",
     )
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"] = Field(
         default="DoNotSchedule",
-        description="What follows where it cannot be held. Default: DoNotSchedule, the pod waits.",
+        description=(
+            "What to do with a pod that cannot be placed within maxSkew. DoNotSchedule: it stays pending."
+            " ScheduleAnyway: it is scheduled where the skew is smallest. Default: DoNotSchedule."
+        ),
     )
     min_domains: Annotated[int, Field(ge=1, le=1000)] | None = Field(
-        default=None, description="How many places there must be. Only with DoNotSchedule. Default: 1."
+        default=None, description=("Minimum number of topology domains. Only with DoNotSchedule. Default: 1.")
     )

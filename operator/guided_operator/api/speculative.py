@@ -12,41 +12,43 @@ _WITH_DRAFT: Final = ("DraftModel", "Eagle3")
 
 
 class Speculative(ApiModel):
-    """Speculative decoding: a cheap guess of several tokens, checked in one step."""
+    """Speculative decoding: several tokens are proposed cheaply and verified in one step."""
 
     method: Literal["NGram", "DraftModel", "Eagle3", "MTP"] = Field(
         description=(
-            "NGram: guesses from the prompt's own text. DraftModel: a smaller model guesses. Eagle3: a head "
-            "trained on the model's hidden states guesses; draftModel is that head. MTP: the model's own "
-            "layers for that guess, where it comes with some. No default: none is best for all."
+            "How draft tokens are proposed. NGram: by matching the prompt's own text. DraftModel: by a "
+            "smaller model. Eagle3: by a head trained on the model's hidden states, given as draftModel. "
+            "MTP: by the model's own multi-token prediction layers, where it has them. No default: none "
+            "is best for all models."
         )
     )
     num_tokens: Annotated[int, Field(ge=1, le=32)] = Field(
         description=(
-            "Tokens guessed per step. No default: the best value depends on model and traffic; 3 to 5 is "
-            "usual."
+            "Number of draft tokens per step. No default: the best value depends on model and traffic; 3 "
+            "to 5 is usual."
         )
     )
     draft_model: ModelSource | None = Field(
         default=None,
         description=(
-            "The smaller model, with the same tokenizer, or Eagle3's head. Needed by DraftModel and Eagle3, "
-            "refused for NGram and MTP. Default: none."
+            "The draft model, which has the same tokenizer, or the Eagle3 head. Required for DraftModel "
+            "and Eagle3, not allowed for NGram and MTP. Default: none."
         ),
     )
     async_scheduling: Literal["Auto", "On", "Off"] = Field(
         default="Auto",
         description=(
-            "Whether the next step is scheduled while the last one runs. Default: Auto, on where vLLM "
-            "supports it. Quote On and Off in YAML. NGram runs on the CPU between steps and forces Off."
+            'Whether vLLM schedules the next step while the last one runs. Quote "On" and "Off" in YAML. '
+            "NGram runs on the CPU between steps and always has it off. Default: Auto, on where vLLM "
+            "supports it."
         ),
     )
     disable_above: Annotated[int, Field(ge=1, le=65_536)] | None = Field(
         default=None,
         description=(
-            "Sequences in a step above which nothing is guessed: a full batch keeps the device busy by "
-            "itself, and wrong guesses then cost more than right ones save. Default: none, always guessed. "
-            "Not with parallelism.data above 1, where vLLM 0.32 ignores it."
+            "Batch size, in sequences, above which no draft tokens are proposed: a full batch keeps the "
+            "device busy, and wrong draft tokens then cost more than right ones save. Not allowed with "
+            "parallelism.data above 1. Default: none, always propose."
         ),
     )
 
@@ -56,21 +58,21 @@ SPECULATIVE_RULES: Final = (
     Rule(
         ("spec", "speculative"),
         "draftModel",
-        "methods DraftModel and Eagle3 need draftModel.uri",
+        "is required for methods DraftModel and Eagle3",
         "!(self.method in ['DraftModel', 'Eagle3']) || has(self.draftModel)",
         lambda spec: spec.method in _WITH_DRAFT and spec.draft_model is None,
     ),
     Rule(
         ("spec", "speculative"),
         "draftModel",
-        "method NGram guesses from the prompt, and MTP by the model itself: there is no draft model",
+        "is not allowed with methods NGram and MTP, which need no draft model",
         "self.method in ['DraftModel', 'Eagle3'] || !has(self.draftModel)",
         lambda spec: spec.method not in _WITH_DRAFT and spec.draft_model is not None,
     ),
     Rule(
         ("spec",),
         "speculative.method",
-        "vLLM 0.32 runs no draft model behind pipeline stages: set parallelism.pipeline to 1, or use NGram",
+        "vLLM supports no draft model with pipeline parallelism: set parallelism.pipeline to 1, or use NGram",
         "!has(self.speculative) || self.speculative.method == 'NGram' || !has(self.parallelism) || "
         "!has(self.parallelism.pipeline) || self.parallelism.pipeline == 1",
         lambda spec: (
@@ -82,15 +84,15 @@ SPECULATIVE_RULES: Final = (
     Rule(
         ("spec", "speculative"),
         "asyncScheduling",
-        "NGram guesses on the CPU between two steps, so vLLM must schedule synchronously: "
-        "use Auto or Off, or another method",
+        "NGram runs on the CPU between two steps and needs synchronous scheduling: use Auto or "
+        "Off, or another method",
         "self.method != 'NGram' || !has(self.asyncScheduling) || self.asyncScheduling != 'On'",
         lambda spec: spec.method == "NGram" and spec.async_scheduling == "On",
     ),
     Rule(
         ("spec",),
         "speculative.disableAbove",
-        "vLLM 0.32 guesses always where there are several engines: set parallelism.data to 1",
+        "vLLM ignores it with several engines: set parallelism.data to 1",
         "!has(self.speculative) || !has(self.speculative.disableAbove) || !has(self.parallelism) || "
         "!has(self.parallelism.data) || self.parallelism.data == 1",
         lambda spec: (

@@ -14,162 +14,181 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class Condition(ReportedModel):
-    """One aspect of the state, as in every Kubernetes API."""
+    """One aspect of the resource's state."""
 
     type: Annotated[str, text(64)] = Field(
         description=(
-            "The aspect: Ready, Available, Progressing, Compatible, GuidedDecoding, Telemetry; Reconciling "
-            "and Stalled only while they are True."
+            "Type of the condition: Ready, Available, Progressing, Compatible, GuidedDecoding or "
+            "Telemetry; Reconciling and Stalled are present only while they are True."
         )
     )
-    status: ConditionStatus = Field(description="Whether it holds.")
+    status: ConditionStatus = Field(description="Status of the condition.")
     reason: Annotated[str, text(128, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")] = Field(
-        description="Why, in one word for programs."
+        description="Reason for the status, as one CamelCase word."
     )
-    message: Annotated[str, text(4096, least=0)] = Field(default="", description="Why, for people.")
+    message: Annotated[str, text(4096, least=0)] = Field(
+        default="", description="Details of the status, for people."
+    )
     last_transition_time: Annotated[str, text(64)] = Field(
         description="When the status last changed, RFC 3339.", json_schema_extra={"format": "date-time"}
     )
-    observed_generation: Count = Field(default=0, description="The spec's generation that this is about.")
+    observed_generation: Count = Field(
+        default=0, description="Generation of the spec that the condition describes."
+    )
 
 
 class Resolved(ReportedModel):
-    """What the pods of the current revision really run."""
+    """What the pods of the current revision run."""
 
     image: Annotated[str, text(512, least=0)] = Field(
-        default="", description="The engine's image, with its digest where known."
+        default="", description="Image of the engine, with its digest where known."
     )
     vllm_version: Short = Field(default="", description="Version of vLLM.")
     grammar_libraries: Annotated[dict[str, Short], Field(max_length=16)] = Field(
-        default={}, description="Version of each grammar library, by its name."
+        default={}, description="Versions of the grammar libraries, by name."
     )
     plugin_version: Short = Field(default="", description="Version of the plugin.")
     model_runner: Short = Field(default="", description="vLLM's model runner: V1 or V2.")
 
 
 class PatchStatus(ReportedModel):
-    """One change that the plugin made to vLLM."""
+    """A change that the plugin made to vLLM."""
 
-    name: Annotated[str, text(128)] = Field(description="Name in the plugin's ledger.")
-    state: Literal["Applied", "Skipped", "Failed"] = Field(description="How the processes found it.")
+    name: Annotated[str, text(128)] = Field(description="Name of the change in the plugin's ledger.")
+    state: Literal["Applied", "Skipped", "Failed"] = Field(
+        description="Result of applying it in vLLM's processes."
+    )
     reason: Message = Field(default="", description="Why it was skipped or failed.")
 
 
 class RankState(ReportedModel):
-    """One rank of a pod."""
+    """A rank of a pod."""
 
     rank: Count = Field(description="Global rank.")
-    state: Literal["Connected", "Missing"] = Field(description="Whether it is connected to the sidecar.")
-    desyncs: Count = Field(default=0, description="Times it differed from the other ranks.")
+    state: Literal["Connected", "Missing"] = Field(
+        description="Whether the rank is connected to the sidecar."
+    )
+    desyncs: Count = Field(default=0, description="Number of times it disagreed with the other ranks.")
 
 
 class GrammarState(ReportedModel):
-    """A named grammar, in the pod where it is worst."""
+    """A named grammar, as in the pod where its state is worst."""
 
-    name: Annotated[str, text(63)] = Field(description="Its name.")
+    name: Annotated[str, text(63)] = Field(description="Name of the grammar.")
     state: Literal["Pending", "Ready", "Stale", "Failed"] = Field(
         description=(
-            "Ready: in service. Pending: not yet. Stale: an older text is in service. Failed: refused, and "
-            "there is no older text."
+            "Ready: the current text is in use. Pending: not compiled and loaded yet. Stale: an older "
+            "text is in use, because the current one was refused or is still being compiled. Failed: the "
+            "text was refused and there is no older one."
         )
     )
     compile_millis: Count = Field(
-        default=0, description="What compiling and proving the text in service took, in milliseconds."
+        default=0, description="Time that it took to compile and check the text in use, in milliseconds."
     )
-    reason: Message = Field(default="", description="Why it is not Ready.")
+    reason: Message = Field(default="", description="Why the grammar is not Ready.")
 
 
 class GrammarWorkers(ReportedModel):
     """The grammar workers of a pod."""
 
-    ready: Count = Field(default=0, description="Workers that take work.")
-    restarts: Count = Field(default=0, description="Restarts since the sidecar started.")
+    ready: Count = Field(default=0, description="Number of workers that can compile.")
+    restarts: Count = Field(default=0, description="Number of restarts since the sidecar started.")
 
 
 class Failure(ReportedModel):
-    """The last failure of a grammar worker or probe."""
+    """The last failure of a grammar worker or of the guided probe."""
 
-    code: Annotated[str, text(64)] = Field(description="Code in the error catalogue.")
+    code: Annotated[str, text(64)] = Field(description="Error code.")
     message: Message = Field(default="", description="What happened.")
-    time: Annotated[str, text(64)] = Field(description="When, RFC 3339.")
+    time: Annotated[str, text(64)] = Field(description="When it happened, RFC 3339.")
 
 
 class PodState(ReportedModel):
-    """One pod, as its sidecar tells."""
+    """A pod, as reported by its sidecar."""
 
-    name: Annotated[str, text(253)] = Field(description="The pod's name.")
-    revision: Short = Field(default="", description="The revision that it is of.")
-    ready: bool = Field(default=False, description="Whether it answers guided requests.")
-    reason: Short = Field(default="", description="Why it is not ready.")
-    message: Message = Field(default="", description="Why it is not ready, for people.")
-    restarts: Count = Field(default=0, description="Restarts of its containers.")
+    name: Annotated[str, text(253)] = Field(description="Name of the pod.")
+    revision: Short = Field(default="", description="Revision of the pod.")
+    ready: bool = Field(default=False, description="Whether the pod serves guided requests.")
+    reason: Short = Field(default="", description="Why the pod is not ready, as one CamelCase word.")
+    message: Message = Field(default="", description="Why the pod is not ready, for people.")
+    restarts: Count = Field(default=0, description="Number of restarts of the pod's containers.")
     ranks: Annotated[list[RankState], Field(max_length=128)] = Field(
         default=[],
-        description="Its ranks.",
+        description="Ranks of the pod.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["rank"]},
     )
-    grammar_workers: GrammarWorkers = Field(default=GrammarWorkers(), description="Its grammar workers.")
-    last_failure: Failure | None = Field(default=None, description="Its last failure, if any.")
+    grammar_workers: GrammarWorkers = Field(
+        default=GrammarWorkers(), description="Grammar workers of the pod."
+    )
+    last_failure: Failure | None = Field(
+        default=None, description="Last failure of a grammar worker or of the guided probe, if any."
+    )
 
 
 class Speculation(ReportedModel):
-    """What came of speculative decoding, over the pods of the current revision."""
+    """Result of speculative decoding, over the pods of the current revision."""
 
     acceptance_rate: Annotated[str, text(8, least=0)] = Field(
         default="",
         description=(
-            'Share of the guessed tokens that were right since the engines started, "0" to "1"; empty: none '
-            "was guessed yet."
+            'Fraction of draft tokens accepted since the engines started, from "0" to "1"; empty until '
+            "one was proposed."
         ),
     )
     is_async: bool | None = Field(
-        default=None, alias="async", description="Whether scheduling is asynchronous; absent: not known yet."
+        default=None,
+        alias="async",
+        description="Whether vLLM schedules asynchronously; absent while not known.",
     )
     fallback: Message = Field(
-        default="", description="Why it is less than what the spec asks for; empty: it is not."
+        default="",
+        description="Why speculative decoding does less than the spec asks for; empty if it does not.",
     )
 
 
 class GuidedModelStatus(ReportedModel):
-    """What is the case."""
+    """Observed state of a GuidedModel."""
 
     observed_generation: Annotated[int, Field(ge=-1)] = Field(
         default=-1,
         description=(
-            "The spec's generation that was last acted upon; -1 before the operator has seen it, so that a "
-            "resource without conditions yet is not taken for one that is as it should be."
+            "Generation of the spec that the operator last acted on. -1 until the operator has seen the "
+            "resource, so that tools that wait do not take it for finished."
         ),
     )
-    replicas: Count = Field(default=0, description="Pods that are there.")
-    ready_replicas: Count = Field(default=0, description="Pods that are ready.")
-    updated_replicas: Count = Field(default=0, description="Pods of the current revision.")
-    selector: Message = Field(default="", description="The pods' labels, for the scale subresource.")
-    url: Message = Field(default="", description="Where clients in the cluster find the OpenAI API.")
+    replicas: Count = Field(default=0, description="Number of pods that exist.")
+    ready_replicas: Count = Field(default=0, description="Number of pods that are ready.")
+    updated_replicas: Count = Field(default=0, description="Number of pods of the current revision.")
+    selector: Message = Field(
+        default="", description="Label selector of the pods, for the scale subresource."
+    )
+    url: Message = Field(default="", description="URL of the OpenAI API within the cluster.")
     revision: Short = Field(default="", description="The current revision.")
     conditions: Annotated[list[Condition], Field(max_length=16)] = Field(
         default=[],
         description=(
-            "Ready, Available, Progressing, Compatible, GuidedDecoding, Telemetry; and for GitOps tools "
-            "Reconciling and Stalled, as kstatus reads them: each only while it is True."
+            "Conditions: Ready, Available, Progressing, Compatible, GuidedDecoding and Telemetry; for "
+            "GitOps tools (kstatus) also Reconciling and Stalled, which are present only while they are "
+            "True."
         ),
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
-    resolved: Resolved = Field(default=Resolved(), description="What the pods really run.")
+    resolved: Resolved = Field(default=Resolved(), description=("What the pods of the current revision run."))
     speculation: Speculation | None = Field(
-        default=None, description="What came of speculative decoding; absent without."
+        default=None, description="Result of speculative decoding; absent if it is off."
     )
     patches: Annotated[list[PatchStatus], Field(max_length=64)] = Field(
         default=[],
-        description="What the plugin changed in vLLM.",
+        description="Changes that the plugin made to vLLM.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
     grammars: Annotated[list[GrammarState], Field(max_length=64)] = Field(
         default=[],
-        description="The named grammars.",
+        description="State of the named grammars.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
     pods: Annotated[list[PodState], Field(max_length=64)] = Field(
         default=[],
-        description="The first 64 pods by name, rank by rank.",
+        description="The first 64 pods, sorted by name.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )

@@ -11,44 +11,45 @@ _CLAIM = Annotated[str, text(253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 
 
 class HubStorage(ApiModel):
-    """Where what is downloaded from the hub is kept."""
+    """Where downloads from the Hugging Face hub are kept."""
 
     claim: _CLAIM | None = Field(
         default=None,
         description=(
-            "A PersistentVolumeClaim of this namespace that keeps downloads, so that a new pod finds them: "
-            "ReadWriteMany with replicas on several nodes, and writable by the pod's user or podTemplate."
-            "fsGroup. Default: none, each pod downloads for itself into its node's storage."
+            "PersistentVolumeClaim in this namespace that keeps downloads, so that new pods need not "
+            "download again. It must be ReadWriteMany if replicas run on several nodes, and writable by "
+            "the pod's user or podTemplate.fsGroup. Default: none, each pod downloads to its node's "
+            "storage."
         ),
     )
     size_limit: Annotated[str, BytesBetween("64Mi", "100Ti")] | None = Field(
         default=None,
         description=(
-            "Node storage that a pod's downloads may take; past it the kubelet evicts the pod. Not with "
-            "claim. Default: none, what the node has."
+            "Node storage that a pod's downloads may use; the kubelet evicts a pod that exceeds it. Not "
+            "allowed with claim. Default: none, no limit."
         ),
     )
 
 
 class Storage(ApiModel):
-    """Where a pod writes; its root file system is read-only."""
+    """Storage that a pod writes to. Its root file system is read-only."""
 
     hub: HubStorage = Field(
         default=HubStorage(),
-        description="Downloads from the hub. Default: the node's storage, without a limit.",
+        description="Downloads from the Hugging Face hub. Default: the node's storage, without a limit.",
     )
     shared_memory: Annotated[str, BytesBetween("64Mi", "1Ti")] | None = Field(
         default=None,
         description=(
             "Size of /dev/shm, where ranks exchange data; what is used counts as memory of the engine. "
-            "Default: 1Gi and 512Mi for each rank, enough for vLLM's queues and NCCL's buffers."
+            "Default: 1Gi plus 512Mi per rank, enough for vLLM's queues and NCCL's buffers."
         ),
     )
     temporary: Annotated[str, BytesBetween("64Mi", "10Ti")] | None = Field(
         default=None,
         description=(
-            "Node storage that temporary files and caches of the engine may take, such as compiled kernels; "
-            "past it the kubelet evicts the pod. Default: none, what the node has."
+            "Node storage for temporary files and caches of the engine, such as compiled kernels; the "
+            "kubelet evicts a pod that exceeds it. Default: none, no limit."
         ),
     )
 
@@ -57,7 +58,7 @@ STORAGE_RULES: Final = (
     Rule(
         ("spec", "storage", "hub"),
         "sizeLimit",
-        "a claim has its own size: set either claim or sizeLimit",
+        "must not be set together with claim, which has its own size",
         "!has(self.claim) || !has(self.sizeLimit)",
         lambda hub: hub.claim is not None and hub.size_limit is not None,
     ),

@@ -5,7 +5,7 @@ from typing import Any, Final
 from kubernetes.aio import client as k8s
 
 from guided_operator.api import GuidedModel
-from guided_operator.api.scaling import NetworkPeer
+from guided_operator.api.network_policy import NetworkPeer
 from guided_operator.builders.labels import leader_selector, metadata, selector
 from guided_operator.builders.objects import manifest
 from guided_operator.builders.pod_paths import Site

@@ -78,13 +78,14 @@ class Children:
 def render(gm: GuidedModel, site: Site, sources: Sources = NO_SOURCES) -> Children:
     """Return what the model's children should be; pure: the same for the same input.
 
-    Children of a model without a uid have no owner: for looking at, and for local runs.
+    Children of a model without a uid have no owner reference (`guidedmodel render` and `run`). `sources` is
+    the data of the ConfigMaps that hold named grammars, by name.
     """
     return Children(gm, site, sources)
 
 
 def url(gm: GuidedModel, site: Site) -> str:
-    """Return where clients in the cluster find the OpenAI API, without /v1."""
+    """Return the URL of the OpenAI API within the cluster, without /v1."""
     return f"http://{gm.name}.{gm.namespace}.svc:{site.ports.engine}"
 
 
@@ -102,7 +103,7 @@ def _service_account(gm: GuidedModel) -> k8s.V1ServiceAccount:
 
 
 def config_map(gm: GuidedModel, key: str, data: Mapping[str, str]) -> k8s.V1ConfigMap:
-    """Return the ConfigMap of a revision's configuration file."""
+    """Return the ConfigMap with the configuration file of the revision `key`; `data` by file name."""
     # Named by revision: a pod of the old revision that restarts in the middle of a rollout must find the
     # configuration that belongs to its arguments.
     return k8s.V1ConfigMap(

@@ -6,8 +6,8 @@ from typing import Final
 from guided_contract import config
 from guided_operator.api import GuidedModel
 from guided_operator.api.base import seconds
-from guided_operator.api.pod_spec import Otlp, OtlpTls
 from guided_operator.api.quantity import amount
+from guided_operator.api.telemetry import Otlp, OtlpTls
 from guided_operator.builders.drain import drain_config
 from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.source import parse_source

@@ -1,4 +1,4 @@
-"""How a pod goes: what its launcher waits for, and the grace period that has room for all of it."""
+"""How a pod stops: what its launcher waits for, and the termination grace period that covers it."""
 
 from math import ceil
 from typing import Final
@@ -30,19 +30,19 @@ done
 
 
 def lifecycle() -> k8s.V1Lifecycle:
-    """Return what the kubelet does before it sends TERM: it waits until that would be heard."""
+    """Return the preStop hook: it waits until the container's first process handles TERM."""
     hook = k8s.V1ExecAction(command=["/bin/sh", "-c", HEARS_TERM])
     return k8s.V1Lifecycle(pre_stop=k8s.V1LifecycleHandler(_exec=hook))
 
 
 def drain_config(gm: GuidedModel, site: Site) -> DrainConfig | None:
-    """Return what the launcher waits for once it is told to stop; None: for nothing."""
+    """Return how the launcher drains once it was told to stop; None: it does not drain."""
     if site.endpoint_lag_s is None:
         return None
     return DrainConfig(timeout_s=seconds(gm.spec.drain.timeout), endpoint_lag_s=site.endpoint_lag_s)
 
 
 def grace_period_s(gm: GuidedModel, site: Site) -> int:
-    """Return a pod's grace period in seconds: nothing that spec.drain allows is ever cut off by the node."""
+    """Return the pod's termination grace period in seconds: long enough for all that spec.drain allows."""
     drain = drain_config(gm, site)
     return END_S + (ceil(drain.endpoint_lag_s + drain.timeout_s) if drain is not None else 0)

@@ -29,10 +29,16 @@ def map_name(gm: GuidedModel) -> str:
 
 
 def merge(gm: GuidedModel, sources: Sources, before: Mapping[str, str]) -> Grammars:
-    """Return all grammars' files; `before` are those that pods have now.
+    """Return the files of all named grammars.
 
-    A grammar whose text cannot be had, or has no room, keeps the one that it had; without one its file says
-    why.
+    A grammar whose text is missing or too large keeps its previous text; if it had none, its file says why.
+
+    Parameters
+    ----------
+    sources
+        Data of the ConfigMaps in the model's namespace, by name.
+    before
+        The files that the pods have now: text by file name.
     """
     data: dict[str, str] = {}
     faults: dict[str, str] = {}
@@ -42,7 +48,7 @@ def merge(gm: GuidedModel, sources: Sources, before: Mapping[str, str]) -> Gramm
         reference = grammar.config_map_key_ref
         text, fault = _text(sources, reference.name, reference.key)
         if text is not None and size + _size(file, text) > grammar_files.MAX_BYTES:
-            text, fault = None, "there is no room for it: all grammars together may have 1 MiB"
+            text, fault = None, "too large: all grammars of a model together may have at most 1 MiB"
         if fault:
             faults[grammar.name] = fault
             text = before.get(file)
@@ -54,7 +60,7 @@ def merge(gm: GuidedModel, sources: Sources, before: Mapping[str, str]) -> Gramm
 
 
 def config_map(gm: GuidedModel, data: Mapping[str, str]) -> k8s.V1ConfigMap:
-    """Return the ConfigMap that the pods mount; there is one also without grammars, for those to come."""
+    """Return the ConfigMap that the pods mount, `data` by file name; it exists even without grammars."""
     return k8s.V1ConfigMap(
         api_version="v1", kind="ConfigMap", metadata=metadata(gm, map_name(gm)), data=dict(data)
     )

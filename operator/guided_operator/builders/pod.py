@@ -1,4 +1,4 @@
-"""The pod template: engine, native sidecar from the engine's own image, and what copies the plugin."""
+"""The pod template: engine, native sidecar of the same image, and the container that copies the plugin."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from kubernetes.aio import client as k8s
 
 from guided_contract import names
 from guided_operator.api import GuidedModel
-from guided_operator.api.pod_spec import Resources
+from guided_operator.api.resources import Resources
 from guided_operator.builders import probes, scheduling, volumes
 from guided_operator.builders.arguments import engine_arguments
 from guided_operator.builders.drain import grace_period_s, lifecycle

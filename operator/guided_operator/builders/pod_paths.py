@@ -53,8 +53,8 @@ class Site:
     ports
         Their ports.
     endpoint_lag_s
-        So long requests may still arrive after a pod was taken out of its Service, until every proxy knows;
-        None: there is no Service, and who stops the pod means now.
+        Seconds for which requests may still arrive after a pod was removed from its Service, until every
+        proxy knows. None: there is no Service, and a pod stops at once.
     user_id
         User and group of the containers where the resource names none; None leaves them to the platform.
     hub_endpoint
@@ -91,9 +91,9 @@ def cluster_site(
     user_id: int | None = USER_ID,
     hub_endpoint: str = "",
 ) -> Site:
-    """Return the site of every pod of a cluster.
+    """Return the site of every pod of a cluster. All other fields of Site are the same in every cluster.
 
-    Only what is given differs between clusters; all else is fixed.
+    See Site for the parameters.
     """
     return Site(
         plugin_image=plugin_image,

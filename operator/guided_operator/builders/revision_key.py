@@ -5,8 +5,8 @@ import json
 from typing import Any, Final
 
 from guided_operator.api import GuidedModel
-from guided_operator.api.pod_spec import Telemetry
 from guided_operator.api.rollout import Rollout
+from guided_operator.api.telemetry import Telemetry
 
 # Parts of the spec that no pod is made from. Beside them all counts, so that a new field which is forgotten
 # here restarts pods, rather than never reaching them.

@@ -1,4 +1,4 @@
-"""Who scales the model, on the GuidedModel's own scale subresource, and how many pods may go at once."""
+"""Autoscalers of the GuidedModel's scale subresource, and the PodDisruptionBudget."""
 
 from math import ceil
 from typing import Any, Final
@@ -7,8 +7,8 @@ from kubernetes.aio import client as k8s
 
 from guided_contract import names
 from guided_operator.api import API_VERSION, GuidedModel
+from guided_operator.api.autoscaling import Autoscaling, Hpa, Keda
 from guided_operator.api.base import seconds
-from guided_operator.api.scaling import Autoscaling, Hpa, Keda
 from guided_operator.builders.labels import metadata, selector
 from guided_operator.builders.objects import manifest
 

@@ -6,9 +6,9 @@ from typing import Final
 from kubernetes.aio import client as k8s
 
 from guided_operator.api import GuidedModel
-from guided_operator.api.pod_spec import OtlpTls
 from guided_operator.api.pod_template import EmptyVolume, Volume
 from guided_operator.api.quantity import canonical
+from guided_operator.api.telemetry import OtlpTls
 from guided_operator.builders.configuration import (
     CA_FILE,
     CERTIFICATE_FILE,

@@ -31,7 +31,15 @@ def nodes_name(gm: GuidedModel) -> str:
 
 
 def workload(gm: GuidedModel, template: Object, replicas: int) -> Object:
-    """Return the object that makes so many replicas of pods of this template."""
+    """Return the Deployment or LeaderWorkerSet that runs the pods.
+
+    Parameters
+    ----------
+    template
+        A PodTemplateSpec as a plain object.
+    replicas
+        Number of pods; with parallelism.nodes above 1, of groups of pods.
+    """
     return _worker_set(gm, template, replicas) if is_grouped(gm) else _deployment(gm, template, replicas)
 
 

@@ -3,18 +3,16 @@
 Light to import: completion begins anew with every press of TAB.
 """
 
-import argparse
+import pkgutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
-# What completion offers for an argument besides fixed choices; `completes` of the argument says which.
-FILES: Final = "files"
-FOLDERS: Final = "folders"
-MODELS: Final = "models"
-NAMESPACES: Final = "namespaces"
-CONTEXTS: Final = "contexts"
+import click
+from click.shell_completion import CompletionItem
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 _STATUSES: Final = (
     "Exit status: 0 done, or ready; 1 the pod failed, or a model is not ready; "
@@ -27,156 +25,190 @@ def program() -> str:
     return "kubectl gm" if Path(sys.argv[0]).name == "kubectl-gm" else "guidedmodel"
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser; `act` of what it parses names the function that carries it out."""
-    top = argparse.ArgumentParser(
-        prog=program(),
-        description="Serve, check and look at GuidedModels.",
-        epilog=_STATUSES,
-        allow_abbrev=False,  # an abbreviation in a script breaks when an option is added
-    )
-    commands = top.add_subparsers(required=True, metavar="COMMAND")
-    add = commands.add_parser
-    _add_status(add)
-    _add_validate(add)
-    _add_render(add)
-    _add_run(add)
-    _add(add, "crd", "print the CustomResourceDefinition", act="render:print_crd")
-    completion = _add(
-        add,
-        "completion",
-        "print what makes a shell complete this command's arguments",
-        "bash, in ~/.bashrc: source <(guidedmodel completion bash). "
-        "zsh, in ~/.zshrc after compinit: source <(guidedmodel completion zsh). "
-        "fish: guidedmodel completion fish > ~/.config/fish/completions/guidedmodel.fish. "
-        "`kubectl gm` is completed by kubectl itself.",
-        act="completion:print_script",
-    )
-    completion.add_argument("shell", choices=["bash", "zsh", "fish"])
-    return top
+def run(argv: Sequence[str]) -> int:
+    """Parse and carry out a command; return its exit status, and 2 after a message if the words are wrong."""
+    try:
+        status: int = top.main([*argv], prog_name=program(), standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    return status
 
 
-# argparse's `add_parser`, of a type that has no public name.
-_AddParser = Callable[..., argparse.ArgumentParser]
+class _Folder(click.ParamType[tuple[str, Path]]):
+    """NAME=DIR, as (name, folder)."""
+
+    name = "NAME=DIR"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, Path]:
+        """Return name and folder, which has to be there."""
+        name, equals, folder = str(value).partition("=")
+        if not (name and equals and folder):
+            self.fail(f"{value!r} is not NAME=DIR", param, ctx)
+        path = Path(folder).resolve()
+        if not path.is_dir():
+            self.fail(f"there is no folder {path}", param, ctx)
+        return name, path
+
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, _incomplete: str
+    ) -> list[CompletionItem]:
+        """Have the shell offer folders."""
+        return [CompletionItem("", type="dir")]
 
 
-def _add(add: _AddParser, name: str, what: str, more: str = "", *, act: str) -> argparse.ArgumentParser:
-    """Add a command; `act` is the module and function of this package that carries it out."""
-    text = f"{what[0].upper()}{what[1:]}. {more}".strip()
-    command = add(name, help=what, description=text, allow_abbrev=False)
-    command.set_defaults(act=f"guided_operator.cli.{act}")
-    return command
+def _contexts(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    from guided_operator.cli.cluster import kubeconfig  # noqa: PLC0415 - for TAB alone
+
+    return [name for name in kubeconfig.contexts(ctx.params.get("kubeconfig")) if name.startswith(incomplete)]
 
 
-def _completes(argument: argparse.Action, what: str) -> None:
-    argument.completes = what  # type: ignore[attr-defined]  # ours, for guided_operator.cli.completion
+def _of_cluster(kind: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Return what offers the cluster's models or namespaces, but for those that were named already."""
+
+    def look(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+        names: list[str] = _act("cluster.connection:names", kind=kind, given=ctx.params)
+        taken = ctx.params.get(param.name or "") if param.nargs == -1 else None
+        return [name for name in names if name.startswith(incomplete) and name not in (taken or ())]
+
+    return look
 
 
-def _add_status(add: _AddParser) -> None:
-    command = _add(
-        add,
-        "status",
-        "tell how models in the cluster are, and what to do next",
-        "Their conditions, pods, ranks, grammars and last failures. "
-        "Exit status: 0 all are ready, 1 one is not, 2 they could not be read.",
-        act="cluster.status:main",
-    )
-    names = command.add_argument("names", nargs="*", metavar="NAME", help="default: all of the namespace")
-    _completes(names, MODELS)
-    option = command.add_argument("-n", "--namespace", help="default: the context's")
-    _completes(option, NAMESPACES)
-    command.add_argument("-A", "--all-namespaces", action="store_true", help="models of all namespaces")
-    command.add_argument("-o", "--output", choices=["tree", "json", "yaml"], default="tree")
-    command.add_argument("-w", "--watch", action="store_true", help="print again after each change")
-    option = command.add_argument("--context", help="of the kubeconfig; default: its current one")
-    _completes(option, CONTEXTS)
-    option = command.add_argument("--kubeconfig", help="default: $KUBECONFIG, else ~/.kube/config")
-    _completes(option, FILES)
+def _act(where: str, **options: Any) -> Any:
+    """Call a function of this package by name: what serves, or asks a cluster, imports for a second."""
+    return pkgutil.resolve_name(f"guided_operator.cli.{where}")(**options)
 
 
-def _add_validate(add: _AddParser) -> None:
-    command = _add(
-        add,
-        "validate",
-        "say what is wrong with GuidedModels, without a cluster",
-        "By all rules of the API server and of the operator; named grammars must be in the ConfigMaps that "
-        "are given with them, if these are.",
-        act="validate:main",
-    )
-    _add_files(command)
+@click.group(epilog=_STATUSES, context_settings={"help_option_names": ["-h", "--help"]})
+def top() -> None:
+    """Serve, check and inspect GuidedModels."""
 
 
-def _add_render(add: _AddParser) -> None:
-    command = _add(
-        add,
-        "render",
-        "print the objects that the operator makes of GuidedModels, without a cluster",
-        act="render:main",
-    )
-    _add_files(command)
-    command.add_argument("--plugin-image", default="guidedmodel:dev", help="image of the operator and plugin")
+@top.command(short_help="show the state of GuidedModels in the cluster, and what to do next")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=_of_cluster("models"))
+@click.option(
+    "-n",
+    "--namespace",
+    shell_complete=_of_cluster("namespaces"),
+    help="namespace; default: the namespace of the context",
+)
+@click.option("-A", "--all-namespaces", is_flag=True, help="GuidedModels in all namespaces")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["tree", "json", "yaml"]),
+    default="tree",
+    show_default=True,
+    help="format of what is printed",
+)
+@click.option("-w", "--watch", is_flag=True, help="print the state again after each change")
+@click.option(
+    "--context", shell_complete=_contexts, help="context of the kubeconfig; default: the current context"
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(),
+    help="path of the kubeconfig; default: $KUBECONFIG, else ~/.kube/config",
+)
+def status(**options: Any) -> int:
+    """Show the state of GuidedModels in the cluster, and what to do next.
+
+    NAME: names of GuidedModels; default: all in the namespace. Shows their conditions, pods, ranks, grammars
+    and last failures. Exit status: 0 all are ready, 1 one is not, 2 they could not be read.
+    """
+    return int(_act("cluster.status:main", **options))
 
 
-def _add_files(command: argparse.ArgumentParser) -> None:
-    files = command.add_argument(
+def _files(command: Command) -> Command:
+    """Add `-f FILE...`: each further word is a file too, as a shell's `-f *.yaml` gives them."""
+    option = click.option(
         "-f",
         "--file",
-        dest="files",
+        "files",
         required=True,
-        action="extend",
-        nargs="+",
-        metavar="FILE",
-        help="YAML or JSON with GuidedModels, ConfigMaps of their grammars, and whatever else; "
-        "of a folder all such files in it and below; - reads stdin; may be given again",
+        multiple=True,
+        type=click.Path(),
+        metavar="FILE...",
+        help="YAML or JSON file with GuidedModels and the ConfigMaps of their grammars (other objects are "
+        "skipped), or a folder of such files; - reads stdin; may be repeated",
     )
-    _completes(files, FILES)
+    more = click.argument("more", nargs=-1, type=click.Path(), metavar="")
+    return option(more(command))
 
 
-def _add_run(add: _AddParser) -> None:
-    command = _add(add, "run", "serve a GuidedModel on this machine, until Ctrl-C", act="local.run:main")
-    file = command.add_argument(
-        "-f",
-        "--file",
-        required=True,
-        help="manifest of one GuidedModel, and the ConfigMaps of its grammars if any, YAML or JSON; "
-        "- reads stdin",
-    )
-    _completes(file, FILES)
-    volume = command.add_argument(
-        "--volume",
-        action="append",
-        default=[],
-        type=_folder,
-        metavar="CLAIM=DIR",
-        help="folder that stands for a PersistentVolumeClaim; may be given again; "
-        "default: $GUIDEDMODEL_HOME/volumes/CLAIM",
-    )
-    _completes(volume, FOLDERS)
-    texts = command.add_argument(
-        "--config-map",
-        action="append",
-        default=[],
-        type=_folder,
-        metavar="NAME=DIR",
-        help="folder that stands for a ConfigMap of named grammars, a file for each key, followed as it "
-        "changes; may be given again; default: the ConfigMaps in the manifest's file",
-    )
-    _completes(texts, FOLDERS)
-    command.add_argument("--port", type=_port, help="port of the OpenAI API; default: 8000 if free")
-    command.add_argument("--viewer", action="store_true", help="open a page with the traces (arize-phoenix)")
+@top.command(short_help="check GuidedModel manifests, without a cluster")
+@_files
+def validate(files: Sequence[str], more: Sequence[str]) -> int:
+    """Check GuidedModel manifests, without a cluster.
+
+    Applies all rules of the API server and of the operator. If ConfigMaps are given too, they must hold all
+    named grammars.
+    """
+    return int(_act("validate:main", files=[*files, *more]))
 
 
-def _folder(text: str) -> tuple[str, Path]:
-    name, equals, folder = text.partition("=")
-    if not (name and equals and folder):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=DIR")
-    path = Path(folder).resolve()
-    if not path.is_dir():
-        raise argparse.ArgumentTypeError(f"there is no folder {path}")
-    return name, path
+@top.command(short_help="print the objects that the operator would create, without a cluster")
+@_files
+@click.option(
+    "--plugin-image",
+    default="guidedmodel:dev",
+    show_default=True,
+    help="image of the operator and plugin",
+)
+def render(files: Sequence[str], more: Sequence[str], plugin_image: str) -> int:
+    """Print the objects that the operator would create, without a cluster."""
+    return int(_act("render:main", files=[*files, *more], plugin_image=plugin_image))
 
 
-def _port(text: str) -> int:
-    if not text.isdigit() or not 0 < int(text) < 65536:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
-    return int(text)
+@top.command(name="run", short_help="serve a GuidedModel on this machine until Ctrl-C")
+@click.option(
+    "-f",
+    "--file",
+    required=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="YAML or JSON file with one GuidedModel and the ConfigMaps of its grammars; - reads stdin",
+)
+@click.option(
+    "--volume",
+    "volumes",
+    multiple=True,
+    type=_Folder(),
+    metavar="CLAIM=DIR",
+    help="folder to use as a PersistentVolumeClaim; may be repeated; default: "
+    "$GUIDEDMODEL_HOME/volumes/CLAIM",
+)
+@click.option(
+    "--config-map",
+    "config_maps",
+    multiple=True,
+    type=_Folder(),
+    metavar="NAME=DIR",
+    help="folder to use as a ConfigMap of named grammars, one file per key, watched for changes; may be "
+    "repeated; default: the ConfigMaps in the manifest file",
+)
+@click.option("--port", type=click.IntRange(1, 65535), help="port of the OpenAI API; default: 8000 if free")
+@click.option("--viewer", is_flag=True, help="open a page with the traces (arize-phoenix)")
+def run_locally(**options: Any) -> int:
+    """Serve a GuidedModel on this machine until Ctrl-C."""
+    return int(_act("local.run:main", **options))
+
+
+@top.command(short_help="print the CustomResourceDefinition")
+def crd() -> int:
+    """Print the CustomResourceDefinition."""
+    return int(_act("render:print_crd"))
+
+
+@top.command(short_help="print the shell completion script")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> int:
+    """Print the shell completion script.
+
+    bash, in ~/.bashrc: source <(guidedmodel completion bash). zsh, in ~/.zshrc after compinit: source
+    <(guidedmodel completion zsh). fish: guidedmodel completion fish >
+    ~/.config/fish/completions/guidedmodel.fish. `kubectl gm` is completed by kubectl itself.
+    """
+    return int(_act("completion:print_script", shell=shell))

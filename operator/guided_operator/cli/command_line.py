@@ -4,7 +4,6 @@ Exit status: 0 done, or ready; 1 the pod failed, or a model is not ready; 2 wron
 the cluster does not answer.
 """
 
-import pkgutil
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -21,10 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == [completion.COMMAND]:
         return completion.answer(words[1:])
-    options = arguments.parser().parse_args(words)
-    # By name: what serves a model, or asks a cluster, takes a second to import.
-    status: int = pkgutil.resolve_name(options.act)(options)
-    return status
+    return arguments.run(words)
 
 
 def complete_for_kubectl() -> int:

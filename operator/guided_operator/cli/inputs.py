@@ -136,6 +136,6 @@ def _twice(models: Iterable[Located]) -> Iterator[Fault]:
     for where, model in models:
         key = (model.namespace, model.name)
         if key in first:
-            message = f"{model.namespace}/{model.name} stands in {first[key]} too"
+            message = f"{model.namespace}/{model.name} is defined in {first[key]} too"
             yield Fault(where, Problem("metadata.name", message))
         first.setdefault(key, where)

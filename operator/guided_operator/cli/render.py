@@ -1,7 +1,7 @@
 """`guidedmodel render`: what the operator would create, for review and GitOps."""
 
-import argparse
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
@@ -16,14 +16,14 @@ from guided_operator.reconcile.observe import Observed
 from guided_operator.reconcile.plan import plan
 
 
-def main(options: argparse.Namespace) -> int:
+def main(files: Sequence[str], plugin_image: str) -> int:
     """Print the children of every model, in the order in which they are created; 2 if one has a fault."""
-    inputs = gather(options.files)
+    inputs = gather(files)
     if found := faults(inputs):
         for fault in found:
             sys.stderr.write(f"{fault}\n")
         return 2
-    site = cluster_site(options.plugin_image)
+    site = cluster_site(plugin_image)
     for _, model in inputs.models:
         children = rendered(model, site, inputs.sources(model))
         print(yaml.safe_dump_all(children, sort_keys=False, explicit_start=True), end="")
@@ -41,7 +41,7 @@ def rendered(model: GuidedModel, site: Site, sources: Sources) -> list[dict[str,
     return list(plan(seen, site).children)
 
 
-def print_crd(_options: argparse.Namespace) -> int:
+def print_crd() -> int:
     """Print the CustomResourceDefinition."""
     print(crd_text(), end="")
     return 0

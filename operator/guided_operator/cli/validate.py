@@ -1,8 +1,7 @@
 """`guidedmodel validate`: every rule of the API server and of the operator, without either."""
 
-import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from guided_operator.api import GuidedModel, Problem
 from guided_operator.builders import Sources
@@ -11,9 +10,9 @@ from guided_operator.cli.inputs import Fault, Inputs, gather
 from guided_operator.policy.spec_checks import check
 
 
-def main(options: argparse.Namespace) -> int:
+def main(files: Sequence[str]) -> int:
     """Name every valid model on stdout and every fault on stderr; 2 if there is one."""
-    inputs = gather(options.files)
+    inputs = gather(files)
     found = faults(inputs)
     unfit = {fault.where for fault in found}
     for where, model in inputs.models:

@@ -93,7 +93,11 @@ _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
 
 
 class Api(Protocol):
-    """What the operator asks of the API server; `tests/support/memory_api.py` is its in-memory fake."""
+    """What the operator asks of the API server; `tests/support/memory_api.py` is its in-memory fake.
+
+    `path` is absolute on the server, as `kinds.api_path` returns it. `params` are query parameters.
+    `timeout_s` bounds the whole request, in seconds. Every method raises an ApiError.
+    """
 
     async def read(
         self,
@@ -103,7 +107,7 @@ class Api(Protocol):
         metadata_only: bool = False,
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> Object:
-        """Return the object or list at `path`; `metadata_only`: a list, of objects without the rest."""
+        """Return the object or list at `path`; `metadata_only`: a PartialObjectMetadataList."""
 
     async def create(self, path: str, body: Object, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Object:
         """Create the object in the collection at `path`, and return it as stored."""
@@ -123,7 +127,10 @@ class Api(Protocol):
 
 
 def error_of(status: int, body: bytes, retry_after: str | None = None) -> ApiError:
-    """Return the error that an HTTP answer means; a `Status` object in the body gives its message."""
+    """Return the error that an HTTP response means; a `Status` object in `body` gives its message.
+
+    `retry_after` is the header Retry-After; only a number of seconds counts.
+    """
     try:
         answer = json.loads(body)
     except ValueError:

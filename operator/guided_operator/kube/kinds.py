@@ -43,7 +43,7 @@ class Kind:
     pruned: bool = False
 
     def path(self, namespace: str = "", name: str = "") -> str:
-        """Return the path of an object, of a namespace's collection or of the cluster's."""
+        """Return the path of an object; see `api_path`."""
         return api_path(self.api_version, self.plural, namespace, name)
 
     def project(self, item: Object) -> Any:
@@ -63,13 +63,17 @@ class Kind:
 
 
 def is_owned(item: Object, owner_uid: str) -> bool:
-    """Say whether an object's controller is the GuidedModel with this uid."""
+    """Return whether an object's controller is the GuidedModel with this uid."""
     references: Sequence[Object] = item["metadata"].get("ownerReferences", ())
     return any(each.get("controller") and each["uid"] == owner_uid for each in references)
 
 
 def api_path(api_version: str, plural: str, namespace: str = "", name: str = "") -> str:
-    """Return the path of a resource on the API server."""
+    """Return the path of a resource on the API server.
+
+    `plural` is the resource's name in paths, such as "pods". An empty `name` gives the collection, an empty
+    `namespace` the cluster's.
+    """
     root = "/api/" if "/" not in api_version else "/apis/"
     scope = f"/namespaces/{namespace}" if namespace else ""
     return f"{root}{api_version}{scope}/{plural}" + (f"/{name}" if name else "")

@@ -1,4 +1,4 @@
-"""Which replica acts: a Lease of our own, judged by the monotonic clock alone.
+"""Leader election: a Lease of our own, judged by the monotonic clock only.
 
 The holder renews it every few seconds; a standby takes it when it has not seen it change for its whole
 duration, by the standby's own clock, so clocks need not agree. The holder stops acting (`is_held`) before
@@ -39,7 +39,7 @@ class LeaseTimes:
 
 
 class LeaseLostError(Exception):
-    """The leader of so far leads no more; the process must end."""
+    """The replica lost leadership; the process must exit."""
 
 
 _TIMES: Final = LeaseTimes()
@@ -83,7 +83,7 @@ class Lease:
         self._renewed_at: float | None = None
 
     def is_held(self) -> bool:
-        """Say whether this replica may act now."""
+        """Return whether this replica may act now."""
         return self._renewed_at is not None and self._clock() - self._renewed_at < self._times.deadline_s
 
     def remaining_s(self) -> float:

@@ -207,7 +207,7 @@ def _cause(container: ContainerView) -> str:
 
 def _obituary(container: ContainerView) -> str:
     why = f", {container.exit_reason}" if container.exit_reason not in ("", "Error") else ""
-    words = f"; its last words: {container.last_words}" if container.last_words else ""
+    words = f"; last output: {container.last_words}" if container.last_words else ""
     return (
         f"container {container.name} ended with exit code {container.exit_code}{why}"
         f" and was restarted {container.restarts} times{words}"
@@ -218,7 +218,9 @@ def _container_creating(pod: PodView) -> Trouble | None:
     for container in pod.containers:
         if container.waiting_reason == "ContainerCreating":
             # Which of these it is, and what keeps it, is in events alone.
-            message = f"container {container.name} waits for its image and volumes, see kubectl describe pod"
+            message = (
+                f"container {container.name} is waiting for its image or volumes: see kubectl describe pod"
+            )
             return Trouble("ContainerCreating", message)
     return None
 
@@ -226,7 +228,7 @@ def _container_creating(pod: PodView) -> Trouble | None:
 def _engine_starting(pod: PodView) -> Trouble | None:
     for container in pod.containers:
         if container.name == names.ENGINE_CONTAINER and container.starting:
-            return Trouble("EngineStarting", "the engine downloads its model, if it has to, and loads it")
+            return Trouble("EngineStarting", "the engine is downloading or loading its model")
     return None
 
 

@@ -38,7 +38,7 @@ class WorkQueue:
     """Keys with something to do.
 
     A key added while it waits is not added twice; added while a worker has it, it comes again when that
-    worker is done, so no bell is lost and no key is handled twice at once. A key that falls due wakes one
+    worker is done, so no event is lost and no key is handled twice at once. A key that falls due wakes one
     worker: most passes are short, and waking all of them would cost more than the pass.
 
     Parameters
@@ -137,9 +137,9 @@ class WorkQueue:
             if self._alarm.when() <= when:  # soon enough, and harmless if too soon
                 return
             self._alarm.cancel()
-        self._alarm = loop.call_at(when, self._ring)
+        self._alarm = loop.call_at(when, self._wake)
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         self._alarm = None
         self._hand_out()
 

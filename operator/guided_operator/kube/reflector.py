@@ -60,8 +60,8 @@ class Reflector:
     ----------
     api, kind, store
         Where from, what, where to.
-    ring
-        Told each GuidedModel that a change concerns.
+    enqueue
+        Called with each GuidedModel that a change concerns.
     namespace
         "" for all.
     clock, sleep
@@ -73,7 +73,7 @@ class Reflector:
         api: Api,
         kind: Kind,
         store: Seen,
-        ring: Callable[[Key], None],
+        enqueue: Callable[[Key], None],
         *,
         namespace: str = "",
         clock: Callable[[], float] = time.monotonic,
@@ -82,7 +82,7 @@ class Reflector:
         self._api = api
         self._kind = kind
         self._store = store
-        self._ring = ring
+        self._enqueue = enqueue
         self._namespace = namespace
         self._path = kind.path(namespace)
         self._clock = clock
@@ -129,7 +129,7 @@ class Reflector:
             )
             for item in answer["items"]:
                 listed.add(name_of(item))
-                self._tell(self._store.put(self._kind, item))
+                self._enqueue_all(self._store.put(self._kind, item))
             if not answer["metadata"].get("continue"):
                 break
             params["continue"] = answer["metadata"]["continue"]
@@ -137,7 +137,7 @@ class Reflector:
         self._failures = 0
         if self.forbidden:
             self._set_forbidden("")
-        self._tell(self._store.retain(self._kind, listed, self._namespace))
+        self._enqueue_all(self._store.retain(self._kind, listed, self._namespace))
         self._set_absent(absent=False)
         self.settled.set()
 
@@ -184,15 +184,15 @@ class Reflector:
         if event["type"] == "ERROR":
             raise _error_of(item)
         if event["type"] == "DELETED":
-            self._tell(self._store.drop(self._kind, item))
+            self._enqueue_all(self._store.drop(self._kind, item))
         elif event["type"] != "BOOKMARK":
-            self._tell(self._store.put(self._kind, item))
+            self._enqueue_all(self._store.put(self._kind, item))
         version: str = item["metadata"]["resourceVersion"]
         return version
 
-    def _tell(self, keys: set[Key]) -> None:
+    def _enqueue_all(self, keys: set[Key]) -> None:
         for key in keys:
-            self._ring(key)
+            self._enqueue(key)
 
     def _set_absent(self, *, absent: bool) -> None:
         if absent == self.absent:
@@ -203,7 +203,7 @@ class Reflector:
             self._store.retain(self._kind, (), self._namespace)
         self.absent = absent
         self.settled.set()
-        self._tell(self._store.keys())
+        self._enqueue_all(self._store.keys())
 
     def _set_forbidden(self, why: str) -> None:
         if why:
@@ -211,7 +211,7 @@ class Reflector:
             self._store.retain(self._kind, (), self._namespace)
         self.forbidden = why
         self.settled.set()
-        self._tell(self._store.keys())
+        self._enqueue_all(self._store.keys())
 
 
 def _error_of(status: Object) -> ApiError:

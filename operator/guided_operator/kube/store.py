@@ -1,4 +1,4 @@
-"""What the reflectors know: every watched object, by the GuidedModel that it is or whose label it carries."""
+"""The cache of the reflectors: every watched object, by the GuidedModel that it is or belongs to by label."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -40,7 +40,7 @@ class Store:
         return None if kept is None else _content(MODEL, kept)
 
     def is_doubted(self, key: Key) -> bool:
-        """Say whether the GuidedModel itself may be gone: it lost a child since `trust`. Pods come and go."""
+        """Return whether the GuidedModel may be gone: it lost a child other than a pod since `trust`."""
         return key in self._doubted
 
     def trust(self, key: Key) -> None:

@@ -1,1 +1,1 @@
-"""What a GuidedModel must fulfil to run: its own fields, and what the installation permits."""
+"""Why a GuidedModel cannot run: its own fields, and what the installation allows."""

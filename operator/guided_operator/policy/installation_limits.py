@@ -1,4 +1,4 @@
-"""What an installation permits in pods: whose images, which models, and whether models may bring code.
+"""What an installation allows: which images and models, and whether models may run their own code.
 
 Set by who runs the operator; a GuidedModel outside of it gets the condition Compatible=False, and no pods.
 """
@@ -41,18 +41,24 @@ NO_LIMITS: Final = Limits()
 def _image_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
     image = gm.spec.engine.image
     if limits.images and not any(_is_image_below(image, allowed) for allowed in limits.images):
-        yield Problem("spec.engine.image", f"this operator permits images of {', '.join(limits.images)} only")
+        yield Problem(
+            "spec.engine.image",
+            f"this operator allows only images from {', '.join(limits.images)}",
+        )
 
 
 def _model_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
     for field, uri in gm.spec.uris.items():
         if limits.models and not any(_is_below(uri, allowed, "/") for allowed in limits.models):
-            yield Problem(field, f"this operator permits models of {', '.join(limits.models)} only")
+            yield Problem(field, f"this operator allows only models from {', '.join(limits.models)}")
 
 
 def _code_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
     if limits.remote_code == "Refuse" and gm.spec.model.trust_remote_code:
-        yield Problem("spec.model.trustRemoteCode", "this operator permits no code that comes with a model")
+        yield Problem(
+            "spec.model.trustRemoteCode",
+            "this operator does not allow code that comes with a model: set model.trustRemoteCode to false",
+        )
 
 
 def _is_image_below(image: str, allowed: str) -> bool:

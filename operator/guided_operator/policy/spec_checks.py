@@ -1,4 +1,4 @@
-"""What makes a GuidedModel unfit to run although the API server took it.
+"""Why a GuidedModel cannot run although the API server accepted it.
 
 The operator then sets Compatible=False and makes no pods.
 """
@@ -9,8 +9,8 @@ from typing import Final
 
 from guided_contract.compatibility import unsupported_vllm
 from guided_operator.api import GuidedModel, Problem, engine_args
-from guided_operator.api.pod_spec import Resources
 from guided_operator.api.quantity import amount
+from guided_operator.api.resources import Resources
 from guided_operator.api.rules import broken_rules
 
 # vLLM's own images, and copies that keep the name, have the version as tag; other tags say nothing.
@@ -37,7 +37,7 @@ def _vllm_unsupported(gm: GuidedModel) -> Iterator[Problem]:
         return
     reason = unsupported_vllm(version)
     if reason:
-        message = f"{reason}; use a supported image, or guidedDecoding.placement Scheduler (vLLM's own path)"
+        message = f"{reason}; use a supported image, or set guidedDecoding.placement to Scheduler"
         yield Problem(field, message)
 
 

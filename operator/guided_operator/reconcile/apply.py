@@ -1,4 +1,4 @@
-"""Step three of a pass: makes the cluster like the plan, and writes nothing where nothing differs."""
+"""Step three of a pass: makes the cluster match the plan; what already matches is not written."""
 
 import contextlib
 import logging
@@ -181,7 +181,7 @@ def _mark_of(marked: Object) -> str:
 
 
 def _scales(seen: Object, wanted: Object) -> bool:
-    """Say whether the number of replicas alone is another, both than seen and than was wanted last."""
+    """Return whether the number of replicas alone is another, both than seen and than was wanted last."""
     if tuple(differences(wanted, seen)) != (".spec.replicas",):
         return False
     before = {**wanted, "spec": {**wanted["spec"], "replicas": seen["spec"].get("replicas")}}

@@ -1,4 +1,4 @@
-"""Kubernetes events: one for each time that a condition begins to tell of what its owner must look at."""
+"""Kubernetes events: a Warning whenever a condition takes a reason that its owner must act on."""
 
 import datetime as dt
 import hashlib
@@ -16,26 +16,36 @@ from guided_operator.reconcile.observe import Observed
 Object = dict[str, Any]
 logger = logging.getLogger(__name__)
 
-# Condition and reason; of Stalled, which says that somebody has to do something, every reason. What gets
-# better by waiting is in the status alone.
-_TOLD: Final = frozenset(
+# Condition and reason. Every reason of Stalled is recorded too, since it means that somebody has to act.
+# What resolves itself is in the status only.
+_RECORDED: Final = frozenset(
     ("GuidedDecoding", reason)
     for reason in ("Desync", NotReadyReason.SERVICE_EXHAUSTED, NotReadyReason.TOKENIZERS_DIFFER)
 )
 _MAX_MESSAGE: Final = 1024  # as the API server has it
 
 
-async def tell(
+async def record(
     api: Api, observed: Observed, before: Mapping[str, Object], after: list[Condition], now: dt.datetime
 ) -> None:
     """Post an event for each such condition whose reason is new. Call it before the status is written.
 
-    An event's name is made of what the condition was before, so that a pass that fails in between and is
-    tried again posts none twice. The API server keeps events for an hour; one that it does not take is lost.
+    The event's name is derived from the condition before the change, so that a pass that fails and is
+    repeated posts no event twice. The API server keeps events for an hour; an event that it refuses is
+    logged and lost.
+
+    Parameters
+    ----------
+    before
+        The conditions of the stored status, by type.
+    after
+        The conditions that will be written.
+    now
+        Wall-clock time, with a time zone: the event's timestamps.
     """
     for condition in after:
         old = before.get(condition.type, {})
-        if not _is_told(condition) or old.get("reason") == condition.reason:
+        if not _is_recorded(condition) or old.get("reason") == condition.reason:
             continue
         path = kinds.api_path("v1", "events", observed.key.namespace)
         try:
@@ -46,8 +56,8 @@ async def tell(
             logger.warning("no event that %s: %s", condition.reason, error)
 
 
-def _is_told(condition: Condition) -> bool:
-    return condition.type == "Stalled" or (condition.type, condition.reason) in _TOLD
+def _is_recorded(condition: Condition) -> bool:
+    return condition.type == "Stalled" or (condition.type, condition.reason) in _RECORDED
 
 
 def _event(observed: Observed, condition: Condition, old: Object, now: dt.datetime) -> Object:

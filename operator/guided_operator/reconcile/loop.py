@@ -1,4 +1,4 @@
-"""The loop: for each key that rings, observe -> plan -> apply -> report."""
+"""The loop: for each key in the queue, observe -> plan -> apply -> report."""
 
 import asyncio
 import dataclasses
@@ -23,12 +23,12 @@ from guided_operator.reconcile.plan import plan
 from guided_operator.reconcile.report import report
 from guided_operator.reconcile.rollout import rollover
 from guided_operator.telemetry import logs, tracing
-from guided_operator.telemetry.metrics import Census, OperatorMetrics
+from guided_operator.telemetry.metrics import ConditionCounts, OperatorMetrics
 from guided_operator.watch.guided_models import Models
 
 logger = logging.getLogger(__name__)
 
-# Everything is looked at again so often though no bell rang: the net below an event missed by our fault.
+# Everything is looked at again so often, even without an event: a safety net for events missed by our fault.
 # A pass that finds nothing takes CPU, too, so the net is wide; controller-runtime's is ten hours.
 RESYNC_S: Final = 3600.0
 
@@ -47,13 +47,13 @@ class Reconciler:
     site: Site
     limits: Limits
     now: Callable[[], dt.datetime]
-    census: Census
+    condition_counts: ConditionCounts
     progress: Progress
 
     async def reconcile(self, key: Key) -> float | None:
         """Make the cluster and the status like the spec; return the seconds until the next look.
 
-        None: there is nothing to look after. Level-triggered: what rang the bell does not matter.
+        None: there is nothing to look after. Level-triggered: which event queued the key does not matter.
 
         Raises
         ------
@@ -63,7 +63,7 @@ class Reconciler:
         with tracing.step("observe"):
             observed = await self.observer.observe(key)
         if observed is None or "deletionTimestamp" in observed.model["metadata"]:
-            self.census.forget(key)
+            self.condition_counts.forget(key)
             self.progress.forget(key)
             return None  # the garbage collector takes the children, by their owner references
         with tracing.step("plan"):
@@ -78,7 +78,9 @@ class Reconciler:
         if written is not None:
             self.models.take_written(written)
         findings = decide(situation)
-        self.census.count(observed.key, ((name, one.status, one.reason) for name, one in findings.items()))
+        self.condition_counts.count(
+            observed.key, ((name, one.status, one.reason) for name, one in findings.items())
+        )
         if outcome.faults:
             raise ChildFaultError(outcome.faults[0].reason, outcome.faults[0].message)
         if outcome.turning:
@@ -108,7 +110,7 @@ class Failure:
     is_the_servers: bool = False
 
 
-class Brake:
+class ServerBackoff:
     """How long a worker waits when the API server is in trouble: the longer the more passes failed by it.
 
     Each key has its own backoff; without this, thousands of keys in turn would still ask at full speed.
@@ -118,19 +120,19 @@ class Brake:
         self._backoff = Backoff(first_s=0.1, last_s=10.0)
         self._failures = 0
 
-    def release(self) -> None:
+    def reset(self) -> None:
         """Note that the API server works."""
         self._failures = 0
 
-    def pull(self) -> float:
+    def next_delay_s(self) -> float:
         """Note that it does not, and return the seconds to wait."""
         self._failures += 1
         return self._backoff.delay_s(self._failures)
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
-    """What workers share.
+class Workers:
+    """The workers that take keys from the queue, by what they share.
 
     `sleep` waits by the same clock as the queue's.
     """
@@ -138,7 +140,7 @@ class Shift:
     queue: WorkQueue
     reconciler: Reconciler
     metrics: OperatorMetrics
-    brake: Brake = field(default_factory=Brake)
+    server_backoff: ServerBackoff = field(default_factory=ServerBackoff)
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
@@ -153,13 +155,13 @@ class Shift:
                 if failure is not None:
                     tracing.failed(span, failure.reason, failure.message)
             outcome = "failed" if failure else "done"
-            self.metrics.passes.observe(self.clock() - began_s, outcome)
+            self.metrics.passes.labels(outcome).observe(self.clock() - began_s)
             if failure is not None:
-                self.metrics.errors.add(failure.reason)
+                self.metrics.errors.labels(failure.reason).inc()
             if failure is not None and failure.is_the_servers:
-                await self.sleep(self.brake.pull())
+                await self.sleep(self.server_backoff.next_delay_s())
             else:
-                self.brake.release()
+                self.server_backoff.reset()
                 # A pass that writes nothing waits for nobody: without this, all keys that are due would be
                 # handled before anything else runs, and the Lease be lost meanwhile.
                 await asyncio.sleep(0)
@@ -186,8 +188,8 @@ class Shift:
         return failure
 
 
-async def work_together(shift: Shift, workers: int) -> None:
-    """Run so many workers."""
+async def work_together(workers: Workers, count: int) -> None:
+    """Run `count` workers until one fails, which is a bug."""
     async with asyncio.TaskGroup() as group:
-        for _ in range(workers):
-            group.create_task(shift.work())
+        for _ in range(count):
+            group.create_task(workers.work())

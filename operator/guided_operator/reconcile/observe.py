@@ -109,7 +109,7 @@ class Observer:
 
 
 def _may_fall(model: Object | None, children: Mapping[str, Mapping[str, Object]]) -> bool:
-    """Say whether fewer replicas are asked for than there are, maybe by an autoscaler."""
+    """Return whether fewer replicas are asked for than there are, maybe by an autoscaler."""
     spec = (model or {}).get("spec") or {}
     if not spec.get("autoscaling"):  # most have none, and children are parsed when asked for
         return False

@@ -104,7 +104,7 @@ def plan(observed: Observed, site: Site, limits: Limits = NO_LIMITS) -> Plan:
 def _revision_missing(key: str, known: Mapping[str, revision.Revision]) -> Problem:
     newest_first = sorted(known.values(), key=lambda each: -each.number)
     stored = ", ".join(each.key for each in newest_first) or "none"
-    return Problem("spec.rollout.rollbackTo", f"there is no stored revision {key}; stored are: {stored}")
+    return Problem("spec.rollout.rollbackTo", f"revision {key} is not stored; stored revisions: {stored}")
 
 
 def _content(rendered: Children) -> Object:

@@ -59,7 +59,7 @@ async def report(api: Api, situation: Situation, now: dt.datetime) -> Object | N
     if status == seen:
         return None
     before = _seen_conditions(situation.observed.model)
-    await event_recorder.tell(api, situation.observed, before, made.conditions, now)
+    await event_recorder.record(api, situation.observed, before, made.conditions, now)
     key = situation.observed.key
     # One operation for the whole: what the operator no longer says goes. The uid keeps it from a namesake.
     patch = [
@@ -79,7 +79,7 @@ def to_object(status: GuidedModelStatus) -> Object:
 
 
 def make_status(situation: Situation, now: dt.datetime) -> GuidedModelStatus:
-    """Return the status that a situation deserves."""
+    """Return the status that describes a situation; `now` is wall-clock time, for lastTransitionTime."""
     observed, plan = situation.observed, situation.plan
     pages = {pod.uid: page for pod, page in situation.pages}
     return GuidedModelStatus(
@@ -158,7 +158,7 @@ def _speculation(situation: Situation) -> Speculation | None:
     return Speculation(
         acceptance_rate=f"{min(accepted / drafted, 1):.2f}" if drafted else "",
         **{"async": is_async},
-        fallback="this vLLM schedules synchronously with these settings" if lost else "",
+        fallback="vLLM does not support asynchronous scheduling with these settings" if lost else "",
     )
 
 
@@ -180,7 +180,7 @@ def _grammars(situation: Situation, pages: Iterable[PodStatus]) -> list[GrammarS
     for one in (one for page in pages for one in page.grammars):
         if one.name not in told or _WORSE[one.state] > _WORSE[told[one.name].state]:
             told[one.name] = one
-    nothing = status.GrammarStatus(name="", state="Pending", reason="no pod has said anything of it yet")
+    nothing = status.GrammarStatus(name="", state="Pending", reason="no pod has reported it yet")
     found = []
     for grammar in model.spec.guided_decoding.grammars if model else ():
         one = told.get(grammar.name, nothing)

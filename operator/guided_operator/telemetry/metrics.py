@@ -1,16 +1,24 @@
 """The operator's metrics. Labels hold reasons, kinds and codes only: their number is bounded."""
 
-import os
-import resource
-import time
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from guided_operator.kube.queue import Key
-from guided_operator.telemetry.exposition import About, Counter, Histogram, Labels, Metric, Reading, page
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
+from guided_operator.kube.queue import Key
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _PASS_BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _WAIT_BOUNDS_S: Final = (0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0)
 # How a pass ended, and why one failed: apiserver.py's errors, apply.py's reasons, and our own bugs.
@@ -31,7 +39,7 @@ REASONS: Final = (
 Conditions = tuple[tuple[str, str, str], ...]
 
 
-class Census:
+class ConditionCounts(Collector):
     """How many GuidedModels have which condition, as this replica last reported it."""
 
     def __init__(self) -> None:
@@ -47,17 +55,24 @@ class Census:
         """Note that a model is gone."""
         self._of.pop(key, None)
 
-    def read(self) -> Mapping[Labels, float]:
-        """Return the number of models by type, status and reason."""
-        tally: Tally[Labels] = Tally()
+    def collect(self) -> Iterator[Metric]:
+        """Yield the number of models by type, status and reason."""
+        tally: Tally[tuple[str, str, str]] = Tally()
         for told, models in Tally(self._of.values()).items():
             for condition in told:
                 tally[condition] += models
-        return tally
+        family = GaugeMetricFamily(
+            "guidedmodel_operator_resources",
+            "GuidedModels by condition, as this replica last reported them; a standby has none",
+            labels=("condition", "status", "reason"),
+        )
+        for condition, models in tally.items():
+            family.add_metric(condition, models)
+        yield family
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(Collector):
     """What is read when the page is: of the queue, the Lease, the applier and the watches."""
 
     queue_depth: Callable[[], int]
@@ -66,122 +81,79 @@ class Sources:
     forbidden: Callable[[], Mapping[str, int]]
     watch_failures: Callable[[], Mapping[str, int]]
 
+    def collect(self) -> Iterator[Metric]:
+        """Yield a family for each."""
+        yield GaugeMetricFamily(
+            "guidedmodel_operator_queue_depth",
+            "GuidedModels that are due and wait for a worker",
+            value=self.queue_depth(),
+        )
+        yield GaugeMetricFamily(
+            "guidedmodel_operator_leads", "1 if this replica is the one that acts", value=float(self.leads())
+        )
+        yield CounterMetricFamily(
+            "guidedmodel_operator_unsettled_applies",
+            "Applies after which the object still was not as wanted",
+            value=self.unsettled(),
+        )
+        forbidden = GaugeMetricFamily(
+            "guidedmodel_operator_kind_forbidden",
+            "Namespaces in which a kind may not be seen; all of the cluster counts as one",
+            labels=("kind",),
+        )
+        broken = CounterMetricFamily(
+            "guidedmodel_operator_watch_failures", "Watches that broke off, by kind", labels=("kind",)
+        )
+        for family, counts in ((forbidden, self.forbidden()), (broken, self.watch_failures())):
+            for kind, count in counts.items():
+                family.add_metric((kind,), count)
+            yield family
+
 
 class OperatorMetrics:
     """All of the operator's metrics. Attributes are what the code counts with."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # twice as many series, which nobody asks for
+        self.registry = CollectorRegistry(auto_describe=False)
         self.passes = Histogram(
-            About(
-                "guidedmodel_operator_reconcile_seconds",
-                "Passes over a GuidedModel, by outcome",
-                ("outcome",),
-            ),
-            _PASS_BOUNDS_S,
-            [(outcome,) for outcome in OUTCOMES],
+            "guidedmodel_operator_reconcile_seconds",
+            "Passes over a GuidedModel, by outcome",
+            ("outcome",),
+            buckets=_PASS_BOUNDS_S,
+            registry=self.registry,
         )
         self.errors = Counter(
-            About(
-                "guidedmodel_operator_reconcile_errors_total", "Passes that failed, by reason", ("reason",)
-            ),
-            [(reason,) for reason in REASONS],
+            "guidedmodel_operator_reconcile_errors",
+            "Passes that failed, by reason",
+            ("reason",),
+            registry=self.registry,
         )
         self.waits = Histogram(
-            About(
-                "guidedmodel_operator_queue_wait_seconds",
-                "From the moment at which a GuidedModel was due to its pass",
-            ),
-            _WAIT_BOUNDS_S,
+            "guidedmodel_operator_queue_wait_seconds",
+            "From the moment at which a GuidedModel was due to its pass",
+            buckets=_WAIT_BOUNDS_S,
+            registry=self.registry,
         )
         self.requests = Counter(
-            About(
-                "guidedmodel_operator_api_requests_total",
-                "Requests to the API server, by method and status; 0: no answer",
-                ("method", "code"),
-            ),
+            "guidedmodel_operator_api_requests",
+            "Requests to the API server, by method and status; 0: no answer",
+            ("method", "code"),
+            registry=self.registry,
         )
-        self.census = Census()
-        self._read: tuple[Metric, ...] = ()
+        # They stand at 0 from the start, for increase() misses a first value.
+        for outcome in OUTCOMES:
+            self.passes.labels(outcome)
+        for reason in REASONS:
+            self.errors.labels(reason)
+        self.condition_counts = ConditionCounts()
+        self.registry.register(self.condition_counts)
+        ProcessCollector(registry=self.registry)
 
     def attach(self, sources: Sources) -> None:
         """Add what others keep."""
-        self._read = (
-            Reading(
-                About("guidedmodel_operator_queue_depth", "GuidedModels that are due and wait for a worker"),
-                lambda: {(): sources.queue_depth()},
-            ),
-            Reading(
-                About("guidedmodel_operator_leads", "1 if this replica is the one that acts"),
-                lambda: {(): float(sources.leads())},
-            ),
-            Reading(
-                About(
-                    "guidedmodel_operator_unsettled_applies_total",
-                    "Applies after which the object still was not as wanted",
-                ),
-                lambda: {(): sources.unsettled()},
-                "counter",
-            ),
-            Reading(
-                About(
-                    "guidedmodel_operator_kind_forbidden",
-                    "Namespaces in which a kind may not be seen; all of the cluster counts as one",
-                    ("kind",),
-                ),
-                lambda: {(kind,): count for kind, count in sources.forbidden().items()},
-            ),
-            Reading(
-                About(
-                    "guidedmodel_operator_watch_failures_total", "Watches that broke off, by kind", ("kind",)
-                ),
-                lambda: {(kind,): count for kind, count in sources.watch_failures().items()},
-                "counter",
-            ),
-        )
+        self.registry.register(sources)
 
-    def page(self) -> str:
+    def page(self) -> bytes:
         """Return the page that Prometheus scrapes."""
-        return page(self.all())
-
-    def all(self) -> tuple[Metric, ...]:
-        """Return every metric family."""
-        return (
-            self.passes,
-            self.errors,
-            self.waits,
-            self.requests,
-            *self._read,
-            Reading(
-                About(
-                    "guidedmodel_operator_resources",
-                    "GuidedModels by condition, as this replica last reported them; a standby has none",
-                    ("condition", "status", "reason"),
-                ),
-                self.census.read,
-            ),
-            *_process(),
-        )
-
-
-def _process() -> tuple[Metric, ...]:
-    """Return what Prometheus' client libraries tell of any process, under their names."""
-    return (
-        Reading(
-            About("process_cpu_seconds_total", "User and system CPU time"),
-            lambda: {(): time.process_time()},
-            "counter",
-        ),
-        Reading(About("process_resident_memory_bytes", "Resident memory"), lambda: {(): _resident_bytes()}),
-        Reading(About("process_start_time_seconds", "Start, since the epoch"), lambda: {(): _STARTED}),
-    )
-
-
-def _resident_bytes() -> float:
-    try:
-        with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123 - read at each scrape
-            return int(statm.read().split()[1]) * float(os.sysconf("SC_PAGE_SIZE"))
-    except OSError:  # no Linux: the peak, which is all that there is
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
-
-
-_STARTED: Final = time.time()
+        return generate_latest(self.registry)

@@ -3,9 +3,9 @@
 from types import SimpleNamespace
 
 import aiohttp
+from prometheus_client import Counter
 
 from guided_operator.telemetry import tracing
-from guided_operator.telemetry.exposition import Counter
 
 
 def tell(counter: Counter) -> aiohttp.TraceConfig:
@@ -19,13 +19,13 @@ def tell(counter: Counter) -> aiohttp.TraceConfig:
     async def ended(
         _: aiohttp.ClientSession, context: SimpleNamespace, end: aiohttp.TraceRequestEndParams
     ) -> None:
-        counter.add(end.method, str(end.response.status))
+        counter.labels(end.method, str(end.response.status)).inc()
         tracing.answered(context.span, end.response.status)
 
     async def broke(
         _: aiohttp.ClientSession, context: SimpleNamespace, end: aiohttp.TraceRequestExceptionParams
     ) -> None:
-        counter.add(end.method, "0")
+        counter.labels(end.method, "0").inc()
         tracing.answered(context.span, 0, end.exception)
 
     told = aiohttp.TraceConfig()

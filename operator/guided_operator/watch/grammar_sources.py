@@ -1,6 +1,6 @@
 """ConfigMaps that GuidedModels' grammars are in: read when a model is looked at, and followed for it.
 
-Nothing of them is kept. What a model refers to is remembered, so that a change of one rings its bell.
+Nothing of them is kept. What a model refers to is remembered, so that a change of one queues the model.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The GuidedModels that there are: as kopf's watch tells of them, and as our own writes return them.
+"""The GuidedModels of the cluster, from kopf's watch and from what our own writes return.
 
 A watch that broke off lists again and says nothing of what vanished meanwhile. So a model that lost one of
 its children is asked for, since the garbage collector takes the children of a model that is gone; and now
@@ -33,19 +33,19 @@ class Models:
     ----------
     api, store
         Where names are asked for, and where models are kept.
-    ring
-        Told each model that has changed or is gone.
+    enqueue
+        Called with each model that has changed or is gone.
     namespaces
         Those that are served; empty: all.
     """
 
     def __init__(
-        self, api: Api, store: Store, ring: Callable[[Key], None], namespaces: Sequence[str]
+        self, api: Api, store: Store, enqueue: Callable[[Key], None], namespaces: Sequence[str]
     ) -> None:
         self.broken = 0
         self._api = api
         self._store = store
-        self._ring = ring
+        self._enqueue = enqueue
         self._namespaces = namespaces or ("",)
         # Resource versions are compared as numbers, which Kubernetes promises since 1.35 and has always kept.
         self._versions: dict[Name, int] = {}
@@ -68,7 +68,9 @@ class Models:
             self._keep(name, item)
 
     async def confirm(self, key: Key, *, surely: bool = False) -> None:
-        """Ask for a model if it may be gone, or `surely`: then what is kept of it is as new as this call.
+        """Read a model from the API server if it may be gone.
+
+        With `surely` it is read in any case: what is kept is then as new as this call.
 
         Raises
         ------
@@ -121,13 +123,13 @@ class Models:
     def _keep(self, name: Name, item: Object) -> None:
         self._versions[name] = _version(item)
         for key in self._store.put(kinds.MODEL, item):
-            self._ring(key)
+            self._enqueue(key)
 
     def _forget(self, name: Name) -> None:
         self._versions.pop(name, None)
         gone = {"metadata": {"namespace": name.namespace, "name": name.name}}
         for key in self._store.drop(kinds.MODEL, gone):
-            self._ring(key)
+            self._enqueue(key)
 
 
 def _version(item: Object) -> int:

@@ -1,4 +1,4 @@
-"""What kopf does for us: it watches GuidedModels and hands over what it is told of them. Nothing else.
+"""kopf watches GuidedModels and hands over each event; nothing else here uses kopf.
 
 kopf writes nothing: no events are posted, and a handler of raw events needs no finalizer or annotation.
 """

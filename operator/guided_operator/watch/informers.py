@@ -22,19 +22,19 @@ class Watches:
         Where objects are listed and watched.
     store, sources
         What takes in the children, and others' ConfigMaps.
-    ring
-        Told each GuidedModel that a change concerns.
+    enqueue
+        Called with each GuidedModel that a change concerns.
     namespaces
         Those that are served; empty: all.
     """
 
     def __init__(
-        self, api: Api, store: Seen, sources: Seen, ring: Callable[[Key], None], namespaces: Sequence[str]
+        self, api: Api, store: Seen, sources: Seen, enqueue: Callable[[Key], None], namespaces: Sequence[str]
     ) -> None:
         watched = [(kind.name, kind, store) for kind in kinds.WATCHED]
         watched.append((OTHERS, kinds.GRAMMAR_SOURCE, sources))
         self._reflectors = {
-            (name, namespace): Reflector(api, kind, target, ring, namespace=namespace)
+            (name, namespace): Reflector(api, kind, target, enqueue, namespace=namespace)
             for namespace in namespaces or ("",)
             for name, kind, target in watched
         }
@@ -76,7 +76,7 @@ class Watches:
         )
 
     def is_synced(self) -> bool:
-        """Say whether every kind has been listed, or is known to be forbidden or absent."""
+        """Return whether every kind has been listed, or is known to be forbidden or absent."""
         return all(reflector.settled.is_set() for reflector in self._reflectors.values())
 
     async def synced(self) -> None:

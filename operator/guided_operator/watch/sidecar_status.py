@@ -1,6 +1,6 @@
 """Reads the status page of each pod's sidecar: when the pod changed, and now and then. It is untrusted.
 
-Pages that fall due are read between passes, since most say what they said: only one that differs rings.
+Pages that fall due are read between passes, since most are unchanged: only one that differs queues its model.
 """
 
 import asyncio
@@ -67,24 +67,30 @@ class SidecarReader:
         Gets the page of the sidecar at an address; raises `PageError`.
     clock
         Monotonic seconds.
-    ring
-        Told each model of which a page says something else.
+    enqueue
+        Called with each model whose page says something else.
     """
 
-    def __init__(self, fetch: Fetch, clock: Callable[[], float], ring: Callable[[Key], None]) -> None:
+    def __init__(self, fetch: Fetch, clock: Callable[[], float], enqueue: Callable[[Key], None]) -> None:
         self._fetch = fetch
         self._clock = clock
-        self._ring = ring
+        self._enqueue = enqueue
         self._followed: dict[Key, _Followed] = {}
         self._due = WorkQueue(clock)
 
     async def read(
         self, key: Key, pods: Iterable[PodView], grammars: frozenset[str] = frozenset()
     ) -> Mapping[str, Page]:
-        """Return the page of each of a model's running pods by the pod's uid, and read them from now on.
+        """Return the status page of each running pod of a model, by the pod's uid, and keep reading them.
 
-        One is read now if its pod, or these grammars, have changed since it was last read. It is read again
-        soon while these grammars, and no others, are not all in service there.
+        A page is read now if its pod or `grammars` have changed since it was last read.
+
+        Parameters
+        ----------
+        pods
+            All pods of the model.
+        grammars
+            Names of the named grammars that should be loaded; until they are, a page is read again soon.
         """
         asked = {pod.uid: pod for pod in pods if pod.live and pod.ip and pod.phase == "Running"}
         if not asked:
@@ -133,7 +139,7 @@ class SidecarReader:
         await self._refresh(followed, due)
         after = followed.readings
         if any(uid in after and after[uid].mark != mark for uid, mark in marks.items()):
-            self._ring(key)
+            self._enqueue(key)
         self._expect(key, followed)
 
     def _expect(self, key: Key, followed: _Followed) -> None:
@@ -204,7 +210,7 @@ class HttpFetch:
                 async for chunk in response.content.iter_any():
                     data += chunk
                     if len(data) > MAX_PAGE_BYTES:
-                        raise PageError(f"the sidecar's page is larger than {MAX_PAGE_BYTES} bytes")
+                        raise PageError(f"the sidecar's status page is larger than {MAX_PAGE_BYTES} bytes")
                 return bytes(data)
         except (aiohttp.ClientError, OSError) as error:
             raise PageError(f"the sidecar did not answer: {type(error).__name__}") from error

@@ -1,4 +1,4 @@
-"""How many grammars compile at once and what each may take, by what the container has: never by the host."""
+"""How many grammars compile at once, and with how much memory, by the container's limits."""
 
 import dataclasses
 import os
@@ -11,7 +11,7 @@ _CPUS_WITHOUT_QUOTA: Final = 4.0  # the host may have hundreds, and they are the
 _CPUS_PER_WORKER: Final = 4
 _MOST_WORKERS: Final = 8
 _MOST_THREADS: Final = 8  # upstream's number
-_LANES: Final = 2  # of each width: see lanes.py
+_LANES: Final = 2  # of each width: see fair_queue.py
 _LEAST_MEMORY_BYTES: Final = 128 << 20  # below it nothing compiles
 _SERVICE_BYTES: Final = 256 << 20  # the service itself, its telemetry, llguidance's texts
 _SHARE_OF_ARTIFACTS: Final = 8
@@ -24,11 +24,11 @@ class Capacity:
     Parameters
     ----------
     workers
-        Compiles at once; as many again in the slow lane.
+        Number of compiles at once; as many again in the slow lane.
     threads
-        Of one compile.
+        Number of threads of one compile.
     memory_limit
-        Of the container, in bytes; None: there is none.
+        The container's memory limit in bytes; None: there is none.
     """
 
     workers: int
@@ -44,16 +44,18 @@ class Capacity:
 
     @classmethod
     def of(cls, config: CompileConfig, cpus: float, memory_limit: int | None) -> Self:
-        """Share so many CPUs among workers."""
+        """Share `cpus` CPUs among workers; `memory_limit` is the container's in bytes, None: no limit."""
         workers = config.workers or _between(1, int(cpus) // _CPUS_PER_WORKER, _MOST_WORKERS)
         return cls(workers, _between(1, int(cpus / workers), _MOST_THREADS), memory_limit)
 
     def artifact_bytes(self, wanted: int) -> int:
-        """Return how much of the container's memory artefacts may fill, at most what is wanted."""
+        """Return the bytes that compiled grammars may fill, at most `wanted`."""
         return wanted if self.memory_limit is None else min(wanted, self.memory_limit // _SHARE_OF_ARTIFACTS)
 
     def compile_bytes(self, wanted: int, artifact_bytes: int, template_bytes: int) -> int:
-        """Return what one compile may take above the template, at most what is wanted.
+        """Return the bytes that one compile may use beyond the template, at most `wanted`.
+
+        `artifact_bytes` is what compiled grammars may fill, `template_bytes` what the template holds.
 
         All that compile at once must fit into the container: the kernel may answer one that does not by
         killing the whole container, and a restarted sidecar container costs more than a refused grammar.

@@ -26,9 +26,10 @@ def unmeasured(versions: Mapping[str, str]) -> dict[Backend, str]:
 
 
 def reason(backend: Backend, version: str) -> str:
-    """Say why a library was not taken."""
+    """Return why a library was not used; `version` is the installed one."""
     name = NAMES[backend]
     return (
-        f"{name} {version} gets a JSON schema only where guided_backend or guidedDecoding.backend name it: "
-        f"what it enforces is known for {name} {measured.VERSIONS[name]}"
+        f"{name} {version} is used for JSON schemas only if guided_backend or "
+        f"guidedDecoding.backend names it: its JSON Schema support was measured for {name} "
+        f"{measured.VERSIONS[name]}"
     )

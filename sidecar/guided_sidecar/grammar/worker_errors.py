@@ -1,4 +1,4 @@
-"""What can be told of a worker's death: how it ended, and whether its last words speak of memory."""
+"""How a worker died, and whether it ran out of memory."""
 
 import os
 import signal

@@ -23,7 +23,7 @@ MAX_PACKET_BYTES: Final = 64 << 10
 MAX_JOB_BYTES: Final = 16 << 20  # a schema's limit is far below
 # What is compiled goes on to the ranks in one message, which adds a key and names.
 MAX_OUTCOME_BYTES: Final = wire.MAX_FRAME_BYTES - (64 << 10)
-_MOST_WORDS: Final = 4000  # characters of a refusal: a client reads it, and thousands of verdicts are kept
+_MOST_WORDS: Final = 4000  # characters of a refusal: a client reads it, and thousands of refusals are kept
 _MOST_POSITIONS: Final = 4096
 
 Words = Annotated[str, msgspec.Meta(max_length=_MOST_WORDS)]

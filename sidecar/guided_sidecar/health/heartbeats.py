@@ -74,9 +74,12 @@ def _standstill(core: Beat, now_ns: int) -> str:
     still_ns = now_ns - core.step_ns
     if core.busy == 0 or still_ns <= FRESH_NS:
         return ""
-    return f"the engine core has {core.busy} unfinished requests and made no step for {still_ns // 10**9} s"
+    return (
+        f"the engine core has {core.busy} unfinished requests and has completed no step for "
+        f"{still_ns // 10**9} s"
+    )
 
 
 def _silence(who: str, beat: Beat, now_ns: int) -> str:
     silent_ns = now_ns - max(beat.beat_ns, beat.step_ns)
-    return f"{who} gave no sign of life for {silent_ns // 10**9} s" if silent_ns > FRESH_NS else ""
+    return f"{who} has not responded for {silent_ns // 10**9} s" if silent_ns > FRESH_NS else ""

@@ -148,7 +148,7 @@ class GuidedProbe:
                 return ProbeStatus(
                     state="Busy", message="the engine is busy; the guided probe waits its turn"
                 )
-            return _failed(f"no answer within {self._timeout.total:g} s, and the engine made no step")
+            return _failed(f"no answer within {self._timeout.total:g} s, and the engine completed no step")
         except aiohttp.ClientError as error:
             return _failed(f"the request failed: {error or type(error).__name__}")
 
@@ -191,7 +191,7 @@ def judge_answer(status: int, body: str) -> ProbeStatus:
         choice = json.loads(body)["choices"][0]
         text, finish = choice["text"], choice["finish_reason"]
     except (ValueError, LookupError, TypeError):
-        return _failed("the answer is no completion")
+        return _failed("the answer is not a completion")
     if finish != "stop":
         return _failed(f"the answer did not finish within {_MAX_TOKENS} tokens (finish reason {finish})")
     if not _is_valid(text):

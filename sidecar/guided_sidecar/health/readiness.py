@@ -86,7 +86,7 @@ def judge(reading: Reading) -> Verdict:
 
 def draining(reading: Reading) -> str:
     """Check that the pod was not told to stop."""
-    return "the pod is being stopped; it finishes what it has begun" if reading.draining else ""
+    return "the pod is stopping and finishes its in-flight requests" if reading.draining else ""
 
 
 def launcher_missing(reading: Reading) -> str:
@@ -128,7 +128,7 @@ def tokenizers_differ(reading: Reading) -> str:
     theirs = others[0].tokenizer
     (backend, *_) = fingerprint.differing(ours, theirs)
     here, there = ours[backend][:_SHOWN], theirs[backend][:_SHOWN]
-    return f"vLLM has another tokenizer than the sidecar on {ranks}: {there} there, {here} here"
+    return f"vLLM uses a different tokenizer than the sidecar on {ranks}: {there} there, {here} here"
 
 
 def ranks_missing(reading: Reading) -> str:
@@ -163,7 +163,11 @@ def engine_stalled(reading: Reading) -> str:
 
 def service_exhausted(reading: Reading) -> str:
     """Check that the grammar workers have restarts left."""
-    return "grammar workers failed too often; new grammars are refused" if reading.snapshot.exhausted else ""
+    return (
+        "grammar workers crashed too often; new grammars are refused until the restart budget is restored"
+        if reading.snapshot.exhausted
+        else ""
+    )
 
 
 def grammars_pending(reading: Reading) -> str:
@@ -175,14 +179,14 @@ def grammars_pending(reading: Reading) -> str:
     if not awaited:
         return ""
     named = ", ".join(f"{one.name} ({one.reason})" if one.reason else one.name for one in awaited)
-    return f"{len(awaited)} of {len(snapshot.grammars)} named grammars are not in service yet: {named}"
+    return f"{len(awaited)} of {len(snapshot.grammars)} named grammars are not loaded yet: {named}"
 
 
 def probe_pending(reading: Reading) -> str:
     """Check that a guided request was answered since the engine started."""
     if reading.probe.state not in {"Pending", "Busy"}:
         return ""
-    return reading.probe.message or "no guided request has been answered yet"
+    return reading.probe.message or "the guided probe has not passed yet"
 
 
 def probe_failed(reading: Reading) -> str:

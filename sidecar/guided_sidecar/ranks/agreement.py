@@ -1,4 +1,4 @@
-"""Whether the ranks agree: compares their digests, and ends what they disagree about.
+"""Compares the digests of the ranks, and ends requests that they disagree about.
 
 All ranks make the same digests, numbered per sequence, and send them by datagrams, which may be lost. A
 digest that not every rank has sent in time is counted as lost; only digests that differ are a desync.
@@ -161,7 +161,7 @@ class Consensus:
         astray = _astray(by_rank)
         self._desyncs.update(astray)
         self._last_desync_s = self._clock()
-        _log.error("ranks disagree about request %s: %s", request_id, _told(by_rank))
+        _log.error("ranks disagree about request %s: %s", request_id, _listed(by_rank))
         self._observer.found(request_id, astray)
         self._end(request_id, ErrorCode.RANKS_DESYNCHRONIZED.value)
         if self._config.on_desync == "FallBackToScheduler" and not self._fell_back:
@@ -171,7 +171,7 @@ class Consensus:
     def _fall_back(self) -> None:
         if not self._fell_back:
             self._fell_back = True
-            self._tell(Place(placement="Scheduler"))
+            self._send(Place(placement="Scheduler"))
 
     def _end(self, request_id: str, code: str) -> None:
         self._ended[hash(request_id)] = None
@@ -179,9 +179,9 @@ class Consensus:
             self._ended.popitem(last=False)
         for key in [key for key in self._pending if key[1] == request_id]:
             self._forget(key)
-        self._tell(End(request_id=request_id, code=code))
+        self._send(End(request_id=request_id, code=code))
 
-    def _tell(self, message: ServiceMessage) -> None:
+    def _send(self, message: ServiceMessage) -> None:
         for api in self._apis:
             api.send(message)
 
@@ -204,10 +204,13 @@ class Consensus:
         if not (shown or self._fell_back):
             return ""
         counts = ", ".join(f"rank {rank}: {count}" for rank, count in sorted(self._desyncs.items()))
-        ended = f"ranks disagreed, and the requests were ended ({counts or 'before the sidecar restarted'})"
+        ended = (
+            f"ranks disagreed, and the affected requests were ended "
+            f"({counts or 'before the sidecar restarted'})"
+        )
         if not self._fell_back:
             return ended
-        return f"{ended}; vLLM's own scheduler masks new requests until the engine restarts"
+        return f"{ended}; vLLM's scheduler serves new guided requests until the engine restarts"
 
 
 def _astray(by_rank: Mapping[int, _Sent]) -> list[int]:
@@ -218,6 +221,6 @@ def _astray(by_rank: Mapping[int, _Sent]) -> list[int]:
     return sorted(rank for rank, sent in by_rank.items() if sent != first)
 
 
-def _told(by_rank: Mapping[int, _Sent]) -> str:
+def _listed(by_rank: Mapping[int, _Sent]) -> str:
     said = (f"rank {r} {digest:08x} at token {position}" for r, (position, digest) in sorted(by_rank.items()))
     return ", ".join(said)

@@ -1,4 +1,4 @@
-"""Where the ranks agree: a grammar is prepared when every sampling rank has loaded it.
+"""A load barrier: a grammar is prepared when every sampling rank has loaded it.
 
 The only place where ranks wait for each other, outside their hot loop. A rank that comes back, or starts
 anew, is told again what is wanted, so whoever waits for it need not ask again; one that does not answer in
@@ -67,7 +67,7 @@ class Rendezvous:
         self._changed = asyncio.Event()
 
     def connect(self, rank: int, link: RankLink, hello: Hello) -> None:
-        """Take a rank's new connection in place of an older one, and tell it what is wanted.
+        """Take a rank's new connection in place of an older one, and send it the grammars in use.
 
         With the first rank of another engine start on a node, those of the one before are gone: none of them
         will sample for the requests to come, connected though they may still be.
@@ -126,7 +126,7 @@ class Rendezvous:
             number for number, each in self._ranks.items() if differing(tokenizer, each.hello.tokenizer)
         ]
         if others:
-            who = f"{_numbered(others)} using another tokenizer than the grammar service"
+            who = f"{_numbered(others)} using a different tokenizer than the grammar service"
             raise _retryable(ErrorCode.GRAMMAR_TOKENIZERS_DIFFER, who)
 
     async def ensure(self, load: Load, tokenizer: Mapping[Backend, str], trace: Context) -> None:
@@ -157,7 +157,7 @@ class Rendezvous:
         return len(self._ranks) >= self._expected and all(key in rank.loaded for rank in self._ranks.values())
 
     def too_late(self, key: str, limit: str) -> GuidedError:
-        """Return the error of who has waited for the ranks for so long.
+        """Return the error for a request whose deadline passed; `limit` is its length as text ("10 s").
 
         What cannot be cured by waiting a little longer comes first.
         """
@@ -167,15 +167,17 @@ class Rendezvous:
         restarted = slow & wanted.interrupted if wanted is not None else set()
         gone = absent & self._known
         if absent - gone:
-            who = f"{_numbered(absent - gone)} not connected yet, after {limit}"
+            who = f"{_numbered(absent - gone)} not connected after {limit}"
             return _retryable(ErrorCode.GRAMMAR_RANKS_NOT_READY, who)
         if gone:
-            who = f"{_numbered(gone)} gone, and did not come back within {limit}"
+            who = f"{_numbered(gone)} disconnected and did not reconnect within {limit}"
             return _retryable(ErrorCode.GRAMMAR_RANK_GONE, who)
         if restarted:
-            who = f"{_numbered(restarted)} back, but did not load the grammar anew within {limit}"
+            who = f"{_numbered(restarted)} back after a restart, but did not load the grammar within {limit}"
             return _retryable(ErrorCode.GRAMMAR_RANK_RESTARTED, who)
-        return _retryable(ErrorCode.GRAMMAR_RANK_LATE, f"{_numbered(slow)} late: no answer within {limit}")
+        return _retryable(
+            ErrorCode.GRAMMAR_RANK_LATE, f"{_numbered(slow)} slow: the grammar was not loaded within {limit}"
+        )
 
     def rest(self, key: str) -> None:
         """Note that no request uses a grammar now: ranks keep it, but who reconnects need not load it."""

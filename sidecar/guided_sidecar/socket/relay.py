@@ -1,4 +1,4 @@
-"""The grammar service of a node that is not its replica's first: it only speaks for its ranks.
+"""The grammar service of a node other than its replica's first: it relays for its ranks.
 
 One sidecar of a replica, the first node's, compiles, proves and compares, for all nodes: so every rank has
 the very same grammar. A rank here is connected to it by a link of its own, which lives as long as the rank's

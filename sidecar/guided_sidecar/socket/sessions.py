@@ -81,7 +81,9 @@ class ApiSession:
             raise WireError(f"id {request.id} is in use")
         if len(self._pending) >= self._max_pending:
             code = ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE
-            error = GuidedError(code, "too many grammars are being prepared", retry_after_s=1)
+            error = GuidedError(
+                code, "too many requests are waiting for their grammars; retry later", retry_after_s=1
+            )
             self._peer.send(_refused(request.id, error))
             return
         self._pending[request.id] = asyncio.create_task(self._prepare(request))
@@ -118,7 +120,7 @@ class ApiSession:
             self._pending.pop(request.id, None)
             self._peer.send(_refused(request.id, error))
         except Exception:  # noqa: BLE001 - a fault of ours costs this request alone, and the client an answer
-            _log.exception("preparing a grammar failed")
+            _log.exception("preparing the grammar failed")
             self._pending.pop(request.id, None)
             code = ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE
             self._peer.send(_refused(request.id, GuidedError(code, retry_after_s=1)))

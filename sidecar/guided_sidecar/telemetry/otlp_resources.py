@@ -36,7 +36,7 @@ def described(body: bytes, attributes: Mapping[str, str]) -> tuple[bytes, int]:
     Raises
     ------
     UnreadableError
-        It is none, or too much.
+        The body is not an ExportTraceServiceRequest, or has too many resources or spans.
     """
     return _Reader(attributes).request(memoryview(body))
 

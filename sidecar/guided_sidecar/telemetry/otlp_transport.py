@@ -1,8 +1,8 @@
 """One OTLP trace request to the collector, over HTTP or gRPC, without any retry.
 
 `Transport` is what the exporter sees; `MemoryTransport` is its fake. Bodies are serialised
-ExportTraceServiceRequest messages, so that what vLLM sent and what the sidecar made go the same way.
-The SDK's exporters take spans, not bytes, and read certificates and headers once.
+ExportTraceServiceRequest messages, so that what vLLM sent and what the sidecar made go the same way. The
+SDK's exporters take spans, not bytes, and read certificates and headers once.
 """
 
 import io

@@ -62,7 +62,7 @@ async def _configure(settings: Any, kubeconfig: str | None, context: str | None)
     return str(chosen["namespace"]) if "namespace" in chosen else "default"
 
 
-def names(kind: str, given: Mapping[str, str]) -> list[str]:
+def names(kind: str, given: Mapping[str, Any]) -> list[str]:
     """Return the names of the cluster's models or namespaces, for completion.
 
     `given`: what else stands on the command line. [] where the cluster does not answer soon.
@@ -75,11 +75,11 @@ def names(kind: str, given: Mapping[str, str]) -> list[str]:
 
 
 async def _names(
-    kind: str, given: Mapping[str, str], kubeconfig: str | None, context: str | None
+    kind: str, given: Mapping[str, Any], kubeconfig: str | None, context: str | None
 ) -> list[str]:
     async with connected(kubeconfig, context) as cluster:
         namespace = given.get("namespace") or cluster.namespace
-        everywhere = "all_namespaces" in given
+        everywhere = bool(given.get("all_namespaces"))
         path = (
             kinds.api_path("v1", "namespaces")
             if kind == "namespaces"

@@ -1,12 +1,12 @@
 """`guidedmodel status`, and `kubectl gm status`: how models are, and what to do next."""
 
-import argparse
 import asyncio
 import datetime as dt
 import json
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 import yaml
 
@@ -26,8 +26,22 @@ _AGAIN_S: Final = 2.0
 _CLEAR: Final = "\x1b[2J\x1b[H"
 
 
-def main(options: argparse.Namespace) -> int:
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is asked for; None: what the kubeconfig says."""
+
+    names: Sequence[str]
+    namespace: str | None
+    all_namespaces: bool
+    output: Literal["tree", "json", "yaml"]
+    watch: bool
+    context: str | None
+    kubeconfig: str | None
+
+
+def main(**asked: Any) -> int:
     """Print how the models are; return 0 if all are ready, 1 if one is not, 2 if that cannot be told."""
+    options = Options(**asked)
     shown = _Shown(options)
     try:
         asyncio.run(_show(options, shown))
@@ -42,7 +56,7 @@ def main(options: argparse.Namespace) -> int:
 class _Shown:
     """What is printed, in the format asked for; `status` is the exit status that it deserves."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: Options) -> None:
         self._options = options
         self._last = ""
         self.status = UNREADABLE
@@ -62,7 +76,7 @@ class _Shown:
         self._last = whole
 
 
-async def _show(options: argparse.Namespace, shown: _Shown) -> None:
+async def _show(options: Options, shown: _Shown) -> None:
     async with connected(options.kubeconfig, options.context) as cluster:
         namespace = "" if options.all_namespaces else options.namespace or cluster.namespace
         async for found in _states(cluster, namespace, options):
@@ -77,7 +91,7 @@ async def _show(options: argparse.Namespace, shown: _Shown) -> None:
 _Found = Mapping[tuple[str, str], Object]
 
 
-async def _states(cluster: Connection, namespace: str, options: argparse.Namespace) -> AsyncIterator[_Found]:
+async def _states(cluster: Connection, namespace: str, options: Options) -> AsyncIterator[_Found]:
     """Yield the models by namespace and name: once, or with --watch after every change, for ever."""
     path = kinds.model_path(namespace, "")
     # Of one model alone, so that rights to that one are enough.
@@ -98,7 +112,7 @@ async def _states(cluster: Connection, namespace: str, options: argparse.Namespa
                     found[_key(event["object"])] = event["object"]
                 yield found
         except ObjectNotFound as error:
-            raise NoClusterError("this cluster knows no GuidedModels: install the operator there") from error
+            raise NoClusterError("this cluster has no GuidedModel API: install the operator first") from error
         except WatchExpired:
             continue
         except ServerUnavailable as error:

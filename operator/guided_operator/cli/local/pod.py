@@ -70,7 +70,7 @@ def _variable(variable: Any) -> tuple[str, str]:
     if variable.value_from is None:
         return variable.name, variable.value or ""
     if variable.name not in os.environ:
-        raise PodError(f"{variable.name} comes from a Secret in a cluster; here, set it in the environment")
+        raise PodError(f"{variable.name} comes from a Secret in a cluster: here, set it in the environment")
     return variable.name, os.environ[variable.name]
 
 
@@ -169,7 +169,7 @@ class LocalPod:
         for name, liveness in self._liveness.items():
             reason = liveness.ask(time.monotonic())
             if reason:
-                raise PodError(f"{name} does not live: {reason}", tail(self.log(name)))
+                raise PodError(f"{name} is not alive: {reason}", tail(self.log(name)))
 
     def stop(self, *, grace_s: float = GRACE_S, is_hurried: Callable[[], bool] = lambda: False) -> None:
         """End everything: engine first, then the sidecar, each by SIGTERM and, past its time, by SIGKILL.

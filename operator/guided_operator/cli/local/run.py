@@ -1,6 +1,5 @@
 """`guidedmodel run`: the pod of a GuidedModel as local processes, until Ctrl-C."""
 
-import argparse
 import contextlib
 import json
 import signal
@@ -9,7 +8,7 @@ import tempfile
 import threading
 import time
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -66,19 +65,21 @@ class _Stop:
         return self._first.wait(timeout_s)
 
 
-def main(options: argparse.Namespace) -> int:
+def main(
+    file: str,
+    volumes: Iterable[tuple[str, Path]],
+    config_maps: Iterable[tuple[str, Path]],
+    port: int | None,
+    *,
+    viewer: bool,
+) -> int:
     """Carry out the command; 2: the manifest, the port or the viewer will not do."""
-    chosen = RunOptions(
-        volumes=dict(options.volume),
-        config_maps=dict(options.config_map),
-        port=options.port,
-        viewer=options.viewer,
-    )
+    chosen = RunOptions(volumes=dict(volumes), config_maps=dict(config_maps), port=port, viewer=viewer)
     try:
-        return run(read(text_of(options.file)), chosen)
+        return run(read(text_of(file)), chosen)
     except ManifestError as error:
         for problem in error.problems:
-            sys.stderr.write(f"{options.file}: {problem}\n")
+            sys.stderr.write(f"{file}: {problem}\n")
     except (PortTakenError, ViewerError) as error:
         sys.stderr.write(f"guidedmodel: {error}\n")
     return 2

@@ -103,7 +103,7 @@ def lay_out(manifest: Manifest, site: Site, config_maps: Mapping[str, Path]) -> 
     """
     gm = manifest.model
     if gm.spec.parallelism.nodes > 1:
-        raise ManifestError([Problem("spec.parallelism.nodes", "this machine is one node: set it to 1")])
+        raise ManifestError([Problem("spec.parallelism.nodes", "must be 1 here: this machine is one node")])
     _check_folders(gm, site)
     _lay_out_grammars(manifest, Path(site.named_grammars), config_maps)
     children = render(gm, site)
@@ -125,7 +125,7 @@ def _lay_out_grammars(manifest: Manifest, folder: Path, config_maps: Mapping[str
         elif name not in config_maps and text is not None:
             file.write_text(text)
         else:
-            hint = "in the manifest's file, or name a folder by --config-map"
+            hint = "in the manifest file: add it there, or give a folder with --config-map"
             field = f"spec.guidedDecoding.grammars[{index}].configMapKeyRef"
             problems.append(Problem(field, f"there is no ConfigMap {name} with key {key} {hint} {name}=DIR"))
     if problems:

@@ -1,4 +1,4 @@
-"""What is said of a GuidedModel: one chain of checks per condition, each named after what it looks for.
+"""The conditions of a GuidedModel: one chain of checks each; a check is named after the problem it finds.
 
 A chain's first check that finds something decides; the last one always does.
 """
@@ -10,7 +10,7 @@ from guided_contract.reasons import NotReadyReason
 from guided_contract.status import PodStatus
 from guided_operator.kube import kinds
 from guided_operator.kube.pods import PodView
-from guided_operator.reconcile.conditions.finding import Check, Finding, first, told
+from guided_operator.reconcile.conditions.finding import Check, Finding, first, reported
 from guided_operator.reconcile.conditions.guided_decoding import GUIDED_DECODING, TELEMETRY
 from guided_operator.reconcile.conditions.inputs import Situation
 from guided_operator.reconcile.conditions.progress_deadline import OVERDUE
@@ -28,12 +28,12 @@ def _spec_invalid(situation: Situation) -> Finding | None:
 
 
 def _vllm_unsupported(situation: Situation) -> Finding | None:
-    return told(situation, "UnsupportedVLLM", lambda page: page.unsupported)
+    return reported(situation, "UnsupportedVLLM", lambda page: page.unsupported)
 
 
 def _incompatible(situation: Situation) -> Finding | None:
     if situation.plan.problems:
-        return Finding("False", "Incompatible", "the spec cannot be served, see the condition Compatible")
+        return Finding("False", "Incompatible", "the spec cannot be run: see the condition Compatible")
     return None
 
 
@@ -59,7 +59,10 @@ def _workload_absent(situation: Situation) -> Finding | None:
 def _api_absent(situation: Situation) -> Finding | None:
     for kind in situation.absent:
         served = f"{kind.name} ({kind.api_version})"
-        message = f"the spec needs {served}, which this cluster does not serve; once installed, it is used"
+        message = (
+            f"the spec needs {served}, which is not installed in this cluster; once it is, "
+            f"the operator uses it"
+        )
         return Finding("False", "APIMissing", message)
     return None
 
@@ -78,7 +81,11 @@ def _workload_unseen(situation: Situation) -> Finding | None:
         return Finding("False", "Creating", f"the {kind} is being created")
     seen = workload.get("status", {}).get("observedGeneration", 0)
     if seen < workload["metadata"]["generation"]:
-        return Finding("False", "Progressing", f"the {kind}'s last change has not been acted upon yet")
+        return Finding(
+            "False",
+            "Progressing",
+            f"the last change of the {kind} has not been observed by its controller yet",
+        )
     return None
 
 
@@ -124,7 +131,7 @@ def _pods_not_ready(situation: Situation) -> Finding:
 
 def _some_pod_ready(situation: Situation) -> Finding | None:
     ready = any(pod.ready and pod.node == 0 for pod in situation.live)  # the others of a group have no API
-    return Finding("True", "SomePodsReady", "at least one pod answers requests") if ready else None
+    return Finding("True", "SomePodsReady", "at least one pod serves requests") if ready else None
 
 
 def _rollout_paused(situation: Situation) -> Finding | None:
@@ -148,7 +155,7 @@ def _rollout_complete(situation: Situation) -> Finding | None:
     plan = situation.plan
     if plan.revision == plan.asked:
         return Finding("False", "Complete", situation.progress)
-    held = f"rollout.rollbackTo keeps revision {plan.revision}, the spec's own is {plan.asked}"
+    held = f"rollout.rollbackTo keeps revision {plan.revision}; the spec's revision is {plan.asked}"
     return Finding("False", "RolledBack", f"{situation.progress}; {held}")
 
 
@@ -187,8 +194,8 @@ def _no_pod_ready(situation: Situation) -> Finding:
 
 # What a rollout costs where maxUnavailable is all of the replicas, as it is by default with one.
 _INTERRUPTION: Final = (
-    "; rollout.maxUnavailable lets all old pods go first, so no pod may answer until a new one is ready: "
-    "maxSurge 1 with maxUnavailable 0 avoids it, where there is room for one pod more"
+    "; rollout.maxUnavailable lets all old pods stop first, so no pod may serve until a new one "
+    "is ready; if there is room for one more pod, maxSurge 1 with maxUnavailable 0 avoids this"
 )
 _BLOCKED: Final[tuple[Check, ...]] = (_incompatible, _child_faulty, _kind_unseen, _workload_absent)
 _CHAINS: Final[dict[str, tuple[Check, ...]]] = {

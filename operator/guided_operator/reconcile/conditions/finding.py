@@ -1,4 +1,4 @@
-"""What is found of a situation, and the checks that find it: each named after what it looks for."""
+"""A finding decides a condition; a check returns one, or None if it has nothing to report."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,13 +21,16 @@ Check = Callable[[Situation], Finding | None]
 
 
 def first(checks: Sequence[Check], situation: Situation) -> Finding | None:
-    """Return what the first check finds that finds something, or None."""
+    """Return the first finding of `checks`, in their order; None if there is none."""
     found = (check(situation) for check in checks)
     return next((finding for finding in found if finding is not None), None)
 
 
-def told(situation: Situation, reason: str, problem: Callable[[PodStatus], str]) -> Finding | None:
-    """Return the first pod's problem, with its name."""
+def reported(situation: Situation, reason: str, problem: Callable[[PodStatus], str]) -> Finding | None:
+    """Return a False finding about the first pod whose status page has the problem; None: no page has.
+
+    `problem` returns the message, "" where a page does not have it.
+    """
     for pod, page in situation.pages:
         if message := problem(page):
             return Finding("False", reason, f"pod {pod.name}: {message}")

@@ -1,24 +1,22 @@
-"""What is said of guided decoding and of telemetry."""
+"""The checks of the conditions GuidedDecoding and Telemetry."""
 
 from typing import Final
 
 from guided_contract.reasons import NotReadyReason
 from guided_contract.status import PodStatus
-from guided_operator.reconcile.conditions.finding import Check, Finding, told
+from guided_operator.reconcile.conditions.finding import Check, Finding, reported
 from guided_operator.reconcile.conditions.inputs import Situation
 
 
 def _nothing_known(situation: Situation) -> Finding | None:
     if situation.pages:
         return None
-    message = (
-        "no pod of the current revision has said anything yet" if situation.current else "there is no pod"
-    )
+    message = "no pod of the current revision has reported yet" if situation.current else "there are no pods"
     return Finding("Unknown", "Pending", message)
 
 
 def _plugin_inactive(situation: Situation) -> Finding | None:
-    return told(situation, NotReadyReason.PLUGIN_INACTIVE, lambda page: page.unsupported)
+    return reported(situation, NotReadyReason.PLUGIN_INACTIVE, lambda page: page.unsupported)
 
 
 def _sidecar_not_ready(situation: Situation) -> Finding | None:
@@ -31,7 +29,7 @@ def _sidecar_not_ready(situation: Situation) -> Finding | None:
 
 def _probe_failed(situation: Situation) -> Finding | None:
     """Find what probes.guided.onFailure Report leaves ready."""
-    return told(
+    return reported(
         situation,
         NotReadyReason.PROBE_FAILED,
         lambda page: page.guided_probe.message if page.guided_probe.state == "Failed" else "",
@@ -39,7 +37,7 @@ def _probe_failed(situation: Situation) -> Finding | None:
 
 
 def _ranks_desynchronized(situation: Situation) -> Finding | None:
-    return told(situation, "Desync", lambda page: page.desync)
+    return reported(situation, "Desync", lambda page: page.desync)
 
 
 def _grammar_without_text(situation: Situation) -> Finding | None:
@@ -56,7 +54,7 @@ def _grammar_not_served(situation: Situation) -> Finding | None:
         grammars = (one for one in page.grammars if one.state != "Ready")
         return "; ".join(f"grammar {one.name} is {one.state}: {one.reason}" for one in grammars)
 
-    return told(situation, NotReadyReason.GRAMMARS_PENDING, problem)
+    return reported(situation, NotReadyReason.GRAMMARS_PENDING, problem)
 
 
 def _sidecar_silent(situation: Situation) -> Finding | None:
@@ -73,20 +71,25 @@ def _libraries_unmeasured(situation: Situation) -> Finding | None:
     for pod, page in situation.pages:
         if page.unmeasured:
             each = ", ".join(f"{one.name} {one.version}, not {one.measured}" for one in page.unmeasured)
-            message = f"pod {pod.name} has a grammar library of another version than the one measured: {each}"
+            message = (
+                f"pod {pod.name} has a grammar library in a version whose JSON Schema "
+                f"support was not measured: {each}"
+            )
             return Finding("True", "LibrariesUnmeasured", message)
     return None
 
 
 def _guided_active(situation: Situation) -> Finding:
-    return Finding("True", "Active", f"{len(situation.pages)} pods prove guided decoding")
+    return Finding("True", "Active", f"{len(situation.pages)} pods report guided decoding active")
 
 
 def _scheduler_placed(situation: Situation) -> Finding | None:
     model = situation.plan.model
     if model is not None and model.spec.guided_decoding.placement == "Scheduler":
         return Finding(
-            "False", "SchedulerPlacement", "vLLM's own scheduler applies grammars, as the spec asks"
+            "False",
+            "SchedulerPlacement",
+            "vLLM's scheduler applies grammars, because guidedDecoding.placement is Scheduler",
         )
     return None
 
@@ -94,7 +97,7 @@ def _scheduler_placed(situation: Situation) -> Finding | None:
 def _telemetry_unset(situation: Situation) -> Finding | None:
     model = situation.plan.model
     if model is None or model.spec.telemetry is None or model.spec.telemetry.otlp is None:
-        return Finding("False", "Disabled", "the spec names no collector")
+        return Finding("False", "Disabled", "telemetry.otlp is not set")
     return None
 
 

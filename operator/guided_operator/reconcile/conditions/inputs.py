@@ -1,4 +1,4 @@
-"""One pass over a GuidedModel as its verdict sees it: what was observed, planned and written."""
+"""The input of all condition checks: what one pass observed, planned and wrote."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -102,5 +102,5 @@ class Situation:
     def progress(self) -> str:
         """How far the rollout is, for a message."""
         others = len(self.live) - len(self.current)
-        old = f", {others} of older revisions are still there" if others else ""
+        old = f", {others} of older revisions still exist" if others else ""
         return f"{self.ready} of {self.plan.desired} pods are ready{old}"

@@ -1,4 +1,4 @@
-"""Since when a rollout of groups has come no further: what a Deployment's controller tells by itself."""
+"""How long a rollout of groups has made no progress, which a Deployment's controller reports by itself."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ OVERDUE: Final = "ProgressDeadlineExceeded"
 
 
 class _Course(NamedTuple):
-    """What is rolled out, and how far it has come at the most; groups that begin again take nothing back."""
+    """What is rolled out and the most progress so far; a group that restarts does not reduce it."""
 
     revision: str
     desired: int
@@ -22,7 +22,7 @@ class _Course(NamedTuple):
 
 
 class Progress:
-    """Remembers how far the rollouts have come.
+    """Remembers the progress of each rollout.
 
     Parameters
     ----------

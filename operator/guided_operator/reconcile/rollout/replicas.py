@@ -1,4 +1,4 @@
-"""How many replicas there should be, also while the right to say so changes hands. Pure.
+"""How many replicas there should be, also while an autoscaler takes over or hands back. Pure.
 
 `spec.replicas` says it, whoever wrote that: a person, `kubectl scale` or an autoscaler. Only at the moment of
 handing over to an autoscaler it may say nothing: `replicas` was taken out of a manifest, and the API server
@@ -35,7 +35,7 @@ def _present(model: GuidedModel, observed: Observed) -> int:
 
 
 def _has_decided(observed: Observed) -> bool:
-    """Say whether the autoscaler has worked out a number: then `replicas` is its number.
+    """Return whether the autoscaler has worked out a number: then `replicas` is its number.
 
     Also KEDA decides by a HorizontalPodAutoscaler, which has the labels of its ScaledObject. Where the
     operator may see none, a ScaledObject that is in order is believed.

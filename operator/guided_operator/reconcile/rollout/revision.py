@@ -46,9 +46,16 @@ def stored(items: Mapping[str, Object], owner_uid: str) -> dict[str, Revision]:
 
 
 def choose(known: Mapping[str, Revision], key: str, render: Callable[[], Object]) -> Revision:
-    """Return the revision to run: the stored one of this key, else a new one of what is rendered now.
+    """Return the revision to run: the stored one with this key, else a new one.
 
-    The one that runs always has the highest number, also after a step back or a rollback.
+    It always has the highest number, also after a revert or a rollback.
+
+    Parameters
+    ----------
+    known
+        Stored revisions by key.
+    render
+        Called for a new revision only; returns its data (see Revision).
     """
     newest = max((each.number for each in known.values()), default=0)
     old = known.get(key)
@@ -58,7 +65,7 @@ def choose(known: Mapping[str, Revision], key: str, render: Callable[[], Object]
 
 
 def expired(known: Mapping[str, Revision], in_use: Iterable[str]) -> set[str]:
-    """Return the keys of revisions that history has no room for; never one that is in use."""
+    """Return the keys of revisions beyond HISTORY_LIMIT, oldest first out; never one in `in_use` (keys)."""
     kept = set(in_use)
     rest = sorted((each for each in known.values() if each.key not in kept), key=lambda each: -each.number)
     return {each.key for each in rest[HISTORY_LIMIT:]}

@@ -1,4 +1,4 @@
-"""How a Deployment turns to another template amid a rollout: paused, until its controller is up to date.
+"""How a Deployment changes its template amid a rollout: paused, until its controller is up to date.
 
 Kubernetes' controller counts available pods by the statuses of its ReplicaSets, which lag behind the pods
 that are told to end. In one direction it first counts what it has asked for; turned in its middle it takes
@@ -11,13 +11,13 @@ from typing import Any, Final
 from guided_operator.kube.diff import differences
 
 Object = dict[str, Any]
-# What says that a turn may go on mostly rings a bell; not so if a ReplicaSet's status alone had to follow.
+# A watch event usually wakes us; the status of ReplicaSets is not watched, so it is polled.
 LOOK_S: Final = 0.5
 _COUNTS: Final = ("replicas", "readyReplicas", "availableReplicas")
 
 
 def is_turn(seen: Object, wanted: Object) -> bool:
-    """Say whether to write a Deployment as wanted begins a rollout while another one may not be over."""
+    """Return whether writing `wanted` over the Deployment `seen` starts a rollout amid another one."""
     if is_paused(wanted):
         return False
     if is_paused(seen):
@@ -26,12 +26,12 @@ def is_turn(seen: Object, wanted: Object) -> bool:
 
 
 def is_held(now: Object | None, wanted: Object) -> bool:
-    """Say whether an object still waits, paused, though that is not wanted."""
+    """Return whether an object is still paused by us although `wanted` is not paused."""
     return now is not None and is_paused(now) and not is_paused(wanted)
 
 
 def is_paused(item: Object) -> bool:
-    """Say whether a Deployment's pods are left as they are; nothing else is ever paused."""
+    """Return whether a Deployment's pods are left as they are; nothing else is ever paused."""
     return item["kind"] == "Deployment" and bool(item["spec"].get("paused"))
 
 
@@ -41,7 +41,7 @@ def paused(wanted: Object) -> Object:
 
 
 def is_known(seen: Object, replica_sets: Iterable[Object]) -> bool:
-    """Say whether a paused Deployment's controller knows which pods there are.
+    """Return whether a paused Deployment's controller knows which pods there are.
 
     Parameters
     ----------
@@ -58,13 +58,13 @@ def is_known(seen: Object, replica_sets: Iterable[Object]) -> bool:
 
 
 def _is_at_rest(seen: Object) -> bool:
-    """Say whether all pods, ready or not, are of the Deployment's template."""
+    """Return whether all pods, ready or not, are of the Deployment's template."""
     wanted = seen["spec"].get("replicas", 1)
     return _is_observed(seen) and wanted == _count(seen, "replicas") == _count(seen, "updatedReplicas")
 
 
 def _has_let_go(replica_set: Object) -> bool:
-    """Say whether a ReplicaSet has told all pods to end that it does not want."""
+    """Return whether a ReplicaSet has told all pods to end that it does not want."""
     return _is_observed(replica_set) and _count(replica_set, "replicas") <= replica_set["spec"]["replicas"]
 
 

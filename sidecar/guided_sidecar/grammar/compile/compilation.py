@@ -92,7 +92,7 @@ class Compiler:
         self.proofs = []
         start = time.perf_counter_ns()
         if job.tokenizer not in ({}, self._tokenizer):  # its key is for the one that a template before us had
-            message = "the tokenizer has changed on the hub meanwhile"
+            message = "the tokenizer has changed on the Hugging Face hub since the pod started"
             raise GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message)
         grammar = routing.read(job)
         refusals: list[GuidedError] = []
@@ -170,7 +170,7 @@ def _relaxed(job: Job, grammar: Grammar, backend: Backend) -> tuple[str, list[Po
 def _check_size(size_bytes: int) -> None:
     if size_bytes > _MOST_ARTIFACT_BYTES:
         message = (
-            f"compiled, the grammar has {size_bytes >> 20} MiB; the limit is {_MOST_ARTIFACT_BYTES >> 20}"
+            f"the compiled grammar has {size_bytes >> 20} MiB; the limit is {_MOST_ARTIFACT_BYTES >> 20}"
         )
         raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message)
 

@@ -1,4 +1,4 @@
-"""What is shown of a grammar before a rank sees it, by random walks with the real tokenizer.
+"""Checks a compiled grammar before a rank loads it, by random walks with the real tokenizer.
 
 It begins, a walk meets no dead end, no mask takes long to make, and what a walk of a JSON schema ends with is
 valid under the schema as it was written. Bounded in time: a walk that is slow as a whole is cut short.
@@ -85,7 +85,10 @@ class Prover:
         return None
 
     def choices(self, row: Any, chooser: random.Random, *, ends_soon: bool) -> Iterator[int]:
-        """Yield tokens that a mask row allows: some at random, then all  # [words] int32."""
+        """Yield token ids that a mask row allows: some at random, then all.
+
+        `row` is [ceil(vocabulary / 32)] int32. With `ends_soon`, tokens that may end the text come first.
+        """
         if ends_soon:
             known = np.count_nonzero(self._ending_words < len(row))
             words = self._ending_words[:known]
@@ -131,7 +134,8 @@ class _Walk:
             token, where = chosen
             if not self._matcher.accept((token,)):
                 message = (
-                    f"the grammar has a dead end: after {step} tokens, one that the mask allows is rejected"
+                    f"the grammar has a dead end: after {step} tokens, it rejects a token that "
+                    f"its mask allows"
                 )
                 return Fault(ErrorCode.GRAMMAR_DEAD_END, message)
             text += self._prover.bytes_of(token)
@@ -198,21 +202,23 @@ def _invalid(judge: Judge, text: str, backend: str) -> Fault | None:
     try:
         path = judge.violation(text)
     except NotJsonError:
-        message = f"$: {backend} generates texts that are no JSON under this schema"
+        message = f"$: {backend} generates text that is not valid JSON for this schema"
         return Fault(ErrorCode.GRAMMAR_UNSUPPORTED, message, "$")
     if path is None:
         return None
-    message = f"{path}: {backend} does not enforce it in this schema"
+    message = f"{path}: {backend} does not enforce this keyword in this schema"
     return Fault(ErrorCode.GRAMMAR_UNSUPPORTED, message, path)
 
 
 def _dead_end(step: int) -> Fault:
     after = (
-        f"after {step} tokens no token can follow" if step else "no token can begin it: it has no finite text"
+        f"after {step} tokens no token can follow"
+        if step
+        else "no token can begin it, because no finite text matches it"
     )
     return Fault(ErrorCode.GRAMMAR_DEAD_END, f"the grammar has a dead end: {after}")
 
 
 def _slow(step: int, took_s: float) -> Fault:
-    message = f"after {step} tokens, the mask of the next one takes {1e3 * took_s:.0f} ms to make"
+    message = f"after {step} tokens, computing the next token mask takes {1e3 * took_s:.0f} ms"
     return Fault(ErrorCode.GRAMMAR_SLOW, f"{message}; the limit is {1e3 * _SLOW_FILL_S:.0f} ms")

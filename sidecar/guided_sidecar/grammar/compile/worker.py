@@ -1,4 +1,4 @@
-"""A grammar worker: a forked process that compiles one job after the other, under limits, until told."""
+"""A grammar worker: a forked process that compiles job after job, under limits, until told to stop."""
 
 import os
 import resource
@@ -123,12 +123,12 @@ def _outcome(compiler: Compiler, job: Job) -> Outcome:
     except MemoryError:
         return _out_of_memory()
     except RecursionError:
-        message = "the grammar is nested too deeply for its checks"
+        message = "the grammar is nested too deeply to be checked"
         return worker_messages.refusal(GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message))
     except Exception as error:  # noqa: BLE001 - a fault of ours must cost no second worker, and no restart budget
         if ran_out_of_memory(str(error)):
             return _out_of_memory()
-        message = f"the grammar met a fault in its checks: {type(error).__name__}: {error}"
+        message = f"the check of the compiled grammar failed: {type(error).__name__}: {error}"
         return worker_messages.refusal(GuidedError(ErrorCode.GRAMMAR_COMPILE_CRASHED, message), retire=True)
 
 

@@ -1,4 +1,4 @@
-"""Turns to compile, in two lanes, so that no number of endless schemas keeps short ones waiting."""
+"""A fair queue for compile slots, in two lanes: endless schemas, however many, do not hold up short ones."""
 
 import asyncio
 import collections
@@ -11,8 +11,8 @@ _FAIR_SHARE: Final = 0.5
 _MOST_PATIENCE: Final = 10  # times: a compile that is stuck uses no CPU at all
 
 
-class Turn:
-    """A place in one of the lanes, or none for a while.
+class Slot:
+    """The right to compile, in one of the two lanes.
 
     Attributes
     ----------
@@ -20,18 +20,18 @@ class Turn:
         It was slow and gave its place to another; `again` waits for one in the slow lane.
     """
 
-    def __init__(self, lanes: "Lanes") -> None:
+    def __init__(self, queue: "FairQueue") -> None:
         self.is_lost = False
         self.lane: Literal["fast", "slow"] | None = "fast"
-        self._lanes = lanes
+        self._queue = queue
         self._on_lost: Callable[[], None] | None = None
         self._used_s: Callable[[], float] | None = None
 
     @contextlib.contextmanager
     def watched(self, on_lost: Callable[[], None], used_s: Callable[[], float]) -> Iterator[None]:
-        """Have `on_lost` called should the turn be lost within the body.
+        """Have `on_lost` called should the slot be lost within the body.
 
-        `used_s` tells how many CPU seconds it has used: a turn that gets no CPU is not slow by itself.
+        `used_s` tells how many CPU seconds it has used: a slot that gets no CPU is not slow by itself.
         """
         self._on_lost, self._used_s = on_lost, used_s
         try:
@@ -40,7 +40,7 @@ class Turn:
             self._on_lost = None
 
     def lose(self) -> None:
-        """Give up its place; for Lanes."""
+        """Give up its place; for FairQueue."""
         self.lane = None
         self.is_lost = True
         if self._on_lost is not None:
@@ -52,23 +52,23 @@ class Turn:
 
     async def again(self) -> None:
         """Wait for a place in the slow lane, first come first served."""
-        await self._lanes.wait_for_slow()
+        await self._queue.wait_for_slow()
         self.lane = "slow"
         self.is_lost = False
 
 
-class Lanes:
-    """Turns to compile: `width` in the fast lane, and in the slow one as many that last.
+class FairQueue:
+    """Slots to compile: `width` in the fast lane, and as many in the slow lane.
 
-    A turn that lasts moves to the slow lane while that has room. Where it has none, it stays until somebody
-    else waits for a turn; then it is lost, and begins again in the slow lane when there is room.
+    A slow compile moves to the slow lane if that has room. If not, it stays until another compile waits for
+    its slot; then it is stopped, and starts again in the slow lane when there is room.
 
     Parameters
     ----------
     width
-        Of each lane.
+        Slots of each lane, at least 1.
     slow_after_s
-        When a turn counts as slow.
+        Seconds after which a compile that has used half of them as CPU time counts as slow.
     """
 
     def __init__(self, width: int, slow_after_s: float) -> None:
@@ -78,19 +78,19 @@ class Lanes:
         self._slow_after_s = slow_after_s
         self._new: collections.deque[_Future] = collections.deque()  # wait for the fast lane
         self._lost: collections.deque[_Future] = collections.deque()  # wait for the slow lane
-        self._overdue: list[Turn] = []  # slow, and still in the fast lane; the slowest first
+        self._overdue: list[Slot] = []  # slow, and still in the fast lane; the slowest first
 
     @contextlib.asynccontextmanager
-    async def turn(self) -> AsyncIterator[Turn]:
-        """Wait for a turn, first come first served, and hold it for the body."""
+    async def slot(self) -> AsyncIterator[Slot]:
+        """Wait for a slot, first come first served, and hold it for the body."""
         await self._enter()
-        turn = Turn(self)
-        timer = asyncio.create_task(self._time(turn))
+        slot = Slot(self)
+        timer = asyncio.create_task(self._time(slot))
         try:
-            yield turn
+            yield slot
         finally:
             timer.cancel()
-            self._leave(turn)
+            self._leave(slot)
 
     async def wait_for_slow(self) -> None:
         """Wait for a place in the slow lane."""
@@ -109,34 +109,34 @@ class Lanes:
             await _wait(self._new, self._leave_fast)
 
     def _push_out(self) -> None:
-        """Take the slowest turn's place, for whoever asks."""
+        """Take the slowest slot's place, for whoever asks."""
         self._overdue.pop(0).lose()
 
-    async def _time(self, turn: Turn) -> None:
-        """Wait until a turn is slow: it has had its time, and a fair share of a CPU in it."""
+    async def _time(self, slot: Slot) -> None:
+        """Wait until a compile is slow: it has had its time, and a fair share of a CPU in it."""
         for _ in range(_MOST_PATIENCE):
             await asyncio.sleep(self._slow_after_s)
-            if turn.has_used(_FAIR_SHARE * self._slow_after_s):
+            if slot.has_used(_FAIR_SHARE * self._slow_after_s):
                 break
-        self._is_slow(turn)
+        self._is_slow(slot)
 
-    def _is_slow(self, turn: Turn) -> None:
+    def _is_slow(self, slot: Slot) -> None:
         if self._slow < self._width:
             self._slow += 1
-            turn.lane = "slow"
+            slot.lane = "slow"
             self._leave_fast()
             return
-        self._overdue.append(turn)
+        self._overdue.append(slot)
         if any(not place.done() for place in self._new):
             self._push_out()
             self._leave_fast()
 
-    def _leave(self, turn: Turn) -> None:
-        if turn in self._overdue:
-            self._overdue.remove(turn)
-        if turn.lane == "slow":
+    def _leave(self, slot: Slot) -> None:
+        if slot in self._overdue:
+            self._overdue.remove(slot)
+        if slot.lane == "slow":
             self._leave_slow()
-        elif turn.lane == "fast":
+        elif slot.lane == "fast":
             self._leave_fast()
 
     def _leave_fast(self) -> None:
@@ -169,7 +169,7 @@ def _hand_on(queue: collections.deque[_Future]) -> bool:
     """Give a place to who waits first; False: nobody waits."""
     while queue:
         place = queue.popleft()
-        if not place.done():  # or cancelled, and not told yet
+        if not place.done():  # or cancelled, and not yet resumed
             place.set_result(None)
             return True
     return False

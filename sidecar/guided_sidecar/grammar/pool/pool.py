@@ -1,8 +1,8 @@
-"""The pool of grammar workers: so many compiles at once, each with a deadline, deaths answered.
+"""The pool of grammar workers: a number of compiles at once, each with a deadline.
 
 A compile that runs longer than `slow_after_s` goes on in a second lane (as wide as the first), so that no
 number of endless schemas keeps short ones waiting until a deadline; where that lane is full, it makes room
-and begins again later (lanes.py).
+and begins again later (fair_queue.py).
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_sidecar.grammar.pool.compile_progress import CompileProgress
-from guided_sidecar.grammar.pool.fair_queue import Lanes, Turn
+from guided_sidecar.grammar.pool.fair_queue import FairQueue, Slot
 from guided_sidecar.grammar.pool.restart_budget import RestartBudget
 from guided_sidecar.grammar.pool.worker_process import Worker
 from guided_sidecar.grammar.pool.workers import IDLE_DEATH, Loss, Workers, WorkersState
@@ -51,9 +51,9 @@ class Pool:
         self._budget = budget
         self._width = width
         self._queued = 0
-        self._lanes = Lanes(self._width, settings.slow_after_s)
+        self._queue = FairQueue(self._width, settings.slow_after_s)
         # As many as compiles may still begin, and a spare.
-        wanted = lambda: max(1, self._width - self._lanes.fast + 1)  # noqa: E731 - asked again and again
+        wanted = lambda: max(1, self._width - self._queue.fast + 1)  # noqa: E731 - asked again and again
         self._workers = Workers(settings, budget, restarts, wanted, most=self._width + 1)
 
     @property
@@ -100,19 +100,19 @@ class Pool:
         try:
             return await self._compile(job, progress)
         finally:
-            self._workers.look()  # its turn has counted as one under way until now
+            self._workers.look()  # its slot has counted as one under way until now
 
     async def _compile(self, job: Job, progress: CompileProgress) -> Outcome:
         with self._waiting() as begun:
-            async with self._lanes.turn() as turn:
+            async with self._queue.slot() as slot:
                 while True:
                     progress.queue()
-                    if turn.is_lost:
-                        await turn.again()
+                    if slot.is_lost:
+                        await slot.again()
                     worker = await self._workers.take()
                     begun()
                     try:
-                        return await self._run(worker, job, turn, progress)
+                        return await self._run(worker, job, slot, progress)
                     except _DisplacedError:
                         continue
                     except WorkerDiedError as death:
@@ -135,16 +135,16 @@ class Pool:
         finally:
             begun()
 
-    async def _run(self, worker: Worker, job: Job, turn: Turn, progress: CompileProgress) -> Outcome:
+    async def _run(self, worker: Worker, job: Job, slot: Slot, progress: CompileProgress) -> Outcome:
         outcome: Outcome | None = None
         loss: Loss = "crashed"
         progress.start()
         try:
             async with asyncio.timeout(job.timeout_s) as limit:
-                with _displaced(turn, limit, worker):
+                with _displaced(slot, limit, worker):
                     outcome = await worker.run(job)
         except TimeoutError as error:
-            if turn.is_lost:
+            if slot.is_lost:
                 loss = "displaced"
                 raise _DisplacedError from error
             loss = "deadline"
@@ -190,10 +190,10 @@ class Pool:
 
 
 @contextlib.contextmanager
-def _displaced(turn: Turn, limit: asyncio.Timeout, worker: Worker) -> Iterator[None]:
-    """End the limit when the turn is lost, which depends on the CPU time that the worker uses."""
+def _displaced(slot: Slot, limit: asyncio.Timeout, worker: Worker) -> Iterator[None]:
+    """End the limit when the slot is lost, which depends on the CPU time that the worker uses."""
     before_s = worker.cpu_s()
-    with turn.watched(
+    with slot.watched(
         on_lost=lambda: limit.reschedule(asyncio.get_running_loop().time()),
         used_s=lambda: worker.cpu_s() - before_s,
     ):

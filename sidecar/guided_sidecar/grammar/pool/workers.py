@@ -38,7 +38,7 @@ class WorkersState:
     idle, busy
         Those that wait for a compile, and that compile.
     queued
-        Compiles that wait for a turn or for a worker.
+        Compiles that wait for a slot or for a worker.
     restarts
         Workers lost before their time since the service started, by reason.
     forks, fork_s

@@ -24,7 +24,7 @@ class CacheState:
         Prepares by how their grammar was found: "hit", "disk", "joined" (another's compile), "miss",
         "refused" (known to be bad), "" (ended before it was looked for).
     compiles
-        Compiles that ended, by backend and error code, as in singleflight.Flights.
+        Compiles that ended, by backend and error code, as in singleflight.SingleFlight.
     disk
         What the disk kept and gave.
     """

@@ -51,7 +51,9 @@ class Store:
         if self.cache.size_bytes > self._most_bytes:
             self.cache.remove(key)
             self._discard(entry)
-            message = f"the grammars in use fill the {self._most_bytes >> 20} MiB that there are for them"
+            message = (
+                f"the grammars in use fill all {self._most_bytes >> 20} MiB reserved for compiled grammars"
+            )
             raise GuidedError(ErrorCode.GRAMMAR_STORAGE_FULL, message, retry_after_s=1)
         asyncio.get_running_loop().call_later(_FLIGHT_LEASE_S, self.release, key)
         return entry

@@ -130,7 +130,7 @@ class NamedGrammars:
         """
         grammar = self._grammars.get(name)
         if grammar is None:
-            raise _unknown(f"there is no grammar {name[:_MOST_NAME_CHARS]!r} here{self._hint(name)}")
+            raise _unknown(f"this model has no grammar {name[:_MOST_NAME_CHARS]!r}{self._hint(name)}")
         kind, text = grammar.serving or grammar.wanted
         if kind is None:
             raise _unknown(f"the grammar {name!r} has no text: {text}")
@@ -141,9 +141,9 @@ class NamedGrammars:
         if close:
             return f"; did you mean {' or '.join(close)}?"
         if not self._grammars:
-            return ", nor any other"
+            return ", and no other named grammar"
         more = ", ..." if len(self._grammars) > _MOST_LISTED else ""
-        return f"; there are {', '.join(sorted(self._grammars)[:_MOST_LISTED])}{more}"
+        return f"; its grammars: {', '.join(sorted(self._grammars)[:_MOST_LISTED])}{more}"
 
     async def _follow_folder(self, folder: Path) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""From Prepare to Prepared: limits, key, cache, flights, leases and the ranks, before each deadline."""
+"""From Prepare to Prepared: limits, key, cache, single flight, leases and the ranks, within each deadline."""
 
 import asyncio
 import collections
@@ -22,8 +22,8 @@ from guided_sidecar.grammar.prepare.cache_keys import choice, grammar_key
 from guided_sidecar.grammar.prepare.cache_state import CacheState
 from guided_sidecar.grammar.prepare.disk import GrammarDisk
 from guided_sidecar.grammar.prepare.leases import Store
-from guided_sidecar.grammar.prepare.quarantine import Quarantine, Verdicts
-from guided_sidecar.grammar.prepare.singleflight import FAIR_SHARE, Flight, Flights
+from guided_sidecar.grammar.prepare.quarantine import Quarantine, Refusals
+from guided_sidecar.grammar.prepare.singleflight import FAIR_SHARE, InFlight, SingleFlight
 from guided_sidecar.grammar.schema import limits
 from guided_sidecar.grammar.worker_messages import Job, Ready
 from guided_sidecar.ranks.load_barrier import Rendezvous
@@ -50,7 +50,7 @@ class _Waiter:
     key: str = ""
     tokenizer: Mapping[Backend, str] = dataclasses.field(default_factory=dict)  # that the key is for
     cache: str = ""
-    flight: Flight | None = None
+    flight: InFlight | None = None
 
 
 class Preparer:
@@ -97,14 +97,14 @@ class Preparer:
         self._tracer = tracer
         self._store = Store(settings, self._artifact_bytes, disk, rendezvous)
         self.quarantine = Quarantine(
-            settings.verdict_entries,
+            settings.refusal_entries,
             settings.quarantine_after,
             settings.quarantine_s,
             settings.quarantine_most_s,
         )
-        self._verdicts = Verdicts(settings.verdict_entries, self.quarantine)
+        self._refusals = Refusals(settings.refusal_entries, self.quarantine)
         self._answers: collections.Counter[str] = collections.Counter()
-        self._flights = Flights(pool, disk, self._verdicts, tracer, self._store.land)
+        self._single_flight = SingleFlight(pool, disk, self._refusals, tracer, self._store.land)
         self._held = 0  # leases of the service's own, by `hold`
 
     @property
@@ -118,7 +118,7 @@ class Preparer:
             leases=cache.leases - self._held,
             evictions=cache.evictions,
             answers=dict(self._answers),
-            compiles=dict(self._flights.outcomes),
+            compiles=dict(self._single_flight.outcomes),
             disk=dataclasses.replace(self._disk.counts),
         )
 
@@ -205,7 +205,7 @@ class Preparer:
         entry = self._store.cache.get(key)
         if entry is None:
             waiter.cache = "refused"
-            self._verdicts.check(key)
+            self._refusals.check(key)
             waiter.cache = "miss"
             waiter.stage = "compile"
             entry = await self._join(waiter, spec, facts)
@@ -227,14 +227,14 @@ class Preparer:
 
     async def _join(self, waiter: _Waiter, spec: str, facts: Ready) -> Entry:
         """Wait for the key's flight, starting one if there is none."""
-        flight = self._flights.under_way(waiter.key)
+        flight = self._single_flight.under_way(waiter.key)
         if flight is None:
-            flight = self._flights.start(self._job(waiter, spec, facts), spans.below(waiter.span))
+            flight = self._single_flight.start(self._job(waiter, spec, facts), spans.below(waiter.span))
         else:
             waiter.cache = "joined"
         waiter.flight = flight
         try:
-            entry = await self._flights.wait(flight, waiter.until)
+            entry = await self._single_flight.wait(flight, waiter.until)
         finally:
             if waiter.cache == "joined" and flight.span is not None:
                 waiter.span.add_link(flight.span)
@@ -269,7 +269,7 @@ class Preparer:
         if waiter.stage == "ranks":
             return self._rendezvous.too_late(waiter.key, limit)
         if waiter.stage == "template":
-            message = f"the grammar service was not ready within {limit}"
+            message = f"the grammar service did not become ready within {limit}"
             return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message, retry_after_s=1)
         progress = waiter.flight.progress if waiter.flight is not None else CompileProgress(waiter.limit_s)
         if not progress.ran_for(FAIR_SHARE * waiter.limit_s):

@@ -1,4 +1,4 @@
-"""Refusals by key, so that a bad grammar costs once, and one that kills workers costs ever less often.
+"""Known refusals by key: a bad grammar is compiled once, one that kills workers less and less often.
 
 What a library says about a grammar holds. That compiling it killed workers may have had other causes: it is
 believed after so many times, for a while that doubles with every try that ends the same way.
@@ -48,12 +48,12 @@ class Quarantine:
     Parameters
     ----------
     most_entries
-        Remembered at most; the longest unharmful goes first.
+        Upper bound; the entry whose last kill is oldest is evicted.
     after
-        Workers killed until a grammar is refused unseen.
+        Number of killed workers from which a grammar is refused without compiling.
     first_s, most_s
-        For how long at first, and at most; each further kill doubles it. So long as `most_s` after the last
-        one it is forgotten.
+        Seconds of the first refusal, and the maximum; each further kill doubles it. A grammar that has
+        killed none for `most_s` is forgotten.
     clock
         Monotonic seconds.
     """
@@ -95,7 +95,10 @@ class Quarantine:
                 del self._cases[key]
             return
         left_s = case.until_s - now
-        message = f"{case.error.message}; it has ended {case.killed} workers, next try in {left_s:.0f} s"
+        message = (
+            f"{case.error.message}; it has killed {case.killed} grammar workers and is "
+            f"refused for another {left_s:.0f} s"
+        )
         raise GuidedError(case.error.code, message, path=case.error.path)
 
     def record(self, key: str, error: GuidedError) -> None:
@@ -129,15 +132,15 @@ class Quarantine:
         )
 
 
-class Verdicts:
-    """All refusals.
+class Refusals:
+    """Known refusals of grammars, by key.
 
     Parameters
     ----------
     most_entries
-        Certain ones that are kept, oldest first out.
+        Upper bound of refusals that depend on the grammar alone; the least recently used is evicted.
     quarantine
-        The others.
+        Refusals of grammars that killed workers, which may have had other causes.
     """
 
     def __init__(self, most_entries: int, quarantine: Quarantine) -> None:

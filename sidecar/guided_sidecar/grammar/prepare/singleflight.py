@@ -1,4 +1,4 @@
-"""One compile per key, and all who wait for it. The last to leave ends it, and with it the worker."""
+"""Single flight: one compile per key, shared by all who wait; cancelled when the last waiter leaves."""
 
 import asyncio
 import collections
@@ -16,7 +16,7 @@ from guided_sidecar.grammar.pool.compile_progress import CompileProgress
 from guided_sidecar.grammar.pool.pool import Pool
 from guided_sidecar.grammar.prepare.cache import Entry
 from guided_sidecar.grammar.prepare.disk import GrammarDisk
-from guided_sidecar.grammar.prepare.quarantine import Verdicts
+from guided_sidecar.grammar.prepare.quarantine import Refusals
 from guided_sidecar.grammar.worker_messages import Done, Failed, Job, Outcome
 from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.conventions import (
@@ -37,7 +37,7 @@ _RETRY_AFTER_S: Final = 1.0
 
 
 @dataclasses.dataclass(slots=True)
-class Flight:
+class InFlight:
     """One grammar on its way: from the disk, or through a worker."""
 
     key: str
@@ -48,8 +48,8 @@ class Flight:
     span: SpanContext | None = None  # its compile's
 
 
-class Flights:
-    """All flights, by key.
+class SingleFlight:
+    """The grammars in flight, by key.
 
     Parameters
     ----------
@@ -57,12 +57,12 @@ class Flights:
         Compiles.
     disk
         What was compiled before.
-    verdicts
+    refusals
         Hear of what was refused, and of what compiled.
     tracer
         Makes grammar.compile.
     land
-        Makes an entry of a grammar that is there; the flight's own lease on it is the caller's to end.
+        Makes a cache entry of a compiled grammar; the caller ends the lease that it holds.
 
     Attributes
     ----------
@@ -75,30 +75,30 @@ class Flights:
         self,
         pool: Pool,
         disk: GrammarDisk,
-        verdicts: Verdicts,
+        refusals: Refusals,
         tracer: Tracer,
         land: Callable[[str, Done], Entry],
     ) -> None:
         self._pool = pool
         self._disk = disk
-        self._verdicts = verdicts
+        self._refusals = refusals
         self._tracer = tracer
         self._land = land
         self.outcomes: collections.Counter[tuple[str, str]] = collections.Counter()
-        self._flights: dict[str, Flight] = {}
+        self._in_flight: dict[str, InFlight] = {}
 
-    def under_way(self, key: str) -> Flight | None:
+    def under_way(self, key: str) -> InFlight | None:
         """Return the flight of a key, if there is one."""
-        return self._flights.get(key)
+        return self._in_flight.get(key)
 
-    def start(self, job: Job, trace: Context) -> Flight:
+    def start(self, job: Job, trace: Context) -> InFlight:
         """Begin a flight; `trace` is of the first who waits for it."""
-        flight = self._flights[job.key] = Flight(job.key, CompileProgress(job.timeout_s))
-        flight.task = asyncio.create_task(self._fly(flight, job, trace))
-        flight.task.add_done_callback(lambda task: self._landed(flight, task))
+        flight = self._in_flight[job.key] = InFlight(job.key, CompileProgress(job.timeout_s))
+        flight.task = asyncio.create_task(self._load_or_compile(flight, job, trace))
+        flight.task.add_done_callback(lambda task: self._ended(flight, task))
         return flight
 
-    async def wait(self, flight: Flight, until: float) -> Entry:
+    async def wait(self, flight: InFlight, until: float) -> Entry:
         """Wait for a flight; the last who leaves ends it. `until`: the caller's deadline, monotonic seconds.
 
         Raises
@@ -119,16 +119,16 @@ class Flights:
                 # The answer is given when the worker is gone from the process table.
                 await asyncio.wait([flight.task])
 
-    def _landed(self, flight: Flight, task: asyncio.Task[Entry]) -> None:
+    def _ended(self, flight: InFlight, task: asyncio.Task[Entry]) -> None:
         self._forget(flight)
         if not task.cancelled():
             task.exception()  # seen, also when every waiter has gone
 
-    def _forget(self, flight: Flight) -> None:
-        if self._flights.get(flight.key) is flight:
-            del self._flights[flight.key]
+    def _forget(self, flight: InFlight) -> None:
+        if self._in_flight.get(flight.key) is flight:
+            del self._in_flight[flight.key]
 
-    async def _fly(self, flight: Flight, job: Job, trace: Context) -> Entry:
+    async def _load_or_compile(self, flight: InFlight, job: Job, trace: Context) -> Entry:
         done = await self._disk.get(job.key)
         if done is None:
             done = await self._compile(flight, job, trace)
@@ -137,7 +137,7 @@ class Flights:
             flight.from_disk = True
         return self._land(job.key, done)
 
-    async def _compile(self, flight: Flight, job: Job, trace: Context) -> Done:
+    async def _compile(self, flight: InFlight, job: Job, trace: Context) -> Done:
         span = self._tracer.start_span(GRAMMAR_COMPILE, trace)
         flight.span = span.get_span_context()
         contexts.attach(set_span_in_context(span))  # of this flight's task: it ends with it
@@ -159,7 +159,7 @@ class Flights:
             if flight.progress.was_late:
                 error_code = ErrorCode.GRAMMAR_COMPILE_TIMEOUT.value
                 if flight.progress.ran_for(FAIR_SHARE * job.timeout_s):
-                    self._verdicts.record(job.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT))
+                    self._refusals.record(job.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT))
             raise
         else:
             return done
@@ -167,15 +167,15 @@ class Flights:
             self.outcomes[attributes.get(GRAMMAR_BACKEND, ""), error_code] += 1
             spans.end(span, error_code=error_code, attributes=attributes)
 
-    async def _compile_in_a_worker(self, flight: Flight, job: Job, trace: Context) -> Done:
+    async def _compile_in_a_worker(self, flight: InFlight, job: Job, trace: Context) -> Done:
         try:
             outcome = await self._pool.compile(job, flight.progress)
             self._record_proofs(outcome, job, trace)
             done = _succeeded(outcome)
         except GuidedError as error:
-            self._verdicts.record(job.key, error)
+            self._refusals.record(job.key, error)
             raise
-        self._verdicts.forgive(job.key)
+        self._refusals.forgive(job.key)
         return done
 
     def _record_proofs(self, outcome: Outcome, job: Job, trace: Context) -> None:

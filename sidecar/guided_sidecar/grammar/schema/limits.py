@@ -122,7 +122,9 @@ def _may_exceed(text: str, limits: CompileConfig) -> bool:
 def _schema(spec: str, limits: CompileConfig) -> str:
     value = _json(spec, "the JSON schema", limits)
     if not isinstance(value, dict | bool):
-        raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a JSON schema is an object, true or false", path="$")
+        raise GuidedError(
+            ErrorCode.GRAMMAR_INVALID, "a JSON schema must be an object, true or false", path="$"
+        )
     text = json.dumps(value)
     if _may_exceed(text, limits):
         _check_counts(value, limits)
@@ -132,7 +134,9 @@ def _schema(spec: str, limits: CompileConfig) -> str:
 def _choice(spec: str, limits: CompileConfig) -> str:
     value = _json(spec, "the choice", limits)
     if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
-        raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a choice is a list of at least one string", path="$")
+        raise GuidedError(
+            ErrorCode.GRAMMAR_INVALID, "a choice must be a list of at least one string", path="$"
+        )
     _check_count(len(value), limits.max_enum, "strings", "$")
     return json.dumps(value)
 
@@ -140,7 +144,7 @@ def _choice(spec: str, limits: CompileConfig) -> str:
 def _structural_tag(spec: str, limits: CompileConfig) -> str:
     value = _json(spec, "the structural tag", limits)
     if not isinstance(value, dict):
-        raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a structural tag is a JSON object", path="$")
+        raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a structural tag must be a JSON object", path="$")
     text = json.dumps(value)
     if _may_exceed(text, limits):
         for path, schema in subschemas.in_tag(value):
@@ -169,7 +173,7 @@ def _text(spec: str) -> str:
     try:
         spec.encode()
     except UnicodeEncodeError as error:
-        raise GuidedError(ErrorCode.GRAMMAR_INVALID, "the text has a lone surrogate") from error
+        raise GuidedError(ErrorCode.GRAMMAR_INVALID, "the text contains a lone surrogate") from error
     return spec
 
 

@@ -77,7 +77,7 @@ def _check_names(place: Place) -> None:
         for names in lists:
             if isinstance(names, list) and not all(isinstance(name, str) for name in names):
                 path = place.at(keyword)
-                message = f"{path}: {_shown(names)} is not a list of texts"
+                message = f"{path}: {_shown(names)} is not a list of strings"
                 raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path)
 
 
@@ -95,7 +95,7 @@ def _dialect(schema: Any) -> Any:
             message = f"{path}: {_shown(named)} is not a URI"
             raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path) from error
         if validator is jsonschema.Draft3Validator:
-            message = f"{path}: draft 3 is not supported; later drafts are"
+            message = f"{path}: draft 3 is not supported: use draft 4 or later"
             raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=path)
         return validator
     return jsonschema.Draft202012Validator
@@ -142,7 +142,7 @@ def _fault(place: Place) -> GuidedError:
     if reference.startswith("#"):
         message = f"{path}: {_shown(reference)} does not exist in the schema"
         return GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path)
-    message = f"{path}: {_shown(reference)} is outside of the schema, and nothing is fetched"
+    message = f"{path}: {_shown(reference)} points outside of the schema: references are not fetched"
     return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=path)
 
 

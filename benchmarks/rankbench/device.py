@@ -1,0 +1,85 @@
+"""The virtual GPU as the plugin's masks see it: what of torch's device API they use, and nothing else.
+
+vLLM copies a mask that is not pinned into memory that is, in the thread that launches kernels. A virtual GPU
+must charge that to those who cause it, and to nobody else: what the plugin asks to be pinned counts as
+pinned.
+"""
+
+import time
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+_pinned: list[Any] = []
+
+
+class UnsupportedError(AttributeError):
+    """The plugin uses something of a device that this one lacks."""
+
+
+class Event:
+    """A moment at which the host asked for it: the virtual GPU's own moments are the clock's to know."""
+
+    def __init__(self, *, enable_timing: bool = False) -> None:
+        self.enable_timing = enable_timing
+        self.at_s: float | None = None
+
+    def record(self) -> None:
+        """Take the moment."""
+        self.at_s = time.perf_counter()
+
+    def query(self) -> bool:
+        """Return True, as torch does for an event that nobody recorded, too."""
+        return True
+
+    def elapsed_time(self, later: "Event") -> float:
+        """Return the milliseconds from here to another; RuntimeError where torch has one."""
+        if not (self.enable_timing and later.enable_timing):
+            raise RuntimeError("both events must be created with enable_timing=True")
+        if self.at_s is None or later.at_s is None:
+            raise RuntimeError("both events must be recorded before calculating elapsed time")
+        return 1000 * (later.at_s - self.at_s)
+
+
+class VirtualDevice:
+    """Stands for `torch.cuda`."""
+
+    Event = Event
+
+    def is_available(self) -> bool:
+        """Return True."""
+        return True
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise UnsupportedError(f"the benchmark's virtual GPU has no torch.cuda.{name}: add it to {__file__}")
+
+
+class Torch:
+    """torch, but for a device that is available and pins what it is asked to."""
+
+    cuda = VirtualDevice()
+
+    def empty(self, *size: Any, pin_memory: bool = False, **more: Any) -> Any:
+        """Return memory as torch's."""
+        memory = torch.empty(*size, **more)
+        if pin_memory:
+            _pinned.append(memory)
+        return memory
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+def watch() -> None:
+    """Have the plugin's masks, where they are allocated, see this device."""
+    from guided_engine.ranks import bitmasks  # noqa: PLC0415 - loads both grammar libraries
+
+    vars(bitmasks)["torch"] = Torch()
+
+
+def is_pinned(array: npt.NDArray[np.int32]) -> bool:
+    """Tell whether an array lies in memory that was to be pinned."""
+    address = array.ctypes.data
+    return any(m.data_ptr() <= address < m.data_ptr() + m.nbytes for m in _pinned if m.nbytes)
