@@ -25,9 +25,9 @@ Made by `python -m devtools.api_reference`; do not edit.
 Examples: [manifests/samples](../manifests/samples).
 
 - `kubectl get gm`, or as part of the categories `all` and `ai`; `kubectl scale gm/NAME --replicas=N` works.
-- The API server validates most rules itself, also while the operator is down. What only the operator can check
-  sets the condition `Compatible` to False, with a message per field, and no pods are created. So does an API
-  that is not installed (LeaderWorkerSet, KEDA, PodMonitor); once it is installed, the operator uses it.
+- The API server validates most rules itself, also while the operator is down. What only the operator can
+  check sets the condition `Compatible` to False, with a message per field, and no pods are created. So does
+  an API that is not installed (LeaderWorkerSet, KEDA, PodMonitor); once it is there, the operator uses it.
 - Durations are text such as `90s`, `1m30s` or `500ms`; amounts are Kubernetes quantities.
 - In YAML, quote `"On"` and `"Off"`: unquoted they are booleans.
 - A default never changes within an API version. Setting a field to its default is no change.
@@ -44,9 +44,10 @@ _ARGUMENTS_HEAD: Final = """\
 
 Made by `python -m devtools.api_reference`; do not edit.
 
-These are allow-lists: anything else is refused. Not allowed is what a typed field sets, what loads code by name
-or path, what opens ports or connects to other servers, what reads or writes files of the caller's choice, and
-what the pod does not support; `tests/support/left_out.py` has the reason for each option and variable of vLLM.
+These are allow-lists: anything else is refused. Not allowed is what a typed field sets, what loads code by
+name or path, what opens ports or connects to other servers, what reads or writes files of the caller's
+choice, and what the pod does not support; `tests/support/left_out.py` has the reason for each option and
+variable of vLLM.
 
 - Options have their full names, with dashes or underscores; `-O3` and the like are not allowed.
 - A value follows its option as `--NAME=VALUE`, or as the next word. Any other word is refused: vLLM would
