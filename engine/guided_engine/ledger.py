@@ -2,7 +2,7 @@
 
 import importlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,12 +27,9 @@ class LedgerEntry:
     Parameters
     ----------
     name
-        Short and stable: shows in the resource's status.patches.
+        Short and stable: shows in the resource's status.patches; `seams.SEAMS` has where it holds on to vLLM.
     why
         What breaks without it.
-    seams
-        For each vLLM that it holds for, by minor version ("0.32"): the file and name that it changes there.
-        Where two versions differ, both lines say how.
     goes_when
         The upstream change that makes this entry unnecessary.
     apply
@@ -43,7 +40,6 @@ class LedgerEntry:
 
     name: str
     why: str
-    seams: Mapping[str, str]
     goes_when: str
     apply: Callable[[PodConfig], None]
     upstream: str = ""
@@ -107,4 +103,4 @@ def _unimportable(module: str, error: Exception) -> LedgerEntry:
     def fail(_config: PodConfig) -> None:
         raise error
 
-    return LedgerEntry(name=module, why="", seams={}, goes_when="", apply=fail)
+    return LedgerEntry(name=module, why="", goes_when="", apply=fail)

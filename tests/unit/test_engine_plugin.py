@@ -13,6 +13,7 @@ from guided_contract.compatibility import SUPPORTED_VLLM
 from guided_contract.config import PodConfig
 from guided_engine import ledger, plugin, versions
 from guided_engine.ledger import LedgerEntry, PatchSkippedError
+from guided_engine.seams import SEAMS
 from guided_engine.telemetry import Telemetry
 
 POD = PodConfig(name="t", model="m", tokenizer="m", served_name="m", run_dir="/nowhere")
@@ -32,7 +33,7 @@ def entry(name: str, raises: Exception | None = None) -> tuple[LedgerEntry, list
         if raises is not None:
             raise raises
 
-    return LedgerEntry(name=name, why="w", seams={"0.32": "s"}, goes_when="g", apply=apply), calls
+    return LedgerEntry(name=name, why="w", goes_when="g", apply=apply), calls
 
 
 def test_each_change_is_tried_once() -> None:
@@ -63,10 +64,10 @@ def test_every_entry_of_the_ledger_says_why() -> None:
 
 
 def test_every_entry_of_the_ledger_holds_for_every_supported_vllm() -> None:
-    minors = {version.rpartition(".")[0] for version in SUPPORTED_VLLM}
-    for entry in ledger.all_entries():
-        assert set(entry.seams) == minors, entry.name
-        assert all(entry.seams.values()), entry.name
+    assert set(SEAMS) == {version.rpartition(".")[0] for version in SUPPORTED_VLLM}
+    for places in SEAMS.values():
+        assert list(places) == [entry.name for entry in ledger.all_entries()]
+        assert all(places.values())
 
 
 def test_a_module_that_cannot_be_imported_shows(monkeypatch: pytest.MonkeyPatch) -> None:

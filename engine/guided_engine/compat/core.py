@@ -156,21 +156,18 @@ ENTRIES: Final = (
         name="core-detached",
         why="grammars in the engine core serialise masks, defer sampling under async scheduling, and compile "
         "in threads that nobody can stop",
-        seams={"0.32": "vllm/v1/structured_output/__init__.py: StructuredOutputManager.grammar_init"},
         goes_when="vLLM lets a worker own a request's grammar",
         apply=detach_grammar,
     ),
     LedgerEntry(
         name="core-ends-sequences",
         why="a rank has no way to end one sequence; raising there ends the engine",
-        seams={"0.32": "vllm/v1/core/sched/scheduler.py: Scheduler.update_from_output"},
         goes_when="ModelRunnerOutput can carry a per-request error",
         apply=end_sequences,
     ),
     LedgerEntry(
         name="core-presence",
         why="/health stays green while the engine core or a rank hangs; heartbeats and a step count tell",
-        seams={"0.32": "vllm/v1/engine/core.py: EngineCoreProc.run_busy_loop"},
         goes_when="vLLM reports steps and liveness of its engine core",
         apply=core_liveness.show_presence,
     ),

@@ -145,7 +145,6 @@ ENTRIES: Final = (
     LedgerEntry(
         name="cpu-async-scheduling",
         why="the CPU platform turns async scheduling off, also where it is asked for",
-        seams={"0.32": "vllm/platforms/cpu.py: 'async scheduling is not required on CPU'"},
         goes_when="the CPU platform honours --async-scheduling",
         apply=keep_async_scheduling,
     ),
@@ -153,7 +152,6 @@ ENTRIES: Final = (
         name="cpu-fork",
         why="the CPU platform spawns engine core and ranks, which then import vLLM anew: 10 s of CPU each, "
         "most of what starting a small model takes",
-        seams={"0.32": "vllm/platforms/cpu.py: VLLM_WORKER_MULTIPROC_METHOD"},
         goes_when="the CPU platform forks where it has no OpenMP settings to give to a rank",
         apply=fork_processes,
     ),
@@ -161,7 +159,6 @@ ENTRIES: Final = (
         name="cpu-expand-kernel",
         why="the stand-in for expand_kernel writes to a temporary int64 copy of other dtypes and drops it, "
         "so a draft model with async scheduling samples with the wrong temperatures",
-        seams={"0.32": "vllm/utils/cpu_triton_utils.py: _expand_kernel_impl"},
         goes_when="_expand_kernel_impl copies its result back, as its neighbours do",
         apply=keep_expanded_values,
     ),
@@ -169,7 +166,6 @@ ENTRIES: Final = (
         name="cpu-top-k-without-rows",
         why="where a request has top_k and a speculating step has no draft at all, the rejection sampler "
         "asks for the largest of no k, so the engine core dies",
-        seams={"0.32": "vllm/v1/sample/ops/topk_topp_sampler.py: apply_top_k_only"},
         goes_when="apply_top_k_only takes no rows",
         apply=keep_no_rows,
     ),
@@ -177,7 +173,6 @@ ENTRIES: Final = (
         name="cpu-seeds-in-chunks",
         why="in a step that takes a part of a seeded request's prompt, Model Runner V1 sets back its "
         "generator's offset, which a CPU's generator has not, so the engine core dies",
-        seams={"0.32": "vllm/v1/worker/gpu_model_runner.py: _bookkeeping_sync"},
         goes_when="_bookkeeping_sync sets back a CPU's generator by its state, or V1 is gone",
         apply=rewind_generators,
     ),

@@ -129,28 +129,24 @@ ENTRIES: Final = (
     LedgerEntry(
         name="beam-search",
         why="online beam search drops the constraint in silence; a guided one is refused instead",
-        seams={"0.32": "vllm/entrypoints/generate/beam_search/online.py makes parameters of its own"},
         goes_when="online beam search honours structured_outputs, or refuses them",
         apply=_apply_beam_search,
     ),
     LedgerEntry(
         name="strict-tools",
         why="a parser without structural tags leaves strict tools unconstrained, with a line in the log",
-        seams={"0.32": "vllm/parser/abstract_parser.py: DelegatingParser._apply_structural_tag"},
         goes_when="vLLM refuses strict tools that it cannot constrain",
         apply=_apply_strict_tools,
     ),
     LedgerEntry(
         name="streaming-input",
         why="parameters of later chunks reach the engine core without passing admission",
-        seams={"0.32": "vllm/v1/engine/async_llm.py: AsyncLLM._add_streaming_input_request"},
         goes_when="each chunk passes AsyncLLM.add_request",
         apply=_apply_streaming_input,
     ),
     LedgerEntry(
         name="offline",
         why="offline LLM has no admission: its guided requests would end as errors without a word",
-        seams={"0.32": "vllm/v1/engine/llm_engine.py: LLMEngine.add_request"},
         goes_when="offline LLM is worth an admission of its own",
         apply=_apply_offline,
     ),

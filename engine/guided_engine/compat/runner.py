@@ -218,7 +218,6 @@ ENTRIES: Final = (
         why="masks made in the engine core are serial, go through shared memory to every rank, and defer "
         "sampling under async scheduling; GuidedWorker gives each rank a matcher per sequence",
         upstream="https://github.com/vllm-project/vllm/pull/24300",
-        seams={"0.32": "--worker-cls: load_model, then execute_model and sample_tokens of its runner"},
         goes_when="vLLM has a worker-side interface for grammar masks",
         apply=_apply,
     ),

@@ -88,7 +88,6 @@ ENTRIES: Final = (
         name="validators",
         why="native grammar code on the API server's event loop hangs or crashes it for everybody",
         upstream="https://github.com/vllm-project/vllm/issues/54003",
-        seams={"0.32": "vllm/v1/structured_output/backend_*.py: validate_*; vllm/parser"},
         goes_when="vLLM validates grammars in a process that can be killed",
         apply=_apply,
     ),

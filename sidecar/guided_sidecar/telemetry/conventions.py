@@ -55,14 +55,7 @@ GRAMMAR_PROOF_DURATION: Final = "guidedmodel.grammar.proof.duration"
 RANK: Final = "guidedmodel.rank"
 WORKER_LOSS: Final = "guidedmodel.worker.loss"  # why: crashed, idle, template, memory, deadline or cancelled
 DESYNC_RANKS: Final = "guidedmodel.desync.ranks"  # that differed from the others, with commas
-DECODE_STEPS: Final = "guidedmodel.decode.steps"
-DECODE_TOKENS: Final = "guidedmodel.decode.tokens"
-DECODE_FILLS: Final = "guidedmodel.decode.fills"
-DECODE_FILL_DURATION: Final = "guidedmodel.decode.fill.duration"
+# Of guided.decode, beside decode_counts.py.
 DECODE_FILL_MAX: Final = "guidedmodel.decode.fill.max"
-DECODE_EXPOSED: Final = "guidedmodel.decode.exposed.duration"  # for which sampling waited for masks
-DECODE_DRAFTS_PROPOSED: Final = "guidedmodel.decode.drafts.proposed"
-DECODE_DRAFTS_ACCEPTED: Final = "guidedmodel.decode.drafts.accepted"
-DECODE_DRAFTS_REFUSED: Final = "guidedmodel.decode.drafts.refused"  # by the grammar
 DECODE_RANKS: Final = "guidedmodel.decode.ranks"  # that told of the sequence
 DECODE_END_REASON: Final = "guidedmodel.decode.end_reason"

@@ -12,7 +12,7 @@ from opentelemetry.util.types import AttributeValue
 from guided_contract.errors import ErrorCode
 from guided_contract.records import Decode
 from guided_sidecar.telemetry import conventions as c
-from guided_sidecar.telemetry import spans
+from guided_sidecar.telemetry import decode_counts, spans
 from guided_sidecar.telemetry.incidents import Desyncs
 
 # Ranks end a sequence in the same step; a record that finds its socket full is sent within ten seconds.
@@ -122,15 +122,8 @@ def attributes(told: list[Decode]) -> dict[str, AttributeValue]:
         c.DECODE_RANKS: len(told),
         c.GRAMMAR_KEY: slowest.grammar_key,
         c.GRAMMAR_BACKEND: slowest.backend,
-        c.DECODE_STEPS: slowest.steps,
-        c.DECODE_TOKENS: slowest.tokens,
-        c.DECODE_FILLS: slowest.fills,
-        c.DECODE_FILL_DURATION: slowest.fill_ns / 1e9,
         c.DECODE_FILL_MAX: max(record.fill_max_ns for record in told) / 1e9,
-        c.DECODE_EXPOSED: slowest.exposed_ns / 1e9,
-        c.DECODE_DRAFTS_PROPOSED: slowest.drafts_proposed,
-        c.DECODE_DRAFTS_ACCEPTED: slowest.drafts_accepted,
-        c.DECODE_DRAFTS_REFUSED: slowest.drafts_refused,
+        **dict(decode_counts.attributes(slowest)),
         c.DECODE_END_REASON: _failure(told) or slowest.end_reason,
     }
 

@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from guided_contract.errors import ErrorCode
 from guided_contract.records import AnyRecord, Decode, HttpRequest
+from guided_sidecar.telemetry.decode_counts import DecodeCounters
 from guided_sidecar.telemetry.exporter import DropReason, ExportCounts, Source
 from guided_sidecar.telemetry.span_metrics import SpanMetrics
 
@@ -59,14 +60,6 @@ class SidecarMetrics:
             ("rank", "backend", "end_reason"),
             registry=self.registry,
         )
-        self._tokens = self._per_rank("guidedmodel_tokens", "Tokens of guided sequences")
-        self._steps = self._per_rank("guidedmodel_decode_steps", "Steps of guided sequences")
-        self._fills = self._per_rank("guidedmodel_mask_fills", "Token masks computed")
-        self._fill_s = self._per_rank("guidedmodel_mask_fill_seconds", "Time spent computing token masks")
-        self._exposed_s = self._per_rank(
-            "guidedmodel_mask_exposed_seconds",
-            "Time for which sampling waited for masks, summed over the sequences that waited",
-        )
         self._fill_max = Histogram(
             "guidedmodel_mask_fill_max_seconds",
             "The dearest fill of each guided sequence",
@@ -74,16 +67,7 @@ class SidecarMetrics:
             buckets=_FILL_BUCKETS_S,
             registry=self.registry,
         )
-        self._proposed = self._per_rank(
-            "guidedmodel_drafts_proposed", "Draft tokens proposed for guided sequences"
-        )
-        self._accepted = self._per_rank(
-            "guidedmodel_drafts_accepted", "Draft tokens of guided sequences that were accepted"
-        )
-        self._refused = self._per_rank(
-            "guidedmodel_drafts_refused",
-            "Draft tokens that the grammar did not allow, or that came after one",
-        )
+        self._decode_counters = DecodeCounters(self.registry)
         self._dropped = Counter(
             "guidedmodel_records_dropped",
             "Telemetry records that the engine's processes could not send",
@@ -121,18 +105,8 @@ class SidecarMetrics:
     def _take_decode(self, record: Decode) -> None:
         rank = str(record.rank)
         self._sequences.labels(rank, record.backend, _bounded(record.end_reason)).inc()
-        self._tokens.labels(rank).inc(record.tokens)
-        self._steps.labels(rank).inc(record.steps)
-        self._fills.labels(rank).inc(record.fills)
-        self._fill_s.labels(rank).inc(record.fill_ns / _NS)
         self._fill_max.labels(rank).observe(record.fill_max_ns / _NS)
-        self._exposed_s.labels(rank).inc(record.exposed_ns / _NS)
-        self._proposed.labels(rank).inc(record.drafts_proposed)
-        self._accepted.labels(rank).inc(record.drafts_accepted)
-        self._refused.labels(rank).inc(record.drafts_refused)
-
-    def _per_rank(self, name: str, text: str) -> Counter:
-        return Counter(name, text, ("rank",), registry=self.registry)
+        self._decode_counters.take(record)
 
 
 class ExportCollector(Collector):

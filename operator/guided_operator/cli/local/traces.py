@@ -20,13 +20,11 @@ _SHOWN = (
     ("guidedmodel.grammar.backend", "backend"),
     ("guidedmodel.decode.tokens", "tokens"),
     ("guidedmodel.decode.steps", "steps"),
-    ("guidedmodel.decode.drafts.accepted", "drafts accepted"),
-    ("guidedmodel.decode.drafts.proposed", "of"),
-    ("guidedmodel.decode.drafts.refused", "refused by the grammar"),
     ("guidedmodel.decode.end_reason", "end"),
     ("gen_ai.usage.prompt_tokens", "prompt tokens"),
     ("gen_ai.usage.completion_tokens", "completion tokens"),
 )
+_DRAFTS = "guidedmodel.decode.drafts."  # what became of them: proposed, accepted, refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,4 +120,11 @@ def _details(span: Span) -> str:
     shown = [
         f"{label} {value}" for label, value in values if value or (label == "rank" and value is not None)
     ]
+    drafts = [
+        f"{key.removeprefix(_DRAFTS)} {value}"
+        for key, value in sorted(span.attributes.items(), reverse=True)
+        if key.startswith(_DRAFTS) and value
+    ]
+    if drafts:
+        shown.append(f"drafts {', '.join(drafts)}")
     return "  " + ", ".join(shown) if shown else ""

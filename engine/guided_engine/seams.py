@@ -1,0 +1,28 @@
+"""Where each change of the ledger holds on to vLLM, by its minor version: what to look at when one is added.
+
+For each version a line for every entry: the file and name that it changes there. Where two versions differ,
+both lines say how.
+"""
+
+from typing import Final
+
+SEAMS: Final = {
+    "0.32": {
+        "admission": "vllm/v1/engine/async_llm.py: AsyncLLM.add_request",
+        "sequence-failures": "vllm/v1/engine/output_processor.py: OutputProcessor.process_outputs",
+        "beam-search": "vllm/entrypoints/generate/beam_search/online.py makes parameters of its own",
+        "strict-tools": "vllm/parser/abstract_parser.py: DelegatingParser._apply_structural_tag",
+        "streaming-input": "vllm/v1/engine/async_llm.py: AsyncLLM._add_streaming_input_request",
+        "offline": "vllm/v1/engine/llm_engine.py: LLMEngine.add_request",
+        "validators": "vllm/v1/structured_output/backend_*.py: validate_*; vllm/parser",
+        "core-detached": "vllm/v1/structured_output/__init__.py: StructuredOutputManager.grammar_init",
+        "core-ends-sequences": "vllm/v1/core/sched/scheduler.py: Scheduler.update_from_output",
+        "core-presence": "vllm/v1/engine/core.py: EngineCoreProc.run_busy_loop",
+        "rank-masks": "--worker-cls: load_model, then execute_model and sample_tokens of its runner",
+        "cpu-async-scheduling": "vllm/platforms/cpu.py: 'async scheduling is not required on CPU'",
+        "cpu-fork": "vllm/platforms/cpu.py: VLLM_WORKER_MULTIPROC_METHOD",
+        "cpu-expand-kernel": "vllm/utils/cpu_triton_utils.py: _expand_kernel_impl",
+        "cpu-top-k-without-rows": "vllm/v1/sample/ops/topk_topp_sampler.py: apply_top_k_only",
+        "cpu-seeds-in-chunks": "vllm/v1/worker/gpu_model_runner.py: _bookkeeping_sync",
+    },
+}

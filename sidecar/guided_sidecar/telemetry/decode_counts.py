@@ -1,0 +1,83 @@
+"""What a rank counts of each sequence, and where it shows: a new count is a line here.
+
+Each is a field of `records.Decode`, an attribute of the span guided.decode, and a metric by rank.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter
+
+from guided_contract.records import Decode
+
+_NS_PER_S: Final = 1e9
+
+
+class DecodeCount(NamedTuple):
+    """One count. What the record tells in nanoseconds (`..._ns`), attribute and metric have in seconds."""
+
+    field: str
+    attribute: str
+    metric: str
+    text: str
+
+    def of(self, record: Decode) -> int | float:
+        """Return its value in a record."""
+        value: int = getattr(record, self.field)
+        return value / _NS_PER_S if self.field.endswith("_ns") else value
+
+
+COUNTS: Final = (
+    DecodeCount("tokens", "guidedmodel.decode.tokens", "guidedmodel_tokens", "Tokens of guided sequences"),
+    DecodeCount("steps", "guidedmodel.decode.steps", "guidedmodel_decode_steps", "Steps of guided sequences"),
+    DecodeCount("fills", "guidedmodel.decode.fills", "guidedmodel_mask_fills", "Token masks computed"),
+    DecodeCount(
+        "fill_ns",
+        "guidedmodel.decode.fill.duration",
+        "guidedmodel_mask_fill_seconds",
+        "Time spent computing token masks",
+    ),
+    DecodeCount(
+        "exposed_ns",
+        "guidedmodel.decode.exposed.duration",
+        "guidedmodel_mask_exposed_seconds",
+        "Time for which sampling waited for masks, summed over the sequences that waited",
+    ),
+    DecodeCount(
+        "drafts_proposed",
+        "guidedmodel.decode.drafts.proposed",
+        "guidedmodel_drafts_proposed",
+        "Draft tokens proposed for guided sequences",
+    ),
+    DecodeCount(
+        "drafts_accepted",
+        "guidedmodel.decode.drafts.accepted",
+        "guidedmodel_drafts_accepted",
+        "Draft tokens of guided sequences that were accepted",
+    ),
+    DecodeCount(
+        "drafts_refused",
+        "guidedmodel.decode.drafts.refused",
+        "guidedmodel_drafts_refused",
+        "Draft tokens that the grammar did not allow, or that came after one",
+    ),
+)
+
+
+class DecodeCounters:
+    """The counts as Prometheus' counters, by rank."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._counters = [
+            (count, Counter(count.metric, count.text, ("rank",), registry=registry)) for count in COUNTS
+        ]
+
+    def take(self, record: Decode) -> None:
+        """Add what a record tells."""
+        for count, counter in self._counters:
+            counter.labels(str(record.rank)).inc(count.of(record))
+
+
+def attributes(record: Decode) -> Iterable[tuple[str, int | float]]:
+    """Yield the span's attributes."""
+    return ((count.attribute, count.of(record)) for count in COUNTS)
