@@ -5,8 +5,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-
-import trustme
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +20,12 @@ class Authority:
     """Signs certificates below one folder; nothing outside that cluster trusts it."""
 
     def __init__(self, folder: Path) -> None:
+        import trustme  # noqa: PLC0415 - devtools.prebuild begins before anything is installed
+
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._ca = trustme.CA()
+        self._rsa = trustme.KeyType.RSA
         self.certificate = _written(folder / "ca.crt", self._ca.cert_pem)
 
     def issue(
@@ -40,7 +42,7 @@ class Authority:
 
     def service_account_key(self) -> Path:
         """Return the key that signs service-account tokens."""
-        made = self._ca.issue_cert(common_name="service-accounts", key_type=trustme.KeyType.RSA)
+        made = self._ca.issue_cert(common_name="service-accounts", key_type=self._rsa)
         return _written(self._folder / "sa.key", made.private_key_pem)
 
 
@@ -76,7 +78,7 @@ def _base64(path: Path) -> str:
     return base64.b64encode(path.read_bytes()).decode()
 
 
-def _written(path: Path, pem: trustme.Blob) -> Path:
+def _written(path: Path, pem: Any) -> Path:
     path.touch(mode=0o600)
     pem.write_to_path(path)
     return path
