@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from guided_contract import names, status
-from guided_operator.kube.pods import PodView
+from guided_operator.kube.pod_view import PodView
 from guided_operator.kube.queue import Key
 from guided_operator.watch import sidecar_status
 from guided_operator.watch.sidecar_status import HttpFetch, Page, PageError, SidecarReader

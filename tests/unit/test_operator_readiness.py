@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from guided_contract import wire
-from guided_operator.kube.pods import ContainerView, view
+from guided_operator.kube.pod_view import ContainerView, view
 from guided_operator.reconcile.apply import Fault, Outcome
 from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.conditions.inputs import Situation
@@ -34,8 +34,8 @@ def waiting(why: str) -> ContainerView:
     return ContainerView("engine", 0, why, f"because of {why}", None, "")
 
 
-def ended(code: int, why: str, last_words: str) -> ContainerView:
-    return ContainerView("engine", 1, "", "", code, why, last_words)
+def ended(code: int, why: str, termination_message: str) -> ContainerView:
+    return ContainerView("engine", 1, "", "", code, why, termination_message)
 
 
 STARTING = ContainerView("engine", 0, "", "", None, "", "", starting=True)
@@ -154,7 +154,7 @@ def test_exit_code_and_image_message_reach_the_user() -> None:
     assert "because of ErrImagePull" in decide(found)["Ready"].message
 
 
-def test_last_words_reach_the_user() -> None:
+def test_the_termination_message_reaches_the_user() -> None:
     log = (
         "INFO loading\nTraceback (most recent call last):\n  raise ValueError\nValueError: an error of ours\n"
     )

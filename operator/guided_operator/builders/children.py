@@ -8,14 +8,16 @@ from typing import Any
 from kubernetes.aio import client as k8s
 
 from guided_operator.api import GuidedModel
-from guided_operator.builders import access, grammars, monitoring, scaling
+from guided_operator.builders import grammars, monitoring, scaling
 from guided_operator.builders.configuration import config_file, config_file_name
 from guided_operator.builders.grammars import NO_SOURCES, Sources
 from guided_operator.builders.labels import metadata
+from guided_operator.builders.network_policy import network_policy
 from guided_operator.builders.objects import manifest
 from guided_operator.builders.pod import pod_template
 from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.revision_key import pod_key
+from guided_operator.builders.service import headless_service, service
 from guided_operator.builders.workload import is_grouped, workload
 
 Object = dict[str, Any]
@@ -54,9 +56,9 @@ class Children:
         """What is there before the pods."""
         return _present(
             manifest(_service_account(self.model)),
-            access.network_policy(self.model, self.site),
-            manifest(access.headless_service(self.model)) if is_grouped(self.model) else None,
-            manifest(access.service(self.model, self.site)),
+            network_policy(self.model, self.site),
+            manifest(headless_service(self.model)) if is_grouped(self.model) else None,
+            manifest(service(self.model, self.site)),
         )
 
     @cached_property

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from guided_contract import names
-from guided_operator.kube import pods
+from guided_operator.kube import pod_view
 
 Object = dict[str, Any]
 _METADATA: Final = (
@@ -134,7 +134,7 @@ SCALED_OBJECT: Final = Kind(
 POD_MONITOR: Final = Kind(
     "PodMonitor", "monitoring.coreos.com/v1", "podmonitors", ("spec",), optional=True, pruned=True
 )
-POD: Final = Kind("Pod", "v1", "pods", view=pods.view)
+POD: Final = Kind("Pod", "v1", "pods", view=pod_view.view)
 
 WATCHED: Final = (
     DEPLOYMENT,

@@ -9,7 +9,7 @@ from guided_operator.builders import Sources
 from guided_operator.kube import kinds
 from guided_operator.kube.apiserver import Object
 from guided_operator.kube.kinds import Kind
-from guided_operator.kube.pods import PodView
+from guided_operator.kube.pod_view import PodView
 from guided_operator.kube.queue import Key
 from guided_operator.kube.store import Store
 from guided_operator.watch.grammar_sources import GrammarSources

@@ -23,11 +23,12 @@ from guided_operator.api.status import (
 from guided_operator.builders import leader_selector
 from guided_operator.kube import kinds
 from guided_operator.kube.apiserver import Api, ObjectNotFound
-from guided_operator.kube.pods import PodView, leaders, ready_replicas, trouble, waiting
+from guided_operator.kube.pod_view import PodView, leaders, ready_replicas
 from guided_operator.reconcile import event_recorder
 from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.conditions.finding import Finding
 from guided_operator.reconcile.conditions.inputs import Situation
+from guided_operator.reconcile.conditions.pod_trouble import trouble, waiting
 
 Object = dict[str, Any]
 logger = logging.getLogger(__name__)

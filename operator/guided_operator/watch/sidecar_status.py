@@ -14,7 +14,7 @@ from typing import Final
 import aiohttp
 
 from guided_contract import names, status
-from guided_operator.kube.pods import PodView
+from guided_operator.kube.pod_view import PodView
 from guided_operator.kube.queue import Key, WorkQueue
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Final
 from guided_contract.reasons import NotReadyReason
 from guided_contract.status import PodStatus
 from guided_operator.kube import kinds
-from guided_operator.kube.pods import PodView
+from guided_operator.kube.pod_view import PodView
 from guided_operator.reconcile.conditions.finding import Check, Finding, first, reported
 from guided_operator.reconcile.conditions.guided_decoding import GUIDED_DECODING, TELEMETRY
 from guided_operator.reconcile.conditions.inputs import Situation

@@ -9,8 +9,9 @@ from guided_contract.status import PodStatus
 from guided_operator.api.rollout import Rollout, unavailable
 from guided_operator.kube import kinds
 from guided_operator.kube.kinds import Kind
-from guided_operator.kube.pods import PodView, Trouble, replica_failure, trouble, waiting
+from guided_operator.kube.pod_view import PodView
 from guided_operator.reconcile.apply import Outcome
+from guided_operator.reconcile.conditions.pod_trouble import Trouble, replica_failure, trouble, waiting
 from guided_operator.reconcile.observe import Observed
 from guided_operator.reconcile.plan import Plan
 

@@ -1,0 +1,144 @@
+"""Why pods are not ready, as their own status says it."""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from guided_contract import names
+from guided_operator.kube.pod_view import ContainerView, PodView
+
+# A kubelet's or scheduler's message can hold whole stack traces; a condition is read on one screen.
+MAX_MESSAGE_CHARS: Final = 800
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a pod is not ready, as a condition's reason and message."""
+
+    reason: str
+    message: str
+
+
+def replica_failure(deployment: dict[str, Any] | None) -> Trouble | None:
+    """Return why pods cannot even be made (a quota, an admission policy), as the Deployment says."""
+    for condition in (deployment or {}).get("status", {}).get("conditions", ()):
+        if condition["type"] == "ReplicaFailure" and condition["status"] == "True":
+            return Trouble("PodsRefused", condition.get("message", ""))
+    return None
+
+
+def trouble(pods: Iterable[PodView]) -> Trouble | None:
+    """Return the first thing that keeps one of the pods from being ready and needs a person, or None."""
+    return _first(_TROUBLES, pods)
+
+
+def waiting(pods: Iterable[PodView]) -> Trouble | None:
+    """Return what one of the pods, in no trouble yet, waits for, or None."""
+    return _first(_WAITS, pods)
+
+
+def _first(checks: tuple["Check", ...], pods: Iterable[PodView]) -> Trouble | None:
+    unready = sorted((pod for pod in pods if pod.live and not pod.ready), key=lambda pod: pod.name)
+    for check in checks:
+        for pod in unready:
+            found = check(pod)
+            if found is not None:
+                return Trouble(found.reason, f"pod {pod.name}: {found.message}"[:MAX_MESSAGE_CHARS])
+    return None
+
+
+def _unschedulable(pod: PodView) -> Trouble | None:
+    return Trouble("Unschedulable", pod.unschedulable) if pod.unschedulable else None
+
+
+def _image_missing(pod: PodView) -> Trouble | None:
+    for container in pod.containers:
+        if container.waiting_reason in (
+            "ErrImagePull",
+            "ImagePullBackOff",
+            "InvalidImageName",
+            "ErrImageNeverPull",
+        ):
+            return Trouble(
+                "ImagePullFailed",
+                f"container {container.name}: {container.waiting_message or container.waiting_reason}",
+            )
+    return None
+
+
+def _container_unstartable(pod: PodView) -> Trouble | None:
+    for container in pod.containers:
+        if container.waiting_reason in (
+            "CreateContainerConfigError",
+            "CreateContainerError",
+            "RunContainerError",
+        ):
+            return Trouble(
+                container.waiting_reason, f"container {container.name}: {container.waiting_message}"
+            )
+    return None
+
+
+def _crashed(pod: PodView) -> Trouble | None:
+    for container in pod.containers:
+        ended = container.exit_code not in (None, 0)
+        if container.waiting_reason == "CrashLoopBackOff" or (ended and container.restarts > 0):
+            return Trouble(_cause(container), _crash_message(container))
+    return None
+
+
+def _cause(container: ContainerView) -> str:
+    if container.exit_reason == "OOMKilled":
+        return "OutOfMemory"
+    found = (reason for reason, words in _CAUSES if words.search(container.termination_message))
+    return next(found, "ContainerCrashed")
+
+
+def _crash_message(container: ContainerView) -> str:
+    why = f", {container.exit_reason}" if container.exit_reason not in ("", "Error") else ""
+    output = f"; last output: {container.termination_message}" if container.termination_message else ""
+    return (
+        f"container {container.name} ended with exit code {container.exit_code}{why}"
+        f" and was restarted {container.restarts} times{output}"
+    )
+
+
+def _container_creating(pod: PodView) -> Trouble | None:
+    for container in pod.containers:
+        if container.waiting_reason == "ContainerCreating":
+            # Which of these it is, and what keeps it, is in events alone.
+            message = (
+                f"container {container.name} is waiting for its image or volumes: see kubectl describe pod"
+            )
+            return Trouble("ContainerCreating", message)
+    return None
+
+
+def _engine_starting(pod: PodView) -> Trouble | None:
+    for container in pod.containers:
+        if container.name == names.ENGINE_CONTAINER and container.starting:
+            return Trouble("EngineStarting", "the engine is downloading or loading its model")
+    return None
+
+
+Check = Callable[[PodView], Trouble | None]
+# What an engine's last words give away, as torch, vLLM and huggingface_hub put it.
+_CAUSES: Final = (
+    (
+        "OutOfMemory",
+        re.compile(
+            r"OutOfMemoryError|out of memory|MemoryError|No available memory for the cache blocks|"
+            r"less than desired (GPU|CPU) memory utilization|larger than the available KV cache memory"
+        ),
+    ),
+    (
+        "ModelDownloadFailed",
+        re.compile(
+            r"huggingface\.co|huggingface_hub|HfHubHTTPError|GatedRepo|RepositoryNotFound|RevisionNotFound|"
+            r"LocalEntryNotFound|not a valid model identifier|[Nn]o space left on device"
+        ),
+    ),
+)
+_TROUBLES: Final[tuple[Check, ...]] = (_unschedulable, _image_missing, _container_unstartable, _crashed)
+_WAITS: Final[tuple[Check, ...]] = (_container_creating, _engine_starting)
