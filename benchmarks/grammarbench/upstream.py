@@ -13,9 +13,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, NamedTuple, Self
-
-_START_S: Final = 180.0
+from typing import Any, NamedTuple, Self
 
 
 class Compiled(NamedTuple):

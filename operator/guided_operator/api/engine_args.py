@@ -76,7 +76,6 @@ ALLOWED: Final = tuple(sorted(f"--{name}" for name in _ALONE | _WITH_VALUE))
 WITH_PARTS: Final = tuple(sorted(f"--{name}" for name in CONFIGURATIONS))
 # Typed since a later release: a resource that was stored before may go on saying them by an argument.
 TYPED_LATER: Final = {"--max-num-seqs": "maxNumSeqs", "--gpu-memory-utilization": "gpuMemoryUtilization"}
-ASYNC: Final = ("--async-scheduling", "--no-async-scheduling")
 
 NUMBER: Final = r"^-([0-9]+|[0-9]*\.[0-9]+)$"  # a value that looks like an option
 

@@ -6,13 +6,8 @@ the cluster does not answer.
 
 import sys
 from collections.abc import Sequence
-from typing import Final
 
 from guided_operator.cli import arguments, completion
-
-OK: Final = 0
-FAILED: Final = 1
-BAD_INPUT: Final = 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
