@@ -28,7 +28,6 @@ import pytest
 
 from support.chaos import faults, leftovers, surroundings
 from support.chaos.load import TIMEOUT_S, Load, ask, fault, percentile, spread
-from support.engine import ONE_THREAD
 from support.pod import COMPILE_DEADLINE_S, Pod, sample, start_pod
 from support.soak import traffic
 from support.soak.traffic import Outcome
@@ -107,7 +106,7 @@ def struck(request: pytest.FixtureRequest) -> Iterator[Pod]:
         parallelism={"tensor": 1}, guidedDecoding={"compile": compile_}, sidecar={"restart": RESTART}
     )
     with surroundings.small_file_systems() as environment:
-        pod = start_pod(manifest, env={**ONE_THREAD, **(environment or {})})
+        pod = start_pod(manifest, env=environment)
         yield pod
         pod.stop()
 
