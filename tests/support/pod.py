@@ -23,7 +23,6 @@ from devtools import tinymodel
 from guided_contract import config, names
 from guided_contract.config import PodConfig, PortsConfig
 from guided_operator.cli.local.site import ENV_HOME
-from support.engine import ONE_THREAD
 from support.sidecar import Sidecar, serves
 from support.waiting import eventually
 
@@ -208,11 +207,8 @@ def start_pod(
     env: Mapping[str, str] | None = None,
     v2: bool = False,
 ) -> Pod:
-    """Start a pod from a GuidedModel and wait until it is ready. Call `stop`.
-
-    Its ranks have one thread each, and so are forked; the test node starts the sample as it is.
-    """
-    pod = Pod.launch(manifest, args=args, env={**ONE_THREAD, **(env or {})}, v2=v2)
+    """Start a pod from a GuidedModel and wait until it is ready. Call `stop`."""
+    pod = Pod.launch(manifest, args=args, env=env, v2=v2)
     try:
         pod.wait_ready()
     except BaseException:

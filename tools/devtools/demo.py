@@ -34,8 +34,6 @@ START_TIMEOUT_S: Final = 600.0  # the sample's own startupTimeout
 REQUEST_TIMEOUT_S: Final = 120.0
 TRACE_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 90.0
-# Enough for the tiny model. Its processes are then forked instead of importing vLLM anew, 10 s of CPU each.
-ONE_THREAD: Final = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
 _SERVING: Final = re.compile(r"^serving \S+ at (http://\S+)/v1 ")
 
 BROKEN: Final = {"type": "object", "properties": {"age": {"type": "integr"}}}
@@ -125,7 +123,7 @@ class Server:
             [program, "run", "-f", manifest, "--volume", f"models={models}"],
             stdout=subprocess.PIPE,
             text=True,
-            env=ONE_THREAD | os.environ | {"GUIDEDMODEL_HOME": self._home.name},
+            env=os.environ | {"GUIDEDMODEL_HOME": self._home.name},
             start_new_session=True,  # Ctrl-C reaches us alone; we pass it on, once
         )
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
