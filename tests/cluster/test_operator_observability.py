@@ -135,13 +135,13 @@ def test_observability_failure_in_trace_metrics_log_and_one_event(
 @pytest.mark.usefixtures("served")
 def test_observability_metrics_are_those_documented(operator: Operator) -> None:
     families = {family.name: family for family in text_string_to_metric_families(operator.metrics())}
-    documented = {metric.about.name: metric for metric in names.metrics().all()}
+    documented = {entry.name: entry for entry in names.families()}
     told = {f"{name}_total" if one.type == "counter" else name: one for name, one in families.items()}
     assert set(told) == set(documented)
     for name, family in told.items():
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}
-        about = documented[name].about
-        assert (family.type, family.documentation) == (documented[name].kind, about.text)
+        about = documented[name]
+        assert (family.type, family.documentation) == (about.kind, about.counts)
         assert labels == set(about.labels), name
     figures = {
         "guidedmodel_operator_leads": 1,

@@ -83,7 +83,8 @@ def test_the_virtual_gpu_has_what_masks_use(bitmasks: Any) -> None:
 
 
 def test_what_the_virtual_gpu_has_torch_has_too() -> None:
-    for ours, theirs in ((device.VirtualDevice, torch.cuda), (device.Event, torch.cuda.Event)):
+    """Where torch defines it: vLLM's runner for CPUs puts a placeholder at torch.cuda.Event."""
+    for ours, theirs in ((device.VirtualDevice, torch.cuda), (device.Event, torch.cuda.streams.Event)):
         assert [name for name in vars(ours) if not name.startswith("_") and not hasattr(theirs, name)] == []
 
 

@@ -65,7 +65,7 @@ STRICT = {
 def test_a_name_beside_a_constraint_of_its_own_is_a_400(pod: Pod, fields: dict[str, Any]) -> None:
     response = ask(pod, "chat", "card", **fields)
     assert openai.error_code(response) == (400, "grammar_invalid")
-    assert "guided_grammar stands in place of" in response.json()["error"]["message"]
+    assert "guided_grammar cannot be combined with a schema" in response.json()["error"]["message"]
 
 
 def test_beam_search_by_name_is_a_400(pod: Pod) -> None:

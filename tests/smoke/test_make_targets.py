@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 import pytest
 
 ROOT: Final = Path(__file__).parents[2]
+# As a user's shell has it: what `make test` hands down would name a folder, and perhaps be no run at all.
+ENV: Final = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL"}}
 
 
 class Smoke(NamedTuple):
@@ -54,7 +56,7 @@ def recipe(target: str) -> str:
     done = subprocess.run(
         ["make", "--dry-run", "--always-make", "-o", ".venv/.dev", target],
         cwd=ROOT,
-        env=os.environ | {"PICTURE": "", "MAKEFLAGS": ""},
+        env=ENV | {"PICTURE": ""},
         capture_output=True,
         text=True,
         check=True,
@@ -64,7 +66,9 @@ def recipe(target: str) -> str:
 
 def targets() -> list[str]:
     """Return what `make help` lists."""
-    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["make", "help"], cwd=ROOT, env=ENV, capture_output=True, text=True, check=True
+    ).stdout
     return [name for line in listed.splitlines() if (name := line.split()[0]) != "help"]
 
 
@@ -104,6 +108,7 @@ def test_the_small_form_of_a_target_gets_to_its_end(target: str, tmp_path: Path)
     done = subprocess.run(
         ["make", target, *(f"{name}={value.format(**places)}" for name, value in smoke.variables.items())],
         cwd=ROOT,
+        env=ENV,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -120,7 +125,7 @@ def test_requirements_are_those_that_pyproject_asks_for(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tmp_path / name)
     (tmp_path / "tools/uv").symlink_to(ROOT / "tools/uv")
-    subprocess.run(["make", "lock"], cwd=tmp_path, check=True)
+    subprocess.run(["make", "lock"], cwd=tmp_path, env=ENV, check=True)
     for file in (ROOT / "requirements").iterdir():
         assert (tmp_path / "requirements" / file.name).read_text() == file.read_text(), file.name
 

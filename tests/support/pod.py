@@ -92,7 +92,7 @@ class Pod:
             yaml.safe_dump(dict(manifest), stdin)
         return cls(child, mark, home)
 
-    @property
+    @functools.cached_property
     def url(self) -> str:
         """Base URL of the OpenAI API, once ready."""
         found = self.find(r"^serving \S+ at (http://\S+)/v1 ")

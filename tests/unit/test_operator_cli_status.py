@@ -203,7 +203,7 @@ def test_the_readme_shows_what_is_printed() -> None:
             "pluginVersion": "0.1.0",
             "grammarLibraries": {"llguidance": "1.7.6", "xgrammar": "0.2.8"},
         },
-        patches=[{"name": f"patch-{number}", "state": "Applied"} for number in range(15)],
+        patches=[{"name": f"patch-{number}", "state": "Applied"} for number in range(16)],
         pods=[
             {
                 "name": f"flow-868495b4f5-{suffix}",

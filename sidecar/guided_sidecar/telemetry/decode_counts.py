@@ -3,7 +3,7 @@
 Each is a field of `records.Decode`, an attribute of the span guided.decode, and a metric by rank.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter
@@ -14,49 +14,59 @@ _NS_PER_S: Final = 1e9
 
 
 class DecodeCount(NamedTuple):
-    """One count. What the record tells in nanoseconds (`..._ns`), attribute and metric have in seconds."""
+    """One count: its value in a record (durations in seconds), and its names."""
 
-    field: str
+    of: Callable[[Decode], int | float]
     attribute: str
     metric: str
     text: str
 
-    def of(self, record: Decode) -> int | float:
-        """Return its value in a record."""
-        value: int = getattr(record, self.field)
-        return value / _NS_PER_S if self.field.endswith("_ns") else value
-
 
 COUNTS: Final = (
-    DecodeCount("tokens", "guidedmodel.decode.tokens", "guidedmodel_tokens", "Tokens of guided sequences"),
-    DecodeCount("steps", "guidedmodel.decode.steps", "guidedmodel_decode_steps", "Steps of guided sequences"),
-    DecodeCount("fills", "guidedmodel.decode.fills", "guidedmodel_mask_fills", "Token masks computed"),
     DecodeCount(
-        "fill_ns",
+        lambda record: record.tokens,
+        "guidedmodel.decode.tokens",
+        "guidedmodel_tokens",
+        "Tokens of guided sequences",
+    ),
+    DecodeCount(
+        lambda record: record.steps,
+        "guidedmodel.decode.steps",
+        "guidedmodel_decode_steps",
+        "Steps of guided sequences",
+    ),
+    DecodeCount(
+        lambda record: record.fills,
+        "guidedmodel.decode.fills",
+        "guidedmodel_mask_fills",
+        "Token masks computed",
+    ),
+    DecodeCount(
+        lambda record: record.fill_ns / _NS_PER_S,
         "guidedmodel.decode.fill.duration",
         "guidedmodel_mask_fill_seconds",
         "Time spent computing token masks",
     ),
     DecodeCount(
-        "exposed_ns",
+        lambda record: record.exposed_ns / _NS_PER_S,
         "guidedmodel.decode.exposed.duration",
         "guidedmodel_mask_exposed_seconds",
         "Time for which sampling waited for masks, summed over the sequences that waited",
     ),
     DecodeCount(
-        "drafts_proposed",
+        lambda record: record.drafts_proposed,
         "guidedmodel.decode.drafts.proposed",
         "guidedmodel_drafts_proposed",
         "Draft tokens proposed for guided sequences",
     ),
     DecodeCount(
-        "drafts_accepted",
+        lambda record: record.drafts_accepted,
         "guidedmodel.decode.drafts.accepted",
         "guidedmodel_drafts_accepted",
         "Draft tokens of guided sequences that were accepted",
     ),
     DecodeCount(
-        "drafts_refused",
+        lambda record: record.drafts_refused,
         "guidedmodel.decode.drafts.refused",
         "guidedmodel_drafts_refused",
         "Draft tokens that the grammar did not allow, or that came after one",
