@@ -30,6 +30,7 @@ class ErrorCode(enum.StrEnum):
     SEQUENCE_DEAD_END = "sequence_dead_end"
     SEQUENCE_TOKEN_REJECTED = "sequence_token_rejected"  # noqa: S105 - a code, no secret
     SEQUENCE_MATCHER_FAILED = "sequence_matcher_failed"
+    SEQUENCE_SLOW = "sequence_slow"
     SEQUENCE_PROCESSOR_FAILED = "sequence_processor_failed"
     RANKS_DESYNCHRONIZED = "ranks_desynchronized"
 
@@ -101,6 +102,9 @@ CATALOGUE: Final[dict[ErrorCode, ErrorEntry]] = {
     ),
     ErrorCode.SEQUENCE_MATCHER_FAILED: ErrorEntry(
         422, False, "generation stopped: the grammar library failed"
+    ),
+    ErrorCode.SEQUENCE_SLOW: ErrorEntry(
+        422, False, "generation stopped: the grammar took too long to compute"
     ),
     ErrorCode.SEQUENCE_PROCESSOR_FAILED: ErrorEntry(
         422, False, "generation stopped: a logits processor failed"

@@ -174,11 +174,12 @@ class Loaded(Message, frozen=True, kw_only=True):
 class Failed(Message, frozen=True, kw_only=True):
     """A rank gave a sequence up. Only the output rank's word reaches the engine core by itself.
 
-    `request_id` is the engine core's; `code` one of errors.ErrorCode.
+    `request_id` is the engine core's; `code` one of errors.ErrorCode; `key` its grammar's, "" without one.
     """
 
     request_id: str
     code: str
+    key: str = ""
 
 
 class Compare(Message, frozen=True, kw_only=True):

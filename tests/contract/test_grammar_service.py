@@ -4,13 +4,14 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 import signal
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig, RestartConfig
-from guided_contract.wire import Kind, Load, Loaded, Prepared, Refused
+from guided_contract.wire import Failed, Kind, Load, Loaded, Prepared, Refused
 from support import grammars
 from support.engine import pod_config
 from support.sidecar import Api, Rank, Sidecar, busy_worker, exists, kill, loaded, until
@@ -343,6 +344,20 @@ async def test_a_rank_that_cannot_load_refuses_that_grammar(sidecar: Sidecar) ->
         assert "rank 0: the artefact is damaged" in answer.message
     async with Rank.connected(sidecar.pod), Api.connected(sidecar.pod) as api:
         assert isinstance(await api.prepare("choice", '["unloadable"]'), Prepared)
+
+
+async def test_a_grammar_that_is_slow_on_a_rank_is_refused_for_a_while(api: Api, rank: Rank) -> None:
+    """Also to those who would find it in the cache: each of its sequences would hold up the rank once."""
+    slow = await api.prepare("choice", '["slow on a rank"]')
+    assert isinstance(slow, Prepared)
+    for key in ("never heard of", slow.key):
+        rank.client.send(Failed(request_id="r", code="sequence_slow", key=key))
+    async with asyncio.timeout(10):
+        while isinstance(answer := await api.prepare("choice", '["slow on a rank"]'), Prepared):
+            pass
+    assert answer.code == "grammar_slow"
+    assert re.fullmatch(r".* took a rank too long; it is refused for another \d+ s", answer.message)
+    assert isinstance(await api.prepare("choice", '["another"]'), Prepared)
 
 
 async def test_a_rank_that_comes_back_is_told_what_is_leased_and_nothing_else(sidecar: Sidecar) -> None:

@@ -1,5 +1,7 @@
 """A rank's guided decoding step by step, as a runner's adapter takes it: real matchers, real logits."""
 
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,7 +10,9 @@ import torch
 from guided_contract.config import LogitsProcessorConfig
 from guided_contract.errors import ErrorCode
 from guided_contract.wire import Ticket
+from guided_engine.ranks import slowness
 from guided_engine.ranks.step import Plan
+from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
 from support.rank import EOS, VOCAB, A, B, C, Rank, allowed, arrival
 
 
@@ -43,7 +47,7 @@ class TestMasks:
         assert masks is not None
         assert masks.request_ids == ["r", "s"]
         assert allowed(masks, 0) == allowed(masks, 1) == [EOS]
-        assert rank.guide.ends() == {}
+        assert rank.guide.ends() == []
 
     def test_a_prefill_chunk_is_not_masked(self, rank: Rank) -> None:
         ticket = rank.load("ab")
@@ -121,6 +125,109 @@ class TestDrafts:
         assert counts == [(3, 1, 2), (1, 0, 1)]
 
 
+def burn(ns: int) -> None:
+    until = time.thread_time_ns() + ns
+    while time.thread_time_ns() < until:
+        pass
+
+
+class TestSlow:
+    """One sequence's grammar that takes long ends that sequence, before the next token takes longer still."""
+
+    @pytest.fixture
+    def consumed(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """Tokens that matchers took; B takes CPU time, C takes time."""
+        taken: list[int] = []
+        consume = GuidanceMatcher._consume
+
+        def slow(self: GuidanceMatcher, tokens: Sequence[int]) -> bool:
+            taken.extend(tokens)
+            if tokens[-1] == B:
+                burn(3 * slowness.LIMIT_NS // 2)
+            if tokens[-1] == C:
+                time.sleep(2e-9 * slowness.LIMIT_NS)
+            return consume(self, tokens)
+
+        monkeypatch.setattr(GuidanceMatcher, "_consume", slow)
+        return taken
+
+    def test_to_accept_a_token(self, rank: Rank, consumed: list[int]) -> None:
+        ticket = rank.load("[abc]*")
+        rank.step([arrival(name, ticket) for name in "rst"])
+        rank.sampled(r=[A], s=[B], t=[C])
+        # The step that finds it is masked as on ranks that did not.
+        masks = rank.step(computed=dict.fromkeys("rst", 3), scheduled=dict.fromkeys("rst", 1))
+        assert masks is not None
+        assert masks.request_ids == ["r", "s", "t"]
+        assert rank.sampled(r=[B], s=[B], t=[C]) == {"s": "sequence_slow"}
+        # The core has not ended it yet (async): nothing more is spent on it.
+        del consumed[:]
+        masks = rank.step(computed=dict.fromkeys("rst", 4), scheduled=dict.fromkeys("rst", 1))
+        assert consumed == [B, C]
+        assert masks is not None
+        assert masks.request_ids == ["r", "t"]
+        assert rank.sampled(r=[A], t=[A]) == {"r": "sequence_slow"}
+
+    def test_many_tokens_at_once_may_take_longer(self, rank: Rank, consumed: list[int]) -> None:
+        ticket = rank.load("[abc]*")
+        rank.step([arrival("r", ticket)])
+        rank.sampled(r=[A] * 200 + [B])
+        rank.step(computed={"r": 3}, scheduled={"r": 1})
+        assert rank.sampled(r=[A]) == {}
+        assert len(consumed) == 201
+
+    def test_to_look_at_drafts(
+        self, tmp_path: Any, consumed: list[int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        del consumed
+        count = GuidanceMatcher._count_valid
+
+        def slow(self: GuidanceMatcher, drafts: Sequence[int]) -> int:
+            if drafts[0] == B:
+                burn(2 * slowness.LIMIT_NS)
+            return count(self, drafts)
+
+        monkeypatch.setattr(GuidanceMatcher, "_count_valid", slow)
+        rank = Rank(tmp_path, is_async=False)
+        ticket = rank.load("[abc]*")
+        rank.step([arrival("r", ticket), arrival("s", ticket)])
+        rank.sampled(r=[A], s=[A])
+        proposed = [[A], [B]]
+        rank.guide.cut_drafts(["r", "s"], proposed)
+        assert proposed == [[A], [B]]
+        assert [(end.request_id, end.code, end.key) for end in rank.guide.ends()] == [
+            ("s", "sequence_slow", "[abc]*")
+        ]
+
+    @pytest.mark.parametrize(("times", "ends"), [(99, {"r": "sequence_slow"}), (1, {})])
+    def test_to_fill_a_mask(
+        self, rank: Rank, monkeypatch: pytest.MonkeyPatch, times: int, ends: dict[str, str]
+    ) -> None:
+        """What a library makes at its first use takes long once; that is not the grammar's fault."""
+        fill, left = GuidanceFiller.fill, [times]
+
+        def slow(self: GuidanceFiller, walks: Sequence[Any], bitmask: Any) -> None:
+            if left[0] and any(walk.row == 0 for walk in walks):
+                left[0] -= 1
+                burn(2 * slowness.LIMIT_NS)
+            fill(self, walks, bitmask)
+
+        monkeypatch.setattr(GuidanceFiller, "fill", slow)
+        ticket = rank.load("a[bc]")
+        masks = rank.step([arrival("r", ticket), arrival("s", ticket)])
+        assert allowed(masks, 0) == allowed(masks, 1) == [A]
+        assert rank.sampled(r=[A], s=[A]) == ends
+
+    def test_a_broad_batch_is_looked_at_once(self) -> None:
+        times = slowness.FillTimes()
+        assert not times.is_suspicious(1, slowness.LIMIT_NS)
+        assert times.is_suspicious(256, 2 * slowness.LIMIT_NS)
+        times.explain(256, 2 * slowness.LIMIT_NS)
+        assert not times.is_suspicious(256, 3 * slowness.LIMIT_NS)
+        assert times.is_suspicious(256, 5 * slowness.LIMIT_NS)
+        assert times.is_suspicious(1, 2 * slowness.LIMIT_NS)
+
+
 class TestEnds:
     def test_a_rejected_token(self, rank: Rank) -> None:
         ticket = rank.load("ab")
@@ -128,7 +235,7 @@ class TestEnds:
         rank.sampled(r=[C])
         assert rank.step(computed={"r": 3}, scheduled={"r": 1}) is None  # sampled unmasked from now on
         assert rank.sampled(r=[5]) == {"r": "sequence_token_rejected"}
-        assert rank.guide.ends() == {}  # told once
+        assert rank.guide.ends() == []  # told once
         rank.step(finished=["r"])
         assert rank.records[0].end_reason == "sequence_token_rejected"
 

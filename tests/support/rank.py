@@ -87,7 +87,7 @@ class Rank:
 
     def sampled(self, **tokens: Sequence[int]) -> dict[str, str]:
         self.guide.sampled(lambda: list(tokens.items()))
-        return self.guide.ends()
+        return {end.request_id: end.code for end in self.guide.ends()}
 
 
 def arrival(request_id: str, ticket: Ticket | None, **fields: Any) -> Arrival:

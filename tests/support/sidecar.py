@@ -19,6 +19,7 @@ from guided_contract.config import PodConfig
 from guided_contract.wire import (
     Backend,
     ClientMessage,
+    End,
     Hello,
     Kind,
     Load,
@@ -142,6 +143,7 @@ class Api:
     """An API server: many prepares at once on one connection."""
 
     def __init__(self, client: Client) -> None:
+        self.ended: list[End] = []
         self.client = client
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Prepared | Refused]] = {}
@@ -208,6 +210,9 @@ class Api:
         try:
             while True:
                 message = await self.client.receive()
+                if isinstance(message, End):
+                    self.ended.append(message)
+                    continue
                 assert isinstance(message, Prepared | Refused)
                 self._waiting.pop(message.id).set_result(message)
         except (asyncio.IncompleteReadError, ConnectionError) as error:

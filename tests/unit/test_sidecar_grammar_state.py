@@ -44,6 +44,10 @@ def test_bytes_are_bounded_too() -> None:
     assert cache.evict() == []
 
 
+def _slow() -> GuidedError:
+    return GuidedError(ErrorCode.GRAMMAR_SLOW, "took a rank too long")
+
+
 def _quarantine(clock: Callable[[], float] = lambda: 0.0, most_entries: int = 10) -> Quarantine:
     return Quarantine(most_entries, after=3, first_s=30, most_s=100, clock=clock)
 
@@ -297,3 +301,22 @@ async def test_who_gives_up_waiting_takes_no_place_along() -> None:
     for name in ("after", "then"):
         await compiles.end(name)
     assert compiles.queue.fast == 0
+
+
+def test_a_grammar_that_was_slow_on_a_rank_is_refused_at_once_and_longer_each_time() -> None:
+    now = 0.0
+    quarantine = _quarantine(lambda: now)
+    for term_s in (30, 60, 100, 100):
+        quarantine.hold("key", _slow())
+        quarantine.hold("key", _slow())  # the other rank's word
+        with pytest.raises(
+            GuidedError, match=f"^grammar_slow: .* long; it is refused for another {term_s} s$"
+        ):
+            quarantine.check("key")
+        now += term_s
+        quarantine.check("key")
+        quarantine.forgive("key")  # that it compiles says nothing of how slow it is
+    now += 100
+    quarantine.check("key")
+    quarantine.hold("key", _slow())
+    assert [(each.killed, each.seconds) for each in quarantine.shown()] == [(0, 30)]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guided_sidecar.grammar.compile.proof import Prover
+from guided_sidecar.grammar.compile.token_choice import TokenChoice
 
 SIZE = 1000
 ENDING = {3: b"}", 500: b'"', 970: b"]"}
@@ -15,9 +15,9 @@ STOP = 999
 
 
 @pytest.fixture(scope="module")
-def prover() -> Prover:
+def choice() -> TokenChoice:
     tokens = [ENDING.get(number, b"t%d" % number) for number in range(SIZE)]
-    return Prover(tokens, frozenset([STOP]))
+    return TokenChoice(tokens, frozenset([STOP]))
 
 
 def _row(allowed: set[int], words: int = 32) -> Any:
@@ -32,40 +32,54 @@ def _row(allowed: set[int], words: int = 32) -> Any:
     [set(), {0}, {31}, {STOP}, {5, 6, 640}, {3, 7, 970}, set(range(SIZE))],
     ids=["none", "first", "sign bit", "stop", "few", "some that end", "all"],
 )
-def test_all_that_are_allowed_come_and_no_others(prover: Prover, allowed: set[int], ends_soon: bool) -> None:  # noqa: FBT001 - a case
-    chosen = prover.choices(_row(allowed), random.Random(0), ends_soon=ends_soon)
+def test_all_that_are_allowed_come_and_no_others(
+    choice: TokenChoice,
+    allowed: set[int],
+    ends_soon: bool,  # noqa: FBT001 - a case
+) -> None:
+    chosen = choice.among(_row(allowed), random.Random(0), ends_soon=ends_soon)
     assert set(chosen) == allowed
 
 
 @pytest.mark.parametrize("words", [31, 33, 40])
-def test_a_row_may_be_wider_than_the_vocabulary_and_its_last_bits_set(prover: Prover, words: int) -> None:
+def test_a_row_may_be_wider_than_the_vocabulary_and_its_last_bits_set(
+    choice: TokenChoice, words: int
+) -> None:
     allowed = {1, 2} | set(range(SIZE, 32 * words))
     found = list(
-        prover.choices(
+        choice.among(
             _row({token for token in allowed if token < 32 * words}, words), random.Random(0), ends_soon=True
         )
     )
     assert set(found) == {1, 2}
 
 
-def test_what_ends_a_text_comes_first_when_it_is_to_end(prover: Prover) -> None:
+def test_what_ends_a_text_comes_first_when_it_is_to_end(choice: TokenChoice) -> None:
     row = _row({3, 970, STOP} | set(range(10, 400)))
-    firsts = {next(prover.choices(row, random.Random(seed), ends_soon=True)) for seed in range(50)}
-    assert firsts == {3, 970, STOP}
+    first = list(itertools.islice(choice.among(row, random.Random(0), ends_soon=True), 3))
+    assert first[0] == STOP
+    assert set(first[1:]) == {3, 970}
+    row = _row({3, 500, 970} | set(range(10, 400)))
+    for is_in_string, wanted in ((False, {3, 970}), (True, {500})):
+        firsts = {
+            next(choice.among(row, random.Random(seed), ends_soon=True, is_in_string=is_in_string))
+            for seed in range(50)
+        }
+        assert firsts == wanted
 
 
 @pytest.mark.parametrize("allowed", [{7, 8, 500, 900}, set(range(100, 900))], ids=["few", "most"])
-def test_every_token_may_come_first(prover: Prover, allowed: set[int]) -> None:
+def test_every_token_may_come_first(choice: TokenChoice, allowed: set[int]) -> None:
     seeds = 50 * len(allowed)
     firsts = {
-        next(prover.choices(_row(allowed), random.Random(seed), ends_soon=False)) for seed in range(seeds)
+        next(choice.among(_row(allowed), random.Random(seed), ends_soon=False)) for seed in range(seeds)
     }
     assert len(firsts) > 0.95 * len(allowed)
 
 
-def test_a_seed_has_its_walk(prover: Prover) -> None:
+def test_a_seed_has_its_walk(choice: TokenChoice) -> None:
     row = _row({5, 6, 7, 640})
     one, other = (
-        list(itertools.islice(prover.choices(row, random.Random(1), ends_soon=False), 4)) for _ in range(2)
+        list(itertools.islice(choice.among(row, random.Random(1), ends_soon=False), 4)) for _ in range(2)
     )
     assert one == other

@@ -5,12 +5,13 @@ GuidedWorker wraps the runner *instance* when the model is loaded, which reaches
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
 from guided_contract.config import PodConfig
+from guided_contract.wire import Failed
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
 from guided_engine.ranks.step import Arrival, Masks, Plan, ReadSampled
 from guided_engine.ranks.tickets import ticket_of
@@ -58,7 +59,7 @@ class GuidedRunner:
     count_step
         Called once per forward pass.
     report
-        Takes {request: error code} of sequences that this rank gave up; must not block.
+        Takes the sequences that this rank gave up; must not block.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class GuidedRunner:
         guide: "RankGuide",
         adapter: RunnerAdapter,
         count_step: Callable[[], None],
-        report: Callable[[Mapping[str, str]], None] = lambda _ends: None,
+        report: Callable[[Sequence[Failed]], None] = lambda _ends: None,
     ) -> None:
         self._runner = runner
         self._guide = guide
@@ -173,7 +174,8 @@ class GuidedRunner:
         """
         ends = self._guide.ends()
         if ends:
-            setattr(self._adapter.carrier(output), ENDS_ATTRIBUTE, ends)
+            codes = {end.request_id: end.code for end in ends}
+            setattr(self._adapter.carrier(output), ENDS_ATTRIBUTE, codes)
             self._report(ends)
 
     def _safely(self, call: Callable[[], _T], otherwise: _T) -> _T:

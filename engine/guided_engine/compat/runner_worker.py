@@ -1,7 +1,7 @@
 """The worker that vLLM is told to use: the platform's own, joined by guided decoding once it has a model."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from guided_engine.compat.runner_vocabulary import EngineVocabulary
 from guided_engine.cpus import Cpus
 from guided_engine.heartbeats import Pulse
 from guided_engine.processors.registry import Registry
+from guided_engine.ranks import slowness
 from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.guided_rank import RankGuide, RankTraits
 from guided_engine.ranks.loaded_grammars import Prototypes
@@ -96,9 +97,7 @@ def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
         guide = _guide(worker, config, prototypes, backends)
         runner = worker.model_runner
         adapter = RunnerV2(runner) if worker.use_v2_model_runner else RunnerV1(runner)
-        # A rank alone is the one that the engine core hears.
-        reports = partial(_report, link) if config.tensor_parallel > 1 else _ignore
-        guided = GuidedRunner(runner, guide, adapter, pulse.step, reports)
+        guided = GuidedRunner(runner, guide, adapter, pulse.step, partial(_report, link))
     link.start()
     return guided
 
@@ -110,9 +109,11 @@ def _guide(worker: Any, config: PodConfig, prototypes: Prototypes, backends: Bac
     is_async = vllm_config.scheduler_config.async_scheduling
     consensus = config.guided_decoding.consensus
     has_peers = config.tensor_parallel > 1 and consensus.mode != "Off"
+    rank = number(worker, config, samples=True)
+    slow_ns = slowness.limit_ns(reaches_core=rank % config.tensor_parallel == 0)
     return RankGuide(
         RankTraits(
-            number(worker, config, samples=True),
+            rank,
             vocab_size,
             is_async,
             reasoner_factory(vllm_config),
@@ -120,7 +121,7 @@ def _guide(worker: Any, config: PodConfig, prototypes: Prototypes, backends: Bac
         ),
         prototypes,
         Registry(config.logits_processors),
-        BitmaskBuffer(rows, vocab_size, backends),
+        BitmaskBuffer(rows, vocab_size, backends, slow_ns),
         Telemetry(config.telemetry_socket).send,
     )
 
@@ -131,14 +132,10 @@ def _fill_threads(parallel: Any) -> int:
     return min(_MOST_FILL_THREADS, Cpus.of_this_process().threads_per_rank(ranks_here))
 
 
-def _ignore(_ends: Mapping[str, str]) -> None:
-    pass
-
-
-def _report(link: ServiceLink, ends: Mapping[str, str]) -> None:
-    """Tell the sidecar what this rank gave up: the engine core hears the output rank alone."""
-    for request_id, code in ends.items():
-        link.send(Failed(request_id=request_id, code=code))
+def _report(link: ServiceLink, ends: Sequence[Failed]) -> None:
+    """Tell the sidecar what this rank gave up, and of which grammar; the engine core hears one rank alone."""
+    for end in ends:
+        link.send(end)
 
 
 def _answer(prototypes: Prototypes | None, message: ServiceMessage) -> Loaded | None:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -11,8 +11,10 @@ import numpy.typing as npt
 import torch
 
 from guided_contract.wire import Backend
-from guided_engine.ranks.fillers import Fill, fill_walks
+from guided_engine.ranks import slowness
+from guided_engine.ranks.fillers import Fill, fill_walks, mark_slow
 from guided_engine.ranks.mask_wait import DeviceWaits, Waits
+from guided_engine.ranks.slowness import FillTimes
 from guided_grammar.backend import Backend as GrammarBackend
 from guided_grammar.masks import FULL_MASK, Bitmask, words
 from guided_grammar.walk import Walk
@@ -47,7 +49,21 @@ class _Filler:
 
     fill: Fill
     words: int
+    slow_ns: int
     scratch: Bitmask | None = None
+    times: FillTimes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.times = FillTimes(self.slow_ns)
+
+    def run(self, walks: Sequence[Walk[Any]], bitmask: Bitmask) -> None:
+        """Fill the rows of walks, and mark those that hold up the others."""
+        start_ns = time.perf_counter_ns()
+        fill_walks(walks, bitmask, self.fill)
+        took_ns = time.perf_counter_ns() - start_ns
+        rows = sum([walk.rows for walk in walks])
+        if self.times.is_suspicious(rows, took_ns) and not mark_slow(walks, bitmask, self.fill, self.slow_ns):
+            self.times.explain(rows, took_ns)
 
 
 class BitmaskBuffer:
@@ -62,6 +78,8 @@ class BitmaskBuffer:
     backends
         The libraries with the tokenizer, whose widths differ where they count more tokens than the model, or
         fewer.
+    slow_ns
+        The most that one sequence's rows may take.
 
     Attributes
     ----------
@@ -69,9 +87,16 @@ class BitmaskBuffer:
         How long sampling waits for the masks.
     """
 
-    def __init__(self, rows: int, vocab_size: int, backends: Mapping[Backend, GrammarBackend]) -> None:
+    def __init__(
+        self,
+        rows: int,
+        vocab_size: int,
+        backends: Mapping[Backend, GrammarBackend],
+        slow_ns: int = slowness.LIMIT_NS,
+    ) -> None:
         self.counts = Counts()
         self.waits = _waits()
+        self.slow_ns = slow_ns
         self._rows = rows
         self._words = words(vocab_size)
         self._slots: list[_Slot] = []
@@ -137,14 +162,14 @@ class BitmaskBuffer:
         filler = self._fillers.get(backend)
         if filler is None:
             library = self._backends[backend]
-            filler = self._fillers[backend] = _Filler(library.fill, words(library.vocab_size))
+            filler = self._fillers[backend] = _Filler(library.fill, words(library.vocab_size), self.slow_ns)
         if filler.words == self._words:
-            fill_walks(walks, bitmask, filler.fill)
+            filler.run(walks, bitmask)
             return
         # It counts another vocabulary, and writes its own width; what the model lacks cannot be sampled.
         if filler.scratch is None:
             filler.scratch = np.full((self._rows, filler.words), FULL_MASK, dtype=np.int32)
-        fill_walks(walks, filler.scratch, filler.fill)
+        filler.run(walks, filler.scratch)
         shared = min(filler.words, self._words)
         for walk in walks:
             bitmask[walk.row : walk.end, :shared] = filler.scratch[walk.row : walk.end, :shared]

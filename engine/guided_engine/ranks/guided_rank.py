@@ -15,6 +15,7 @@ from guided_contract.config import ConsensusConfig
 from guided_contract.errors import ErrorCode
 from guided_contract.names import RESERVED_PREFIX
 from guided_contract.records import AnyRecord
+from guided_contract.wire import Failed
 from guided_engine.processors.interface import SequenceInfo
 from guided_engine.processors.registry import Registry
 from guided_engine.ranks.agreement import Agreement
@@ -24,6 +25,7 @@ from guided_engine.ranks.mask_rows import Part, masks_of, part_of
 from guided_engine.ranks.processors_step import apply_to_rows
 from guided_engine.ranks.reasoning import Reasoner, Reasoning
 from guided_engine.ranks.sequence import GuidedSequence, Tally
+from guided_engine.ranks.slowness import Stopwatch
 from guided_engine.ranks.step import Arrival, Masks, Plan, ReadSampled, known_drafts
 
 _log = logging.getLogger("guided_engine")
@@ -66,6 +68,7 @@ class RankGuide:
         self._registry = registry
         self._bitmasks = bitmasks
         self.waits = bitmasks.waits
+        self._stopwatch = Stopwatch(bitmasks.slow_ns)
         self._send = send
         consensus = traits.consensus
         self._agreement = None if consensus is None else Agreement(traits.rank, consensus, send)
@@ -93,6 +96,7 @@ class RankGuide:
     def begin(self, plan: Plan) -> None:
         """Take over what the scheduler decided for this step."""
         self._step += 1
+        self._stopwatch.mark()
         self._drafts = plan.drafts
         if not self._traits.is_async:
             # The last step's tokens are on the host: count a sequence's end before it is forgotten.
@@ -124,7 +128,9 @@ class RankGuide:
         """Accept what earlier steps sampled; waits for their copies to the host alone."""
         pending, self._pending = self._pending, []
         for step, read in pending:
-            for request_id, tokens in read():
+            sampled = read()
+            self._stopwatch.mark()  # waiting for a device may take CPU time
+            for request_id, tokens in sampled:
                 sequence = self._sequences.get(request_id)
                 if sequence is None or step < sequence.since_step or not tokens:
                     continue
@@ -146,7 +152,7 @@ class RankGuide:
         row = 0
         for sequence in self._sampling:
             scheduled = self._take_drafts(sequence)
-            if sequence.failure is not None or sequence.matcher is None or sequence.matcher.is_terminated():
+            if sequence.is_given_up or sequence.matcher is None or sequence.matcher.is_terminated():
                 continue
             part = part_of(sequence, row, scheduled)
             if part is not None:
@@ -195,13 +201,14 @@ class RankGuide:
         for sequence in self._sampling:
             sequence.drafts = ()
 
-    def ends(self) -> dict[str, str]:
-        """Return {request: code} of sequences that are to end and have not been reported yet."""
-        found = {}
+    def ends(self) -> list[Failed]:
+        """Return the sequences that are to end and have not been reported yet."""
+        found = []
         for sequence in self._sequences.values():
             if sequence.failure is not None and not sequence.is_reported:
                 sequence.is_reported = True
-                found[sequence.request_id] = sequence.failure.value
+                key = sequence.ticket.key if sequence.ticket is not None else ""
+                found.append(Failed(request_id=sequence.request_id, code=sequence.failure.value, key=key))
         return found
 
     def cut_drafts(self, request_ids: Sequence[str], drafts: list[list[int]]) -> None:
@@ -214,7 +221,10 @@ class RankGuide:
             known = known_drafts(tokens)
             first = min(sequence.boundary(known).grammar, len(known))
             try:
+                self._stopwatch.start()
                 drafts[index] = known[: first + sequence.matcher.valid_prefix(known[first:])]
+                if self._stopwatch.is_over(len(known)):
+                    sequence.fail(ErrorCode.SEQUENCE_SLOW)
                 sequence.tally.count_cut(len(known) - len(drafts[index]))
             except Exception:  # noqa: BLE001 - native code; only this sequence pays
                 sequence.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
@@ -243,6 +253,7 @@ class RankGuide:
             computed=arrival.computed,
             since_step=self._step,
             tally=Tally(waits=self.waits),
+            stopwatch=self._stopwatch,
         )
         self._start(sequence, arrival)
         if sequence.matcher is not None or sequence.processors or sequence.failure is not None:

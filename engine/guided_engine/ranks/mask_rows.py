@@ -37,7 +37,7 @@ def part_of(sequence: GuidedSequence, row: int, scheduled: int) -> Part | None:
     if sequence.reasoning is None and sequence.matcher is not None:
         return Part(sequence, row, 0, Walk(sequence.matcher, row, 1 + scheduled, drafts))
     begin = sequence.boundary(drafts)
-    if sequence.matcher is None or sequence.failure is not None or begin.mask > scheduled:
+    if sequence.matcher is None or sequence.is_given_up or begin.mask > scheduled:
         return None
     first = min(begin.grammar, len(drafts))
     # Where reasoning goes on and drafts are unknown, all rows are free, but those drafts may not be accepted.
@@ -63,6 +63,8 @@ def masks_of(parts: Sequence[Part], bitmasks: BitmaskBuffer) -> Masks:
         if walk.error is not None:
             _log.warning("guidedmodel: the matcher of %s failed: %s", sequence.request_id, walk.error)
             sequence.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
+        elif walk.is_slow:
+            sequence.fail(ErrorCode.SEQUENCE_SLOW)
         elif id(walk) in dead:
             sequence.fail(ErrorCode.SEQUENCE_DEAD_END)
     return Masks([part.sequence.request_id for part in parts], bitmask, acceptable)

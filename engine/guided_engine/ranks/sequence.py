@@ -12,6 +12,7 @@ from guided_engine.processors.interface import SequenceProcessor
 from guided_engine.ranks.agreement import Progress
 from guided_engine.ranks.mask_wait import Waits
 from guided_engine.ranks.reasoning import Boundary, Reasoning
+from guided_engine.ranks.slowness import Stopwatch
 from guided_grammar.matching import Matcher
 
 _log = logging.getLogger("guided_engine")
@@ -61,8 +62,10 @@ class GuidedSequence:
         What the matcher waits for; None where the grammar begins with the first token.
     drafts
         The latest drafts that the runner proposed for it.
+    stopwatch
+        The rank's.
     failure
-        Why it is to end; from then on nothing constrains it, so that all ranks go on in step.
+        Why it is to end; see `is_given_up`.
     """
 
     request_id: str
@@ -80,13 +83,22 @@ class GuidedSequence:
     failure: ErrorCode | None = None
     is_reported: bool = False
     tally: Tally = field(default_factory=Tally)
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
     progress: Progress = field(default_factory=Progress)
+
+    @property
+    def is_given_up(self) -> bool:
+        """Return whether nothing constrains it any more.
+
+        A slow one is constrained until that was reported: other ranks may not have found it slow.
+        """
+        return self.failure is not None and (self.failure != ErrorCode.SEQUENCE_SLOW or self.is_reported)
 
     def accept(self, tokens: Sequence[int]) -> None:
         """Advance by sampled tokens; what goes wrong becomes the sequence's failure."""
         known = len(self.accepted)
         self.accepted.extend(tokens)
-        if self.failure is not None or not tokens:
+        if self.is_given_up or not tokens:
             return
         self._advance_matcher(known, tokens)
         self._advance_processors(tokens)
@@ -174,8 +186,11 @@ class GuidedSequence:
         try:
             if self.reasoning is not None:
                 tokens = tokens[self.reasoning.accept(known, tokens) :]
+            self.stopwatch.start()
             if not self.matcher.accept(tokens):
                 self.fail(ErrorCode.SEQUENCE_TOKEN_REJECTED)
+            if self.stopwatch.is_over(len(tokens)):
+                self.fail(ErrorCode.SEQUENCE_SLOW)
         except Exception:  # noqa: BLE001 - native code; only this sequence pays
             self.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
 

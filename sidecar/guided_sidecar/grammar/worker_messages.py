@@ -84,6 +84,7 @@ class Proof(msgspec.Struct, frozen=True):
     start_ns: Natural
     end_ns: Natural
     error_code: Words = ""
+    texts: Natural = 0  # that walks came to the end of
 
 
 class Done(Packet, frozen=True, kw_only=True):

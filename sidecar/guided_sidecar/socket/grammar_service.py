@@ -104,7 +104,7 @@ class GrammarService:
             if hello.rank not in self._settings.pod.sampling_of(hello.node):
                 raise WireError(f"there is no rank {hello.rank} on node {hello.node}")
             folder = self._settings.pod.grammars_folder
-            return RankSession(peer, hello.rank, self._rendezvous, self._consensus, folder)
+            return RankSession(peer, hello.rank, self._rendezvous, self._consensus, self._preparer, folder)
         return SilentSession()
 
     def _record_load(self, rank: int, load: Load, loaded: Loaded, trace: Context) -> None:

@@ -141,17 +141,26 @@ class RankSession:
         The connection, and the rank's number.
     rendezvous, consensus
         Told of the rank.
+    preparer
+        Told of a grammar that the rank found slow.
     grammars
         The folder of artefacts, for a rank on another node to fetch them from.
     """
 
-    def __init__(
-        self, peer: Peer, rank: int, rendezvous: Rendezvous, consensus: Consensus, grammars: Path
+    def __init__(  # noqa: PLR0913, PLR0917 - whom a rank's words are for
+        self,
+        peer: Peer,
+        rank: int,
+        rendezvous: Rendezvous,
+        consensus: Consensus,
+        preparer: Preparer,
+        grammars: Path,
     ) -> None:
         self._peer = peer
         self._rank = rank
         self._rendezvous = rendezvous
         self._consensus = consensus
+        self._preparer = preparer
         self._grammars = grammars
         rendezvous.connect(rank, peer, peer.hello)
 
@@ -166,6 +175,8 @@ class RankSession:
                 self._rendezvous.answer(self._rank, self._peer, message)
             case Failed():
                 self._consensus.fail(message)
+                if message.code == ErrorCode.SEQUENCE_SLOW:
+                    self._preparer.found_slow(message.key)
             case _:
                 raise WireError(f"a rank does not send {type(message).__name__}")
 

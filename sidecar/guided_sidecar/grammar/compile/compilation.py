@@ -139,9 +139,9 @@ class Compiler:
         began_ns = time.time_ns()
         # Of the text as it came: what was closed, relaxed or written otherwise is not what was asked for.
         judge = Judge(job.spec) if job.kind == "json" else None
-        fault = self._prover.fault(compiled, positions, judge, job.key)
+        fault, texts = self._prover.prove(compiled, positions, judge, job.key)
         code = fault.code.value if fault is not None else ""
-        self.proofs.append(Proof(compiled.backend, began_ns, time.time_ns(), code))
+        self.proofs.append(Proof(compiled.backend, began_ns, time.time_ns(), code, texts))
         if fault is not None:
             path = fault.path or ("$" if grammar.schemas else None)
             raise GuidedError(fault.code, fault.message, path=path)

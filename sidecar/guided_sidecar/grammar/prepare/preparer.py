@@ -162,6 +162,12 @@ class Preparer:
         self._held -= 1
         self.release(key)
 
+    def found_slow(self, key: str) -> None:
+        """Refuse a grammar for a while that took a rank too long for one token; a key may be unknown here."""
+        if self._store.cache.get(key) is not None:
+            message = "computing one token of the grammar took a rank too long"
+            self.quarantine.hold(key, GuidedError(ErrorCode.GRAMMAR_SLOW, message))
+
     def release(self, key: str) -> None:
         """End one lease."""
         self._store.release(key)
@@ -202,10 +208,10 @@ class Preparer:
         waiter.key = key = grammar_key(
             request.kind, spec, choice(request.backend, self._pod), self._pod, facts
         )
+        waiter.cache = "refused"
+        self._refusals.check(key)
         entry = self._store.cache.get(key)
         if entry is None:
-            waiter.cache = "refused"
-            self._refusals.check(key)
             waiter.cache = "miss"
             waiter.stage = "compile"
             entry = await self._join(waiter, spec, facts)

@@ -1,7 +1,8 @@
 """Known refusals by key: a bad grammar is compiled once, one that kills workers less and less often.
 
 What a library says about a grammar holds. That compiling it killed workers may have had other causes: it is
-believed after so many times, for a while that doubles with every try that ends the same way.
+believed after so many times, for a while that doubles with every try that ends the same way. A rank that
+found a grammar slow is believed at once.
 """
 
 import collections
@@ -33,7 +34,10 @@ _MOST_SHOWN: Final = 16
 
 @dataclasses.dataclass(slots=True)
 class _Case:
-    """A grammar that has killed workers. `until_s`: refused unseen until then, 0 where it never was."""
+    """A grammar that has killed workers, or was slow on a rank.
+
+    `until_s`: refused unseen until then, 0 where it never was.
+    """
 
     error: GuidedError
     killed: int = 0
@@ -43,7 +47,7 @@ class _Case:
 
 
 class Quarantine:
-    """Grammars that killed workers.
+    """Grammars that killed workers or were slow on a rank.
 
     Parameters
     ----------
@@ -95,32 +99,43 @@ class Quarantine:
                 del self._cases[key]
             return
         left_s = case.until_s - now
-        message = (
-            f"{case.error.message}; it has killed {case.killed} grammar workers and is "
-            f"refused for another {left_s:.0f} s"
-        )
+        killed = f"has killed {case.killed} grammar workers and " if case.killed else ""
+        message = f"{case.error.message}; it {killed}is refused for another {left_s:.0f} s"
         raise GuidedError(case.error.code, message, path=case.error.path)
 
     def record(self, key: str, error: GuidedError) -> None:
         """Remember that compiling a grammar killed workers; another error is none of them."""
         if error.code not in _KILLED:
             return
-        now = self._clock()
-        case = self._cases.setdefault(key, _Case(error))
-        case.error, case.since_s = error, now
+        case = self._case(key, error)
         case.killed += _KILLED[error.code]
         if case.killed >= self._after:
-            case.until_s = now + min(self._first_s * 2.0 ** min(case.terms, 32), self._most_s)
-            case.terms += 1
+            self._refuse(case)
+
+    def hold(self, key: str, error: GuidedError) -> None:
+        """Refuse a grammar from now on, for what it did on a rank; once for all ranks that say so."""
+        case = self._case(key, error)
+        if self._clock() >= case.until_s:
+            self._refuse(case)
+
+    def _refuse(self, case: _Case) -> None:
+        case.until_s = self._clock() + min(self._first_s * 2.0 ** min(case.terms, 32), self._most_s)
+        case.terms += 1
+
+    def _case(self, key: str, error: GuidedError) -> _Case:
+        case = self._cases.setdefault(key, _Case(error))
+        case.error, case.since_s = error, self._clock()
         if len(self._cases) > self._most_entries:
             others = (each for each in self._cases if each != key)
             del self._cases[
                 min(others, key=lambda each: (self._cases[each].until_s, self._cases[each].since_s))
             ]
+        return case
 
     def forgive(self, key: str) -> None:
-        """Forget a grammar: it has compiled."""
-        self._cases.pop(key, None)
+        """Forget that a grammar killed workers: it has compiled. That says nothing of how slow it is."""
+        if key in self._cases and self._cases[key].killed:
+            del self._cases[key]
 
     def shown(self) -> tuple[QuarantinedGrammar, ...]:
         """Return those that are refused longest, the first first."""

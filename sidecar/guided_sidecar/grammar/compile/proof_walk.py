@@ -1,0 +1,273 @@
+"""One random text of a compiled grammar, and what it costs to come there."""
+
+import itertools
+import random
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from guided_contract.counting import Position
+from guided_contract.errors import ErrorCode
+from guided_grammar.backend import Compiled
+from guided_grammar.bounds import Bounds, Where
+from guided_grammar.masks import words
+from guided_grammar.matching import Matcher, MatcherError
+from guided_sidecar.grammar.compile.token_choice import TokenChoice
+
+# CPU time for one mask, or for accepting one token. A rank that takes so long for one sequence holds up its
+# whole batch: a forward pass takes about as long, and real schemas take a thousandth.
+SLOW_S: Final = 0.01
+_REPEATED_BYTES: Final = 512  # for which one token is repeated
+_SLOW_REPEATING_S: Final = 0.1  # CPU time for all of them
+_FIRST_REPEATS: Final = 16  # after twice as many, a token whose cost does not grow is repeated no more
+_GROWTH: Final = 1.5
+_MOST_TAKEN: Final = 8  # tokens that are passed over since another walk has taken them
+_LONG_S: Final = _SLOW_REPEATING_S / _REPEATED_BYTES
+_MOST_PLACES: Final = 6  # that are looked at for some where a token may be repeated
+_ENOUGH: Final = 2
+_OTHERS: Final = 3  # tokens at one place, beside the one that was taken there
+
+
+class Fault(NamedTuple):
+    """Why a grammar is refused; fields as in errors.GuidedError."""
+
+    code: ErrorCode
+    message: str
+    path: str | None = None
+
+
+class _Step(NamedTuple):
+    """A token that was accepted, where that left the counted bounds, and the seconds that it took."""
+
+    token: int
+    where: Where
+    took_s: float
+
+
+class Walk:
+    """A walk through one grammar.
+
+    Parameters
+    ----------
+    choice, tokens
+        The tokenizer's; a token that ends a text has none.
+    positions
+        The bounds that ranks count beside the grammar: the walk keeps them as they do.
+    play
+        After how many steps it takes what ends it.
+    taken
+        The tokens that earlier walks of this grammar took: while it plays, this one takes others if it can.
+
+    Attributes
+    ----------
+    text
+        What it wrote, if it came to its end.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what a walk needs, put together once
+        self,
+        choice: TokenChoice,
+        tokens: Callable[[int], bytes],
+        compiled: Compiled,
+        positions: Sequence[Position],
+        chooser: random.Random,
+        play: int,
+        taken: Collection[int],
+    ) -> None:
+        self.text: bytes | None = None
+        self._choice = choice
+        self._tokens = tokens
+        self._compiled = compiled
+        self._matcher = compiled.matcher()
+        self._mask: Any = np.empty((1, words(compiled.vocab_size)), dtype=np.int32)  # [1, words]
+        # Without bounds the text may be none that they could follow: a regex's, an EBNF grammar's.
+        self._bounds = Bounds(positions) if positions else None
+        self._chooser = chooser
+        self._play = play
+        self._taken = taken
+        self._steps: list[_Step] = []
+
+    def fault(self, most_steps: int, until_s: float) -> Fault | None:
+        """Walk to the end, or for so many steps, or until this thread has had so much CPU time."""
+        where, text, is_in_string = Where(), b"", False
+        for step in range(most_steps):
+            if (slow := self._fill(self._matcher)) > SLOW_S:
+                return _slow_mask(step, slow)
+            chosen = self._choose(where, ends_soon=step >= self._play, is_in_string=is_in_string)
+            if chosen is None:
+                return _dead_end(step)
+            token, where = chosen
+            if fault := self._accept(token, where):
+                return fault
+            data = self._tokens(token)
+            is_in_string ^= data.replace(b'\\"', b"").count(b'"') % 2 == 1
+            text += data
+            if self._matcher.is_terminated():
+                self.text = text
+                return None
+            if time.thread_time() > until_s:
+                return None
+        return None
+
+    @property
+    def tokens(self) -> list[int]:
+        """What it took so far."""
+        return [step.token for step in self._steps]
+
+    def repeated_fault(self) -> Fault | None:
+        """Repeat tokens where the walk came through, first where it took longest.
+
+        An ambiguous grammar takes ever longer for the same text once more, and a model may write just that.
+        """
+        repeated = 0
+        by_cost = sorted(range(len(self._steps)), key=lambda index: -self._steps[index].took_s)
+        for index in by_cost[:_MOST_PLACES]:
+            self._fill(self._replay(index))
+            others = itertools.islice(
+                self._choice.among(self._mask[0], self._chooser, ends_soon=False), _OTHERS
+            )
+            for token in {self._steps[index].token, *others}:
+                repeats, fault = self._repeat(index, token)
+                if fault is not None:
+                    return fault
+                repeated += repeats > 1
+            if repeated >= _ENOUGH:
+                break
+        return None
+
+    def _accept(self, token: int, where: Where) -> Fault | None:
+        step = len(self._steps)
+        took_s, is_allowed = _timed(self._matcher, token)
+        if not is_allowed:
+            message = f"after {step} tokens, it rejects a token that its mask allows"
+            return Fault(ErrorCode.GRAMMAR_DEAD_END, f"the grammar has a dead end: {message}")
+        self._steps.append(_Step(token, where, took_s))
+        if took_s > SLOW_S and (cpu_s := self._replayed(self.tokens)) > SLOW_S:
+            return _slow_token(step, cpu_s)
+        return None
+
+    def _repeat(self, index: int, token: int) -> tuple[int, Fault | None]:
+        """Return how often a token was accepted in place of a step's and on, and what is wrong."""
+        matcher = self._replay(index)
+        where = self._steps[index - 1].where if index else Where()
+        text = self._tokens(token)
+        most = _REPEATED_BYTES // max(1, len(text))
+        costs_s: list[float] = []
+        until_s = time.thread_time() + _SLOW_REPEATING_S
+        while len(costs_s) < most:
+            if self._bounds is not None:
+                after = self._bounds.advance(where, text)
+                if after is None:
+                    break
+                where = after
+            took_s, is_allowed = _timed(matcher, token)
+            if not is_allowed or matcher.is_terminated():
+                return len(costs_s), None
+            costs_s.append(took_s)
+            if (
+                took_s > SLOW_S
+                and (cpu_s := self._replayed([*self.tokens[:index], *[token] * len(costs_s)])) > SLOW_S
+            ):
+                return len(costs_s), _slow_token(index + len(costs_s) - 1, cpu_s)
+            if took_s > _LONG_S and time.thread_time() > until_s:
+                message = (
+                    f"accepting one token {len(costs_s)} times takes over {1e3 * _SLOW_REPEATING_S:.0f} ms"
+                )
+                return len(costs_s), Fault(ErrorCode.GRAMMAR_SLOW, message)
+            if _is_looked_at(len(costs_s)) and not _grows(costs_s):
+                break
+        if (slow := self._fill(matcher)) > SLOW_S:
+            return len(costs_s), _slow_mask(index + len(costs_s), slow)
+        return len(costs_s), None if self._mask.any() else _dead_end(index + len(costs_s))
+
+    def _replay(self, steps: int) -> Matcher:
+        """Return another matcher after so many steps of this walk."""
+        matcher = self._compiled.matcher()
+        for step in self._steps[:steps]:
+            matcher.accept((step.token,))
+        return matcher
+
+    def _replayed(self, tokens: Sequence[int]) -> float:
+        """Return the CPU seconds that the last of these tokens takes another matcher.
+
+        What a library makes once does not count, nor how long the thread had no core.
+        """
+        matcher = self._compiled.matcher()
+        for token in tokens[:-1]:
+            matcher.accept((token,))
+        return _timed(matcher, tokens[-1], time.thread_time)[0]
+
+    def _fill(self, matcher: Matcher) -> float:
+        """Fill the mask and return the seconds that it took, of CPU time in a second fill if it took long."""
+        took_s = self._timed_fill(matcher, time.perf_counter)
+        return self._timed_fill(matcher, time.thread_time) if took_s > SLOW_S else took_s
+
+    def _timed_fill(self, matcher: Matcher, clock: Callable[[], float]) -> float:
+        start = clock()
+        try:
+            self._mask.fill(-1)  # xgrammar leaves it as it is where every token is allowed
+            matcher.fill(self._mask, 0)
+        except MatcherError:
+            self._mask.fill(0)  # nothing can follow
+        return clock() - start
+
+    def _choose(self, where: Where, *, ends_soon: bool, is_in_string: bool) -> tuple[int, Where] | None:
+        tokens = self._choice.among(
+            self._mask[0], self._chooser, ends_soon=ends_soon, is_in_string=is_in_string
+        )
+        known: tuple[int, Where] | None = None
+        for tried, token in enumerate(tokens):
+            after = self._bounds.advance(where, self._tokens(token)) if self._bounds is not None else where
+            if after is None:
+                continue
+            if ends_soon or token not in self._taken:
+                return token, after
+            known = known or (token, after)
+            if tried >= _MOST_TAKEN:
+                break
+        return known
+
+
+def _timed(
+    matcher: Matcher, token: int, clock: Callable[[], float] = time.perf_counter
+) -> tuple[float, bool]:
+    start = clock()
+    try:
+        is_allowed = matcher.accept((token,))
+    except MatcherError:
+        is_allowed = False
+    return clock() - start, is_allowed
+
+
+def _is_looked_at(repeats: int) -> bool:
+    """Return whether to look at what so many repeats took: where they have doubled."""
+    return repeats >= 2 * _FIRST_REPEATS and not repeats & (repeats - 1)
+
+
+def _grows(costs_s: Sequence[float]) -> bool:
+    """Return whether the second half of the repeats took longer than the first."""
+    half = len(costs_s) // 2
+    return sum(costs_s[half:]) > _GROWTH * sum(costs_s[:half])
+
+
+def _dead_end(step: int) -> Fault:
+    after = (
+        f"after {step} tokens no token can follow"
+        if step
+        else "no token can begin it, because no finite text matches it"
+    )
+    return Fault(ErrorCode.GRAMMAR_DEAD_END, f"the grammar has a dead end: {after}")
+
+
+def _slow_mask(step: int, took_s: float) -> Fault:
+    return _slow(f"after {step} tokens, computing the next token mask takes {1e3 * took_s:.0f} ms")
+
+
+def _slow_token(step: int, took_s: float) -> Fault:
+    return _slow(f"after {step} tokens, accepting the next one takes {1e3 * took_s:.0f} ms")
+
+
+def _slow(message: str) -> Fault:
+    return Fault(ErrorCode.GRAMMAR_SLOW, f"{message}; the limit is {1e3 * SLOW_S:.0f} ms")
