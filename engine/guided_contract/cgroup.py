@@ -6,6 +6,7 @@ from typing import Final
 
 _ROOT: Final = Path("/sys/fs/cgroup")
 _MEMBERSHIP: Final = Path("/proc/self/cgroup")
+_MOST_DIGITS: Final = 20  # of 64 bits
 _NO_LIMIT_BYTES: Final = 1 << 60  # version 1 says "none" by a number near 2^63
 
 
@@ -25,7 +26,7 @@ def memory_limit(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int | No
     """Return the memory limit of this process's cgroup in bytes; None: there is none. See `cpu_quota`."""
     files = [folder / "memory.max" for folder in _folders(root, membership, "")]
     files += [folder / "memory.limit_in_bytes" for folder in _folders(root, membership, "memory")]
-    limits = [int(text) for text in map(_read, files) if text.isdecimal()]
+    limits = [number for text in map(_read, files) if (number := _number(text)) is not None]
     return min((limit for limit in limits if limit < _NO_LIMIT_BYTES), default=None)
 
 
@@ -35,27 +36,37 @@ def _folders(root: Path, membership: Path, controller: str) -> Iterator[Path]:
     A container may see its own cgroup as the root, and yet be told the path that the host has for it.
     """
     for line in _read(membership).splitlines():
-        _, controllers, path = line.split(":", 2)
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
         if controller not in controllers.split(","):
             continue
         bases = [root / controllers, root / controller] if controller else [root, root / "unified"]
         for base in bases:
             below = Path(path.lstrip("/"))
-            yield from (folder for part in (below, *below.parents) if (folder := base / part).is_dir())
+            yield from (base / part for part in (below, *below.parents))
 
 
 def _quota_v2(folder: Path) -> float | None:
     quota, _, period = _read(folder / "cpu.max").partition(" ")
-    return int(quota) / int(period) if quota.isdecimal() and period.isdecimal() else None
+    return _ratio(quota, period)
 
 
 def _quota_v1(folder: Path) -> float | None:
-    quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
-    return int(quota) / int(period) if quota.isdecimal() and period.isdecimal() else None  # -1: none
+    return _ratio(_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us"))
+
+
+def _ratio(quota: str, period: str) -> float | None:
+    made, of = _number(quota), _number(period)
+    return made / of if made is not None and of else None
+
+
+def _number(text: str) -> int | None:
+    """Return what a kernel would write there; None for "max", for -1 and for what no kernel writes."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
 def _read(file: Path) -> str:
     try:
         return file.read_text().strip()
-    except OSError:
+    except (OSError, ValueError):
         return ""

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import msgspec
 
 # A caller's text; the SDK's propagator, too, reads none that is longer.
-MOST_TRACESTATE: Final = 512
+MOST_TRACESTATE: Final = 8192
 Tracestate = Annotated[str, msgspec.Meta(max_length=MOST_TRACESTATE)]
 
 _SAMPLED: Final = 0x01

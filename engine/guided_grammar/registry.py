@@ -7,7 +7,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from guided_contract import backends
-from guided_grammar.backend import Backend, Library, Threads
+from guided_grammar.backend import Backend, BackendError, Library, Threads, one_line
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """Take whatever a library raises for its word that it does not take the tokenizer."""
+    try:
+        yield
+    except BackendError:
+        raise
+    except Exception as error:
+        raise BackendError(one_line(error)) from error
 
 
 def library(name: backends.Backend) -> Library:
@@ -48,7 +59,8 @@ class Tokenizer:
         """Return a library's form of it; see Vocabulary."""
         with self._lock:
             if name not in self._forms:
-                self._forms[name] = library(name).read(self._tokenizer, self._vocab_size)
+                with _refusing():
+                    self._forms[name] = library(name).read(self._tokenizer, self._vocab_size)
             return self._forms[name]
 
 
@@ -82,7 +94,8 @@ class Backends(Mapping[str, Backend]):
     def __getitem__(self, name: backends.Backend) -> Backend:
         with self._lock:
             if name not in self._opened:
-                self._opened[name] = library(name).open(self._vocabulary.native(name), self._threads)
+                with _refusing():
+                    self._opened[name] = library(name).open(self._vocabulary.native(name), self._threads)
             return self._opened[name]
 
     def __iter__(self) -> Iterator[str]:

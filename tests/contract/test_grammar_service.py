@@ -277,6 +277,24 @@ async def test_a_second_crash_refuses_those_who_wait_for_that_grammar_and_nobody
     assert isinstance(await api.prepare("choice", '["after two crashes"]'), Prepared)
 
 
+async def test_who_leaves_while_a_crashed_compile_is_tried_again_takes_no_guilt_away(
+    sidecar: Sidecar, api: Api
+) -> None:
+    """Else one grammar could spend the restart budget of all, and never be in quarantine."""
+    spec = grammars.endless_regex(5)
+    for _ in range(3):
+        number, _ = api.begin("regex", spec)
+        kill(await busy_worker(sidecar))
+        second = await busy_worker(sidecar)
+        api.release(number)
+        await until(lambda gone=second: not exists(gone))
+    async with asyncio.timeout(30):
+        refused = await api.prepare("regex", spec)
+    assert isinstance(refused, Refused)
+    assert refused.code == "grammar_compile_crashed"
+    assert "it has killed 3 grammar workers and is refused for another" in refused.message
+
+
 async def test_killed_workers_are_replaced(sidecar: Sidecar, api: Api) -> None:
     """How soon is `make chaos-grammar`'s to say."""
     await until(lambda: len(sidecar.workers()) == 2)

@@ -14,6 +14,7 @@ from devtools import tinymodel
 
 from guided_contract import fingerprint
 from guided_grammar import registry
+from guided_grammar.backend import BackendError
 from guided_grammar.registry import library
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own imports warn
@@ -73,6 +74,49 @@ def test_another_vocabulary_is_another_tokenizer(
     tmp_path: Path, ours: dict[Any, str], change: Callable[[Tokenizer], None]
 ) -> None:
     assert fingerprint.differing(ours, fingerprints(loaded(tmp_path, change)))
+
+
+def merge_less(about: Tokenizer) -> None:
+    """Take away a merge: its token stays, and text is never written with it."""
+    about["model"]["merges"].pop()
+
+
+def begin_with_a_space(about: Tokenizer) -> None:
+    about["pre_tokenizer"] = {
+        "type": "ByteLevel",
+        "add_prefix_space": True,
+        "trim_offsets": True,
+        "use_regex": True,
+    }
+
+
+def write_small(about: Tokenizer) -> None:
+    about["normalizer"] = {"type": "Lowercase"}
+
+
+@pytest.mark.parametrize("change", [merge_less, begin_with_a_space, write_small])
+def test_a_text_that_becomes_other_tokens_is_another_tokenizer(
+    tmp_path: Path, ours: dict[Any, str], change: Callable[[Tokenizer], None]
+) -> None:
+    """Where a grammar forces a text, llguidance allows the tokens that the tokenizer makes of it."""
+    assert fingerprint.differing(ours, fingerprints(loaded(tmp_path, change))) == ["guidance"]
+
+
+def test_a_library_that_cannot_read_a_tokenizer_leaves_the_other(tmp_path: Path) -> None:
+    def metaspace(about: Tokenizer) -> None:
+        about["decoder"] = {
+            "type": "Metaspace",
+            "replacement": "\u2581",
+            "prepend_scheme": "always",
+            "split": True,
+        }
+
+    form = registry.Tokenizer(loaded(tmp_path, metaspace), tinymodel.VOCAB)
+    assert list(registry.fingerprints(form)) == ["xgrammar"]
+    backends = registry.Backends(form)
+    assert backends["xgrammar"].vocab_size == tinymodel.VOCAB
+    with pytest.raises(BackendError, match="decoder"):
+        backends["guidance"]
 
 
 def test_another_end_of_text_is_another_tokenizer(tmp_path: Path, ours: dict[Any, str]) -> None:

@@ -1,5 +1,6 @@
-"""A client of the grammar service and a scripted service behind it."""
+"""A client of the grammar service and a scripted service behind it, and what no test may leave behind."""
 
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -9,6 +10,15 @@ import pytest
 from guided_contract import wire
 from guided_engine.admission.service_client import GrammarClient
 from support.fake_service import FakeService
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    """A handler that a test leaves takes Ctrl-C and TERM from the whole run."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    assert [signal.getsignal(number) for number in numbers] == before
 
 
 @pytest.fixture

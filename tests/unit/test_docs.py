@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from guided_contract.reasons import NotReadyReason
+
 ROOT = Path(__file__).parents[2]
 DECISIONS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
 RESULTS = sorted((ROOT / "benchmarks/results").glob("*.md"))
@@ -160,3 +162,9 @@ def test_readme_says_first_what_nobody_has_seen() -> None:
 def test_runs_are_filed_by_their_day(page: Path) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", page.stem)
     assert re.match(r"# Runs of \d+ [A-Z][a-z]+ \d{4}\n", page.read_text())
+
+
+def test_every_reason_of_a_pod_that_is_not_ready_is_explained() -> None:
+    page = (ROOT / "docs/telemetry.md").read_text()
+    table = page.partition("| reason | means | look at |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)`", table, flags=re.MULTILINE) == [one.value for one in NotReadyReason]

@@ -64,6 +64,14 @@ def test_who_waited_says_why_it_was_ended(events: tuple[str, ...]) -> None:
     assert progress.was_late
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_how_long_its_worker_takes_to_end_changes_nothing(late: bool) -> None:  # noqa: FBT001 - a case
+    progress, clock = played(("a worker gets it", "half of its time"))
+    progress.give_up(late=late)
+    clock.now += LIMIT_S
+    assert progress.was_late == late
+
+
 def test_both_run_out_in_the_same_moment() -> None:
     """A client that leaves as the compile's own time ends takes nothing from that."""
     progress, _ = played(("a worker gets it", "all of its time"))

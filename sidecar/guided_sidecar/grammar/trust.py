@@ -10,6 +10,7 @@ from typing import Final
 from guided_contract.backends import BACKENDS, Backend
 from guided_grammar import measured
 
+UNKNOWN: Final = "unknown"
 # What a backend's library is installed, and measured, as.
 NAMES: Final[dict[Backend, str]] = {
     one.name: one.distribution for one in BACKENDS.values() if one.distribution in measured.VERSIONS
@@ -17,11 +18,11 @@ NAMES: Final[dict[Backend, str]] = {
 
 
 def unmeasured(versions: Mapping[str, str]) -> dict[Backend, str]:
-    """Return the installed versions that are not the measured ones; what is not installed is no other one."""
+    """Return the installed versions that are not the measured ones; one that nobody knows is none of them."""
     return {
-        backend: versions[name]
+        backend: versions.get(name, UNKNOWN)
         for backend, name in NAMES.items()
-        if versions.get(name, measured.VERSIONS[name]) != measured.VERSIONS[name]
+        if versions.get(name) != measured.VERSIONS[name]
     }
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Final, Self
 
 from guided_operator.api import GuidedModel, Manifest, ManifestError, read
 from guided_operator.cli.inputs import text_of
@@ -44,13 +44,20 @@ class RunOptions:
 
 
 class _Stop:
-    """Counts the requests to stop: the first ends the pod in order, the second kills it."""
+    """Counts requests to stop while it is entered: the first ends the pod in order, the second kills it."""
 
     def __init__(self) -> None:
         self._first = threading.Event()
         self._second = threading.Event()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._count)
+
+    def __enter__(self) -> Self:
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        self._before = [(number, signal.signal(number, self._count)) for number in numbers]
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for number, handler in self._before:
+            signal.signal(number, handler)
 
     def _count(self, _number: int, _frame: FrameType | None) -> None:
         (self._second if self._first.is_set() else self._first).set()
@@ -99,9 +106,9 @@ def run(manifest: Manifest, options: RunOptions) -> int:
     """
     gm = manifest.model
     program = viewer.find() if options.viewer else None
-    stop = _Stop()
     book = TraceBook()
     with contextlib.ExitStack() as stack:
+        stop = stack.enter_context(_Stop())
         folder = Path(stack.enter_context(_folder()))
         page = None
         if program is not None:

@@ -20,7 +20,7 @@ from guided_contract.config import PodConfig
 from guided_grammar.backend import Threads
 from guided_grammar.registry import Backends
 from guided_sidecar import settings
-from guided_sidecar.grammar import worker_messages
+from guided_sidecar.grammar import trust, worker_messages
 from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.compile import imports, vocabulary, worker
 from guided_sidecar.grammar.compile.compilation import Compiler
@@ -134,11 +134,20 @@ def main() -> None:
     ready = worker_messages.Ready(
         tokenizer=words.fingerprints,
         vocab_size=words.vocab_size,
-        versions={name: metadata.version(name) for name in backends.DISTRIBUTIONS},
+        versions={name: _version(name) for name in backends.DISTRIBUTIONS},
         resident_bytes=worker.resident_bytes(),
     )
     control.send(worker_messages.packet(ready))
     Template(control, configuration, compiler, threads).serve()
+
+
+def _version(name: str) -> str:
+    """Return an installed version; where nobody can tell, that."""
+    try:
+        found: str | None = metadata.version(name)  # None where its metadata names none
+    except metadata.PackageNotFoundError:
+        found = None
+    return found or trust.UNKNOWN
 
 
 def _compiler(pod: PodConfig, words: vocabulary.Vocabulary, threads: int) -> Compiler:

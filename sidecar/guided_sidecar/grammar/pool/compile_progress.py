@@ -30,7 +30,7 @@ class CompileProgress:
     clock: Callable[[], float] = time.monotonic
     deaths: int = 0
     _started: float | None = None
-    _gave_up_late: bool = False
+    _gave_up_late: bool | None = None  # None: somebody waits
 
     def start(self) -> None:
         """Note that a worker has it from now on."""
@@ -45,10 +45,13 @@ class CompileProgress:
         return self._started is not None and self.clock() - self._started >= time_s
 
     def give_up(self, *, late: bool) -> None:
-        """Note that nobody waits for it any more; `late`: the last who did ran out of time."""
-        self._gave_up_late = late
+        """Note that nobody waits for it any more; `late`: the last who did ran out of time.
+
+        How long its worker takes to end then changes nothing.
+        """
+        self._gave_up_late = late or self.ran_for(self.limit_s)
 
     @property
     def was_late(self) -> bool:
         """Whether it was ended for its time: its own, or that of the last who waited for it."""
-        return self._gave_up_late or self.ran_for(self.limit_s)
+        return self.ran_for(self.limit_s) if self._gave_up_late is None else self._gave_up_late

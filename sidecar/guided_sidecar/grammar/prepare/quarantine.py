@@ -103,12 +103,15 @@ class Quarantine:
         message = f"{case.error.message}; it {killed}is refused for another {left_s:.0f} s"
         raise GuidedError(case.error.code, message, path=case.error.path)
 
-    def record(self, key: str, error: GuidedError) -> None:
-        """Remember that compiling a grammar killed workers; another error is none of them."""
+    def record(self, key: str, error: GuidedError, killed: int | None = None) -> None:
+        """Remember that compiling a grammar killed workers, as many as the error says unless told.
+
+        Another error is none of them.
+        """
         if error.code not in _KILLED:
             return
         case = self._case(key, error)
-        case.killed += _KILLED[error.code]
+        case.killed += _KILLED[error.code] if killed is None else killed
         if case.killed >= self._after:
             self._refuse(case)
 

@@ -160,6 +160,9 @@ class SingleFlight:
                 error_code = ErrorCode.GRAMMAR_COMPILE_TIMEOUT.value
                 if flight.progress.ran_for(FAIR_SHARE * job.timeout_s):
                     self._refusals.record(job.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT))
+            elif deaths := flight.progress.deaths:  # who leaves while it is tried again takes no guilt away
+                crashed = GuidedError(ErrorCode.GRAMMAR_COMPILE_CRASHED)
+                self._refusals.quarantine.record(job.key, crashed, deaths)
             raise
         else:
             return done
