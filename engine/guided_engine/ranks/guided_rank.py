@@ -203,13 +203,11 @@ class RankGuide:
 
     def ends(self) -> list[Failed]:
         """Return the sequences that are to end and have not been reported yet."""
-        found = []
-        for sequence in self._sequences.values():
-            if sequence.failure is not None and not sequence.is_reported:
-                sequence.is_reported = True
-                key = sequence.ticket.key if sequence.ticket is not None else ""
-                found.append(Failed(request_id=sequence.request_id, code=sequence.failure.value, key=key))
-        return found
+        return [
+            sequence.report(sequence.failure)
+            for sequence in self._sequences.values()
+            if sequence.failure is not None and not sequence.is_reported
+        ]
 
     def cut_drafts(self, request_ids: Sequence[str], drafts: list[list[int]]) -> None:
         """Cut `drafts` (token ids), in place, before the first that is refused; for sync scheduling."""
@@ -218,17 +216,7 @@ class RankGuide:
             sequence = self._sequences.get(request_id)
             if sequence is None or sequence.matcher is None or sequence.failure is not None or not tokens:
                 continue
-            known = known_drafts(tokens)
-            first = min(sequence.boundary(known).grammar, len(known))
-            try:
-                self._stopwatch.start()
-                drafts[index] = known[: first + sequence.matcher.valid_prefix(known[first:])]
-                if self._stopwatch.is_over(len(known)):
-                    sequence.fail(ErrorCode.SEQUENCE_SLOW)
-                sequence.tally.count_cut(len(known) - len(drafts[index]))
-            except Exception:  # noqa: BLE001 - native code; only this sequence pays
-                sequence.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
-                drafts[index] = []
+            drafts[index] = sequence.cut(known_drafts(tokens))
 
     def fail_all(self) -> None:
         """End every sequence here, after a fault that cannot be told apart."""

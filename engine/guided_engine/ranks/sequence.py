@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from guided_contract.errors import ErrorCode
 from guided_contract.records import Decode
-from guided_contract.wire import Ticket
+from guided_contract.wire import Failed, Ticket
 from guided_engine.processors.interface import SequenceProcessor
 from guided_engine.ranks.agreement import Progress
 from guided_engine.ranks.mask_wait import Waits
@@ -126,6 +126,27 @@ class GuidedSequence:
             _log.exception("guidedmodel: the reasoning parser failed for request %s", self.request_id)
             self.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
             return Boundary(0, 0)
+
+    def cut(self, drafts: list[int]) -> list[int]:
+        """Return the leading drafts that are allowed; what goes wrong becomes the sequence's failure."""
+        assert self.matcher is not None
+        first = min(self.boundary(drafts).grammar, len(drafts))
+        try:
+            self.stopwatch.start()
+            kept = drafts[: first + self.matcher.valid_prefix(drafts[first:])]
+        except Exception:  # noqa: BLE001 - native code; only this sequence pays
+            self.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
+            return []
+        if self.stopwatch.is_over(len(drafts)):
+            self.fail(ErrorCode.SEQUENCE_SLOW)
+        self.tally.count_cut(len(drafts) - len(kept))
+        return kept
+
+    def report(self, failure: ErrorCode) -> Failed:
+        """Return what the engine core and the sidecar are told, once."""
+        self.is_reported = True
+        key = self.ticket.key if self.ticket is not None else ""
+        return Failed(request_id=self.request_id, code=failure.value, key=key)
 
     def fail(self, code: ErrorCode) -> None:
         """End the sequence for that reason; the first one counts."""

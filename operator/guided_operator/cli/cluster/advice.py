@@ -123,6 +123,8 @@ CODES: Final[Mapping[str, str]] = {
     "the dead end",
     ErrorCode.SEQUENCE_TOKEN_REJECTED: "report the grammar with the engine's log",
     ErrorCode.SEQUENCE_MATCHER_FAILED: "report the grammar with the engine's log",
+    ErrorCode.SEQUENCE_SLOW: "the client must simplify its grammar: it can be read in many ways, ever more "
+    "with each token",
     ErrorCode.SEQUENCE_PROCESSOR_FAILED: "correct the logits processor; its exception is in the engine's log",
     ErrorCode.RANKS_DESYNCHRONIZED: "report it with the logs of all containers of the pod",
     "guided_probe_failed": "see the engine's log for what it answered; the probe is repeated",
