@@ -2,6 +2,8 @@
 
 import ast
 import collections
+import importlib
+import pkgutil
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import guided_contract
 from guided_contract import config, records, status, wire
 from guided_operator.api import status as reported
 from guided_operator.api.base import ReportedModel
@@ -16,18 +19,21 @@ from support.attribute_reads import Read, attribute_reads
 
 ROOT = Path(__file__).parents[2]
 CONTRACT = ROOT / "engine" / "guided_contract"
+GRAMMAR = ROOT / "engine" / "guided_grammar"
 ENGINE = ROOT / "engine" / "guided_engine"
 SIDECAR = ROOT / "sidecar" / "guided_sidecar"
 OPERATOR = ROOT / "operator" / "guided_operator"
-# Who is told: of the wire's messages, the other side.
+IN_ENGINE, IN_SIDECAR = (ENGINE, GRAMMAR), (SIDECAR, GRAMMAR)
+# Who is told what is sent, and all that it holds: of the wire's messages, the other side.
 READERS: dict[type[msgspec.Struct], tuple[Path, ...]] = {
-    **dict.fromkeys(typing.get_args(wire.ClientMessage), (SIDECAR,)),
-    **dict.fromkeys(typing.get_args(wire.ServiceMessage), (ENGINE,)),
-    wire.Chunk: (SIDECAR,),  # a sidecar asks another node's for artefacts
-    wire.Ticket: (ENGINE,),  # from an API server to the ranks
-    wire.Patch: (SIDECAR, OPERATOR),
+    **dict.fromkeys(typing.get_args(wire.ClientMessage), IN_SIDECAR),
+    **dict.fromkeys(typing.get_args(wire.ServiceMessage), IN_ENGINE),
+    **dict.fromkeys(typing.get_args(records.AnyRecord), IN_SIDECAR),
+    wire.Chunk: IN_SIDECAR,  # a sidecar asks another node's for artefacts
+    wire.Ticket: IN_ENGINE,  # from an API server to the ranks
+    config.PodConfig: (*IN_ENGINE, SIDECAR),
+    status.PodStatus: (OPERATOR,),
 }
-OF_MODULES = {config: (ENGINE, SIDECAR), wire: (), records: (SIDECAR,), status: (OPERATOR,)}
 # Read by what reads no attribute of it: msgspec refuses another version of the file; people look at the
 # quarantine in /status, as docs/telemetry.md says.
 READ_OTHERWISE = {
@@ -42,22 +48,26 @@ READ_OTHERWISE = {
 }
 
 
+def structs(hint: object) -> Iterator[type[msgspec.Struct]]:
+    """Yield the structs that a value of this type may hold, from the type itself on."""
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        yield hint
+        for field in msgspec.structs.fields(hint):
+            yield from structs(field.type)
+    for part in typing.get_args(hint):
+        yield from structs(part)
+
+
 def fields() -> Iterator[tuple[str, type[msgspec.Struct], tuple[Path, ...]]]:
-    for module, readers in OF_MODULES.items():
-        for kind in vars(module).values():
-            if (
-                isinstance(kind, type)
-                and issubclass(kind, msgspec.Struct)
-                and kind.__module__ == module.__name__
-                and not kind.__subclasses__()
-            ):
-                for field in msgspec.structs.fields(kind):
-                    yield field.name, kind, READERS.get(kind, readers)
+    for root, readers in READERS.items():
+        for kind in structs(root):
+            for field in msgspec.structs.fields(kind):
+                yield field.name, kind, readers
 
 
 @pytest.fixture(scope="module")
 def reads(tmp_path_factory: pytest.TempPathFactory) -> set[Read]:
-    folders = [str(folder) for folder in (CONTRACT, ENGINE, SIDECAR, OPERATOR)]
+    folders = [str(folder) for folder in (CONTRACT, GRAMMAR, ENGINE, SIDECAR, OPERATOR)]
     return attribute_reads(folders, tmp_path_factory.mktemp("mypy"))
 
 
@@ -67,26 +77,36 @@ def names(kind: type, attribute: str) -> set[str]:
 
 
 def is_read(reads: set[Read], kind: type, attribute: str, readers: tuple[Path, ...]) -> bool:
-    """Return whether one of the readers reads it, perhaps by a property of the class that does."""
+    """Return whether one of the readers reads it, perhaps by a property or method of the class that does."""
     found = [read for read in reads if read.attribute in names(kind, attribute)]
     if any(read.file.is_relative_to(folder) for read in found for folder in readers):
         return True
     inside = {read.function for read in found if read.file.is_relative_to(CONTRACT)} - {attribute}
-    return any(
-        is_read(reads, kind, function, readers)
-        if isinstance(vars(kind).get(function), property)
-        else function in vars(kind)
-        for function in inside
-    )
+    return any(is_read(reads, kind, function, readers) for function in inside if function in vars(kind))
 
 
 def test_every_field_is_read_by_whom_it_is_for(reads: set[Read]) -> None:
-    unread = [
+    unread = {
         f"{kind.__qualname__}.{name}"
         for name, kind, readers in fields()
         if not is_read(reads, kind, name, readers)
+    }
+    assert unread == READ_OTHERWISE
+
+
+def test_every_struct_of_the_contract_is_part_of_what_is_sent() -> None:
+    modules = [
+        importlib.import_module(f"guided_contract.{one.name}")
+        for one in pkgutil.iter_modules(guided_contract.__path__)
     ]
-    assert sorted(unread) == sorted(READ_OTHERWISE)
+    defined = {
+        kind
+        for module in modules
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind is not msgspec.Struct
+    }
+    bases = {base for kind in defined for base in kind.__mro__[1:]}
+    assert defined - bases == {kind for root in READERS for kind in structs(root)}
 
 
 def test_every_field_of_the_resources_status_is_reported() -> None:
