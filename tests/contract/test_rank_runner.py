@@ -11,7 +11,7 @@ import pytest
 from guided_contract import config as pod_config
 from guided_contract.config import GuidedDecodingConfig, LogitsProcessorConfig, PodConfig
 from guided_contract.names import TICKET_ARG
-from guided_contract.wire import Hello, Load, Loaded
+from guided_contract.wire import Failed, Hello, Load, Loaded
 from guided_engine.compat.runner import ENDS_ATTRIBUTE, GuidedRunner, RunnerAdapter
 from guided_engine.cpus import Cpus
 from guided_engine.processors.registry import FactoryError
@@ -23,6 +23,9 @@ from support.engine import wait_until
 from support.fake_service import FakeService
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+FAILED = Failed(request_id="r", code="sequence_matcher_failed", key="k")
 
 
 class Runner:
@@ -89,9 +92,9 @@ class Guide:
     def sampled(self, _read: ReadSampled) -> None:
         self._call("sampled")
 
-    def ends(self) -> dict[str, str]:
+    def ends(self) -> list[Failed]:
         self._call("ends")
-        return {"r": "sequence_matcher_failed"} if self.failed else {}
+        return [FAILED] if self.failed else []
 
     def cut_drafts(self, _ids: Sequence[str], drafts: list[list[int]]) -> None:
         self._call("cut_drafts")
@@ -225,7 +228,8 @@ class TestGuidedRunner:
         GuidedRunner(runner, guide, Adapter(), lambda: None, told.append)
         runner.execute_model(scheduled(guided=True))
         output = runner.sample_tokens(None)
-        assert told == [getattr(output, ENDS_ATTRIBUTE)] == [{"r": "sequence_matcher_failed"}]
+        assert getattr(output, ENDS_ATTRIBUTE) == {"r": "sequence_matcher_failed"}
+        assert told == [[FAILED]]
 
     @pytest.mark.parametrize("where", ["begin", "settle", "masks", "sampled", "ends"])
     def test_a_fault_of_ours_ends_sequences_and_never_the_step(self, where: str) -> None:
