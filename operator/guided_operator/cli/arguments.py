@@ -3,6 +3,7 @@
 Light to import: completion begins anew with every press of TAB.
 """
 
+import os
 import pkgutil
 import sys
 from collections.abc import Callable, Sequence
@@ -33,6 +34,18 @@ def run(argv: Sequence[str]) -> int:
         error.show()
         return error.exit_code
     return status
+
+
+class _File(click.Path):
+    """The name of a file or a folder, which cannot be empty: that would be the current folder."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        """Return the name."""
+        if not value:
+            self.fail("the name of a file is empty", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class _Folder(click.ParamType[tuple[str, Path]]):
@@ -129,12 +142,12 @@ def _files(command: Command) -> Command:
         "files",
         required=True,
         multiple=True,
-        type=click.Path(),
+        type=_File(),
         metavar="FILE...",
         help="YAML or JSON file with GuidedModels and the ConfigMaps of their grammars (other objects are "
         "skipped), or a folder of such files; - reads stdin; may be repeated",
     )
-    more = click.argument("more", nargs=-1, type=click.Path(), metavar="")
+    more = click.argument("more", nargs=-1, type=_File(), metavar="")
     return option(more(command))
 
 
@@ -167,7 +180,7 @@ def render(files: Sequence[str], more: Sequence[str], plugin_image: str) -> int:
     "-f",
     "--file",
     required=True,
-    type=click.Path(),
+    type=_File(),
     metavar="FILE",
     help="YAML or JSON file with one GuidedModel and the ConfigMaps of its grammars; - reads stdin",
 )
