@@ -19,6 +19,8 @@ _STATUSES: Final = (
     "Exit status: 0 done, or ready; 1 the pod failed, or a model is not ready; "
     "2 wrong arguments or manifest, or the cluster does not answer."
 )
+# Click's own completion, asked for by a variable of the environment, is off: no variable has this name.
+_NO_VARIABLE: Final = "="
 
 
 def program() -> str:
@@ -29,7 +31,7 @@ def program() -> str:
 def run(argv: Sequence[str]) -> int:
     """Parse and carry out a command; return its exit status, and 2 after a message if the words are wrong."""
     try:
-        status: int = top.main([*argv], prog_name=program(), standalone_mode=False)
+        status: int = top.main([*argv], prog_name=program(), complete_var=_NO_VARIABLE, standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code
