@@ -1,5 +1,7 @@
 """What `status` says of an answer of the API server that is not as expected."""
 
+import http.server
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -98,6 +100,36 @@ def test_such_an_answer_completes_nothing(
     answer(monkeypatch, given)
     assert main(["__complete", "status", "--kubeconfig", kubeconfig, ""]) == 0
     assert capsys.readouterr() == (":4\n", "")
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(200, "the API server did not answer: maximum recursion depth"), (500, "the API server answered 500")],
+)
+def test_an_answer_that_is_nested_too_deeply_is_told_in_a_line(
+    status: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(b"[" * 200_000)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        cluster = {"server": f"http://127.0.0.1:{server.server_port}"}
+        file = tmp_path / "kubeconfig"
+        file.write_text(yaml.safe_dump(KUBECONFIG | {"clusters": [{"name": "c", "cluster": cluster}]}))
+        try:
+            assert main(["status", "--kubeconfig", str(file)]) == 2
+        finally:
+            server.shutdown()
+    told = capsys.readouterr()
+    assert told.err.startswith(f"guidedmodel: {said}")
+    assert (told.out, len(told.err.splitlines())) == ("", 1)
 
 
 def test_what_another_release_adds_is_no_fault(

@@ -16,8 +16,8 @@ from click.shell_completion import CompletionItem
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _STATUSES: Final = (
-    "Exit status: 0 done, or ready; 1 the pod failed, or a model is not ready; "
-    "2 wrong arguments or manifest, or the cluster does not answer."
+    "Exit status: 0 done, or ready; 1 the pod failed, or a model is not ready, or the output cannot be "
+    "written; 2 wrong arguments or manifest, or the cluster does not answer."
 )
 # Click's own completion, asked for by a variable of the environment, is off: no variable has this name.
 _NO_VARIABLE: Final = "="
