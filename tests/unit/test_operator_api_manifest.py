@@ -9,6 +9,7 @@ import pytest
 from guided_operator.api import GuidedModelSpec, ManifestError, load, parse
 from guided_operator.api.base import seconds
 from guided_operator.api.crd import schema_of
+from guided_operator.api.manifest import documents
 from support.manifests import REMOVED, as_text, changed, guided_model, minimal
 
 SAMPLES = sorted(Path(__file__).parents[2].joinpath("manifests", "samples").glob("*.yaml"))
@@ -96,6 +97,18 @@ def test_every_fault_gets_a_line() -> None:
         ("- 1", "manifest: must be one GuidedModel"),
         ("a: [", "line 1: not YAML"),
         ("a: 1\nb: 2\na: 3\n", 'line 3: "a" is a duplicate key'),
+        ("{1: 2, '1': 3}", 'line 1: "1" is a duplicate key'),
+        ("a: 1\n? [b]\n: c\n", "line 2: a key must be text"),
+        ("a: 1\n? {b: c}\n: d\n", "line 2: a key must be text"),
+        ("null: 1", "line 1: a key must be text"),
+        ("a: 1\nb: 2020-13-45", "line 2: not YAML: cannot be read as timestamp"),
+        ("a: " + "9" * 5000, "line 1: not YAML: cannot be read as int"),
+        ("kind: 0x" + "f" * 5000, "line 1: not YAML: cannot be read as int"),
+        ("a: !!timestamp b", "line 1: not YAML: cannot be read as timestamp"),
+        ("a: !!bool b", "line 1: not YAML: cannot be read as bool"),
+        ("a: !!int ''", "line 1: not YAML: cannot be read as int"),
+        ("[" * 20000, "manifest: is nested too deeply"),
+        ("{a: " * 5000, "manifest: is nested too deeply"),
         ("kind: Deployment\napiVersion: apps/v1\n", 'apiVersion: must be "guidedmodel.io/v1alpha1"'),
         ("kind: GuidedModel\napiVersion: guidedmodel.io/v1alpha1\n", "metadata: is required"),
         ("a: \x01", "line 1: not YAML"),
@@ -104,6 +117,18 @@ def test_every_fault_gets_a_line() -> None:
 )
 def test_text_that_is_no_guided_model(text: str, expected: str) -> None:
     assert expected in faults(text)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("{1: a, true: b}", ["1", "true"]),
+        ("{200: a, 2020-01-01: b, 1.5: c, on: d}", ["200", "2020-01-01", "1.5", "true"]),
+    ],
+)
+def test_a_key_is_its_text(text: str, keys: list[str]) -> None:
+    (document,) = documents(text)
+    assert list(document) == keys
 
 
 def test_comments_and_empty_documents_around_the_manifest_do_not_matter() -> None:

@@ -121,6 +121,9 @@ def test_two_runs_never_share_a_port(tmp_path: Path) -> None:
         ["run", "-f", "x", "--volume", "models"],
         ["run", "-f", "x", "--volume", "models=/no/such/folder"],
         ["run", "-f", "x", "--config-map", "texts"],
+        ["run", "-f", ""],
+        ["validate", "-f", ""],
+        ["render", "-f", "x", ""],
     ],
 )
 def test_wrong_arguments_exit_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

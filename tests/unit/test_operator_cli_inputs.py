@@ -1,6 +1,9 @@
 """Manifests as people keep them: what `validate` and `render` read, and what they say of it."""
 
 import io
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +58,56 @@ def test_a_folder_is_read_with_all_below_it(tmp_path: Path, capsys: Capture) -> 
 
 def test_stdin_is_read_and_so_is_a_list(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     listed = {"apiVersion": "v1", "kind": "List", "items": [minimal("a"), minimal("b")]}
-    monkeypatch.setattr("sys.stdin", io.StringIO(yaml.safe_dump(listed)))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(yaml.safe_dump(listed).encode()), "ascii"))
     assert main(["validate", "-f", "-"]) == 0
     assert capsys.readouterr().out.count(" is valid\n") == 2
+
+
+def test_manifests_are_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    text = f"# Modèle\n{yaml.safe_dump(minimal('a'))}".encode()
+    file = tmp_path / "m.yaml"
+    file.write_bytes(text)
+    command = [sys.executable, "-m", "guided_operator.cli", "validate", "-f", str(file), "-"]
+    stdin = text.replace(b"name: a", b"name: b")
+    environment = os.environ | {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    done = subprocess.run(command, input=stdin, env=environment, capture_output=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_closed_stdin_is_named(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    assert main(["validate", "-f", "-"]) == 2
+    assert capsys.readouterr().err == "-: manifest: cannot be read: stdin is closed\n"
+
+
+@pytest.mark.parametrize("command", ["validate", "render", "run"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: 2020-13-45", "line 1: not YAML: cannot be read as timestamp"),
+        ("a: " + "9" * 5000, "line 1: not YAML: cannot be read as int"),
+        ("[" * 20000, "manifest: is nested too deeply"),
+        ("? [a]\n: b", "line 1: a key must be text"),
+    ],
+)
+def test_what_cannot_be_read_is_told_in_a_line(
+    tmp_path: Path, capsys: Capture, command: str, text: str, said: str
+) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(text)
+    assert main([command, "-f", str(file)]) == 2
+    assert capsys.readouterr().err == f"{file}: {said}\n"
+
+
+def test_a_list_whose_items_are_none_is_named(tmp_path: Path, capsys: Capture) -> None:
+    file = write(tmp_path / "m.yaml", {"kind": "List", "items": 5})
+    assert main(["validate", "-f", file]) == 2
+    assert capsys.readouterr().err == f"{file}: items: must be a list\n"
+
+
+def test_a_name_that_is_too_long_is_told_so(capsys: Capture) -> None:
+    assert main(["validate", "-f", "x" * 5000]) == 2
+    assert capsys.readouterr().err.endswith("x: manifest: cannot be read: File name too long\n")
 
 
 def test_one_fault_does_not_hide_another(tmp_path: Path, capsys: Capture) -> None:

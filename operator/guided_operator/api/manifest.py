@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Hashable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -11,6 +11,10 @@ from pydantic_core import ErrorDetails
 from guided_operator.api.resource import API_VERSION, GuidedModel
 from guided_operator.api.rule import Problem
 from guided_operator.api.rules import broken_rules
+
+_TEXT: Final = "tag:yaml.org,2002:str"
+# What the library raises of a value that does not look as its type wants it, such as a 45th of the month.
+_NOT_OF_ITS_TYPE: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class ManifestError(Exception):
@@ -22,17 +26,42 @@ class ManifestError(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as Kubernetes reads it: a key that stands twice is an error, not the last one's victory."""
+    """YAML as Kubernetes reads it.
+
+    A key is its text, so `1` and `"1"` are the same, and one that stands twice is an error, not the last
+    one's victory.
+    """
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - the library's signature
+        try:
+            value = super().construct_object(node, deep=deep)
+            if isinstance(value, int):
+                str(value)  # one that is too long to be printed could not be told of
+        except _NOT_OF_ITS_TYPE as error:
+            problem = f"cannot be read as {node.tag.rpartition(':')[2]}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
+        return value
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - the library's signature
-        seen: set[Hashable] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable) and key in seen:
-                line = key_node.start_mark.line + 1
-                raise ManifestError([Problem(f"line {line}", f'"{key}" is a duplicate key')])
+        seen: set[str] = set()
+        for index, (key_node, value_node) in enumerate(node.value):
+            key = self._key(key_node)
+            if key in seen:
+                raise ManifestError([Problem(_line(key_node), f'"{key}" is a duplicate key')])
             seen.add(key)
+            text = yaml.ScalarNode(_TEXT, key, key_node.start_mark, key_node.end_mark)
+            node.value[index] = (text, value_node)
         return super().construct_mapping(node, deep=deep)
+
+    def _key(self, node: yaml.Node) -> str:
+        key = self.construct_object(node, deep=True)
+        if not isinstance(node, yaml.ScalarNode) or key is None:
+            raise ManifestError([Problem(_line(node), "a key must be text")])
+        return str(key).lower() if isinstance(key, bool) else str(node.value)
+
+
+def _line(node: yaml.Node) -> str:
+    return f"line {node.start_mark.line + 1}"
 
 
 class Manifest(NamedTuple):
@@ -73,7 +102,7 @@ def documents(text: str) -> list[Any]:
     Raises
     ------
     ManifestError
-        The text is no YAML, or a key stands twice in a mapping.
+        The text is no YAML, or nested too deeply, or a key stands twice in a mapping, or is no text.
     """
     try:
         return [document for document in yaml.load_all(text, _Loader) if document is not None]
@@ -82,6 +111,8 @@ def documents(text: str) -> list[Any]:
         raise ManifestError([Problem(f"line {line}", f"not YAML: {error.problem}")]) from error
     except yaml.YAMLError as error:
         raise ManifestError([Problem("line 1", f"not YAML: {error}")]) from error
+    except RecursionError as error:
+        raise ManifestError([Problem("manifest", "is nested too deeply")]) from error
 
 
 def is_config_map(document: Any) -> bool:

@@ -3,6 +3,7 @@
 Light to import: completion begins anew with every press of TAB.
 """
 
+import os
 import pkgutil
 import sys
 from collections.abc import Callable, Sequence
@@ -15,9 +16,11 @@ from click.shell_completion import CompletionItem
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _STATUSES: Final = (
-    "Exit status: 0 done, or ready; 1 the pod failed, or a model is not ready; "
-    "2 wrong arguments or manifest, or the cluster does not answer."
+    "Exit status: 0 done, or ready; 1 the pod failed, or a model is not ready, or the output cannot be "
+    "written; 2 wrong arguments or manifest, or the cluster does not answer."
 )
+# Click's own completion, asked for by a variable of the environment, is off: no variable has this name.
+_NO_VARIABLE: Final = "="
 
 
 def program() -> str:
@@ -28,11 +31,23 @@ def program() -> str:
 def run(argv: Sequence[str]) -> int:
     """Parse and carry out a command; return its exit status, and 2 after a message if the words are wrong."""
     try:
-        status: int = top.main([*argv], prog_name=program(), standalone_mode=False)
+        status: int = top.main([*argv], prog_name=program(), complete_var=_NO_VARIABLE, standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code
     return status
+
+
+class _File(click.Path):
+    """The name of a file or a folder, which cannot be empty: that would be the current folder."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        """Return the name."""
+        if not value:
+            self.fail("the name of a file is empty", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class _Folder(click.ParamType[tuple[str, Path]]):
@@ -129,12 +144,12 @@ def _files(command: Command) -> Command:
         "files",
         required=True,
         multiple=True,
-        type=click.Path(),
+        type=_File(),
         metavar="FILE...",
         help="YAML or JSON file with GuidedModels and the ConfigMaps of their grammars (other objects are "
         "skipped), or a folder of such files; - reads stdin; may be repeated",
     )
-    more = click.argument("more", nargs=-1, type=click.Path(), metavar="")
+    more = click.argument("more", nargs=-1, type=_File(), metavar="")
     return option(more(command))
 
 
@@ -167,7 +182,7 @@ def render(files: Sequence[str], more: Sequence[str], plugin_image: str) -> int:
     "-f",
     "--file",
     required=True,
-    type=click.Path(),
+    type=_File(),
     metavar="FILE",
     help="YAML or JSON file with one GuidedModel and the ConfigMaps of its grammars; - reads stdin",
 )

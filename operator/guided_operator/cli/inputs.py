@@ -1,7 +1,8 @@
 """Manifests as people keep them: files, folders, stdin, many documents each, and what stands beside them."""
 
+import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -47,15 +48,17 @@ class Inputs:
 
 
 def text_of(file: str) -> str:
-    """Return what a file, or stdin, holds.
+    """Return what a file, or stdin, holds: UTF-8, whatever the locale.
 
     Raises
     ------
     ManifestError
         It cannot be read.
     """
+    if file == STDIN and sys.stdin is None:
+        raise ManifestError([Problem("manifest", "cannot be read: stdin is closed")])
     try:
-        return sys.stdin.read() if file == STDIN else Path(file).read_text()
+        return (sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()).decode()
     except OSError as error:
         raise ManifestError([Problem("manifest", f"cannot be read: {error.strerror}")]) from error
     except UnicodeDecodeError as error:
@@ -77,7 +80,7 @@ def gather(files: Iterable[str]) -> Inputs:
 
 def _files(file: str) -> Iterator[str]:
     folder = Path(file)
-    if file == STDIN or not folder.is_dir():
+    if file == STDIN or not os.path.isdir(folder):  # noqa: PTH112 - Path's raises where a name is too long
         yield file
         return
     below = (each for each in sorted(folder.rglob("*")) if each.suffix in _SUFFIXES and each.is_file())
@@ -112,7 +115,10 @@ def _read(file: str, found: Inputs) -> None:
 def _items(document: Any) -> Iterator[Any]:
     """Yield a document, or the items of a List as `kubectl get -o yaml` prints one."""
     if isinstance(document, Mapping) and document.get("kind") == "List":
-        yield from document.get("items") or ()
+        items = document.get("items") or ()
+        if not isinstance(items, Sequence) or isinstance(items, str):
+            raise ManifestError([Problem("items", "must be a list")])
+        yield from items
     else:
         yield document
 

@@ -133,7 +133,7 @@ def error_of(status: int, body: bytes, retry_after: str | None = None) -> ApiErr
     """
     try:
         answer = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = {}
     message = answer.get("message") if isinstance(answer, dict) else None
     message = str(message or f"the API server answered {status}")[:MAX_MESSAGE_CHARS]
@@ -289,6 +289,6 @@ def _transport_faults() -> Iterator[None]:
     """Turn what the transport raises when no proper answer came into `ServerUnavailable`."""
     try:
         yield
-    except (aiohttp.ClientError, MsgspecError, OSError, ValueError) as error:
+    except (aiohttp.ClientError, MsgspecError, OSError, ValueError, RecursionError) as error:
         reason = str(error) or type(error).__name__  # a timeout has no text of its own
         raise ServerUnavailable(f"the API server did not answer: {reason}") from error

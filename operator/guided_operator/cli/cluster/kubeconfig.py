@@ -23,7 +23,8 @@ def existing(chosen: str | None) -> list[Path]:
 def contexts(chosen: str | None) -> list[str]:
     """Return the names of all contexts; [] where a file is not as it should be."""
     try:
-        found: list[dict[str, Any]] = [yaml.safe_load(path.read_text()) for path in existing(chosen)]
-        return sorted({each["name"] for config in found for each in config.get("contexts") or ()})
-    except (yaml.YAMLError, OSError, AttributeError, LookupError, TypeError):
+        found: list[dict[str, Any]] = [yaml.safe_load(path.read_bytes()) for path in existing(chosen)]
+        names = {each["name"] for config in found for each in config.get("contexts") or ()}
+        return sorted(name for name in names if isinstance(name, str))
+    except Exception:  # noqa: BLE001 - the library's too: pressing TAB is no time to be told what is wrong
         return []

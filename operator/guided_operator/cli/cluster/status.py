@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import yaml
 
 from guided_operator.cli import arguments
-from guided_operator.cli.cluster import advice
+from guided_operator.cli.cluster import advice, answers
 from guided_operator.cli.cluster.connection import Connection, NoClusterError, connected
 from guided_operator.cli.cluster.tree import is_ready, tree
 from guided_operator.kube import kinds
@@ -99,17 +99,18 @@ async def _states(cluster: Connection, namespace: str, options: Options) -> Asyn
     while True:
         try:
             listed = await cluster.api.read(path, params=selector)
-            found = {_key(item): item for item in listed["items"]}
+            found = {_key(item): item for item in answers.models_of(listed)}
             yield found
             if not options.watch:
                 return
             since = {"watch": "true", "resourceVersion": listed["metadata"]["resourceVersion"]}
             async for event in cluster.api.watch(path, params=selector | since, timeout_s=_WATCH_S):
-                if event["type"] == "ERROR":
+                model = answers.model_of(event)
+                if model is None:
                     break  # the version is too old: list again
-                found.pop(_key(event["object"]), None)
+                found.pop(_key(model), None)
                 if event["type"] != "DELETED":
-                    found[_key(event["object"])] = event["object"]
+                    found[_key(model)] = model
                 yield found
         except ObjectNotFound as error:
             raise NoClusterError("this cluster has no GuidedModel API: install the operator first") from error
