@@ -281,7 +281,7 @@ async def test_who_leaves_while_a_crashed_compile_is_tried_again_takes_no_guilt_
     sidecar: Sidecar, api: Api
 ) -> None:
     """Else one grammar could spend the restart budget of all, and never be in quarantine."""
-    spec = grammars.endless_regex(5)
+    spec = grammars.endless_regex(9)
     for _ in range(3):
         number, _ = api.begin("regex", spec)
         kill(await busy_worker(sidecar))

@@ -18,11 +18,14 @@ NAMES: Final[dict[Backend, str]] = {
 
 
 def unmeasured(versions: Mapping[str, str]) -> dict[Backend, str]:
-    """Return the installed versions that are not the measured ones; one that nobody knows is none of them."""
+    """Return the installed versions that are not the measured ones; one that nobody can tell is none of them.
+
+    `versions` is empty until the workers' template has looked.
+    """
     return {
         backend: versions.get(name, UNKNOWN)
         for backend, name in NAMES.items()
-        if versions.get(name) != measured.VERSIONS[name]
+        if versions and versions.get(name) != measured.VERSIONS[name]
     }
 
 
