@@ -277,6 +277,19 @@ async def test_a_second_crash_refuses_those_who_wait_for_that_grammar_and_nobody
     assert isinstance(await api.prepare("choice", '["after two crashes"]'), Prepared)
 
 
+async def test_schemas_that_would_crash_a_library_cost_nobody_a_worker(sidecar: Sidecar, api: Api) -> None:
+    """llguidance's stack ends after 2,500 references in a row, and each of these is another grammar."""
+    before = sidecar.workers()
+    for number in range(20):
+        links = {f"{number}p{link}": {"$ref": f"#/$defs/{number}p{link + 1}"} for link in range(2700)}
+        row = {"$ref": f"#/$defs/{number}p0", "$defs": {**links, f"{number}p2700": {"type": "null"}}}
+        refused = await api.prepare("json", json.dumps(row, separators=(",", ":")))
+        assert isinstance(refused, Refused)
+        assert (refused.code, refused.path) == ("grammar_too_large", "$.$ref")
+        assert isinstance(await api.prepare("choice", f'["between {number}"]'), Prepared)
+    assert before & sidecar.workers() == before
+
+
 async def test_who_leaves_while_a_crashed_compile_is_tried_again_takes_no_guilt_away(
     sidecar: Sidecar, api: Api
 ) -> None:

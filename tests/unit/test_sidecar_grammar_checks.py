@@ -35,8 +35,10 @@ def test_schemas_are_found_in_structural_tags_of_both_forms() -> None:
     new = {"format": {"elements": [{"type": "json_schema", "json_schema": inner}, {"type": "any_text"}]}}
     old = {"structures": [{"begin": "<f>", "schema": inner, "end": "</f>"}], "triggers": ["<f"]}
 
-    assert list(subschemas.in_tag(new)) == [("$.format.elements[0].json_schema", inner)]
-    assert list(subschemas.in_tag(old)) == [("$.structures[0].schema", inner)]
+    assert [(str(way), found) for way, found in subschemas.in_tag(new)] == [
+        ("$.format.elements[0].json_schema", inner)
+    ]
+    assert [(str(way), found) for way, found in subschemas.in_tag(old)] == [("$.structures[0].schema", inner)]
 
 
 def test_the_order_of_properties_matters() -> None:

@@ -11,10 +11,10 @@ import pytest
 from guided_contract.backends import NAMES
 from guided_contract.config import CompileConfig
 from guided_contract.errors import GuidedError
-from guided_grammar.json_schema import subschemas
+from guided_contract.wire import Kind
 from guided_grammar.registry import library
 from guided_sidecar.grammar.compile import length_bounds, routing
-from guided_sidecar.grammar.schema import additional_properties, limits, schema
+from guided_sidecar.grammar.schema import additional_properties, limits, reference_depth, schema
 
 Family = Callable[[int], dict[str, Any]]
 BOUNDED = {"type": "string", "maxLength": 3}
@@ -139,17 +139,63 @@ def test_a_pattern_is_read_in_no_time(hostile: dict[str, Any]) -> None:
     library("guidance").lacks("json", hostile)
 
 
-def test_a_long_name_is_in_memory_a_few_times_alone() -> None:
-    """It stands in the path of all that is below it."""
-    name = "k" * 100_000
-    hostile = object_of({name: object_of(numbered(5000, lambda _: {}))})
+LONG = "k" * 100_000
+LONG_NAMES: dict[str, tuple[Kind, Any]] = {
+    "properties": ("json", object_of({LONG: object_of(numbered(5000, lambda _: {}))})),
+    "alternatives": ("json", {"properties": {LONG: {"anyOf": [{}] * 40_000}}}),
+    "a tag's numbers": ("structural_tag", {LONG: [0] * 70_000}),
+    "a tag's schemas": ("structural_tag", {LONG: [{"schema": {"enum": [1]}}] * 8_000}),
+    "a tag's triggers": ("structural_tag", {"triggers": ["<"] * 30_000, LONG: {LONG: {}}}),
+}
+
+
+@pytest.mark.parametrize(("kind", "hostile"), LONG_NAMES.values(), ids=LONG_NAMES)
+def test_a_long_name_is_in_memory_a_few_times_alone(kind: Kind, hostile: Any) -> None:
+    """It stands in the path of all that is below it; a service that took 8 GB for it was killed."""
+    text = json.dumps(hostile)
+    roomy = CompileConfig(max_schema_bytes=1 << 20, max_properties=1 << 20, max_enum=1 << 20)
     tracemalloc.start()
     try:
-        for place in subschemas.walk(hostile):
-            assert place.path.startswith("$")
-        assert tracemalloc.get_traced_memory()[1] < 20 * len(name)
+        limits.canonical(kind, text, roomy)
+        assert tracemalloc.get_traced_memory()[1] < 20 * len(text)
     finally:
         tracemalloc.stop()
+
+
+def links(count: int, link: Callable[[str], Any], last: Any) -> dict[str, Any]:
+    """Return a row of definitions, each with a reference to the next."""
+    found = numbered(count, lambda number: link(f"#/$defs/p{number + 1}"))
+    return {"$ref": "#/$defs/p0", "$defs": {**found, f"p{count}": last}}
+
+
+LINKS: dict[str, Callable[[str], Any]] = {
+    "references": lambda to: {"$ref": to},
+    "choices": lambda to: {"anyOf": [{"type": "null"}, {"$ref": to}]},
+    "objects": lambda to: object_of({"a": {"type": "array", "items": {"$ref": to}}}),
+}
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("last", [{}, {"$ref": "#/$defs/p0"}], ids=["row", "circle"])
+def test_references_in_a_row_are_bounded(link: str, last: Any) -> None:
+    """Libraries follow them by calling themselves: a worker's stack ends after 2,500."""
+    levels = {"references": 1, "choices": 2, "objects": 3}[link]
+    reference_depth.check(links(790 // levels, LINKS[link], last))
+    with pytest.raises(GuidedError) as refusal:
+        reference_depth.check(links(2500, LINKS[link], last))
+    assert (refusal.value.code, refusal.value.path) == ("grammar_too_large", "$.$ref")
+    assert refusal.value.message.endswith("; the limit is 800")
+
+
+def test_many_references_that_are_not_in_a_row_are_not_deep() -> None:
+    wide = {
+        "$defs": {"a": object_of({"b": {"type": "null"}})},
+        **object_of(numbered(2000, lambda _: {"$ref": "#/$defs/a"})),
+    }
+    reference_depth.check(wide)
+    reference_depth.check({"$ref": "#"})
+    reference_depth.check({"$ref": "#/nowhere"})
+    reference_depth.check(True)
 
 
 @pytest.mark.parametrize("address", ["http://[x", "http://a]/", "//[::1"])

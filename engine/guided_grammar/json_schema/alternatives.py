@@ -11,7 +11,7 @@ from typing import Any, Final
 import jsonschema
 
 from guided_grammar.json_schema.keywords import CONSTRAINTS
-from guided_grammar.json_schema.subschemas import Place
+from guided_grammar.json_schema.subschemas import ROOT, Place
 
 # Every branch is compared with every other, and every value with a whole schema.
 _MOST_BRANCHES: Final = 128
@@ -38,7 +38,7 @@ def is_ruled_alone(place: Place) -> bool:
         values = place.schema["enum"] if ruler == "enum" else [place.schema["const"]]
         return not _all_meet(beside, values)
     if ruler in ("anyOf", "oneOf", "allOf") and beside.keys() == {"type"}:
-        branches = [Place("", branch) for branch in place.schema[ruler] if isinstance(branch, dict)]
+        branches = [Place(ROOT, branch) for branch in place.schema[ruler] if isinstance(branch, dict)]
         return not all(branch.types() and branch.types() <= place.types() for branch in branches)
     return True
 
@@ -94,7 +94,7 @@ def _types(schema: dict[str, Any]) -> set[str]:
     listed = [schema["const"]] if "const" in schema else schema.get("enum")
     if listed is not None:
         return {_type(value) for value in listed}
-    named = Place("", schema).types() or {"array", "boolean", "null", "number", "object", "string"}
+    named = Place(ROOT, schema).types() or {"array", "boolean", "null", "number", "object", "string"}
     return {"number" if name == "integer" else name for name in named}
 
 

@@ -22,11 +22,34 @@ LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
 _MAPS, _SINGLE, _LISTS = map(frozenset, (MAPS, SINGLE, LISTS))
 
 
+class Way(NamedTuple):
+    """A JSONPath, written out where it is said: a long name would else be in memory once for each path."""
+
+    before: "Way | None"
+    last: str
+
+    def __str__(self) -> str:
+        parts: list[str] = []
+        way: Way | None = self
+        while way is not None:
+            parts.append(way.last)
+            way = way.before
+        return "".join(reversed(parts))
+
+
+ROOT: Final = Way(None, "$")
+
+
 class Place(NamedTuple):
     """One schema object and its JSONPath."""
 
-    path: str
+    way: Way
     schema: dict[str, Any]
+
+    @property
+    def path(self) -> str:
+        """Return the JSONPath."""
+        return str(self.way)
 
     def types(self) -> frozenset[str]:
         """Return the types that the schema names; none named means that any is allowed."""
@@ -46,46 +69,55 @@ class Place(NamedTuple):
 
 def walk(schema: Any) -> Iterator[Place]:
     """Yield every schema object, parents first; the schema has been checked against its metaschema."""
-    # One child at a time: with all of them, a long name would be in memory once for each.
-    stack = [iter([("$", schema)])]
+    stack = [iter([(ROOT, schema)])]
     while stack:
-        path, current = next(stack[-1], (None, None))
-        if path is None:
+        way, current = next(stack[-1], (None, None))
+        if way is None:
             stack.pop()
         elif isinstance(current, dict):
-            yield Place(path, current)
-            stack.append(_children(path, current))
+            yield Place(way, current)
+            stack.append(_children(way, current))
 
 
 def within(schema: Any) -> list[dict[str, Any]]:
     """Return every schema object that `walk` yields, level by level, in a fifth of its time: no paths."""
     found = [schema] if isinstance(schema, dict) else []
     for outer in found:  # grows meanwhile
-        for keyword, value in outer.items():
-            if isinstance(value, dict):
-                if keyword in _SINGLE:
-                    found.append(value)
-                elif keyword in _MAPS:
-                    found += [part for part in value.values() if isinstance(part, dict)]
-            elif isinstance(value, list) and keyword in _LISTS:
-                found += [part for part in value if isinstance(part, dict)]
+        found += children(outer)
     return found
 
 
-def in_tag(tag: Any) -> Iterator[tuple[str, Any]]:
+def children(schema: dict[str, Any], without: frozenset[str] = frozenset()) -> list[dict[str, Any]]:
+    """Return the schema objects right below one, but for those below the keywords `without`."""
+    found: list[dict[str, Any]] = []
+    for keyword, value in schema.items():
+        if keyword in without:
+            continue
+        if isinstance(value, dict):
+            if keyword in _SINGLE:
+                found.append(value)
+            elif keyword in _MAPS:
+                found += [part for part in value.values() if isinstance(part, dict)]
+        elif isinstance(value, list) and keyword in _LISTS:
+            found += [part for part in value if isinstance(part, dict)]
+    return found
+
+
+def in_tag(tag: Any) -> Iterator[tuple[Way, Any]]:
     """Yield the JSON schemas inside a structural tag with their JSONPaths, in the old form or the new."""
-    stack = [("$", tag)]
+    stack = [iter([(ROOT, tag)])]
     while stack:
-        path, current = stack.pop()
-        if isinstance(current, list):
-            stack.extend((f"{path}[{number}]", child) for number, child in enumerate(current))
+        way, current = next(stack[-1], (None, None))
+        if way is None:
+            stack.pop()
+        elif isinstance(current, list):
+            stack.append(_listed(way, current))
         elif isinstance(current, dict):
             # {"begin": ..., "schema": ...} of the old form; {"type": "json_schema", ...} of the new.
             keyword = next((key for key in ("json_schema", "schema") if key in current), None)
             if keyword is not None:
-                yield step(path, keyword), current[keyword]
-            rest = ((key, child) for key, child in current.items() if key != keyword)
-            stack.extend((step(path, key), child) for key, child in rest)
+                yield Way(way, _key(keyword)), current[keyword]
+            stack.append(_named(way, {key: child for key, child in current.items() if key != keyword}))
 
 
 def referred(root: Any, pointer: str) -> Any:
@@ -110,10 +142,7 @@ def referred(root: Any, pointer: str) -> Any:
 
 def step(path: str, key: str) -> str:
     """Return the JSONPath of a key below `path`."""
-    if key.replace("$", "_").isidentifier():
-        return f"{path}.{key}"
-    quoted = key.replace("\\", "\\\\").replace("'", "\\'")
-    return f"{path}['{quoted}']"
+    return path + _key(key)
 
 
 def below(path: str, inner: str | None) -> str:
@@ -121,16 +150,29 @@ def below(path: str, inner: str | None) -> str:
     return path + (inner or "$").removeprefix("$")
 
 
-def _children(path: str, schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _key(key: str) -> str:
+    if key.replace("$", "_").isidentifier():
+        return f".{key}"
+    quoted = key.replace("\\", "\\\\").replace("'", "\\'")
+    return f"['{quoted}']"
+
+
+def _children(way: Way, schema: dict[str, Any]) -> Iterator[tuple[Way, Any]]:
     for keyword, value in schema.items():
         if keyword in MAPS and isinstance(value, dict):
-            base = step(path, keyword)
-            yield from ((step(base, name), child) for name, child in value.items())
+            yield from _named(Way(way, _key(keyword)), value)
         elif keyword in LISTS and isinstance(value, list):
-            base = step(path, keyword)
-            yield from ((f"{base}[{number}]", child) for number, child in enumerate(value))
+            yield from _listed(Way(way, _key(keyword)), value)
         elif keyword in SINGLE:
-            yield step(path, keyword), value
+            yield Way(way, _key(keyword)), value
+
+
+def _named(way: Way, children: dict[str, Any]) -> Iterator[tuple[Way, Any]]:
+    return ((Way(way, _key(name)), child) for name, child in children.items())
+
+
+def _listed(way: Way, children: list[Any]) -> Iterator[tuple[Way, Any]]:
+    return ((Way(way, f"[{number}]"), child) for number, child in enumerate(children))
 
 
 def find(schema: Any, keyword: str) -> str | None:

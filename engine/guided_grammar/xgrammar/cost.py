@@ -30,7 +30,7 @@ from typing import Any, Final
 
 from guided_contract.wire import Kind
 from guided_grammar.json_schema.keywords import has_lengths
-from guided_grammar.json_schema.subschemas import Place, walk
+from guided_grammar.json_schema.subschemas import ROOT, Place, walk
 
 _MOST_SCHEMAS: Final = 17
 _MOST_OF_OTHERS: Final = 8
@@ -79,7 +79,7 @@ def _is_flat(schema: Any) -> bool:
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict) or properties.keys() - set(schema.get("required", ())):
         return False
-    parts = (Place("", part) for part in properties.values() if isinstance(part, dict))
+    parts = (Place(ROOT, part) for part in properties.values() if isinstance(part, dict))
     return all(part.types().isdisjoint(("array", "object")) for part in parts)
 
 

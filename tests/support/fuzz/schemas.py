@@ -89,8 +89,8 @@ def run(data: bytes) -> None:
 
 def _prepare(kind: Kind, spec: str) -> None:
     if kind == "structural_tag":
-        for path, inner in subschemas.in_tag(json.loads(spec)):
-            assert path.startswith("$")
+        for way, inner in subschemas.in_tag(json.loads(spec)):
+            assert str(way).startswith("$")
             _follow(inner)
     elif kind == "json":
         _follow(json.loads(spec))

@@ -13,7 +13,7 @@ from guided_grammar.backend import Unsupported
 from guided_grammar.json_schema import subschemas
 from guided_grammar.registry import library
 from guided_sidecar.grammar import trust
-from guided_sidecar.grammar.schema import schema, unevaluated
+from guided_sidecar.grammar.schema import reference_depth, schema, unevaluated
 from guided_sidecar.grammar.worker_messages import Job
 
 
@@ -44,16 +44,18 @@ def read(job: Job) -> Grammar:
     if job.kind == "json":
         value = json.loads(job.spec)
         schema.check(value)
+        reference_depth.check(value)
         schema.write_whole_numbers(value)
         unevaluated.write_out(value)
         return Grammar(job.kind, value, [("$", value)])
     if job.kind != "structural_tag":
         return Grammar(job.kind, job.spec, [])
     tag = json.loads(job.spec)
-    schemas = list(subschemas.in_tag(tag))
+    schemas = [(str(way), inner) for way, inner in subschemas.in_tag(tag)]
     for path, inner in schemas:
         try:
             schema.check(inner)
+            reference_depth.check(inner)
         except GuidedError as error:
             raise GuidedError(error.code, error.message, path=subschemas.below(path, error.path)) from error
     return Grammar(job.kind, tag, schemas)

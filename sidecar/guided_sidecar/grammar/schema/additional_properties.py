@@ -9,7 +9,7 @@ was written.
 from typing import Any, Final
 
 from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.subschemas import Place
+from guided_grammar.json_schema.subschemas import ROOT, Place
 
 # Several schemas judge one object, and closing one of them would forbid what another asks for; or the
 # schema says in another way what else an object may hold.
@@ -71,7 +71,7 @@ def _composes(schema: dict[str, Any]) -> bool:
 
 def _is_silent(schema: dict[str, Any]) -> bool:
     properties = schema.get("properties")
-    if properties is None or not _OPENING.isdisjoint(schema) or not Place("", schema).allows("object"):
+    if properties is None or not _OPENING.isdisjoint(schema) or not Place(ROOT, schema).allows("object"):
         return False
     return set(schema.get("required", ())) <= set(properties)
 

@@ -6,12 +6,14 @@ loop, so it is linear in the size of the text and that is bounded first.
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NoReturn
 
 from guided_contract.config import CompileConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Kind
 from guided_grammar.json_schema import subschemas
+from guided_grammar.json_schema.subschemas import ROOT, Place, Way
 
 Json = Any
 _COUNTED: Final = frozenset(["properties", "patternProperties", "enum", "pattern"])
@@ -87,12 +89,14 @@ def _json(spec: str, what: str, limits: CompileConfig) -> Json:
     return value
 
 
-def _check_counts(schema: Json, limits: CompileConfig, base: str = "$") -> None:
+def _check_counts(schema: Json, limits: CompileConfig, base: Way = ROOT) -> None:
     """Refuse too many properties, values of an enum and characters of a pattern, with the keyword's path."""
     properties = 0
     for place in subschemas.walk(schema):
         for keyword, value in place.schema.items():
-            at = subschemas.below(base, place.at(keyword)) if keyword in _COUNTED else ""
+            if keyword not in _COUNTED:
+                continue
+            at = partial(_path, base, place, keyword)
             if keyword in ("properties", "patternProperties") and isinstance(value, dict):
                 properties += len(value)
                 _check_count(properties, limits.max_properties, "properties", at)
@@ -102,8 +106,13 @@ def _check_counts(schema: Json, limits: CompileConfig, base: str = "$") -> None:
                 _check_count(len(value), limits.max_regex_chars, "characters", at)
 
 
-def _check_count(count: int, most: int, what: str, path: str | None) -> None:
+def _path(base: Way, place: Place, keyword: str) -> str:
+    return subschemas.below(str(base), place.at(keyword))
+
+
+def _check_count(count: int, most: int, what: str, at: Callable[[], str | None]) -> None:
     if count > most:
+        path = at()
         where = f"{path}: " if path else ""
         message = f"{where}{count} {what} exceed the limit of {most}"
         raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message, path=path)
@@ -137,7 +146,7 @@ def _choice(spec: str, limits: CompileConfig) -> str:
         raise GuidedError(
             ErrorCode.GRAMMAR_INVALID, "a choice must be a list of at least one string", path="$"
         )
-    _check_count(len(value), limits.max_enum, "strings", "$")
+    _check_count(len(value), limits.max_enum, "strings", lambda: "$")
     return json.dumps(value)
 
 
@@ -147,15 +156,15 @@ def _structural_tag(spec: str, limits: CompileConfig) -> str:
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a structural tag must be a JSON object", path="$")
     text = json.dumps(value)
     if _may_exceed(text, limits):
-        for path, schema in subschemas.in_tag(value):
-            _check_counts(schema, limits, path)
+        for way, schema in subschemas.in_tag(value):
+            _check_counts(schema, limits, way)
     return text
 
 
 def _regex(spec: str, limits: CompileConfig) -> str:
     if "\x00" in spec:
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a regex must not contain a NUL character")
-    _check_count(len(spec), limits.max_regex_chars, "characters", None)
+    _check_count(len(spec), limits.max_regex_chars, "characters", lambda: None)
     return _text(spec)
 
 

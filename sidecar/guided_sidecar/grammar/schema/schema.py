@@ -7,7 +7,7 @@ from jsonschema.exceptions import best_match
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.subschemas import Place
+from guided_grammar.json_schema.subschemas import ROOT, Place
 from guided_sidecar.grammar.schema import metaschema
 
 _TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
@@ -129,7 +129,7 @@ def _has_no_string(part: dict[str, Any]) -> bool:
     """Return whether there is no value; among other types, or without one, there still are some."""
     maximum = part.get("maxLength")
     is_none = maximum is not None and part.get("minLength", 0) > maximum
-    return is_none and Place("", part).types() == {"string"}
+    return is_none and Place(ROOT, part).types() == {"string"}
 
 
 def _fault(place: Place) -> GuidedError:
