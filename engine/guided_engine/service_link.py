@@ -17,6 +17,7 @@ from guided_contract import wire
 FIRST_DELAY_S: Final = 0.05
 MAX_DELAY_S: Final = 2.0
 MAX_UNSENT: Final = 1024
+STACK_BYTES: Final = 16 << 20  # twice a worker's
 
 _log = logging.getLogger("guided_engine")
 
@@ -58,7 +59,13 @@ class ServiceLink:
 
     def start(self) -> None:
         """Start the thread; it connects as soon as the service listens."""
-        self._thread.start()
+        # A library loads a grammar by calling itself. Where a process's stack has no limit, as some sites have
+        # it, a thread's has 2 MiB: a grammar that a worker has proven would take the engine along.
+        before = threading.stack_size(STACK_BYTES)
+        try:
+            self._thread.start()
+        finally:
+            threading.stack_size(before)
 
     def send(self, message: wire.ClientMessage) -> None:
         """Have a message sent, in order, when the service is there; returns at once. From one thread.

@@ -1,12 +1,9 @@
-"""Loading grammars on a rank, and the link to the sidecar's service that asks for it, over a real socket."""
+"""Loading grammars on a rank, and a rank's signs of life."""
 
-import contextlib
 import hashlib
 import math
 import os
 import random
-import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +13,13 @@ import pytest
 import xgrammar
 from devtools import tinymodel
 
-from guided_contract import wire
 from guided_contract.config import PodConfig
 from guided_contract.counting import Position
 from guided_contract.heartbeat import Heartbeats, core_slot, now_ns
-from guided_contract.wire import Failed, Hello, Load, Loaded, Unload
-from guided_engine import service_link
+from guided_contract.wire import Load, Unload
 from guided_engine.heartbeats import Pulse
 from guided_engine.ranks.loaded_grammars import ORPHAN_S, LoadError, Prototypes
 from guided_engine.ranks.token_lengths import TokenTable
-from guided_engine.service_link import ServiceLink
 from guided_grammar.backend import BackendError
 from guided_grammar.llguidance import library as guidance
 from guided_grammar.llguidance.matcher import GuidanceFiller
@@ -38,7 +32,6 @@ from guided_sidecar.grammar.compile import vocabulary
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 from support import grammars
 from support.engine import wait_until
-from support.fake_service import FakeService
 
 CONTENT = b"compiled"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -182,88 +175,6 @@ class TestPrototypes:
         prototypes.load(xgrammar_load(words, tmp_path, "new"))
         assert len(prototypes) == 2
         prototypes.matcher("kept", [1])
-
-
-class TestLink:
-    @pytest.fixture(autouse=True)
-    def quick(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(service_link, "MAX_DELAY_S", 0.1)
-
-    @pytest.fixture
-    def path(self, tmp_path: Path) -> Path:
-        return tmp_path / "service.sock"
-
-    @staticmethod
-    @contextlib.contextmanager
-    def linked(path: Path, answer: Any, lost: Any = lambda: None) -> Iterator[ServiceLink]:
-        link = ServiceLink(path, lambda: Hello(role="rank", pid=1, boot="b", rank=0), answer, lost)
-        link.start()
-        try:
-            yield link
-        finally:
-            link.stop()
-            assert not link._thread.is_alive()
-
-    def test_answers_what_it_is_asked(self, path: Path) -> None:
-        with FakeService(path) as service, self.linked(path, lambda m: Loaded(key=m.key)):
-            service.wait_for(Hello)
-            service.peers("rank")[0].send(Load(key="k", backend="guidance", spec="s"))
-            assert service.wait_for(Loaded).key == "k"
-
-    def test_connects_before_the_service_is_there_and_again_after_it_died(self, path: Path) -> None:
-        lost: list[None] = []
-        with self.linked(path, lambda _: None, lambda: lost.append(None)):
-            for life in range(3):
-                with FakeService(path) as service:
-                    service.wait_for(Hello)
-                    wait_until(lambda: service.peers("rank"))
-                wait_until(lambda: len(lost) == life + 1)  # noqa: B023 - called before the next life
-
-    def test_sends_what_it_is_told_in_order_also_after_an_outage(self, path: Path) -> None:
-        with self.linked(path, lambda _: None) as link:
-            link.send(Failed(request_id="early", code="c"))
-            for life in range(2):
-                with FakeService(path) as service:
-                    wait_until(lambda: service.peers("rank"))
-                    link.send(Failed(request_id=f"{life} a", code="c"))
-                    link.send(Failed(request_id=f"{life} b", code="c"))
-                    service.wait_for(Failed, lambda one: one.request_id == f"{life} b")  # noqa: B023 - as above
-                    got = [one.request_id for one in service.received(Failed)]
-                    assert got == [*(["early"] if life == 0 else []), f"{life} a", f"{life} b"]
-                link.send(Failed(request_id="lost with the connection, or sent", code="c"))
-                wait_until(lambda: link._welcomed is None)
-                link._unsent.clear()
-
-    def test_sending_never_waits_and_is_bounded(self, path: Path) -> None:
-        with self.linked(path, lambda _: None) as link:
-            for number in range(2 * service_link.MAX_UNSENT):
-                link.send(Failed(request_id=str(number), code="c"))
-            with FakeService(path) as service:
-                last = str(2 * service_link.MAX_UNSENT - 1)
-                service.wait_for(Failed, lambda one: one.request_id == last)
-                assert len(service.received(Failed)) == service_link.MAX_UNSENT
-
-    def test_survives_nonsense_and_its_own_faults(self, path: Path) -> None:
-        def answer(_message: Any) -> None:
-            raise RuntimeError("a fault of ours")
-
-        with FakeService(path) as service, self.linked(path, answer):
-            service.wait_for(Hello)
-            service.peers("rank")[0].send(Load(key="k", backend="guidance"))
-            wait_until(lambda: len(service.received(Hello)) == 2)
-            wait_until(lambda: service.peers("rank"))
-            with contextlib.suppress(OSError):
-                service.peers("rank")[-1]._connection.sendall(wire.LENGTH.pack(wire.MAX_FRAME_BYTES + 1))
-            wait_until(lambda: len(service.received(Hello)) == 3)
-
-    def test_stops_while_it_waits_for_a_silent_service(self, path: Path) -> None:
-        with socket.socket(socket.AF_UNIX) as silent:
-            silent.bind(str(path))
-            silent.listen()
-            with self.linked(path, lambda _: None):
-                connection, _ = silent.accept()
-                connection.recv(4)
-                connection.close()
 
 
 class TestPulse:

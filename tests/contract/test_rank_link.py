@@ -1,0 +1,141 @@
+"""A rank's link to the sidecar's service, over a real socket."""
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from guided_contract import wire
+from guided_contract.wire import Failed, Hello, Load, Loaded
+from guided_engine import service_link
+from guided_engine.service_link import ServiceLink
+from guided_sidecar.grammar.schema import reference_depth
+from support.engine import wait_until
+from support.fake_service import FakeService
+
+# A process with a link that loads JSON schemas by llguidance.
+LOADS = """
+import sys, time
+from pathlib import Path
+from llguidance import LLMatcher, LLTokenizer
+from guided_contract.wire import Hello, Loaded
+from guided_engine.service_link import ServiceLink
+tokenizer = LLTokenizer("byte")
+def answer(load):
+    matcher = LLMatcher(tokenizer, LLMatcher.grammar_from_json_schema(load.spec))
+    return Loaded(key=load.key, error=matcher.get_error())
+hello = Hello(role="rank", pid=1, boot="b", rank=0)
+ServiceLink(Path(sys.argv[1]), lambda: hello, answer, lambda: None).start()
+time.sleep(60)
+"""
+
+
+class TestLink:
+    @pytest.fixture(autouse=True)
+    def quick(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(service_link, "MAX_DELAY_S", 0.1)
+
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        return tmp_path / "service.sock"
+
+    @staticmethod
+    @contextlib.contextmanager
+    def linked(path: Path, answer: Any, lost: Any = lambda: None) -> Iterator[ServiceLink]:
+        link = ServiceLink(path, lambda: Hello(role="rank", pid=1, boot="b", rank=0), answer, lost)
+        link.start()
+        try:
+            yield link
+        finally:
+            link.stop()
+            assert not link._thread.is_alive()
+
+    def test_answers_what_it_is_asked(self, path: Path) -> None:
+        with FakeService(path) as service, self.linked(path, lambda m: Loaded(key=m.key)):
+            service.wait_for(Hello)
+            service.peers("rank")[0].send(Load(key="k", backend="guidance", spec="s"))
+            assert service.wait_for(Loaded).key == "k"
+
+    def test_has_a_stack_for_what_a_worker_has_proven(self, path: Path) -> None:
+        """Without a limit of the process's stack, as some sites have it, glibc gives a thread 2 MiB."""
+        row = {f"p{number}": {"$ref": f"#/$defs/p{number + 1}"} for number in range(780)}
+        schema = {"$ref": "#/$defs/p0", "$defs": {**row, "p780": {"type": "null"}}}
+        reference_depth.check(schema)
+        with FakeService(path) as service:
+            started = [
+                "bash",
+                "-c",
+                'ulimit -s unlimited; exec "$0" -c "$1" "$2"',
+                sys.executable,
+                LOADS,
+                path,
+            ]
+            child = subprocess.Popen(started)
+            try:
+                service.wait_for(Hello)
+                service.peers("rank")[0].send(Load(key="k", backend="guidance", spec=json.dumps(schema)))
+                assert service.wait_for(Loaded).key == "k"
+            finally:
+                child.kill()
+                child.wait(10)
+
+    def test_connects_before_the_service_is_there_and_again_after_it_died(self, path: Path) -> None:
+        lost: list[None] = []
+        with self.linked(path, lambda _: None, lambda: lost.append(None)):
+            for life in range(3):
+                with FakeService(path) as service:
+                    service.wait_for(Hello)
+                    wait_until(lambda: service.peers("rank"))
+                wait_until(lambda: len(lost) == life + 1)  # noqa: B023 - called before the next life
+
+    def test_sends_what_it_is_told_in_order_also_after_an_outage(self, path: Path) -> None:
+        with self.linked(path, lambda _: None) as link:
+            link.send(Failed(request_id="early", code="c"))
+            for life in range(2):
+                with FakeService(path) as service:
+                    wait_until(lambda: service.peers("rank"))
+                    link.send(Failed(request_id=f"{life} a", code="c"))
+                    link.send(Failed(request_id=f"{life} b", code="c"))
+                    service.wait_for(Failed, lambda one: one.request_id == f"{life} b")  # noqa: B023 - as above
+                    got = [one.request_id for one in service.received(Failed)]
+                    assert got == [*(["early"] if life == 0 else []), f"{life} a", f"{life} b"]
+                link.send(Failed(request_id="lost with the connection, or sent", code="c"))
+                wait_until(lambda: link._welcomed is None)
+                link._unsent.clear()
+
+    def test_sending_never_waits_and_is_bounded(self, path: Path) -> None:
+        with self.linked(path, lambda _: None) as link:
+            for number in range(2 * service_link.MAX_UNSENT):
+                link.send(Failed(request_id=str(number), code="c"))
+            with FakeService(path) as service:
+                last = str(2 * service_link.MAX_UNSENT - 1)
+                service.wait_for(Failed, lambda one: one.request_id == last)
+                assert len(service.received(Failed)) == service_link.MAX_UNSENT
+
+    def test_survives_nonsense_and_its_own_faults(self, path: Path) -> None:
+        def answer(_message: Any) -> None:
+            raise RuntimeError("a fault of ours")
+
+        with FakeService(path) as service, self.linked(path, answer):
+            service.wait_for(Hello)
+            service.peers("rank")[0].send(Load(key="k", backend="guidance"))
+            wait_until(lambda: len(service.received(Hello)) == 2)
+            wait_until(lambda: service.peers("rank"))
+            with contextlib.suppress(OSError):
+                service.peers("rank")[-1]._connection.sendall(wire.LENGTH.pack(wire.MAX_FRAME_BYTES + 1))
+            wait_until(lambda: len(service.received(Hello)) == 3)
+
+    def test_stops_while_it_waits_for_a_silent_service(self, path: Path) -> None:
+        with socket.socket(socket.AF_UNIX) as silent:
+            silent.bind(str(path))
+            silent.listen()
+            with self.linked(path, lambda _: None):
+                connection, _ = silent.accept()
+                connection.recv(4)
+                connection.close()
