@@ -59,8 +59,8 @@ class ServiceLink:
 
     def start(self) -> None:
         """Start the thread; it connects as soon as the service listens."""
-        # A library loads a grammar by calling itself. Where a process's stack has no limit, as some sites have
-        # it, a thread's has 2 MiB: a grammar that a worker has proven would take the engine along.
+        # A library loads a grammar by calling itself. Where a process's stack has no limit, as some sites
+        # have it, a thread's has 2 MiB: a grammar that a worker has proven would take the engine along.
         before = threading.stack_size(STACK_BYTES)
         try:
             self._thread.start()
