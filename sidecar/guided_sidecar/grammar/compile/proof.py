@@ -25,6 +25,7 @@ _LONG: Final = 48
 # CPU time of the first walk, and of the others together: a step in structure takes microseconds.
 _FIRST_BUDGET_S: Final = 0.03
 _BUDGET_S: Final = 0.02
+_REPEATS_BUDGET_S: Final = 0.01  # of each walk's repeats, beyond which none is begun
 
 
 class Proof(NamedTuple):
@@ -71,7 +72,8 @@ class Prover:
             chooser = random.Random(f"{seed}{number}")  # noqa: S311 - no secret
             play = shortest + chooser.randrange(*_PLAY) if number else 0
             walk = Walk(self._choice, self._bytes_of, compiled, positions, chooser, play, taken)
-            fault = walk.fault(_RANDOM_STEPS if number else _STEPS, until_s) or walk.repeated_fault()
+            fault = walk.fault(_RANDOM_STEPS if number else _STEPS, until_s)
+            fault = fault or walk.repeated_fault(time.thread_time() + _REPEATS_BUDGET_S)
             taken.update(walk.tokens)
             shortest = len(walk.tokens) if len(walk.tokens) > _LONG else 0
             if walk.text is not None and fault is None:

@@ -116,8 +116,10 @@ class Walk:
         """What it took so far."""
         return [step.token for step in self._steps]
 
-    def repeated_fault(self) -> Fault | None:
+    def repeated_fault(self, until_s: float) -> Fault | None:
         """Repeat tokens where the walk came through, first where it took longest.
+
+        After so much CPU time of this thread no other token is tried.
 
         An ambiguous grammar takes ever longer for the same text once more, and a model may write just that.
         """
@@ -129,6 +131,8 @@ class Walk:
                 self._choice.among(self._mask[0], self._chooser, ends_soon=False), _OTHERS
             )
             for token in {self._steps[index].token, *others}:
+                if time.thread_time() > until_s:
+                    return None
                 repeats, fault = self._repeat(index, token)
                 if fault is not None:
                     return fault

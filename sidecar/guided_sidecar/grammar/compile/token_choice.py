@@ -10,6 +10,7 @@ import numpy as np
 
 _DRAWS: Final = 4  # of tokens at random, before all that are allowed are looked at in order
 # What ends a JSON text soonest, the first first: after a value, and within a string.
+_CLOSERS: Final = b'"}],:'
 _AFTER_VALUE: Final = (re.compile(rb"[}\]]+"), re.compile(rb"[}\],:]+"))
 _OPENING: Final = frozenset(b"{[")
 _IN_STRING: Final = (re.compile(rb'"[}\]]*'), re.compile(rb'"[}\],:]*'))
@@ -22,7 +23,8 @@ class _Enders:
         self, stops: Sequence[int], tokens: Sequence[bytes], patterns: Sequence[re.Pattern[bytes]]
     ) -> None:
         tiers = [list(stops), *([] for _ in patterns)]
-        for number, text in enumerate(tokens):
+        closers = ((number, text) for number, text in enumerate(tokens) if not text.strip(_CLOSERS))
+        for number, text in closers:
             tier = next((tier for tier, one in enumerate(patterns) if one.fullmatch(text)), None)
             if tier is not None and number not in stops:
                 tiers[1 + tier].append(number)
