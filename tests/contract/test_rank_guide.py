@@ -218,6 +218,19 @@ class TestSlow:
         assert allowed(masks, 0) == allowed(masks, 1) == [A]
         assert rank.sampled(r=[A], s=[A]) == ends
 
+    def test_a_rank_without_a_core_is_not_a_slow_grammar(
+        self, rank: Rank, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fill = GuidanceFiller.fill
+
+        def late(self: GuidanceFiller, walks: Sequence[Any], bitmask: Any) -> None:
+            time.sleep(2e-9 * slowness.LIMIT_NS)
+            fill(self, walks, bitmask)
+
+        monkeypatch.setattr(GuidanceFiller, "fill", late)
+        assert allowed(rank.step([arrival("r", rank.load("ab"))])) == [A]
+        assert rank.sampled(r=[A]) == {}
+
     def test_a_broad_batch_is_looked_at_once(self) -> None:
         times = slowness.FillTimes()
         assert not times.is_suspicious(1, slowness.LIMIT_NS)

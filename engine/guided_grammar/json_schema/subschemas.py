@@ -22,28 +22,28 @@ LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
 _MAPS, _SINGLE, _LISTS = map(frozenset, (MAPS, SINGLE, LISTS))
 
 
-class Way(NamedTuple):
+class JsonPath(NamedTuple):
     """A JSONPath, written out where it is said: a long name would else be in memory once for each path."""
 
-    before: "Way | None"
+    before: "JsonPath | None"
     last: str
 
     def __str__(self) -> str:
         parts: list[str] = []
-        way: Way | None = self
+        way: JsonPath | None = self
         while way is not None:
             parts.append(way.last)
             way = way.before
         return "".join(reversed(parts))
 
 
-ROOT: Final = Way(None, "$")
+ROOT: Final = JsonPath(None, "$")
 
 
 class Place(NamedTuple):
     """One schema object and its JSONPath."""
 
-    way: Way
+    way: JsonPath
     schema: dict[str, Any]
 
     @property
@@ -103,7 +103,7 @@ def children(schema: dict[str, Any], without: frozenset[str] = frozenset()) -> l
     return found
 
 
-def in_tag(tag: Any) -> Iterator[tuple[Way, Any]]:
+def in_tag(tag: Any) -> Iterator[tuple[JsonPath, Any]]:
     """Yield the JSON schemas inside a structural tag with their JSONPaths, in the old form or the new."""
     stack = [iter([(ROOT, tag)])]
     while stack:
@@ -116,7 +116,7 @@ def in_tag(tag: Any) -> Iterator[tuple[Way, Any]]:
             # {"begin": ..., "schema": ...} of the old form; {"type": "json_schema", ...} of the new.
             keyword = next((key for key in ("json_schema", "schema") if key in current), None)
             if keyword is not None:
-                yield Way(way, _key(keyword)), current[keyword]
+                yield JsonPath(way, _key(keyword)), current[keyword]
             stack.append(_named(way, {key: child for key, child in current.items() if key != keyword}))
 
 
@@ -157,22 +157,22 @@ def _key(key: str) -> str:
     return f"['{quoted}']"
 
 
-def _children(way: Way, schema: dict[str, Any]) -> Iterator[tuple[Way, Any]]:
+def _children(way: JsonPath, schema: dict[str, Any]) -> Iterator[tuple[JsonPath, Any]]:
     for keyword, value in schema.items():
         if keyword in MAPS and isinstance(value, dict):
-            yield from _named(Way(way, _key(keyword)), value)
+            yield from _named(JsonPath(way, _key(keyword)), value)
         elif keyword in LISTS and isinstance(value, list):
-            yield from _listed(Way(way, _key(keyword)), value)
+            yield from _listed(JsonPath(way, _key(keyword)), value)
         elif keyword in SINGLE:
-            yield Way(way, _key(keyword)), value
+            yield JsonPath(way, _key(keyword)), value
 
 
-def _named(way: Way, children: dict[str, Any]) -> Iterator[tuple[Way, Any]]:
-    return ((Way(way, _key(name)), child) for name, child in children.items())
+def _named(way: JsonPath, children: dict[str, Any]) -> Iterator[tuple[JsonPath, Any]]:
+    return ((JsonPath(way, _key(name)), child) for name, child in children.items())
 
 
-def _listed(way: Way, children: list[Any]) -> Iterator[tuple[Way, Any]]:
-    return ((Way(way, f"[{number}]"), child) for number, child in enumerate(children))
+def _listed(way: JsonPath, children: list[Any]) -> Iterator[tuple[JsonPath, Any]]:
+    return ((JsonPath(way, f"[{number}]"), child) for number, child in enumerate(children))
 
 
 def find(schema: Any, keyword: str) -> str | None:

@@ -9,11 +9,11 @@ from typing import Any, Final
 import numpy as np
 
 _DRAWS: Final = 4  # of tokens at random, before all that are allowed are looked at in order
-# What ends a JSON text soonest, the first first: after a value, and within a string.
 _CLOSERS: Final = b'"}],:'
+# What ends a JSON text soonest, the first first: after a value, and within a string.
 _AFTER_VALUE: Final = (re.compile(rb"[}\]]+"), re.compile(rb"[}\],:]+"))
-_OPENING: Final = frozenset(b"{[")
 _IN_STRING: Final = (re.compile(rb'"[}\]]*'), re.compile(rb'"[}\],:]*'))
+_OPENING: Final = frozenset(b"{[")
 
 
 class _Enders:

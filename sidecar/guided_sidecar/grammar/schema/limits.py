@@ -13,7 +13,7 @@ from guided_contract.config import CompileConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Kind
 from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.subschemas import ROOT, Place, Way
+from guided_grammar.json_schema.subschemas import ROOT, JsonPath, Place
 
 Json = Any
 _COUNTED: Final = frozenset(["properties", "patternProperties", "enum", "pattern"])
@@ -89,7 +89,7 @@ def _json(spec: str, what: str, limits: CompileConfig) -> Json:
     return value
 
 
-def _check_counts(schema: Json, limits: CompileConfig, base: Way = ROOT) -> None:
+def _check_counts(schema: Json, limits: CompileConfig, base: JsonPath = ROOT) -> None:
     """Refuse too many properties, values of an enum and characters of a pattern, with the keyword's path."""
     properties = 0
     for place in subschemas.walk(schema):
@@ -106,7 +106,7 @@ def _check_counts(schema: Json, limits: CompileConfig, base: Way = ROOT) -> None
                 _check_count(len(value), limits.max_regex_chars, "characters", at)
 
 
-def _path(base: Way, place: Place, keyword: str) -> str:
+def _path(base: JsonPath, place: Place, keyword: str) -> str:
     return subschemas.below(str(base), place.at(keyword))
 
 
