@@ -11,6 +11,7 @@ LIMIT_S = 10.0
 
 class Clock:
     now = 0.0
+    cpu_s = 3.0  # of the worker, from earlier compiles
 
     def __call__(self) -> float:
         return self.now
@@ -22,7 +23,7 @@ def played(events: tuple[str, ...]) -> tuple[CompileProgress, Clock]:
     for event in events:
         match event:
             case "a worker gets it":
-                progress.start()
+                progress.start(lambda: clock.cpu_s)
             case "its worker dies":
                 progress.deaths += 1
                 progress.queue()
@@ -77,3 +78,30 @@ def test_both_run_out_in_the_same_moment() -> None:
     progress, _ = played(("a worker gets it", "all of its time"))
     progress.give_up(late=False)
     assert progress.was_late
+
+
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize(
+    ("had_s", "cpu_s", "words"),
+    [
+        (10.0, 5.0, ""),
+        (6.0, 1.1, ""),
+        (10.0, 0.06, "the grammar worker was given 0.06 s of CPU time within 10 s"),
+        (4.0, 4.0, "all grammar workers were busy for 10 s"),
+        (None, 0.0, "all grammar workers were busy for 10 s"),
+    ],
+)
+def test_a_compile_is_blamed_for_its_time_only_if_it_had_a_worker_and_a_cpu(
+    had_s: float | None,
+    cpu_s: float,
+    words: str,
+    ended: bool,  # noqa: FBT001 - a case
+) -> None:
+    """On two cores that two ranks keep busy, a worker once waited 10 s for 20 ms of CPU time."""
+    progress, clock = played(() if had_s is None else ("a worker gets it",))
+    clock.now += had_s or 0.0
+    clock.cpu_s += cpu_s
+    if ended and had_s is not None:
+        progress.stop()
+        clock.cpu_s = 0.0  # nothing is known of a process that has gone
+    assert progress.excuse(LIMIT_S) == words

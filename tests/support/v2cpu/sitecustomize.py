@@ -1,7 +1,7 @@
 """Model Runner V2 on a CPU, for tests: Triton's interpreter as the cpu backend that vLLM's build asks for.
 
-Put this folder on PYTHONPATH, and set VLLM_USE_V2_MODEL_RUNNER=1. The kernels then run in numpy, slowly. More
-than half of that time the interpreter spends on itself, and that is spared here without touching a kernel.
+Put this folder on PYTHONPATH, and set VLLM_USE_V2_MODEL_RUNNER=1. The kernels then run in numpy, slowly. Most
+of that time the interpreter spends on itself, and that is spared here without touching a kernel.
 """
 
 import dataclasses
@@ -85,10 +85,26 @@ def _gather_integers(communicators: Any) -> None:
     communicators._CPUSHMDistributed.all_gather_into_tensor = all_gather_into_tensor
 
 
+def _widen_blocks(launcher: Any) -> None:
+    """Have a kernel take a row of logits in one block: the interpreter pays for blocks, not for their width.
+
+    A token's random number depends on the token and not on its block, so what is sampled stays the same.
+    """
+    constants = launcher.__code__.co_consts
+    assert constants.count(1024) == 1
+    wide = tuple(8192 if value == 1024 else value for value in constants)
+    launcher.__code__ = launcher.__code__.replace(co_consts=wide)
+
+
 if os.environ.get("VLLM_USE_V2_MODEL_RUNNER") == "1":
     os.environ["TRITON_INTERPRET"] = "1"
-    name = "vllm.distributed.device_communicators.cpu_communicator"
-    sys.meta_path.insert(0, _AfterImport(name, _gather_integers))
+    sampling, speculation = "vllm.v1.worker.gpu.sample.gumbel", "vllm.v1.worker.gpu.spec_decode"
+    for name, change in (
+        ("vllm.distributed.device_communicators.cpu_communicator", _gather_integers),
+        (sampling, lambda module: _widen_blocks(module.gumbel_sample)),
+        (f"{speculation}.rejection_sampler_utils", lambda module: _widen_blocks(module.rejection_sample)),
+    ):
+        sys.meta_path.insert(0, _AfterImport(name, change))
 
     from triton.backends import Backend, backends
     from triton.backends.compiler import GPUTarget

@@ -1,12 +1,18 @@
 """How far one compile is, its deadline, and why it was ended: one object that its flight owns.
 
-The pool says when a worker gets it and when one dies of it; the last who waits ends it by `give_up` when it
-leaves; all others read. Nothing of this travels in an exception.
+The pool says when a worker gets it, when it has it no longer and when one dies of it; the last who waits ends
+it by `give_up` when it leaves; all others read. Nothing of this travels in an exception.
 """
 
 import dataclasses
 import time
 from collections.abc import Callable
+from typing import Final
+
+# A compile that ran out of time is to blame for it only if a worker had it for so much of the limit, and used
+# so much of the limit as CPU time: on a busy machine a worker may wait for a CPU longer than it runs.
+_SHARE_WITH_A_WORKER: Final = 0.5
+_SHARE_OF_CPU: Final = 0.1
 
 
 @dataclasses.dataclass(slots=True)
@@ -30,19 +36,42 @@ class CompileProgress:
     clock: Callable[[], float] = time.monotonic
     deaths: int = 0
     _started: float | None = None
+    _worker_cpu_s: Callable[[], float] = lambda: 0.0
+    _cpu_before_s: float = 0.0
+    _cpu_s: float | None = None  # None: its worker goes on
     _gave_up_late: bool | None = None  # None: somebody waits
 
-    def start(self) -> None:
-        """Note that a worker has it from now on."""
+    def start(self, cpu_s: Callable[[], float]) -> None:
+        """Note that a worker has it from now on; `cpu_s` reads the CPU seconds of that worker."""
         self._started = self.clock()
+        self._worker_cpu_s, self._cpu_before_s, self._cpu_s = cpu_s, cpu_s(), None
+
+    def stop(self) -> None:
+        """Note that its worker ends, which takes what is known of it away."""
+        self._cpu_s = self.cpu_s
 
     def queue(self) -> None:
         """Note that no worker has it."""
         self._started = None
 
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds that the worker has used which has it, or had it last."""
+        return self._worker_cpu_s() - self._cpu_before_s if self._cpu_s is None else self._cpu_s
+
     def ran_for(self, time_s: float) -> bool:
         """Return whether its worker has had it for so long by now; False where it waits for one."""
         return self._started is not None and self.clock() - self._started >= time_s
+
+    def excuse(self, limit_s: float) -> str:
+        """Return why it could not be done in a time limit without being to blame; "": it is to blame."""
+        limit = f"{limit_s:g} s"
+        if not self.ran_for(_SHARE_WITH_A_WORKER * limit_s):
+            crashed = "a grammar worker crashed; its replacement could not finish within"
+            return f"{crashed if self.deaths else 'all grammar workers were busy for'} {limit}"
+        if (used_s := self.cpu_s) < _SHARE_OF_CPU * limit_s:
+            return f"the grammar worker was given {used_s:.2f} s of CPU time within {limit}"
+        return ""
 
     def give_up(self, *, late: bool) -> None:
         """Note that nobody waits for it any more; `late`: the last who did ran out of time.

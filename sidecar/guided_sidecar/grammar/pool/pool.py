@@ -24,6 +24,7 @@ from guided_sidecar.telemetry.incidents import WorkerRestarts
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 2  # a crash is tried once more, on another worker
+_RETRY_AFTER_S = 1
 
 
 class _DisplacedError(Exception):
@@ -82,6 +83,16 @@ class Pool:
         """Keep a failure as the last one."""
         self._workers.note(code, message)
 
+    def too_late(self, limit_s: float, progress: CompileProgress) -> GuidedError:
+        """Return what is said of a compile that was not done in a time limit; note what is its own fault."""
+        if excuse := progress.excuse(limit_s):
+            return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, excuse, retry_after_s=_RETRY_AFTER_S)
+        error = GuidedError(
+            ErrorCode.GRAMMAR_COMPILE_TIMEOUT, f"the grammar did not compile within {limit_s:g} s"
+        )
+        self.note(error.code, error.message)
+        return error
+
     async def compile(self, job: Job, progress: CompileProgress) -> Outcome:
         """Compile one grammar. Cancelling kills the worker, and ends when it is gone.
 
@@ -95,7 +106,7 @@ class Pool:
         Raises
         ------
         GuidedError
-            grammar_compile_timeout, _crashed or _memory; grammar_service_exhausted.
+            grammar_compile_timeout, _crashed or _memory; grammar_service_exhausted or _unavailable.
         """
         try:
             return await self._compile(job, progress)
@@ -138,7 +149,7 @@ class Pool:
     async def _run(self, worker: Worker, job: Job, slot: Slot, progress: CompileProgress) -> Outcome:
         outcome: Outcome | None = None
         loss: Loss = "crashed"
-        progress.start()
+        progress.start(worker.cpu_s)
         try:
             async with asyncio.timeout(job.timeout_s) as limit:
                 with _displaced(slot, limit, worker):
@@ -148,9 +159,7 @@ class Pool:
                 loss = "displaced"
                 raise _DisplacedError from error
             loss = "deadline"
-            message = f"the grammar did not compile within {job.timeout_s:g} s"
-            self.note(ErrorCode.GRAMMAR_COMPILE_TIMEOUT, message)
-            raise GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT, message) from error
+            raise self.too_late(job.timeout_s, progress) from error
         except asyncio.CancelledError:
             loss = "deadline" if progress.was_late else "cancelled"
             raise
@@ -158,6 +167,7 @@ class Pool:
             loss = _loss(worker, death)
             raise
         finally:
+            progress.stop()
             await asyncio.shield(self._after(worker, outcome, loss))
         self._budget.record_success()
         if isinstance(outcome, Failed) and _spoilt(outcome):

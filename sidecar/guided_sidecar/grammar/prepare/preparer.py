@@ -23,7 +23,7 @@ from guided_sidecar.grammar.prepare.cache_state import CacheState
 from guided_sidecar.grammar.prepare.disk import GrammarDisk
 from guided_sidecar.grammar.prepare.leases import Store
 from guided_sidecar.grammar.prepare.quarantine import Quarantine, Refusals
-from guided_sidecar.grammar.prepare.singleflight import FAIR_SHARE, InFlight, SingleFlight
+from guided_sidecar.grammar.prepare.singleflight import InFlight, SingleFlight
 from guided_sidecar.grammar.schema import limits
 from guided_sidecar.grammar.worker_messages import Job, Ready
 from guided_sidecar.ranks.load_barrier import Rendezvous
@@ -278,13 +278,7 @@ class Preparer:
             message = f"the grammar service did not become ready within {limit}"
             return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message, retry_after_s=1)
         progress = waiter.flight.progress if waiter.flight is not None else CompileProgress(waiter.limit_s)
-        if not progress.ran_for(FAIR_SHARE * waiter.limit_s):
-            crashed = "a grammar worker crashed; its replacement could not finish within"
-            why = crashed if progress.deaths else "all grammar workers were busy for"
-            return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, f"{why} {limit}", retry_after_s=1)
-        error = GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT, f"the grammar did not compile within {limit}")
-        self._pool.note(error.code, error.message)
-        return error
+        return self._pool.too_late(waiter.limit_s, progress)
 
 
 def _load(entry: Entry) -> Load:

@@ -31,8 +31,6 @@ from guided_sidecar.telemetry.conventions import (
     GRAMMAR_PROOF_DURATION,
 )
 
-# Who waited for a compile that had less than this share of its time was short of a worker.
-FAIR_SHARE: Final = 0.5
 _RETRY_AFTER_S: Final = 1.0
 
 
@@ -158,7 +156,7 @@ class SingleFlight:
         except asyncio.CancelledError:
             if flight.progress.was_late:
                 error_code = ErrorCode.GRAMMAR_COMPILE_TIMEOUT.value
-                if flight.progress.ran_for(FAIR_SHARE * job.timeout_s):
+                if not flight.progress.excuse(job.timeout_s):
                     self._refusals.record(job.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT))
             elif deaths := flight.progress.deaths:  # who leaves while it is tried again takes no guilt away
                 crashed = GuidedError(ErrorCode.GRAMMAR_COMPILE_CRASHED)
