@@ -1,4 +1,8 @@
-"""A fair queue for compile slots, in two lanes: endless schemas, however many, do not hold up short ones."""
+"""A fair queue for compile slots, in two lanes: endless schemas, however many, do not hold up short ones.
+
+Of those that wait for the fast lane the newest goes first. A burst of endless ones then holds up who came
+before it, which are few, and not all who come while it lasts.
+"""
 
 import asyncio
 import collections
@@ -76,13 +80,13 @@ class FairQueue:
         self._slow = 0
         self._width: Final = width
         self._slow_after_s = slow_after_s
-        self._new: collections.deque[_Future] = collections.deque()  # wait for the fast lane
+        self._new: collections.deque[_Future] = collections.deque()  # wait for the fast lane, newest first
         self._lost: collections.deque[_Future] = collections.deque()  # wait for the slow lane
         self._overdue: list[Slot] = []  # slow, and still in the fast lane; the slowest first
 
     @contextlib.asynccontextmanager
     async def slot(self) -> AsyncIterator[Slot]:
-        """Wait for a slot, first come first served, and hold it for the body."""
+        """Wait for a slot, and hold it for the body."""
         await self._enter()
         slot = Slot(self)
         timer = asyncio.create_task(self._time(slot))
@@ -106,7 +110,7 @@ class FairQueue:
         if self._overdue:
             self._push_out()
         else:
-            await _wait(self._new, self._leave_fast)
+            await _wait(self._new, self._leave_fast, first=True)
 
     def _push_out(self) -> None:
         """Take the slowest slot's place, for whoever asks."""
@@ -151,10 +155,15 @@ class FairQueue:
             self._slow -= 1
 
 
-async def _wait(queue: collections.deque[_Future], give_back: Callable[[], None]) -> None:
+async def _wait(
+    queue: collections.deque[_Future], give_back: Callable[[], None], *, first: bool = False
+) -> None:
     """Wait in a queue for a place; who is cancelled as the place is given gives it back."""
     place: _Future = asyncio.get_running_loop().create_future()
-    queue.append(place)
+    if first:
+        queue.appendleft(place)
+    else:
+        queue.append(place)
     try:
         await place
     except asyncio.CancelledError:
