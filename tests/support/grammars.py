@@ -52,3 +52,15 @@ def hungry_regex() -> str:
     """Return a regex whose compiling takes xgrammar ever more memory: a GiB or two within seconds."""
     parts = "|".join(f"x{part}[^ab]{{0,{100 + part % 28}}}y{part}" for part in range(2000))
     return f"({parts})"
+
+
+# Grammars whose masks are cheap, and that take ever longer to accept the same letter once more.
+AMBIGUOUS: dict[str, tuple[Kind, str]] = {
+    "nested": ("regex", "(a{0,100}){0,100}z"),
+    "nested twice": ("regex", "((a{0,100}){0,100}){0,100}z"),
+    "stars": ("regex", "(((a*)*)*)*z"),
+    "ebnf": ("grammar", 'root ::= ("a"{0,100}){0,100} "z"'),
+    "behind a long text": ("grammar", f'root ::= "{300 * "b"}" ("a"{{0,100}}){{0,100}} "z"'),
+    "sum": ("grammar", 'root ::= s\ns ::= s s | "a"'),
+    "pattern": ("json", json.dumps({"type": "string", "pattern": "^(a{0,100}){0,100}z$"})),
+}

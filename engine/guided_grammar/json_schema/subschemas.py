@@ -1,5 +1,6 @@
 """Where schemas stand inside a JSON Schema, so that a property named `not` is not taken for the keyword."""
 
+import urllib.parse
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -121,16 +122,17 @@ def in_tag(tag: Any) -> Iterator[tuple[JsonPath, Any]]:
 
 
 def referred(root: Any, pointer: str) -> Any:
-    """Return what a local reference without escapes names, `#` or `#/...`.
+    """Return what a local reference names, `#` or `#/...`.
 
     Raises
     ------
     LookupError
         Nothing is there.
     """
+    if pointer != "#" and not pointer.startswith("#/"):
+        raise LookupError(pointer)
     current = root
-    for part in pointer[1:].split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
+    for key in names(pointer):
         if isinstance(current, dict):
             current = current[key]
         elif isinstance(current, list) and key.isdecimal():
@@ -138,6 +140,12 @@ def referred(root: Any, pointer: str) -> Any:
         else:
             raise LookupError(pointer)
     return current
+
+
+def names(pointer: str) -> list[str]:
+    """Return the names on the way of a local reference."""
+    parts = urllib.parse.unquote(pointer.partition("#")[2]).split("/")[1:]
+    return [part.replace("~1", "/").replace("~0", "~") for part in parts]
 
 
 def step(path: str, key: str) -> str:

@@ -13,7 +13,7 @@ from guided_grammar.backend import Unsupported
 from guided_grammar.json_schema import subschemas
 from guided_grammar.registry import library
 from guided_sidecar.grammar import trust
-from guided_sidecar.grammar.schema import reference_depth, schema, unevaluated
+from guided_sidecar.grammar.schema import annotations, reference_depth, schema, unevaluated
 from guided_sidecar.grammar.worker_messages import Job
 
 
@@ -43,10 +43,7 @@ def read(job: Job) -> Grammar:
     """
     if job.kind == "json":
         value = json.loads(job.spec)
-        schema.check(value)
-        reference_depth.check(value)
-        schema.write_whole_numbers(value)
-        unevaluated.write_out(value)
+        _normalise(value)
         return Grammar(job.kind, value, [("$", value)])
     if job.kind != "structural_tag":
         return Grammar(job.kind, job.spec, [])
@@ -54,11 +51,21 @@ def read(job: Job) -> Grammar:
     schemas = [(str(way), inner) for way, inner in subschemas.in_tag(tag)]
     for path, inner in schemas:
         try:
-            schema.check(inner)
-            reference_depth.check(inner)
+            _normalise(inner)
         except GuidedError as error:
-            raise GuidedError(error.code, error.message, path=subschemas.below(path, error.path)) from error
+            there = subschemas.below(path, error.path)
+            said = error.message.removeprefix(f"{error.path}: ")
+            raise GuidedError(error.code, f"{there}: {said}", path=there) from error
     return Grammar(job.kind, tag, schemas)
+
+
+def _normalise(value: Any) -> None:
+    """Check a JSON schema, and write it so that all libraries read the same, in place."""
+    schema.check(value)
+    reference_depth.check(value)
+    annotations.drop(value)
+    schema.write_whole_numbers(value)
+    unevaluated.write_out(value)
 
 
 def order(job: Job, grammar: Grammar) -> Iterator[Backend]:
