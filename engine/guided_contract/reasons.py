@@ -11,10 +11,10 @@ class NotReadyReason(enum.StrEnum):
     TOKENIZERS_DIFFER = "TokenizersDiffer"
     RANKS_MISSING = "RanksMissing"
     ENGINE_STALLED = "EngineStalled"
-    SERVICE_EXHAUSTED = "ServiceExhausted"
     GRAMMARS_PENDING = "GrammarsPending"
     PROBE_PENDING = "ProbePending"
     PROBE_FAILED = "ProbeFailed"
+    SERVICE_EXHAUSTED = "ServiceExhausted"  # of GuidedDecoding alone: the pod serves all but new grammars
     # What the operator says where a page names none of these: it is untrusted, or of a newer release.
     NOT_READY = "NotReady"
 

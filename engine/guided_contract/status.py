@@ -103,6 +103,7 @@ class PodStatus(Struct, frozen=True, kw_only=True):
     ranks: list[RankStatus] = []
     # What there is to know of ranks that disagreed lately, or whose disagreement still has consequences
     desync: str = ""
+    exhausted: str = ""  # why grammars that the pod has not compiled before are refused for a while
     grammars: list[GrammarStatus] = []
     grammar_workers: WorkersStatus = WorkersStatus(ready=0, restarts=0)
     quarantine: QuarantineStatus = QuarantineStatus()

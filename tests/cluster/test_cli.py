@@ -58,13 +58,13 @@ def test_status_tells_ready_or_not_and_what_to_do(
     assert (code, out, err) == (0, "", f"there are no GuidedModels in {namespace}\n")
 
     kubelet.ready = False
-    kubelet.say(ready=False, reason="ServiceExhausted", message="grammar workers crashed too often")
+    kubelet.say(ready=False, reason="ProbeFailed", message="HTTP 500")
     api_server.apply(model(namespace))
-    await_condition(api_server, namespace, "GuidedDecoding", "False", "ServiceExhausted")
+    await_condition(api_server, namespace, "GuidedDecoding", "False", "ProbeFailed")
     for each in STATUS:
         code, out, _ = run(environment, *each, "m")
-        assert (code, out.splitlines()[0]) == (1, f"GuidedModel {namespace}/m: not ready, ServiceExhausted")
-        assert "see the last failure for the grammar that kills workers" in out.partition("next\n")[2]
+        assert (code, out.splitlines()[0]) == (1, f"GuidedModel {namespace}/m: not ready, ProbeFailed")
+        assert "see what the engine answered" in out.partition("next\n")[2]
 
     failure = status.Failure(
         code="grammar_compile_crashed", message="it crashed twice", time="2026-01-01T00:00:00Z"

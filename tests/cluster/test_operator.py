@@ -170,17 +170,23 @@ def test_a_spent_restart_budget_shows_and_is_told_in_one_event(
         found = api_server.get("events", "-n", namespace)["items"]
         return [each for each in found if each["involvedObject"]["kind"] == "GuidedModel"]
 
+    def say(**changes: str) -> None:
+        """The operator asks a ready pod's sidecar every few minutes, and whenever the pod changes."""
+        kubelet.say(**changes)
+        api_server.kubectl(
+            "annotate", "pods", "--all", f"said={len(changes)}", "--overwrite", "-n", namespace
+        )
+
     api_server.apply(model(namespace))
     await_condition(api_server, namespace, "GuidedDecoding", "True", "Active")
-    kubelet.ready = False
-    kubelet.say(ready=False, reason="ServiceExhausted", message="grammar workers crashed too often")
+    say(exhausted="grammar workers crashed too often")
     await_condition(api_server, namespace, "GuidedDecoding", "False", "ServiceExhausted")
+    await_condition(api_server, namespace, "Ready", "True")
     (event,) = told()
     assert (event["type"], event["reason"]) == ("Warning", "ServiceExhausted")
     assert "grammar workers crashed too often" in event["message"]
     assert event["involvedObject"]["uid"] == api_server.get("gm", "m", "-n", namespace)["metadata"]["uid"]
-    kubelet.say()
-    kubelet.ready = True
+    say()
     await_condition(api_server, namespace, "GuidedDecoding", "True", "Active")
     assert told() == [event]
 

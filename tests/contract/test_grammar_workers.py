@@ -1,7 +1,6 @@
 """Limits of grammar workers, the number of deaths that is borne."""
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig, RestartConfig
+from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig
 from guided_contract.wire import Prepared, Refused
 from guided_sidecar.grammar.pool.worker_process import Template, Worker
 from guided_sidecar.settings import Settings
@@ -149,33 +148,6 @@ class TestNarrow:
             assert taken.is_set()
             assert shared.lost() == {"idle": 2}
             api.release(number)
-
-
-async def test_a_spent_restart_budget_refuses_for_a_while(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    restart = RestartConfig(max_attempts=3, base_delay_s=0.01, reset_after_s=6)
-    async with (
-        serving(tmp_path, monkeypatch, restart=restart, guided_decoding=PATIENT) as (service, pod),
-        Rank.connected(pod),
-        Api.connected(pod) as api,
-    ):
-        assert isinstance(await api.prepare("choice", '["known"]'), Prepared)
-        while not service.snapshot().exhausted or service.snapshot().workers.ready:
-            await asyncio.sleep(0.01)
-            for pid in workers():
-                with contextlib.suppress(ProcessLookupError):
-                    kill(pid)
-        refused = await api.prepare("choice", '["new"]')
-        assert isinstance(refused, Refused)
-        assert refused.code == "grammar_service_exhausted"
-        assert refused.retry_after_s
-        assert 0 < refused.retry_after_s <= 6
-        assert isinstance(await api.prepare("choice", '["known"]'), Prepared)
-
-        await until(lambda: not service.snapshot().exhausted)
-        assert isinstance(await api.prepare("choice", '["new"]'), Prepared)
-        assert service.snapshot().workers.restarts["idle"] >= 3
 
 
 async def test_a_worker_that_dies_before_it_is_idle_is_replaced(

@@ -233,7 +233,7 @@ HELLOS = (
 SERVED = [_request(), *_decodes()] * 100
 KILLED = {"deadline": 9}  # workers, on somebody's endless schemas: no fault of the pod's
 HEALTHY = ServiceSnapshot(
-    hellos=HELLOS, expected_ranks=range(2), workers=WorkersState(idle=2, restarts=KILLED)
+    hellos=HELLOS, expected_ranks=range(2), workers=WorkersState(idle=2, forks=2, restarts=KILLED)
 )
 # For each alert what differs from a healthy pod.
 SICK: dict[str, dict[str, Any]] = {
@@ -243,8 +243,8 @@ SICK: dict[str, dict[str, Any]] = {
     "GuidedModelRanksDisagree": {"agreement": AgreementState(desyncs={1: 1})},
     "GuidedModelFellBack": {"agreement": AgreementState(fell_back=True)},
     "GuidedModelGrammarServiceExhausted": {"exhausted": True},
-    "GuidedModelGrammarWorkersCrash": {"workers": WorkersState(idle=1, restarts={"crashed": 9})},
-    "GuidedModelGrammarQueueGrows": {"workers": WorkersState(busy=1, queued=3)},
+    "GuidedModelGrammarWorkersCrash": {"workers": WorkersState(idle=1, forks=9, restarts={"crashed": 9})},
+    "GuidedModelGrammarQueueGrows": {"workers": WorkersState(busy=1, forks=1, queued=3)},
     "GuidedModelRequestsUnavailable": {
         "records": [*SERVED, *[_request(503, "grammar_service_exhausted")] * 10]
     },

@@ -31,7 +31,7 @@ EXAMPLES = {
     "a grammar library": r"llguidance|^[Gg]uidance$|^GUIDANCE$",
     "a vLLM version": r"0\.32\b",
     "a logits processor": r"^NoRepeat$",
-    "a reason of a condition": r"^(ServiceExhausted|SERVICE_EXHAUSTED)$",
+    "a reason of a condition": r"^(TokenizersDiffer|TOKENIZERS_DIFFER)$",
     "a probe": r"^V1Probe$",
 }
 # Written by a generator, so nobody edits them.

@@ -66,6 +66,9 @@ GUIDED = [
     ),
     pytest.param(serving(pod("a", NEW), desync="rank 1"), ("False", "Desync"), id="ranks disagreed"),
     pytest.param(
+        serving(pod("a", NEW), exhausted="x"), ("False", "ServiceExhausted"), id="a budget that is spent"
+    ),
+    pytest.param(
         serving(pod("a", NEW), ready=False, reason="EngineStalled", desync="rank 1"),
         ("False", "EngineStalled"),
         id="the worse first",
@@ -173,9 +176,10 @@ async def test_a_spent_restart_budget_is_told_in_one_event() -> None:
     async def passes(reason: str) -> list[str]:
         """Report twice, the second time as after a crash before the status was written."""
         nonlocal raw
-        found = serving(
-            pod("a", NEW, ready=not reason), raw=raw, ready=not reason, reason=reason, message="why"
-        )
+        said: dict[str, object] = {"ready": not reason, "reason": reason, "message": "why"}
+        if reason == "ServiceExhausted":
+            said = {"exhausted": "why"}
+        found = serving(pod("a", NEW, ready=said.get("ready", True)), raw=raw, **said)
         for _ in range(2):
             await report(api, found, NOW)
         raw = {**model(), "status": to_object(make_status(found, NOW))}
@@ -198,5 +202,5 @@ async def test_an_event_that_is_refused_costs_no_status() -> None:
     path = "/apis/guidedmodel.io/v1alpha1/namespaces/ns/guidedmodels/m/status"
     api.objects[path] = {"metadata": {}}
     api.faults = [AccessForbidden("no right to create events")]
-    assert await report(api, serving(pod("a", NEW), ready=False, reason="ServiceExhausted"), NOW)
+    assert await report(api, serving(pod("a", NEW), exhausted="x"), NOW)
     assert api.writes == [("json", path)]

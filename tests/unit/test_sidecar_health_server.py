@@ -121,13 +121,13 @@ async def test_startup_is_the_socket_and_never_the_engine(pod: Pod) -> None:
 async def test_a_pod_becomes_ready_and_its_stalled_engine_makes_it_unready(pod: Pod, engine: None) -> None:
     del engine
     await pod.is_unready_with("PluginInactive")
-    pod.snapshot = ServiceSnapshot(hellos=HELLOS[:3], workers=WorkersState(idle=1))
+    pod.snapshot = ServiceSnapshot(hellos=HELLOS[:3], workers=WorkersState(idle=1, forks=1))
     await pod.is_unready_with("RanksMissing")
     pod.snapshot = ServiceSnapshot(hellos=HELLOS)
     await pod.is_unready_with("EngineStalled")
     pod.beat()
     await pod.is_unready_with("GrammarsPending")
-    pod.snapshot = ServiceSnapshot(hellos=HELLOS, workers=WorkersState(idle=1))
+    pod.snapshot = ServiceSnapshot(hellos=HELLOS, workers=WorkersState(idle=1, forks=1))
     await eventually(lambda: pod.server.probe.status.state == "Passed")
     await eventually(lambda: pod.server.verdict.ready)
     assert await pod.get("/readyz") == (200, "ok\n")
@@ -136,7 +136,7 @@ async def test_a_pod_becomes_ready_and_its_stalled_engine_makes_it_unready(pod: 
 
 
 async def test_an_unreachable_engine_keeps_the_pod_unready(pod: Pod) -> None:
-    pod.snapshot = ServiceSnapshot(hellos=HELLOS, workers=WorkersState(idle=1))
+    pod.snapshot = ServiceSnapshot(hellos=HELLOS, workers=WorkersState(idle=1, forks=1))
     pod.beat()
     await pod.is_unready_with("ProbePending")
 
@@ -145,7 +145,7 @@ async def test_a_verdict_that_is_no_longer_made_counts_as_unready(
     pod: Pod, engine: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del engine
-    pod.snapshot = ServiceSnapshot(hellos=HELLOS, workers=WorkersState(idle=1))
+    pod.snapshot = ServiceSnapshot(hellos=HELLOS, workers=WorkersState(idle=1, forks=1))
     pod.beat()
     await eventually(lambda: pod.server.verdict.ready)
     monkeypatch.setattr(server, "_STALE_S", -1.0)
@@ -153,7 +153,9 @@ async def test_a_verdict_that_is_no_longer_made_counts_as_unready(
 
 
 async def test_the_status_page_is_what_the_operator_reads(pod: Pod) -> None:
-    pod.snapshot = ServiceSnapshot(hellos=HELLOS, workers=WorkersState(idle=2, restarts={"crashed": 1}))
+    pod.snapshot = ServiceSnapshot(
+        hellos=HELLOS, workers=WorkersState(idle=2, forks=2, restarts={"crashed": 1})
+    )
     await pod.is_unready_with("EngineStalled")
     code, body = await pod.get("/status")
     read = status.decode(body.encode())
@@ -164,9 +166,12 @@ async def test_the_status_page_is_what_the_operator_reads(pod: Pod) -> None:
 async def test_metrics_tell_what_health_and_records_say(pod: Pod) -> None:
     pod.snapshot = ServiceSnapshot(
         hellos=HELLOS,
-        workers=WorkersState(idle=2, restarts={"crashed": 3, "idle": 1}),
+        workers=WorkersState(idle=2, forks=2, restarts={"crashed": 3, "idle": 1}),
         cache=CacheState(
-            evictions=5, answers={"disk": 7, "": 1}, disk=DiskCounts(spoilt=2, entries=1, size_bytes=9)
+            evictions=5,
+            answers={"disk": 7, "": 1},
+            proofs={"finished": 6},
+            disk=DiskCounts(spoilt=2, entries=1, size_bytes=9),
         ),
     )
     await pod.is_unready_with("EngineStalled")
@@ -200,6 +205,8 @@ async def test_metrics_tell_what_health_and_records_say(pod: Pod) -> None:
         'guidedmodel_grammar_cache_evictions_total{tier="memory"} 5.0',
         'guidedmodel_grammar_cache_bytes{tier="disk"} 9.0',
         'guidedmodel_grammar_disk_reads_total{result="spoilt"} 2.0',
+        'guidedmodel_grammar_proofs_total{result="finished"} 6.0',
+        'guidedmodel_grammar_proofs_total{result="unfinished"} 0.0',
         'guidedmodel_rank_desyncs_total{rank="0"} 0.0',
         "guidedmodel_scheduler_fallback 0.0",
         'guidedmodel_guided_probe{state="Pending"} 1.0',

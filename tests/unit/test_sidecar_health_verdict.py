@@ -43,7 +43,7 @@ def config(placement: str = "Rank") -> PodConfig:
 READY = Reading(
     config=config(),
     snapshot=ServiceSnapshot(
-        hellos=(LAUNCHER, API, CORE, *RANKS), expected_ranks=range(2), workers=WorkersState(idle=1)
+        hellos=(LAUNCHER, API, CORE, *RANKS), expected_ranks=range(2), workers=WorkersState(idle=1, forks=1)
     ),
     engine=EngineState(running=True),
     probe=PASSED,
@@ -121,8 +121,8 @@ def test_a_pod_with_everything_is_ready() -> None:
             "TokenizersDiffer",
             "a different tokenizer than the sidecar on rank 0: 9 b there, 8 b here",
         ),
-        ({"exhausted": True}, "ServiceExhausted", "crashed too often"),
         ({"workers": WorkersState()}, "GrammarsPending", "are starting"),
+        ({"workers": WorkersState(), "exhausted": True}, "GrammarsPending", "crashed too often"),
         ({"probe": ProbeStatus(state="Pending")}, "ProbePending", "the guided probe has not passed yet"),
         ({"probe": ProbeStatus(state="Busy", message="busy")}, "ProbePending", "busy"),
         ({"probe": ProbeStatus(state="Failed", message="HTTP 500")}, "ProbeFailed", "HTTP 500"),
@@ -134,6 +134,15 @@ def test_a_problem_has_its_reason_and_says_what_is_wrong(
     verdict = judge(reading(**changes))
     assert (verdict.ready, verdict.reason) == (False, reason)
     assert message in verdict.message
+
+
+def test_a_spent_restart_budget_leaves_the_pod_ready_and_is_told() -> None:
+    """Unguided requests, and grammars that it has, need no worker."""
+    found = reading(exhausted=True, workers=WorkersState(forks=3))
+    verdict = judge(found)
+    assert verdict.ready
+    assert "crashed too often" in page(found, verdict).exhausted
+    assert not page(READY, judge(READY)).exhausted
 
 
 def test_processes_of_an_earlier_engine_start_do_not_count() -> None:

@@ -8,7 +8,7 @@ from prometheus_client.registry import Collector
 
 from guided_sidecar.grammar import trust
 from guided_sidecar.grammar.pool.workers import Loss, WorkersState
-from guided_sidecar.grammar.prepare.cache_state import CacheState
+from guided_sidecar.grammar.prepare.cache_state import CacheState, ProofResult
 from guided_sidecar.grammar.trust import NAMES
 from guided_sidecar.health.readiness import Reading, Verdict
 from guided_sidecar.ranks.agreement import AgreementState
@@ -79,6 +79,13 @@ def _cache(state: CacheState) -> Iterable[Metric]:
     answers = {answer: state.answers.get("" if answer == "none" else answer, 0) for answer in _ANSWERS}
     yield _counters(
         "grammar_cache_lookups", "Requests for a grammar, by where it was found", "result", answers
+    )
+    results: tuple[ProofResult, ...] = get_args(ProofResult)
+    yield _counters(
+        "grammar_proofs",
+        "Proofs of compiled grammars: a walk came to the end of a text, none did in time, or it was refused",
+        "result",
+        {result: state.proofs.get(result, 0) for result in results},
     )
     disk = state.disk
     yield _gauges(

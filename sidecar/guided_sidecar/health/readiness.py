@@ -84,6 +84,13 @@ def judge(reading: Reading) -> Verdict:
     return Verdict(True)
 
 
+def exhausted(snapshot: ServiceSnapshot) -> str:
+    """Return why new grammars are refused, "" if they are not; unguided and known requests are served."""
+    if not snapshot.exhausted:
+        return ""
+    return "grammar workers crashed too often; new grammars are refused until the restart budget is restored"
+
+
 def draining(reading: Reading) -> str:
     """Check that the pod was not told to stop."""
     return "the pod is stopping and finishes its in-flight requests" if reading.draining else ""
@@ -161,20 +168,11 @@ def engine_stalled(reading: Reading) -> str:
     return reading.engine.stall
 
 
-def service_exhausted(reading: Reading) -> str:
-    """Check that the grammar workers have restarts left."""
-    return (
-        "grammar workers crashed too often; new grammars are refused until the restart budget is restored"
-        if reading.snapshot.exhausted
-        else ""
-    )
-
-
 def grammars_pending(reading: Reading) -> str:
-    """Check that a grammar worker can compile, and that the named grammars are compiled and loaded."""
+    """Check that there has been a grammar worker, and that the named grammars are compiled and loaded."""
     snapshot = reading.snapshot
-    if not snapshot.workers.ready:
-        return "the grammar workers are starting"
+    if not snapshot.workers.forks:  # later, a pod without workers serves what it has
+        return exhausted(snapshot) or "the grammar workers are starting"
     awaited = [grammar for grammar in snapshot.grammars if grammar.name in snapshot.awaited_grammars]
     if not awaited:
         return ""
@@ -213,7 +211,6 @@ _RANK_CHECKS: Final[tuple[tuple[NotReadyReason, _Check], ...]] = (
     (NotReadyReason.RANKS_MISSING, ranks_missing),
     (NotReadyReason.ENGINE_STALLED, heartbeats_missing),
     (NotReadyReason.ENGINE_STALLED, engine_stalled),
-    (NotReadyReason.SERVICE_EXHAUSTED, service_exhausted),
     (NotReadyReason.GRAMMARS_PENDING, grammars_pending),
     (NotReadyReason.PROBE_PENDING, probe_pending),
     (NotReadyReason.PROBE_FAILED, probe_failed),

@@ -18,7 +18,7 @@ from guided_contract.wire import Hello, Patch
 from guided_grammar import measured
 from guided_sidecar.grammar import trust
 from guided_sidecar.grammar.trust import NAMES
-from guided_sidecar.health.readiness import Reading, Verdict
+from guided_sidecar.health.readiness import Reading, Verdict, exhausted
 
 _WORST: Final = ("Applied", "Skipped", "Failed")
 
@@ -48,6 +48,7 @@ def page(reading: Reading, verdict: Verdict) -> PodStatus:
             for rank in reading.snapshot.expected_ranks
         ],
         desync=agreement.message,
+        exhausted=exhausted(reading.snapshot),
         grammars=list(reading.snapshot.grammars),
         grammar_workers=WorkersStatus(ready=workers.ready, restarts=sum(workers.restarts.values())),
         quarantine=QuarantineStatus(

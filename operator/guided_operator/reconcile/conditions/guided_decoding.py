@@ -40,6 +40,10 @@ def _ranks_desynchronized(situation: Situation) -> Finding | None:
     return reported(situation, "Desync", lambda page: page.desync)
 
 
+def _service_exhausted(situation: Situation) -> Finding | None:
+    return reported(situation, NotReadyReason.SERVICE_EXHAUSTED, lambda page: page.exhausted)
+
+
 def _grammar_without_text(situation: Situation) -> Finding | None:
     faults = situation.plan.grammar_faults
     if not faults:
@@ -114,6 +118,7 @@ GUIDED_DECODING: Final[tuple[Check, ...]] = (
     _sidecar_not_ready,
     _probe_failed,
     _ranks_desynchronized,
+    _service_exhausted,
     _grammar_not_served,
     _sidecar_silent,
     _nothing_known,

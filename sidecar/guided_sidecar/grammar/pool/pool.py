@@ -11,7 +11,10 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterator
 
+import msgspec
+
 from guided_contract.errors import ErrorCode, GuidedError
+from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.pool.compile_progress import CompileProgress
 from guided_sidecar.grammar.pool.fair_queue import FairQueue, Slot
 from guided_sidecar.grammar.pool.restart_budget import RestartBudget
@@ -25,6 +28,8 @@ from guided_sidecar.telemetry.incidents import WorkerRestarts
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 2  # a crash is tried once more, on another worker
 _RETRY_AFTER_S = 1
+_CANARY = '{"type": "boolean"}'
+_CANARY_KEY = "canary-"
 
 
 class _DisplacedError(Exception):
@@ -50,6 +55,7 @@ class Pool:
         self, settings: Settings, budget: RestartBudget, width: int, restarts: WorkerRestarts
     ) -> None:
         self._budget = budget
+        self._folder = settings.pod.grammars_folder
         self._width = width
         self._queued = 0
         self._queue = FairQueue(self._width, settings.slow_after_s)
@@ -128,7 +134,8 @@ class Pool:
                         continue
                     except WorkerDiedError as death:
                         progress.deaths += death.had_begun
-                        self._judge(death, progress.deaths)
+                        progress.queue()
+                        await self._judge(death, job, progress.deaths)
 
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[Callable[[], None]]:
@@ -183,8 +190,11 @@ class Pool:
         else:
             await self._workers.put_back(worker)
 
-    def _judge(self, death: WorkerDiedError, attempt: int) -> None:
-        """Raise if the death was the memory limit's or the last attempt's; else let it be tried again."""
+    async def _judge(self, death: WorkerDiedError, job: Job, attempt: int) -> None:
+        """Raise if the death was the memory limit's or the last attempt's; else let it be tried again.
+
+        A death in a compile counts against the budget of all only where another grammar fares no better.
+        """
         if not death.had_begun:
             self._budget.record_death()
             self.note(ErrorCode.GRAMMAR_COMPILE_CRASHED, IDLE_DEATH)
@@ -193,10 +203,33 @@ class Pool:
         if ran_out_of_memory(death.last_words):
             self.note(ErrorCode.GRAMMAR_COMPILE_MEMORY, str(death))
             raise GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY) from death
-        self._budget.record_death()
         self.note(ErrorCode.GRAMMAR_COMPILE_CRASHED, str(death))
+        if not await self._compiles_canary(job):
+            self._budget.record_death()
         if attempt == _ATTEMPTS:
             raise GuidedError(ErrorCode.GRAMMAR_COMPILE_CRASHED) from death
+
+    async def _compiles_canary(self, job: Job) -> bool:
+        """Return whether a worker compiles what every library takes, by the backends of a job."""
+        canary = msgspec.structs.replace(
+            job, key=f"{_CANARY_KEY}{job.key}", kind="json", spec=_CANARY, is_proven=False
+        )
+        worker = await self._workers.take()
+        outcome: Outcome | None = None
+        loss: Loss = "crashed"
+        try:
+            async with asyncio.timeout(job.timeout_s):
+                outcome = await worker.run(canary)
+        except (WorkerDiedError, TimeoutError):
+            return False
+        except asyncio.CancelledError:
+            loss = "cancelled"
+            raise
+        else:
+            return True
+        finally:
+            await asyncio.shield(self._after(worker, outcome, loss))
+            artifacts.remove(self._folder, canary.key)
 
 
 @contextlib.contextmanager

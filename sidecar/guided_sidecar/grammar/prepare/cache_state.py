@@ -2,8 +2,12 @@
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Literal
 
 from guided_sidecar.grammar.prepare.disk import DiskCounts
+
+# A walk came to the end of a text, which was judged; none did in its time; or the grammar was refused.
+ProofResult = Literal["finished", "unfinished", "refused"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,6 +29,8 @@ class CacheState:
         "refused" (known to be bad), "" (ended before it was looked for).
     compiles
         Compiles that ended, by backend and error code, as in singleflight.SingleFlight.
+    proofs
+        Proofs of compiled grammars by ProofResult.
     disk
         What the disk kept and gave.
     """
@@ -36,4 +42,5 @@ class CacheState:
     leases: int = 0
     answers: Mapping[str, int] = dataclasses.field(default_factory=dict)
     compiles: Mapping[tuple[str, str], int] = dataclasses.field(default_factory=dict)
+    proofs: Mapping[ProofResult, int] = dataclasses.field(default_factory=dict)
     disk: DiskCounts = dataclasses.field(default_factory=DiskCounts)

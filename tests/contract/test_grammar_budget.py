@@ -1,0 +1,103 @@
+"""How many deaths of grammar workers are borne, and whom they count against."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from guided_contract.config import CompileConfig, GuidedDecodingConfig, RestartConfig
+from guided_contract.wire import Prepared, Refused
+from guided_sidecar.grammar.pool.worker_process import Worker
+from guided_sidecar.grammar.worker_messages import Job, Outcome
+from support import grammars
+from support.service import serving, workers
+from support.sidecar import Api, Rank, busy_worker, kill, until
+
+# These machines can be busy.
+PATIENT = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60, memory_bytes=96 << 20))
+
+
+class Here:
+    """The workers below this process, for `busy_worker`."""
+
+    @staticmethod
+    def workers() -> set[int]:
+        return workers()
+
+
+async def test_a_spent_restart_budget_refuses_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restart = RestartConfig(max_attempts=3, base_delay_s=0.01, reset_after_s=6)
+    async with (
+        serving(tmp_path, monkeypatch, restart=restart, guided_decoding=PATIENT) as (service, pod),
+        Rank.connected(pod),
+        Api.connected(pod) as api,
+    ):
+        assert isinstance(await api.prepare("choice", '["known"]'), Prepared)
+        while not service.snapshot().exhausted or service.snapshot().workers.ready:
+            await asyncio.sleep(0.01)
+            for pid in workers():
+                with contextlib.suppress(ProcessLookupError):
+                    kill(pid)
+        refused = await api.prepare("choice", '["new"]')
+        assert isinstance(refused, Refused)
+        assert refused.code == "grammar_service_exhausted"
+        assert refused.retry_after_s
+        assert 0 < refused.retry_after_s <= 6
+        assert isinstance(await api.prepare("choice", '["known"]'), Prepared)
+
+        await until(lambda: not service.snapshot().exhausted)
+        assert isinstance(await api.prepare("choice", '["new"]'), Prepared)
+        assert service.snapshot().workers.restarts["idle"] >= 3
+
+
+async def test_grammars_that_crash_workers_spend_nobodys_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five such schemas once took the grammar service from everybody for minutes."""
+    restart = RestartConfig(max_attempts=2, base_delay_s=0.01, reset_after_s=600)
+    async with (
+        serving(tmp_path, monkeypatch, restart=restart, guided_decoding=PATIENT) as (service, pod),
+        Rank.connected(pod),
+        Api.connected(pod) as api,
+    ):
+        for number in range(2):
+            _, answer = api.begin("regex", grammars.endless_regex(number))
+            for _ in range(2):
+                kill(await busy_worker(Here))
+            refused = await answer
+            assert isinstance(refused, Refused)
+            assert refused.code == "grammar_compile_crashed"
+            assert isinstance(await api.prepare("choice", f'["between {number}"]'), Prepared)
+        now = service.snapshot()
+        assert not now.exhausted
+        assert now.workers.restarts["crashed"] == 4
+        assert not [*pod.grammars_folder.glob("canary*")]
+
+
+async def test_crashes_that_meet_every_grammar_spend_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Worker.run
+
+    async def run_and_die(self: Worker, job: Job) -> Outcome:
+        if job.key.startswith("canary"):
+            kill(self.pid)
+        return await run(self, job)
+
+    monkeypatch.setattr(Worker, "run", run_and_die)
+    restart = RestartConfig(max_attempts=2, base_delay_s=0.01, reset_after_s=600)
+    async with (
+        serving(tmp_path, monkeypatch, restart=restart, guided_decoding=PATIENT) as (service, pod),
+        Rank.connected(pod),
+        Api.connected(pod) as api,
+    ):
+        _, answer = api.begin("regex", grammars.endless_regex(3))
+        for _ in range(2):
+            kill(await busy_worker(Here))
+        refused = await answer
+        assert isinstance(refused, Refused)
+        assert refused.code == "grammar_compile_crashed"
+        assert service.snapshot().exhausted
