@@ -196,6 +196,10 @@ def warm(backend: Backend) -> None:
 
 
 def one_line(error: object) -> str:
-    """Return a library's message without its time and source line, as `[12:00:00] /project/x.cc:1:`."""
-    text = re.sub(r"\[\d\d:\d\d:\d\d\] \S+?:\d+: ?", "", str(error))
-    return " ".join(text.split())[:500] or type(error).__name__
+    """Return a library's message without its time and source line, as `[12:00:00] /project/x.cc:1:`.
+
+    What it trips over says nothing to who wrote the grammar: TypeError and its like are Python's words.
+    """
+    said = str(error) if isinstance(error, str | RuntimeError | ValueError) else ""
+    text = re.sub(r"\[\d\d:\d\d:\d\d\] \S+?:\d+: ?", "", said)
+    return " ".join(text.split())[:500] or "it cannot be read"

@@ -18,7 +18,7 @@ def _refusing() -> Iterator[None]:
     except BackendError:
         raise
     except Exception as error:
-        raise BackendError(one_line(error)) from error
+        raise BackendError(one_line(str(error) or type(error).__name__)) from error
 
 
 def library(name: backends.Backend) -> Library:

@@ -25,7 +25,7 @@ class Settings:
     leader: str = "127.0.0.1"  # address of the first one
     hello_timeout_s: float = 5.0  # a peer that has not said who it is holds no connection for longer
     max_connections: int = 256  # a pod has some ten; the rest is somebody's mistake
-    max_pending: int = 1024  # prepares under way per connection; more are refused, not queued
+    max_pending_bytes: int = 32 << 20  # of prepares under way; more are refused, not queued
     max_unsent_bytes: int = 16 << 20  # a peer that does not read is cut off rather than buffered for
     cache_entries: int = 512  # grammars kept compiled without a lease
     cache_bytes: int = 256 << 20  # of files on the run folder's tmpfs, of texts, of what ranks hold of these
@@ -37,7 +37,7 @@ class Settings:
     )
     quarantine_s: float = 30.0  # for so long at first; each further kill doubles it
     quarantine_most_s: float = 3600.0
-    slow_after_s: float = 0.5  # a compile that runs longer gives its turn to others and goes on beside them
+    slow_after_s: float = 0.1  # a compile that runs longer gives its turn to others and goes on beside them
     jobs_per_worker: int = (
         64  # compiles until a worker is replaced: fragmentation and native leaks end with it
     )

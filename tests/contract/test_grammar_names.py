@@ -150,7 +150,7 @@ async def test_a_change_is_followed_and_a_broken_one_is_not(
 
     write(mounted, '{"type": "strng"}')
     await until(lambda: seen(sidecar)["card"].state == "Stale", 20)
-    assert "'strng' is not a JSON type" in seen(sidecar)["card"].reason
+    assert '"strng" is not a JSON type' in seen(sidecar)["card"].reason
     answer = await api.prepare_named("card")
     assert isinstance(answer, Prepared)
     assert answer.spec == OTHER

@@ -5,6 +5,7 @@ By itself this is a short run on the pod that other tests share, which judges no
 
 FAULTS=1000    strikes against grammar workers
 KILLS=50       kills of the grammar service
+AMBIGUOUS=20   rounds of grammars that take ever longer for the same letter
 SEED=0         which worker is struck how
 RATE=5         benign requests a second
 QUIET=30       seconds of benign load alone, to compare with
@@ -26,6 +27,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from support import grammars
 from support.chaos import faults, leftovers, surroundings
 from support.chaos.load import TIMEOUT_S, Load, ask, fault, percentile, spread
 from support.pod import COMPILE_DEADLINE_S, Pod, sample, start_pod
@@ -173,6 +175,29 @@ def test_workers_that_are_struck_cost_no_benign_request(struck: Pod, quiet_p99_s
                 until_s = outcome.took_s if outcome.first_s is None else outcome.first_s
                 chaos.in_time(until_s, ANSWERED_S, f"{kind} was answered")
         say("p99 of the quiet one", f"{percentile(chaos.load.first_tokens_s(), 99) / quiet_p99_s:.2f} times")
+
+    asyncio.run(run())
+
+
+def test_ambiguous_grammars_hold_up_nobody(struck: Pod) -> None:
+    """Upstream's scheduler stands still for minutes on each of them."""
+    fine = {(200, ""), (400, "grammar_slow"), (400, "grammar_dead_end"), (422, "sequence_slow")}
+
+    async def run() -> None:
+        async with struck_by(struck) as chaos:
+            await asyncio.sleep(asked("QUIET", 30, 0))
+            quiet = len(chaos.load.outcomes)
+            for _ in range(asked("AMBIGUOUS", 20, 1)):
+                for kind, spec in grammars.AMBIGUOUS.values():
+                    constraint = json.loads(spec) if kind == "json" else spec
+                    hostile = await traffic.send(chaos.client, ask(100 * "a", kind, constraint))
+                    said = hostile.status, hostile.code
+                    chaos.promise(said in fine, f"{spec[:40]}: {said}, {hostile.message}")
+        for name, part in (
+            ("before", chaos.load.outcomes[:quiet]),
+            ("beside them", chaos.load.outcomes[quiet:]),
+        ):
+            say(f"unguided, {name}", spread([one.took_s for one in part if one.request.kind == "none"]))
 
     asyncio.run(run())
 

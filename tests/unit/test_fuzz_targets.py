@@ -8,8 +8,7 @@ import pytest
 
 from guided_contract import config, records, wire
 from guided_sidecar.grammar import worker_messages
-from guided_sidecar.grammar.prepare import disk
-from guided_sidecar.grammar.schema import limits
+from guided_sidecar.grammar.prepare import cache_keys, disk
 from guided_sidecar.telemetry import otlp_resources
 from support.fuzz.target import NAMES, FoundError, Target, made, replay
 
@@ -36,7 +35,7 @@ FAULTS = {
     "peers": (wire, "MALFORMED", (msgspec.MsgspecError, UnicodeDecodeError)),
     "datagrams": (records, "MALFORMED", msgspec.MsgspecError),
     "otlp": (otlp_resources, "DecodeError", KeyError),
-    "schemas": (limits, "_text", str),
+    "schemas": (cache_keys, "taken", lambda _kind, spec, _most_bytes: spec),
     "workers": (worker_messages, "check", lambda _done, _key: None),
     "entries": (disk, "MALFORMED", (msgspec.MsgspecError, UnicodeDecodeError)),
     "files": (config, "MALFORMED", msgspec.MsgspecError),

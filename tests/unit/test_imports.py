@@ -82,8 +82,10 @@ import guided_sidecar.__main__, guided_sidecar.service, guided_sidecar.superviso
 print("\\n".join(sys.modules))
 """
 OF_WORKERS: Final = (
+    "guided_grammar.json_schema",
     "guided_grammar.registry",
     "guided_sidecar.grammar.compile",
+    "guided_sidecar.grammar.schema",
     "llguidance",
     "torch",
     "transformers",

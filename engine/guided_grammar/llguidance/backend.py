@@ -44,7 +44,9 @@ class GuidanceBackend:
         """Compile one grammar; see Backend."""
         try:
             text = self._serialised(kind, spec, any_whitespace=any_whitespace)
-        except (RuntimeError, ValueError, TypeError, KeyError) as error:
+        except MemoryError:
+            raise
+        except Exception as error:  # whatever a library trips over in a client's text
             raise BackendError(one_line(error)) from error
         return GuidanceGrammar(self._tokenizer, text)
 

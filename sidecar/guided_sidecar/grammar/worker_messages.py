@@ -13,6 +13,7 @@ from typing import Annotated, Final
 import msgspec
 
 from guided_contract import backends, counting, wire
+from guided_contract.config import CompileConfig
 from guided_contract.counting import Position
 from guided_contract.decoding import MALFORMED
 from guided_contract.errors import ErrorCode, GuidedError
@@ -23,7 +24,9 @@ MAX_PACKET_BYTES: Final = 64 << 10
 MAX_JOB_BYTES: Final = 16 << 20  # a schema's limit is far below
 # What is compiled goes on to the ranks in one message, which adds a key and names.
 MAX_OUTCOME_BYTES: Final = wire.MAX_FRAME_BYTES - (64 << 10)
-_MOST_WORDS: Final = 4000  # characters of a refusal: a client reads it, and thousands of refusals are kept
+_MOST_WORDS: Final = 4000  # characters that are taken from a worker
+_MOST_MESSAGE: Final = 800  # that it says of a refusal: a client reads it, and thousands of refusals are kept
+_MOST_PATH: Final = 300
 _MOST_POSITIONS: Final = 4096
 
 Words = Annotated[str, msgspec.Meta(max_length=_MOST_WORDS)]
@@ -69,6 +72,7 @@ class Job(Packet, frozen=True, kw_only=True):
     backends: list[Backend]
     named: Backend | None = None
     routes: bool = True
+    limits: CompileConfig = CompileConfig()
     unmeasured: dict[Backend, str] = {}  # as in trust: those that are not to be taken unasked
     any_whitespace: bool
     is_proven: bool = True
@@ -162,8 +166,13 @@ def answer(outcome: Outcome) -> bytes:
 
 def refusal(error: GuidedError, *, retire: bool = False) -> Failed:
     """Return what a worker answers for an error, in few enough words."""
-    path = error.path if error.path is not None and len(error.path) <= _MOST_WORDS else None
-    return Failed(code=error.code, message=error.message[:_MOST_WORDS], path=path, retire=retire)
+    path = _shortened(error.path, _MOST_PATH) if error.path is not None else None
+    return Failed(code=error.code, message=_shortened(error.message, _MOST_MESSAGE), path=path, retire=retire)
+
+
+def _shortened(text: str, most: int) -> str:
+    """Return a text's begin and end, which say where and what; between them may be a client's own words."""
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[1 - most // 2 :]}"
 
 
 def decode_fork(body: bytes) -> Fork:

@@ -18,7 +18,7 @@ from guided_sidecar.ranks.agreement import Consensus
 from guided_sidecar.ranks.load_barrier import Rendezvous
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket.server import Peer, Session, SocketServer
-from guided_sidecar.socket.sessions import ApiSession, RankSession, SilentSession
+from guided_sidecar.socket.sessions import ApiSession, RankSession, Room, SilentSession
 from guided_sidecar.socket.snapshot import ServiceSnapshot
 from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.conventions import GRAMMAR_BACKEND, GRAMMAR_KEY, GRAMMAR_LOAD, RANK
@@ -55,6 +55,7 @@ class GrammarService:
         self._named = NamedGrammars(
             Path(folder) if folder else None, settings.pod.named_folder, self._preparer
         )
+        self._room = Room(settings.max_pending_bytes)
         self._server = SocketServer(settings, self._welcome)
 
     async def start(self) -> None:
@@ -99,7 +100,7 @@ class GrammarService:
     def _session(self, peer: Peer) -> Session:
         hello = peer.hello
         if hello.role == "api":
-            return ApiSession(peer, self._preparer, self._named, self._settings.max_pending, self._consensus)
+            return ApiSession(peer, self._preparer, self._named, self._room, self._consensus)
         if hello.role == "rank" and hello.samples and hello.rank is not None:
             if hello.rank not in self._settings.pod.sampling_of(hello.node):
                 raise WireError(f"there is no rank {hello.rank} on node {hello.node}")

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import sys
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -29,6 +31,32 @@ from guided_sidecar.ranks.load_barrier import Rendezvous
 from guided_sidecar.socket.server import Peer
 
 _log = logging.getLogger(__name__)
+_REQUEST_BYTES: Final = 8 << 10  # of one that waits, besides its text: task, span, place in queues
+
+
+class Room:
+    """What requests that wait for their grammars may hold in memory, those of all API servers together.
+
+    Parameters
+    ----------
+    most_bytes
+        Upper bound; a request that is alone may exceed it.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._used_bytes = 0
+
+    def take(self, size_bytes: int) -> bool:
+        """Return whether there is room, and take it."""
+        if self._used_bytes and self._used_bytes + size_bytes > self._most_bytes:
+            return False
+        self._used_bytes += size_bytes
+        return True
+
+    def give(self, size_bytes: int) -> None:
+        """Give back what was taken."""
+        self._used_bytes -= size_bytes
 
 
 class ApiSession:
@@ -42,22 +70,22 @@ class ApiSession:
         Prepares.
     named
         What grammars' names stand for.
-    max_pending
-        Prepares under way at once; more are refused.
+    room
+        Of prepares under way; what has none is refused.
     consensus
         Tells it what to end.
     """
 
     def __init__(
-        self, peer: Peer, preparer: Preparer, named: NamedGrammars, max_pending: int, consensus: Consensus
+        self, peer: Peer, preparer: Preparer, named: NamedGrammars, room: Room, consensus: Consensus
     ) -> None:
         self._peer = peer
         self._preparer = preparer
         self._named = named
-        self._max_pending = max_pending
+        self._room = room
         self._consensus = consensus
         consensus.connect(peer, peer.hello.placement)
-        self._pending: dict[int, asyncio.Task[None]] = {}
+        self._pending: dict[int, tuple[asyncio.Task[None], int]] = {}  # and what it takes of the room
         self._leases: dict[int, str] = {}
 
     def receive(self, message: ClientMessage) -> None:
@@ -79,23 +107,30 @@ class ApiSession:
     def _begin(self, request: Prepare | PrepareNamed) -> None:
         if request.id in self._pending or request.id in self._leases:
             raise WireError(f"id {request.id} is in use")
-        if len(self._pending) >= self._max_pending:
+        size_bytes = _REQUEST_BYTES + (sys.getsizeof(request.spec) if isinstance(request, Prepare) else 0)
+        if not self._room.take(size_bytes):
             code = ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE
             error = GuidedError(
                 code, "too many requests are waiting for their grammars; retry later", retry_after_s=1
             )
             self._peer.send(_refused(request.id, error))
             return
-        self._pending[request.id] = asyncio.create_task(self._prepare(request))
+        self._pending[request.id] = asyncio.create_task(self._prepare(request)), size_bytes
 
     def _end(self, number: int) -> None:
         """End a prepare under way or a lease; an unknown number ended before, or with another service."""
-        task = self._pending.pop(number, None)
+        task = self._ended(number)
         if task is not None:
             task.cancel()
         key = self._leases.pop(number, None)
         if key is not None:
             self._preparer.release(key)
+
+    def _ended(self, number: int) -> asyncio.Task[None] | None:
+        """Forget a prepare under way, if there is one, and return it."""
+        task, size_bytes = self._pending.pop(number, (None, 0))
+        self._room.give(size_bytes)
+        return task
 
     async def _prepared(self, request: Prepare | PrepareNamed) -> Prepared:
         if isinstance(request, Prepare):
@@ -117,15 +152,15 @@ class ApiSession:
         try:
             prepared = await self._prepared(request)
         except GuidedError as error:
-            self._pending.pop(request.id, None)
+            self._ended(request.id)
             self._peer.send(_refused(request.id, error))
         except Exception:  # noqa: BLE001 - a fault of ours costs this request alone, and the client an answer
             _log.exception("preparing the grammar failed")
-            self._pending.pop(request.id, None)
+            self._ended(request.id)
             code = ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE
             self._peer.send(_refused(request.id, GuidedError(code, retry_after_s=1)))
         else:
-            if self._pending.pop(request.id, None) is None:
+            if self._ended(request.id) is None:
                 self._preparer.release(prepared.key)  # cancelled as it was done
                 return
             self._leases[request.id] = prepared.key

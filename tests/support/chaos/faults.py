@@ -34,10 +34,13 @@ _ANSWERS: Final = {
     "endless": {(400, "grammar_compile_timeout"), (400, "grammar_compile_crashed")},
     "memory": {(400, "grammar_compile_memory"), (400, "grammar_compile_crashed")},
     # A worker that a signal hits is retried; a second hit is told as what it was. Where two ranks have the
-    # only two cores, its replacement, which is nice, may have no CPU for half of the limit.
+    # only two cores, its replacement, which is nice, may have too little CPU.
     "slow": {(200, ""), (400, "grammar_compile_crashed"), (400, "grammar_compile_timeout")},
 }
-_HIT_LATE: Final = "a grammar worker crashed; its replacement could not finish"
+_NOT_ITS_FAULT: Final = (
+    "a grammar worker crashed; its replacement could not finish",
+    "the grammar worker was given",
+)
 
 
 class Strikes:
@@ -123,8 +126,8 @@ def _hostile(kind: str, number: int) -> Request:
 
 def wrong_answer(kind: str, outcome: Outcome) -> str:
     """Say what is wrong with the answer to a hostile request; "" where nothing is."""
-    hit_late = outcome.retry_after_s is not None and _HIT_LATE in outcome.message
-    if hit_late or (outcome.status, outcome.code) in _ANSWERS[kind]:
+    late = outcome.retry_after_s is not None and outcome.message.startswith(_NOT_ITS_FAULT)
+    if late or (outcome.status, outcome.code) in _ANSWERS[kind]:
         return ""
     return f"{kind}: {outcome.status} {outcome.code} {outcome.message}"
 

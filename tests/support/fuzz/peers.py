@@ -28,8 +28,7 @@ from guided_contract.wire import (
     ServiceMessage,
 )
 from guided_sidecar.grammar.pool.compile_progress import CompileProgress
-from guided_sidecar.grammar.prepare.cache_keys import choice, grammar_key
-from guided_sidecar.grammar.schema import limits
+from guided_sidecar.grammar.prepare.cache_keys import choice, grammar_key, taken
 from guided_sidecar.grammar.worker_messages import Done, Job, Ready
 from guided_sidecar.ranks.agreement import Consensus
 from guided_sidecar.settings import Settings
@@ -89,7 +88,7 @@ def seeds() -> list[bytes]:
 
 
 def _key(asked: Prepare) -> str:
-    spec = limits.canonical(asked.kind, asked.spec, POD.guided_decoding.compile)
+    spec = taken(asked.kind, asked.spec, POD.guided_decoding.compile.max_schema_bytes)
     return grammar_key(asked.kind, spec, choice(asked.backend, POD), POD, FACTS)
 
 

@@ -18,13 +18,15 @@ from guided_grammar.json_schema import subschemas
 from guided_grammar.registry import library
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.compile import length_bounds, routing
+from guided_sidecar.grammar.prepare import cache_keys
 from guided_sidecar.grammar.schema import additional_properties, limits, schema
 from guided_sidecar.grammar.worker_messages import Done
 from support.fuzz import mutation
 from support.fuzz.target import Target
 
 _KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
-_LIMITS: Final = CompileConfig(max_schema_bytes=16 << 10)
+_MOST_BYTES: Final = 16 << 10
+_LIMITS: Final = CompileConfig()
 _DRAFTS: Final = "http://json-schema.org/draft"
 _SPECS: Final[dict[Kind, list[Any]]] = {
     "json": [
@@ -75,11 +77,11 @@ def run(data: bytes) -> None:
     kind = _KINDS[data[0] % len(_KINDS)] if data else "json"
     text = data[1:].decode(errors="surrogateescape")
     try:
-        spec = limits.canonical(kind, text, _LIMITS)
+        spec = limits.canonical(kind, cache_keys.taken(kind, text, _MOST_BYTES), _LIMITS)
     except GuidedError as error:
         _refuse(error)
         return
-    assert limits.canonical(kind, spec, CompileConfig(max_schema_bytes=1 << 20)) == spec
+    assert limits.canonical(kind, spec, _LIMITS) == spec
     wire.frame(wire.Prepare(id=1, kind=kind, spec=spec, timeout_s=1))
     try:
         _prepare(kind, spec)

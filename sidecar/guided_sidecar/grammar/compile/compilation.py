@@ -22,7 +22,7 @@ from guided_sidecar.grammar.compile.instance_check import Judge
 from guided_sidecar.grammar.compile.proof import Prover
 from guided_sidecar.grammar.compile.routing import Grammar
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
-from guided_sidecar.grammar.schema import additional_properties
+from guided_sidecar.grammar.schema import additional_properties, limits
 from guided_sidecar.grammar.worker_errors import ran_out_of_memory
 from guided_sidecar.grammar.worker_messages import Done, Job, Proof
 
@@ -94,6 +94,7 @@ class Compiler:
         if job.tokenizer not in ({}, self._tokenizer):  # its key is for the one that a template before us had
             message = "the tokenizer has changed on the Hugging Face hub since the pod started"
             raise GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message)
+        job = msgspec.structs.replace(job, spec=limits.canonical(job.kind, job.spec, job.limits))
         grammar = routing.read(job)
         refusals: list[GuidedError] = []
         for backend in routing.order(job, grammar):
@@ -156,6 +157,8 @@ class Compiler:
 
 def _relaxed(job: Job, grammar: Grammar, backend: Backend) -> tuple[str, list[Position]]:
     """Return the text to compile, and the bounds that ranks count beside it."""
+    if job.kind == "structural_tag":
+        return json.dumps(grammar.value), []
     if job.kind != "json":
         return job.spec, []
     # A library that was asked for by name compiles the schema as vLLM would have it compile it.

@@ -15,7 +15,6 @@ from typing import Any, Final, NoReturn
 
 import jsonschema
 import referencing
-import referencing.exceptions
 
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.subschemas import step
@@ -66,13 +65,9 @@ class Judge:
             with _within_budget(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of what a regex may mean in a later Python
                 violated = next(judge.iter_errors(value), None)
-        except (
-            _OvertimeError,
-            RecursionError,
-            decimal.DecimalException,
-            re.error,
-            referencing.exceptions.Unresolvable,
-        ):
+        except MemoryError:
+            raise
+        except Exception:  # noqa: BLE001 - a reference to what is no schema, a regex that Python has not, ...
             return None
         return None if violated is None else self._path(list(violated.absolute_schema_path))
 
@@ -80,11 +75,17 @@ class Judge:
         """Return where a keyword stands; `keys` lead there, without the references on the way."""
         path, node = "$", self._schema
         for key in keys:
+            followed: set[str] = set()
             while isinstance(node, dict) and key not in node:
                 reference = node.get("$ref")
-                if not isinstance(reference, str) or not reference.startswith("#"):
+                if not isinstance(reference, str) or reference in followed:
                     return step(path, "$ref") if reference else path
-                path, node = _path_of(reference), subschemas.referred(self._schema, reference)
+                followed.add(reference)
+                try:
+                    node = subschemas.referred(self._schema, reference)
+                except LookupError:  # an anchor, or escaped
+                    return step(path, "$ref")
+                path = _path_of(reference)
             path = f"{path}[{key}]" if isinstance(key, int) else step(path, key)
             node = node[key]
         return path

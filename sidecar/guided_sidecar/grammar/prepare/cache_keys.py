@@ -1,4 +1,7 @@
-"""A grammar's key: equal keys, equal masks."""
+"""A grammar's text as it is taken, and its key: equal keys, equal masks.
+
+Runs on the service's event loop: a client's text is measured and hashed here, and read by a worker alone.
+"""
 
 import functools
 import hashlib
@@ -10,7 +13,8 @@ import msgspec
 import guided_grammar
 from guided_contract import backends, counting
 from guided_contract.config import PodConfig
-from guided_contract.wire import Backend
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.wire import Backend, Kind
 from guided_sidecar.grammar.worker_messages import Ready
 
 # What decides how a grammar is compiled and proven, besides the libraries.
@@ -37,6 +41,26 @@ class Choice(NamedTuple):
     backends: list[Backend]
     named: Backend | None
     routes: bool
+
+
+def taken(kind: Kind, spec: str, most_bytes: int) -> str:
+    """Return the text that a worker is to read.
+
+    Raises
+    ------
+    GuidedError
+        grammar_too_large, or grammar_invalid for half a character, which no message can hold.
+    """
+    if kind == "json_object":
+        return ""  # whatever is sent along
+    try:
+        size = len(spec.encode())
+    except UnicodeEncodeError as error:
+        raise GuidedError(ErrorCode.GRAMMAR_INVALID, "the text contains a lone surrogate") from error
+    if size > most_bytes:
+        message = f"{size} bytes exceed the limit of {most_bytes} bytes"
+        raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message)
+    return spec
 
 
 def choice(asked: Backend | None, pod: PodConfig) -> Choice:

@@ -18,13 +18,12 @@ from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.pool.compile_progress import CompileProgress
 from guided_sidecar.grammar.pool.pool import Pool
 from guided_sidecar.grammar.prepare.cache import Entry
-from guided_sidecar.grammar.prepare.cache_keys import choice, grammar_key
+from guided_sidecar.grammar.prepare.cache_keys import choice, grammar_key, taken
 from guided_sidecar.grammar.prepare.cache_state import CacheState
 from guided_sidecar.grammar.prepare.disk import GrammarDisk
 from guided_sidecar.grammar.prepare.leases import Store
 from guided_sidecar.grammar.prepare.quarantine import Quarantine, Refusals
 from guided_sidecar.grammar.prepare.singleflight import InFlight, SingleFlight
-from guided_sidecar.grammar.schema import limits
 from guided_sidecar.grammar.worker_messages import Job, Ready
 from guided_sidecar.ranks.load_barrier import Rendezvous
 from guided_sidecar.settings import Settings
@@ -119,6 +118,7 @@ class Preparer:
             evictions=cache.evictions,
             answers=dict(self._answers),
             compiles=dict(self._single_flight.outcomes),
+            proofs=dict(self._single_flight.proofs),
             disk=dataclasses.replace(self._disk.counts),
         )
 
@@ -201,7 +201,8 @@ class Preparer:
     async def _compiled(self, waiter: _Waiter) -> Entry:
         """Return a compiled grammar, with a lease on it."""
         request = waiter.request
-        spec = limits.canonical(request.kind, request.spec, self._pod.guided_decoding.compile)
+        limits = self._pod.guided_decoding.compile
+        spec = taken(request.kind, request.spec, limits.max_schema_bytes)
         facts = await self._pool.facts()
         self._rendezvous.check(facts.tokenizer)
         waiter.tokenizer = facts.tokenizer
@@ -261,6 +262,7 @@ class Preparer:
             backends=chosen.backends,
             named=chosen.named,
             routes=chosen.routes,
+            limits=guided.compile,
             unmeasured=trust.unmeasured(facts.versions),
             any_whitespace=guided.whitespace == "Flexible",
             is_proven=guided.proof == "Always",

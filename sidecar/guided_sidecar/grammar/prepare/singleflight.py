@@ -15,6 +15,7 @@ from guided_contract.errors import CATALOGUE, ErrorCode, GuidedError
 from guided_sidecar.grammar.pool.compile_progress import CompileProgress
 from guided_sidecar.grammar.pool.pool import Pool
 from guided_sidecar.grammar.prepare.cache import Entry
+from guided_sidecar.grammar.prepare.cache_state import ProofResult
 from guided_sidecar.grammar.prepare.disk import GrammarDisk
 from guided_sidecar.grammar.prepare.quarantine import Refusals
 from guided_sidecar.grammar.worker_messages import Done, Failed, Job, Outcome
@@ -67,6 +68,8 @@ class SingleFlight:
     outcomes
         Compiles that ended, by the backend that took the grammar ("" where none did) and the error's code
         ("" where there was none), CANCELLED where the last who waited has gone.
+    proofs
+        Proofs by what became of them.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class SingleFlight:
         self._tracer = tracer
         self._land = land
         self.outcomes: collections.Counter[tuple[str, str]] = collections.Counter()
+        self.proofs = collections.Counter[ProofResult]()
         self._in_flight: dict[str, InFlight] = {}
 
     def under_way(self, key: str) -> InFlight | None:
@@ -181,6 +185,7 @@ class SingleFlight:
 
     def _record_proofs(self, outcome: Outcome, job: Job, trace: Context) -> None:
         for proof in outcome.proofs:
+            self.proofs["refused" if proof.error_code else "finished" if proof.texts else "unfinished"] += 1
             told = {GRAMMAR_KEY: job.key, GRAMMAR_KIND: job.kind, GRAMMAR_BACKEND: proof.backend}
             span = self._tracer.start_span(GRAMMAR_PROOF, trace, attributes=told, start_time=proof.start_ns)
             spans.end(span, error_code=proof.error_code, end_ns=proof.end_ns)

@@ -1,10 +1,12 @@
-"""What is checked before any native code or worker sees a grammar: sizes, depth, and that JSON is JSON.
+"""What a worker checks before native code sees a grammar: depth, counts, and that JSON is JSON.
 
-Sizes are bytes, depth, properties, values of an enum and the length of a regex. Runs on the service's event
-loop, so it is linear in the size of the text and that is bounded first.
+Counted are properties, values of an enum and the characters of a regex. The service has bounded the text's
+size (prepare/cache_keys.py), and this is linear in it.
 """
 
+import collections
 import json
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NoReturn
@@ -16,6 +18,11 @@ from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath, Place
 
 Json = Any
+_SHOWN_CHARACTERS: Final = 80
+_MOST_DIGITS: Final = 4300  # as Python reads at most
+# llguidance 1.7 follows rules by calling itself: 5,000 in a row overflow a stack of 8 MiB.
+_MOST_LARK_RULES: Final = 1500
+_LARK_RULE: Final = re.compile(r"^[ \t]*[?!]*\w+(?:\.-?\d+)?[ \t]*:(?!:=)", re.MULTILINE)
 _COUNTED: Final = frozenset(["properties", "patternProperties", "enum", "pattern"])
 
 
@@ -29,24 +36,34 @@ def canonical(kind: Kind, spec: str, limits: CompileConfig) -> str:
     GuidedError
         grammar_too_large or grammar_invalid.
     """
-    size = len(spec.encode("utf-8", "surrogatepass"))
-    if size > limits.max_schema_bytes:
-        raise GuidedError(
-            ErrorCode.GRAMMAR_TOO_LARGE, f"{size} bytes exceed the limit of {limits.max_schema_bytes} bytes"
-        )
     return _CANONICAL[kind](spec, limits)
 
 
 def parse(spec: str, what: str) -> Json:
-    """Parse JSON strictly: no NaN, no infinite number, no number of thousands of digits.
+    """Parse JSON strictly: no NaN, no infinite number, no number of thousands of digits, no key twice.
 
     Raises
     ------
     GuidedError
         grammar_invalid with line and column, or grammar_too_large for extreme nesting.
     """
+
+    def with_each_key_once(pairs: list[tuple[str, Json]]) -> Json:
+        made = dict(pairs)
+        if len(made) < len(pairs):
+            [(twice, _)] = collections.Counter(key for key, _ in pairs).most_common(1)
+            message = f"{what} has an object with the key {shown(twice)} twice; which one counts is undefined"
+            raise GuidedError(ErrorCode.GRAMMAR_INVALID, message)
+        return made
+
     try:
-        return json.loads(spec, parse_constant=_refuse_constant, parse_float=_finite)
+        return json.loads(
+            spec,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+            parse_int=_short,
+            object_pairs_hook=with_each_key_once,
+        )
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, f"{what} is not JSON: {error.msg} at {where}") from error
@@ -66,6 +83,18 @@ def depth(value: Json) -> int:
     return deepest
 
 
+def shown(value: Json) -> str:
+    """Return a value as JSON, short enough to be quoted to its author."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+
+
+def _short(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError(f"a number has {len(text)} digits; the limit is {_MOST_DIGITS}")
+    return int(text)
+
+
 def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a JSON number")
 
@@ -79,8 +108,8 @@ def _finite(text: str) -> float:
 
 def _json(spec: str, what: str, limits: CompileConfig) -> Json:
     value = parse(spec, what)
-    if "\\u" in spec or not spec.isascii():  # half a character, which no text that we send on may hold
-        _text(json.dumps(value, ensure_ascii=False))
+    if "\\u" in spec:
+        _check_characters(json.dumps(value, ensure_ascii=False))
     if (found := depth(value)) > limits.max_depth:
         raise GuidedError(
             ErrorCode.GRAMMAR_TOO_LARGE,
@@ -154,6 +183,8 @@ def _structural_tag(spec: str, limits: CompileConfig) -> str:
     value = _json(spec, "the structural tag", limits)
     if not isinstance(value, dict):
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a structural tag must be a JSON object", path="$")
+    if "structures" in value:
+        _check_structures(value)
     text = json.dumps(value)
     if _may_exceed(text, limits):
         for way, schema in subschemas.in_tag(value):
@@ -161,29 +192,49 @@ def _structural_tag(spec: str, limits: CompileConfig) -> str:
     return text
 
 
+def _check_structures(tag: dict[str, Json]) -> None:
+    """Check the types of a structural tag of the old form, of which libraries take some for granted."""
+    path = f"{ROOT}.structures"
+    _check_type(tag["structures"], list, "an array", path)
+    for number, structure in enumerate(tag["structures"]):
+        _check_type(structure, dict, "an object", f"{path}[{number}]")
+        for keyword in ("begin", "end"):
+            _check_type(structure.get(keyword), str, "a string", f"{path}[{number}].{keyword}")
+    path = f"{ROOT}.triggers"
+    _check_type(tag.get("triggers"), list, "an array", path)
+    for number, trigger in enumerate(tag["triggers"]):
+        _check_type(trigger, str, "a string", f"{path}[{number}]")
+
+
+def _check_type(value: Json, wanted: type, named: str, path: str) -> None:
+    if not isinstance(value, wanted):
+        raise GuidedError(ErrorCode.GRAMMAR_INVALID, f"{path}: {shown(value)} is not {named}", path=path)
+
+
 def _regex(spec: str, limits: CompileConfig) -> str:
     if "\x00" in spec:
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a regex must not contain a NUL character")
     _check_count(len(spec), limits.max_regex_chars, "characters", lambda: None)
-    return _text(spec)
+    return spec
 
 
 def _grammar(spec: str, limits: CompileConfig) -> str:  # noqa: ARG001 - a table's function
     if not spec.strip():
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "the grammar is empty")
-    return _text(spec)
+    _check_count(len(_LARK_RULE.findall(spec)), _MOST_LARK_RULES, "rules", lambda: None)
+    return spec
 
 
 def _json_object(spec: str, limits: CompileConfig) -> str:  # noqa: ARG001 - a table's function
     return ""
 
 
-def _text(spec: str) -> str:
+def _check_characters(text: str) -> None:
+    """Refuse half a character, which no text that we send on may hold."""
     try:
-        spec.encode()
+        text.encode()
     except UnicodeEncodeError as error:
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "the text contains a lone surrogate") from error
-    return spec
 
 
 _CANONICAL: Final[dict[Kind, Callable[[str, CompileConfig], str]]] = {

@@ -4,10 +4,13 @@ jsonschema follows the metaschema's dynamic references for every keyword: 200 ms
 is asked only where this table does not say yes; what it then says is what counts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from guided_grammar.json_schema import subschemas
+from guided_grammar.json_schema.subschemas import Place
+
+_Check = Callable[[Any], bool]
 
 _TYPES: Final = frozenset(["array", "boolean", "integer", "null", "number", "object", "string"])
 _DRAFT_2020: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -18,21 +21,34 @@ def is_plainly_met(schema: Any) -> bool:
     """Return True where a schema is certain to meet its metaschema; False says nothing."""
     if isinstance(schema, bool):
         return True
-    if not isinstance(schema, dict):
+    if not isinstance(schema, dict) or not _checks(schema):
         return False
+    checks = _checks(schema)
+    return not any(_doubtful(part, checks) for part in subschemas.within(schema))
+
+
+def doubtful(schema: Any) -> Iterator[tuple[Place, str]]:
+    """Yield the keywords that may not meet a schema's metaschema, in the schema's order."""
+    checks = _checks(schema) if isinstance(schema, dict) else {}
+    for place in subschemas.walk(schema):
+        for keyword in _doubtful(place.schema, checks):
+            yield place, keyword
+
+
+def _checks(schema: dict[str, Any]) -> Mapping[str, _Check]:
+    """Return what a schema's dialect asks of each keyword; nothing is known of other dialects."""
     dialect = schema.get("$schema", _DRAFT_2020)
     if dialect == _DRAFT_2020:
-        checks = _CHECKS
-    elif dialect in _DRAFT_7:
-        checks = _CHECKS_7
-    else:
-        return False
-    for part in subschemas.within(schema):
-        for keyword, value in part.items():
-            check = checks.get(keyword)
-            if check is not None and not check(value):
-                return False
-    return True
+        return _CHECKS
+    return _CHECKS_7 if dialect in _DRAFT_7 else {}
+
+
+def _doubtful(part: dict[str, Any], checks: Mapping[str, _Check]) -> list[str]:
+    return [
+        keyword
+        for keyword, value in part.items()
+        if (check := checks.get(keyword)) is not None and not check(value)
+    ]
 
 
 def _is_schema(value: Any) -> bool:

@@ -1,5 +1,8 @@
 """Whether a text is a JSON Schema at all, told in words for the developer who wrote it."""
 
+import functools
+import itertools
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import jsonschema
@@ -9,9 +12,19 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.subschemas import ROOT, Place
 from guided_sidecar.grammar.schema import metaschema
+from guided_sidecar.grammar.schema.limits import shown
 
 _TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
-_SHOWN_CHARACTERS: Final = 80
+_NAMED_TYPES: Final = {
+    "array": "an array",
+    "boolean": "a boolean",
+    "integer": "an integer",
+    "null": "null",
+    "number": "a number",
+    "object": "an object",
+    "string": "a string",
+}
+_MOST_ERRORS: Final = 16  # of which the best is told: a long schema may have thousands
 _NAMES: Final = ("dependencies", "dependentRequired", "required", "type")
 _COUNTS: Final = frozenset(
     [
@@ -63,9 +76,16 @@ def write_whole_numbers(schema: Any) -> None:
 def _check_metaschema(schema: Any, validator: Any) -> None:
     for place in subschemas.walk(schema):
         _check_names(place)
-    error = best_match(validator(validator.META_SCHEMA).iter_errors(schema))
+    judge = validator(validator.META_SCHEMA)
+    for place, keyword in metaschema.doubtful(schema):
+        _check_one(judge, {keyword: place.schema[keyword]}, place.path)
+    _check_one(judge, schema, "$")
+
+
+def _check_one(judge: Any, schema: Any, where: str) -> None:
+    error = best_match(itertools.islice(judge.iter_errors(schema), _MOST_ERRORS))
     if error is not None:
-        path = error.json_path
+        path = subschemas.below(where, _path(error.absolute_path))
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, f"{path}: {_reason(error)}", path=path)
 
 
@@ -77,7 +97,7 @@ def _check_names(place: Place) -> None:
         for names in lists:
             if isinstance(names, list) and not all(isinstance(name, str) for name in names):
                 path = place.at(keyword)
-                message = f"{path}: {_shown(names)} is not a list of strings"
+                message = f"{path}: {shown(names)} is not a list of strings"
                 raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path)
 
 
@@ -86,13 +106,11 @@ def _dialect(schema: Any) -> Any:
     if isinstance(schema, dict) and "$schema" in schema:
         path, named = "$.$schema", schema["$schema"]
         if not isinstance(named, str):
-            raise GuidedError(
-                ErrorCode.GRAMMAR_INVALID, f"{path}: {_shown(named)} is not a string", path=path
-            )
+            raise GuidedError(ErrorCode.GRAMMAR_INVALID, f"{path}: {shown(named)} is not a string", path=path)
         try:
             validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
         except ValueError as error:  # it reads the text as an address
-            message = f"{path}: {_shown(named)} is not a URI"
+            message = f"{path}: {shown(named)} is not a URI"
             raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path) from error
         if validator is jsonschema.Draft3Validator:
             message = f"{path}: draft 3 is not supported: use draft 4 or later"
@@ -101,17 +119,36 @@ def _dialect(schema: Any) -> Any:
     return jsonschema.Draft202012Validator
 
 
+def _path(keys: Iterable[str | int]) -> str:
+    return functools.reduce(
+        lambda path, key: f"{path}[{key}]" if isinstance(key, int) else subschemas.step(path, key), keys, "$"
+    )
+
+
 def _reason(error: Any) -> str:
-    value = _shown(error.instance)
+    """Say in JSON Schema's words what a metaschema has against a value."""
+    value, expected = shown(error.instance), error.validator_value
     if error.validator in ("anyOf", "enum") and error.path and error.path[-1] == "type":
         return f"{value} is not a JSON type; those are {', '.join(_TYPES)}"
-    message = str(error.message)
-    return message if len(message) <= 4 * _SHOWN_CHARACTERS else f"{value} is not allowed here"
+    words = _WORDS.get(error.validator)
+    return f"{value} {words(expected) if words else 'is not allowed here'}"
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+def _other_type(types: str | list[str]) -> str:
+    names = [types] if isinstance(types, str) else types
+    return f"is not {' or '.join(_NAMED_TYPES[name] for name in names)}"
+
+
+# What is wrong with a value that a keyword of the metaschema refuses.
+_WORDS: Final[dict[str, Callable[[Any], str]]] = {
+    "type": _other_type,
+    "enum": lambda values: f"is not one of {', '.join(map(shown, values))}",
+    "minimum": lambda least: f"is less than {least}",
+    "exclusiveMinimum": lambda bound: f"is not greater than {bound}",
+    "minItems": lambda least: f"is too short: it needs at least {least} item",
+    "uniqueItems": lambda _: "has an item twice",
+    "pattern": lambda pattern: f"does not match {pattern}",
+}
 
 
 def _is_lost(schema: Any, part: dict[str, Any], *, has_inner_base: bool) -> bool:
@@ -140,9 +177,9 @@ def _fault(place: Place) -> GuidedError:
         return GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path)
     path, reference = place.at("$ref"), place.schema["$ref"]
     if reference.startswith("#"):
-        message = f"{path}: {_shown(reference)} does not exist in the schema"
+        message = f"{path}: {shown(reference)} does not exist in the schema"
         return GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path)
-    message = f"{path}: {_shown(reference)} points outside of the schema: references are not fetched"
+    message = f"{path}: {shown(reference)} points outside of the schema: references are not fetched"
     return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=path)
 
 
@@ -150,5 +187,5 @@ def _exists(schema: Any, pointer: str) -> bool:
     try:
         subschemas.referred(schema, pointer)
     except LookupError:
-        return "%" in pointer  # an escaped name; the backend finds out
+        return False
     return True

@@ -1,0 +1,163 @@
+"""What of a text is refused before anybody compiles it: its size, depth and content, and what is no JSON."""
+
+import json
+from typing import Any
+
+import pytest
+
+from guided_contract.config import CompileConfig
+from guided_contract.errors import GuidedError
+from guided_contract.wire import Kind
+from guided_sidecar.grammar.prepare import cache_keys
+from guided_sidecar.grammar.schema import limits
+
+LIMITS = CompileConfig(max_depth=5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "code"),
+    [
+        ("json", json.dumps("x" * 999), "grammar_too_large"),
+        ("regex", "ä" * 501, "grammar_too_large"),
+        ("regex", "\ud800", "grammar_invalid"),
+    ],
+)
+def test_the_service_refuses_what_is_too_long_or_no_text(kind: Kind, spec: str, code: str) -> None:
+    with pytest.raises(GuidedError) as refusal:
+        cache_keys.taken(kind, spec, 1000)
+    assert refusal.value.code == code
+
+
+def test_the_service_takes_a_text_as_it_is() -> None:
+    """Reading it is a worker's: a long one would hold up all others."""
+    assert cache_keys.taken("json", "{" * 1000, 1000) == "{" * 1000
+    assert not cache_keys.taken("json_object", "anything", 1000)
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "other"),
+    [
+        ("json", '{"a": "\\u00e4"}', '{ "a" :\n"ä" }'),
+        ("choice", '["a","b"]', '[ "a", "b" ]'),
+        ("structural_tag", '{"type":"x"}', '{"type" : "x"}'),
+    ],
+)
+def test_specs_that_mean_the_same_are_the_same(kind: Kind, one: str, other: str) -> None:
+    assert limits.canonical(kind, one, LIMITS) == limits.canonical(kind, other, LIMITS)
+
+
+def test_the_order_of_properties_matters() -> None:
+    one, other = '{"a": {}, "b": {}}', '{"b": {}, "a": {}}'
+
+    assert limits.canonical("json", one, LIMITS) != limits.canonical("json", other, LIMITS)
+
+
+@pytest.mark.parametrize("kind", ["regex", "grammar"])
+def test_texts_stay_as_they_are(kind: Kind) -> None:
+    assert limits.canonical(kind, "a  b\n", LIMITS) == "a  b\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "code"),
+    [
+        ("json", "[" * 400 + "]" * 400, "grammar_too_large"),
+        ("json", '{"a":[[[[[1]]]]]}', "grammar_too_large"),
+        ("json", "1" * 999, "grammar_invalid"),
+        ("json", '"text"', "grammar_invalid"),
+        ("json", '{"a": Infinity}', "grammar_invalid"),
+        ("json", '{"a": -1e400}', "grammar_invalid"),
+        ("json", '"\\ud800"', "grammar_invalid"),
+        ("choice", '{"a": 1}', "grammar_invalid"),
+        ("structural_tag", "[]", "grammar_invalid"),
+    ],
+)
+def test_what_exceeds_a_limit_or_is_not_json_is_refused(kind: Kind, spec: str, code: str) -> None:
+    with pytest.raises(GuidedError) as refusal:
+        limits.canonical(kind, spec, LIMITS)
+
+    assert refusal.value.code == code
+
+
+COUNTED = CompileConfig(max_properties=3, max_enum=4, max_regex_chars=5)
+
+
+TAG = {"structures": [{"begin": "<f>", "schema": {"enum": [1] * 5}, "end": "</f>"}], "triggers": ["<f"]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "path"),
+    [
+        ("json", {"properties": {name: {} for name in "abcd"}}, "$.properties"),
+        (
+            "json",
+            {"properties": {"a": {"properties": {"b": {}, "c": {}, "d": {}}}}},
+            "$.properties.a.properties",
+        ),
+        ("json", {"patternProperties": {name: {} for name in "abcd"}}, "$.patternProperties"),
+        ("json", {"items": {"enum": [1, 2, 3, 4, 5]}}, "$.items.enum"),
+        ("json", {"$defs": {"a b": {"pattern": "aaaaaa"}}}, "$.$defs['a b'].pattern"),
+        ("structural_tag", TAG, "$.structures[0].schema.enum"),
+        ("choice", list("abcde"), "$"),
+        ("regex", "aaaaaa", None),
+    ],
+)
+def test_what_holds_too_much_is_refused_with_its_path(kind: Kind, spec: Any, path: str | None) -> None:
+    text = spec if isinstance(spec, str) else json.dumps(spec)
+
+    with pytest.raises(GuidedError) as refusal:
+        limits.canonical(kind, text, COUNTED)
+
+    assert (refusal.value.code, refusal.value.path) == ("grammar_too_large", path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("json", {"properties": {"a": {}, "b": {"enum": [1, 2, 3, 4]}, "c": {"pattern": "aaaaa"}}}),
+        ("json", {"const": {"properties": dict.fromkeys("abcdef"), "enum": [1] * 9, "pattern": "a" * 9}}),
+        ("json", {"properties": {"enum": {"type": "null"}, "pattern": {"type": "null"}}}),
+        ("json", {"properties": 5, "enum": "aaaaaaaaaaaaaaa", "pattern": ["a"] * 20}),
+        ("choice", list("abcd")),
+        ("regex", "aaaaa"),
+        ("grammar", "start: /aaaaaaaaaaaaaaaaaaaa/"),
+    ],
+)
+def test_what_holds_just_enough_passes(kind: Kind, spec: Any) -> None:
+    limits.canonical(kind, spec if isinstance(spec, str) else json.dumps(spec), COUNTED)
+
+
+@pytest.mark.parametrize(
+    ("value", "levels"), [(1, 0), ([], 1), ({"a": []}, 2), ([1, [2, [3]]], 3), ({"a": 1, "b": {"c": {}}}, 3)]
+)
+def test_depth_counts_objects_and_arrays(value: Any, levels: int) -> None:
+    assert limits.depth(value) == levels
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"properties": {"a": {}, "b": {}, "a": {}}}', 'an object with the key "a" twice'),
+        ('{"a": %s}' % ("1" * 5000), "a number has 5000 digits; the limit is 4300"),
+        ('{"a": NaN}', "NaN is not a JSON number"),
+        ('{"a": 1,}', "at line 1, column"),
+    ],
+)
+def test_what_is_wrong_with_a_json_text_is_said(text: str, words: str) -> None:
+    with pytest.raises(GuidedError) as refusal:
+        limits.canonical("json", text, LIMITS)
+    assert refusal.value.code == "grammar_invalid"
+    assert words in refusal.value.message
+
+
+def test_rules_of_a_lark_grammar_are_bounded() -> None:
+    """Five thousand in a row end the process of a library that follows them."""
+
+    def row(count: int, sign: str) -> str:
+        return "\n".join(f"?a{number}.2 {sign} a{number + 1}" for number in range(count))
+
+    limits.canonical("grammar", row(1500, ":"), LIMITS)
+    limits.canonical("grammar", row(5000, "::="), LIMITS)
+    with pytest.raises(GuidedError) as refusal:
+        limits.canonical("grammar", row(5000, ":"), LIMITS)
+    assert refusal.value.code == "grammar_too_large"
+    assert refusal.value.message == "5000 rules exceed the limit of 1500"
