@@ -49,13 +49,16 @@ demo: $(if $(wildcard $(SETUP)),$(SETUP),$(VENV)/.demo)  ## real vLLM on this ma
 	@$(PY) -m devtools.demo
 
 PYTEST := $(VENV)/bin/pytest --durations=15
+# Of the quick tiers each process takes one core, and waits for most of its time: two run side by side.
+QUICK := -n 2 --dist loadfile --no-loadscope-reorder -q tests/unit tests/contract
 # With 4 CPUs or more the engines run beside everything else; tests/conftest.py says what belongs to them.
 WORKERS := $(shell [ "$$(nproc)" -ge 4 ] && echo "-n 2 --dist loadgroup -v")
 
 .PHONY: test
 test: $(SETUP)  ## every test tier: unit, contract, engine matrix (pairwise), drawn requests, real API server, real node
 	@$(PY) -m devtools.prebuild & trap "kill $$! 2>/dev/null || true" EXIT; \
-	$(PYTEST) $(WORKERS) --durations=40 --durations-min=5
+	$(PYTEST) $(QUICK) --durations=40 --durations-min=5; quick=$$?; \
+	$(PYTEST) $(WORKERS) --ignore=tests/unit --ignore=tests/contract --durations=40 --durations-min=5 && exit $$quick
 
 .PHONY: test-unit
 test-unit: $(SETUP)  ## the tests that take seconds

@@ -13,6 +13,7 @@ from guided_operator.api.rule import Problem
 from guided_operator.api.rules import broken_rules
 
 _TEXT: Final = "tag:yaml.org,2002:str"
+_TIME: Final = "tag:yaml.org,2002:timestamp"
 # What the library raises of a value that does not look as its type wants it, such as a 45th of the month.
 _NOT_OF_ITS_TYPE: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
@@ -31,6 +32,9 @@ class _Loader(yaml.SafeLoader):
     A key is its text, so `1` and `"1"` are the same, and one that stands twice is an error, not the last
     one's victory.
     """
+
+    # A library that vLLM imports makes SafeLoader read a time as text, in its whole process.
+    yaml_constructors = yaml.SafeLoader.yaml_constructors | {_TIME: yaml.SafeLoader.construct_yaml_timestamp}
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - the library's signature
         try:
