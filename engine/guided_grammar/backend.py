@@ -141,10 +141,13 @@ class Library(Protocol):
 
     Attributes
     ----------
+    compares_spellings
+        Whether a property's name that is spelt with escapes is another name to it.
     counts_minimum_alone
         Whether a string's minLength without maxLength costs less where ranks count it than compiled.
     """
 
+    compares_spellings: bool
     counts_minimum_alone: bool
 
     def read(self, tokenizer: Any, vocab_size: int) -> Any:

@@ -142,6 +142,7 @@ class FakeBackend:
 class FakeLibrary:
     """The fake, as guided_grammar.backend.Library has it."""
 
+    compares_spellings = False
     counts_minimum_alone = False
 
     def read(self, tokenizer: Any, vocab_size: int) -> FakeTokenizer:

@@ -1,5 +1,6 @@
 """What is checked in plain Python: schemas, their paths, and which backends may serve them."""
 
+import json
 import time
 from typing import Any
 
@@ -19,10 +20,9 @@ def test_schemas_are_found_in_structural_tags_of_both_forms() -> None:
     new = {"format": {"elements": [{"type": "json_schema", "json_schema": inner}, {"type": "any_text"}]}}
     old = {"structures": [{"begin": "<f>", "schema": inner, "end": "</f>"}], "triggers": ["<f"]}
 
-    assert [(str(way), found) for way, found in subschemas.in_tag(new)] == [
-        ("$.format.elements[0].json_schema", inner)
-    ]
-    assert [(str(way), found) for way, found in subschemas.in_tag(old)] == [("$.structures[0].schema", inner)]
+    for tag, path in ((new, "$.format.elements[0].json_schema"), (old, "$.structures[0].schema")):
+        changed = subschemas.with_each_of_tag(tag, lambda way, found: [str(way), found])
+        assert json.dumps(changed) == json.dumps(tag).replace(json.dumps(inner), json.dumps([path, inner]))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from guided_grammar.llguidance import unenforced as llguidance_unenforced
 from guided_grammar.registry import library
 from guided_grammar.xgrammar import unenforced as xgrammar_unenforced
 from guided_sidecar.grammar.compile import routing
-from guided_sidecar.grammar.compile.routing import Grammar
+from guided_sidecar.grammar.compile.routing import Grammar, Schema
 from guided_sidecar.grammar.worker_messages import Job
 
 
@@ -65,7 +65,7 @@ def test_a_keyword_that_xgrammar_ignores_is_found(text: Any, path: str) -> None:
 
     assert found is not None
     assert found.path == path
-    assert list(routing.order(job(), Grammar("json", text, [("$", text)]))) == ["guidance"]
+    assert list(routing.order(job(), Grammar("json", text, [Schema("$", text, text)]))) == ["guidance"]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,10 @@ def test_a_keyword_that_xgrammar_ignores_is_found(text: Any, path: str) -> None:
 )
 def test_what_xgrammar_enforces_goes_to_it_first(text: Any) -> None:
     assert library("xgrammar").lacks("json", text) is None
-    assert list(routing.order(job(), Grammar("json", text, [("$", text)]))) == ["xgrammar", "guidance"]
+    assert list(routing.order(job(), Grammar("json", text, [Schema("$", text, text)]))) == [
+        "xgrammar",
+        "guidance",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +143,7 @@ def test_every_keyword_that_a_library_was_seen_to_ignore_has_a_rule() -> None:
                 assert library(backend).lacks("json", schema) is not None, f"{backend}, {keyword}"
 
 
-IGNORED = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+IGNORED = {"type": "object", "properties": {"a": {"type": "integer", "multipleOf": 2}}}
 ROUNDED = {"type": "number", "exclusiveMinimum": 0, "maximum": 0.5}
 TURNED = ["guidance", "xgrammar"]
 BOTH = {"anyOf": [{"not": {}}, ROUNDED]}
@@ -165,9 +168,9 @@ def new_tag(inner: Any) -> str:
         ({"spec": json.dumps(ROUNDED), "named": "guidance", "backends": TURNED}, ["xgrammar"]),
         ({"spec": '{"type": "null"}', "named": "guidance", "backends": TURNED}, TURNED),
         # Reject: only the first choice; a request's own backend: only that.
-        ({"spec": json.dumps(IGNORED), "routes": False}, "$.properties.a.uniqueItems"),
+        ({"spec": json.dumps(IGNORED), "routes": False}, "$.properties.a.multipleOf"),
         ({"spec": json.dumps(IGNORED), "named": "xgrammar", "backends": ["xgrammar"], "routes": False},
-         "$.properties.a.uniqueItems"),
+         "$.properties.a.multipleOf"),
         ({"spec": '{"type": "null"}', "routes": False}, ["xgrammar"]),
         ({"spec": '{"type": "string", "maxLength": 9}', "routes": False}, ["guidance"]),
         ({"kind": "structural_tag", "spec": tag(IGNORED)}, ["guidance"]),
@@ -175,7 +178,7 @@ def new_tag(inner: Any) -> str:
         ({"kind": "structural_tag", "spec": tag(BOTH)}, "$.structures[0].schema.anyOf[0].not"),
         ({"kind": "structural_tag", "spec": new_tag(ROUNDED)}, ["xgrammar"]),
         ({"kind": "structural_tag", "spec": new_tag(IGNORED)},
-         "$.format.json_schema.properties.a.uniqueItems"),
+         "$.format.json_schema.properties.a.multipleOf"),
         ({"kind": "regex", "spec": "a{1,200}"}, ["guidance"]),
         ({"kind": "regex", "spec": "a{1,20}"}, ["xgrammar", "guidance"]),
         ({"kind": "regex", "spec": f"a{{{'9' * 4301}}}"}, ["guidance"]),

@@ -1,7 +1,7 @@
 """Where schemas stand inside a JSON Schema, so that a property named `not` is not taken for the keyword."""
 
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 MAPS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
@@ -24,18 +24,24 @@ _MAPS, _SINGLE, _LISTS = map(frozenset, (MAPS, SINGLE, LISTS))
 
 
 class JsonPath(NamedTuple):
-    """A JSONPath, written out where it is said: a long name would else be in memory once for each path."""
+    """A JSONPath, written out where it is said: a long name would else be in memory once for each path.
+
+    Attributes
+    ----------
+    last
+        A key, or the index of a list's item.
+    """
 
     before: "JsonPath | None"
-    last: str
+    last: str | int
 
     def __str__(self) -> str:
         parts: list[str] = []
-        way: JsonPath | None = self
-        while way is not None:
-            parts.append(way.last)
+        way: JsonPath = self
+        while way.before is not None:
+            parts.append(_key(way.last) if isinstance(way.last, str) else f"[{way.last}]")
             way = way.before
-        return "".join(reversed(parts))
+        return "".join(["$", *reversed(parts)])
 
 
 ROOT: Final = JsonPath(None, "$")
@@ -104,21 +110,22 @@ def children(schema: dict[str, Any], without: frozenset[str] = frozenset()) -> l
     return found
 
 
-def in_tag(tag: Any) -> Iterator[tuple[JsonPath, Any]]:
-    """Yield the JSON schemas inside a structural tag with their JSONPaths, in the old form or the new."""
-    stack = [iter([(ROOT, tag)])]
-    while stack:
-        way, current = next(stack[-1], (None, None))
-        if way is None:
-            stack.pop()
-        elif isinstance(current, list):
-            stack.append(_listed(way, current))
-        elif isinstance(current, dict):
-            # {"begin": ..., "schema": ...} of the old form; {"type": "json_schema", ...} of the new.
-            keyword = next((key for key in ("json_schema", "schema") if key in current), None)
-            if keyword is not None:
-                yield JsonPath(way, _key(keyword)), current[keyword]
-            stack.append(_named(way, {key: child for key, child in current.items() if key != keyword}))
+def with_each_of_tag(tag: Any, change: Callable[[JsonPath, Any], Any]) -> Any:
+    """Return a structural tag, of the old form or the new, with `change(path, schema)` for its schemas."""
+
+    def changed(way: JsonPath, current: Any) -> Any:
+        if isinstance(current, list):
+            return [changed(inner, part) for inner, part in _listed(way, current)]
+        if not isinstance(current, dict):
+            return current
+        # {"begin": ..., "schema": ...} of the old form; {"type": "json_schema", ...} of the new.
+        keyword = next((key for key in ("json_schema", "schema") if key in current), None)
+        return {
+            key: (change if key == keyword else changed)(JsonPath(way, key), part)
+            for key, part in current.items()
+        }
+
+    return changed(ROOT, tag)
 
 
 def referred(root: Any, pointer: str) -> Any:
@@ -168,21 +175,32 @@ def _key(key: str) -> str:
 def _children(way: JsonPath, schema: dict[str, Any]) -> Iterator[tuple[JsonPath, Any]]:
     for keyword, value in schema.items():
         if keyword in MAPS and isinstance(value, dict):
-            yield from _named(JsonPath(way, _key(keyword)), value)
+            yield from _named(JsonPath(way, keyword), value)
         elif keyword in LISTS and isinstance(value, list):
-            yield from _listed(JsonPath(way, _key(keyword)), value)
+            yield from _listed(JsonPath(way, keyword), value)
         elif keyword in SINGLE:
-            yield JsonPath(way, _key(keyword)), value
+            yield JsonPath(way, keyword), value
 
 
 def _named(way: JsonPath, children: dict[str, Any]) -> Iterator[tuple[JsonPath, Any]]:
-    return ((JsonPath(way, _key(name)), child) for name, child in children.items())
+    return ((JsonPath(way, name), child) for name, child in children.items())
 
 
 def _listed(way: JsonPath, children: list[Any]) -> Iterator[tuple[JsonPath, Any]]:
-    return ((JsonPath(way, f"[{number}]"), child) for number, child in enumerate(children))
+    return ((JsonPath(way, number), child) for number, child in enumerate(children))
 
 
 def find(schema: Any, keyword: str) -> str | None:
     """Return the path of a keyword's first use, or None."""
     return next((place.at(keyword) for place in walk(schema) if keyword in place.schema), None)
+
+
+def nearest(schema: Any, path: str) -> str:
+    """Return the longest beginning of a JSONPath that leads somewhere in a schema."""
+    known = {place.path: place.schema for place in walk(schema)}
+    while path != "$":
+        before = path[: max(path.rfind("."), path.rfind("["))]
+        if path in known or any(step(before, keyword) == path for keyword in known.get(before, ())):
+            return path
+        path = before or "$"
+    return path

@@ -10,6 +10,7 @@ from guided_grammar.backend import Backend, BackendError, Library, Threads, Unsu
 class GuidanceLibrary:
     """llguidance, as guided_grammar.backend.Library has it."""
 
+    compares_spellings = True
     # Such a bound it compiles to masks that cost less than counting (docs/decisions/0008).
     counts_minimum_alone = False
 

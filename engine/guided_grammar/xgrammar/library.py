@@ -10,6 +10,7 @@ from guided_grammar.backend import Backend, Library, Threads, Unsupported
 class XGrammarLibrary:
     """xgrammar, as guided_grammar.backend.Library has it."""
 
+    compares_spellings = False
     counts_minimum_alone = True
 
     def read(self, tokenizer: Any, vocab_size: int) -> Any:

@@ -19,7 +19,7 @@ from guided_grammar.registry import library
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.compile import length_bounds, routing
 from guided_sidecar.grammar.prepare import cache_keys
-from guided_sidecar.grammar.schema import additional_properties, limits, schema
+from guided_sidecar.grammar.schema import additional_properties, limits, normal, schema
 from guided_sidecar.grammar.worker_messages import Done
 from support.fuzz import mutation
 from support.fuzz.target import Target
@@ -91,9 +91,7 @@ def run(data: bytes) -> None:
 
 def _prepare(kind: Kind, spec: str) -> None:
     if kind == "structural_tag":
-        for way, inner in subschemas.in_tag(json.loads(spec)):
-            assert str(way).startswith("$")
-            _follow(inner)
+        subschemas.with_each_of_tag(json.loads(spec), lambda _, inner: _follow(inner))
     elif kind == "json":
         _follow(json.loads(spec))
     else:
@@ -103,12 +101,13 @@ def _prepare(kind: Kind, spec: str) -> None:
 def _follow(parsed: Any) -> None:
     schema.check(parsed)
     before = json.dumps(parsed)
-    routing.by_cost("json", parsed, NAMES.values())
+    form = normal.form(parsed)
+    routing.by_cost("json", form, NAMES.values())
     backends: tuple[Backend, ...] = get_args(Backend)
     for backend in backends:
-        if (gap := library(backend).lacks("json", parsed)) is not None:
+        if (gap := library(backend).lacks("json", form)) is not None:
             msgspec.msgpack.encode(gap)
-        relaxed, positions = length_bounds.split(additional_properties.close(parsed), backend)
+        relaxed, positions = length_bounds.split(additional_properties.close(form), backend)
         worker_messages.frame(Done(backend=backend, spec=json.dumps(relaxed), positions=positions))
     assert json.dumps(parsed) == before, "the schema itself was changed"
 

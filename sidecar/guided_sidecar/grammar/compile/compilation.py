@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -16,6 +16,7 @@ from guided_grammar.backend import Backend as GrammarBackend
 from guided_grammar.backend import BackendError, Compiled
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import LENGTHS
+from guided_grammar.registry import library
 from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.compile import length_bounds, routing
 from guided_sidecar.grammar.compile.instance_check import Judge
@@ -73,8 +74,8 @@ class Compiler:
             with contextlib.suppress(GuidedError):  # it is said to the first who asks
                 self.run(job)
         artifacts.remove(self._folder, _WARM)
-        for library in self._usable():
-            library.is_worn = False  # ranks have as much
+        for usable in self._usable():
+            usable.is_worn = False  # ranks have as much
 
     @property
     def is_worn(self) -> bool:
@@ -158,16 +159,23 @@ class Compiler:
 def _relaxed(job: Job, grammar: Grammar, backend: Backend) -> tuple[str, list[Position]]:
     """Return the text to compile, and the bounds that ranks count beside it."""
     if job.kind == "structural_tag":
-        return json.dumps(grammar.value), []
+        tag = subschemas.with_each_of_tag(grammar.value, lambda _, form: _meant(form, job, backend))
+        return json.dumps(tag), []
     if job.kind != "json":
         return job.spec, []
-    # A library that was asked for by name compiles the schema as vLLM would have it compile it.
-    meant = grammar.value if backend == job.named else additional_properties.close(grammar.value)
+    meant = _meant(grammar.value, job, backend)
     text = json.dumps(meant)
     if not any(f'"{keyword}"' in text for keyword in LENGTHS):
         return text, []
     relaxed, positions = length_bounds.split(meant, backend)
     return json.dumps(relaxed), positions
+
+
+def _meant(form: Any, job: Job, backend: Backend) -> Any:
+    """Return what a library is to compile of a schema's normal form."""
+    # A library that was asked for by name compiles the schema as vLLM would have it compile it.
+    meant = form if backend == job.named else additional_properties.close(form)
+    return additional_properties.spell_once(meant) if library(backend).compares_spellings else meant
 
 
 def _check_size(size_bytes: int) -> None:
@@ -182,9 +190,9 @@ def _explained(grammar: Grammar, backend: Backend, message: str) -> GuidedError:
     """Turn a library's refusal into our error, with the keyword's path where the message names one."""
     said = f"{backend}: {message}"
     for keyword in _keywords_in(message):
-        for path, schema in grammar.schemas:
-            if inner := subschemas.find(schema, keyword):
-                at = subschemas.below(path, inner)
+        for schema in grammar.schemas:
+            if inner := subschemas.find(schema.form, keyword):
+                at = schema.at(inner)
                 return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{at}: {said}", path=at)
     unsupported = "support" in message or "Unimplemented" in message
     code = ErrorCode.GRAMMAR_UNSUPPORTED if unsupported else ErrorCode.GRAMMAR_INVALID

@@ -11,9 +11,10 @@ from guided_contract.wire import Backend, Kind
 from guided_grammar import rules
 from guided_grammar.backend import Unsupported
 from guided_grammar.json_schema import subschemas
+from guided_grammar.json_schema.subschemas import JsonPath
 from guided_grammar.registry import library
 from guided_sidecar.grammar import trust
-from guided_sidecar.grammar.schema import annotations, reference_depth, schema, unevaluated
+from guided_sidecar.grammar.schema import normal, reference_depth, schema
 from guided_sidecar.grammar.worker_messages import Job
 
 
@@ -23,14 +24,36 @@ class Grammar(NamedTuple):
     Attributes
     ----------
     value
-        Of json and structural tags the text parsed, and checked; else the text.
+        Of json and structural tags the text parsed, its schemas in their normal form; else the text.
     schemas
-        All JSON schemas in it, with their JSONPaths.
+        All JSON schemas in it, in their normal form.
     """
 
     kind: Kind
     value: Any
-    schemas: list[tuple[str, Any]]
+    schemas: list["Schema"]
+
+
+class Schema(NamedTuple):
+    """One JSON schema of a grammar.
+
+    Attributes
+    ----------
+    path
+        Its JSONPath in the grammar's text.
+    form
+        Its normal form.
+    written
+        As it came.
+    """
+
+    path: str
+    form: Any
+    written: Any
+
+    def at(self, inner: str | None) -> str:
+        """Return the path in the grammar's text of what has a path in the normal form."""
+        return subschemas.below(self.path, subschemas.nearest(self.written, inner or "$"))
 
 
 def read(job: Job) -> Grammar:
@@ -42,30 +65,32 @@ def read(job: Job) -> Grammar:
         A schema in it is wrong, with its path.
     """
     if job.kind == "json":
-        value = json.loads(job.spec)
-        _normalise(value)
-        return Grammar(job.kind, value, [("$", value)])
+        written = json.loads(job.spec)
+        form = _normal(written)
+        return Grammar(job.kind, form, [Schema("$", form, written)])
     if job.kind != "structural_tag":
         return Grammar(job.kind, job.spec, [])
-    tag = json.loads(job.spec)
-    schemas = [(str(way), inner) for way, inner in subschemas.in_tag(tag)]
-    for path, inner in schemas:
+    schemas: list[Schema] = []
+
+    def normalised(way: JsonPath, written: Any) -> Any:
+        path = str(way)
         try:
-            _normalise(inner)
+            form = _normal(written)
         except GuidedError as error:
             there = subschemas.below(path, error.path)
             said = error.message.removeprefix(f"{error.path}: ")
             raise GuidedError(error.code, f"{there}: {said}", path=there) from error
-    return Grammar(job.kind, tag, schemas)
+        schemas.append(Schema(path, form, written))
+        return form
+
+    return Grammar(job.kind, subschemas.with_each_of_tag(json.loads(job.spec), normalised), schemas)
 
 
-def _normalise(value: Any) -> None:
-    """Check a JSON schema, and write it so that all libraries read the same, in place."""
-    schema.check(value)
-    reference_depth.check(value)
-    annotations.drop(value)
-    schema.write_whole_numbers(value)
-    unevaluated.write_out(value)
+def _normal(written: Any) -> Any:
+    """Check a JSON schema, and return its normal form."""
+    schema.check(written)
+    reference_depth.check(written)
+    return normal.form(written)
 
 
 def order(job: Job, grammar: Grammar) -> Iterator[Backend]:
@@ -96,7 +121,7 @@ def order(job: Job, grammar: Grammar) -> Iterator[Backend]:
 
 def _doubted(job: Job, grammar: Grammar) -> list[Backend]:
     """Return the backends that nobody named, and of which nobody knows whether they enforce the grammar."""
-    if not job.unmeasured or not any(rules.are_about(inner) for _, inner in grammar.schemas):
+    if not job.unmeasured or not any(rules.are_about(inner.form) for inner in grammar.schemas):
         return []
     return [backend for backend in job.backends if backend in job.unmeasured and backend != job.named]
 
@@ -112,7 +137,7 @@ def _unsupported(backend: Backend, grammar: Grammar) -> Unsupported | None:
     asked = library(backend)
     if grammar.kind != "json" and (found := asked.lacks(grammar.kind, grammar.value)):
         return found
-    for path, inner in grammar.schemas:
-        if found := asked.lacks("json", inner):
-            return found._replace(path=subschemas.below(path, found.path))
+    for inner in grammar.schemas:
+        if found := asked.lacks("json", inner.form):
+            return found._replace(path=inner.at(found.path))
     return None

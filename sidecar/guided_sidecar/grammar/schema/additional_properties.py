@@ -1,83 +1,185 @@
-"""What a schema leaves unsaid about further properties, said the same for both libraries.
+"""What a schema leaves unsaid about further properties and items, said the same for both libraries.
 
 xgrammar, as vLLM runs it, generates no property that a schema does not name; llguidance generates any. Which
-library `Auto` takes must not show in what is generated, so a schema is closed before either compiles it,
-where closing cannot contradict what it does say. All that is then generated is valid under the schema as it
-was written.
+library `Auto` takes must not show in what is generated, so the normal form is closed before either compiles
+it: an object that is silent on further properties has those that are named for it, by its schema or by one
+that judges it together with that: a part of `allOf`, a branch, a reference beside other keywords. All that is
+then generated is valid under the schema as it was written, which a further property would be, too.
 """
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.subschemas import ROOT, Place
+from guided_sidecar.grammar.schema import patterns
 
-# Several schemas judge one object, and closing one of them would forbid what another asks for; or the
-# schema says in another way what else an object may hold.
-_COMPOSING: Final = frozenset(
-    [
-        "allOf",
-        "dependencies",
-        "dependentRequired",
-        "dependentSchemas",
-        "else",
-        "if",
-        "not",
-        "oneOf",
-        "then",
-        "unevaluatedProperties",
-        "$dynamicRef",
-        "$recursiveRef",
-    ]
-)
-# These compose where something beside them judges the same object.
-_CHOOSING: Final = frozenset(["$ref", "anyOf"])
-_JUDGING: Final = frozenset(
-    [
-        "additionalProperties",
-        "maxProperties",
-        "minProperties",
-        "patternProperties",
-        "properties",
-        "propertyNames",
-        "required",
-    ]
-)
-# Beside `properties` these may ask for properties that it does not name.
-_OPENING: Final = frozenset(
-    ["$ref", "additionalProperties", "anyOf", "minProperties", "patternProperties", "propertyNames"]
-)
+Schema = dict[str, Any]
+Name = tuple[str, str]  # `properties` and a name, or `patternProperties` and a pattern
+Names = tuple[Name, ...]
+
+_DEFINITIONS: Final = ("$defs", "definitions")
+_MAPS: Final = ("properties", "patternProperties")
+_SINGLE: Final = ("additionalProperties", "items")
 
 
 def close(schema: Any) -> Any:
-    """Return the schema with `additionalProperties: false` where it names properties and is silent on others.
+    """Return a normal form in which what is silent on further properties and items has none."""
+    return _Closing(schema).closed() if isinstance(schema, dict) else schema
 
-    A schema that composes objects of several schemas comes back as it is.
+
+def spell_once(schema: Any) -> Any:
+    """Return a normal form in which no further name is a named one, or one of a pattern, spelt with escapes.
+
+    llguidance takes `a` and its escape for two names, but where a pattern asks for them.
     """
-    closed = _copied(schema)
-    parts = subschemas.within(closed)
-    if any(map(_composes, parts)):
+    if not any(_is_respelt(part) for part in subschemas.within(schema)):
         return schema
-    for part in parts:
-        if _is_silent(part):
-            part["additionalProperties"] = False
-    return closed
+    written = copied(schema)
+    for part in filter(_is_respelt, subschemas.within(written)):
+        further = part["additionalProperties"]
+        part["additionalProperties"] = False
+        if "patternProperties" not in part:
+            names = [*part.get("properties", ()), *part.get("required", ())]
+            part["properties"] = dict.fromkeys(names, further) | part.get("properties", {})
+            if (pattern := patterns.other_than(set(names))) is not None:
+                part["patternProperties"] = {pattern: further}
+    return written
 
 
-def _composes(schema: dict[str, Any]) -> bool:
-    choosing = len(_CHOOSING & schema.keys())
-    judged = choosing > 1 or (choosing and not _JUDGING.isdisjoint(schema))
-    return bool(judged) or not _COMPOSING.isdisjoint(schema)
-
-
-def _is_silent(schema: dict[str, Any]) -> bool:
-    properties = schema.get("properties")
-    if properties is None or not _OPENING.isdisjoint(schema) or not Place(ROOT, schema).allows("object"):
-        return False
-    return set(schema.get("required", ())) <= set(properties)
-
-
-def _copied(value: Any) -> Any:
+def copied(value: Any) -> Any:
     """Return a deep copy of what was read from JSON, in a tenth of copy.deepcopy's time."""
     if isinstance(value, dict):
-        return {key: _copied(part) for key, part in value.items()}
-    return [_copied(part) for part in value] if isinstance(value, list) else value
+        return {key: copied(part) for key, part in value.items()}
+    return [copied(part) for part in value] if isinstance(value, list) else value
+
+
+def _is_respelt(part: Schema) -> bool:
+    if part.get("additionalProperties", False) is False:
+        return False
+    return any(keyword in part for keyword in (*_MAPS, "required"))
+
+
+class _Closing:
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+        self._body = {keyword: root[keyword] for keyword in root if keyword not in _DEFINITIONS}
+        self._open: dict[str, str] = {}  # what references lead to that is left open, by what is closed
+
+    def closed(self) -> Schema:
+        closed: Schema = self._closed(self._body)
+        for keyword in _DEFINITIONS:
+            if keyword in self._root:
+                closed[keyword] = {name: self._closed(part) for name, part in self._root[keyword].items()}
+        done: set[str] = set()
+        while waiting := self._open.keys() - done:
+            for reference in sorted(waiting):
+                definitions = closed.setdefault("$defs", {})
+                definitions[self._open[reference]] = self._left_open(self._target(reference))
+            done |= waiting
+        return closed
+
+    def _closed(self, part: Any, around: Names = ()) -> Any:
+        """Return a schema that alone judges a value, but for what names the properties `around`, closed."""
+        if part is True and around:
+            part = {}
+        if not isinstance(part, dict) or "oneOf" in part or (part.keys() == {"$ref"} and not around):
+            return part
+        if self._says_more(part):
+            return self._left_open(part)
+        names = tuple(dict.fromkeys([*around, *_own(part), *self._of_parts(part)]))
+        written = self._left_open({keyword: part[keyword] for keyword in part if keyword != "anyOf"})
+        if "anyOf" in part:
+            return written | {"anyOf": [self._closed(branch, names) for branch in part["anyOf"]]}
+        if _is_silent_tuple(part):
+            written["items"] = False
+        is_object = subschemas.Place(subschemas.ROOT, part).allows("object")
+        if is_object and (names or "properties" in part):
+            if _is_compound(part):
+                written["allOf"] = [*written.get("allOf", ()), _only(names)]
+            else:
+                written |= _only(names, written)
+        return written
+
+    def _left_open(self, part: Any) -> Any:
+        """Return a schema whose own objects and arrays stay as they are; those below them are closed."""
+        if not isinstance(part, dict) or "oneOf" in part:
+            return part
+        written = dict(part)
+        for keyword in _MAPS:
+            if keyword in part:
+                written[keyword] = {name: self._closed(one) for name, one in part[keyword].items()}
+        for keyword in _SINGLE:
+            if keyword in part:
+                written[keyword] = self._closed(part[keyword])
+        if "prefixItems" in part:
+            written["prefixItems"] = [self._closed(one) for one in part["prefixItems"]]
+        for keyword in ("allOf", "anyOf"):
+            if keyword in part:
+                written[keyword] = [self._left_open(one) for one in part[keyword]]
+        if "$ref" in part and any(self._named(part["$ref"])):
+            name = self._open.setdefault(part["$ref"], f"{part['$ref'].rpartition('/')[2]}.open")
+            written["$ref"] = f"#/$defs/{name}"
+        return written
+
+    def _target(self, reference: str) -> Any:
+        return self._body if reference == "#" else subschemas.referred(self._root, reference)
+
+    def _says_more(self, part: Any, seen: frozenset[str] = frozenset()) -> bool:
+        """Return whether a schema, or what always holds with it, says which further names there are."""
+        if not isinstance(part, dict):
+            return False
+        if "additionalProperties" in part or part.get("minProperties", 0) > len(set(_own(part))):
+            return True
+        if any(self._says_more(one, seen) for one in part.get("allOf", ())):
+            return True
+        reference = part.get("$ref")
+        if reference is None or reference in seen:
+            return False
+        return self._says_more(self._target(reference), seen | {reference})
+
+    def _of_parts(self, part: Schema) -> Iterator[Name]:
+        """Yield the names in the parts of `allOf` and behind a reference, in all of their branches."""
+        for one in part.get("allOf", ()):
+            yield from self._all(one)
+        if "$ref" in part:
+            yield from self._named(part["$ref"])
+
+    def _named(self, reference: str, seen: frozenset[str] = frozenset()) -> Iterator[Name]:
+        if reference not in seen:
+            yield from self._all(self._target(reference), seen | {reference})
+
+    def _all(self, part: Any, seen: frozenset[str] = frozenset()) -> Iterator[Name]:
+        if not isinstance(part, dict):
+            return
+        yield from _own(part)
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            for one in part.get(keyword, ()):
+                yield from self._all(one, seen)
+        if "$ref" in part:
+            yield from self._named(part["$ref"], seen)
+
+
+def _own(part: Schema) -> Iterator[Name]:
+    for keyword in _MAPS:
+        yield from ((keyword, name) for name in part.get(keyword, ()))
+    yield from (("properties", name) for name in part.get("required", ()))
+
+
+def _is_silent_tuple(part: Schema) -> bool:
+    if "items" in part or _is_compound(part):
+        return False
+    count = len(part.get("prefixItems", ()))
+    return count > 0 and count >= int(part.get("minItems", 0))
+
+
+def _is_compound(part: Schema) -> bool:
+    return "allOf" in part or "$ref" in part
+
+
+def _only(names: Names, said: Schema | None = None) -> Schema:
+    """Return a schema of objects that have these properties alone, and what is `said` of them."""
+    written: Schema = {"additionalProperties": False}
+    for keyword, name in names:
+        known = written.setdefault(keyword, dict((said or {}).get(keyword, {})))
+        known.setdefault(name, True)
+    return written

@@ -187,8 +187,7 @@ def _structural_tag(spec: str, limits: CompileConfig) -> str:
         _check_structures(value)
     text = json.dumps(value)
     if _may_exceed(text, limits):
-        for way, schema in subschemas.in_tag(value):
-            _check_counts(schema, limits, way)
+        subschemas.with_each_of_tag(value, lambda way, schema: _check_counts(schema, limits, way))
     return text
 
 

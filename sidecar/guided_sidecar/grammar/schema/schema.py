@@ -26,18 +26,6 @@ _NAMED_TYPES: Final = {
 }
 _MOST_ERRORS: Final = 16  # of which the best is told: a long schema may have thousands
 _NAMES: Final = ("dependencies", "dependentRequired", "required", "type")
-_COUNTS: Final = frozenset(
-    [
-        "maxContains",
-        "maxItems",
-        "maxLength",
-        "maxProperties",
-        "minContains",
-        "minItems",
-        "minLength",
-        "minProperties",
-    ]
-)
 
 
 def check(schema: Any) -> None:
@@ -61,16 +49,6 @@ def check(schema: Any) -> None:
     doubtful = (part for part in parts if "$ref" in part or "maxLength" in part)
     if not all(map(is_fine, doubtful)):  # only then does it matter where
         raise next(_fault(place) for place in subschemas.walk(schema) if not is_fine(place.schema))
-
-
-def write_whole_numbers(schema: Any) -> None:
-    """Write 2 for 2.0 in a checked schema where a number counts: no library reads the other."""
-    for part in subschemas.within(schema):
-        if _COUNTS.isdisjoint(part):
-            continue
-        for keyword in _COUNTS & part.keys():
-            if isinstance(part[keyword], float) and part[keyword].is_integer():
-                part[keyword] = int(part[keyword])
 
 
 def _check_metaschema(schema: Any, validator: Any) -> None:

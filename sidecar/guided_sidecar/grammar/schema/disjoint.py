@@ -1,0 +1,187 @@
+"""Whether no value meets two schemas, as far as that is plain to see."""
+
+import json
+import re
+from typing import Any, Final, Protocol
+
+import jsonschema
+
+from guided_grammar.json_schema.subschemas import ROOT, JsonPath
+
+Schema = dict[str, Any]
+
+_TYPES: Final = frozenset(["array", "boolean", "null", "number", "object", "string"])
+_REPEAT: Final = re.compile(r"[*+?{]")
+_REPEATED_GROUP: Final = re.compile(r"\)[*+{]")
+_MOST_REPEATS: Final = 8
+_LONGEST: Final = 64
+_DEEPEST: Final = 12
+_MOST_LOOKS: Final = 20_000
+
+
+class _Reader(Protocol):
+    """What reads the parts of the schema as written."""
+
+    def said(self, part: Schema, path: JsonPath) -> Schema: ...
+
+    def follow(self, part: Schema, keyword: str, path: JsonPath) -> Any: ...
+
+
+def types(said: Schema) -> frozenset[str]:
+    """Return the types that a schema's own keywords let through, an integer as a number."""
+    named = said.get("type")
+    found = _TYPES
+    if named is not None:
+        found = frozenset("number" if name == "integer" else name for name in _listed(named))
+    listed = values(said)
+    return found if listed is None else found & {_type(value) for value in listed}
+
+
+def values(said: Schema) -> list[Any] | None:
+    """Return the values that a schema lists; None: it lists none."""
+    if "const" in said:
+        return [said["const"]]
+    listed: list[Any] | None = said.get("enum")
+    return listed
+
+
+def text(value: Any) -> str:
+    """Return a value as text in which 1 and 1.0 are one."""
+    if isinstance(value, list):
+        return f"[{','.join(map(text, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{json.dumps(name)}:{text(value[name])}' for name in sorted(value))}}}"
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return json.dumps(value)
+
+
+def is_valid(said: Schema, value: Any) -> bool:
+    """Return whether a value meets a schema without references; False also where that cannot be told soon."""
+    if not _are_quick(said, value):
+        return False
+    try:
+        return bool(jsonschema.Draft202012Validator(said).is_valid(value))
+    except Exception:  # noqa: BLE001 - a regex that Python has not, a reference
+        return False
+
+
+def _are_quick(said: Schema, value: Any) -> bool:
+    """Return whether Python's regexes, which may take for ever, are few and simple in a schema."""
+    text = json.dumps(said)
+    if '"pattern' not in text:
+        return True
+    return (
+        len(json.dumps(value)) <= _LONGEST
+        and _REPEATED_GROUP.search(text) is None
+        and (len(_REPEAT.findall(text)) <= _MOST_REPEATS)
+    )
+
+
+class Judge:
+    """Compares the parts of one schema as written."""
+
+    def __init__(self, reader: _Reader) -> None:
+        self._reader = reader
+        self._looks = 0
+
+    def are_apart(self, one: Any, other: Any, depth: int = 0) -> bool:
+        """Return whether no value meets both; False also where that is not plain to see."""
+        self._looks += 1
+        if one is False or other is False:
+            return True
+        if depth > _DEEPEST or self._looks > _MOST_LOOKS or one is True or other is True:
+            return False
+        first, second = self._reader.said(one, ROOT), self._reader.said(other, ROOT)
+        if self._own_apart(first, second, depth + 1):
+            return True
+        return self._parts_apart(first, other, depth + 1) or self._parts_apart(second, one, depth + 1)
+
+    def _parts_apart(self, said: Schema, other: Any, depth: int) -> bool:
+        """Return whether what a schema refers to or is made of is apart from another."""
+        if "$ref" in said and self.are_apart(self._reader.follow(said, "$ref", ROOT), other, depth):
+            return True
+        if any(self.are_apart(part, other, depth) for part in said.get("allOf", ())):
+            return True
+        return any(
+            all(self.are_apart(part, other, depth) for part in said[keyword])
+            for keyword in ("anyOf", "oneOf")
+            if keyword in said
+        )
+
+    def _own_apart(self, one: Schema, other: Schema, depth: int) -> bool:
+        shared = types(one) & types(other)
+        if not shared:
+            return True
+        listed, others = values(one), values(other)
+        if listed is not None and others is not None:
+            return {text(value) for value in listed}.isdisjoint(map(text, others))
+        return all(self._APART[kind](self, one, other, depth) for kind in shared)
+
+    def _objects_apart(self, one: Schema, other: Schema, depth: int) -> bool:
+        if any(
+            _lacks(there, name) for here, there in ((one, other), (other, one)) for name in _required(here)
+        ):
+            return True
+        # As with a discriminator: a property that both require, and that differs.
+        return any(
+            self.are_apart(one["properties"][name], other["properties"][name], depth)
+            for name in _required(one) & _required(other)
+            if name in one.get("properties", {}) and name in other.get("properties", {})
+        )
+
+    def _numbers_apart(self, one: Schema, other: Schema, _depth: int) -> bool:
+        return any(_lies_above(here, there) for here, there in ((one, other), (other, one)))
+
+    def _strings_apart(self, one: Schema, other: Schema, _depth: int) -> bool:
+        return _counts_apart(one, other, "minLength", "maxLength")
+
+    def _arrays_apart(self, one: Schema, other: Schema, _depth: int) -> bool:
+        return _counts_apart(one, other, "minItems", "maxItems")
+
+    def _never(self, _one: Schema, _other: Schema, _depth: int) -> bool:
+        return False
+
+    _APART: Final = {
+        "array": _arrays_apart,
+        "boolean": _never,
+        "null": _never,
+        "number": _numbers_apart,
+        "object": _objects_apart,
+        "string": _strings_apart,
+    }
+
+
+def _lacks(said: Schema, name: str) -> bool:
+    """Return whether an object can have no property of a name."""
+    properties = said.get("properties", {})
+    if name in properties:
+        return properties[name] is False
+    return said.get("additionalProperties") is False and "patternProperties" not in said
+
+
+def _required(said: Schema) -> set[str]:
+    return set(said.get("required", ()))
+
+
+def _lies_above(one: Schema, other: Schema) -> bool:
+    """Return whether each number of one schema is greater than all of the other's."""
+    infinite = float("inf")
+    least = max((one.get("minimum", -infinite), 0), (one.get("exclusiveMinimum", -infinite), 1))
+    most = min((other.get("maximum", infinite), 0), (other.get("exclusiveMaximum", infinite), -1))
+    return least[0] > most[0] or (least[0] == most[0] and bool(least[1] or most[1]))
+
+
+def _counts_apart(one: Schema, other: Schema, least: str, most: str) -> bool:
+    return any(
+        here.get(least, 0) > there.get(most, float("inf")) for here, there in ((one, other), (other, one))
+    )
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _type(value: Any) -> str:
+    names = {bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object"}
+    return names.get(type(value), "null")

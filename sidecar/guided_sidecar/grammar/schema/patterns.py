@@ -1,0 +1,145 @@
+"""Regular expressions that say what a library has no words for: not one of these texts, and lookahead.
+
+A library ignores lookaround or refuses it. At the start of an anchored pattern it is a condition of its own:
+`^(?=A)B` is A and B, `^(?!A)B` is B and not A, which has a pattern where A is a list of texts.
+"""
+
+import re
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+_LOOKAROUND: Final = re.compile(r"\(\?(?:=|!|<=|<!)")
+_BACK_REFERENCE: Final = re.compile(r"\\(?:[1-9]|k<)")
+_SPECIAL: Final = re.compile(r"[\\^$.|?*+()\[\]{}/-]")
+_PLAIN: Final = re.compile(r"(?:[^\\^$.|?*+()\[\]{}]|\\[^\w\s])*")
+_ESCAPE: Final = re.compile(r"\\(.)")
+_AT_START: Final = "lookaround is enforced at the start of a pattern alone, behind ^"
+_ANY: Final = r"[\s\S]"
+_MOST_CHARACTERS: Final = 1 << 14
+Schema = dict[str, Any]
+
+
+def other_than(texts: Collection[str], *, beginnings: bool = False) -> str | None:
+    """Return a pattern of all texts but these, or of those that begin with none; None: none, or too long."""
+    if sum(map(len, texts)) > _MOST_CHARACTERS or (beginnings and "" in texts):
+        return None
+    root: dict[str, Any] = {}
+    for text in texts:
+        node = root
+        for character in text:
+            node = node.setdefault(character, {})
+        node[""] = {}
+    return f"^{_others(root, beginnings=beginnings)}$"
+
+
+def _others(root: dict[str, Any], *, beginnings: bool) -> str:
+    """Return the pattern of what a tree of characters does not hold; "" in a node: a text ends there."""
+    made: dict[int, str] = {}
+    stack = [(root, False)]
+    while stack:
+        node, is_entered = stack.pop()
+        if not is_entered:
+            stack.append((node, True))
+            stack += [(child, False) for character, child in node.items() if character]
+            continue
+        if beginnings and "" in node:
+            made[id(node)] = ""  # nothing may begin so
+            continue
+        ways = [] if "" in node else [""]
+        following = [character for character in node if character]
+        ways += [_escaped(c) + made[id(node[c])] for c in following if made[id(node[c])]]
+        other = f"[^{''.join(map(_escaped, following))}]" if following else _ANY
+        ways.append(f"{other}{_ANY}*")
+        made[id(node)] = f"(?:{'|'.join(ways)})"
+    return made[id(root)]
+
+
+def _escaped(character: str) -> str:
+    return f"\\{character}" if _SPECIAL.match(character) else character
+
+
+def texts(pattern: str) -> frozenset[str] | None:
+    """Return the texts that a pattern matches if it lists them, as `^(a|b)$` does, else None."""
+    found = re.fullmatch(r"\^(?:\((?:\?:)?(.*)\)|([^|]*))\$", pattern, re.DOTALL)
+    return _listed(found[1] if found[1] is not None else found[2]) if found else None
+
+
+def _listed(alternatives: str) -> frozenset[str] | None:
+    parts = re.split(r"(?<!\\)\|", alternatives)
+    if not all(_PLAIN.fullmatch(part) for part in parts):
+        return None
+    return frozenset(_ESCAPE.sub(r"\1", part) for part in parts)
+
+
+class PatternError(Exception):
+    """A pattern has no meaning that a library enforces; the message says why."""
+
+
+def conditions(pattern: str) -> list[str]:
+    """Return patterns without lookaround that together mean a pattern.
+
+    Raises
+    ------
+    PatternError
+        There are none.
+    """
+    if _BACK_REFERENCE.search(pattern.replace("\\\\", "")):
+        raise PatternError("a back reference cannot be enforced")
+    if not _LOOKAROUND.search(pattern):
+        return [pattern]
+    if not pattern.startswith("^"):
+        raise PatternError(_AT_START)
+    wanted: list[str] = []
+    rest = pattern[1:]
+    while rest.startswith(("(?=", "(?!")):
+        end = _closing(rest)
+        if end is None:
+            raise PatternError("its parentheses do not match")
+        inner, is_negated, rest = rest[3:end], rest[2] == "!", rest[end + 1 :]
+        wanted.append(_without(inner) if is_negated else f"^(?:{inner})")
+    if _LOOKAROUND.search("".join(wanted) + rest):
+        raise PatternError(_AT_START)
+    if _has_top_level_choice(rest):
+        raise PatternError("lookaround before a choice is not enforced: put the choice in parentheses")
+    return [*wanted, f"^{rest}"]
+
+
+def _without(inner: str) -> str:
+    """Return the pattern of what `(?!inner)` lets through at the start of a text."""
+    is_whole = inner.endswith("$") and not inner.endswith("\\$")
+    listed = inner.removesuffix("$") if is_whole else inner
+    in_parentheses = listed.startswith("(") and _closing(listed) == len(listed) - 1
+    if in_parentheses:
+        listed = listed[3 if listed.startswith("(?:") else 1 : -1]
+    found = _listed(listed)
+    of_last_alone = is_whole and "|" in listed and not in_parentheses
+    pattern = None if found is None or of_last_alone else other_than(found, beginnings=not is_whole)
+    if pattern is None:
+        raise PatternError("(?!...) is enforced for a list of texts alone")
+    return pattern
+
+
+def _closing(pattern: str) -> int | None:
+    """Return where the parenthesis that a pattern begins with is closed."""
+    return next(
+        (index for index, character, level in _outside(pattern) if character == ")" and level == 0), None
+    )
+
+
+def _has_top_level_choice(pattern: str) -> bool:
+    return any(character == "|" and level == 0 for _, character, level in _outside(pattern))
+
+
+def _outside(pattern: str) -> Iterator[tuple[int, str, int]]:
+    """Yield what is no escape and in no class, with its index and how deep in parentheses it leaves us."""
+    level, in_class, is_escaped = 0, False, False
+    for index, character in enumerate(pattern):
+        if is_escaped or character == "\\":
+            is_escaped = not is_escaped
+        elif in_class:
+            in_class = character != "]"
+        elif character == "[":
+            in_class = True
+        else:
+            level += (character == "(") - (character == ")")
+            yield index, character, level

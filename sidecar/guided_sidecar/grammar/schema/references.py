@@ -1,0 +1,114 @@
+"""What each reference of a schema names, and the name that it has in the normal form."""
+
+import functools
+import itertools
+from typing import Any, Final
+
+import referencing
+import referencing.exceptions
+import referencing.jsonschema
+
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_grammar.json_schema import subschemas
+from guided_grammar.json_schema.subschemas import ROOT, JsonPath
+
+_KEPT: Final = ("$defs", "definitions")
+_DEFAULT: Final = "https://json-schema.org/draft/2020-12/schema"
+Name = tuple[str, str]  # the keyword of the root below which it stands, and its key there
+
+
+class References:
+    """The references of one checked schema.
+
+    Paths from the root are followed here; addresses, anchors and what is below an inner `$id` by the library
+    `referencing`, which fetches nothing.
+    """
+
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        self._names: dict[int, Name] = {}
+        self._targets: list[Any] = []  # kept, so that no other object gets the number of one of them
+        self._fresh = (f"ref{number}" for number in itertools.count())
+        self._resolvers: dict[int, Any] = {}
+        parts = subschemas.within(root)
+        self._anchored = [part for part in parts if "$dynamicAnchor" in part or "$recursiveAnchor" in part]
+        self._has_inner_base = any("$id" in part or "id" in part for part in parts[1:])
+
+    def target(self, part: dict[str, Any], keyword: str, path: JsonPath) -> Any:
+        """Return the schema that the reference `keyword` of a part names.
+
+        Raises
+        ------
+        GuidedError
+            It names nothing in the schema, or what it names depends on the way there; with the path.
+        """
+        reference = part[keyword]
+        if not isinstance(reference, str):
+            raise _fault(path, "it is not a string")
+        if keyword != "$ref" and (self._has_inner_base or len(self._anchored) > 1):
+            raise _fault(path, "it depends on the schemas that lead there, which is not supported")
+        if (reference == "#" or reference.startswith("#/")) and not self._has_inner_base:
+            try:
+                found = subschemas.referred(self._root, reference)
+            except LookupError:
+                raise _fault(path, "it names nothing in the schema") from None
+        else:
+            found = self._looked_up(part, reference, path)
+        if not isinstance(found, dict | bool):
+            raise _fault(path, "it does not name a schema")
+        return found
+
+    def name(self, target: dict[str, Any], reference: str) -> tuple[Name, bool]:
+        """Return the name of a target in the normal form, and whether it is new."""
+        known = self._names.get(id(target))
+        if known is not None:
+            return known, False
+        names = subschemas.names(reference) if reference.startswith("#/") else []
+        is_plain = len(names) == 2 and names[0] in _KEPT and not set(names[1]) & set("~/%")
+        name = (names[0], names[1]) if is_plain else ("$defs", self._unused())
+        self._names[id(target)] = name
+        self._targets.append(target)
+        return name, True
+
+    def path(self, reference: str, otherwise: JsonPath) -> JsonPath:
+        """Return the path of what a reference names, where the reference tells."""
+        if not reference.startswith("#/"):
+            return otherwise
+        return functools.reduce(JsonPath, subschemas.names(reference), ROOT)
+
+    def _unused(self) -> str:
+        taken = {name for keyword in _KEPT for name in self._root.get(keyword, ())}
+        return next(name for name in self._fresh if name not in taken)
+
+    def _looked_up(self, part: dict[str, Any], reference: str, path: JsonPath) -> Any:
+        if not self._resolvers:
+            self._read_bases()
+        resolver = self._resolvers.get(id(part), self._resolvers[id(self._root)])
+        try:
+            return resolver.lookup(reference).contents
+        except (referencing.exceptions.Unresolvable, ValueError, LookupError, TypeError):
+            raise _fault(path, "it names nothing in the schema, and references are not fetched") from None
+
+    def _read_bases(self) -> None:
+        """Note for each part below which address its references stand."""
+        resource = self._resource(self._root)
+        base = resource.id() or ""
+        registry = referencing.Registry().with_resource(base, resource).crawl()
+        stack = [(self._root, registry.resolver(base))]
+        while stack:
+            part, resolver = stack.pop()
+            if part is not self._root:
+                resolver = resolver.in_subresource(self._resource(part))
+            self._resolvers[id(part)] = resolver
+            stack += [(child, resolver) for child in subschemas.children(part)]
+
+    def _resource(self, part: dict[str, Any]) -> Any:
+        dialect = referencing.jsonschema.specification_with(
+            str(self._root.get("$schema", _DEFAULT)).removesuffix("#"),
+            default=referencing.jsonschema.DRAFT202012,
+        )
+        return dialect.create_resource(part)
+
+
+def _fault(path: JsonPath, reason: str) -> GuidedError:
+    return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{path}: {reason}", path=str(path))

@@ -1,0 +1,299 @@
+"""The normal form takes nothing that the schema forbids, and of what it allows what is said here.
+
+jsonschema is the judge of both.
+"""
+
+import json
+import os
+import random
+from typing import Any
+
+import jsonschema
+import pytest
+
+from guided_contract.errors import GuidedError
+from guided_sidecar.grammar.schema import additional_properties, normal, schema
+from support import drawn_schemas
+
+SEED = int(os.environ.get("SEED", "1"))
+COUNT = int(os.environ.get("COUNT", "400"))
+INTEGER = {"type": "integer"}
+DRAFT_4 = "http://json-schema.org/draft-04/schema#"
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
+CAT = {"type": "object", "properties": {"kind": {"const": "cat"}, "lives": INTEGER}, "required": ["kind"]}
+DOG = {"type": "object", "properties": {"kind": {"const": "dog"}, "tricks": INTEGER}, "required": ["kind"]}
+PAID = {"type": "object", "properties": {"card": {"type": "string"}, "address": {"type": "string"}}}
+RED = {"enum": ["red", "green", "blue"]}
+
+
+def object_of(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+def takes(form: Any, value: Any) -> bool:
+    return bool(jsonschema.Draft202012Validator(form).is_valid(value))
+
+
+EXACT: list[tuple[str, Any, list[Any], list[Any]]] = [
+    ("not a type", {"not": {"type": "string"}}, [1, None, {}, []], ["a"]),
+    ("not a name", {**object_of(a=INTEGER), "not": {"required": ["a"]}}, [{}], [{"a": 1}]),
+    ("not some texts", {"type": "string", "not": {"enum": ["a", "ab"]}}, ["", "b", "abc"], ["a", "ab"]),
+    ("not a number", {**INTEGER, "not": {"const": 3}}, [2, 4, -1], [3]),
+    ("not a range", {"type": "number", "not": {"minimum": 3}}, [2.5], [3, 4]),
+    ("not some of these", {"not": {"anyOf": [{"type": "string"}, {"const": 1}]}}, [2, None], ["a", 1]),
+    ("not not", {"not": {"not": INTEGER}}, [1], ["a"]),
+    ("not a listed pattern", {"type": "string", "not": {"pattern": "^(x|y)$"}}, ["z", "xy"], ["x", "y"]),
+    ("not with an item", {"type": "array", "not": {"contains": {"const": 1}}}, [[], [2]], [[1], [2, 1]]),
+    (
+        "if, then and else",
+        {
+            **object_of(kind={"enum": ["x", "y"]}, v=INTEGER, w=INTEGER),
+            "if": {"properties": {"kind": {"const": "x"}}, "required": ["kind"]},
+            "then": {"required": ["v"]},
+            "else": {"required": ["w"]},
+        },
+        [{"kind": "x", "v": 1}, {"kind": "y", "w": 1}, {"w": 1}],
+        [{"kind": "x", "w": 1}, {"v": 1}, {"kind": "y", "v": 1}],
+    ),
+    (
+        "dependentRequired",
+        {**PAID, "dependentRequired": {"card": ["address"]}},
+        [{}, {"address": "a"}, {"card": "1", "address": "a"}],
+        [{"card": "1"}],
+    ),
+    (
+        "dependencies of draft 7",
+        {"$schema": DRAFT_7, **PAID, "dependencies": {"card": {"required": ["address"]}}},
+        [{}, {"card": "1", "address": "a"}],
+        [{"card": "1"}],
+    ),
+    (
+        "one of two names",
+        {**object_of(a=INTEGER, b=INTEGER), "oneOf": [{"required": ["a"]}, {"required": ["b"]}]},
+        [{"a": 1}, {"b": 1}],
+        [{}, {"a": 1, "b": 1}],
+    ),
+    (
+        "one of two lengths",
+        {"oneOf": [{"type": "string"}, {"type": "string", "maxLength": 2}]},
+        ["abc"],
+        ["ab", 1],
+    ),
+    (
+        "a discriminated union behind references",
+        {"oneOf": [{"$ref": "#/$defs/cat"}, {"$ref": "#/$defs/dog"}], "$defs": {"cat": CAT, "dog": DOG}},
+        [{"kind": "cat", "lives": 9}, {"kind": "dog"}],
+        [{"kind": "cow"}, {"lives": 9}, {"kind": "cat", "lives": "nine"}],
+    ),
+    ("contains", {"type": "array", "contains": INTEGER}, [[1], ["a", 1], [1, "a"]], [[], ["a"]]),
+    (
+        "two that are contained",
+        {"type": "array", "contains": INTEGER, "minContains": 2},
+        [[1, 2], [1, 2, "a"]],
+        [[1], []],
+    ),
+    (
+        "unique values of a list",
+        {"type": "array", "items": RED, "uniqueItems": True},
+        [[], ["red"], ["blue", "red"], ["red", "green", "blue"]],
+        [["red", "red"], ["pink"]],
+    ),
+    ("unique, one item", {"type": "array", "maxItems": 1, "uniqueItems": True}, [[], [1]], [[1, 2]]),
+    ("names by a pattern", {"type": "object", "propertyNames": {"pattern": "^[a-z]+$"}},
+     [{"a": 1}], [{"A": 1}]),
+    ("names by a length", {"type": "object", "propertyNames": {"maxLength": 2}}, [{"ab": 1}], [{"abc": 1}]),
+    (
+        "names by a list",
+        {"type": "object", "propertyNames": {"enum": ["a", "b"]}, "additionalProperties": INTEGER},
+        [{"a": 1}, {}],
+        [{"c": 1}, {"a": "x"}],
+    ),
+    (
+        "two properties of three",
+        {**object_of(a={}, b={}, c={}), "additionalProperties": False,
+         "minProperties": 2, "maxProperties": 2},
+        [{"a": 1, "b": 1}, {"b": 1, "c": 1}],
+        [{"a": 1}, {"a": 1, "b": 1, "c": 1}],
+    ),
+    ("a name that is taken", {"type": "string", "pattern": "^(?!admin$)[a-z]{5}$"}, ["admit"], ["admin"]),
+    (
+        "a password",
+        {"type": "string", "pattern": "^(?=.*[A-Z])(?=.*[0-9])[A-Za-z0-9]{8,20}$"},
+        ["aaaaaaA1"],
+        ["aaaaaaaa", "A1"],
+    ),
+    ("draft 4's flags", {"$schema": DRAFT_4, **INTEGER, "minimum": 3, "exclusiveMinimum": True}, [4], [3]),
+    (
+        "draft 7's tuples",
+        {"$schema": DRAFT_7, "type": "array", "items": [INTEGER], "additionalItems": False},
+        [[1], []],
+        [[1, 2], ["a"]],
+    ),
+    ("beside a reference of draft 7", {"$schema": DRAFT_7, "$ref": "#/definitions/a", "type": "null",
+                                       "definitions": {"a": INTEGER}}, [1], [None]),
+    ("an anchor", {"$ref": "#here", "$defs": {"a/b": {"$anchor": "here", **INTEGER}}}, [1], ["a"]),
+    ("an escaped reference", {"$ref": "#/$defs/a~1b%25", "$defs": {"a/b%": INTEGER}}, [1], ["a"]),
+    ("a reference through an unknown keyword", {"$ref": "#/x-kept/a", "x-kept": {"a": INTEGER}}, [1], ["a"]),
+    ("an address", {"$id": "http://x/y", "$ref": "z", "$defs": {"q": {"$id": "z", **INTEGER}}}, [1], ["a"]),
+    ("a recursive reference", {**object_of(a={"$ref": "#"}), "additionalProperties": False},
+     [{}, {"a": {"a": {}}}], [{"a": 1}, {"b": {}}]),
+    ("a dynamic reference in one schema", {"items": {"$dynamicRef": "#n"}, "$defs": {
+        "a": {"$dynamicAnchor": "n", **INTEGER}}}, [[1]], [["a"]]),
+    ("a format that is none", {"type": "string", "format": "password"}, ["x"], [1]),
+    ("annotations", {**object_of(title={"title": "t", "nullable": True}), "example": 1, "id": "x"},
+     [{"title": 1}], [1]),
+    ("1.0 of something", {"type": "string", "maxLength": 1.0}, ["a"], ["ab"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("written", "valid", "invalid"), [case[1:] for case in EXACT],
+                         ids=[case[0] for case in EXACT])  # fmt: skip
+def test_the_form_takes_what_the_schema_takes(written: Any, valid: list[Any], invalid: list[Any]) -> None:
+    before = json.dumps(written)
+    schema.check(written)
+    form = normal.form(written)
+    assert json.dumps(written) == before
+    assert [value for value in valid if not takes(form, value)] == []
+    assert [value for value in invalid if takes(form, value)] == []
+
+
+BASE = object_of(id=INTEGER)
+CLOSED: list[tuple[str, Any, list[Any], list[Any]]] = [
+    ("named properties", object_of(a=INTEGER), [{}, {"a": 1}], [{"b": 1}]),
+    ("a required name", {**object_of(a={}), "required": ["b"]},
+     [{"b": 1}, {"a": 1, "b": 1}], [{"b": 1, "c": 1}]),
+    ("no properties", {"type": "object", "properties": {}}, [{}], [{"a": 1}]),
+    ("any object", {"type": "object"}, [{}, {"a": 1}], []),
+    ("what is said to be open", {**object_of(a={}), "additionalProperties": True}, [{"b": 1}], []),
+    ("patterns", {"type": "object", "patternProperties": {"^x": {}}}, [{"x1": 1}], [{"a": 1}]),
+    (
+        "parts of allOf",
+        {"allOf": [object_of(a=INTEGER), object_of(b=INTEGER)]},
+        [{"a": 1, "b": 1}, {}],
+        [{"c": 1}],
+    ),
+    (
+        "branches beside properties",
+        {**BASE, "anyOf": [{"properties": {"a": INTEGER}, "required": ["a"]}, {"required": ["b"]}]},
+        [{"id": 1, "a": 1}, {"id": 1, "b": 1}],
+        [{"a": 1, "b": 1, "c": 1}, {"a": 1, "z": 1}],
+    ),
+    (
+        "what is extended, and alone",
+        {
+            **object_of(
+                alone={"$ref": "#/$defs/base"},
+                more={"allOf": [{"$ref": "#/$defs/base"}, object_of(extra=INTEGER)]},
+            ),
+            "$defs": {"base": BASE},
+        },
+        [{"alone": {"id": 1}}, {"more": {"id": 1, "extra": 1}}],
+        [{"alone": {"extra": 1}}, {"more": {"zzz": 1}}, {"zzz": 1}],
+    ),
+    (
+        "a union beside others",
+        {
+            **object_of(name={}, pet={"oneOf": [{"$ref": "#/$defs/cat"}, {"$ref": "#/$defs/dog"}]}),
+            "$defs": {"cat": CAT, "dog": DOG},
+        },
+        [{"name": 1, "pet": {"kind": "cat", "lives": 1}}],
+        [{"zzz": 1}, {"pet": {"kind": "cat", "zzz": 1}}, {"pet": {"kind": "dog", "lives": 1}}],
+    ),
+    ("a tuple", {"type": "array", "prefixItems": [INTEGER]}, [[], [1]], [[1, 2]]),
+    ("a recursive schema", {**object_of(a={"$ref": "#"}), "required": ["b"]},
+     [{"b": 1, "a": {"b": 2}}], [{"b": 1, "a": {"b": 2, "c": 3}}]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("written", "kept", "gone"), [case[1:] for case in CLOSED],
+                         ids=[case[0] for case in CLOSED])  # fmt: skip
+def test_what_is_silent_on_further_properties_is_closed(
+    written: Any, kept: list[Any], gone: list[Any]
+) -> None:
+    closed = additional_properties.close(normal.form(written))
+    assert [value for value in kept if not takes(closed, value)] == []
+    assert [value for value in gone if takes(closed, value)] == []
+
+
+@pytest.mark.parametrize("name", ["a", "ü", "x\nb", ""])
+def test_further_names_are_none_of_the_named_ones(name: str) -> None:
+    """Spelt with escapes a name would pass for another; a pattern asks for the name itself."""
+    form = normal.form({**object_of(**{name: INTEGER}), "additionalProperties": {"type": "string"}})
+    spelt = additional_properties.spell_once(form)
+    assert spelt["additionalProperties"] is False
+    assert takes(spelt, {name: 1, f"{name}b": "x"})
+    assert not takes(spelt, {name: "x"})
+
+
+@pytest.mark.parametrize(
+    ("written", "path"),
+    [
+        ({"properties": {"a": {"x-guidance": {"lenient": True}}}}, "$.properties.a['x-guidance']"),
+        ({"not": {}}, "$.not"),
+        ({"items": {"type": "string", "not": {"pattern": "a.c"}}}, "$.items.not"),
+        ({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, "$.uniqueItems"),
+        ({"type": "array", "contains": {}, "maxContains": 2}, "$.maxContains"),
+        ({"type": "object", "minProperties": 2}, "$.minProperties"),
+        ({"type": "string", "pattern": r"^(a)\1$"}, "$.pattern"),
+        ({"type": "string", "pattern": "a(?=b)"}, "$.pattern"),
+        ({"type": "string", "pattern": "^(?!a.c)"}, "$.pattern"),
+        ({"type": "string", "pattern": "^(?=a)b|c"}, "$.pattern"),
+        ({"oneOf": [{"type": "number"}, {"type": "integer"}]}, "$.oneOf"),
+        ({"allOf": [{}], "unevaluatedItems": False}, "$.unevaluatedItems"),
+        ({"$defs": {"a": {"oneOf": [{"format": "uuid"}, {"format": "date"}]}}, "$ref": "#/$defs/a"},
+         "$.$defs.a.oneOf"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_written_so_is_refused_with_its_path(written: Any, path: str) -> None:
+    with pytest.raises(GuidedError) as refusal:
+        normal.form(written)
+    assert (refusal.value.code, refusal.value.path) == ("grammar_unsupported", path)
+
+
+def test_alternatives_that_would_fill_the_memory_are_refused() -> None:
+    deep: Any = {"const": 1}
+    for _ in range(30):
+        deep = {"items": deep}
+    with pytest.raises(GuidedError) as refusal:
+        normal.form({"not": deep})
+    assert refusal.value.code == "grammar_too_large"
+    nested: Any = {"const": 1}
+    for _ in range(40):
+        nested = {"if": nested, "then": {"type": "string"}}
+    with pytest.raises(GuidedError) as refusal:
+        normal.form({"not": nested})
+    assert refusal.value.code == "grammar_too_large"
+
+
+def test_references_in_a_circle_come_to_an_end() -> None:
+    circle = {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}
+    for more in (
+        {"not": circle["a"]},
+        {"items": circle["a"], "uniqueItems": True},
+        {"propertyNames": circle["a"]},
+    ):
+        with pytest.raises(GuidedError):
+            normal.form({"$defs": circle, **more})
+
+
+def test_drawn_schemas_take_nothing_that_they_forbid() -> None:
+    formed = kept = lost = 0
+    for number in range(COUNT):
+        chance = random.Random(f"{SEED} {number}")
+        written = drawn_schemas.schema(chance)
+        try:
+            schema.check(written)
+            form = normal.form(written)
+        except GuidedError:
+            continue
+        formed += 1
+        closed = additional_properties.spell_once(additional_properties.close(form))
+        for _ in range(20):
+            value = drawn_schemas.value(chance)
+            is_valid = takes(written, value)
+            for one in (form, closed):
+                assert is_valid or not takes(one, value), f"SEED={SEED}, {number}: {written} takes {value}"
+            kept += is_valid and takes(form, value)
+            lost += is_valid and not takes(form, value)
+    assert formed > COUNT / 2
+    assert lost < kept / 20, "the form takes nearly all that the schema takes"
