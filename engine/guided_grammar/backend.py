@@ -1,7 +1,7 @@
 """What a grammar library gives: to a worker compiled grammars, to a rank matchers and the masks of a step.
 
     Library                     one for each; light to import, without state
-      read, fingerprint, open, lacks, cost
+      read, fingerprint, open, lacks
         |
     Backend                     a library with one tokenizer, in one process
       compile, load, fill, tokens
@@ -143,11 +143,14 @@ class Library(Protocol):
     ----------
     compares_spellings
         Whether a property's name that is spelt with escapes is another name to it.
+    first_for
+        The kinds of grammar for which it is asked first, where several libraries enforce one.
     counts_minimum_alone
         Whether a string's minLength without maxLength costs less where ranks count it than compiled.
     """
 
     compares_spellings: bool
+    first_for: frozenset[Kind]
     counts_minimum_alone: bool
 
     def read(self, tokenizer: Any, vocab_size: int) -> Any:
@@ -179,12 +182,6 @@ class Library(Protocol):
         ----------
         value
             Of json and structural tags the text parsed, else the text. A tag's schemas are asked for as json.
-        """
-
-    def cost(self, kind: Kind, value: Any) -> int:
-        """Return the library's rank for a grammar that several libraries enforce: the lowest is chosen.
-
-        `value` is as for `lacks`.
         """
 
 

@@ -143,6 +143,7 @@ class FakeLibrary:
     """The fake, as guided_grammar.backend.Library has it."""
 
     compares_spellings = False
+    first_for = frozenset[Kind]()
     counts_minimum_alone = False
 
     def read(self, tokenizer: Any, vocab_size: int) -> FakeTokenizer:
@@ -162,10 +163,6 @@ class FakeLibrary:
     def lacks(self, kind: Kind, value: Any) -> Unsupported | None:  # noqa: ARG002 - Library's
         """Return that it takes choices only; see Library."""
         return None if kind == "choice" else Unsupported(None, _REFUSAL)
-
-    def cost(self, kind: Kind, value: Any) -> int:  # noqa: ARG002 - Library's
-        """Return 3: after the others; see Library."""
-        return 3
 
 
 LIBRARY: Final[Library] = FakeLibrary()

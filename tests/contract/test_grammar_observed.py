@@ -116,12 +116,14 @@ async def test_the_span_of_a_compile_says_how_it_ended(
         Rank.connected(pod),
         Api.connected(pod) as api,
     ):
-        await api.prepare("regex", grammars.endless_regex(1), timeout_s=1)
+        late = await api.prepare("regex", grammars.endless_regex(1), timeout_s=1)
         number, _answer = api.begin("regex", grammars.endless_regex(2))
         assert isinstance(await api.prepare("choice", '["after"]'), Prepared)
         api.release(number)
         await until(lambda: len(spans.named("grammar.prepare")) == 3)
 
     ends = list(map(error_code, spans.named("grammar.compile")))
-    assert ends == ["grammar_compile_timeout", "", "cancelled"]
+    # On a busy machine its worker may have had too little CPU to blame the grammar.
+    assert late.code in {"grammar_compile_timeout", "grammar_service_unavailable"}
+    assert ends == [late.code, "", "cancelled"]
     assert list(map(error_code, spans.named("grammar.prepare"))) == ends

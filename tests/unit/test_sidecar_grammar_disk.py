@@ -218,7 +218,7 @@ imports.without_torch()
 from guided_contract import backends
 from guided_grammar.llguidance import backend
 from guided_grammar.registry import library
-from guided_grammar.xgrammar import backend, cost
+from guided_grammar.xgrammar import backend
 from guided_sidecar.grammar.compile import compilation
 for name in backends.NAMES.values():
     library(name).lacks("json", {})

@@ -5,11 +5,10 @@ from typing import Any, NoReturn
 
 import pytest
 
-from guided_contract.backends import NAMES
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.registry import library
 from guided_sidecar.grammar import worker_messages
-from guided_sidecar.grammar.compile import length_bounds, routing, worker
+from guided_sidecar.grammar.compile import length_bounds, worker
 from guided_sidecar.grammar.schema import additional_properties, normal, schema
 from guided_sidecar.grammar.worker_messages import Done, Failed, Job
 
@@ -58,7 +57,6 @@ def test_odd_values_are_followed_or_left_to_the_libraries(text: Any) -> None:
             normal.form(text)
         return
     form = normal.form(text)
-    routing.by_cost("json", form, NAMES.values())
     for backend in ("xgrammar", "guidance"):
         library(backend).lacks("json", form)
         relaxed, positions = length_bounds.split(additional_properties.close(form), backend)

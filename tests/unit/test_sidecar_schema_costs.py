@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from guided_contract.backends import NAMES
 from guided_contract.config import CompileConfig
 from guided_contract.errors import GuidedError
 from guided_contract.wire import Kind
 from guided_grammar.registry import library
-from guided_sidecar.grammar.compile import length_bounds, routing
-from guided_sidecar.grammar.schema import additional_properties, limits, reference_depth, schema
+from guided_sidecar.grammar.compile import length_bounds
+from guided_sidecar.grammar.schema import additional_properties, limits, normal, reference_depth, schema
 
 Family = Callable[[int], dict[str, Any]]
 BOUNDED = {"type": "string", "maxLength": 3}
@@ -74,12 +73,12 @@ def passes(parsed: Any) -> None:
     """Do all that precedes a library."""
     try:
         schema.check(parsed)
+        form = normal.form(parsed)
     except GuidedError:
         return
-    routing.by_cost("json", parsed, NAMES.values())
-    library("xgrammar").lacks("json", parsed)
-    library("guidance").lacks("json", parsed)
-    length_bounds.split(additional_properties.close(parsed), "xgrammar")
+    library("xgrammar").lacks("json", form)
+    library("guidance").lacks("json", form)
+    length_bounds.split(additional_properties.close(form), "xgrammar")
 
 
 def calls(work: Callable[..., object], *arguments: Any) -> int:

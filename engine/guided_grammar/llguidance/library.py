@@ -11,6 +11,8 @@ class GuidanceLibrary:
     """llguidance, as guided_grammar.backend.Library has it."""
 
     compares_spellings = True
+    # Regexes by derivatives: none is ambiguous, and none takes seconds to compile.
+    first_for = frozenset[Kind](["choice", "json", "json_object", "regex"])
     # Such a bound it compiles to masks that cost less than counting (docs/decisions/0008).
     counts_minimum_alone = False
 
@@ -46,10 +48,6 @@ class GuidanceLibrary:
         from guided_grammar.llguidance import unenforced  # noqa: PLC0415 - imports jsonschema; of workers alone
 
         return unenforced.lacks(kind, value)
-
-    def cost(self, kind: Kind, value: Any) -> int:  # noqa: ARG002 - the same for all, beside xgrammar's
-        """Return 1; see Library."""
-        return 1
 
 
 LIBRARY: Final[Library] = GuidanceLibrary()

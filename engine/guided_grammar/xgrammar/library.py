@@ -11,6 +11,8 @@ class XGrammarLibrary:
     """xgrammar, as guided_grammar.backend.Library has it."""
 
     compares_spellings = False
+    # vLLM's EBNF, and tags of the new form, which llguidance does not read.
+    first_for = frozenset[Kind](["grammar", "structural_tag"])
     counts_minimum_alone = True
 
     def read(self, tokenizer: Any, vocab_size: int) -> Any:
@@ -37,12 +39,6 @@ class XGrammarLibrary:
         from guided_grammar.xgrammar import unenforced  # noqa: PLC0415 - imports jsonschema; of workers alone
 
         return unenforced.lacks(kind, value)
-
-    def cost(self, kind: Kind, value: Any) -> int:
-        """Return 2 for what costs llguidance less, else 0; see Library."""
-        from guided_grammar.xgrammar import cost  # noqa: PLC0415 - of workers alone
-
-        return 2 if cost.is_dear(kind, value) else 0
 
 
 LIBRARY: Final[Library] = XGrammarLibrary()

@@ -10,14 +10,13 @@ from typing import Any, Final, get_args
 import msgspec
 
 from guided_contract import wire
-from guided_contract.backends import NAMES
 from guided_contract.config import CompileConfig
 from guided_contract.errors import GuidedError
 from guided_contract.wire import Backend, Kind
 from guided_grammar.json_schema import subschemas
 from guided_grammar.registry import library
 from guided_sidecar.grammar import worker_messages
-from guided_sidecar.grammar.compile import length_bounds, routing
+from guided_sidecar.grammar.compile import length_bounds
 from guided_sidecar.grammar.prepare import cache_keys
 from guided_sidecar.grammar.schema import additional_properties, limits, normal, schema
 from guided_sidecar.grammar.worker_messages import Done
@@ -94,15 +93,12 @@ def _prepare(kind: Kind, spec: str) -> None:
         subschemas.with_each_of_tag(json.loads(spec), lambda _, inner: _follow(inner))
     elif kind == "json":
         _follow(json.loads(spec))
-    else:
-        assert set(routing.by_cost(kind, spec, NAMES.values())) <= {"xgrammar", "guidance"}
 
 
 def _follow(parsed: Any) -> None:
     schema.check(parsed)
     before = json.dumps(parsed)
     form = normal.form(parsed)
-    routing.by_cost("json", form, NAMES.values())
     backends: tuple[Backend, ...] = get_args(Backend)
     for backend in backends:
         if (gap := library(backend).lacks("json", form)) is not None:

@@ -71,7 +71,8 @@ class Judge:
         try:
             matcher = self.matcher(request, backend)
         except (AssertionError, RuntimeError, ValueError) as error:
-            return f"{backend} does not take the grammar: {error}"
+            # Of a schema that it does not take as it is written, jsonschema alone judges what came out.
+            return None if request.kind in {"json", "structural_tag"} else f"{backend} refuses: {error}"
         for position, token in enumerate(choice.tokens):
             if matcher.has_ended():
                 ignores = request.sampling.get("ignore_eos")

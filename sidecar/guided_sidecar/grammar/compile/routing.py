@@ -1,4 +1,4 @@
-"""A grammar as it is read, and which backends may serve it: by what they enforce, and by what they cost."""
+"""A grammar as it is read, and which backends may serve it, in which order."""
 
 import itertools
 import json
@@ -102,7 +102,7 @@ def order(job: Job, grammar: Grammar) -> Iterator[Backend]:
         grammar_unsupported, with the keyword's path: none does, or the first choice does not and no other
         may be taken.
     """
-    candidates = by_cost(grammar.kind, grammar.value, job.backends) if job.named is None else [*job.backends]
+    candidates = preferred(grammar.kind, job.backends) if job.named is None else [*job.backends]
     doubted = _doubted(job, grammar)
     trusted = [backend for backend in candidates if backend not in doubted]
     if not job.routes:
@@ -126,10 +126,10 @@ def _doubted(job: Job, grammar: Grammar) -> list[Backend]:
     return [backend for backend in job.backends if backend in job.unmeasured and backend != job.named]
 
 
-def by_cost(kind: Kind, value: Any, backends: Collection[Backend]) -> list[Backend]:
-    """Return backends, the cheapest for a grammar first; equal ones in guided_contract.backends' order."""
+def preferred(kind: Kind, backends: Collection[Backend]) -> list[Backend]:
+    """Return backends, first those whose `first_for` has the kind, else in the order of their table."""
     known = [backend for backend in NAMES.values() if backend in backends]
-    return sorted(known, key=lambda backend: library(backend).cost(kind, value))
+    return sorted(known, key=lambda backend: kind not in library(backend).first_for)
 
 
 def _unsupported(backend: Backend, grammar: Grammar) -> Unsupported | None:

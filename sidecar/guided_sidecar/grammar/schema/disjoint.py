@@ -2,15 +2,14 @@
 
 import json
 import re
-from typing import Any, Final, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import jsonschema
 
-from guided_grammar.json_schema.subschemas import ROOT, JsonPath
+from guided_grammar.json_schema.subschemas import ROOT
+from guided_sidecar.grammar.schema.writing import TYPES, Schema, Writer
 
-Schema = dict[str, Any]
-
-_TYPES: Final = frozenset(["array", "boolean", "null", "number", "object", "string"])
 _REPEAT: Final = re.compile(r"[*+?{]")
 _REPEATED_GROUP: Final = re.compile(r"\)[*+{]")
 _MOST_REPEATS: Final = 8
@@ -19,18 +18,10 @@ _DEEPEST: Final = 12
 _MOST_LOOKS: Final = 20_000
 
 
-class _Reader(Protocol):
-    """What reads the parts of the schema as written."""
-
-    def said(self, part: Schema, path: JsonPath) -> Schema: ...
-
-    def follow(self, part: Schema, keyword: str, path: JsonPath) -> Any: ...
-
-
 def types(said: Schema) -> frozenset[str]:
     """Return the types that a schema's own keywords let through, an integer as a number."""
     named = said.get("type")
-    found = _TYPES
+    found = TYPES
     if named is not None:
         found = frozenset("number" if name == "integer" else name for name in _listed(named))
     listed = values(said)
@@ -81,9 +72,24 @@ def _are_quick(said: Schema, value: Any) -> bool:
 class Judge:
     """Compares the parts of one schema as written."""
 
-    def __init__(self, reader: _Reader) -> None:
+    def __init__(self, reader: Writer) -> None:
         self._reader = reader
         self._looks = 0
+
+    def are_told_apart(self, branches: Sequence[Any]) -> bool:
+        """Return whether all list values, or values of one required property, and share none; quick."""
+        read = [self._reader.resolved(branch, ROOT) for branch in branches]
+        said = [self._reader.said(one, ROOT) if isinstance(one, dict) else {} for one in read]
+        if _share_none(map(values, said)):
+            return True
+        if any(types(one) != {"object"} for one in said):
+            return False
+        shared = set.intersection(*map(_required, said))
+        return any(_share_none(self._values_of(one, name) for one in said) for name in sorted(shared))
+
+    def _values_of(self, said: Schema, name: str) -> list[Any] | None:
+        part = self._reader.resolved(said.get("properties", {}).get(name, True), ROOT)
+        return values(self._reader.said(part, ROOT)) if isinstance(part, dict) else None
 
     def are_apart(self, one: Any, other: Any, depth: int = 0) -> bool:
         """Return whether no value meets both; False also where that is not plain to see."""
@@ -150,6 +156,16 @@ class Judge:
         "object": _objects_apart,
         "string": _strings_apart,
     }
+
+
+def _share_none(lists: Iterable[list[Any] | None]) -> bool:
+    known: set[str] = set()
+    for listed in lists:
+        own = None if listed is None else set(map(text, listed))
+        if own is None or not known.isdisjoint(own):
+            return False
+        known |= own
+    return True
 
 
 def _lacks(said: Schema, name: str) -> bool:

@@ -7,16 +7,12 @@ what the schema leaves, and may be less.
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath
 from guided_sidecar.grammar.schema import disjoint, patterns
+from guided_sidecar.grammar.schema.writing import PLACES, TYPES, Alternatives, Schema, Writer, either, item_at
 
-Schema = dict[str, Any]
-Alternatives = list[Any]
-
-_TYPES: Final = frozenset(["array", "boolean", "null", "number", "object", "string"])
-_PLACES: Final = 8
 _DEEPEST: Final = 60
 _LEAST: Final = {  # what fails a bound of a count: the other bound, and how far from it
     "minLength": ("string", "maxLength", -1),
@@ -31,22 +27,6 @@ _BOUNDS: Final = {
     "exclusiveMinimum": "maximum",
     "exclusiveMaximum": "minimum",
 }
-
-
-class _Writer(Protocol):
-    """What reads the schema as written, and writes parts of its normal form."""
-
-    def said(self, part: Schema, path: JsonPath) -> Schema: ...
-
-    def follow(self, part: Schema, keyword: str, path: JsonPath) -> Any: ...
-
-    def write(self, part: Any, path: JsonPath) -> Any: ...
-
-
-def item_at(place: int, item: Any, count: int = 1) -> Schema:
-    """Return an array that has `item` at a place, counted from 0, and at `count` places in all."""
-    first = [True] * place + [item] * count
-    return {"type": "array", "prefixItems": first, "items": True, "minItems": len(first)}
 
 
 def plainest(alternatives: Alternatives) -> Alternatives:
@@ -69,7 +49,7 @@ class Negation:
         Of the values that are asked about.
     """
 
-    def __init__(self, writer: _Writer, types: frozenset[str] = _TYPES, depth: int = 0) -> None:
+    def __init__(self, writer: Writer, types: frozenset[str] = TYPES, depth: int = 0) -> None:
         self._writer = writer
         self._types = types
         self._depth = depth
@@ -99,7 +79,7 @@ class Negation:
         return either(found)
 
     def _anything(self) -> Any:
-        return {} if self._types == _TYPES else {"type": sorted(self._types)}
+        return {} if self._types == TYPES else {"type": sorted(self._types)}
 
     def _is_about(self, one: Any) -> bool:
         if not isinstance(one, dict):
@@ -201,7 +181,7 @@ class Negation:
         failed, before = self._inside(said["items"], path), len(said.get("prefixItems", ()))
         if failed is False:
             return []
-        return [item_at(before + place, failed) for place in range(_PLACES)]
+        return [item_at(before + place, failed) for place in range(PLACES)]
 
     def _prefix(self, said: Schema, path: JsonPath) -> Alternatives:
         parts = [self._inside(part, JsonPath(path, i)) for i, part in enumerate(said["prefixItems"])]
@@ -249,10 +229,3 @@ def _between(values: Sequence[float]) -> Alternatives:
         for low, high in itertools.pairwise(values)
     ]
     return [*found, {"type": "number", "exclusiveMinimum": values[-1]}]
-
-
-def either(found: Alternatives) -> Any:
-    """Return alternatives as one schema; False: there are none."""
-    if not found:
-        return False
-    return found[0] if len(found) == 1 else {"anyOf": found}

@@ -19,23 +19,14 @@ pattern with lookahead at its start  allOf of patterns
 ==================================  ========================================================================
 """
 
-import itertools
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
-from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath
-from guided_sidecar.grammar.schema import dialect, disjoint, negation, patterns
-from guided_sidecar.grammar.schema.negation import either
+from guided_sidecar.grammar.schema import arrays, branches, dialect, disjoint, negation, objects
 from guided_sidecar.grammar.schema.references import References
+from guided_sidecar.grammar.schema.writing import TYPES, Schema, also, conditions, too_many, unsupported
 
-Schema = dict[str, Any]
-
-TYPES: Final = frozenset(["array", "boolean", "null", "number", "object", "string"])
-PLACES: Final = 8  # of the first items, at which an item that is asked for may be
-_MOST_ALTERNATIVES: Final = 128
-_MOST_ARRAYS: Final = 512
 _MOST_LOOKS: Final = 1 << 18  # at parts of the schema
 _MOST_PARTS: Final = 1 << 18  # of the normal form
 _DEEPEST: Final = 200
@@ -76,7 +67,7 @@ def form(schema: Any) -> Any:
     GuidedError
         grammar_unsupported, with the path of a keyword that cannot be written so.
     """
-    return _Normaliser(schema).form() if isinstance(schema, dict) else schema
+    return _Normaliser(schema if isinstance(schema, dict) else {"allOf": [schema]}).form()
 
 
 class _Normaliser:
@@ -89,7 +80,7 @@ class _Normaliser:
         self._waiting: list[tuple[Any, Schema, JsonPath]] = []
         self._looks = 0
         self._depth = 0
-        self._repeats = False  # whether some of what was written stands in several places
+        self._is_rewritten = False  # whether some of what was written may stand in several places
         self._said: dict[int, Schema] = {}
 
     def form(self) -> Schema:
@@ -100,15 +91,15 @@ class _Normaliser:
         while self._waiting:
             (keyword, name), target, path = self._waiting.pop()
             written.setdefault(keyword, {})[name] = self.write(target, path)
-        if self._repeats and _size(written, {}) > _MOST_PARTS:
-            raise _too_many(ROOT)
+        if self._is_rewritten and _size(written) > _MOST_PARTS:
+            raise too_many(ROOT)
         return written
 
     def said(self, part: Schema, path: JsonPath) -> Schema:
         """Return what a part of the schema as written asserts; see dialect.read."""
         self._looks += 1
         if self._looks > _MOST_LOOKS:
-            raise _too_many(path)
+            raise too_many(path)
         if id(part) not in self._said:
             self._said[id(part)] = dialect.read(part, self._draft, path)
         return self._said[id(part)]
@@ -118,7 +109,7 @@ class _Normaliser:
         if not isinstance(part, dict):
             return part
         if self._depth > _DEEPEST:
-            raise _too_many(path)
+            raise too_many(path)
         self._depth += 1
         try:
             return self._written(self.said(part, path), path)
@@ -143,42 +134,48 @@ class _Normaliser:
         return _flat(written)
 
     def _rewrite(self, said: Schema, written: Schema, path: JsonPath) -> None:
+        self._is_rewritten = True
         if unevaluated := sorted(said.keys() & _UNEVALUATED):
             at = JsonPath(path, unevaluated[0])
-            raise _unsupported(at, "it is not enforced beside what evaluates the same value in parts")
+            raise unsupported(at, "it is not enforced beside what evaluates the same value in parts")
         for keyword in sorted(said.keys() & _REFERENCES):
             self._refer(said, keyword, written, JsonPath(path, keyword))
         if "pattern" in said:
             self._match(said["pattern"], written, JsonPath(path, "pattern"))
         types = disjoint.types(said)
         if "object" in types:
-            self._name(said, written, path)
-            self._depend(said, written, path)
-            self._count_properties(said, written, path)
+            objects.name(self, said, written, path)
+            objects.depend(self, said, written, path)
+            objects.count(said, written, path)
         if "array" in types:
-            self._contain(said, written, path)
-            self._differ(said, written, path)
+            arrays.contain(self, said, written, path)
+            arrays.differ(self, said, written, path)
         if "oneOf" in said:
-            self._choose(said, written, path)
+            branches.choose(self, said, written, path)
         if "not" in said:
-            self._forbid(said, written, path)
+            branches.forbid(self, said, written, path)
         if "if" in said:
-            self._branch(said, written, path)
+            branches.branch(self, said, written, path)
 
     def without(self, part: Any, path: JsonPath, types: frozenset[str] = TYPES) -> list[Any]:
         """Return alternatives that together take what a part does not, of some types."""
-        self._repeats = True
         return negation.Negation(self, types).of(part, path)
 
     def follow(self, part: Schema, keyword: str, path: JsonPath) -> Any:
         """Return what a reference names."""
         return self.references.target(part, keyword, path)
 
+    def resolved(self, part: Any, path: JsonPath) -> Any:
+        """Return a part, or what it leads to where it is a reference alone."""
+        while isinstance(part, dict) and self.said(part, path).keys() == {"$ref"}:
+            part = self.follow(part, "$ref", path)
+        return part
+
     def _refer(self, said: Schema, keyword: str, written: Schema, path: JsonPath) -> None:
         target = self.follow(said, keyword, path)
         if isinstance(target, bool):
             if not target:
-                _also(written, False)
+                also(written, False)
             return
         if target is self._root:
             reference: Schema = {"$ref": "#"}
@@ -188,263 +185,33 @@ class _Normaliser:
                 self._waiting.append((name, target, self.references.path(said[keyword], path)))
             reference = {"$ref": f"#/{name[0]}/{name[1]}"}
         if "$ref" in written:
-            _also(written, reference)
+            also(written, reference)
         else:
             written |= reference
 
     def _match(self, pattern: str, written: Schema, path: JsonPath) -> None:
-        *others, written["pattern"] = self._conditions(pattern, path)
+        *others, written["pattern"] = conditions(pattern, path)
         for other in others:
-            _also(written, {"pattern": other})
-
-    def _conditions(self, pattern: str, path: JsonPath) -> list[str]:
-        try:
-            return patterns.conditions(pattern)
-        except patterns.PatternError as error:
-            raise _unsupported(path, str(error)) from error
-
-    def _name(self, said: Schema, written: Schema, path: JsonPath) -> None:
-        """Write propertyNames."""
-        names = said.get("propertyNames", True)
-        at = JsonPath(path, "propertyNames")
-        while isinstance(names, dict) and self.said(names, at).keys() == {"$ref"}:
-            names = self.follow(names, "$ref", at)
-        if names is True:
-            return
-        asked = {"enum": []} if names is False else self.said(names, at)
-        further = written.get("additionalProperties", True)
-        listed = disjoint.values(asked)
-        if listed is not None:
-            wanted = [name for name in listed if isinstance(name, str)]
-            named = {name: further for name in wanted if name not in written.get("properties", {})}
-        else:
-            named = {}
-            pattern = self._pattern_of_names(asked, at)
-            if pattern is None:
-                return
-            if "patternProperties" in written or ("properties" in written and further not in (True, False)):
-                raise _unsupported(at, "it is not enforced beside what the object says of other names")
-            if further is not False:
-                written["patternProperties"] = {pattern: further}
-        own = written.get("properties", {})
-        kept = {name: one if disjoint.is_valid(asked, name) else False for name, one in own.items()}
-        if kept or named:
-            written["properties"] = kept | named
-        written["additionalProperties"] = False
-
-    def _pattern_of_names(self, asked: Schema, path: JsonPath) -> str | None:
-        """Return the one pattern of names that are asked for; None: any name will do."""
-        if "string" not in disjoint.types(asked):
-            return "^[^\\s\\S]$"
-        about = asked.keys() - {"type", "minLength", "maxLength", "pattern"}
-        bounded = not asked.keys().isdisjoint(("minLength", "maxLength"))
-        if about or ("pattern" in asked and bounded):
-            raise _unsupported(
-                path, "names are enforced by a pattern, by a length or by a list of them alone"
-            )
-        if bounded:
-            return f"^[\\s\\S]{{{asked.get('minLength', 0)},{asked.get('maxLength', '')}}}$"
-        if "pattern" not in asked:
-            return None
-        found = self._conditions(asked["pattern"], path)
-        if len(found) > 1:
-            raise _unsupported(path, "names are enforced by a pattern without lookaround")
-        return found[0]
-
-    def _depend(self, said: Schema, written: Schema, path: JsonPath) -> None:
-        others = sorted(disjoint.types(said) - {"object"})
-        rest = [{"type": others}] if others else []
-        for name, wanted in said.get("dependentRequired", {}).items():
-            if name in said.get("required", ()):
-                _also(written, {"required": wanted})
-            elif wanted:
-                _also(
-                    written, either([*rest, _without_property(name), {"type": "object", "required": wanted}])
-                )
-        dependencies = [
-            (keyword, name, asked)
-            for keyword in ("dependencies", "dependentSchemas")
-            for name, asked in said.get(keyword, {}).items()
-        ]
-        for keyword, name, asked in dependencies:
-            at = JsonPath(path, keyword)
-            then = self.write(asked, JsonPath(at, name))
-            if name in said.get("required", ()):
-                _also(written, then)
-            else:
-                _also(written, either([*rest, _without_property(name), {"type": "object", "allOf": [then]}]))
-
-    def _count_properties(self, said: Schema, written: Schema, path: JsonPath) -> None:
-        """Write bounds of the number of properties; a name that comes twice would count as two."""
-        required = set(said.get("required", ()))
-        names = [name for name, one in written.get("properties", {}).items() if one is not False]
-        optional = [name for name in names if name not in required]
-        is_closed = written.get("additionalProperties") is False and "patternProperties" not in written
-        least = said.get("minProperties", 0) - len(required)
-        most = said.get("maxProperties", math.inf) - len(required)
-        if least > 1 and not is_closed:
-            at = JsonPath(path, "minProperties")
-            raise _unsupported(at, "it is not enforced where names are open: one may come twice")
-        if least > 0:
-            if is_closed and (least > 1 or required):
-                self._any_of(written, optional, least, "minProperties", path)
-            else:
-                written["minProperties"] = said["minProperties"]
-        if is_closed and most < len(optional):
-            self._any_of(written, optional, len(optional) - int(most), "maxProperties", path)
-        elif not is_closed and most < math.inf:
-            written["maxProperties"] = said["maxProperties"]
-
-    def _any_of(
-        self, written: Schema, names: Sequence[str], count: int, keyword: str, path: JsonPath
-    ) -> None:
-        """Ask for `count` of the names to be there, or not to be there."""
-        if count > len(names):
-            _also(written, {"enum": []})
-            return
-        if math.comb(len(names), count) > _MOST_ALTERNATIVES:
-            raise _unsupported(JsonPath(path, keyword), "there are too many sets of properties that meet it")
-        chosen = itertools.combinations(names, count)
-        others = sorted(disjoint.types(written) - {"object"})
-        found: list[Any] = [{"type": others}] if others else []
-        for some in chosen:
-            if keyword == "minProperties":
-                found.append({"type": "object", "required": list(some)})
-            else:
-                found.append({"type": "object", "properties": dict.fromkeys(some, False)})
-        _also(written, either(found))
-
-    def _contain(self, said: Schema, written: Schema, path: JsonPath) -> None:
-        if "contains" not in said:
-            return
-        at = JsonPath(path, "contains")
-        if "maxContains" in said:
-            reason = "the number of items that meet contains is not enforced"
-            raise _unsupported(JsonPath(path, "maxContains"), reason)
-        least = said.get("minContains", 1)
-        if not least:
-            return
-        if least > PLACES:
-            raise _unsupported(JsonPath(path, "minContains"), f"more than {PLACES} are not enforced")
-        item = self.write(said["contains"], at)
-        others = sorted(disjoint.types(said) - {"array"})
-        found: list[Any] = [{"type": others}] if others else []
-        places = min(PLACES, said.get("maxItems", PLACES)) if least == 1 else 1
-        self._repeats = True
-        found += [negation.item_at(place, item, least) for place in range(places)]
-        _also(written, either(found))
-
-    def _differ(self, said: Schema, written: Schema, path: JsonPath) -> None:
-        """Write uniqueItems, over a few values that items may have."""
-        if said.get("uniqueItems") is not True or said.get("maxItems", 2) <= 1:
-            return
-        at = JsonPath(path, "uniqueItems")
-        listed = self._values(said.get("items", True), at)
-        if listed is None or "prefixItems" in said or "contains" in said:
-            raise _unsupported(at, "it is enforced where items is an enum of a few values, or maxItems is 1")
-        most = min(said.get("maxItems", len(listed)), len(listed))
-        sizes = range(said.get("minItems", 0), most + 1)
-        draw: Any = itertools.permutations
-        if sum(math.perm(len(listed), size) for size in sizes) > _MOST_ARRAYS:
-            draw = itertools.combinations  # in the enum's order
-        if sum(math.comb(len(listed), size) for size in sizes) > _MOST_ARRAYS:
-            raise _unsupported(at, f"items have {len(listed)} values, and too many arrays hold each once")
-        arrays = [list(chosen) for size in sizes for chosen in draw(listed, size)]
-        for keyword in ("items", "minItems", "maxItems"):
-            written.pop(keyword, None)
-        others = sorted(disjoint.types(said) - {"array"})
-        _also(written, either([*([{"type": others}] if others else []), {"enum": arrays}]))
-
-    def _values(self, items: Any, path: JsonPath) -> list[Any] | None:
-        """Return the values that items may have, each once; None: they are not listed."""
-        while isinstance(items, dict) and self.said(items, path).keys() == {"$ref"}:
-            items = self.follow(items, "$ref", path)
-        if not isinstance(items, dict):
-            return None
-        said = self.said(items, path)
-        found = disjoint.values(said)
-        if found is None or not said.keys() <= {"enum", "const", "type"}:
-            return None
-        unique = {disjoint.text(value): value for value in found if disjoint.is_valid(said, value)}
-        return list(unique.values())
-
-    def _choose(self, said: Schema, written: Schema, path: JsonPath) -> None:
-        """Write oneOf: each branch, without what those take that it is not apart from."""
-        at = JsonPath(path, "oneOf")
-        branches = said["oneOf"]
-        judge = disjoint.Judge(self)
-        found = []
-        for index, branch in enumerate(branches):
-            kept = self.write(branch, JsonPath(at, index))
-            types = disjoint.types(said) & disjoint.types(
-                self.said(branch, at) if isinstance(branch, dict) else {}
-            )
-            for number, other in enumerate(branches):
-                if number == index or judge.are_apart(branch, other):
-                    continue
-                absent = negation.plainest(self.without(other, JsonPath(at, number), types))
-                if not absent:
-                    break
-                kept = {"allOf": [kept, either(absent)]}
-            else:
-                found.append(kept)
-        if not found:
-            raise _unsupported(at, "its branches cannot be told from each other, so that one alone is met")
-        chosen = found if len(found) > 1 else [found[0]]
-        if "anyOf" in written:
-            _also(written, {"anyOf": chosen})
-        else:
-            written["anyOf"] = chosen
-
-    def _forbid(self, said: Schema, written: Schema, path: JsonPath) -> None:
-        at = JsonPath(path, "not")
-        found = self.without(said["not"], at, disjoint.types(said))
-        if not found:
-            raise _unsupported(at, "what it forbids cannot be told from what is allowed")
-        _also(written, either(found))
-
-    def _branch(self, said: Schema, written: Schema, path: JsonPath) -> None:
-        condition, at = said["if"], JsonPath(path, "if")
-        met = [self.write(condition, at)]
-        unmet: list[Any] = self.without(condition, at, disjoint.types(said))
-        if not unmet and "else" in said:
-            raise _unsupported(at, "when it is not met cannot be told")
-        if "then" in said:
-            met.append(self.write(said["then"], JsonPath(path, "then")))
-        found: list[Any] = [{"allOf": met}] if len(met) > 1 else met
-        if unmet:
-            otherwise = self.write(said.get("else", True), JsonPath(path, "else"))
-            found.append(either(unmet) if otherwise is True else {"allOf": [either(unmet), otherwise]})
-        if "then" in said or "else" in said:
-            _also(written, either(found))
+            also(written, {"pattern": other})
 
 
-def _unsupported(path: JsonPath, reason: str) -> GuidedError:
-    return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{path}: {reason}", path=str(path))
-
-
-def _too_many(path: JsonPath) -> GuidedError:
-    message = f"{path}: its alternatives are too many to be written out"
-    return GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message, path=str(path))
-
-
-def _size(value: Any, known: dict[int, int]) -> int:
+def _size(written: Any) -> int:
     """Return how many objects and arrays a value has when it is written out; one may stand in many places."""
-    if not isinstance(value, dict | list):
-        return 0
-    if id(value) not in known:
-        parts = value.values() if isinstance(value, dict) else value
-        known[id(value)] = 1 + sum(_size(part, known) for part in parts)
-    return known[id(value)]
+    sizes: dict[int, int] = {}
+    stack = [written]
+    while stack:
+        value = stack[-1]
+        parts = [part for part in _parts(value) if isinstance(part, dict | list)]
+        if waiting := [part for part in parts if id(part) not in sizes]:
+            stack += waiting
+            continue
+        sizes[id(value)] = 1 + sum(sizes[id(part)] for part in parts)
+        stack.pop()
+    return sizes[id(written)]
 
 
-def _without_property(name: str) -> Schema:
-    return {"type": "object", "properties": {name: False}}
-
-
-def _also(written: Schema, other: Any) -> None:
-    written.setdefault("allOf", [])
-    written["allOf"] = [*written["allOf"], other]
+def _parts(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
 
 
 def _flat(written: Schema) -> Any:

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import re
 from typing import Any, Final
 
 import referencing
@@ -11,8 +12,10 @@ import referencing.jsonschema
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath
+from guided_sidecar.grammar.schema import schema
 
 _KEPT: Final = ("$defs", "definitions")
+_PLAIN: Final = re.compile(r"[\w.-]+", re.ASCII)  # what no library reads otherwise in an address
 _DEFAULT: Final = "https://json-schema.org/draft/2020-12/schema"
 Name = tuple[str, str]  # the keyword of the root below which it stands, and its key there
 
@@ -33,6 +36,7 @@ class References:
         parts = subschemas.within(root)
         self._anchored = [part for part in parts if "$dynamicAnchor" in part or "$recursiveAnchor" in part]
         self._has_inner_base = any("$id" in part or "id" in part for part in parts[1:])
+        self._checked = set(map(id, parts))
 
     def target(self, part: dict[str, Any], keyword: str, path: JsonPath) -> Any:
         """Return the schema that the reference `keyword` of a part names.
@@ -56,6 +60,9 @@ class References:
             found = self._looked_up(part, reference, path)
         if not isinstance(found, dict | bool):
             raise _fault(path, "it does not name a schema")
+        if isinstance(found, dict) and id(found) not in self._checked:
+            schema.check_keywords(found, self._root, str(self.path(reference, path)))
+            self._checked.update(map(id, subschemas.within(found)))
         return found
 
     def name(self, target: dict[str, Any], reference: str) -> tuple[Name, bool]:
@@ -64,7 +71,7 @@ class References:
         if known is not None:
             return known, False
         names = subschemas.names(reference) if reference.startswith("#/") else []
-        is_plain = len(names) == 2 and names[0] in _KEPT and not set(names[1]) & set("~/%")
+        is_plain = len(names) == 2 and names[0] in _KEPT and _PLAIN.fullmatch(names[1]) is not None
         name = (names[0], names[1]) if is_plain else ("$defs", self._unused())
         self._names[id(target)] = name
         self._targets.append(target)

@@ -51,6 +51,26 @@ def check(schema: Any) -> None:
         raise next(_fault(place) for place in subschemas.walk(schema) if not is_fine(place.schema))
 
 
+def check_keywords(part: dict[str, Any], root: dict[str, Any], path: str) -> None:
+    """Check what a reference leads to where no schema stands, against the metaschema of its root.
+
+    Raises
+    ------
+    GuidedError
+        grammar_invalid, with the path.
+    """
+    dialect = {"$schema": root["$schema"]} if "$schema" in root else {}
+    part = {**dialect, **part}
+    if metaschema.is_plainly_met(part):
+        return
+    try:
+        _check_metaschema(part, _dialect(part))
+    except GuidedError as error:
+        there = subschemas.below(path, error.path)
+        said = error.message.removeprefix(f"{error.path}: ")
+        raise GuidedError(error.code, f"{there}: {said}", path=there) from error
+
+
 def _check_metaschema(schema: Any, validator: Any) -> None:
     for place in subschemas.walk(schema):
         _check_names(place)

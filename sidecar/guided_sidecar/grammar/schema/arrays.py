@@ -1,0 +1,74 @@
+"""contains and uniqueItems, in keywords that a library enforces."""
+
+import itertools
+import math
+from typing import Any, Final
+
+from guided_grammar.json_schema.subschemas import JsonPath
+from guided_sidecar.grammar.schema import disjoint
+from guided_sidecar.grammar.schema.writing import (
+    PLACES,
+    Schema,
+    Writer,
+    also,
+    either,
+    item_at,
+    of_other_types,
+    unsupported,
+)
+
+_MOST_ARRAYS: Final = 512
+
+
+def contain(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> None:
+    """Write contains and minContains."""
+    if "contains" not in said:
+        return
+    at = JsonPath(path, "contains")
+    if "maxContains" in said:
+        reason = "the number of items that meet contains is not enforced"
+        raise unsupported(JsonPath(path, "maxContains"), reason)
+    least = said.get("minContains", 1)
+    if not least:
+        return
+    if least > PLACES:
+        raise unsupported(JsonPath(path, "minContains"), f"more than {PLACES} are not enforced")
+    item = writer.write(said["contains"], at)
+    found = of_other_types(disjoint.types(said), "array")
+    places = min(PLACES, said.get("maxItems", PLACES)) if least == 1 else 1
+    found += [item_at(place, item, least) for place in range(places)]
+    also(written, either(found))
+
+
+def differ(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> None:
+    """Write uniqueItems, over a few values that items may have."""
+    if said.get("uniqueItems") is not True or said.get("maxItems", 2) <= 1:
+        return
+    at = JsonPath(path, "uniqueItems")
+    listed = _values(writer, said.get("items", True), at)
+    if listed is None or "prefixItems" in said or "contains" in said:
+        raise unsupported(at, "it is enforced where items is an enum of a few values, or maxItems is 1")
+    most = min(said.get("maxItems", len(listed)), len(listed))
+    sizes = range(said.get("minItems", 0), most + 1)
+    draw: Any = itertools.permutations
+    if sum(math.perm(len(listed), size) for size in sizes) > _MOST_ARRAYS:
+        draw = itertools.combinations  # in the enum's order
+    if sum(math.comb(len(listed), size) for size in sizes) > _MOST_ARRAYS:
+        raise unsupported(at, f"items have {len(listed)} values, and too many arrays hold each once")
+    arrays = [list(chosen) for size in sizes for chosen in draw(listed, size)]
+    for keyword in ("items", "minItems", "maxItems"):
+        written.pop(keyword, None)
+    also(written, either([*of_other_types(disjoint.types(said), "array"), {"enum": arrays}]))
+
+
+def _values(writer: Writer, items: Any, path: JsonPath) -> list[Any] | None:
+    """Return the values that items may have, each once; None: they are not listed."""
+    items = writer.resolved(items, path)
+    if not isinstance(items, dict):
+        return None
+    said = writer.said(items, path)
+    found = disjoint.values(said)
+    if found is None or not said.keys() <= {"enum", "const", "type"}:
+        return None
+    unique = {disjoint.text(value): value for value in found if disjoint.is_valid(said, value)}
+    return list(unique.values())

@@ -1,0 +1,131 @@
+"""propertyNames, dependencies and counts of properties, in keywords that a library enforces."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from guided_grammar.json_schema.subschemas import JsonPath
+from guided_sidecar.grammar.schema import disjoint
+from guided_sidecar.grammar.schema.writing import (
+    Alternatives,
+    Schema,
+    Writer,
+    also,
+    conditions,
+    either,
+    of_other_types,
+    unsupported,
+)
+
+_MOST_ALTERNATIVES: Final = 128
+
+
+def name(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> None:
+    """Write propertyNames."""
+    at = JsonPath(path, "propertyNames")
+    names = writer.resolved(said.get("propertyNames", True), at)
+    if names is True:
+        return
+    asked = {"enum": []} if names is False else writer.said(names, at)
+    further = written.get("additionalProperties", True)
+    listed = disjoint.values(asked)
+    if listed is not None:
+        wanted = [one for one in listed if isinstance(one, str)]
+        named = {one: further for one in wanted if one not in written.get("properties", {})}
+    else:
+        named = {}
+        pattern = _pattern(asked, at)
+        if pattern is None:
+            return
+        if "patternProperties" in written or ("properties" in written and further not in (True, False)):
+            raise unsupported(at, "it is not enforced beside what the object says of other names")
+        if further is not False:
+            written["patternProperties"] = {pattern: further}
+    own = written.get("properties", {})
+    kept = {key: one if disjoint.is_valid(asked, key) else False for key, one in own.items()}
+    if kept or named:
+        written["properties"] = kept | named
+    written["additionalProperties"] = False
+
+
+def _pattern(asked: Schema, path: JsonPath) -> str | None:
+    """Return the one pattern of names that are asked for; None: any name will do."""
+    if "string" not in disjoint.types(asked):
+        return "^[^\\s\\S]$"
+    about = asked.keys() - {"type", "minLength", "maxLength", "pattern"}
+    bounded = not asked.keys().isdisjoint(("minLength", "maxLength"))
+    if about or ("pattern" in asked and bounded):
+        raise unsupported(path, "names are enforced by a pattern, by a length or by a list of them alone")
+    if bounded:
+        return f"^[\\s\\S]{{{asked.get('minLength', 0)},{asked.get('maxLength', '')}}}$"
+    if "pattern" not in asked:
+        return None
+    found = conditions(asked["pattern"], path)
+    if len(found) > 1:
+        raise unsupported(path, "names are enforced by a pattern without lookaround")
+    return found[0]
+
+
+def depend(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> None:
+    """Write dependentRequired, dependentSchemas and dependencies."""
+    rest = of_other_types(disjoint.types(said), "object")
+    for name, wanted in said.get("dependentRequired", {}).items():
+        if name in said.get("required", ()):
+            also(written, {"required": wanted})
+        elif wanted:
+            also(written, either([*rest, _without_property(name), {"type": "object", "required": wanted}]))
+    dependencies = [
+        (keyword, name, asked)
+        for keyword in ("dependencies", "dependentSchemas")
+        for name, asked in said.get(keyword, {}).items()
+    ]
+    for keyword, name, asked in dependencies:
+        at = JsonPath(path, keyword)
+        then = writer.write(asked, JsonPath(at, name))
+        if name in said.get("required", ()):
+            also(written, then)
+        else:
+            also(written, either([*rest, _without_property(name), {"type": "object", "allOf": [then]}]))
+
+
+def count(said: Schema, written: Schema, path: JsonPath) -> None:
+    """Write bounds of the number of properties; a name that comes twice would count as two."""
+    required = set(said.get("required", ()))
+    names = [name for name, one in written.get("properties", {}).items() if one is not False]
+    optional = [name for name in names if name not in required]
+    is_closed = written.get("additionalProperties") is False and "patternProperties" not in written
+    least = said.get("minProperties", 0) - len(required)
+    most = said.get("maxProperties", math.inf) - len(required)
+    if least > 1 and not is_closed:
+        at = JsonPath(path, "minProperties")
+        raise unsupported(at, "it is not enforced where names are open: one may come twice")
+    if least > 0:
+        if is_closed and (least > 1 or required):
+            _any_of(written, optional, least, "minProperties", path)
+        else:
+            written["minProperties"] = said["minProperties"]
+    if is_closed and most < len(optional):
+        _any_of(written, optional, len(optional) - int(most), "maxProperties", path)
+    elif not is_closed and most < math.inf:
+        written["maxProperties"] = said["maxProperties"]
+
+
+def _any_of(written: Schema, names: Sequence[str], wanted: int, keyword: str, path: JsonPath) -> None:
+    """Ask for `wanted` of the names to be there, or not to be there."""
+    if wanted > len(names):
+        also(written, {"enum": []})
+        return
+    if math.comb(len(names), wanted) > _MOST_ALTERNATIVES:
+        raise unsupported(JsonPath(path, keyword), "there are too many sets of properties that meet it")
+    found: Alternatives = of_other_types(disjoint.types(written), "object")
+    for some in itertools.combinations(names, wanted):
+        if keyword == "minProperties":
+            found.append({"type": "object", "required": list(some)})
+        else:
+            found.append({"type": "object", "properties": dict.fromkeys(some, False)})
+    also(written, either(found))
+
+
+def _without_property(name: str) -> Schema:
+    return {"type": "object", "properties": {name: False}}

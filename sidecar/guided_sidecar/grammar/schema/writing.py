@@ -1,0 +1,80 @@
+"""What all who write parts of a normal form share."""
+
+from typing import Any, Final, Protocol
+
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_grammar.json_schema.subschemas import JsonPath
+from guided_sidecar.grammar.schema import patterns
+
+Schema = dict[str, Any]
+Alternatives = list[Any]
+
+TYPES: Final = frozenset(["array", "boolean", "null", "number", "object", "string"])
+PLACES: Final = 8  # of the first items, at which an item that is asked for may be
+
+
+class Writer(Protocol):
+    """Reads the schema as written, and writes parts of its normal form; paths are for refusals."""
+
+    def said(self, part: Schema, path: JsonPath) -> Schema:
+        """Return what a part of the schema as written asserts; see dialect.read."""
+
+    def follow(self, part: Schema, keyword: str, path: JsonPath) -> Any:
+        """Return what a part's reference names."""
+
+    def resolved(self, part: Any, path: JsonPath) -> Any:
+        """Return a part, or what it leads to where it is a reference alone."""
+
+    def write(self, part: Any, path: JsonPath) -> Any:
+        """Return the normal form of a part."""
+
+    def without(self, part: Any, path: JsonPath, types: frozenset[str] = TYPES) -> Alternatives:
+        """Return alternatives that together take what a part does not, of some types."""
+
+
+def unsupported(path: JsonPath, reason: str) -> GuidedError:
+    """Return the refusal of a keyword that has no normal form."""
+    return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{path}: {reason}", path=str(path))
+
+
+def too_many(path: JsonPath) -> GuidedError:
+    """Return the refusal of a schema whose normal form is too long."""
+    message = f"{path}: its alternatives are too many to be written out"
+    return GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message, path=str(path))
+
+
+def also(written: Schema, other: Any) -> None:
+    """Ask for another schema, too."""
+    written["allOf"] = [*written.get("allOf", ()), other]
+
+
+def either(found: Alternatives) -> Any:
+    """Return alternatives as one schema; False: there are none."""
+    if not found:
+        return False
+    return found[0] if len(found) == 1 else {"anyOf": found}
+
+
+def both(found: Alternatives) -> Any:
+    """Return a schema that asks for all of these."""
+    return found[0] if len(found) == 1 else {"allOf": found}
+
+
+def of_other_types(types: frozenset[str], kind: str) -> Alternatives:
+    """Return the values of all types but one, as an alternative to what is asked of that one."""
+    others = sorted(types - {kind})
+    return [{"type": others}] if others else []
+
+
+def conditions(pattern: str, path: JsonPath) -> list[str]:
+    """Return patterns without lookaround that together mean a pattern, or refuse it."""
+    try:
+        return patterns.conditions(pattern)
+    except patterns.PatternError as error:
+        raise unsupported(path, str(error)) from error
+
+
+def item_at(place: int, item: Any, count: int = 1) -> Schema:
+    """Return an array that has `item` at a place, counted from 0, and at `count` places in all."""
+    first = [True] * place + [item] * count
+    return {"type": "array", "prefixItems": first, "items": True, "minItems": len(first)}
