@@ -89,8 +89,9 @@ def read(job: Job) -> Grammar:
 def _normal(written: Any) -> Any:
     """Check a JSON schema, and return its normal form."""
     schema.check(written)
-    reference_depth.check(written)
-    return normal.form(written)
+    form = normal.form(written)
+    reference_depth.check(form)
+    return form
 
 
 def order(job: Job, grammar: Grammar) -> Iterator[Backend]:

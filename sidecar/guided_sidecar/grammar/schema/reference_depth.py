@@ -11,12 +11,11 @@ from guided_grammar.json_schema import subschemas
 
 _MOST_LEVELS: Final = 800
 _ELSEWHERE: Final = frozenset(["$defs", "definitions"])  # compiled only where something refers to them
-_BY_NAME: Final = ("$dynamicRef", "$recursiveRef")
 _Reference = tuple[int, int]  # the schema that is referred to, and the level of the reference in its own
 
 
 def check(schema: Any) -> None:
-    """Refuse a schema whose references follow each other too deep; recursion counts as deep as it is long.
+    """Refuse a normal form whose references follow each other too deep; recursion is as deep as it is long.
 
     Raises
     ------
@@ -25,29 +24,11 @@ def check(schema: Any) -> None:
     """
     if not isinstance(schema, dict):
         return
-    levels = _Levels(schema).deepest() + _unfollowed(schema)
+    levels = _Levels(schema).deepest()
     if levels > _MOST_LEVELS:
         path = subschemas.find(schema, "$ref")
         message = f"{path}: references make the schema {levels} levels deep; the limit is {_MOST_LEVELS}"
         raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message, path=path)
-
-
-def _unfollowed(schema: Any) -> int:
-    """Return how many references there are that only a library can follow: each may lead to the next."""
-    parts = subschemas.within(schema)
-    named = sum(isinstance(part.get(keyword), str) for part in parts for keyword in _BY_NAME)
-    return named + sum("$ref" in part and _target(schema, part) is None for part in parts)
-
-
-def _target(root: Any, part: dict[str, Any]) -> Any:
-    """Return what the reference of a part leads to; None: there is none, or it does not tell."""
-    reference = part.get("$ref")
-    if not isinstance(reference, str):
-        return None
-    try:
-        return subschemas.referred(root, reference)
-    except LookupError:
-        return None
 
 
 class _Levels:
@@ -119,7 +100,9 @@ class _Levels:
         self._own[node], self._references[node] = deepest, found
 
     def _target(self, part: dict[str, Any]) -> int | None:
-        found = _target(self._root, part)
+        if "$ref" not in part:
+            return None
+        found = subschemas.referred(self._root, part["$ref"])
         if not isinstance(found, dict):
             return None
         self._schemas[id(found)] = found
