@@ -93,9 +93,15 @@ def test_guided_beam_search(route: str) -> None:
         # As one with structural tags leaves it; and a forced call, constrained by the tools' schema.
         ({"tools": [tool(strict=True)], **TAGGED}, False),
         ({"tools": [tool(strict=True)], "tool_choice": "required", **GUIDED}, False),
+        # As a parser leaves it that neither has structural tags nor reads JSON: the call is not forced.
+        ({"tools": [tool(strict=None)], "tool_choice": "required"}, True),
+        (
+            {"tools": [tool(strict=None)], "tool_choice": {"type": "function", "function": {"name": "f"}}},
+            True,
+        ),
     ],
 )
-def test_strict_tools_without_a_constraint(fields: dict[str, Any], *, refuses: bool) -> None:
+def test_tools_without_a_constraint(fields: dict[str, Any], *, refuses: bool) -> None:
     request = chat(**fields)
     if not refuses:
         assert request.to_sampling_params(9, {}).max_tokens == 9
@@ -103,7 +109,7 @@ def test_strict_tools_without_a_constraint(fields: dict[str, Any], *, refuses: b
     with refused() as refusal:
         request.to_sampling_params(9, {})
     assert refusal.value.error.code == "grammar_unsupported"
-    assert refusal.value.error.path == "tools"
+    assert refusal.value.error.path == ("tool_choice" if "tool_choice" in fields else "tools")
 
 
 def test_strict_tools_of_responses_without_a_constraint() -> None:
@@ -113,6 +119,22 @@ def test_strict_tools_of_responses_without_a_constraint() -> None:
     request = ResponsesRequest.model_validate({"input": "x", "tools": [function]})
     with refused():
         request.to_sampling_params(9, {})
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_a_call_of_some_tools_cannot_be_forced(mode: str) -> None:
+    """vLLM reads `allowed_tools`, and constrains nothing."""
+    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
+
+    function = {"type": "function", "name": "f", "parameters": SCHEMA}
+    choice = {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": "f"}]}
+    request = ResponsesRequest.model_validate({"input": "x", "tools": [function], "tool_choice": choice})
+    if mode == "auto":
+        assert request.to_sampling_params(9, {}).max_tokens == 9
+        return
+    with refused() as refusal:
+        request.to_sampling_params(9, {})
+    assert refusal.value.error.path == "tool_choice"
 
 
 def test_the_engines_owner_may_turn_strict_tools_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from guided_engine.admission import identifiers, middleware
 from guided_engine.admission.exchange import current
 from guided_engine.admission.gate import Gate
 from guided_engine.admission.service_client import GrammarClient
-from guided_engine.compat import api, refusals, validators
+from guided_engine.compat import api, refusals, tools, validators
 from guided_engine.telemetry import Telemetry
 from support.engine import structured_outputs
 
@@ -335,7 +335,9 @@ class TestIdentifiers:
 
 
 @pytest.mark.parametrize(
-    "entry", [*api.ENTRIES, *refusals.ENTRIES, *validators.ENTRIES], ids=lambda entry: entry.name
+    "entry",
+    [*api.ENTRIES, *refusals.ENTRIES, *tools.ENTRIES, *validators.ENTRIES],
+    ids=lambda entry: entry.name,
 )
 def test_scheduler_placement_changes_nothing(entry: ledger.LedgerEntry) -> None:
     scheduler = GuidedDecodingConfig(placement="Scheduler")

@@ -7,17 +7,19 @@ from typing import Any, Final, NoReturn
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.names import GRAMMAR_ARG
-from guided_engine.admission.constraints import asks_for_grammar
+from guided_contract.wire import Kind
+from guided_engine.admission.constraints import asks_for_grammar, kind_of
+from guided_engine.compat.tools import is_forced
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
 from guided_engine.ranks.tickets import ticket_of
 
 Refusal = Callable[[Any], GuidedError | None]
 
 
-def _refuse(error: GuidedError) -> NoReturn:
+def _refuse(error: GuidedError, kind: Kind | None = None) -> NoReturn:
     from guided_engine.compat.api_errors import refuse  # noqa: PLC0415 - imports vLLM
 
-    refuse(error)
+    refuse(error, kind)
 
 
 def _checked(make_params: Callable[..., Any], refusal: Refusal) -> Callable[..., Any]:
@@ -27,7 +29,7 @@ def _checked(make_params: Callable[..., Any], refusal: Refusal) -> Callable[...,
     def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
         error = refusal(self)
         if error is not None:
-            _refuse(error)
+            _refuse(error, kind_of(self.extract_structured_outputs()) or "structural_tag")
         return make_params(self, *args, **kwargs)
 
     return checked
@@ -63,26 +65,26 @@ def _apply_strict_tools(config: PodConfig) -> None:
 
 
 def _loose_tools(request: Any) -> GuidedError | None:
-    """Return why strict tools would go unconstrained, None where they do not or none is strict."""
+    """Return why strict tools or a forced call would go unconstrained; None: none would."""
     from vllm import envs  # noqa: PLC0415 - see compat/__init__.py
     from vllm.tool_parsers.structural_tag_registry import _any_tool_strict  # noqa: PLC0415 - as above
 
     tools = getattr(request, "tools", None)
-    if not tools or request.tool_choice == "none" or not _any_tool_strict(tools):
+    if not tools or request.tool_choice == "none" or not envs.VLLM_ENFORCE_STRICT_TOOL_CALLING:
+        return None  # the last: the engine's owner said so
+    forced = is_forced(request.tool_choice)
+    if not forced and not _any_tool_strict(tools):
         return None
-    if not envs.VLLM_ENFORCE_STRICT_TOOL_CALLING:
-        return None  # the engine's owner said so
     constraint = request.extract_structured_outputs()
     # A forced call is constrained by a JSON schema where the parser has no structural tag.
-    forced = request.tool_choice != "auto"
     ours = getattr(request, "_grammar_from_parser", False)
     if constraint is not None and (forced or ours or constraint.structural_tag):
         return None
-    return GuidedError(
-        ErrorCode.GRAMMAR_UNSUPPORTED,
-        "this engine's tool parser does not support strict tools: send them without strict",
-        path="tools",
-    )
+    if forced:
+        message = "this engine's tool parser cannot force a call: set tool_choice to auto"
+        return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path="tool_choice")
+    message = "this engine's tool parser does not support strict tools: send them without strict"
+    return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path="tools")
 
 
 def _apply_streaming_input(config: PodConfig) -> None:
