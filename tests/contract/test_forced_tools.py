@@ -15,9 +15,10 @@ POD = PodConfig(name="t", model="m", tokenizer="m", served_name="m", run_dir="/n
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 UNTYPED = {"properties": SCHEMA["properties"], "required": ["a"]}
 # Their calls have a tag for each argument, whose value is written without quotes: no schema is the whole.
-WITH_A_TAG_PER_ARGUMENT = frozenset({"kimi_k3", "hy_v4", "glm_4_7"})
+WITH_A_TAG_PER_ARGUMENT = frozenset({"kimi_k3", "hy_v4"})
 MODELS = (
-    *("deepseek_r1", "deepseek_v3_1", "deepseek_v3_2", "deepseek_v4", "deepseek_v4_1", "harmony", "hermes"),
+    *("deepseek_r1", "deepseek_v3_1", "deepseek_v3_2", "deepseek_v4", "deepseek_v4_1", "glm_4_7"),
+    *("harmony", "hermes"),
     *("kimi", "llama", "longcat", "mimo", "minimax", "plamo3", "qwen_3", "qwen_3_5", "qwen_3_coder"),
 )
 NAMED = {"type": "function", "function": {"name": "f"}}
