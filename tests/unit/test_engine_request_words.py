@@ -82,6 +82,8 @@ def test_a_word_of_another_server_is_refused_everywhere(route: str, word: str, v
         (CHAT, {"nvext": {"guided_choice": ["a"]}}, 'structured_outputs: {"choice": ...}'),
         (CHAT, {"sampling_params": {"ebnf": "root ::= x"}}, 'structured_outputs: {"grammar": ...}'),
         (CHAT, {"function_call": {"name": "f"}}, "tool_choice: {"),
+        (COMPLETIONS, {"tools": [], "tool_choice": "required"}, "only /v1/chat/completions, /v1/responses"),
+        (GENERATE, {"tool_choice": {"type": "function"}}, "only /v1/chat/completions"),
     ],
 )
 def test_the_refusal_says_what_to_write_on_that_route(route: str, body: dict[str, Any], write: str) -> None:
@@ -175,6 +177,8 @@ def test_a_misspelt_constraint_is_told_by_its_path(
             CHAT,
             {"text": {"verbosity": "low"}, "extra_body": {"top_k": 3}, "nvext": None, "sampling_params": {}},
         ),
+        *((route, {"tool_choice": "required"}) for route in (CHAT, RESPONSES, MESSAGES)),
+        (COMPLETIONS, {"tools": [], "tool_choice": "auto"}),
         (MESSAGES, {"response_format": {"type": "text"}, "output_config": {"effort": "low"}}),
         (RESPONSES, {"text": {"format": {"type": "text"}, "verbosity": "low"}}),
         (RESPONSES, {"text": {"format": {"type": "json_schema", **NAMED, "strict": True}}}),
@@ -326,3 +330,20 @@ def test_a_fault_is_told_where_the_client_wrote_it(
     error = told(kind, spec, path, body)
     assert error["param"] == expected
     assert error["message"] == f"{expected}: no\n{expected}: neither"
+
+
+@pytest.mark.parametrize(("number", "is_found"), [(5, True), (9_999, False)])
+def test_only_so_many_schemas_are_looked_at_for_a_place(number: int, *, is_found: bool) -> None:
+    """Meanwhile nobody else is served."""
+    wide = {"properties": {f"p{number}": {"const": number} for number in range(10_000)}}
+    spec = {"format": {"json_schema": {"const": number}}}
+    error = told("structural_tag", spec, "$.format.json_schema.const", {"tools": [function(wide)]})
+    place = f"tools[0].function.parameters.properties.p{number}.const"
+    assert error["param"] == (place if is_found else "$.format.json_schema.const")
+
+
+def test_a_deep_schema_keeps_its_path() -> None:
+    deep: Any = {}
+    for _ in range(900):
+        deep = {"not": deep}
+    assert told("json", deep, "$.not", {"structured_outputs": {"json": deep}})["param"].endswith(".not")

@@ -4,6 +4,7 @@ The grammar service knows a grammar's text alone, in which vLLM may have put a t
 path of a fault is followed from the outside in, until it meets something that the client wrote himself.
 """
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -23,8 +24,9 @@ _HOLDERS: Final = (
     "output_config",
     "sampling_params",
 )
-# Grammars that are longer are refused before anybody looks into them.
-_MOST_BYTES: Final = 4 << 20
+# More is not looked into, so that no error holds up the event loop: its path stays that in the grammar.
+_MOST_BYTES: Final = 1 << 20
+_MOST_SCHEMAS: Final = 500
 _STEP: Final = r"\.(?:\w|\$)+|\[\d+\]|\['(?:[^'\\]|\\.)*'\]"
 _PATH: Final = re.compile(rf"^\$(?:{_STEP})*(?=: |$)", re.MULTILINE)
 _MOVED: Final = ("$defs",)  # vLLM may put them elsewhere
@@ -42,8 +44,10 @@ class _Written(NamedTuple):
         """Return whether it has become `other`."""
         if self.value == other:
             return True
-        if not (isinstance(self.value, dict) and isinstance(other, dict) and self.changed):
+        if not (isinstance(self.value, dict) and isinstance(other, dict)):
             return False
+        if abs(len(self.value) - len(other)) > len(self.changed):
+            return False  # soon: it may be asked of thousands
         mine, theirs = (
             {k: v for k, v in one.items() if k not in self.changed} for one in (self.value, other)
         )
@@ -61,31 +65,41 @@ def translated(error: GuidedError, exchange: HttpExchange) -> GuidedError:
     if error.path is None or not error.path.startswith("$") or not exchange.written:
         return error
     spec = exchange.spec if exchange.kind in ("regex", "grammar") else _parsed(exchange.spec)
-    known = list(_schemas(exchange.written))
-
-    def of_client(path: str) -> str:
-        return _of_client(path, spec, known)
-
-    message = _PATH.sub(lambda found: of_client(found[0]), error.message)
-    path = of_client(error.path)
+    places = _Places(spec, list(itertools.islice(_schemas(exchange.written), _MOST_SCHEMAS)))
+    try:
+        message = _PATH.sub(lambda found: places.of(found[0]), error.message)
+        path = places.of(error.path)
+    except RecursionError:  # as deep values are compared
+        return error
     return GuidedError(error.code, message, path=path, retry_after_s=error.retry_after_s)
 
 
-def _of_client(path: str, value: Any, known: list[_Written]) -> str:
-    """Return the path of a fault in the body; as it is, where nothing on its way is the client's own."""
-    rest = path[1:]
-    while True:
-        for one in known:
-            if one.is_like(value):
-                return one.place + rest
-        step = re.match(_STEP, rest)
-        if step is None:
-            return path
-        rest = rest[step.end() :]
-        try:
-            value = value[_key(step[0])]
-        except (LookupError, TypeError):
-            return path
+class _Places:
+    """Where the client wrote what stands at paths of a grammar."""
+
+    def __init__(self, spec: Any, known: list[_Written]) -> None:
+        self._spec = spec
+        self._known = known
+        self._found: dict[str, str | None] = {}  # by path; faults have most of their way in common
+
+    def of(self, path: str) -> str:
+        """Return a path in the body; as it is, where nothing on its way is the client's own."""
+        value, end = self._spec, 1
+        while (place := self._place(path[:end], value)) is None:
+            step = re.match(_STEP, path[end:])
+            if step is None:
+                return path
+            end += step.end()
+            try:
+                value = value[_key(step[0])]
+            except (LookupError, TypeError):
+                return path
+        return place + path[end:]
+
+    def _place(self, path: str, value: Any) -> str | None:
+        if path not in self._found:
+            self._found[path] = next((one.place for one in self._known if one.is_like(value)), None)
+        return self._found[path]
 
 
 def _key(step: str) -> str | int:
@@ -107,19 +121,23 @@ def _schemas(parts: Mapping[str, bytes]) -> Iterator[_Written]:
                 yield one._replace(value=_parsed(one.value)) if is_json else one
     yield from _found(body, "response_format")
     tools = body.get("tools")
-    for number, tool in enumerate(tools if isinstance(tools, list) else ()):
-        for path in ("function.parameters", "parameters", "input_schema"):
-            for one in _found(tool, path):
-                yield from _of_tool(f"tools[{number}].{path}", one.value)
+    of_tools = [
+        one._replace(place=f"tools[{number}].{path}", changed=_AT_ROOT)
+        for number, tool in enumerate(tools if isinstance(tools, list) else ())
+        for path in ("function.parameters", "parameters", "input_schema")
+        for one in _found(tool, path)
+    ]
+    yield from of_tools
+    for parameters in of_tools:
+        yield from _parts(parameters)
 
 
-def _of_tool(place: str, parameters: Any) -> Iterator[_Written]:
-    """Yield a tool's parameters, and their parts: some formats of calls have a schema for each argument."""
-    yield _Written(place, parameters, _AT_ROOT)
+def _parts(parameters: _Written) -> Iterator[_Written]:
+    """Yield schemas inside a tool's parameters: some formats of calls have one for each argument."""
     for keyword in ("$defs", "properties"):
-        parts = parameters.get(keyword) if isinstance(parameters, dict) else None
+        parts = parameters.value.get(keyword) if isinstance(parameters.value, dict) else None
         for name, part in parts.items() if isinstance(parts, dict) else ():
-            yield _Written(subschemas.step(f"{place}.{keyword}", name), part, _MOVED)
+            yield _Written(subschemas.step(f"{parameters.place}.{keyword}", name), part, _MOVED)
 
 
 def _found(value: Any, path: str) -> Iterator[_Written]:

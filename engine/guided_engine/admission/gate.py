@@ -78,7 +78,7 @@ class Gate:
         """
         exchange = current.get()
         if exchange is not None:
-            exchange.kind = kind_of(structured_outputs)  # of refusals, too
+            exchange.kind = kind_of(structured_outputs) or exchange.kind  # of refusals, too
         try:
             _refuse_reserved(extra_args)
             named = named_grammar(structured_outputs, extra_args)

@@ -47,11 +47,14 @@ class _Route(NamedTuple):
         How to ask for a JSON schema.
     others
         How to ask for another kind, which stands for %s.
+    has_tools
+        Whether a call can be forced.
     """
 
     read: tuple[str, ...]
     schema: str
     others: str = 'structured_outputs: {"%s": ...}'
+    has_tools: bool = True
 
     def write(self, meaning: str) -> str:
         """Return what to write on this route for what was meant."""
@@ -69,9 +72,8 @@ _OPENAI: Final = _Route(
     'response_format: {"type": "json_schema", "json_schema": {"name": NAME, "schema": SCHEMA}}',
 )
 _ROUTES: Final[Mapping[str, _Route]] = {
-    **dict.fromkeys(
-        ("/v1/completions", "/v1/chat/completions", "/v1/chat/completions/batch", "/invocations"), _OPENAI
-    ),
+    **dict.fromkeys(("/v1/chat/completions", "/invocations"), _OPENAI),
+    **dict.fromkeys(("/v1/completions", "/v1/chat/completions/batch"), _OPENAI._replace(has_tools=False)),
     "/v1/responses": _Route(
         ("text.format", "structured_outputs"),
         'text: {"format": {"type": "json_schema", "name": NAME, "schema": SCHEMA}}',
@@ -85,12 +87,14 @@ _ROUTES: Final[Mapping[str, _Route]] = {
         ("sampling_params.structured_outputs",),
         'sampling_params: {"structured_outputs": {"json": SCHEMA}}',
         'sampling_params: {"structured_outputs": {"%s": ...}}',
+        has_tools=False,
     ),
 }
 _ADVICE: Final = {
     "backend": 'write vllm_xargs: {"guided_backend": "xgrammar"} or "guidance" instead',
     "whitespace": "remove it: guidedDecoding.whitespace of the model says how white space is written",
     "tools": 'write tools: [{"type": "function", "function": ...}] instead',
+    "call": "only /v1/chat/completions, /v1/responses and /v1/messages have tools",
     "tool_choice": 'write tool_choice: {"type": "function", "function": {"name": NAME}} instead',
 }
 # Only what stands below their `format` is a constraint.
@@ -106,6 +110,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "guided_whitespace_pattern": "whitespace",
     "functions": "tools",
     "function_call": "tool_choice",
+    "tool_choice": "call",
 }
 # Objects that vLLM does not read: what a client library would have unfolded, NVIDIA's, SGLang's.
 _UNREAD: Final = ("extra_body", "nvext", "sampling_params")
@@ -130,7 +135,7 @@ _FORMATS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 }
 _NAMED_SCHEMA: Final = ("name", "description", "schema", "strict")
 _CLOSE: Final = 0.8  # difflib's ratio from which a key is taken for a misspelt one
-_NOTHING: Final = frozenset([b"null", b"false", b'""'])
+_NOTHING: Final = frozenset([b"null", b"false", b'""', b'"none"', b'"auto"'])
 _MISSING: Final = msgspec.Raw(b"null")
 
 
@@ -142,7 +147,7 @@ def fault(route: str, keys: Keys) -> Fault | None:
 
 def _faults(route: _Route, keys: Keys) -> Iterator[Fault]:
     outer = {path.partition(".")[0]: path.partition(".")[2] for path in route.read}
-    yield from _foreign(route, keys, tuple(outer), "")
+    yield from _foreign(route, keys, (*outer, *(("tool_choice",) if route.has_tools else ())), "")
     for name in sorted({*_UNREAD, *outer} & keys.keys()):
         if name in _UNREAD or outer[name]:
             inner = keys_of(keys[name]) or {}
@@ -235,7 +240,7 @@ def _at(keys: Keys, path: str) -> msgspec.Raw:
 
 
 def _asks(value: msgspec.Raw) -> bool:
-    """Return whether a value asks for anything: null, false, "" and the type `text` do not."""
+    """Return whether a value asks for anything: null, false, "", none, auto and the type `text` do not."""
     text = bytes(value)
     if text in _NOTHING:
         return False
