@@ -49,6 +49,8 @@ def test_schemas_are_found_in_structural_tags_of_both_forms() -> None:
         ({"$defs": {"a": {"title": False}}}, "$.$defs.a.title", "false is not a string"),
         ({"$schema": "http://json-schema.org/draft-07/schema#", "items": 1}, "$.items", "1"),
         ({"items": {"$ref": "#/$defs/gone"}}, "$.items.$ref", "does not exist"),
+        ({"$ref": "#/x/y", "x": {"y": {"required": 5}}}, "$.x.y.required", "5 is not an array"),
+        ({"$ref": "#/x", "x": {"$ref": "#/y"}, "y": {"items": {"type": "z"}}}, "$.y.items.type", '"z"'),
     ],
 )
 def test_an_invalid_schema_names_the_keyword(text: Any, path: str, words: str) -> None:

@@ -1,6 +1,5 @@
 """Schemas that no value meets, as their bounds say: a library finds out late, and names no keyword."""
 
-from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from guided_grammar.json_schema.subschemas import ROOT, Place
@@ -46,13 +45,15 @@ _ALL: Final = (
 KEYWORDS: Final = frozenset({"enum"} | {bounds.most for bounds in _ALL})
 
 
-def reason(schema: Mapping[str, Any]) -> Empty | None:
+def reason(schema: dict[str, Any]) -> Empty | None:
     """Return why no value meets a schema; None: some may, if only of another type."""
     if schema.get("enum") == []:
         return Empty("enum", "it lists no value")
-    types = Place(ROOT, dict(schema)).types()
     for bounds in _ALL:
-        least, most = _number(schema.get(bounds.least)), _number(schema.get(bounds.most))
+        if bounds.least not in schema or bounds.most not in schema:
+            continue
+        types = Place(ROOT, schema).types()
+        least, most = _number(schema[bounds.least]), _number(schema[bounds.most])
         if not types or not types <= bounds.types or least is None or most is None:
             continue
         if least > most or (least == most and not bounds.may_meet):

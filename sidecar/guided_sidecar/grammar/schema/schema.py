@@ -44,10 +44,11 @@ def check(schema: Any) -> None:
 
 
 def _faults(schema: Any, validator: Any) -> Iterator[GuidedError]:
-    if not metaschema.is_plainly_met(schema):
-        yield from _of_metaschema(schema, validator(validator.META_SCHEMA))
+    yield from _of_metaschema(schema, validator)
     parts = subschemas.within(schema)
     has_inner_base = any("$id" in part for part in parts[1:])
+    for path, hidden in () if has_inner_base else _hidden(schema, parts):
+        yield from (faults.moved(one, path) for one in _of_metaschema(hidden, validator))
 
     def is_fine(part: dict[str, Any]) -> bool:
         return not (_is_lost(schema, part, has_inner_base=has_inner_base) or emptiness.reason(part))
@@ -57,7 +58,24 @@ def _faults(schema: Any, validator: Any) -> Iterator[GuidedError]:
         yield from (_fault(place) for place in subschemas.walk(schema) if not is_fine(place.schema))
 
 
-def _of_metaschema(schema: Any, judge: Any) -> Iterator[GuidedError]:
+def _hidden(schema: Any, parts: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield schemas with their paths that references name below keywords that nobody knows."""
+    known, waiting = {id(part) for part in parts}, [*parts]
+    for part in waiting:  # grows meanwhile
+        reference = part.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#/") and _exists(schema, reference):
+            target = subschemas.referred(schema, reference)
+            if isinstance(target, dict) and id(target) not in known:
+                inner = subschemas.within(target)
+                known |= {id(one) for one in inner}
+                waiting += inner
+                yield _path(subschemas.names(reference)), target
+
+
+def _of_metaschema(schema: Any, validator: Any) -> Iterator[GuidedError]:
+    if metaschema.is_plainly_met(schema):
+        return
+    judge = validator(validator.META_SCHEMA)
     misnamed = [(place, keyword) for place in subschemas.walk(schema) for keyword in _misnamed(place)]
     for place, keyword in misnamed:
         path = place.at(keyword)
