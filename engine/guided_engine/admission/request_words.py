@@ -72,8 +72,8 @@ _OPENAI: Final = _Route(
     'response_format: {"type": "json_schema", "json_schema": {"name": NAME, "schema": SCHEMA}}',
 )
 _ROUTES: Final[Mapping[str, _Route]] = {
-    **dict.fromkeys(("/v1/chat/completions", "/invocations"), _OPENAI),
-    **dict.fromkeys(("/v1/completions", "/v1/chat/completions/batch"), _OPENAI._replace(has_tools=False)),
+    **dict.fromkeys(("/v1/chat/completions", "/v1/chat/completions/batch", "/invocations"), _OPENAI),
+    "/v1/completions": _OPENAI._replace(has_tools=False),
     "/v1/responses": _Route(
         ("text.format", "structured_outputs"),
         'text: {"format": {"type": "json_schema", "name": NAME, "schema": SCHEMA}}',
