@@ -224,6 +224,17 @@ def test_streaming_input() -> None:
         assert "streaming input" in str(refusal.value)
 
 
+def test_a_line_of_a_batch_file_in_other_words() -> None:
+    """vLLM keeps keys that it does not know, and does nothing about them."""
+    assert chat(user="x", metadata={"guided_json": SCHEMA}).to_sampling_params(9, {}).max_tokens == 9
+    with refused() as refusal:
+        chat(guided_json=SCHEMA).to_sampling_params(9, {})
+    assert (refusal.value.error.code, refusal.value.error.path) == (
+        "request_unknown_constraint",
+        "guided_json",
+    )
+
+
 CLASSES = {
     "/v1/chat/completions": ("openai.chat_completion", "ChatCompletionRequest"),
     "/v1/chat/completions/batch": ("openai.chat_completion", "BatchChatCompletionRequest"),

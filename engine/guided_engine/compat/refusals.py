@@ -1,6 +1,7 @@
 """Ways into vLLM on which a constraint would be dropped in silence: there it is refused, with a sentence."""
 
 import functools
+import json
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
@@ -8,7 +9,9 @@ from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.names import GRAMMAR_ARG
 from guided_contract.wire import Kind
+from guided_engine.admission import request_body, request_words
 from guided_engine.admission.constraints import asks_for_grammar, kind_of
+from guided_engine.admission.exchange import current
 from guided_engine.compat.tools import is_forced
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
 from guided_engine.ranks.tickets import ticket_of
@@ -87,6 +90,26 @@ def _loose_tools(request: Any) -> GuidedError | None:
     return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path="tools")
 
 
+def _apply_other_words(config: PodConfig) -> None:
+    skip_unless_rank(config)
+    from vllm.entrypoints.openai.chat_completion.protocol import (  # noqa: PLC0415 - see compat/__init__.py
+        ChatCompletionRequest,
+    )
+
+    ChatCompletionRequest.to_sampling_params = _checked(
+        ChatCompletionRequest.to_sampling_params, _ignored_words
+    )
+
+
+def _ignored_words(request: Any) -> GuidedError | None:
+    """Return what a line of a batch file asks for in vain; HTTP requests have been looked at before."""
+    if current.get() is not None:
+        return None
+    extra = request_body.keys_of(json.dumps(request.model_extra or {}, default=str).encode())
+    found = request_words.fault("/v1/chat/completions", extra or {})
+    return None if found is None else found.error
+
+
 def _apply_streaming_input(config: PodConfig) -> None:
     skip_unless_rank(config)
     from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415 - see compat/__init__.py
@@ -139,6 +162,13 @@ ENTRIES: Final = (
         why="a parser without structural tags leaves strict tools unconstrained, with a line in the log",
         goes_when="vLLM refuses strict tools that it cannot constrain",
         apply=_apply_strict_tools,
+    ),
+    LedgerEntry(
+        name="other-words",
+        why="run-batch ignores guided_json and its like, of which the middleware sees nothing",
+        upstream="https://github.com/vllm-project/vllm/issues/53975",
+        goes_when="vLLM refuses the keys that it has removed",
+        apply=_apply_other_words,
     ),
     LedgerEntry(
         name="streaming-input",
