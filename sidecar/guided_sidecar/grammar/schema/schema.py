@@ -43,12 +43,23 @@ def check(schema: Any) -> None:
     faults.refuse(_faults(schema, validator))
 
 
+def check_keywords(part: dict[str, Any], root: dict[str, Any], path: str) -> None:
+    """Check what a reference leads to where no schema stands, against the metaschema of its root.
+
+    Raises
+    ------
+    GuidedError
+        grammar_invalid, as `check` says it, with paths below `path`.
+    """
+    dialect = {"$schema": root["$schema"]} if "$schema" in root else {}
+    part = {**dialect, **part}
+    faults.refuse(faults.moved(one, path) for one in _of_metaschema(part, _dialect(part)))
+
+
 def _faults(schema: Any, validator: Any) -> Iterator[GuidedError]:
     yield from _of_metaschema(schema, validator)
     parts = subschemas.within(schema)
     has_inner_base = any("$id" in part for part in parts[1:])
-    for path, hidden in () if has_inner_base else _hidden(schema, parts):
-        yield from (faults.moved(one, path) for one in _of_metaschema(hidden, validator))
 
     def is_fine(part: dict[str, Any]) -> bool:
         return not (_is_lost(schema, part, has_inner_base=has_inner_base) or emptiness.reason(part))
@@ -56,20 +67,6 @@ def _faults(schema: Any, validator: Any) -> Iterator[GuidedError]:
     doubtful = (part for part in parts if not _DOUBTFUL.isdisjoint(part))
     if not all(map(is_fine, doubtful)):  # only then does it matter where
         yield from (_fault(place) for place in subschemas.walk(schema) if not is_fine(place.schema))
-
-
-def _hidden(schema: Any, parts: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Yield schemas with their paths that references name below keywords that nobody knows."""
-    known, waiting = {id(part) for part in parts}, [*parts]
-    for part in waiting:  # grows meanwhile
-        reference = part.get("$ref")
-        if isinstance(reference, str) and reference.startswith("#/") and _exists(schema, reference):
-            target = subschemas.referred(schema, reference)
-            if isinstance(target, dict) and id(target) not in known:
-                inner = subschemas.within(target)
-                known |= {id(one) for one in inner}
-                waiting += inner
-                yield _path(subschemas.names(reference)), target
 
 
 def _of_metaschema(schema: Any, validator: Any) -> Iterator[GuidedError]:
