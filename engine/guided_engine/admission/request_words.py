@@ -107,7 +107,7 @@ _WORDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("response_format", "structured_output", "structured_outputs"), _ANY),
     **dict.fromkeys(("guided_decoding_backend", "guided_backend", "_backend", "backend"), "backend"),
     "ebnf": "grammar",
-    "guided_whitespace_pattern": "whitespace",
+    **dict.fromkeys(("guided_whitespace_pattern", "guided_whitespace"), "whitespace"),
     "functions": "tools",
     "function_call": "tool_choice",
     "tool_choice": "call",
