@@ -135,7 +135,8 @@ _FORMATS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 }
 _NAMED_SCHEMA: Final = ("name", "description", "schema", "strict")
 _CLOSE: Final = 0.8  # difflib's ratio from which a key is taken for a misspelt one
-_NOTHING: Final = frozenset([b"null", b"false", b'""', b'"none"', b'"auto"'])
+_NOTHING: Final = frozenset([b"null", b"false", b'""'])
+_DEFAULTS: Final = frozenset([b'"none"', b'"auto"'])  # of what is no text of a constraint
 _MISSING: Final = msgspec.Raw(b"null")
 
 
@@ -166,7 +167,7 @@ def _foreign(route: _Route, keys: Keys, read: tuple[str, ...], path: str) -> Ite
     """Yield the keys of an object that ask for a constraint, and are none of those that are read."""
     for key, value in keys.items():
         meaning = _meaning(key, read)
-        if meaning is None or not _asks(value):
+        if meaning is None or not _asks(value) or (meaning in _ADVICE and bytes(value) in _DEFAULTS):
             continue
         if key in _WITH_FORMAT and not _asks((keys_of(value) or {}).get("format", _MISSING)):
             continue
@@ -240,7 +241,7 @@ def _at(keys: Keys, path: str) -> msgspec.Raw:
 
 
 def _asks(value: msgspec.Raw) -> bool:
-    """Return whether a value asks for anything: null, false, "", none, auto and the type `text` do not."""
+    """Return whether a value asks for anything: null, false, "" and the type `text` do not."""
     text = bytes(value)
     if text in _NOTHING:
         return False
