@@ -27,6 +27,7 @@ class ErrorCode(enum.StrEnum):
     GRAMMAR_UNKNOWN = "grammar_unknown"
     REQUEST_RESERVED_ARGUMENT = "request_reserved_argument"
     REQUEST_NOT_ADMITTED = "request_not_admitted"
+    REQUEST_UNKNOWN_CONSTRAINT = "request_unknown_constraint"
     SEQUENCE_DEAD_END = "sequence_dead_end"
     SEQUENCE_TOKEN_REJECTED = "sequence_token_rejected"  # noqa: S105 - a code, no secret
     SEQUENCE_MATCHER_FAILED = "sequence_matcher_failed"
@@ -94,6 +95,9 @@ CATALOGUE: Final[dict[ErrorCode, ErrorEntry]] = {
         400, False, "vllm_xargs contains a key with the reserved prefix"
     ),
     ErrorCode.REQUEST_NOT_ADMITTED: ErrorEntry(400, False, "guided requests are not supported on this route"),
+    ErrorCode.REQUEST_UNKNOWN_CONSTRAINT: ErrorEntry(
+        400, False, "the request asks for a constraint in words that this server does not read"
+    ),
     ErrorCode.SEQUENCE_DEAD_END: ErrorEntry(
         422, False, "generation stopped: the grammar allows no further token"
     ),

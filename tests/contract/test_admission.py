@@ -41,6 +41,16 @@ NOT_GENERATING = (
 TOOL = {"type": "function", "function": {"name": "f", "strict": True, "parameters": CARD}}
 
 
+# Where each route's clients write a schema.
+SCHEMA_AT = {
+    "/v1/completions": "response_format.json_schema.schema",
+    "/v1/chat/completions": "response_format.json_schema.schema",
+    "/v1/responses": "text.format.schema",
+    "/v1/messages": "output_config.format.schema",
+    "/inference/v1/generate": "sampling_params.structured_outputs.json",
+}
+
+
 @pytest.fixture(scope="module")
 def engine_stage() -> Iterator[Stage]:
     with staged() as stage:
@@ -59,20 +69,23 @@ def stage(engine_stage: Stage) -> Iterator[Stage]:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("route", ROUTES)
 def test_broken_schema_is_400(stage: Stage, route: str, *, stream: bool) -> None:
-    stage.service.refuse("oddity", "grammar_invalid", "type is no type", path="$.type")
+    stage.service.refuse("oddity", "grammar_invalid", "$.type: no such type", path="$.type")
     response = stage.client.post(route, json=guided(route, {"type": "oddity"}, stream=stream))
     assert response.status_code == 400
     assert response.headers["content-type"] == "application/json"
     assert (response.json().get("type") == "error") == (
         route == "/v1/messages"
     )  # as Anthropic's clients want
-    assert error_of(response) == {
-        "message": "type is no type",
-        "type": "invalid_request_error",
-        "param": "$.type",
-        "code": "grammar_invalid",
-    }
     record = stage.record()
+    assert error_of(response) == {
+        "message": f"{SCHEMA_AT[route]}.type: no such type",
+        "type": "invalid_request_error",
+        "param": f"{SCHEMA_AT[route]}.type",
+        "code": "grammar_invalid",
+        "request_id": response.headers["x-request-id"],
+        "trace_id": record.trace_id,
+    }
+    assert response.headers["traceresponse"] == f"00-{record.trace_id}-{record.span_id}-01"
     assert (record.status, record.error_code, record.route) == (400, "grammar_invalid", route)
     assert (record.kind, record.grammar_key) == ("json", None)
 
@@ -101,6 +114,11 @@ def test_guided_answer(stage: Stage, route: str, *, stream: bool) -> None:
     assert json.loads(asked.spec) == {"enum": ["stone", "water"]}
     assert stage.service.wait_for(wire.Release).id == asked.id
     record = stage.record()
+    assert response.headers["traceresponse"] == f"00-{record.trace_id}-{record.span_id}-01"
+    name = response.headers["x-request-id"]
+    if route in {"/v1/completions", "/v1/chat/completions"}:
+        answered = response.text if stream else json.dumps({"id": response.json()["id"]})
+        assert re.search(r'"id": ?"([\w-]+)"', answered)[1] in name  # type: ignore[index]
     assert (record.status, record.error_code, record.kind, record.stream) == (200, None, "json", stream)
     assert (record.trace_id, record.parent_span_id, record.sampled) == (stage.trace_id, "1" * 16, True)
     assert asked.traceparent == f"00-{stage.trace_id}-{record.span_id}-01"
@@ -190,6 +208,81 @@ def test_reserved_arguments_are_400(stage: Stage, route: str, body: dict[str, An
     response = stage.client.post(route, json=body)
     assert response.status_code == 400
     assert error_of(response)["code"] == "request_reserved_argument"
+
+
+def _unguided(route: str, **more: Any) -> dict[str, Any]:
+    body = guided(route, {}, **more)
+    body.get("sampling_params", {}).pop("structured_outputs", None)
+    asked = ("response_format", "text", "output_config")
+    return {name: value for name, value in body.items() if name not in asked}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_constraint_in_another_servers_words_is_400(stage: Stage, route: str, *, stream: bool) -> None:
+    """vLLM's answer is 200 and a story."""
+    words = {"guided_json": CARD, "regex": "a", "format": "json", "structured_output": {"regex": "a"}}
+    for word, value in words.items():
+        response = stage.client.post(route, json=_unguided(route, stream=stream) | {word: value})
+        assert response.status_code == 400, response.text
+        error = error_of(response)
+        assert (error["code"], error["param"]) == ("request_unknown_constraint", word)
+        assert "; write " in error["message"]
+        assert response.headers["x-request-id"] == error["request_id"]
+        assert stage.record().error_code == "request_unknown_constraint"
+    assert not stage.service.received(wire.Prepare)
+
+
+def test_a_misspelt_response_format_is_400(stage: Stage) -> None:
+    misspelt = {"type": "json_schema", "json_schema": {"name": "x", "shema": CARD}}
+    for route in ("/v1/chat/completions", "/v1/chat/completions/batch", "/invocations"):
+        body = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "response_format": misspelt}
+        body |= {"messages": [body["messages"]]} if route.endswith("batch") else {}
+        error = error_of(stage.client.post(route, json=body))
+        assert error["param"] == "response_format.json_schema.shema"
+    assert not stage.service.received(wire.Prepare)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("forced", ["required", "named"])
+@pytest.mark.parametrize("route", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
+def test_a_forced_calls_arguments_are_held_to_the_tool(
+    stage: Stage, route: str, forced: str, *, stream: bool
+) -> None:
+    """Though no tool is strict; and a fault in its parameters is told where the client wrote them."""
+    path = "$.format.tags[1].content.json_schema.properties.name.type"
+    stage.service.refuse("", "grammar_invalid", f"{path}: no such type", path=path)
+    plain = {"name": "f", "parameters": CARD}
+    at, tool, choice = {
+        "/v1/chat/completions": (
+            "tools[0].function.parameters",
+            {"type": "function", "function": plain},
+            {"type": "function", "function": {"name": "f"}},
+        ),
+        "/v1/responses": (
+            "tools[0].parameters",
+            {"type": "function", **plain},
+            {"type": "function", "name": "f"},
+        ),
+        "/v1/messages": (
+            "tools[0].input_schema",
+            {"name": "f", "input_schema": CARD},
+            {"type": "tool", "name": "f"},
+        ),
+    }[route]
+    if forced == "required":
+        choice = {"type": "any"} if route == "/v1/messages" else "required"
+    body = _unguided(route, stream=stream) | {"tools": [tool], "tool_choice": choice}
+    response = stage.client.post(route, json=body)
+    assert response.status_code == 400, response.text
+    asked = stage.service.wait_for(wire.Prepare)
+    assert asked.kind == "structural_tag"
+    contents = [tag["content"]["json_schema"] for tag in json.loads(asked.spec)["format"]["tags"]]
+    assert contents == [CARD] * 2
+    error = error_of(response)
+    assert error["param"] == f"{at}.properties.name.type"
+    assert error["message"] == f"{at}.properties.name.type: no such type"
+    assert stage.record().kind == "structural_tag"
 
 
 def test_other_routes_refuse_guided_requests(stage: Stage) -> None:

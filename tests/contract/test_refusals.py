@@ -1,6 +1,7 @@
 """Ways into vLLM on which a constraint would be lost are refused: vLLM's own classes, patched."""
 
 import importlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 from guided_contract import wire
 from guided_contract.config import PodConfig
 from guided_contract.errors import GuidedError
-from guided_engine.admission import trace
+from guided_engine.admission import request_words, trace
 from guided_engine.admission.exchange import HttpExchange, current
 from guided_engine.admission.gate import Gate
+from guided_engine.admission.request_body import keys_of
 from guided_engine.admission.service_client import GrammarClient
 from guided_engine.compat import api, refusals, serve
 from guided_engine.telemetry import Telemetry
@@ -93,9 +95,15 @@ def test_guided_beam_search(route: str) -> None:
         # As one with structural tags leaves it; and a forced call, constrained by the tools' schema.
         ({"tools": [tool(strict=True)], **TAGGED}, False),
         ({"tools": [tool(strict=True)], "tool_choice": "required", **GUIDED}, False),
+        # As a parser leaves it that neither has structural tags nor reads JSON: the call is not forced.
+        ({"tools": [tool(strict=None)], "tool_choice": "required"}, True),
+        (
+            {"tools": [tool(strict=None)], "tool_choice": {"type": "function", "function": {"name": "f"}}},
+            True,
+        ),
     ],
 )
-def test_strict_tools_without_a_constraint(fields: dict[str, Any], *, refuses: bool) -> None:
+def test_tools_without_a_constraint(fields: dict[str, Any], *, refuses: bool) -> None:
     request = chat(**fields)
     if not refuses:
         assert request.to_sampling_params(9, {}).max_tokens == 9
@@ -103,7 +111,7 @@ def test_strict_tools_without_a_constraint(fields: dict[str, Any], *, refuses: b
     with refused() as refusal:
         request.to_sampling_params(9, {})
     assert refusal.value.error.code == "grammar_unsupported"
-    assert refusal.value.error.path == "tools"
+    assert refusal.value.error.path == ("tool_choice" if "tool_choice" in fields else "tools")
 
 
 def test_strict_tools_of_responses_without_a_constraint() -> None:
@@ -113,6 +121,22 @@ def test_strict_tools_of_responses_without_a_constraint() -> None:
     request = ResponsesRequest.model_validate({"input": "x", "tools": [function]})
     with refused():
         request.to_sampling_params(9, {})
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_a_call_of_some_tools_cannot_be_forced(mode: str) -> None:
+    """vLLM reads `allowed_tools`, and constrains nothing."""
+    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
+
+    function = {"type": "function", "name": "f", "parameters": SCHEMA}
+    choice = {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": "f"}]}
+    request = ResponsesRequest.model_validate({"input": "x", "tools": [function], "tool_choice": choice})
+    if mode == "auto":
+        assert request.to_sampling_params(9, {}).max_tokens == 9
+        return
+    with refused() as refusal:
+        request.to_sampling_params(9, {})
+    assert refusal.value.error.path == "tool_choice"
 
 
 def test_the_engines_owner_may_turn_strict_tools_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,3 +222,63 @@ def test_streaming_input() -> None:
         with refused() as refusal:
             AsyncLLM._validate_streaming_input_sampling_params(params)
         assert "streaming input" in str(refusal.value)
+
+
+def test_a_line_of_a_batch_file_in_other_words() -> None:
+    """vLLM keeps keys that it does not know, and does nothing about them."""
+    assert chat(user="x", metadata={"guided_json": SCHEMA}).to_sampling_params(9, {}).max_tokens == 9
+    with refused() as refusal:
+        chat(guided_json=SCHEMA).to_sampling_params(9, {})
+    assert (refusal.value.error.code, refusal.value.error.path) == (
+        "request_unknown_constraint",
+        "guided_json",
+    )
+
+
+CLASSES = {
+    "/v1/chat/completions": ("openai.chat_completion", "ChatCompletionRequest"),
+    "/v1/chat/completions/batch": ("openai.chat_completion", "BatchChatCompletionRequest"),
+    "/v1/completions": ("openai.completion", "CompletionRequest"),
+    "/v1/responses": ("openai.responses", "ResponsesRequest"),
+    "/v1/messages": ("anthropic", "AnthropicMessagesRequest"),
+    "/inference/v1/generate": ("scale_out.token_in_token_out", "GenerateRequest"),
+}
+
+
+@pytest.mark.parametrize("route", CLASSES)
+def test_no_word_that_vllm_reads_is_taken_for_another_servers(route: str) -> None:
+    """One that a later vLLM reads under such a name would be refused for ever."""
+    module, name = CLASSES[route]
+    fields = getattr(importlib.import_module(f"vllm.entrypoints.{module}.protocol"), name).model_fields
+    assert len(fields) > 5
+    words = {*fields, *(field.alias for field in fields.values() if field.alias)}
+    words.discard("guided_decoding_backend")  # a remnant of the batch's: nobody reads it
+    for word in words:
+        keys = keys_of(json.dumps({word: {"x": 1}}).encode())
+        assert keys
+        found = request_words.fault(route, keys)
+        # Of what holds a constraint, x is refused.
+        assert found is None or "no effect" not in found.message, word
+
+
+def test_the_keys_of_constraints_are_vllms() -> None:
+    from dataclasses import fields
+
+    from openai.types.responses import ResponseFormatTextJSONSchemaConfig
+    from vllm.entrypoints.anthropic.protocol import AnthropicJsonOutputFormat
+    from vllm.entrypoints.generate.base import protocol
+    from vllm.sampling_params import StructuredOutputsParams
+
+    def keys(model: Any) -> set[str]:
+        return {field.alias or name for name, field in model.model_fields.items()}
+
+    structured = {field.name for field in fields(StructuredOutputsParams) if field.init}
+    assert structured == set(request_words._STRUCTURED)
+    assert keys(protocol.JsonSchemaResponseFormat) == set(request_words._NAMED_SCHEMA)
+    formats = request_words._FORMATS
+    chat = formats["response_format"]
+    assert keys(protocol.ResponseFormat) == set(chat["json_schema"]) == {*chat["text"], "json_schema"}
+    tags = keys(protocol.StructuralTagResponseFormat) | keys(protocol.LegacyStructuralTagResponseFormat)
+    assert tags == set(chat["structural_tag"])
+    assert keys(ResponseFormatTextJSONSchemaConfig) == set(formats["text.format"]["json_schema"])
+    assert keys(AnthropicJsonOutputFormat) == set(formats["output_config.format"]["json_schema"])

@@ -80,7 +80,7 @@ def test_each_request_prints_its_trace_as_a_tree(pod: Pod) -> None:
 def test_a_broken_schema_is_a_400_that_names_the_keyword(pod: Pod, stream: bool) -> None:  # noqa: FBT001 - a case
     response = openai.guided(pod.url, "x", "json", BROKEN, stream=stream)
     assert openai.error_code(response) == (400, "grammar_invalid")
-    assert response.json()["error"]["param"] == "$.properties.age.type"
+    assert response.json()["error"]["param"] == "structured_outputs.json.properties.age.type"
     assert "integr" in response.json()["error"]["message"]
 
 

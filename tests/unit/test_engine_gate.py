@@ -58,6 +58,30 @@ async def test_a_request_may_choose_among_the_pods_backends(
     assert raised.value.path == "vllm_xargs.guided_backend"
 
 
+@pytest.mark.parametrize(
+    ("given", "extra_args", "code"),
+    [
+        ({"regex": "a" * 2_000_000}, None, "grammar_too_large"),
+        ({"regex": "a", "whitespace_pattern": "x"}, None, "grammar_unsupported"),
+        ({"regex": "a"}, {"guided_backend": "outlines"}, "grammar_unsupported"),
+        ({"regex": "a"}, {"guided_x": 1}, "request_reserved_argument"),
+    ],
+)
+async def test_refusals_before_a_constraint_is_read_count_under_its_kind(
+    service: FakeService, client: GrammarClient, given: Any, extra_args: Any, code: str
+) -> None:
+    pod = pod_config(service.path.parent)
+    exchange = HttpExchange(trace.begin([], 1), "POST", "/v1/completions")
+    current.set(exchange)
+    gate = gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
+    try:
+        with pytest.raises(GuidedError) as raised:
+            await gate.admit(structured_outputs(**given), extra_args)
+    finally:
+        current.set(None)
+    assert (raised.value.code, exchange.kind) == (code, "regex")
+
+
 class TestNames:
     """A grammar that the pod has, asked for by its name."""
 

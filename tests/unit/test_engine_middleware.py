@@ -15,11 +15,11 @@ from guided_contract import records, wire
 from guided_contract.config import GuidedDecodingConfig, PodConfig, TelemetryConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine import ledger
-from guided_engine.admission import middleware
+from guided_engine.admission import identifiers, middleware
 from guided_engine.admission.exchange import current
 from guided_engine.admission.gate import Gate
 from guided_engine.admission.service_client import GrammarClient
-from guided_engine.compat import api, refusals, validators
+from guided_engine.compat import api, refusals, tools, validators
 from guided_engine.telemetry import Telemetry
 from support.engine import structured_outputs
 
@@ -50,15 +50,22 @@ class Served:
         self.sent: list[Any] = []
 
     async def run(
-        self, app: middleware.App, path: str = "/v1/completions", events: tuple[str, ...] = ()
+        self,
+        app: middleware.App,
+        path: str = "/v1/completions",
+        events: tuple[str, ...] = (),
+        body: bytes | None = None,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
     ) -> None:
         scope = {
             "type": "http",
             "method": "POST",
             "path": path,
-            "headers": [(b"traceparent", PARENT.encode()), (b"tracestate", STATE.encode())],
+            "headers": [(b"traceparent", PARENT.encode()), (b"tracestate", STATE.encode()), *headers],
         }
-        incoming = [{"type": kind} for kind in events]
+        incoming: list[dict[str, Any]] = [{"type": kind} for kind in events]
+        if body is not None:
+            incoming.insert(0, {"type": "http.request", "body": body, "more_body": False})
 
         async def receive() -> Any:
             return incoming.pop(0)
@@ -176,7 +183,10 @@ class TestMiddleware:
         ("path", "event"),
         [
             ("/v1/completions", b'data: {"error": {"message": "no", "type": "invalid_request_error"'),
-            ("/v1/responses", b'event: error\ndata: {"type": "error", "code": "sequence_dead_end"'),
+            (
+                "/v1/responses",
+                b'event: error\ndata: {"message": "no", "type": "error", "param": null, "code": "seq',
+            ),
         ],
     )
     async def test_failure_in_a_stream_is_its_last_event(
@@ -243,15 +253,91 @@ async def test_vllms_own_path_is_not_kept_back(served: Served, monkeypatch: pyte
 
     async def app(_scope: Any, _receive: Any, send: Any) -> None:
         await send(STREAM)
-        assert served.sent == [STREAM]
+        assert [message["type"] for message in served.sent] == ["http.response.start"]
         await send(chunk(b"", more=False))
 
     await served.run(app)
     assert served.record.status == 200
 
 
+ASKED = b'{"guided_json": {"type": "object"}}'
+
+
+@pytest.mark.parametrize("active", [False, True])
+async def test_a_constraint_in_other_words_stops_the_application(
+    served: Served, monkeypatch: pytest.MonkeyPatch, *, active: bool
+) -> None:
+    """Before it reads the body; with placement Scheduler, too. Whatever it answers is not what is sent."""
+    state = "Applied" if active else "Skipped"
+    monkeypatch.setattr(ledger, "applied", lambda: [wire.Patch(name="admission", state=state)])
+    went_on = []
+
+    async def app(_scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await receive()
+            went_on.append(True)
+        except Exception:  # noqa: BLE001 - as FastAPI does
+            await send({"type": "http.response.start", "status": 400, "headers": []})
+            await send(chunk(b"There was an error parsing the body", more=False))
+
+    await served.run(app, body=ASKED)
+    assert not went_on
+    error = json.loads(served.body)["error"]
+    assert (error["code"], error["param"]) == ("request_unknown_constraint", "guided_json")
+    record = served.record
+    assert (record.status, record.error_code, record.kind) == (400, "request_unknown_constraint", "json")
+
+
+async def test_a_body_that_nobody_reads_is_not_looked_at(served: Served) -> None:
+    """As of a client without a key: he is told so, and nothing else."""
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 401, "headers": []})
+        await send(chunk(b"{}", more=False))
+
+    await served.run(app, body=ASKED)
+    assert served.sent[0]["status"] == 401
+    assert served.record.error_code is None
+
+
+class TestIdentifiers:
+    """What a developer tells an SRE: the same names in headers and body, of errors and of answers."""
+
+    @pytest.mark.parametrize("route", ["/v1/completions", "/v1/messages"])
+    async def test_of_an_error(self, served: Served, route: str) -> None:
+        async def app(_scope: Any, receive: Any, _send: Any) -> None:
+            await receive()
+
+        await served.run(app, route, body=ASKED, headers=((b"X-Request-Id", b"mine-1"),))
+        headers, whole = dict(served.sent[0]["headers"]), json.loads(served.body)
+        record = served.record
+        assert headers[b"x-request-id"] == b"mine-1"
+        assert headers[b"traceresponse"].decode() == f"00-{record.trace_id}-{record.span_id}-01"
+        assert (whole["error"]["request_id"], whole["error"]["trace_id"]) == ("mine-1", record.trace_id)
+        # Anthropic's library looks for these.
+        of_anthropic = (headers.get(b"request-id"), whole.get("request_id"))
+        assert of_anthropic == ((b"mine-1", "mine-1") if route == "/v1/messages" else (None, None))
+
+    async def test_of_an_answer_it_is_what_vllm_calls_the_request(self, served: Served) -> None:
+        async def app(_scope: Any, _receive: Any, send: Any) -> None:
+            identifiers.called("cmpl-7")
+            theirs = [(b"x-request-id", b"of --enable-request-id-headers"), (b"content-type", b"x")]
+            await send({"type": "http.response.start", "status": 200, "headers": theirs})
+            await send(chunk(b"", more=False))
+
+        await served.run(app)
+        names = [value for name, value in served.sent[0]["headers"] if name == b"x-request-id"]
+        assert names == [b"cmpl-7"]
+
+    @pytest.mark.parametrize("sent", ["x" * 200, "caf\u00e9", ""])
+    def test_an_id_that_cannot_be_told_back_is_not_taken(self, sent: str) -> None:
+        assert not identifiers.given([(b"x-request-id", sent.encode("latin-1"))])
+
+
 @pytest.mark.parametrize(
-    "entry", [*api.ENTRIES, *refusals.ENTRIES, *validators.ENTRIES], ids=lambda entry: entry.name
+    "entry",
+    [*api.ENTRIES, *refusals.ENTRIES, *tools.ENTRIES, *validators.ENTRIES],
+    ids=lambda entry: entry.name,
 )
 def test_scheduler_placement_changes_nothing(entry: ledger.LedgerEntry) -> None:
     scheduler = GuidedDecodingConfig(placement="Scheduler")

@@ -13,6 +13,9 @@ from guided_grammar.json_schema import subschemas
 from guided_sidecar.grammar import worker_errors
 from guided_sidecar.grammar.compile import routing
 from guided_sidecar.grammar.schema import schema
+from guided_sidecar.grammar.worker_messages import Job
+
+DRAFT_4 = "http://json-schema.org/draft-04/schema#"
 
 
 def test_schemas_are_found_in_structural_tags_of_both_forms() -> None:
@@ -57,14 +60,91 @@ def test_an_invalid_schema_names_the_keyword(text: Any, path: str, words: str) -
     assert words in refusal.value.message
 
 
-def test_thousands_of_faults_are_told_as_one() -> None:
+def test_all_faults_of_a_schema_are_told_at_once() -> None:
+    text = {
+        "properties": {
+            "a": {"type": "strng"},
+            "b": {"minLength": -1, "required": ["x", 1]},
+            "c": {"$ref": "#/$defs/gone"},
+            "d": {"type": "integer", "minimum": 5, "maximum": 3},
+        }
+    }
+    with pytest.raises(GuidedError) as refusal:
+        schema.check(text)
+    lines = refusal.value.message.split("\n")
+    assert sorted(line.partition(": ")[0] for line in lines) == [
+        "$.properties.a.type",
+        "$.properties.b.minLength",
+        "$.properties.b.required",
+        "$.properties.c.$ref",
+        "$.properties.d.minimum",
+    ]
+    assert refusal.value.path == lines[0].partition(": ")[0]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "count"), [("https://json-schema.org/draft/2020-12/schema", 9000), (DRAFT_4, 1500)]
+)
+def test_of_thousands_of_faults_ten_are_told(dialect: str, count: int) -> None:
     """Looking for the best of 9,000 once took 4 s, and the client was told of a timeout."""
-    text = {"properties": {f"p{number}": {"type": 5} for number in range(9000)}}
+    text = {"$schema": dialect, "properties": {f"p{number}": {"minLength": -1} for number in range(count)}}
     began = time.process_time()
     with pytest.raises(GuidedError) as refusal:
         schema.check(text)
     assert time.process_time() - began < 2
-    assert refusal.value.message.startswith("$.properties.p0.type: 5 is not a JSON type; those are array, ")
+    lines = refusal.value.message.split("\n")
+    assert lines[0] == "$.properties.p0.minLength: -1 is less than 0"
+    assert len(lines) == 11
+    assert lines[-1] == "and more"
+
+
+def test_all_faults_of_what_a_reference_leads_to_are_told() -> None:
+    with pytest.raises(GuidedError) as refusal:
+        schema.check_keywords({"required": 5, "items": {"type": "z"}}, {"$ref": "#/x"}, "$.x")
+    paths = [line.partition(": ")[0] for line in refusal.value.message.split("\n")]
+    assert paths == ["$.x.required", "$.x.items.type"]
+
+
+def test_faults_inside_a_tag_are_told_by_their_paths_there() -> None:
+    inner = {"properties": {"a": {"type": "strng"}, "b": {"minLength": -1}}}
+    tag = {"format": {"type": "json_schema", "json_schema": inner}}
+    job = Job(
+        key="k",
+        kind="structural_tag",
+        spec=json.dumps(tag),
+        backends=["xgrammar"],
+        any_whitespace=True,
+        timeout_s=1,
+        memory_bytes=1,
+    )
+    with pytest.raises(GuidedError) as refusal:
+        routing.read(job)
+    paths = [line.partition(": ")[0] for line in refusal.value.message.split("\n")]
+    at = "$.format.json_schema.properties"
+    assert paths == [f"{at}.a.type", f"{at}.b.minLength"]
+    assert refusal.value.path == paths[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "keyword", "words"),
+    [
+        ({"type": "integer", "minimum": 5, "maximum": 3}, "minimum", "no number is at least 5 and at most 3"),
+        (
+            {"type": "number", "exclusiveMinimum": 3, "maximum": 3},
+            "exclusiveMinimum",
+            "above 3 and at most 3",
+        ),
+        ({"type": "array", "minItems": 3, "maxItems": 2}, "minItems", "no array"),
+        ({"type": "object", "minProperties": 3, "maxProperties": 2}, "minProperties", "no object"),
+        ({"enum": []}, "enum", "it lists no value"),
+    ],
+)
+def test_a_schema_that_no_value_meets_names_the_keyword(text: Any, keyword: str, words: str) -> None:
+    """A library says so of the whole schema alone, and in its own words."""
+    with pytest.raises(GuidedError) as refusal:
+        schema.check({"properties": {"a": text}})
+    assert refusal.value.path == f"$.properties.a.{keyword}"
+    assert words in refusal.value.message
 
 
 def test_a_long_value_is_cut_in_the_message() -> None:
@@ -84,6 +164,11 @@ def test_a_long_value_is_cut_in_the_message() -> None:
         {"$ref": "#"},
         {"type": ["string", "null"], "minLength": 3, "maxLength": 2},
         {"type": "string", "minLength": 2, "maxLength": 2},
+        {"type": "integer", "maximum": -1},
+        {"type": "number", "minimum": 3, "maximum": 3},
+        {"minimum": 5, "maximum": 3},
+        {"type": ["integer", "string"], "minimum": 5, "maximum": 3},
+        {"$schema": DRAFT_4, "type": "integer", "minimum": 3, "maximum": 4, "exclusiveMinimum": True},
         {"items": [{"type": "null"}], "$schema": "http://json-schema.org/draft-07/schema#"},
     ],
 )

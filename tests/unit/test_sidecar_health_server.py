@@ -231,3 +231,28 @@ async def test_labels_are_bounded_whatever_records_say() -> None:
             )
         )
     assert 'error_code="other",kind="unguided",status="400"} 50.0' in metrics.render().decode()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("grammar_unknown", "unknown"),
+        ("request_unknown_constraint", "unknown"),
+        ("sequence_processor_failed", "unguided"),
+        (None, "unguided"),
+    ],
+)
+def test_a_refusal_of_which_nobody_knows_the_kind_is_not_unguided(code: str | None, kind: str) -> None:
+    metrics = SidecarMetrics()
+    made = HttpRequest(
+        trace_id="a" * 32,
+        span_id="b" * 16,
+        start_ns=0,
+        end_ns=1,
+        method="POST",
+        route="/v1/completions",
+        status=400,
+        error_code=code,
+    )
+    metrics.take(made)
+    assert f'kind="{kind}",status="400"}} 1.0' in metrics.render().decode()

@@ -31,6 +31,12 @@ def asks_for_grammar(sampling: Any) -> bool:
     return names.GRAMMAR_ARG in (getattr(sampling, "extra_args", None) or {})
 
 
+def kind_of(structured_outputs: Any) -> Kind | None:
+    """Return the kind of a constraint, before anybody has read it; None: there is none."""
+    asked = (kind for kind in _READERS if getattr(structured_outputs, kind, None) is not None)
+    return next(asked, None)
+
+
 def named_grammar(structured_outputs: Any, extra_args: Mapping[str, Any] | None) -> NamedGrammar | None:
     """Return the grammar that a request asks for by name; None: it asks for none.
 

@@ -2,6 +2,7 @@
 
 import contextvars
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from guided_contract.errors import GuidedError
@@ -14,7 +15,10 @@ class HttpExchange:
     """One HTTP request on a generating route.
 
     `decided` turns true with the first verdict, after which the response may start;
-    `failure` is the error to answer with, whatever the handler makes of it.
+    `failure` is the error to answer with, whatever the handler makes of it;
+    `request_id` is what client and vLLM call the request, "" until either has said so;
+    `written` is where the client wrote constraints and tools, as JSON, by the body's keys;
+    `spec` is the text of the constraint that came of it, as wire.Prepare takes it.
     """
 
     span: TraceContext
@@ -25,6 +29,9 @@ class HttpExchange:
     failure: GuidedError | None = None
     kind: Kind | None = None
     grammar_key: str | None = None
+    request_id: str = ""
+    written: Mapping[str, bytes] = field(default_factory=dict)
+    spec: str = ""
 
     def fail(self, error: GuidedError) -> None:
         """Settle the request with an error; the first one counts."""

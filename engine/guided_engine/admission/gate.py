@@ -10,7 +10,7 @@ from guided_contract import backends, config, names, wire
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine import ledger, versions
-from guided_engine.admission.constraints import NamedGrammar, constraint_of, named_grammar
+from guided_engine.admission.constraints import NamedGrammar, constraint_of, kind_of, named_grammar
 from guided_engine.admission.exchange import HttpExchange, current
 from guided_engine.admission.service_client import GrammarClient, Lease, ticket
 from guided_engine.telemetry import Telemetry
@@ -77,6 +77,8 @@ class Gate:
             The request is refused; its HTTP exchange has been told.
         """
         exchange = current.get()
+        if exchange is not None:
+            exchange.kind = kind_of(structured_outputs) or exchange.kind  # of refusals, too
         try:
             _refuse_reserved(extra_args)
             named = named_grammar(structured_outputs, extra_args)
@@ -119,7 +121,7 @@ class Gate:
         limits = self.config.guided_decoding.compile
         if not isinstance(asked, NamedGrammar):
             asked = constraint_of(asked, limits.max_schema_bytes)
-            exchange.kind = asked.kind
+            exchange.spec = asked.spec
         asked = asked._replace(backend=backend)
         lease = await self.client.prepare(asked, limits.timeout_s, exchange.span)
         exchange.kind, exchange.grammar_key = lease.constraint.kind, lease.key

@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from guided_contract.records import HttpRequest
-from guided_engine.admission import draining, error_responses, trace
+from guided_engine.admission import client_paths, draining, error_responses, identifiers, request_words, trace
 from guided_engine.admission.exchange import HttpExchange, current
 from guided_engine.admission.gate import ROUTES, UNGUIDED_ROUTES, process_gate
+from guided_engine.admission.request_body import Keys, RequestBody
 from guided_engine.telemetry import Telemetry
 
 Message = MutableMapping[str, Any]
@@ -53,6 +54,7 @@ class AdmissionMiddleware:
             return
         span = trace.begin(scope["headers"], pod.telemetry.sampling)
         exchange = HttpExchange(span, scope["method"], route, decided=not self._gate.active)
+        exchange.request_id = identifiers.given(scope["headers"])
         current.set(exchange)
         if pod.telemetry.endpoint is not None:
             # Without an endpoint nobody exports our span, and a caller's stays the parent of vLLM's.
@@ -73,6 +75,7 @@ class _Response:
         self._events = 0  # body messages sent
         self._over = False  # the last body message has been sent
         self._client_gone = False
+        self._body = RequestBody()
 
     async def serve(self, app: App, scope: MutableMapping[str, Any], telemetry: Telemetry) -> None:
         """Run the application, settle the response, and report it, however it ends."""
@@ -92,7 +95,25 @@ class _Response:
         message = await self._receive_inner()
         if message["type"] == "http.disconnect" and not self._over:
             self._client_gone = True
+        keys = self._body.take(message)
+        if keys is not None:
+            self._read(keys)
         return message
+
+    def _read(self, keys: Keys) -> None:
+        """Look at the body before the application does.
+
+        Raises
+        ------
+        GuidedError
+            It asks for something that vLLM would ignore; raised, so that the application goes no further.
+        """
+        self._exchange.written = client_paths.written(keys)
+        fault = request_words.fault(self._exchange.route, keys)
+        if fault is not None:
+            self._exchange.kind = fault.kind
+            self._exchange.fail(fault.error)
+            raise fault.error
 
     async def _send(self, message: Message) -> None:
         # Never waits for the verdict: a streaming handler asks the engine only after its start was taken.
@@ -118,9 +139,9 @@ class _Response:
             return
         self._kept.clear()
         if self._status is None:
-            self._kept.extend(error_responses.response(failure, self._exchange.route))
+            self._kept.extend(error_responses.response(failure, self._exchange))
         else:
-            self._kept.append(error_responses.last_event(failure, self._exchange.route, self._events))
+            self._kept.append(error_responses.last_event(failure, self._exchange, self._events))
         await self._flush()
 
     async def _flush(self) -> None:
@@ -129,6 +150,7 @@ class _Response:
             if message["type"] == "http.response.start":
                 self._status = message["status"]
                 self._streams = _is_event_stream(message)
+                message = identifiers.told(message, self._exchange)
             elif message["type"] == "http.response.body":
                 self._events += 1
                 self._over = _is_last(message)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from guided_contract import names, wire
 from guided_contract.config import PodConfig
 from guided_contract.errors import CATALOGUE, ErrorCode, GuidedError
+from guided_engine.admission import identifiers
 from guided_engine.admission.constraints import Constraint
 from guided_engine.admission.gate import Admitted, process_gate
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
@@ -43,6 +44,7 @@ def _admitting(add_request: AddRequest) -> AddRequest:
         gate = process_gate()
         if gate is None or not call.samples:
             return await add_request(self, request_id, prompt, params, *args, **kwargs)
+        identifiers.called(request_id)
         try:
             admitted = await gate.admit(call.sampling.structured_outputs, call.sampling.extra_args)
         except GuidedError as error:

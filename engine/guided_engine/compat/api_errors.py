@@ -6,6 +6,7 @@ from typing import NoReturn
 from vllm.exceptions import GenerationError, GracefulHTTPError
 
 from guided_contract.errors import GuidedError
+from guided_contract.wire import Kind
 from guided_engine.admission.exchange import current
 
 
@@ -22,9 +23,13 @@ class GuidedRequestError(GracefulHTTPError, GenerationError):  # type: ignore[mi
         self.error = error
 
 
-def refuse(error: GuidedError) -> NoReturn:
-    """Raise an error as vLLM's handlers let it through, and have the middleware answer with it."""
+def refuse(error: GuidedError, kind: Kind | None = None) -> NoReturn:
+    """Raise an error as vLLM's handlers let it through, and have the middleware answer with it.
+
+    `kind`: of the constraint that was asked for, where it is known.
+    """
     exchange = current.get()
     if exchange is not None:
+        exchange.kind = kind
         exchange.fail(error)
     raise GuidedRequestError(error)

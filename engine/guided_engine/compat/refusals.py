@@ -1,23 +1,28 @@
 """Ways into vLLM on which a constraint would be dropped in silence: there it is refused, with a sentence."""
 
 import functools
+import json
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.names import GRAMMAR_ARG
-from guided_engine.admission.constraints import asks_for_grammar
+from guided_contract.wire import Kind
+from guided_engine.admission import request_body, request_words
+from guided_engine.admission.constraints import asks_for_grammar, kind_of
+from guided_engine.admission.exchange import current
+from guided_engine.compat.tools import is_forced
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
 from guided_engine.ranks.tickets import ticket_of
 
 Refusal = Callable[[Any], GuidedError | None]
 
 
-def _refuse(error: GuidedError) -> NoReturn:
+def _refuse(error: GuidedError, kind: Kind | None = None) -> NoReturn:
     from guided_engine.compat.api_errors import refuse  # noqa: PLC0415 - imports vLLM
 
-    refuse(error)
+    refuse(error, kind)
 
 
 def _checked(make_params: Callable[..., Any], refusal: Refusal) -> Callable[..., Any]:
@@ -27,7 +32,7 @@ def _checked(make_params: Callable[..., Any], refusal: Refusal) -> Callable[...,
     def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
         error = refusal(self)
         if error is not None:
-            _refuse(error)
+            _refuse(error, kind_of(self.extract_structured_outputs()) or "structural_tag")
         return make_params(self, *args, **kwargs)
 
     return checked
@@ -63,26 +68,46 @@ def _apply_strict_tools(config: PodConfig) -> None:
 
 
 def _loose_tools(request: Any) -> GuidedError | None:
-    """Return why strict tools would go unconstrained, None where they do not or none is strict."""
+    """Return why strict tools or a forced call would go unconstrained; None: none would."""
     from vllm import envs  # noqa: PLC0415 - see compat/__init__.py
     from vllm.tool_parsers.structural_tag_registry import _any_tool_strict  # noqa: PLC0415 - as above
 
     tools = getattr(request, "tools", None)
-    if not tools or request.tool_choice == "none" or not _any_tool_strict(tools):
+    if not tools or request.tool_choice == "none" or not envs.VLLM_ENFORCE_STRICT_TOOL_CALLING:
+        return None  # the last: the engine's owner said so
+    forced = is_forced(request.tool_choice)
+    if not forced and not _any_tool_strict(tools):
         return None
-    if not envs.VLLM_ENFORCE_STRICT_TOOL_CALLING:
-        return None  # the engine's owner said so
     constraint = request.extract_structured_outputs()
     # A forced call is constrained by a JSON schema where the parser has no structural tag.
-    forced = request.tool_choice != "auto"
     ours = getattr(request, "_grammar_from_parser", False)
     if constraint is not None and (forced or ours or constraint.structural_tag):
         return None
-    return GuidedError(
-        ErrorCode.GRAMMAR_UNSUPPORTED,
-        "this engine's tool parser does not support strict tools: send them without strict",
-        path="tools",
+    if forced:
+        message = "this engine's tool parser cannot force a call: set tool_choice to auto"
+        return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path="tool_choice")
+    message = "this engine's tool parser does not support strict tools: send them without strict"
+    return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path="tools")
+
+
+def _apply_other_words(config: PodConfig) -> None:
+    skip_unless_rank(config)
+    from vllm.entrypoints.openai.chat_completion.protocol import (  # noqa: PLC0415 - see compat/__init__.py
+        ChatCompletionRequest,
     )
+
+    ChatCompletionRequest.to_sampling_params = _checked(
+        ChatCompletionRequest.to_sampling_params, _ignored_words
+    )
+
+
+def _ignored_words(request: Any) -> GuidedError | None:
+    """Return what a line of a batch file asks for in vain; HTTP requests have been looked at before."""
+    if current.get() is not None:
+        return None
+    extra = request_body.keys_of(json.dumps(request.model_extra or {}, default=str).encode())
+    found = request_words.fault("/v1/chat/completions", extra or {})
+    return None if found is None else found.error
 
 
 def _apply_streaming_input(config: PodConfig) -> None:
@@ -137,6 +162,13 @@ ENTRIES: Final = (
         why="a parser without structural tags leaves strict tools unconstrained, with a line in the log",
         goes_when="vLLM refuses strict tools that it cannot constrain",
         apply=_apply_strict_tools,
+    ),
+    LedgerEntry(
+        name="other-words",
+        why="run-batch ignores guided_json and its like, of which the middleware sees nothing",
+        upstream="https://github.com/vllm-project/vllm/issues/53975",
+        goes_when="vLLM refuses the keys that it has removed",
+        apply=_apply_other_words,
     ),
     LedgerEntry(
         name="streaming-input",

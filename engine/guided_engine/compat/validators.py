@@ -78,9 +78,8 @@ class _Refusing:
     def __getattr__(self, name: str) -> NoReturn:
         from guided_engine.compat.api_errors import refuse  # noqa: PLC0415 - imports vLLM
 
-        refuse(
-            GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"guided decoding is not supported for {self._what}")
-        )
+        message = f"guided decoding is not supported for {self._what}"
+        refuse(GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message), "structural_tag")
 
 
 ENTRIES: Final = (

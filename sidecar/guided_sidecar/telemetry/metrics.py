@@ -25,6 +25,11 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _NS: Final = 1e9
 # What a label may say about an end; anything else is "other".
 _ENDS: Final = frozenset({"", "completed", "stopped"} | {code.value for code in ErrorCode})
+# Requests that end so asked for a grammar, though it may be unknown of which kind.
+_ABOUT_GRAMMARS: Final = frozenset(code.value for code in ErrorCode if code.value.startswith("grammar_")) | {
+    ErrorCode.REQUEST_NOT_ADMITTED.value,
+    ErrorCode.REQUEST_UNKNOWN_CONSTRAINT.value,
+}
 _FILL_BUCKETS_S: Final = (0.00001, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5)
 _REQUEST_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
@@ -97,8 +102,8 @@ class SidecarMetrics:
         return generate_latest(self.registry)
 
     def _take_request(self, record: HttpRequest) -> None:
-        kind = record.kind or "unguided"
         code = _bounded(record.error_code or "")
+        kind = record.kind or ("unknown" if code in _ABOUT_GRAMMARS else "unguided")
         self._requests.labels(str(record.status), code, kind).inc()
         self._duration.labels(kind).observe(max(0, record.end_ns - record.start_ns) / _NS)
 

@@ -14,7 +14,7 @@ from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.subschemas import JsonPath
 from guided_grammar.registry import library
 from guided_sidecar.grammar import trust
-from guided_sidecar.grammar.schema import normal, reference_depth, schema
+from guided_sidecar.grammar.schema import faults, normal, reference_depth, schema
 from guided_sidecar.grammar.worker_messages import Job
 
 
@@ -77,9 +77,7 @@ def read(job: Job) -> Grammar:
         try:
             form = _normal(written)
         except GuidedError as error:
-            there = subschemas.below(path, error.path)
-            said = error.message.removeprefix(f"{error.path}: ")
-            raise GuidedError(error.code, f"{there}: {said}", path=there) from error
+            raise faults.moved(error, path) from error
         schemas.append(Schema(path, form, written))
         return form
 

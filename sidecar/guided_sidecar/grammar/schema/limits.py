@@ -7,7 +7,7 @@ size (prepare/cache_keys.py), and this is linear in it.
 import collections
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -16,6 +16,7 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Kind
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath, Place
+from guided_sidecar.grammar.schema import faults
 
 Json = Any
 _SHOWN_CHARACTERS: Final = 80
@@ -118,8 +119,8 @@ def _json(spec: str, what: str, limits: CompileConfig) -> Json:
     return value
 
 
-def _check_counts(schema: Json, limits: CompileConfig, base: JsonPath = ROOT) -> None:
-    """Refuse too many properties, values of an enum and characters of a pattern, with the keyword's path."""
+def _excesses(schema: Json, limits: CompileConfig, base: JsonPath = ROOT) -> Iterator[GuidedError]:
+    """Yield too many properties, values of an enum and characters of a pattern, with the keyword's path."""
     properties = 0
     for place in subschemas.walk(schema):
         for keyword, value in place.schema.items():
@@ -127,24 +128,26 @@ def _check_counts(schema: Json, limits: CompileConfig, base: JsonPath = ROOT) ->
                 continue
             at = partial(_path, base, place, keyword)
             if keyword in ("properties", "patternProperties") and isinstance(value, dict):
+                is_first = properties <= limits.max_properties
                 properties += len(value)
-                _check_count(properties, limits.max_properties, "properties", at)
+                if is_first:
+                    yield from _excess(properties, limits.max_properties, "properties", at)
             elif keyword == "enum" and isinstance(value, list):
-                _check_count(len(value), limits.max_enum, "values", at)
+                yield from _excess(len(value), limits.max_enum, "values", at)
             elif keyword == "pattern" and isinstance(value, str):
-                _check_count(len(value), limits.max_regex_chars, "characters", at)
+                yield from _excess(len(value), limits.max_regex_chars, "characters", at)
 
 
 def _path(base: JsonPath, place: Place, keyword: str) -> str:
     return subschemas.below(str(base), place.at(keyword))
 
 
-def _check_count(count: int, most: int, what: str, at: Callable[[], str | None]) -> None:
+def _excess(count: int, most: int, what: str, at: Callable[[], str | None]) -> Iterator[GuidedError]:
     if count > most:
         path = at()
         where = f"{path}: " if path else ""
         message = f"{where}{count} {what} exceed the limit of {most}"
-        raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message, path=path)
+        yield GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message, path=path)
 
 
 def _may_exceed(text: str, limits: CompileConfig) -> bool:
@@ -165,7 +168,7 @@ def _schema(spec: str, limits: CompileConfig) -> str:
         )
     text = json.dumps(value)
     if _may_exceed(text, limits):
-        _check_counts(value, limits)
+        faults.refuse(_excesses(value, limits))
     return text
 
 
@@ -175,7 +178,7 @@ def _choice(spec: str, limits: CompileConfig) -> str:
         raise GuidedError(
             ErrorCode.GRAMMAR_INVALID, "a choice must be a list of at least one string", path="$"
         )
-    _check_count(len(value), limits.max_enum, "strings", lambda: "$")
+    faults.refuse(_excess(len(value), limits.max_enum, "strings", lambda: "$"))
     return json.dumps(value)
 
 
@@ -187,7 +190,7 @@ def _structural_tag(spec: str, limits: CompileConfig) -> str:
         _check_structures(value)
     text = json.dumps(value)
     if _may_exceed(text, limits):
-        subschemas.with_each_of_tag(value, lambda way, schema: _check_counts(schema, limits, way))
+        subschemas.with_each_of_tag(value, lambda way, schema: faults.refuse(_excesses(schema, limits, way)))
     return text
 
 
@@ -213,14 +216,14 @@ def _check_type(value: Json, wanted: type, named: str, path: str) -> None:
 def _regex(spec: str, limits: CompileConfig) -> str:
     if "\x00" in spec:
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a regex must not contain a NUL character")
-    _check_count(len(spec), limits.max_regex_chars, "characters", lambda: None)
+    faults.refuse(_excess(len(spec), limits.max_regex_chars, "characters", lambda: None))
     return spec
 
 
 def _grammar(spec: str, limits: CompileConfig) -> str:  # noqa: ARG001 - a table's function
     if not spec.strip():
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "the grammar is empty")
-    _check_count(len(_LARK_RULE.findall(spec)), _MOST_LARK_RULES, "rules", lambda: None)
+    faults.refuse(_excess(len(_LARK_RULE.findall(spec)), _MOST_LARK_RULES, "rules", lambda: None))
     return spec
 
 

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import jsonschema
@@ -10,8 +10,9 @@ from jsonschema.exceptions import best_match
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.subschemas import ROOT, Place
-from guided_sidecar.grammar.schema import metaschema
+from guided_grammar.json_schema.subschemas import Place
+from guided_sidecar.grammar.schema import emptiness, faults, metaschema
+from guided_sidecar.grammar.schema.faults import fault
 from guided_sidecar.grammar.schema.limits import shown
 
 _TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
@@ -24,31 +25,22 @@ _NAMED_TYPES: Final = {
     "object": "an object",
     "string": "a string",
 }
-_MOST_ERRORS: Final = 16  # of which the best is told: a long schema may have thousands
+_MOST_ERRORS: Final = 2000  # that are looked for: a long schema has more, and each takes 0.2 ms
 _NAMES: Final = ("dependencies", "dependentRequired", "required", "type")
+_DOUBTFUL: Final = emptiness.KEYWORDS | {"$ref"}
 
 
 def check(schema: Any) -> None:
-    """Check a schema against its metaschema (that of $schema, or draft 2020-12), its references and lengths.
+    """Check a schema against its metaschema (that of $schema, or draft 2020-12), its references and bounds.
 
     Raises
     ------
     GuidedError
-        grammar_invalid, or grammar_unsupported for draft 3 and for a reference that leaves the schema; with
-        the path.
+        grammar_invalid, or grammar_unsupported for draft 3 and for a reference that leaves the schema. Its
+        message has up to ten lines, each `path: what is wrong there`; its path and code are the first one's.
     """
     validator = _dialect(schema)
-    if not metaschema.is_plainly_met(schema):
-        _check_metaschema(schema, validator)
-    parts = subschemas.within(schema)
-    has_inner_base = any("$id" in part for part in parts[1:])
-
-    def is_fine(part: dict[str, Any]) -> bool:
-        return not (_is_lost(schema, part, has_inner_base=has_inner_base) or _has_no_string(part))
-
-    doubtful = (part for part in parts if "$ref" in part or "maxLength" in part)
-    if not all(map(is_fine, doubtful)):  # only then does it matter where
-        raise next(_fault(place) for place in subschemas.walk(schema) if not is_fine(place.schema))
+    faults.refuse(_faults(schema, validator))
 
 
 def check_keywords(part: dict[str, Any], root: dict[str, Any], path: str) -> None:
@@ -57,46 +49,61 @@ def check_keywords(part: dict[str, Any], root: dict[str, Any], path: str) -> Non
     Raises
     ------
     GuidedError
-        grammar_invalid, with the path.
+        grammar_invalid, as `check` says it, with paths below `path`.
     """
     dialect = {"$schema": root["$schema"]} if "$schema" in root else {}
     part = {**dialect, **part}
-    if metaschema.is_plainly_met(part):
+    faults.refuse(faults.moved(one, path) for one in _of_metaschema(part, _dialect(part)))
+
+
+def _faults(schema: Any, validator: Any) -> Iterator[GuidedError]:
+    yield from _of_metaschema(schema, validator)
+    parts = subschemas.within(schema)
+    has_inner_base = any("$id" in part for part in parts[1:])
+
+    def is_fine(part: dict[str, Any]) -> bool:
+        return not (_is_lost(schema, part, has_inner_base=has_inner_base) or emptiness.reason(part))
+
+    doubtful = (part for part in parts if not _DOUBTFUL.isdisjoint(part))
+    if not all(map(is_fine, doubtful)):  # only then does it matter where
+        yield from (_fault(place) for place in subschemas.walk(schema) if not is_fine(place.schema))
+
+
+def _of_metaschema(schema: Any, validator: Any) -> Iterator[GuidedError]:
+    if metaschema.is_plainly_met(schema):
         return
-    try:
-        _check_metaschema(part, _dialect(part))
-    except GuidedError as error:
-        there = subschemas.below(path, error.path)
-        said = error.message.removeprefix(f"{error.path}: ")
-        raise GuidedError(error.code, f"{there}: {said}", path=there) from error
-
-
-def _check_metaschema(schema: Any, validator: Any) -> None:
-    for place in subschemas.walk(schema):
-        _check_names(place)
     judge = validator(validator.META_SCHEMA)
+    misnamed = [(place, keyword) for place in subschemas.walk(schema) for keyword in _misnamed(place)]
+    for place, keyword in misnamed:
+        path = place.at(keyword)
+        yield fault(path, f"{shown(place.schema[keyword])} is not a list of strings")
+    known = {place.at(keyword) for place, keyword in misnamed}
+    is_told = bool(known)
     for place, keyword in metaschema.doubtful(schema):
-        _check_one(judge, {keyword: place.schema[keyword]}, place.path)
-    _check_one(judge, schema, "$")
+        if place.at(keyword) not in known:
+            for one in _told(judge, {keyword: place.schema[keyword]}, place.path):
+                is_told = True
+                yield one
+    if not is_told:
+        yield from _told(judge, schema, "$")
 
 
-def _check_one(judge: Any, schema: Any, where: str) -> None:
-    error = best_match(itertools.islice(judge.iter_errors(schema), _MOST_ERRORS))
-    if error is not None:
-        path = subschemas.below(where, _path(error.absolute_path))
-        raise GuidedError(ErrorCode.GRAMMAR_INVALID, f"{path}: {_reason(error)}", path=path)
+def _told(judge: Any, schema: Any, where: str) -> Iterator[GuidedError]:
+    """Yield what a metaschema has against a schema that stands at a path."""
+    errors = itertools.islice(judge.iter_errors(schema), _MOST_ERRORS)
+    # In some dialects jsonschema looks at properties in an order of its own, which differs between processes.
+    for error in sorted(errors, key=lambda error: [str(key) for key in error.absolute_path]):
+        best = best_match([error])
+        yield fault(subschemas.below(where, _path(best.absolute_path)), _reason(best))
 
 
-def _check_names(place: Place) -> None:
-    """Refuse lists of names that hold anything else: jsonschema compares such items with all others."""
+def _misnamed(place: Place) -> Iterator[str]:
+    """Yield lists of names that hold anything else: jsonschema compares such items with all others."""
     for keyword in _NAMES:
         value = place.schema.get(keyword)
         lists = value.values() if isinstance(value, dict) else [value]
-        for names in lists:
-            if isinstance(names, list) and not all(isinstance(name, str) for name in names):
-                path = place.at(keyword)
-                message = f"{path}: {shown(names)} is not a list of strings"
-                raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path)
+        if not all(isinstance(name, str) for names in lists if isinstance(names, list) for name in names):
+            yield keyword
 
 
 def _dialect(schema: Any) -> Any:
@@ -104,15 +111,14 @@ def _dialect(schema: Any) -> Any:
     if isinstance(schema, dict) and "$schema" in schema:
         path, named = "$.$schema", schema["$schema"]
         if not isinstance(named, str):
-            raise GuidedError(ErrorCode.GRAMMAR_INVALID, f"{path}: {shown(named)} is not a string", path=path)
+            raise fault(path, f"{shown(named)} is not a string")
         try:
             validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
         except ValueError as error:  # it reads the text as an address
-            message = f"{path}: {shown(named)} is not a URI"
-            raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path) from error
+            raise fault(path, f"{shown(named)} is not a URI") from error
         if validator is jsonschema.Draft3Validator:
-            message = f"{path}: draft 3 is not supported: use draft 4 or later"
-            raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=path)
+            reason = "draft 3 is not supported: use draft 4 or later"
+            raise fault(path, reason, ErrorCode.GRAMMAR_UNSUPPORTED)
         return validator
     return jsonschema.Draft202012Validator
 
@@ -160,25 +166,16 @@ def _is_lost(schema: Any, part: dict[str, Any], *, has_inner_base: bool) -> bool
     return reference.startswith("#/") and not has_inner_base and not _exists(schema, reference)
 
 
-def _has_no_string(part: dict[str, Any]) -> bool:
-    """Return whether there is no value; among other types, or without one, there still are some."""
-    maximum = part.get("maxLength")
-    is_none = maximum is not None and part.get("minLength", 0) > maximum
-    return is_none and Place(ROOT, part).types() == {"string"}
-
-
 def _fault(place: Place) -> GuidedError:
-    """Say what is wrong with a schema that no string meets, or whose reference is lost."""
-    if _has_no_string(place.schema):
-        path, minimum, maximum = place.at("minLength"), place.schema["minLength"], place.schema["maxLength"]
-        message = f"{path}: no string has at least {minimum} and at most {maximum} characters"
-        return GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path)
+    """Say what is wrong with a schema that no value meets, or whose reference is lost."""
+    empty = emptiness.reason(place.schema)
+    if empty is not None:
+        return fault(place.at(empty.keyword), empty.reason)
     path, reference = place.at("$ref"), place.schema["$ref"]
     if reference.startswith("#"):
-        message = f"{path}: {shown(reference)} does not exist in the schema"
-        return GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path)
-    message = f"{path}: {shown(reference)} points outside of the schema: references are not fetched"
-    return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=path)
+        return fault(path, f"{shown(reference)} does not exist in the schema")
+    reason = f"{shown(reference)} points outside of the schema: references are not fetched"
+    return fault(path, reason, ErrorCode.GRAMMAR_UNSUPPORTED)
 
 
 def _exists(schema: Any, pointer: str) -> bool:

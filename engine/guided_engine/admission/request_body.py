@@ -1,0 +1,54 @@
+"""The body of one HTTP request, looked at while it passes: its keys, without objects of their values."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+# A JSON object's keys, and the JSON text of each value.
+Keys = Mapping[str, msgspec.Raw]
+
+_keys: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class RequestBody:
+    """Collects a body's chunks as they come, as references to what the application gets too."""
+
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []
+
+    def take(self, message: Mapping[str, Any]) -> Keys | None:
+        """Take an ASGI message; return the body's keys with the last chunk of it.
+
+        None: more is to come, or it is no JSON object, which vLLM refuses itself.
+        """
+        if message["type"] != "http.request":
+            return None
+        self._chunks.append(message.get("body", b""))
+        if message.get("more_body"):
+            return None
+        chunks, self._chunks = self._chunks, []
+        return keys_of(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+
+
+def keys_of(text: bytes | msgspec.Raw) -> Keys | None:
+    """Return the keys of a JSON object; None: it is none.
+
+    Takes what vLLM takes, which is Python's idea of JSON: NaN, UTF-16 and half surrogate pairs, too.
+    """
+    try:
+        return _keys.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        value = value_of(text)
+    if not isinstance(value, dict):
+        return None
+    return {key: msgspec.Raw(json.dumps(inner).encode()) for key, inner in value.items()}
+
+
+def value_of(text: bytes | msgspec.Raw) -> Any:
+    """Return the value of a JSON text; None, too, where it is none."""
+    try:
+        return json.loads(bytes(text))
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,83 @@
+"""What a forced tool call holds: an object that fits the tool's parameters, be the tool strict or not.
+
+Upstream leaves the arguments of a tool that is not strict free: any JSON, also `false`. Clients' libraries
+refuse that, and so does the server's own route for Anthropic's. Where no call is forced, upstream's meaning
+stays.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from guided_contract.config import PodConfig
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_engine.ledger import LedgerEntry, skip_unless_rank
+
+# OpenAI's meaning of a function without parameters, and upstream's own where it has no structural tag.
+_NO_PARAMETERS: Final = {"type": "object", "properties": {}}
+
+
+def _apply(config: PodConfig) -> None:
+    skip_unless_rank(config)
+    from vllm.tool_parsers import structural_tag_registry, utils  # noqa: PLC0415 - see compat/__init__.py
+
+    resolve = structural_tag_registry.resolve_tool_strictness
+    structural_tag_registry.resolve_tool_strictness = _resolving(resolve)
+    utils._params_or_empty_object = _arguments  # noqa: SLF001 - of parsers without structural tags
+
+
+def is_forced(choice: Any) -> bool:
+    """Return whether a request's `tool_choice` asks for a call, of one tool or of any."""
+    return choice not in (None, "none", "auto") and getattr(choice, "mode", "required") != "auto"
+
+
+def _resolving(resolve: Callable[..., Any]) -> Callable[..., Any]:
+    from vllm.tool_parsers.tool_strict_level import ToolStrictLevel  # noqa: PLC0415 - see compat/__init__.py
+
+    @functools.wraps(resolve)
+    def resolving(tools: Sequence[Any], tool_choice: Any, strict_level: Any) -> list[Any] | None:
+        level = ToolStrictLevel.PARAMETER if is_forced(tool_choice) else strict_level
+        resolved = resolve(tools, tool_choice, level)
+        return None if resolved is None else [_with_object(tool) for tool in resolved]
+
+    return resolving
+
+
+def _with_object(tool: Any) -> Any:
+    """Return a tool whose arguments are an object, where they are enforced at all."""
+    function = getattr(tool, "function", tool)  # a chat's tool has it inside, a Response's is it
+    if getattr(function, "strict", None) is not True:
+        return tool
+    changed = function.model_copy(update={"parameters": _arguments(function.parameters)})
+    return changed if function is tool else tool.model_copy(update={"function": changed})
+
+
+def _arguments(parameters: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the schema of a call's arguments.
+
+    Raises
+    ------
+    GuidedRequestError
+        It allows no object.
+    """
+    if not parameters:
+        return _NO_PARAMETERS
+    named = parameters.get("type", "object")
+    if named != "object" and not (isinstance(named, list) and "object" in named):
+        from guided_engine.compat.api_errors import refuse  # noqa: PLC0415 - imports vLLM
+
+        message = (
+            f"the arguments of a call are an object, but a tool's parameters have the type {named!r:.80}"
+        )
+        refuse(GuidedError(ErrorCode.GRAMMAR_INVALID, message, path="tools"), "structural_tag")
+    return {**parameters, "type": "object"}
+
+
+ENTRIES: Final = (
+    LedgerEntry(
+        name="forced-tools",
+        why="arguments of a forced call can be any JSON, which neither clients nor /v1/messages can read",
+        goes_when="a forced call's arguments are held to the tool's parameters without --tool-strict-level",
+        apply=_apply,
+    ),
+)

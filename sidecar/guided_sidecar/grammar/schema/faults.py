@@ -1,0 +1,43 @@
+"""Faults of a schema, each with its path, told together."""
+
+import itertools
+from collections.abc import Iterable
+from typing import Final
+
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_grammar.json_schema import subschemas
+
+MOST: Final = 10  # that are told at once
+_MOST_CHARACTERS: Final = 700  # of all of them; of a longer text, a worker's answer keeps begin and end
+
+
+def fault(path: str, reason: str, code: ErrorCode = ErrorCode.GRAMMAR_INVALID) -> GuidedError:
+    """Return one fault, in the form `path: reason`."""
+    return GuidedError(code, f"{path}: {reason}", path=path)
+
+
+def refuse(found: Iterable[GuidedError]) -> None:
+    """Raise one error for several faults, as far as they are few and short; without any, do nothing.
+
+    Raises
+    ------
+    GuidedError
+        With a line for each fault; its code and path are the first one's.
+    """
+    first = list(itertools.islice(found, MOST + 1))
+    lines: list[str] = []
+    for one in first[:MOST]:
+        if lines and sum(map(len, lines)) + len(one.message) > _MOST_CHARACTERS:
+            break
+        lines.append(one.message)
+    if len(lines) < len(first):
+        lines.append("and more")
+    if lines:
+        raise GuidedError(first[0].code, "\n".join(lines), path=first[0].path)
+
+
+def moved(error: GuidedError, path: str) -> GuidedError:
+    """Return an error about a schema that itself stands at `path` in a grammar."""
+    lines = error.message.split("\n")
+    there = [subschemas.below(path, line) if line.startswith("$") else line for line in lines]
+    return GuidedError(error.code, "\n".join(there), path=subschemas.below(path, error.path))
