@@ -1,4 +1,4 @@
-"""Grammars that this rank has loaded: proven by the sidecar, shared by all sequences of a key."""
+"""Grammars that this rank has loaded: compiled by the sidecar, shared by all sequences of a key."""
 
 import functools
 import hashlib
@@ -31,6 +31,7 @@ class LoadError(Exception):
 
 @dataclass(slots=True)
 class _Prototype:
+    message: Load
     loaded: LoadedGrammar
     counted: CountedGrammar | None
     used_at: float
@@ -125,7 +126,7 @@ class Prototypes:
         self._drop_old_orphans()
         with self._lock:
             known = self._by_key.get(message.key)
-            if known is not None:
+            if known is not None and known.message == message:
                 known.is_orphan = False
                 return
         content = None
@@ -135,7 +136,7 @@ class Prototypes:
         counted = None
         if message.positions:
             counted = CountedGrammar(message.positions, self._table(message.backend))
-        prototype = _Prototype(loaded, counted, self._clock())
+        prototype = _Prototype(message, loaded, counted, self._clock())
         with self._lock:
             self._by_key[message.key] = prototype
 

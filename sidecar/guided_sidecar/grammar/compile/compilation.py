@@ -3,7 +3,7 @@
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -82,8 +82,13 @@ class Compiler:
         """Whether the next job is another process's to do: see guided_grammar.backend.Backend."""
         return any(backend.is_worn for backend in self._usable())
 
-    def run(self, job: Job) -> Done:
+    def run(self, job: Job, tell: Callable[[Done], None] = lambda _done: None) -> Done:
         """Compile and prove one grammar.
+
+        Parameters
+        ----------
+        tell
+            Called with what ranks may load meanwhile, before it is proven.
 
         Raises
         ------
@@ -100,7 +105,11 @@ class Compiler:
         refusals: list[GuidedError] = []
         for backend in routing.order(job, grammar):
             try:
-                return self._one(job, grammar, backend, start)
+                compiled, done = self._compiled(job, grammar, backend, start)
+                if not job.is_proven:
+                    return done
+                tell(done)
+                return self._proven(job, grammar, compiled, done)
             except BackendError as refusal:
                 if ran_out_of_memory(str(refusal)):
                     raise GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY) from refusal
@@ -116,26 +125,33 @@ class Compiler:
             with contextlib.suppress(BackendError):  # it does not take the tokenizer
                 yield self._backends[name]
 
-    def _one(self, job: Job, grammar: Grammar, backend: Backend, start: int) -> Done:
+    def _compiled(self, job: Job, grammar: Grammar, backend: Backend, start: int) -> tuple[Compiled, Done]:
+        """Compile for one backend; return the grammar, and what ranks are to load of it."""
         meant, positions = _relaxed(job, grammar, backend)
         compiled = self._backends[backend].compile(job.kind, meant, any_whitespace=job.any_whitespace)
         source = compiled.source()
         content = (source or compiled.artifact()).encode()
-        compiled_at = time.perf_counter_ns()
-        if job.is_proven:
-            self._prove(job, grammar, compiled, positions)
         done = Done(
             backend=backend,
             positions=positions,
-            compile_ns=compiled_at - start,
-            proof_ns=time.perf_counter_ns() - compiled_at,
+            compile_ns=time.perf_counter_ns() - start,
             size_bytes=max(len(content), compiled.memory_bytes),
         )
         _check_size(len(content))
         if source is not None:
-            return msgspec.structs.replace(done, spec=source)
+            return compiled, msgspec.structs.replace(done, spec=source)
         sha256 = self._write(job.key, content)
-        return msgspec.structs.replace(done, artifact=job.key, sha256=sha256)
+        return compiled, msgspec.structs.replace(done, artifact=job.key, sha256=sha256)
+
+    def _proven(self, job: Job, grammar: Grammar, compiled: Compiled, done: Done) -> Done:
+        """Prove what was compiled; where that refuses it, its artefact goes."""
+        began_ns = time.perf_counter_ns()
+        try:
+            self._prove(job, grammar, compiled, done.positions)
+        except GuidedError:
+            artifacts.remove(self._folder, job.key)
+            raise
+        return msgspec.structs.replace(done, proof_ns=time.perf_counter_ns() - began_ns)
 
     def _prove(self, job: Job, grammar: Grammar, compiled: Compiled, positions: Sequence[Position]) -> None:
         began_ns = time.time_ns()

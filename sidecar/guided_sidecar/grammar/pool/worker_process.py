@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.worker_errors import WorkerDiedError
-from guided_sidecar.grammar.worker_messages import Exited, Forked, FromTemplate, Job, Outcome, Ready
+from guided_sidecar.grammar.worker_messages import Done, Exited, Failed, Forked, FromTemplate, Job, Ready
 
 _log = logging.getLogger(__name__)
 _FDS_PER_WORKER: Final = 3
@@ -58,8 +58,8 @@ class Worker:
         self._reader, self._writer = await asyncio.open_connection(sock=self._socket)
         return self
 
-    async def run(self, job: Job) -> Outcome:
-        """Have the worker do a job. If this is cancelled, the worker must be killed.
+    async def run(self, job: Job, tell: Callable[[Done], None] = lambda _done: None) -> Done | Failed:
+        """Have the worker do a job, and tell what ranks may load meanwhile. If cancelled, it must be killed.
 
         Raises
         ------
@@ -71,11 +71,13 @@ class Worker:
         try:
             self._writer.write(worker_messages.frame(job))
             await self._writer.drain()
-            header = await self._reader.readexactly(worker_messages.LENGTH.size)
-            body = await self._reader.readexactly(
-                worker_messages.body_length(header, worker_messages.MAX_OUTCOME_BYTES)
-            )
-            return worker_messages.decode_outcome(body, job.key)
+            while True:
+                header = await self._reader.readexactly(worker_messages.LENGTH.size)
+                size = worker_messages.body_length(header, worker_messages.MAX_OUTCOME_BYTES)
+                message = worker_messages.decode_from_worker(await self._reader.readexactly(size), job.key)
+                if isinstance(message, Done | Failed):
+                    return message
+                tell(message.done)
         except (OSError, asyncio.IncompleteReadError, worker_messages.JobError) as error:
             await self.kill()
             # The kernel resets a stream whose other end has gone and left something unread.
@@ -170,11 +172,9 @@ class Template:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         with theirs:
+            command = [sys.executable, "-m", "guided_sidecar.grammar.compile.fork_server", str(theirs.fileno())]
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "guided_sidecar.grammar.compile.fork_server",
-                str(theirs.fileno()),
+                *command,
                 pass_fds=[theirs.fileno()],
                 env={**os.environ, **_ENVIRONMENT},
                 stdin=asyncio.subprocess.DEVNULL,
