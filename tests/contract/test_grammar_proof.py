@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from guided_contract.wire import Backend
 from guided_grammar.backend import Compiled, Threads
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
+from guided_grammar.xgrammar import backend as xgrammar_backend
 from guided_grammar.xgrammar import unenforced
 from guided_sidecar.grammar.compile import proof, vocabulary
 from guided_sidecar.grammar.compile.compilation import Compiler
@@ -46,11 +48,13 @@ def compiler(words: Vocabulary, backends: dict[Backend, Any], tmp_path: Path) ->
     return Compiler(backends, words, tmp_path)
 
 
-def run(compiler: Compiler, spec: Any, **fields: Any) -> Done:
+def run(
+    compiler: Compiler, spec: Any, tell: Callable[[Done], Any] = lambda _done: None, **fields: Any
+) -> Done:
     text = spec if isinstance(spec, str) else json.dumps(spec)
     key = hashlib.sha256(text.encode()).hexdigest()
     more = {"kind": "json", "backends": ["xgrammar", "guidance"], "any_whitespace": True, **fields}
-    return compiler.run(Job(key=key, spec=text, timeout_s=60, memory_bytes=1 << 40, **more))
+    return compiler.run(Job(key=key, spec=text, timeout_s=60, memory_bytes=1 << 40, **more), tell)
 
 
 class SlowBackend:
@@ -126,9 +130,46 @@ def test_a_slow_mask_sends_a_grammar_to_the_other_backend(
 ) -> None:
     slow = {**backends, "xgrammar": SlowBackend(backends["xgrammar"], fills)}
     compiler = Compiler(slow, words, tmp_path)
+    told: list[Done] = []
 
-    assert run(compiler, {"type": "object", "properties": {"a": {"type": "boolean"}}}).backend == "guidance"
+    done = run(compiler, {"type": "object", "properties": {"a": {"type": "boolean"}}}, told.append)
+
+    assert done.backend == "guidance"
     assert [one.error_code for one in compiler.proofs] == ["grammar_slow", ""]
+    assert [one.backend for one in told] == ["xgrammar", "guidance"], "ranks may load each meanwhile"
+    assert (told[-1].spec, told[-1].positions) == (done.spec, done.positions)
+
+
+def test_what_is_compiled_is_told_before_it_is_proven(
+    monkeypatch: pytest.MonkeyPatch, compiler: Compiler
+) -> None:
+    order: list[str] = []
+    prove = compiler._prover.prove
+    monkeypatch.setattr(compiler._prover, "prove", lambda *given: order.append("proof") or prove(*given))
+
+    done = run(compiler, PERSON, lambda told: order.append(told.backend))
+
+    assert order == [done.backend, "proof"]
+    assert run(compiler, PERSON, lambda told: order.append(told.backend), is_proven=False).proof_ns == 0
+    assert len(order) == 2, "where nothing is proven, the answer itself is what ranks load"
+
+
+def test_a_refused_grammar_leaves_no_artefact(monkeypatch: pytest.MonkeyPatch, compiler: Compiler) -> None:
+    monkeypatch.setattr(xgrammar_backend, "_QUICK_S", 0)
+    spec = 'root ::= "a" [0-9] b\nb ::= b "c"'
+    there: list[bool] = []
+
+    with pytest.raises(GuidedError):
+        run(
+            compiler,
+            spec,
+            lambda told: there.append((compiler._folder / str(told.artifact)).exists()),
+            kind="grammar",
+            backends=["xgrammar"],
+        )
+
+    assert there == [True]
+    assert not list(compiler._folder.iterdir())
 
 
 def test_a_grammar_that_is_slow_with_every_backend_is_refused(
