@@ -143,12 +143,13 @@ class Client:
 class Api:
     """An API server: many prepares at once on one connection, answered when their grammars are proven.
 
-    `early`: what it was told before.
+    `early`: what it was told before. `begun_s`: when a request might begin (time.perf_counter).
     """
 
     def __init__(self, client: Client) -> None:
         self.ended: list[End] = []
         self.early: dict[int, Prepared] = {}
+        self.begun_s: dict[int, float] = {}
         self.client = client
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Prepared | Refused]] = {}
@@ -218,6 +219,8 @@ class Api:
                 if isinstance(message, End):
                     self.ended.append(message)
                     continue
+                if isinstance(message, Prepared):
+                    self.begun_s[message.id] = time.perf_counter()
                 if isinstance(message, Prepared) and not message.is_proven:
                     self.early[message.id] = message
                     continue
