@@ -33,7 +33,6 @@ _T = TypeVar("_T")
 Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 # A list or mapping of a client's; a value costs more memory than the bytes that announce it.
 Few: Final = msgspec.Meta(max_length=256)
-
 Kind = Literal["json", "json_object", "regex", "choice", "grammar", "structural_tag"]
 Backend: TypeAlias = backends.Backend
 Role = Literal["launcher", "api", "core", "rank"]
@@ -159,6 +158,7 @@ class Load(Message, frozen=True, kw_only=True):
     sha256: str | None = None
     spec: str | None = None
     positions: list[Position] = []
+    is_draft: bool = False  # no worker has compiled it yet: only within tight limits
 
 
 class Unload(Message, frozen=True, kw_only=True):

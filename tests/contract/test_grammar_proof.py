@@ -16,7 +16,8 @@ from grammarbench import corpus
 
 from guided_contract.errors import GuidedError
 from guided_contract.wire import Backend
-from guided_grammar.backend import Compiled, Threads
+from guided_grammar.backend import Compiled as CompiledGrammar
+from guided_grammar.backend import Threads
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
 from guided_grammar.xgrammar import backend as xgrammar_backend
@@ -24,7 +25,7 @@ from guided_grammar.xgrammar import unenforced
 from guided_sidecar.grammar.compile import proof, vocabulary
 from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
-from guided_sidecar.grammar.worker_messages import Done, Job
+from guided_sidecar.grammar.worker_messages import Compiled, Done, Job
 from support import grammars
 from support.engine import pod_config
 
@@ -49,7 +50,7 @@ def compiler(words: Vocabulary, backends: dict[Backend, Any], tmp_path: Path) ->
 
 
 def run(
-    compiler: Compiler, spec: Any, tell: Callable[[Done], Any] = lambda _done: None, **fields: Any
+    compiler: Compiler, spec: Any, tell: Callable[[Compiled], Any] = lambda _message: None, **fields: Any
 ) -> Done:
     text = spec if isinstance(spec, str) else json.dumps(spec)
     key = hashlib.sha256(text.encode()).hexdigest()
@@ -66,7 +67,7 @@ class SlowBackend:
         self.stop_tokens = backend.stop_tokens
         self.is_worn = False
 
-    def compile(self, *arguments: Any, **options: Any) -> Compiled:
+    def compile(self, *arguments: Any, **options: Any) -> CompiledGrammar:
         compiled = self._backend.compile(*arguments, **options)
         made, fills = compiled.matcher, self._fills
 
@@ -77,6 +78,10 @@ class SlowBackend:
 
         compiled.matcher = matcher
         return compiled
+
+    def draft(self, *arguments: Any, **options: Any) -> str | None:
+        text: str | None = self._backend.draft(*arguments, **options)
+        return text
 
 
 def _burning(fill: Any, fills: int) -> Any:
@@ -130,14 +135,16 @@ def test_a_slow_mask_sends_a_grammar_to_the_other_backend(
 ) -> None:
     slow = {**backends, "xgrammar": SlowBackend(backends["xgrammar"], fills)}
     compiler = Compiler(slow, words, tmp_path)
-    told: list[Done] = []
+    told: list[Compiled] = []
 
     done = run(compiler, {"type": "object", "properties": {"a": {"type": "boolean"}}}, told.append)
 
     assert done.backend == "guidance"
     assert [one.error_code for one in compiler.proofs] == ["grammar_slow", ""]
-    assert [one.backend for one in told] == ["xgrammar", "guidance"], "ranks may load each meanwhile"
-    assert (told[-1].spec, told[-1].positions) == (done.spec, done.positions)
+    messages = [(one.done.backend, one.is_draft) for one in told]
+    assert messages == [("xgrammar", False), ("guidance", True), ("guidance", False)]
+    for one in told[1:]:
+        assert (one.done.spec, one.done.positions) == (done.spec, done.positions)
 
 
 def test_what_is_compiled_is_told_before_it_is_proven(
@@ -147,10 +154,11 @@ def test_what_is_compiled_is_told_before_it_is_proven(
     prove = compiler._prover.prove
     monkeypatch.setattr(compiler._prover, "prove", lambda *given: order.append("proof") or prove(*given))
 
-    done = run(compiler, PERSON, lambda told: order.append(told.backend))
+    done = run(compiler, PERSON, lambda told: order.append(told.done.backend), backends=["xgrammar"])
 
     assert order == [done.backend, "proof"]
-    assert run(compiler, PERSON, lambda told: order.append(told.backend), is_proven=False).proof_ns == 0
+    only: dict[str, Any] = {"backends": ["xgrammar"], "is_proven": False}
+    assert run(compiler, PERSON, lambda told: order.append(told.done.backend), **only).proof_ns == 0
     assert len(order) == 2, "where nothing is proven, the answer itself is what ranks load"
 
 
@@ -163,7 +171,7 @@ def test_a_refused_grammar_leaves_no_artefact(monkeypatch: pytest.MonkeyPatch, c
         run(
             compiler,
             spec,
-            lambda told: there.append((compiler._folder / str(told.artifact)).exists()),
+            lambda told: there.append((compiler._folder / str(told.done.artifact)).exists()),
             kind="grammar",
             backends=["xgrammar"],
         )
@@ -190,7 +198,7 @@ def test_one_slow_fill_is_the_machines(
     """The second fill of the same mask is what counts: what a library makes once, it makes on ranks once."""
 
     class OnceSlow(SlowBackend):
-        def compile(self, *arguments: Any, **options: Any) -> Compiled:
+        def compile(self, *arguments: Any, **options: Any) -> CompiledGrammar:
             compiled = self._backend.compile(*arguments, **options)
             made = compiled.matcher
 

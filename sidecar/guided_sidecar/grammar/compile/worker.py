@@ -15,7 +15,7 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.worker_errors import ran_out_of_memory
-from guided_sidecar.grammar.worker_messages import Compiled, Done, Job, Outcome
+from guided_sidecar.grammar.worker_messages import Compiled, Job, Outcome
 
 # Of an artefact, and of its own last words: files in memory, which no limit of address space counts.
 _MOST_FILE_BYTES: Final = 80 << 20
@@ -72,7 +72,7 @@ def run(stream: socket.socket, stderr: int, compiler: Compiler, limits: Limits) 
     _prefer_as_victim()
     while (job := _next_job(stream)) is not None:
         limits.set_for(job)
-        tell = lambda done: stream.sendall(worker_messages.answer(Compiled(done=done)))  # noqa: E731 - of this job
+        tell = lambda message: stream.sendall(worker_messages.answer(message))  # noqa: E731 - of this job
         outcome = msgspec.structs.replace(_outcome(compiler, job, tell), proofs=compiler.proofs)
         last = limits.are_near(job) or outcome.retire or compiler.is_worn
         stream.sendall(worker_messages.answer(_with_retire(outcome) if last else outcome))
@@ -115,7 +115,7 @@ def _receive(stream: socket.socket, size: int) -> bytes | None:
     return bytes(data)
 
 
-def _outcome(compiler: Compiler, job: Job, tell: Callable[[Done], None]) -> Outcome:
+def _outcome(compiler: Compiler, job: Job, tell: Callable[[Compiled], None]) -> Outcome:
     try:
         return compiler.run(job, tell)
     except GuidedError as error:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from guided_sidecar.grammar.worker_messages import Done
+from guided_sidecar.grammar.worker_messages import Compiled
 
 # A compile that ran out of time is to blame for it only if a worker had it for so much of the limit, and used
 # so much of the limit as CPU time: on a busy machine a worker may wait for a CPU longer than it runs.
@@ -40,7 +40,7 @@ class CompileProgress:
 
     limit_s: float
     clock: Callable[[], float] = time.monotonic
-    tell: Callable[[Done], None] = lambda _done: None
+    tell: Callable[[Compiled], None] = lambda _message: None
     deaths: int = 0
     _started: float | None = None
     _worker_cpu_s: Callable[[], float] = lambda: 0.0

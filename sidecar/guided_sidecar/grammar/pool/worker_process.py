@@ -13,9 +13,10 @@ from typing import Any, Final, Self
 
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.worker_errors import WorkerDiedError
-from guided_sidecar.grammar.worker_messages import Done, Exited, Failed, Forked, FromTemplate, Job, Ready
+from guided_sidecar.grammar.worker_messages import Compiled, Exited, Forked, FromTemplate, Job, Outcome, Ready
 
 _log = logging.getLogger(__name__)
+_TEMPLATE: Final = "guided_sidecar.grammar.compile.fork_server"
 _FDS_PER_WORKER: Final = 3
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _LAST_WORDS_BYTES: Final = 4096
@@ -58,7 +59,7 @@ class Worker:
         self._reader, self._writer = await asyncio.open_connection(sock=self._socket)
         return self
 
-    async def run(self, job: Job, tell: Callable[[Done], None] = lambda _done: None) -> Done | Failed:
+    async def run(self, job: Job, tell: Callable[[Compiled], None] = lambda _: None) -> Outcome:
         """Have the worker do a job, and tell what ranks may load meanwhile. If cancelled, it must be killed.
 
         Raises
@@ -75,9 +76,9 @@ class Worker:
                 header = await self._reader.readexactly(worker_messages.LENGTH.size)
                 size = worker_messages.body_length(header, worker_messages.MAX_OUTCOME_BYTES)
                 message = worker_messages.decode_from_worker(await self._reader.readexactly(size), job.key)
-                if isinstance(message, Done | Failed):
+                if not isinstance(message, Compiled):
                     return message
-                tell(message.done)
+                tell(message)
         except (OSError, asyncio.IncompleteReadError, worker_messages.JobError) as error:
             await self.kill()
             # The kernel resets a stream whose other end has gone and left something unread.
@@ -172,9 +173,8 @@ class Template:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         with theirs:
-            command = [sys.executable, "-m", "guided_sidecar.grammar.compile.fork_server", str(theirs.fileno())]
             self._process = await asyncio.create_subprocess_exec(
-                *command,
+                *(sys.executable, "-m", _TEMPLATE, str(theirs.fileno())),
                 pass_fds=[theirs.fileno()],
                 env={**os.environ, **_ENVIRONMENT},
                 stdin=asyncio.subprocess.DEVNULL,

@@ -48,8 +48,8 @@ class Jobs:
         )
 
 
-def load_of(key: str, done: Done) -> Load:
-    """Return what a rank is to load of a compiled grammar."""
+def load_of(key: str, done: Done, *, is_draft: bool = False) -> Load:
+    """Return what a rank is to load of a grammar; `is_draft`: of one that no worker has compiled yet."""
     return Load(
         key=key,
         backend=done.backend,
@@ -57,4 +57,5 @@ def load_of(key: str, done: Done) -> Load:
         sha256=done.sha256,
         spec=done.spec,
         positions=done.positions,
+        is_draft=is_draft,
     )

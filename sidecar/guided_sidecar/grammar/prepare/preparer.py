@@ -269,11 +269,17 @@ class Preparer:
         What fails here is said when it fails again, once the grammar is proven.
         """
         await flight.told.wait()
+        trace = spans.below(waiter.span)
+        if flight.compiled is not None and not flight.checked.is_set():
+            with contextlib.suppress(GuidedError):
+                draft = load_of(flight.key, flight.compiled, is_draft=True)
+                await self._rendezvous.ensure(draft, waiter.tokenizer, trace)
+            await flight.checked.wait()
         if flight.compiled is None:  # proven or refused since
             return
-        load = load_of(flight.key, flight.compiled)
         with contextlib.suppress(GuidedError):
-            await self._rendezvous.ensure(load, waiter.tokenizer, spans.below(waiter.span))
+            load = load_of(flight.key, flight.compiled)
+            await self._rendezvous.ensure(load, waiter.tokenizer, trace)
             backend = flight.compiled.backend
             loaded(Prepared(id=waiter.request.id, key=flight.key, backend=backend, is_proven=False))
 

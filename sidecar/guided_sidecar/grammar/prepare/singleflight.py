@@ -18,7 +18,7 @@ from guided_sidecar.grammar.prepare.cache_state import ProofResult
 from guided_sidecar.grammar.prepare.disk import GrammarDisk
 from guided_sidecar.grammar.prepare.leases import Store
 from guided_sidecar.grammar.prepare.quarantine import Refusals
-from guided_sidecar.grammar.worker_messages import Done, Failed, Job, Outcome
+from guided_sidecar.grammar.worker_messages import Compiled, Done, Failed, Job, Outcome
 from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.conventions import (
     CANCELLED,
@@ -46,6 +46,7 @@ class InFlight:
     from_disk: bool = False
     compiled: Done | None = None  # what ranks may load until it is proven, or refused
     told: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)  # `compiled` has been there
+    checked: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)  # a worker has compiled it
     span: SpanContext | None = None  # its compile's
 
 
@@ -97,7 +98,7 @@ class SingleFlight:
 
     def start(self, job: Job, trace: Context) -> InFlight:
         """Begin a flight; `trace` is of the first who waits for it."""
-        progress = CompileProgress(job.timeout_s, tell=lambda done: self._compiled(flight, done))
+        progress = CompileProgress(job.timeout_s, tell=lambda message: self._compiled(flight, message))
         flight = self._in_flight[job.key] = InFlight(job.key, progress)
         flight.task = asyncio.create_task(self._load_or_compile(flight, job, trace))
         flight.task.add_done_callback(lambda task: self._ended(flight, task))
@@ -145,14 +146,18 @@ class SingleFlight:
         flight.compiled = None
         return entry
 
-    def _compiled(self, flight: InFlight, done: Done) -> None:
-        """Have what is compiled loaded while it is being proven."""
+    def _compiled(self, flight: InFlight, message: Compiled) -> None:
+        """Have ranks load a grammar while it is being compiled or proven."""
+        done = message.done
         if self._in_flight.get(flight.key) is not flight:  # given up, and its worker not yet dead
             return
         if flight.compiled is not None and not _loads_the_same(flight.compiled, done):
             self._store.retract(flight.key, flight.compiled, done)
+            flight.checked.clear()
         flight.compiled = done
         flight.told.set()
+        if not message.is_draft:
+            flight.checked.set()
 
     def _retract(self, flight: InFlight) -> None:
         """Take back what ranks were told to load of a flight that failed."""
