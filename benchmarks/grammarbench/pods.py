@@ -35,11 +35,12 @@ MODES: Final = (
 
 
 class Answer(NamedTuple):
-    """What came of a prepare: seconds until the answer, and the backend or the code of its refusal."""
+    """What came of a prepare: the backend or the code of its refusal, and the times as in records.Sample."""
 
     took_s: float
     outcome: str
     is_prepared: bool
+    begun_s: float
 
 
 def pod(folder: Path, model: Path, mode: Mode) -> PodConfig:
@@ -83,6 +84,7 @@ async def prepare(api: Api, schema: str) -> Answer:
     answer = await coming
     took_s = time.perf_counter() - start
     if isinstance(answer, wire.Refused):
-        return Answer(took_s, answer.code, is_prepared=False)
+        return Answer(took_s, answer.code, is_prepared=False, begun_s=took_s)
     api.release(number)
-    return Answer(took_s, answer.backend, is_prepared=True)
+    begun_s = api.begun_s.pop(number) - start
+    return Answer(took_s, answer.backend, is_prepared=True, begun_s=begun_s)

@@ -6,13 +6,17 @@ import msgspec
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One answer: `stage` is cold, memory or disk; `outcome` a backend, or why there is none."""
+    """One answer: `stage` is cold, memory or disk; `outcome` a backend, or why there is none.
+
+    `took_s`: until it was proven and loaded. `begun_s`: until ranks had it, and the engine might begin.
+    """
 
     stage: str
     source: str
     took_s: float
     outcome: str
     is_prepared: bool
+    begun_s: float = 0.0
 
 
 class Record(msgspec.Struct):

@@ -6,7 +6,7 @@ is the client's Hello; the service answers Welcome. Every other message may come
 ========  ==========================================  ==============================================
 client    sends                                       receives
 ========  ==========================================  ==============================================
-api       Prepare, PrepareNamed, Release              Prepared, Refused, End, Place
+api       Prepare, PrepareNamed, Release              Prepared, Proven, Refused, End, Place
 rank      Loaded, Failed, Compare, Fetch              Load, Unload, Chunk
 core      -                                           -
 launcher  -                                           -
@@ -29,12 +29,10 @@ MAX_FRAME_BYTES: Final = 4 << 20  # a longer frame closes the connection, unread
 LENGTH: Final = struct.Struct("<I")
 _T = TypeVar("_T")
 
-# What protobuf's signed 64-bit fields hold: one larger figure fails the export of a whole batch of spans.
+# What protobuf's signed 64-bit fields hold: a larger one fails the export of a whole batch of spans.
 Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
-
 # A list or mapping of a client's; a value costs more memory than the bytes that announce it.
 Few: Final = msgspec.Meta(max_length=256)
-
 Kind = Literal["json", "json_object", "regex", "choice", "grammar", "structural_tag"]
 Backend: TypeAlias = backends.Backend
 Role = Literal["launcher", "api", "core", "rank"]
@@ -57,10 +55,9 @@ class Hello(Message, frozen=True, kw_only=True):
     """A process of the engine introduces itself; also what makes the plugin count as active.
 
     `samples`: whether a worker samples (last pipeline stage). `rank`: its number among those that do, of all
-    engine cores; of another worker, its rank in its engine.
-    `boot` is the same for all processes of one engine start (made by the launcher).
-    `placement` is who masks the requests that an API server admits, as an earlier service may have told it.
-    `node`: that of a rank whose sidecar speaks for it, over the network; 0 on the socket.
+    engine cores; of another worker, its rank in its engine. `boot`: the same for all processes of one engine
+    start (made by the launcher). `placement`: who masks the requests that an API server admits, as an earlier
+    service may have told it. `node`: that of a rank whose sidecar speaks for it, over the network, else 0.
     """
 
     protocol: int = PROTOCOL
@@ -83,11 +80,10 @@ class Welcome(Message, frozen=True, kw_only=True):
 
 
 class Prepare(Message, frozen=True, kw_only=True):
-    """Compile, prove and load a grammar on every rank. `id` is the connection's own, and names the lease.
+    """Compile, load and prove a grammar on every rank. `id` is the connection's own, and names the lease.
 
-    `spec`: JSON text of the schema (json), JSON array of strings (choice), the pattern (regex),
-    EBNF or Lark (grammar), JSON text (structural_tag), "" (json_object).
-    `backend`: the one to use; None: as the pod is configured.
+    `spec`: JSON text of the schema (json), JSON array of strings (choice), the pattern (regex), EBNF or Lark
+    (grammar), JSON text (structural_tag), "" (json_object). `backend`: None: as the pod is configured.
     """
 
     id: int
@@ -119,14 +115,23 @@ class Release(Message, frozen=True, kw_only=True):
 class Prepared(Message, frozen=True, kw_only=True):
     """Every sampling rank has loaded `key`; it stays loaded until Release.
 
-    `kind` and `spec`: of a grammar that was asked for by name, as in Prepare.
+    Not `is_proven`: nothing of an answer may be seen until Proven, or Refused, which ends the lease.
+    `kind`, `spec`: of a grammar that was asked for by name, as in Prepare.
     """
 
     id: int
     key: str
     backend: Backend
+    is_proven: bool = True
     kind: Kind | None = None
     spec: str = ""
+
+
+class Proven(Message, frozen=True, kw_only=True):
+    """The grammar of Prepare `id` is proven; ranks have what `backend` compiled, perhaps not Prepared's."""
+
+    id: int
+    backend: Backend
 
 
 class Refused(Message, frozen=True, kw_only=True):
@@ -140,12 +145,11 @@ class Refused(Message, frozen=True, kw_only=True):
 
 
 class Load(Message, frozen=True, kw_only=True):
-    """A rank is to load a proven grammar.
+    """A rank is to load a grammar that a worker has compiled, in place of another that it has as `key`.
 
-    `spec`: what it is compiled of in no time, in the library's own form: xgrammar's grammar, llguidance's.
-    `artifact`: where that takes xgrammar long, the file below the grammars folder that holds what came of it,
-    and `sha256` its content's hash.
-    `positions`: the bounds that it does not hold, because ranks count them (see counting.Position).
+    `spec`: what it is compiled of in no time, in the library's own form. `artifact`: where that takes long,
+    the file below the grammars folder with the result, and `sha256` its content's hash. `positions`: the
+    bounds that it does not hold, because ranks count them (see counting.Position).
     """
 
     key: str
@@ -154,6 +158,7 @@ class Load(Message, frozen=True, kw_only=True):
     sha256: str | None = None
     spec: str | None = None
     positions: list[Position] = []
+    is_draft: bool = False  # no worker has compiled it yet: only within tight limits
 
 
 class Unload(Message, frozen=True, kw_only=True):
@@ -233,7 +238,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ClientMessage = Hello | Prepare | PrepareNamed | Release | Loaded | Failed | Compare | Fetch
-ServiceMessage = Welcome | Prepared | Refused | Load | Unload | Chunk | End | Place
+ServiceMessage = Welcome | Prepared | Proven | Refused | Load | Unload | Chunk | End | Place
 
 
 class WireError(Exception):

@@ -1,16 +1,18 @@
-"""The connection of a rank or the engine core to the sidecar's service: a thread that never gives up.
+"""The connection of a rank or the engine core to the sidecar's service: threads that never give up.
 
 Nothing on the hot path waits for it. While the service is away, running requests go on with what is loaded.
 """
 
+import collections
 import contextlib
 import logging
+import queue
 import socket
 import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Self, TypeAlias
 
 from guided_contract import wire
 
@@ -32,9 +34,9 @@ class ServiceLink:
     hello
         Makes the Hello of each connection.
     answer
-        Called in the link's thread with each message after Welcome; returns what to send back, or None.
+        Called with each message after Welcome, in a thread of `Lanes`; returns what to send back, or None.
     lost
-        Called in the link's thread when a connection that was welcomed has ended.
+        Called in the link's thread when a connection that was welcomed has ended, and all answers with it.
     """
 
     def __init__(
@@ -59,13 +61,7 @@ class ServiceLink:
 
     def start(self) -> None:
         """Start the thread; it connects as soon as the service listens."""
-        # A library loads a grammar by calling itself. Where a process's stack has no limit, as some sites
-        # have it, a thread's has 2 MiB: a grammar that a worker has proven would take the engine along.
-        before = threading.stack_size(STACK_BYTES)
-        try:
-            self._thread.start()
-        finally:
-            threading.stack_size(before)
+        self._thread.start()
 
     def send(self, message: wire.ClientMessage) -> None:
         """Have a message sent, in order, when the service is there; returns at once. From one thread.
@@ -99,7 +95,10 @@ class ServiceLink:
         """Live one connection to its end; return whether the service welcomed us."""
         welcomed = False
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            with (
+                socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection,
+                self._lanes(connection) as lanes,
+            ):
                 self._socket = connection
                 connection.connect(str(self._path))
                 connection.sendall(wire.frame(self._hello()))
@@ -109,19 +108,32 @@ class ServiceLink:
                         welcomed = True
                         self._welcomed = connection
                         self._awake.set()
-                    elif (reply := self._answer(message)) is not None:
-                        with self._sending:
-                            connection.sendall(wire.frame(reply))
+                    else:
+                        lanes.take(message)
         except (OSError, wire.WireError) as error:
             _log.debug("guidedmodel: the grammar service is away: %s", error)
-        except Exception:  # noqa: BLE001 - see below
-            # Whatever `answer` raises costs this connection; the service sends Load again on the next.
-            _log.exception("guidedmodel: the link to the grammar service failed")
         finally:
             self._socket = self._welcomed = None
         if welcomed:
             self._lost()
         return welcomed
+
+    def _lanes(self, connection: socket.socket) -> "Lanes":
+        """Return who answers what comes on a connection."""
+
+        def work(message: wire.ServiceMessage) -> None:
+            try:
+                if (reply := self._answer(message)) is not None:
+                    with self._sending:
+                        connection.sendall(wire.frame(reply))
+            except Exception as error:  # noqa: BLE001 - see below
+                # Whatever `answer` raises costs this connection; the service sends Load again on the next.
+                level = logging.DEBUG if isinstance(error, OSError) else logging.ERROR
+                _log.log(level, "guidedmodel: the link to the grammar service failed", exc_info=True)
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+        return Lanes(work)
 
     def _send_unsent(self) -> None:
         while not self._stopped.is_set():
@@ -136,6 +148,83 @@ class ServiceLink:
                     break  # the next connection's Welcome wakes us
                 with contextlib.suppress(IndexError, ValueError):
                     self._unsent.remove(message)
+
+
+class Lanes:
+    """Two threads for one connection's messages: files of seconds in one hold nobody up in the other.
+
+    Messages that concern one key are worked on in the order in which they came. A context; at its end what
+    waits is dropped, and what is being worked on is awaited.
+
+    Parameters
+    ----------
+    work
+        Does what a message asks for; never raises.
+    """
+
+    def __init__(self, work: Callable[[wire.ServiceMessage], None]) -> None:
+        self._work = work
+        self._quick: _Lane = queue.SimpleQueue()
+        self._files: _Lane = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._of_key: dict[str, _Lane] = {}  # where a key's messages are waiting, or worked on
+        self._left: collections.Counter[str] = collections.Counter()  # of these, how many
+        self._threads: list[threading.Thread] = []
+        self._ended = False
+
+    def __enter__(self) -> Self:
+        """Be ready; threads begin with the first message."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Drop what waits."""
+        self._ended = True
+        for lane in (self._quick, self._files):
+            lane.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def take(self, message: wire.ServiceMessage) -> None:
+        """Have a message worked on; returns at once."""
+        if not self._threads:
+            self._start()
+        key = _key(message)
+        with self._lock:
+            is_file = isinstance(message, wire.Load) and message.artifact is not None
+            lane = self._of_key.setdefault(key, self._files if is_file else self._quick)
+            self._left[key] += 1
+        lane.put(message)
+
+    def _start(self) -> None:
+        # A library loads a grammar by calling itself. Where a process's stack has no limit, as some sites
+        # have it, a thread's has 2 MiB: a grammar that a worker has compiled would take the engine along.
+        before = threading.stack_size(STACK_BYTES)
+        try:
+            for lane in (self._quick, self._files):
+                thread = threading.Thread(
+                    target=self._run, args=(lane,), name="guided-service-load", daemon=True
+                )
+                self._threads.append(thread)
+                thread.start()
+        finally:
+            threading.stack_size(before)
+
+    def _run(self, lane: "_Lane") -> None:
+        while (message := lane.get()) is not None and not self._ended:
+            self._work(message)
+            key = _key(message)
+            with self._lock:
+                self._left[key] -= 1
+                if not self._left[key]:
+                    del self._left[key], self._of_key[key]
+
+
+_Lane: TypeAlias = "queue.SimpleQueue[wire.ServiceMessage | None]"
+
+
+def _key(message: wire.ServiceMessage) -> str:
+    """Return the grammar that a message is about, "" where it is about none."""
+    return message.key if isinstance(message, wire.Load | wire.Unload) else ""
 
 
 def _receive(connection: socket.socket) -> wire.ServiceMessage:

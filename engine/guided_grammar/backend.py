@@ -100,7 +100,13 @@ class Backend(Protocol):
             The library does not take it.
         """
 
-    def load(self, source: str | None, artifact: bytes | None) -> Loaded:
+    def draft(self, kind: Kind, spec: str, *, any_whitespace: bool) -> str | None:
+        """Return what `Compiled.source` would be, where that needs no compiling; None: it does, or is wrong.
+
+        Parameters are those of `compile`.
+        """
+
+    def load(self, source: str | None, artifact: bytes | None, *, is_draft: bool = False) -> Loaded:
         """Load what a worker compiled.
 
         Parameters
@@ -109,6 +115,8 @@ class Backend(Protocol):
             What `Compiled.source` returned; compiled again here. None: use the artifact.
         artifact
             The content that `Compiled.artifact` returned, encoded.
+        is_draft
+            `source` is what `draft` returned, and no worker has compiled it yet: take it within tight limits.
 
         Raises
         ------

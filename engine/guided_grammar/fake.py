@@ -123,7 +123,16 @@ class FakeBackend:
             raise BackendError(_REFUSAL)
         return FakeGrammar(spec, self._tokenizer)
 
-    def load(self, source: str | None, artifact: bytes | None) -> FakeGrammar:  # noqa: ARG002 - Backend's
+    def draft(self, kind: Kind, spec: str, *, any_whitespace: bool) -> None:
+        """Return None: its compile takes no time; see Backend."""
+
+    def load(
+        self,
+        source: str | None,
+        artifact: bytes | None,  # noqa: ARG002 - Backend's
+        *,
+        is_draft: bool = False,  # noqa: ARG002 - likewise
+    ) -> FakeGrammar:
         """Load a choice; see Backend."""
         if not source:
             raise BackendError("the fake needs its texts")

@@ -7,8 +7,9 @@ import re
 import secrets
 import signal
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, ClassVar
 
 import httpx
 import pytest
@@ -19,6 +20,7 @@ from guided_engine.admission.gate import UNGUIDED_ROUTES
 from guided_engine.launcher.stall import is_alive
 from support import routes
 from support.engine import wait_until
+from support.fake_service import llguidance_text
 from support.forbidden import ROUTES_PATH, TOUCH_PATH, TOUCHES
 from support.routes import CARD
 from support.stage import Stage, completion, error_of, guided, staged
@@ -493,6 +495,130 @@ class TestSequenceFailures:
         assert response.status_code == 422
         assert error_of(response)["code"].startswith("sequence_")
         assert stage.client.post("/v1/completions", json=completion()).status_code == 200
+
+
+class TestBeforeTheProof:
+    """Ranks have loaded a grammar, the engine has begun with it, and its proof is still to come."""
+
+    LONG: ClassVar = {"type": "string", "minLength": 400}
+
+    @pytest.fixture
+    def begin(self, stage: Stage) -> Iterator[Callable[..., tuple[Future[httpx.Response], int]]]:
+        """Send a request, and return its response to come and its id when ranks have loaded its grammar."""
+        with ThreadPoolExecutor(4) as threads:
+
+            def begin(route: str, body: dict[str, Any]) -> tuple[Future[httpx.Response], int]:
+                stage.service.hold_back("")
+                coming = threads.submit(stage.client.post, route, json=body)
+                number = stage.service.wait_for(wire.Prepare).id
+                wait_until(lambda: number in stage.service.held_back)
+                return coming, number
+
+            yield begin
+
+    @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+    @pytest.mark.parametrize("route", ROUTES)
+    def test_a_refusal_is_400(self, stage: Stage, begin: Any, route: str, *, stream: bool) -> None:
+        coming, number = begin(route, guided(route, self.LONG, stream=stream, max_tokens=450))
+        fields = {"message": "$: no way out", "path": "$"}
+        stage.service.judge(wire.Refused(id=number, code="grammar_dead_end", **fields))
+        response = coming.result(30)
+        assert response.status_code == 400
+        assert response.headers["content-type"] == "application/json"
+        assert error_of(response)["code"] == "grammar_dead_end"
+        record = stage.record()
+        assert (record.status, record.error_code, record.kind) == (400, "grammar_dead_end", "json")
+
+    @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+    @pytest.mark.parametrize("route", ROUTES)
+    def test_an_answer_waits_for_the_proof_though_it_is_whole(
+        self, stage: Stage, begin: Any, route: str, *, stream: bool
+    ) -> None:
+        before = stage.steps()
+        coming, number = begin(route, guided(route, {"enum": ["stone"]}, stream=stream))
+        wait_until(lambda: stage.steps() > before and stage.running() == 0)
+        assert not coming.done()
+        stage.service.judge(wire.Proven(id=number, backend="guidance"))
+        response = coming.result(30)
+        assert response.status_code == 200
+        assert stage.record().stream == stream
+        assert stage.service.wait_for(wire.Release).id == number
+        if route == "/v1/completions" and not stream:
+            assert response.json()["choices"][0]["text"] == '"stone"'
+
+    @pytest.mark.parametrize("more", [{"n": 2, "temperature": 1}, {"stream": True}], ids=["n", "stream"])
+    def test_another_library_begins_it_anew(self, stage: Stage, begin: Any, more: dict[str, Any]) -> None:
+        """The proof refused the first one's grammar; ranks have the other's in its place."""
+        route = "/v1/completions"
+        before = stage.steps()
+        coming, number = begin(route, guided(route, {"enum": ["stone"]}) | more)
+        wait_until(lambda: stage.steps() > before and stage.running() == 0)
+        key = next(iter(stage.service.received(wire.Loaded))).key
+        other = wire.Prepare(id=0, kind="json", spec='{"enum": ["water"]}', timeout_s=1)
+        for rank in stage.service.peers("rank"):
+            rank.send(wire.Load(key=key, backend="guidance", spec=llguidance_text(other)))
+        wait_until(lambda: len(stage.service.received(wire.Loaded)) == 2)
+        stage.service.judge(wire.Proven(id=number, backend="xgrammar"))
+        response = coming.result(30)
+        assert response.status_code == 200
+        texts = re.findall(r'"text": ?("(?:[^"\\]|\\.)*")', response.text)
+        assert "".join(map(json.loads, texts)) == '"water"' * more.get("n", 1)
+        assert len(stage.service.received(wire.Prepare)) == 1
+
+    @pytest.mark.parametrize("more", [{"n": 3, "temperature": 1}, {"prompt": ["a", "b", "c"]}])
+    def test_a_refusal_ends_all_of_a_request_in_the_engine(
+        self, stage: Stage, begin: Any, more: dict[str, Any]
+    ) -> None:
+        before = stage.steps()
+        body = guided("/v1/completions", self.LONG, max_tokens=450) | more
+        coming, _ = begin("/v1/completions", body)
+        wait_until(lambda: len(stage.service.held_back) == (3 if "prompt" in more else 1))
+        for number in stage.service.held_back:
+            stage.service.judge(wire.Refused(id=number, code="grammar_slow", message="slow"))
+        assert error_of(coming.result(30))["code"] == "grammar_slow"
+        wait_until(lambda: stage.running() == 0)
+        assert stage.steps() - before < 400
+
+    @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+    def test_who_leaves_releases(self, stage: Stage, *, stream: bool) -> None:
+        stage.service.hold_back("")
+        body = guided("/v1/completions", self.LONG, stream=stream, max_tokens=450)
+        headers = {**stage.client.headers, "content-type": "application/json"}
+        connection = http.client.HTTPConnection(stage.client.base_url.host, stage.client.base_url.port)
+        connection.request("POST", "/v1/completions", json.dumps(body), headers)
+        asked = stage.service.wait_for(wire.Prepare)
+        wait_until(lambda: asked.id in stage.service.held_back)
+        connection.close()
+        assert stage.service.wait_for(wire.Release).id == asked.id
+        assert stage.record().status == 499
+
+    @pytest.mark.parametrize("refused", [False, True])
+    def test_what_the_proof_says_comes_before_a_sequences_own_failure(
+        self, stage: Stage, begin: Any, *, refused: bool
+    ) -> None:
+        chosen = {"logits_processors": "fails"}
+        before = stage.steps()
+        coming, number = begin(
+            "/v1/completions", guided("/v1/completions", self.LONG, vllm_xargs=chosen, max_tokens=450)
+        )
+        wait_until(lambda: stage.steps() > before and stage.running() == 0)
+        assert not coming.done()
+        refusal = wire.Refused(id=number, code="grammar_dead_end", message="no")
+        stage.service.judge(refusal if refused else wire.Proven(id=number, backend="guidance"))
+        error = error_of(coming.result(30))
+        assert error["code"] == ("grammar_dead_end" if refused else "sequence_processor_failed")
+        assert stage.record().error_code == error["code"]
+
+    def test_a_service_that_restarts_is_asked_anew(self, stage: Stage, begin: Any) -> None:
+        coming, _ = begin("/v1/completions", guided("/v1/completions", {"enum": ["stone"]}))
+        stage.service.stop()
+        stage.service.forget()
+        stage.service.start()
+        response = coming.result(30)
+        assert response.json()["choices"][0]["text"] == '"stone"'
+        assert stage.service.wait_for(wire.Release).id == stage.service.wait_for(wire.Prepare).id
+        stage.service.wait_for(wire.Hello, lambda hello: hello.role == "api")
+        wait_until(lambda: stage.service.peers("rank") and stage.service.peers("api"))
 
 
 def test_processes_introduce_themselves(stage: Stage) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,10 +83,10 @@ async def test_crashes_that_meet_every_grammar_spend_the_budget(
 ) -> None:
     run = Worker.run
 
-    async def run_and_die(self: Worker, job: Job) -> Outcome:
+    async def run_and_die(self: Worker, job: Job, *tell: Any) -> Outcome:
         if job.key.startswith("canary"):
             kill(self.pid)
-        return await run(self, job)
+        return await run(self, job, *tell)
 
     monkeypatch.setattr(Worker, "run", run_and_die)
     restart = RestartConfig(max_attempts=2, base_delay_s=0.01, reset_after_s=600)

@@ -152,7 +152,7 @@ def judge(compiler: Compiler, kind: Kind, text: str, named: Backend | None) -> N
         timeout_s=60,
         memory_bytes=1 << 40,
     )
-    outcome = worker._outcome(compiler, job)
+    outcome = worker._outcome(compiler, job, lambda _done: None)
     if isinstance(outcome, Failed):
         assert outcome.code in ITS_OWN_FAULT, outcome
         assert outcome.message.strip()

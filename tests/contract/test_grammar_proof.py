@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,16 @@ from grammarbench import corpus
 
 from guided_contract.errors import GuidedError
 from guided_contract.wire import Backend
-from guided_grammar.backend import Compiled, Threads
+from guided_grammar.backend import Compiled as CompiledGrammar
+from guided_grammar.backend import Threads
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
+from guided_grammar.xgrammar import backend as xgrammar_backend
 from guided_grammar.xgrammar import unenforced
 from guided_sidecar.grammar.compile import proof, vocabulary
 from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
-from guided_sidecar.grammar.worker_messages import Done, Job
+from guided_sidecar.grammar.worker_messages import Compiled, Done, Job
 from support import grammars
 from support.engine import pod_config
 
@@ -46,11 +49,13 @@ def compiler(words: Vocabulary, backends: dict[Backend, Any], tmp_path: Path) ->
     return Compiler(backends, words, tmp_path)
 
 
-def run(compiler: Compiler, spec: Any, **fields: Any) -> Done:
+def run(
+    compiler: Compiler, spec: Any, tell: Callable[[Compiled], Any] = lambda _message: None, **fields: Any
+) -> Done:
     text = spec if isinstance(spec, str) else json.dumps(spec)
     key = hashlib.sha256(text.encode()).hexdigest()
     more = {"kind": "json", "backends": ["xgrammar", "guidance"], "any_whitespace": True, **fields}
-    return compiler.run(Job(key=key, spec=text, timeout_s=60, memory_bytes=1 << 40, **more))
+    return compiler.run(Job(key=key, spec=text, timeout_s=60, memory_bytes=1 << 40, **more), tell)
 
 
 class SlowBackend:
@@ -62,7 +67,7 @@ class SlowBackend:
         self.stop_tokens = backend.stop_tokens
         self.is_worn = False
 
-    def compile(self, *arguments: Any, **options: Any) -> Compiled:
+    def compile(self, *arguments: Any, **options: Any) -> CompiledGrammar:
         compiled = self._backend.compile(*arguments, **options)
         made, fills = compiled.matcher, self._fills
 
@@ -73,6 +78,10 @@ class SlowBackend:
 
         compiled.matcher = matcher
         return compiled
+
+    def draft(self, *arguments: Any, **options: Any) -> str | None:
+        text: str | None = self._backend.draft(*arguments, **options)
+        return text
 
 
 def _burning(fill: Any, fills: int) -> Any:
@@ -126,9 +135,49 @@ def test_a_slow_mask_sends_a_grammar_to_the_other_backend(
 ) -> None:
     slow = {**backends, "xgrammar": SlowBackend(backends["xgrammar"], fills)}
     compiler = Compiler(slow, words, tmp_path)
+    told: list[Compiled] = []
 
-    assert run(compiler, {"type": "object", "properties": {"a": {"type": "boolean"}}}).backend == "guidance"
+    done = run(compiler, {"type": "object", "properties": {"a": {"type": "boolean"}}}, told.append)
+
+    assert done.backend == "guidance"
     assert [one.error_code for one in compiler.proofs] == ["grammar_slow", ""]
+    messages = [(one.done.backend, one.is_draft) for one in told]
+    assert messages == [("xgrammar", False), ("guidance", True), ("guidance", False)]
+    for one in told[1:]:
+        assert (one.done.spec, one.done.positions) == (done.spec, done.positions)
+
+
+def test_what_is_compiled_is_told_before_it_is_proven(
+    monkeypatch: pytest.MonkeyPatch, compiler: Compiler
+) -> None:
+    order: list[str] = []
+    prove = compiler._prover.prove
+    monkeypatch.setattr(compiler._prover, "prove", lambda *given: order.append("proof") or prove(*given))
+
+    done = run(compiler, PERSON, lambda told: order.append(told.done.backend), backends=["xgrammar"])
+
+    assert order == [done.backend, "proof"]
+    only: dict[str, Any] = {"backends": ["xgrammar"], "is_proven": False}
+    assert run(compiler, PERSON, lambda told: order.append(told.done.backend), **only).proof_ns == 0
+    assert len(order) == 2, "where nothing is proven, the answer itself is what ranks load"
+
+
+def test_a_refused_grammar_leaves_no_artefact(monkeypatch: pytest.MonkeyPatch, compiler: Compiler) -> None:
+    monkeypatch.setattr(xgrammar_backend, "_QUICK_S", 0)
+    spec = 'root ::= "a" [0-9] b\nb ::= b "c"'
+    there: list[bool] = []
+
+    with pytest.raises(GuidedError):
+        run(
+            compiler,
+            spec,
+            lambda told: there.append((compiler._folder / str(told.done.artifact)).exists()),
+            kind="grammar",
+            backends=["xgrammar"],
+        )
+
+    assert there == [True]
+    assert not list(compiler._folder.iterdir())
 
 
 def test_a_grammar_that_is_slow_with_every_backend_is_refused(
@@ -149,7 +198,7 @@ def test_one_slow_fill_is_the_machines(
     """The second fill of the same mask is what counts: what a library makes once, it makes on ranks once."""
 
     class OnceSlow(SlowBackend):
-        def compile(self, *arguments: Any, **options: Any) -> Compiled:
+        def compile(self, *arguments: Any, **options: Any) -> CompiledGrammar:
             compiled = self._backend.compile(*arguments, **options)
             made = compiled.matcher
 

@@ -12,7 +12,7 @@ from guided_contract import names
 from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.pool.worker_process import Template, Worker
 from guided_sidecar.grammar.worker_errors import WorkerDiedError
-from guided_sidecar.grammar.worker_messages import Done, Job
+from guided_sidecar.grammar.worker_messages import Compiled, Done, Job
 from support import grammars
 from support.engine import pod_config, write_config
 from support.sidecar import until
@@ -44,7 +44,10 @@ async def test_a_fork_imports_nothing(template: Template) -> None:
         timeout_s=60,
         memory_bytes=1 << 30,
     )
-    assert isinstance(await made[0].run(job), Done)
+    told: list[Compiled] = []
+    done = await made[0].run(job, told.append)
+    assert isinstance(done, Done)
+    assert {one.done.spec for one in told} == {done.spec}, "what ranks may load comes before the proof"
     (parent,) = {_parent(worker.pid) for worker in made}
     assert _libraries(made[0].pid) == _libraries(parent)
     for worker in made:

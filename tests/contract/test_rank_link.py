@@ -5,16 +5,17 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 from guided_contract import wire
-from guided_contract.wire import Failed, Hello, Load, Loaded
+from guided_contract.wire import Failed, Hello, Load, Loaded, Unload
 from guided_engine import service_link
-from guided_engine.service_link import ServiceLink
+from guided_engine.service_link import Lanes, ServiceLink
 from guided_sidecar.grammar.schema import reference_depth
 from support.engine import wait_until
 from support.fake_service import FakeService
@@ -61,6 +62,54 @@ class TestLink:
             service.wait_for(Hello)
             service.peers("rank")[0].send(Load(key="k", backend="guidance", spec="s"))
             assert service.wait_for(Loaded).key == "k"
+
+    def test_a_file_of_seconds_holds_up_its_own_grammar_alone(self, path: Path) -> None:
+        """xgrammar takes two seconds for 50 MB; what concerns one key stays in order."""
+        read, worked = threading.Event(), []
+
+        def answer(message: Any) -> Loaded | None:
+            if message == slow:
+                read.wait(20)
+            worked.append(message)
+            return Loaded(key=message.key) if isinstance(message, Load) else None
+
+        slow = Load(key="k", backend="xgrammar", artifact="k", sha256="0" * 64)
+        same = [Unload(key="k"), Load(key="k", backend="guidance", spec="s")]
+        others = [Load(key="j", backend="guidance", spec="s"), Unload(key="j")]
+        with FakeService(path) as service, self.linked(path, answer):
+            service.wait_for(Hello)
+            for message in (slow, *same, *others):
+                service.peers("rank")[0].send(message)
+            wait_until(lambda: worked == others)
+            read.set()
+            wait_until(lambda: worked == [*others, slow, *same])
+
+    def test_what_waits_for_a_lost_connection_is_dropped(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Loaded for a service that has gone, it would stay for ever: the next one does not know of it."""
+        done: list[str] = []
+        made: list[Lanes] = []
+
+        class Seen(Lanes):
+            def __enter__(self) -> Self:
+                made.append(self)
+                return super().__enter__()
+
+        def answer(message: Any) -> None:
+            wait_until(lambda: made[0]._ended)
+            done.append(message.key)
+
+        monkeypatch.setattr(service_link, "Lanes", Seen)
+        with FakeService(path) as service, self.linked(path, answer, lambda: done.append("lost")):
+            wait_until(lambda: service.peers("rank"))
+            for key in ("worked on", "waits"):
+                service.peers("rank")[0].send(Load(key=key, backend="guidance", spec="s"))
+            wait_until(lambda: made[0]._left.total() == 2)
+            service.stop()
+            wait_until(lambda: "lost" in done)
+            service.start()
+        assert done == ["worked on", "lost"]
 
     def test_has_a_stack_for_what_a_worker_has_proven(self, path: Path) -> None:
         """Without a limit of the process's stack, as some sites have it, glibc gives a thread 2 MiB."""

@@ -98,6 +98,18 @@ class TestPrototypes:
                 break
         assert one.is_terminated() == other.is_terminated()
 
+    def test_another_grammar_of_a_key_takes_its_place(self, words: Vocabulary, tmp_path: Path) -> None:
+        """The proof refused the first; a service that is asked again after a crash may choose otherwise."""
+        prototypes = Prototypes(tmp_path, Backends(words))
+        first, token = guidance_load(words, "k"), words.tokens.index(b"a")
+        other = Backends(words)["guidance"].compile("regex", "ba", any_whitespace=True)
+        assert not prototypes.load(first).error
+        old = prototypes.matcher("k", [1])
+        assert not prototypes.load(Load(key="k", backend="guidance", spec=other.artifact())).error
+        assert len(prototypes) == 1
+        assert not prototypes.matcher("k", [1]).accept([token])
+        assert old.accept([token]), "sequences that have begun keep theirs"
+
     def test_a_first_grammar_waits_for_nothing_that_is_made_once(
         self, words: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -66,6 +66,7 @@ class FakeService:
         self.path = path
         self.script: dict[str, Answer] = {}
         self.named: dict[str, tuple[wire.Kind, str]] = {}
+        self.held_back: list[int] = []  # ids of Prepares whose proof is still to be judged
         self._peers: list[Peer] = []
         self._received: list[wire.ClientMessage] = []
         self._changed = threading.Condition()
@@ -100,6 +101,15 @@ class FakeService:
         """Answer specs that hold `piece` with Refused."""
         self.script[piece] = lambda asked: wire.Refused(id=asked.id, code=code, message=message, **fields)
 
+    def hold_back(self, piece: str) -> None:
+        """Prepare specs that hold `piece`, and leave the verdict of their proof to `judge`."""
+        self.script[piece] = lambda asked: msgspec.structs.replace(self._prepare(asked), is_proven=False)
+
+    def judge(self, verdict: wire.Proven | wire.Refused) -> None:
+        """Tell API servers what the proof says of a grammar that was held back."""
+        for api in self.peers("api"):
+            api.send(verdict)
+
     def received(self, kind: type[MessageT]) -> list[MessageT]:
         with self._changed:
             return [message for message in self._received if isinstance(message, kind)]
@@ -108,6 +118,7 @@ class FakeService:
         with self._changed:
             self._received = [message for message in self._received if isinstance(message, wire.Hello)]
             self.script.clear()
+            self.held_back.clear()
             self.named.clear()
 
     def wait_for(
@@ -156,6 +167,8 @@ class FakeService:
         answer = scripted[0](asked) if scripted else self._prepare(asked)
         if answer is not None:
             peer.send(answer)
+        if isinstance(answer, wire.Prepared) and not answer.is_proven:
+            self.held_back.append(asked.id)
 
     def _answer_named(self, peer: Peer, asked: wire.PrepareNamed) -> None:
         if asked.name not in self.named:

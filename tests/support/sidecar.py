@@ -27,6 +27,7 @@ from guided_contract.wire import (
     Prepare,
     Prepared,
     PrepareNamed,
+    Proven,
     Refused,
     Release,
     ServiceMessage,
@@ -140,10 +141,15 @@ class Client:
 
 
 class Api:
-    """An API server: many prepares at once on one connection."""
+    """An API server: many prepares at once on one connection, answered when their grammars are proven.
+
+    `early`: what it was told before. `begun_s`: when a request might begin (time.perf_counter).
+    """
 
     def __init__(self, client: Client) -> None:
         self.ended: list[End] = []
+        self.early: dict[int, Prepared] = {}
+        self.begun_s: dict[int, float] = {}
         self.client = client
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Prepared | Refused]] = {}
@@ -213,6 +219,14 @@ class Api:
                 if isinstance(message, End):
                     self.ended.append(message)
                     continue
+                if isinstance(message, Prepared):
+                    self.begun_s[message.id] = time.perf_counter()
+                if isinstance(message, Prepared) and not message.is_proven:
+                    self.early[message.id] = message
+                    continue
+                if isinstance(message, Proven):
+                    early = self.early[message.id]
+                    message = msgspec.structs.replace(early, backend=message.backend, is_proven=True)
                 assert isinstance(message, Prepared | Refused)
                 self._waiting.pop(message.id).set_result(message)
         except (asyncio.IncompleteReadError, ConnectionError) as error:

@@ -95,13 +95,13 @@ def test_positions_that_would_fill_a_message_are_not_counted(count: int, length:
 )
 def test_a_fault_outside_the_compilers_costs_one_request(fault: Exception, code: ErrorCode) -> None:
     class Faulty:
-        def run(self, _job: Job) -> NoReturn:
+        def run(self, _job: Job, _tell: Any) -> NoReturn:
             raise fault
 
     job = Job(key="k", kind="json", spec="{}", backends=[], any_whitespace=True, timeout_s=1, memory_bytes=1)
     faulty: Any = Faulty()
 
-    outcome = worker._outcome(faulty, job)
+    outcome = worker._outcome(faulty, job, lambda _done: None)
 
     assert isinstance(outcome, Failed)
     assert outcome.code == code

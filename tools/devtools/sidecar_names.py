@@ -89,7 +89,7 @@ def spans() -> tuple[SpanEntry, ...]:
         SpanEntry(
             c.GRAMMAR_PREPARE,
             "the HTTP request",
-            "waiting for a grammar: cache, compile, load",
+            "waiting for a grammar: cache, compile and proof, load",
             sorted((c.GRAMMAR_KIND, c.GRAMMAR_KEY, c.GRAMMAR_CACHE)),
             "the `grammar.compile` that it waited for, where another request began it",
         ),

@@ -14,7 +14,8 @@ from guided_contract.wire import Kind
 class HttpExchange:
     """One HTTP request on a generating route.
 
-    `decided` turns true with the first verdict, after which the response may start;
+    `decided` turns true with the first verdict, after which the response may start: it is not guided, its
+    grammar is proven, or it fails;
     `failure` is the error to answer with, whatever the handler makes of it;
     `request_id` is what client and vLLM call the request, "" until either has said so;
     `written` is where the client wrote constraints and tools, as JSON, by the body's keys;

@@ -48,6 +48,16 @@ class Admitted:
     lease: Lease | None = None
 
     @property
+    def is_unproven(self) -> bool:
+        """Whether nothing of its answer may be seen yet, an error neither."""
+        return self.lease is not None and self.lease.proof is not None
+
+    def fail(self, error: GuidedError) -> None:
+        """Have its HTTP exchange answer with an error."""
+        if self.exchange is not None:
+            self.exchange.fail(error)
+
+    @property
     def ticket(self) -> dict[str, object] | None:
         """The mapping for `extra_args[names.TICKET_ARG]`, None for a request that is not guided."""
         if self.lease is None or self.exchange is None:
@@ -57,7 +67,7 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Admits requests: at once if unguided, else when every rank holds the grammar."""
+    """Admits requests: at once if unguided, else when every rank holds the grammar, proven or not."""
 
     config: PodConfig
     client: GrammarClient
@@ -125,8 +135,26 @@ class Gate:
         asked = asked._replace(backend=backend)
         lease = await self.client.prepare(asked, limits.timeout_s, exchange.span)
         exchange.kind, exchange.grammar_key = lease.constraint.kind, lease.key
-        exchange.decided = True
+        exchange.decided |= lease.proof is None
         return Admitted(exchange, lease)
+
+    async def prove(self, admitted: Admitted) -> None:
+        """Wait until the grammar of a guided request is proven: its answer may be seen from then on.
+
+        Raises
+        ------
+        GuidedError
+            It is refused; its HTTP exchange has been told.
+        """
+        lease, exchange = admitted.lease, admitted.exchange
+        if lease is None or exchange is None:
+            return
+        try:
+            await self.client.prove(lease, self.config.guided_decoding.compile.timeout_s, exchange.span)
+        except GuidedError as error:
+            exchange.fail(error)
+            raise
+        exchange.decided = True
 
 
 @functools.cache

@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -26,16 +26,23 @@ _ATTEMPTS: Final = 3
 # before it. Beyond that it hangs.
 _ANSWER_MARGIN_S: Final = 15.0
 
+_Proof: TypeAlias = asyncio.Future[wire.Proven]
+_Answer: TypeAlias = asyncio.Future[tuple[wire.Prepared, _Proof | None]]
+
 
 @dataclass(slots=True)
 class Lease:
-    """A prepared grammar, kept on the ranks until `release`. `constraint`: what it was asked for as."""
+    """A prepared grammar, kept on the ranks until `release`. `constraint`: what it was asked for as.
+
+    `proof`: its verdict to come, None once it is proven.
+    """
 
     key: str
     backend: wire.Backend
     placement: wire.Placement
     constraint: Constraint
     _release: Callable[[], None]
+    proof: "_Proof | None" = None
     _released: bool = field(default=False)
 
     def release(self) -> None:
@@ -43,6 +50,10 @@ class Lease:
         if not self._released:
             self._released = True
             self._release()
+
+    def renew(self, other: "Lease") -> None:
+        """Go on as another lease of the same grammar, taken since the service forgot this one."""
+        self.backend, self.proof, self._release = other.backend, other.proof, other._release  # noqa: SLF001 - ours
 
 
 class GrammarClient:
@@ -76,7 +87,8 @@ class GrammarClient:
         )
         self._service_wait_s = service_wait_s
         self._connection = ServiceConnection(path, lambda: hello(self.placement), self._received, self._lost)
-        self._pending: dict[int, asyncio.Future[wire.Prepared]] = {}  # Prepare's id -> its answer
+        self._pending: dict[int, _Answer] = {}  # Prepare's id -> its answer
+        self._unproven: dict[int, _Proof] = {}  # likewise, where that was not the last word
         self._ids = itertools.count(1)
         self._task: asyncio.Task[None] | None = None
 
@@ -104,7 +116,7 @@ class GrammarClient:
     async def prepare(
         self, asked: Constraint | NamedGrammar, timeout_s: float, span: TraceContext | None
     ) -> Lease:
-        """Have a grammar compiled, proven and loaded on every rank.
+        """Have a grammar compiled and loaded on every rank; it may not be proven yet: see `prove`.
 
         Cancelling this cancels the preparation. One that a lost connection ends is asked for anew.
 
@@ -125,6 +137,29 @@ class GrammarClient:
             "the grammar service restarted repeatedly while preparing the grammar; retry later"
         )
 
+    async def prove(self, lease: Lease, timeout_s: float, span: TraceContext | None) -> None:
+        """Wait until a lease's grammar is proven; its `backend` may be another from then on.
+
+        One that a lost connection ends is prepared anew.
+
+        Raises
+        ------
+        GuidedError
+            As `prepare`: the service refused it, or does not answer.
+        """
+        while lease.proof is not None:
+            try:
+                async with _answered_within(timeout_s):
+                    proven = await asyncio.shield(lease.proof)
+            except _LostError:
+                other = await self.prepare(lease.constraint, timeout_s, span)
+                if other.key != lease.key:
+                    other.release()
+                    raise _unavailable("the grammar service came back as another release") from None
+                lease.renew(other)
+            else:
+                lease.backend, lease.proof = proven.backend, None
+
     async def _reach(self) -> None:
         try:
             async with asyncio.timeout(self._service_wait_s):
@@ -140,17 +175,15 @@ class GrammarClient:
         if not self._connection.send(message):
             raise _LostError  # between its setting and our waking
         generation = self._connection.generation
-        answer: asyncio.Future[wire.Prepared] = asyncio.get_running_loop().create_future()
+        answer: _Answer = asyncio.get_running_loop().create_future()
         self._pending[message.id] = answer
         try:
-            async with asyncio.timeout(2 * timeout_s + _ANSWER_MARGIN_S):
-                prepared = await answer
-        except TimeoutError as error:
-            self._release(generation, message.id)
-            raise _unavailable("the grammar service does not answer") from error
-        except asyncio.CancelledError:
+            async with _answered_within(timeout_s):
+                prepared, proof = await answer
+        except BaseException:
             # Perhaps in the same moment as the answer came: then there is a lease, and nobody to hold it.
-            self._release(generation, message.id)
+            if not answer.done() or answer.cancelled() or answer.exception() is None:
+                self._release(generation, message.id)
             raise
         finally:
             self._pending.pop(message.id, None)
@@ -160,9 +193,11 @@ class GrammarClient:
             self.placement,
             _constraint(asked, prepared),
             lambda: self._release(generation, message.id),
+            proof,
         )
 
     def _release(self, generation: int, number: int) -> None:
+        self._unproven.pop(number, None)
         # A service that restarted has forgotten the older connection's ids; they may be in use anew.
         if generation == self._connection.generation:
             self._connection.send(wire.Release(id=number))
@@ -171,6 +206,8 @@ class GrammarClient:
         match message:
             case wire.Prepared() | wire.Refused():
                 self._answered(message)
+            case wire.Proven():
+                self._judged(message)
             case wire.End():
                 for engine, end in list(self._engines.items()):
                     end(engine, message)
@@ -179,17 +216,33 @@ class GrammarClient:
 
     def _answered(self, message: wire.Prepared | wire.Refused) -> None:
         answer = self._pending.get(message.id)
-        if answer is None or answer.done():
+        if isinstance(message, wire.Refused) and message.id in self._unproven:
+            self._judged(message)
+        elif answer is None or answer.done():
             return  # it crossed our Release, which ends the lease as well
-        if isinstance(message, wire.Prepared):
-            answer.set_result(message)
-        else:
+        elif isinstance(message, wire.Refused):
             answer.set_exception(_refusal(message))
+        elif message.is_proven:
+            answer.set_result((message, None))
+        else:
+            proof = self._unproven[message.id] = asyncio.get_running_loop().create_future()
+            answer.set_result((message, proof))
+
+    def _judged(self, message: wire.Proven | wire.Refused) -> None:
+        proof = self._unproven.pop(message.id, None)
+        if proof is None:
+            return  # it crossed our Release
+        if isinstance(message, wire.Proven):
+            proof.set_result(message)
+        else:
+            _fail(proof, _refusal(message))
 
     def _lost(self) -> None:
-        for answer in self._pending.values():
+        unproven, self._unproven = self._unproven, {}
+        waiting: list[asyncio.Future[Any]] = [*self._pending.values(), *unproven.values()]
+        for answer in waiting:
             if not answer.done():
-                answer.set_exception(_LostError())
+                _fail(answer, _LostError())
 
 
 def _constraint(asked: Constraint | NamedGrammar, prepared: wire.Prepared) -> Constraint:
@@ -202,6 +255,21 @@ def _constraint(asked: Constraint | NamedGrammar, prepared: wire.Prepared) -> Co
 
 class _LostError(Exception):
     """The connection ended before the answer."""
+
+
+@contextlib.asynccontextmanager
+async def _answered_within(timeout_s: float) -> AsyncIterator[None]:
+    """Refuse what the service does not answer in its time for a grammar."""
+    try:
+        async with asyncio.timeout(2 * timeout_s + _ANSWER_MARGIN_S):
+            yield
+    except TimeoutError as error:
+        raise _unavailable("the grammar service does not answer") from error
+
+
+def _fail(answer: asyncio.Future[Any], error: Exception) -> None:
+    answer.set_exception(error)
+    answer.exception()  # seen, also where nobody waits for it any more
 
 
 def _unavailable(message: str) -> GuidedError:

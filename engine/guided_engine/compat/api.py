@@ -13,7 +13,7 @@ from guided_contract.config import PodConfig
 from guided_contract.errors import CATALOGUE, ErrorCode, GuidedError
 from guided_engine.admission import identifiers
 from guided_engine.admission.constraints import Constraint
-from guided_engine.admission.gate import Admitted, process_gate
+from guided_engine.admission.gate import Admitted, Gate, process_gate
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
 
 # Where an admitted request is found again when its output fails: an attribute of its output collector.
@@ -50,14 +50,21 @@ def _admitting(add_request: AddRequest) -> AddRequest:
         except GuidedError as error:
             raise GuidedRequestError(error) from error
         gate.client.serve(self, _end)
-        prompt, params = call.with_ticket(admitted)
+
+        async def add() -> Any:
+            with_ticket = call.with_ticket(admitted)
+            return await add_request(self, request_id, *with_ticket, *args, **kwargs)
+
         try:
-            collector = await add_request(self, request_id, prompt, params, *args, **kwargs)
+            collector = await add()
         except BaseException:
             if admitted.lease is not None:
                 admitted.lease.release()
             raise
         _hold(collector, admitted)
+        if admitted.is_unproven:
+            abort = functools.partial(self.abort, internal=True)
+            _Unproven(collector, admitted, gate, abort, add).hold_back()
         return collector
 
     return admitting
@@ -119,6 +126,58 @@ def _hold(collector: Any, admitted: Admitted) -> None:
     collector.close = close_and_release
 
 
+@dataclass(frozen=True, slots=True)
+class _Unproven:
+    """A request in the engine whose grammar is not proven yet: what it generates, or fails with, waits.
+
+    Parameters
+    ----------
+    collector
+        Its own, from which vLLM reads.
+    abort
+        Ends a request in the engine, by its collector's id.
+    add
+        Adds it to the engine anew.
+    """
+
+    collector: Any
+    admitted: Admitted
+    gate: Gate
+    abort: Callable[[str], Awaitable[None]]
+    add: Callable[[], Awaitable[Any]]
+
+    def hold_back(self) -> None:
+        """Have nobody read from the collector before the proof."""
+        self.collector.get_nowait = lambda: None
+        self.collector.get = self._get  # a circle, until `_get` cuts it
+
+    async def _get(self) -> Any:
+        from guided_engine.compat.api_errors import GuidedRequestError  # noqa: PLC0415 - imports vLLM
+
+        begun_as = self.admitted.ticket
+        try:
+            await self.gate.prove(self.admitted)
+        except GuidedError as error:
+            await self.abort(self.collector.request_id)
+            raise GuidedRequestError(error) from error
+        del self.collector.get, self.collector.get_nowait
+        if self.admitted.ticket != begun_as:
+            await self._begin_anew()
+        try:
+            return await self.collector.get()
+        except GuidedRequestError as failure:  # of a sequence, while nobody could be told
+            self.admitted.fail(failure.error)
+            raise
+
+    async def _begin_anew(self) -> None:
+        """Have it done with the grammar that was proven, which ranks have in the other's place."""
+        await self.abort(self.collector.request_id)
+        other = await self.add()
+        setattr(other, _ADMITTED, self.admitted)
+        for name in ("request_id", "get", "get_nowait"):  # what vLLM asks a collector for
+            setattr(self.collector, name, getattr(other, name))
+
+
 def _apply_failures(config: PodConfig) -> None:
     skip_unless_rank(config)
     from vllm.v1.engine.output_processor import OutputProcessor  # noqa: PLC0415 - see compat/__init__.py
@@ -131,8 +190,8 @@ def _fail(state: Any, error: GuidedError) -> None:
     from guided_engine.compat.api_errors import GuidedRequestError  # noqa: PLC0415 - imports vLLM
 
     admitted: Admitted | None = getattr(state.queue, _ADMITTED, None)
-    if admitted is not None and admitted.exchange is not None:
-        admitted.exchange.fail(error)
+    if admitted is not None and not admitted.is_unproven:  # what the proof says comes first
+        admitted.fail(error)
     state.queue.put(GuidedRequestError(error))
 
 
@@ -181,7 +240,8 @@ def _failing(process_outputs: Callable[..., Any]) -> Callable[..., Any]:
 ENTRIES: Final = (
     LedgerEntry(
         name="admission",
-        why="a grammar is compiled, proven and loaded before the engine sees its request; a refusal is a 4xx",
+        why="a grammar is compiled and loaded before the engine sees its request, proven before anybody sees "
+        "its answer; a refusal is a 4xx",
         upstream="https://github.com/vllm-project/vllm/issues/54003",
         goes_when="vLLM has an admission hook before AsyncLLM.add_request",
         apply=_apply_admission,

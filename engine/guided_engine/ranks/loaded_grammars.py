@@ -1,4 +1,4 @@
-"""Grammars that this rank has loaded: proven by the sidecar, shared by all sequences of a key."""
+"""Grammars that this rank has loaded: compiled by the sidecar, shared by all sequences of a key."""
 
 import functools
 import hashlib
@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from guided_contract.wire import Backend, Load, Loaded, Unload
 from guided_engine.ranks.length_masks import CountedGrammar, CountedText
@@ -31,6 +33,7 @@ class LoadError(Exception):
 
 @dataclass(slots=True)
 class _Prototype:
+    message: Load
     loaded: LoadedGrammar
     counted: CountedGrammar | None
     used_at: float
@@ -125,17 +128,19 @@ class Prototypes:
         self._drop_old_orphans()
         with self._lock:
             known = self._by_key.get(message.key)
-            if known is not None:
+            if known is not None and known.message == msgspec.structs.replace(message, is_draft=False):
                 known.is_orphan = False
                 return
         content = None
         if message.artifact and message.sha256 and not message.spec:
             content = read_artifact(self._folder, message.artifact, message.sha256)
-        loaded = self._backends[message.backend].load(message.spec, content)
+        backend = self._backends[message.backend]
+        loaded = backend.load(message.spec, content, is_draft=message.is_draft)
         counted = None
         if message.positions:
             counted = CountedGrammar(message.positions, self._table(message.backend))
-        prototype = _Prototype(loaded, counted, self._clock())
+        whole = msgspec.structs.replace(message, is_draft=False)
+        prototype = _Prototype(whole, loaded, counted, self._clock())
         with self._lock:
             self._by_key[message.key] = prototype
 

@@ -50,12 +50,25 @@ class GuidanceBackend:
             raise BackendError(one_line(error)) from error
         return GuidanceGrammar(self._tokenizer, text)
 
-    def load(self, source: str | None, artifact: bytes | None) -> "GuidanceGrammar":  # noqa: ARG002 - Backend's
+    def draft(self, kind: Kind, spec: str, *, any_whitespace: bool) -> str | None:
+        """Return llguidance's own text of a JSON schema; see Backend."""
+        try:
+            return self._serialised(kind, spec, any_whitespace=any_whitespace) if kind == "json" else None
+        except ValueError:
+            return None
+
+    def load(
+        self,
+        source: str | None,
+        artifact: bytes | None,  # noqa: ARG002 - Backend's
+        *,
+        is_draft: bool = False,
+    ) -> "GuidanceGrammar":
         """Load what a worker compiled; see Backend."""
         if not source:
             raise BackendError("an llguidance grammar needs its text")
         try:
-            return GuidanceGrammar(self._tokenizer, source)
+            return GuidanceGrammar(self._tokenizer, source, _of_a_draft() if is_draft else None)
         except BackendError:
             raise BackendError("llguidance refuses the grammar") from None  # its message may quote the text
 
@@ -95,6 +108,14 @@ class GuidanceBackend:
             )
 
 
+def _of_a_draft() -> Any:
+    """Return limits for a text that no worker has compiled: a tenth of those that there are for any."""
+    usual = llguidance.LLParserLimits()
+    return llguidance.LLParserLimits(
+        initial_lexer_fuel=usual.initial_lexer_fuel // 10, max_grammar_size=usual.max_grammar_size // 10
+    )
+
+
 class GuidanceGrammar:
     """A compiled grammar; ranks compile it of its text again.
 
@@ -107,11 +128,11 @@ class GuidanceGrammar:
     backend = "guidance"
     memory_bytes = 0
 
-    def __init__(self, tokenizer: Any, text: str) -> None:
+    def __init__(self, tokenizer: Any, text: str, limits: Any = None) -> None:
         self.vocab_size = int(tokenizer.vocab_size)
         self._text = text
         self._eos_token = int(tokenizer.eos_token)
-        self._prototype = llguidance.LLMatcher(tokenizer, text, log_level=0)
+        self._prototype = llguidance.LLMatcher(tokenizer, text, log_level=0, limits=limits)
         if self._prototype.is_error():
             raise BackendError(one_line(self._prototype.get_error()))
 

@@ -74,7 +74,16 @@ class XGrammarBackend:
         is_cheap = is_quick and compiled.memory_size_bytes < _SMALL_BYTES
         return CompiledByXGrammar(compiled, self.vocab_size, grammar if is_cheap else None)
 
-    def load(self, source: str | None, artifact: bytes | None) -> "LoadedByXGrammar":
+    def draft(self, kind: Kind, spec: str, *, any_whitespace: bool) -> None:
+        """Return None: it is the compile that tells how long it takes; see Backend."""
+
+    def load(
+        self,
+        source: str | None,
+        artifact: bytes | None,
+        *,
+        is_draft: bool = False,  # noqa: ARG002 - there is none
+    ) -> "LoadedByXGrammar":
         """Load what a worker compiled; see Backend."""
         if source:
             compiled = self._compiler().compile_grammar(xgrammar.Grammar.deserialize_json(source))

@@ -141,8 +141,8 @@ class GuidedDecoding(ApiModel):
     proof: Literal["Always", "Never"] = Field(
         default="Always",
         description=(
-            "Whether a compiled grammar is checked by random walks before a rank loads it: for dead ends,"
-            " masks that take too long and, for a JSON Schema, text that the schema does not allow. "
+            "Whether a compiled grammar is checked by random walks before anybody sees an answer: for dead "
+            "ends, masks that take too long and, for a JSON Schema, text that the schema does not allow. "
             "Default: Always, which adds some milliseconds per new grammar. With Never such faults show "
             "only while generating."
         ),

@@ -106,6 +106,17 @@ class Done(Packet, frozen=True, kw_only=True):
     retire: bool = False  # the worker ends after this message
 
 
+class Compiled(Packet, frozen=True, kw_only=True):
+    """Worker to service: what the ranks may load meanwhile. Its proof, Done or Failed follow.
+
+    Where the proof refuses it and another backend takes the grammar, another Compiled comes first.
+    `is_draft`: the worker only begins to compile it; no request may begin with it yet.
+    """
+
+    done: Done
+    is_draft: bool = False
+
+
 class Failed(Packet, frozen=True, kw_only=True):
     """Worker to service: a refusal; fields as in errors.GuidedError."""
 
@@ -118,12 +129,13 @@ class Failed(Packet, frozen=True, kw_only=True):
 
 FromTemplate = Ready | Forked | Exited
 Outcome = Done | Failed
+FromWorker = Compiled | Outcome
 
 _encoder = msgspec.msgpack.Encoder()
 _to_template: msgspec.msgpack.Decoder[Fork] = msgspec.msgpack.Decoder(Fork)
 _from_template: msgspec.msgpack.Decoder[FromTemplate] = msgspec.msgpack.Decoder(FromTemplate)
 _job: msgspec.msgpack.Decoder[Job] = msgspec.msgpack.Decoder(Job)
-_outcome: msgspec.msgpack.Decoder[Outcome] = msgspec.msgpack.Decoder(Outcome)
+_from_worker: msgspec.msgpack.Decoder[FromWorker] = msgspec.msgpack.Decoder(FromWorker)
 
 
 class JobError(Exception):
@@ -155,13 +167,15 @@ def body_length(header: bytes, most_bytes: int = MAX_JOB_BYTES) -> int:
     return int(length)
 
 
-def answer(outcome: Outcome) -> bytes:
-    """Return a worker's answer as a frame; what is too long for the ranks becomes a refusal."""
-    framed = frame(outcome)
+def answer(message: FromWorker) -> bytes:
+    """Return a worker's answer as a frame; of what is too long for the ranks, one that is a refusal."""
+    framed = frame(message)
     if len(framed) - LENGTH.size <= MAX_OUTCOME_BYTES:
         return framed
-    message = f"compiled, the grammar has {len(framed)} bytes; a rank takes {MAX_OUTCOME_BYTES} in a message"
-    return frame(refusal(GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message), retire=outcome.retire))
+    if isinstance(message, Compiled):
+        return b""  # its Done will be refused
+    said = f"compiled, the grammar has {len(framed)} bytes; a rank takes {MAX_OUTCOME_BYTES} in a message"
+    return frame(refusal(GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, said), retire=message.retire))
 
 
 def refusal(error: GuidedError, *, retire: bool = False) -> Failed:
@@ -199,21 +213,21 @@ def decode_job(body: bytes) -> Job:
     return _job.decode(body)
 
 
-def decode_outcome(body: bytes, key: str) -> Outcome:
-    """Decode a worker's answer to the job of a key.
+def decode_from_worker(body: bytes, key: str) -> FromWorker:
+    """Decode what a worker sent for the job of a key.
 
     Raises
     ------
     JobError
-        Not one of Outcome, or nothing that ranks can load.
+        Not one of FromWorker, or nothing that ranks can load.
     """
     try:
-        outcome = _outcome.decode(body)
+        message = _from_worker.decode(body)
     except MALFORMED as error:
         raise JobError(str(error)) from error
-    if isinstance(outcome, Done):
-        check(outcome, key)
-    return outcome
+    if isinstance(message, Compiled | Done):
+        check(message.done if isinstance(message, Compiled) else message, key)
+    return message
 
 
 def check(done: Done, key: str) -> None:

@@ -132,25 +132,33 @@ class Rendezvous:
     async def ensure(self, load: Load, tokenizer: Mapping[Backend, str], trace: Context) -> None:
         """Wait until every sampling rank has loaded a grammar. The caller sets the deadline.
 
-        A rank that has another tokenizer than the one that it was compiled for is not sent it.
+        Ranks are asked once for all who wait, and again where one could not load a draft of it. One that has
+        another tokenizer than the one that it was compiled for is not sent it.
 
         Raises
         ------
         GuidedError
             grammar_load_failed: a rank could not. Another call asks that rank again. Also as `check` does.
         """
+        wanted = self._want(load, tokenizer, trace)
+        while not self.is_loaded(load.key):
+            self.check(tokenizer)
+            if wanted.failure and wanted.load.is_draft and not load.is_draft:
+                wanted = self._want(load, tokenizer, trace)
+            if wanted.failure:
+                message = f"the grammar could not be loaded: {wanted.failure}"
+                raise GuidedError(ErrorCode.GRAMMAR_LOAD_FAILED, message)
+            await self._changed.wait()
+
+    def _want(self, load: Load, tokenizer: Mapping[Backend, str], trace: Context) -> _Wanted:
+        """Ask ranks for a grammar that they have not been asked for, or could not load."""
         wanted = self._wanted.get(load.key)
         if wanted is None or wanted.failure:
             wanted = self._wanted[load.key] = _Wanted(load, tokenizer, trace)
         wanted.resting = False
         for rank in self._ranks.values():
             self._ask(rank, wanted)
-        while not self.is_loaded(load.key):
-            self.check(tokenizer)
-            if wanted.failure:
-                message = f"the grammar could not be loaded: {wanted.failure}"
-                raise GuidedError(ErrorCode.GRAMMAR_LOAD_FAILED, message)
-            await self._changed.wait()
+        return wanted
 
     def is_loaded(self, key: str) -> bool:
         """Return whether every expected rank is connected and has loaded `key`."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from guided_contract.wire import (
     Prepare,
     Prepared,
     PrepareNamed,
+    Proven,
     Refused,
     Release,
     WireError,
@@ -132,9 +134,11 @@ class ApiSession:
         self._room.give(size_bytes)
         return task
 
-    async def _prepared(self, request: Prepare | PrepareNamed) -> Prepared:
+    async def _prepared(
+        self, request: Prepare | PrepareNamed, loaded: Callable[[Prepared], None]
+    ) -> Prepared:
         if isinstance(request, Prepare):
-            return await self._preparer.prepare(request)
+            return await self._preparer.prepare(request, loaded)
         kind, spec = self._named.resolve(request.name)
         asked = Prepare(
             id=request.id,
@@ -145,12 +149,21 @@ class ApiSession:
             traceparent=request.traceparent,
             tracestate=request.tracestate,
         )
-        prepared = await self._preparer.prepare(asked)
-        return msgspec.structs.replace(prepared, kind=kind, spec=spec)
+
+        def named(prepared: Prepared) -> Prepared:
+            return msgspec.structs.replace(prepared, kind=kind, spec=spec)
+
+        return named(await self._preparer.prepare(asked, lambda prepared: loaded(named(prepared))))
 
     async def _prepare(self, request: Prepare | PrepareNamed) -> None:
+        told: list[Prepared] = []  # before it was proven
+
+        def loaded(prepared: Prepared) -> None:
+            told.append(prepared)
+            self._peer.send(prepared)
+
         try:
-            prepared = await self._prepared(request)
+            prepared = await self._prepared(request, loaded)
         except GuidedError as error:
             self._ended(request.id)
             self._peer.send(_refused(request.id, error))
@@ -164,7 +177,7 @@ class ApiSession:
                 self._preparer.release(prepared.key)  # cancelled as it was done
                 return
             self._leases[request.id] = prepared.key
-            self._peer.send(prepared)
+            self._peer.send(Proven(id=request.id, backend=prepared.backend) if told else prepared)
 
 
 class RankSession:

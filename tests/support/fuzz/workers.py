@@ -14,9 +14,17 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.bounds import Bounds, Where
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.pool.worker_process import Template, Worker
-from guided_sidecar.grammar.prepare import preparer
-from guided_sidecar.grammar.prepare.cache import Entry
-from guided_sidecar.grammar.worker_messages import Done, Exited, Failed, Forked, JobError, Proof, Ready
+from guided_sidecar.grammar.prepare import jobs
+from guided_sidecar.grammar.worker_messages import (
+    Compiled,
+    Done,
+    Exited,
+    Failed,
+    Forked,
+    JobError,
+    Proof,
+    Ready,
+)
 from guided_sidecar.socket import sessions
 from support.fuzz import mutation
 from support.fuzz.target import Target
@@ -41,8 +49,10 @@ def seeds() -> list[bytes]:
         Position(prefix=[-1, 0], items=1),
     ]
     proofs = [Proof("guidance", 1, 2)]
+    done = Done(backend="guidance", spec="{}", positions=positions, size_bytes=2, proofs=proofs)
     answers = [
-        Done(backend="guidance", spec="{}", positions=positions, size_bytes=2, proofs=proofs),
+        Compiled(done=done),
+        done,
         Done(backend="xgrammar", artifact=KEY, sha256=KEY, compile_ns=5, retire=True),
         Failed(code=ErrorCode.GRAMMAR_INVALID, message="no", path="$.a", proofs=proofs),
     ]
@@ -93,15 +103,15 @@ def _take_answer(framed: bytes) -> None:
             framed[: worker_messages.LENGTH.size].ljust(worker_messages.LENGTH.size),
             worker_messages.MAX_OUTCOME_BYTES,
         )
-        outcome = worker_messages.decode_outcome(framed[worker_messages.LENGTH.size :][:size], KEY)
+        message = worker_messages.decode_from_worker(framed[worker_messages.LENGTH.size :][:size], KEY)
     except JobError:
         return
-    worker_messages.frame(outcome)
-    if isinstance(outcome, Failed):
-        error = GuidedError(outcome.code, outcome.message, path=outcome.path)
+    worker_messages.frame(message)
+    if isinstance(message, Failed):
+        error = GuidedError(message.code, message.message, path=message.path)
         assert len(wire.frame(sessions._refused(1, error))) < 1 << 16
         return
-    load = preparer._load(Entry(KEY, outcome))
+    load = jobs.load_of(KEY, message.done if isinstance(message, Compiled) else message)
     read = wire.decode_service_message(wire.frame(load)[wire.LENGTH.size :])
     assert read == load
     assert load.artifact in {None, KEY}, "a file of somebody else's"

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,19 +13,20 @@ from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend
 from guided_grammar.backend import Backend as GrammarBackend
-from guided_grammar.backend import BackendError, Compiled
+from guided_grammar.backend import BackendError
+from guided_grammar.backend import Compiled as CompiledGrammar
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import LENGTHS
 from guided_grammar.registry import library
 from guided_sidecar.grammar import artifacts
-from guided_sidecar.grammar.compile import length_bounds, routing
+from guided_sidecar.grammar.compile import drafts, length_bounds, routing
 from guided_sidecar.grammar.compile.instance_check import Judge
 from guided_sidecar.grammar.compile.proof import Prover
 from guided_sidecar.grammar.compile.routing import Grammar
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 from guided_sidecar.grammar.schema import additional_properties, limits
 from guided_sidecar.grammar.worker_errors import ran_out_of_memory
-from guided_sidecar.grammar.worker_messages import Done, Job, Proof
+from guided_sidecar.grammar.worker_messages import Compiled, Done, Job, Proof
 
 # Larger ones take ranks many seconds to load, and few of them would fill the folder that the pod shares.
 _MOST_ARTIFACT_BYTES: Final = 64 << 20
@@ -82,8 +83,13 @@ class Compiler:
         """Whether the next job is another process's to do: see guided_grammar.backend.Backend."""
         return any(backend.is_worn for backend in self._usable())
 
-    def run(self, job: Job) -> Done:
+    def run(self, job: Job, tell: Callable[[Compiled], None] = lambda _message: None) -> Done:
         """Compile and prove one grammar.
+
+        Parameters
+        ----------
+        tell
+            Called with what ranks may load meanwhile, before it is proven.
 
         Raises
         ------
@@ -100,7 +106,15 @@ class Compiler:
         refusals: list[GuidedError] = []
         for backend in routing.order(job, grammar):
             try:
-                return self._one(job, grammar, backend, start)
+                meant, positions = _relaxed(job, grammar, backend)
+                if draft := self._draft(job, backend, meant, positions):
+                    tell(draft)
+                compiled, done = self._compiled(job, backend, meant, positions)
+                done = msgspec.structs.replace(done, compile_ns=time.perf_counter_ns() - start)
+                if not job.is_proven:
+                    return done
+                tell(Compiled(done=done))
+                return self._proven(job, grammar, compiled, done)
             except BackendError as refusal:
                 if ran_out_of_memory(str(refusal)):
                     raise GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY) from refusal
@@ -116,28 +130,47 @@ class Compiler:
             with contextlib.suppress(BackendError):  # it does not take the tokenizer
                 yield self._backends[name]
 
-    def _one(self, job: Job, grammar: Grammar, backend: Backend, start: int) -> Done:
-        meant, positions = _relaxed(job, grammar, backend)
+    def _draft(self, job: Job, backend: Backend, meant: str, positions: list[Position]) -> Compiled | None:
+        """Return what ranks may load while it is being compiled; None: nothing."""
+        if job.kind != "json" or not drafts.is_plain(meant):
+            return None
+        text = self._backends[backend].draft(job.kind, meant, any_whitespace=job.any_whitespace)
+        if not text:
+            return None
+        done = Done(backend=backend, spec=text, positions=positions)
+        return Compiled(done=done, is_draft=True)
+
+    def _compiled(
+        self, job: Job, backend: Backend, meant: str, positions: list[Position]
+    ) -> tuple[CompiledGrammar, Done]:
+        """Compile for one backend; return the grammar, and what ranks are to load of it."""
         compiled = self._backends[backend].compile(job.kind, meant, any_whitespace=job.any_whitespace)
         source = compiled.source()
         content = (source or compiled.artifact()).encode()
-        compiled_at = time.perf_counter_ns()
-        if job.is_proven:
-            self._prove(job, grammar, compiled, positions)
         done = Done(
             backend=backend,
             positions=positions,
-            compile_ns=compiled_at - start,
-            proof_ns=time.perf_counter_ns() - compiled_at,
             size_bytes=max(len(content), compiled.memory_bytes),
         )
         _check_size(len(content))
         if source is not None:
-            return msgspec.structs.replace(done, spec=source)
+            return compiled, msgspec.structs.replace(done, spec=source)
         sha256 = self._write(job.key, content)
-        return msgspec.structs.replace(done, artifact=job.key, sha256=sha256)
+        return compiled, msgspec.structs.replace(done, artifact=job.key, sha256=sha256)
 
-    def _prove(self, job: Job, grammar: Grammar, compiled: Compiled, positions: Sequence[Position]) -> None:
+    def _proven(self, job: Job, grammar: Grammar, compiled: CompiledGrammar, done: Done) -> Done:
+        """Prove what was compiled; where that refuses it, its artefact goes."""
+        began_ns = time.perf_counter_ns()
+        try:
+            self._prove(job, grammar, compiled, done.positions)
+        except GuidedError:
+            artifacts.remove(self._folder, job.key)
+            raise
+        return msgspec.structs.replace(done, proof_ns=time.perf_counter_ns() - began_ns)
+
+    def _prove(
+        self, job: Job, grammar: Grammar, compiled: CompiledGrammar, positions: Sequence[Position]
+    ) -> None:
         began_ns = time.time_ns()
         # Of the text as it came: what was closed, relaxed or written otherwise is not what was asked for.
         judge = Judge(job.spec) if job.kind == "json" else None

@@ -1,4 +1,4 @@
-"""Checks a compiled grammar before a rank loads it, by random walks with the real tokenizer.
+"""Checks a compiled grammar before anybody sees an answer, by random walks with the real tokenizer.
 
 It begins, a walk meets no dead end, no token takes long to accept or mask to make, also where a token is
 repeated, and what a walk of a JSON schema ends with is valid under the schema as it was written. The first

@@ -4,6 +4,7 @@ import os
 import resource
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -14,7 +15,7 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.worker_errors import ran_out_of_memory
-from guided_sidecar.grammar.worker_messages import Job, Outcome
+from guided_sidecar.grammar.worker_messages import Compiled, Job, Outcome
 
 # Of an artefact, and of its own last words: files in memory, which no limit of address space counts.
 _MOST_FILE_BYTES: Final = 80 << 20
@@ -71,7 +72,8 @@ def run(stream: socket.socket, stderr: int, compiler: Compiler, limits: Limits) 
     _prefer_as_victim()
     while (job := _next_job(stream)) is not None:
         limits.set_for(job)
-        outcome = msgspec.structs.replace(_outcome(compiler, job), proofs=compiler.proofs)
+        tell = lambda message: stream.sendall(worker_messages.answer(message))  # noqa: E731 - of this job
+        outcome = msgspec.structs.replace(_outcome(compiler, job, tell), proofs=compiler.proofs)
         last = limits.are_near(job) or outcome.retire or compiler.is_worn
         stream.sendall(worker_messages.answer(_with_retire(outcome) if last else outcome))
         if last:
@@ -113,9 +115,9 @@ def _receive(stream: socket.socket, size: int) -> bytes | None:
     return bytes(data)
 
 
-def _outcome(compiler: Compiler, job: Job) -> Outcome:
+def _outcome(compiler: Compiler, job: Job, tell: Callable[[Compiled], None]) -> Outcome:
     try:
-        return compiler.run(job)
+        return compiler.run(job, tell)
     except GuidedError as error:
         # What a library did to its own state when memory ran out nobody knows: such a worker goes.
         retire = error.code is ErrorCode.GRAMMAR_COMPILE_MEMORY

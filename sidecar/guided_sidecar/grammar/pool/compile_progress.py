@@ -1,13 +1,16 @@
 """How far one compile is, its deadline, and why it was ended: one object that its flight owns.
 
-The pool says when a worker gets it, when it has it no longer and when one dies of it; the last who waits ends
-it by `give_up` when it leaves; all others read. Nothing of this travels in an exception.
+The pool says when a worker gets it, what that has compiled, when it has it no longer and when one dies of it;
+the last who waits ends it by `give_up` when it leaves; all others read. Nothing of this travels in an
+exception.
 """
 
 import dataclasses
 import time
 from collections.abc import Callable
 from typing import Final
+
+from guided_sidecar.grammar.worker_messages import Compiled
 
 # A compile that ran out of time is to blame for it only if a worker had it for so much of the limit, and used
 # so much of the limit as CPU time: on a busy machine a worker may wait for a CPU longer than it runs.
@@ -25,6 +28,9 @@ class CompileProgress:
         How long a worker may have it.
     clock
         Monotonic seconds.
+    tell
+        Called with what ranks may load before it is proven; again where another worker begins anew, or
+        another backend takes the grammar.
 
     Attributes
     ----------
@@ -34,6 +40,7 @@ class CompileProgress:
 
     limit_s: float
     clock: Callable[[], float] = time.monotonic
+    tell: Callable[[Compiled], None] = lambda _message: None
     deaths: int = 0
     _started: float | None = None
     _worker_cpu_s: Callable[[], float] = lambda: 0.0

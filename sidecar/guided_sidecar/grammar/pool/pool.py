@@ -160,7 +160,7 @@ class Pool:
         try:
             async with asyncio.timeout(job.timeout_s) as limit:
                 with _displaced(slot, limit, worker):
-                    outcome = await worker.run(job)
+                    outcome = await worker.run(job, progress.tell)
         except TimeoutError as error:
             if slot.is_lost:
                 loss = "displaced"

@@ -13,9 +13,10 @@ from typing import Any, Final, Self
 
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.worker_errors import WorkerDiedError
-from guided_sidecar.grammar.worker_messages import Exited, Forked, FromTemplate, Job, Outcome, Ready
+from guided_sidecar.grammar.worker_messages import Compiled, Exited, Forked, FromTemplate, Job, Outcome, Ready
 
 _log = logging.getLogger(__name__)
+_TEMPLATE: Final = "guided_sidecar.grammar.compile.fork_server"
 _FDS_PER_WORKER: Final = 3
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _LAST_WORDS_BYTES: Final = 4096
@@ -58,8 +59,8 @@ class Worker:
         self._reader, self._writer = await asyncio.open_connection(sock=self._socket)
         return self
 
-    async def run(self, job: Job) -> Outcome:
-        """Have the worker do a job. If this is cancelled, the worker must be killed.
+    async def run(self, job: Job, tell: Callable[[Compiled], None] = lambda _: None) -> Outcome:
+        """Have the worker do a job, and tell what ranks may load meanwhile. If cancelled, it must be killed.
 
         Raises
         ------
@@ -71,11 +72,13 @@ class Worker:
         try:
             self._writer.write(worker_messages.frame(job))
             await self._writer.drain()
-            header = await self._reader.readexactly(worker_messages.LENGTH.size)
-            body = await self._reader.readexactly(
-                worker_messages.body_length(header, worker_messages.MAX_OUTCOME_BYTES)
-            )
-            return worker_messages.decode_outcome(body, job.key)
+            while True:
+                header = await self._reader.readexactly(worker_messages.LENGTH.size)
+                size = worker_messages.body_length(header, worker_messages.MAX_OUTCOME_BYTES)
+                message = worker_messages.decode_from_worker(await self._reader.readexactly(size), job.key)
+                if not isinstance(message, Compiled):
+                    return message
+                tell(message)
         except (OSError, asyncio.IncompleteReadError, worker_messages.JobError) as error:
             await self.kill()
             # The kernel resets a stream whose other end has gone and left something unread.
@@ -171,10 +174,7 @@ class Template:
         ours.setblocking(False)
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "guided_sidecar.grammar.compile.fork_server",
-                str(theirs.fileno()),
+                *(sys.executable, "-m", _TEMPLATE, str(theirs.fileno())),
                 pass_fds=[theirs.fileno()],
                 env={**os.environ, **_ENVIRONMENT},
                 stdin=asyncio.subprocess.DEVNULL,

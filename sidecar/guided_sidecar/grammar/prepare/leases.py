@@ -58,6 +58,12 @@ class Store:
         asyncio.get_running_loop().call_later(_FLIGHT_LEASE_S, self.release, key)
         return entry
 
+    def retract(self, key: str, done: Done, instead: Done | None = None) -> None:
+        """Give up what ranks were told to load before it was proven; `instead`: what they are to load now."""
+        self._rendezvous.forget(key)
+        if done.artifact is not None and (instead is None or instead.artifact is None):
+            artifacts.remove(self._folder, done.artifact)
+
     def release(self, key: str) -> None:
         """End one lease."""
         entry = self.cache.get(key)

@@ -1,19 +1,19 @@
-"""From Prepare to Prepared: limits, key, cache, single flight, leases and the ranks, within each deadline."""
+"""From Prepare to a proven grammar on all ranks: limits, key, cache, single flight, leases, deadlines."""
 
 import asyncio
 import collections
 import contextlib
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, Tracer
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_contract.wire import Backend, Kind, Load, Prepare, Prepared
-from guided_sidecar.grammar import artifacts, trust
+from guided_contract.wire import Backend, Kind, Prepare, Prepared
+from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.pool.compile_progress import CompileProgress
 from guided_sidecar.grammar.pool.pool import Pool
@@ -21,10 +21,11 @@ from guided_sidecar.grammar.prepare.cache import Entry
 from guided_sidecar.grammar.prepare.cache_keys import choice, grammar_key, taken
 from guided_sidecar.grammar.prepare.cache_state import CacheState
 from guided_sidecar.grammar.prepare.disk import GrammarDisk
+from guided_sidecar.grammar.prepare.jobs import Jobs, load_of
 from guided_sidecar.grammar.prepare.leases import Store
 from guided_sidecar.grammar.prepare.quarantine import Quarantine, Refusals
 from guided_sidecar.grammar.prepare.singleflight import InFlight, SingleFlight
-from guided_sidecar.grammar.worker_messages import Job, Ready
+from guided_sidecar.grammar.worker_messages import Job
 from guided_sidecar.ranks.load_barrier import Rendezvous
 from guided_sidecar.settings import Settings
 from guided_sidecar.telemetry import spans
@@ -86,15 +87,15 @@ class Preparer:
         tracer: Tracer,
     ) -> None:
         self._pod = settings.pod
-        self._capacity = capacity
         # Half of the folder: what is being compiled is written before it is counted.
         room_bytes = artifacts.room_bytes(Path(settings.pod.run_dir)) // 2
-        self._artifact_bytes = capacity.artifact_bytes(min(settings.artifact_bytes, room_bytes))
+        artifact_bytes = capacity.artifact_bytes(min(settings.artifact_bytes, room_bytes))
+        self._jobs = Jobs(settings.pod, capacity, artifact_bytes)
         self._pool = pool
         self._disk = disk
         self._rendezvous = rendezvous
         self._tracer = tracer
-        self._store = Store(settings, self._artifact_bytes, disk, rendezvous)
+        self._store = Store(settings, artifact_bytes, disk, rendezvous)
         self.quarantine = Quarantine(
             settings.refusal_entries,
             settings.quarantine_after,
@@ -103,7 +104,7 @@ class Preparer:
         )
         self._refusals = Refusals(settings.refusal_entries, self.quarantine)
         self._answers: collections.Counter[str] = collections.Counter()
-        self._single_flight = SingleFlight(pool, disk, self._refusals, tracer, self._store.land)
+        self._single_flight = SingleFlight(pool, disk, self._refusals, tracer, self._store)
         self._held = 0  # leases of the service's own, by `hold`
 
     @property
@@ -122,8 +123,15 @@ class Preparer:
             disk=dataclasses.replace(self._disk.counts),
         )
 
-    async def prepare(self, request: Prepare) -> Prepared:
+    async def prepare(
+        self, request: Prepare, loaded: Callable[[Prepared], None] = lambda _prepared: None
+    ) -> Prepared:
         """Compile, prove and load a grammar; on return the caller has a lease on it, ended by `release`.
+
+        Parameters
+        ----------
+        loaded
+            Called at most once, if every rank has loaded the grammar before it is proven.
 
         Raises
         ------
@@ -132,7 +140,7 @@ class Preparer:
         """
         with self._waiter(request, spans.remote(request.traceparent, request.tracestate)) as waiter:
             async with self._within_limit(waiter):
-                entry = await self._compiled(waiter)
+                entry = await self._compiled(waiter, loaded)
                 await self._load(waiter, entry)
         return Prepared(id=request.id, key=entry.key, backend=entry.done.backend)
 
@@ -164,7 +172,7 @@ class Preparer:
 
     def found_slow(self, key: str) -> None:
         """Refuse a grammar for a while that took a rank too long for one token; a key may be unknown here."""
-        if self._store.cache.get(key) is not None:
+        if self._store.cache.get(key) is not None or self._single_flight.under_way(key) is not None:
             message = "computing one token of the grammar took a rank too long"
             self.quarantine.hold(key, GuidedError(ErrorCode.GRAMMAR_SLOW, message))
 
@@ -198,8 +206,8 @@ class Preparer:
         except TimeoutError as error:
             raise self._too_late(waiter) from error
 
-    async def _compiled(self, waiter: _Waiter) -> Entry:
-        """Return a compiled grammar, with a lease on it."""
+    async def _compiled(self, waiter: _Waiter, loaded: Callable[[Prepared], None] | None = None) -> Entry:
+        """Return a proven grammar, with a lease on it."""
         request = waiter.request
         limits = self._pod.guided_decoding.compile
         spec = taken(request.kind, request.spec, limits.max_schema_bytes)
@@ -215,7 +223,7 @@ class Preparer:
         if entry is None:
             waiter.cache = "miss"
             waiter.stage = "compile"
-            entry = await self._join(waiter, spec, facts)
+            entry = await self._join(waiter, self._jobs.of(request, key, spec, facts), loaded)
         else:
             waiter.cache = "hit"
         waiter.stage = "ranks"
@@ -225,51 +233,55 @@ class Preparer:
     async def _load(self, waiter: _Waiter, entry: Entry) -> None:
         """Wait until every rank has loaded a grammar; where that fails, its lease ends."""
         try:
-            await self._rendezvous.ensure(_load(entry), waiter.tokenizer, spans.below(waiter.span))
+            load = load_of(entry.key, entry.done)
+            await self._rendezvous.ensure(load, waiter.tokenizer, spans.below(waiter.span))
         except BaseException as error:
             self._store.end_lease(entry)
             if isinstance(error, GuidedError) and not entry.leases:
                 self._store.drop(entry)  # perhaps the artefact is damaged: the next request compiles it again
             raise
 
-    async def _join(self, waiter: _Waiter, spec: str, facts: Ready) -> Entry:
+    async def _join(self, waiter: _Waiter, job: Job, loaded: Callable[[Prepared], None] | None) -> Entry:
         """Wait for the key's flight, starting one if there is none."""
         flight = self._single_flight.under_way(waiter.key)
         if flight is None:
-            flight = self._single_flight.start(self._job(waiter, spec, facts), spans.below(waiter.span))
+            flight = self._single_flight.start(job, spans.below(waiter.span))
         else:
             waiter.cache = "joined"
         waiter.flight = flight
+        loading = asyncio.create_task(self._load_unproven(waiter, flight, loaded)) if loaded else None
         try:
             entry = await self._single_flight.wait(flight, waiter.until)
         finally:
+            if loading is not None:
+                loading.cancel()
             if waiter.cache == "joined" and flight.span is not None:
                 waiter.span.add_link(flight.span)
         if flight.from_disk and waiter.cache == "miss":
             waiter.cache = "disk"
         return entry
 
-    def _job(self, waiter: _Waiter, spec: str, facts: Ready) -> Job:
-        guided = self._pod.guided_decoding
-        chosen = choice(waiter.request.backend, self._pod)
-        memory_bytes = self._capacity.compile_bytes(
-            guided.compile.memory_bytes, self._artifact_bytes, facts.resident_bytes
-        )
-        return Job(
-            key=waiter.key,
-            kind=waiter.request.kind,
-            spec=spec,
-            backends=chosen.backends,
-            named=chosen.named,
-            routes=chosen.routes,
-            limits=guided.compile,
-            unmeasured=trust.unmeasured(facts.versions),
-            any_whitespace=guided.whitespace == "Flexible",
-            is_proven=guided.proof == "Always",
-            timeout_s=guided.compile.timeout_s,
-            memory_bytes=memory_bytes,
-            tokenizer=facts.tokenizer,
-        )
+    async def _load_unproven(
+        self, waiter: _Waiter, flight: InFlight, loaded: Callable[[Prepared], None]
+    ) -> None:
+        """Have the ranks load what is compiled, and say so; whoever waits for the flight cancels this.
+
+        What fails here is said when it fails again, once the grammar is proven.
+        """
+        await flight.told.wait()
+        trace = spans.below(waiter.span)
+        if flight.compiled is not None and not flight.checked.is_set():
+            with contextlib.suppress(GuidedError):
+                draft = load_of(flight.key, flight.compiled, is_draft=True)
+                await self._rendezvous.ensure(draft, waiter.tokenizer, trace)
+            await flight.checked.wait()
+        if flight.compiled is None:  # proven or refused since
+            return
+        with contextlib.suppress(GuidedError):
+            load = load_of(flight.key, flight.compiled)
+            await self._rendezvous.ensure(load, waiter.tokenizer, trace)
+            backend = flight.compiled.backend
+            loaded(Prepared(id=waiter.request.id, key=flight.key, backend=backend, is_proven=False))
 
     def _too_late(self, waiter: _Waiter) -> GuidedError:
         """Say what a waiter whose time ran out was waiting for."""
@@ -281,15 +293,3 @@ class Preparer:
             return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message, retry_after_s=1)
         progress = waiter.flight.progress if waiter.flight is not None else CompileProgress(waiter.limit_s)
         return self._pool.too_late(waiter.limit_s, progress)
-
-
-def _load(entry: Entry) -> Load:
-    done = entry.done
-    return Load(
-        key=entry.key,
-        backend=done.backend,
-        artifact=done.artifact,
-        sha256=done.sha256,
-        spec=done.spec,
-        positions=done.positions,
-    )

@@ -4,7 +4,6 @@ import asyncio
 import collections
 import dataclasses
 import time
-from collections.abc import Callable
 from typing import Any, Final
 
 from opentelemetry import context as contexts
@@ -17,8 +16,9 @@ from guided_sidecar.grammar.pool.pool import Pool
 from guided_sidecar.grammar.prepare.cache import Entry
 from guided_sidecar.grammar.prepare.cache_state import ProofResult
 from guided_sidecar.grammar.prepare.disk import GrammarDisk
+from guided_sidecar.grammar.prepare.leases import Store
 from guided_sidecar.grammar.prepare.quarantine import Refusals
-from guided_sidecar.grammar.worker_messages import Done, Failed, Job, Outcome
+from guided_sidecar.grammar.worker_messages import Compiled, Done, Failed, Job, Outcome
 from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.conventions import (
     CANCELLED,
@@ -44,6 +44,9 @@ class InFlight:
     task: asyncio.Task[Entry] | None = None
     waiters: int = 0
     from_disk: bool = False
+    compiled: Done | None = None  # what ranks may load until it is proven, or refused
+    told: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)  # `compiled` has been there
+    checked: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)  # a worker has compiled it
     span: SpanContext | None = None  # its compile's
 
 
@@ -60,8 +63,8 @@ class SingleFlight:
         Hear of what was refused, and of what compiled.
     tracer
         Makes grammar.compile.
-    land
-        Makes a cache entry of a compiled grammar; the caller ends the lease that it holds.
+    store
+        Makes a cache entry of a proven grammar, and takes back what was compiled for nothing.
 
     Attributes
     ----------
@@ -78,13 +81,13 @@ class SingleFlight:
         disk: GrammarDisk,
         refusals: Refusals,
         tracer: Tracer,
-        land: Callable[[str, Done], Entry],
+        store: Store,
     ) -> None:
         self._pool = pool
         self._disk = disk
         self._refusals = refusals
         self._tracer = tracer
-        self._land = land
+        self._store = store
         self.outcomes: collections.Counter[tuple[str, str]] = collections.Counter()
         self.proofs = collections.Counter[ProofResult]()
         self._in_flight: dict[str, InFlight] = {}
@@ -95,7 +98,8 @@ class SingleFlight:
 
     def start(self, job: Job, trace: Context) -> InFlight:
         """Begin a flight; `trace` is of the first who waits for it."""
-        flight = self._in_flight[job.key] = InFlight(job.key, CompileProgress(job.timeout_s))
+        progress = CompileProgress(job.timeout_s, tell=lambda message: self._compiled(flight, message))
+        flight = self._in_flight[job.key] = InFlight(job.key, progress)
         flight.task = asyncio.create_task(self._load_or_compile(flight, job, trace))
         flight.task.add_done_callback(lambda task: self._ended(flight, task))
         return flight
@@ -116,6 +120,7 @@ class SingleFlight:
             flight.waiters -= 1
             if not flight.waiters and not flight.task.done():
                 self._forget(flight)
+                self._retract(flight)  # before another flight of this key begins
                 flight.progress.give_up(late=time.monotonic() >= until)
                 flight.task.cancel()
                 # The answer is given when the worker is gone from the process table.
@@ -137,7 +142,28 @@ class SingleFlight:
             self._disk.put(job.key, done)
         else:
             flight.from_disk = True
-        return self._land(job.key, done)
+        entry = self._store.land(job.key, done)
+        flight.compiled = None
+        return entry
+
+    def _compiled(self, flight: InFlight, message: Compiled) -> None:
+        """Have ranks load a grammar while it is being compiled or proven."""
+        done = message.done
+        if self._in_flight.get(flight.key) is not flight:  # given up, and its worker not yet dead
+            return
+        if flight.compiled is not None and not _loads_the_same(flight.compiled, done):
+            self._store.retract(flight.key, flight.compiled, done)
+            flight.checked.clear()
+        flight.compiled = done
+        flight.told.set()
+        if not message.is_draft:
+            flight.checked.set()
+
+    def _retract(self, flight: InFlight) -> None:
+        """Take back what ranks were told to load of a flight that failed."""
+        done, flight.compiled = flight.compiled, None
+        if done is not None:
+            self._store.retract(flight.key, done)
 
     async def _compile(self, flight: InFlight, job: Job, trace: Context) -> Done:
         span = self._tracer.start_span(GRAMMAR_COMPILE, trace)
@@ -169,6 +195,8 @@ class SingleFlight:
         else:
             return done
         finally:
+            if error_code:
+                self._retract(flight)
             self.outcomes[attributes.get(GRAMMAR_BACKEND, ""), error_code] += 1
             spans.end(span, error_code=error_code, attributes=attributes)
 
@@ -189,6 +217,15 @@ class SingleFlight:
             told = {GRAMMAR_KEY: job.key, GRAMMAR_KIND: job.kind, GRAMMAR_BACKEND: proof.backend}
             span = self._tracer.start_span(GRAMMAR_PROOF, trace, attributes=told, start_time=proof.start_ns)
             spans.end(span, error_code=proof.error_code, end_ns=proof.end_ns)
+
+
+def _loads_the_same(one: Done, other: Done) -> bool:
+    return (one.backend, one.spec, one.sha256, one.positions) == (
+        other.backend,
+        other.spec,
+        other.sha256,
+        other.positions,
+    )
 
 
 def _succeeded(outcome: Outcome) -> Done:

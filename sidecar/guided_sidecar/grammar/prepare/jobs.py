@@ -1,0 +1,61 @@
+"""What a worker is to compile for a request, and what ranks are to load of what it compiled."""
+
+from guided_contract.config import PodConfig
+from guided_contract.wire import Load, Prepare
+from guided_sidecar.grammar import trust
+from guided_sidecar.grammar.capacity import Capacity
+from guided_sidecar.grammar.prepare.cache_keys import choice
+from guided_sidecar.grammar.worker_messages import Done, Job, Ready
+
+
+class Jobs:
+    """Makes the jobs of one pod.
+
+    Parameters
+    ----------
+    pod, capacity
+        Its limits, and what the container has.
+    artifact_bytes
+        What compiled grammars may fill.
+    """
+
+    def __init__(self, pod: PodConfig, capacity: Capacity, artifact_bytes: int) -> None:
+        self._pod = pod
+        self._capacity = capacity
+        self._artifact_bytes = artifact_bytes
+
+    def of(self, request: Prepare, key: str, spec: str, facts: Ready) -> Job:
+        """Return what a worker is to do for a request; `spec` is its text as it is taken."""
+        guided = self._pod.guided_decoding
+        chosen = choice(request.backend, self._pod)
+        memory_bytes = self._capacity.compile_bytes(
+            guided.compile.memory_bytes, self._artifact_bytes, facts.resident_bytes
+        )
+        return Job(
+            key=key,
+            kind=request.kind,
+            spec=spec,
+            backends=chosen.backends,
+            named=chosen.named,
+            routes=chosen.routes,
+            limits=guided.compile,
+            unmeasured=trust.unmeasured(facts.versions),
+            any_whitespace=guided.whitespace == "Flexible",
+            is_proven=guided.proof == "Always",
+            timeout_s=guided.compile.timeout_s,
+            memory_bytes=memory_bytes,
+            tokenizer=facts.tokenizer,
+        )
+
+
+def load_of(key: str, done: Done, *, is_draft: bool = False) -> Load:
+    """Return what a rank is to load of a grammar; `is_draft`: of one that no worker has compiled yet."""
+    return Load(
+        key=key,
+        backend=done.backend,
+        artifact=done.artifact,
+        sha256=done.sha256,
+        spec=done.spec,
+        positions=done.positions,
+        is_draft=is_draft,
+    )
