@@ -8,8 +8,7 @@ client    sends                                       receives
 ========  ==========================================  ==============================================
 api       Prepare, PrepareNamed, Release              Prepared, Refused, End, Place
 rank      Loaded, Failed, Compare, Fetch              Load, Unload, Chunk
-core      -                                           -
-launcher  -                                           -
+others    -                                           -
 ========  ==========================================  ==============================================
 """
 
@@ -20,6 +19,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 import msgspec
 
 from guided_contract import backends
+from guided_contract.choices import UnsupportedKeywords, Whitespace
 from guided_contract.counting import Position
 from guided_contract.decoding import MALFORMED
 from guided_contract.trace_context import Tracestate
@@ -82,32 +82,36 @@ class Welcome(Message, frozen=True, kw_only=True):
     """The service's answer to Hello."""
 
 
-class Prepare(Message, frozen=True, kw_only=True):
-    """Compile, prove and load a grammar on every rank. `id` is the connection's own, and names the lease.
+class Asked(Message, frozen=True, kw_only=True):
+    """Of both Prepare: `id` is the connection's own, and names the lease.
 
-    `spec`: JSON text of the schema (json), JSON array of strings (choice), the pattern (regex),
-    EBNF or Lark (grammar), JSON text (structural_tag), "" (json_object).
-    `backend`: the one to use; None: as the pod is configured.
+    `backend` to `unsupported_keywords`: what the request chose; None: as the pod is configured.
     """
 
     id: int
+    timeout_s: float
+    backend: Backend | None = None
+    whitespace: Whitespace | None = None
+    unsupported_keywords: UnsupportedKeywords | None = None
+    traceparent: str | None = None
+    tracestate: Tracestate | None = None
+
+
+class Prepare(Asked, frozen=True, kw_only=True):
+    """Compile, prove and load a grammar on every rank.
+
+    `spec`: JSON text of the schema (json), JSON array of strings (choice), the pattern (regex),
+    EBNF or Lark (grammar), JSON text (structural_tag), "" (json_object).
+    """
+
     kind: Kind
     spec: str
-    timeout_s: float
-    backend: Backend | None = None
-    traceparent: str | None = None
-    tracestate: Tracestate | None = None
 
 
-class PrepareNamed(Message, frozen=True, kw_only=True):
+class PrepareNamed(Asked, frozen=True, kw_only=True):
     """As Prepare, for a grammar that the pod has under a name."""
 
-    id: int
     name: str
-    timeout_s: float
-    backend: Backend | None = None
-    traceparent: str | None = None
-    tracestate: Tracestate | None = None
 
 
 class Release(Message, frozen=True, kw_only=True):
@@ -120,6 +124,7 @@ class Prepared(Message, frozen=True, kw_only=True):
     """Every sampling rank has loaded `key`; it stays loaded until Release.
 
     `kind` and `spec`: of a grammar that was asked for by name, as in Prepare.
+    `unenforced`: JSONPaths in its text of what was asked to be allowed and is not enforced.
     """
 
     id: int
@@ -127,6 +132,7 @@ class Prepared(Message, frozen=True, kw_only=True):
     backend: Backend
     kind: Kind | None = None
     spec: str = ""
+    unenforced: Annotated[list[str], Few] = []
 
 
 class Refused(Message, frozen=True, kw_only=True):
@@ -146,6 +152,8 @@ class Load(Message, frozen=True, kw_only=True):
     `artifact`: where that takes xgrammar long, the file below the grammars folder that holds what came of it,
     and `sha256` its content's hash.
     `positions`: the bounds that it does not hold, because ranks count them (see counting.Position).
+    `whitespace`: characters of white space between two tokens of JSON at most, which ranks count; None: any
+    number. `is_tagged`: JSON is but a part of the texts, those of a structural tag.
     """
 
     key: str
@@ -154,6 +162,8 @@ class Load(Message, frozen=True, kw_only=True):
     sha256: str | None = None
     spec: str | None = None
     positions: list[Position] = []
+    whitespace: Natural | None = None
+    is_tagged: bool = False
 
 
 class Unload(Message, frozen=True, kw_only=True):
@@ -219,8 +229,8 @@ class Place(Message, frozen=True, kw_only=True):
 class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     """What an admitted request carries to the ranks in `extra_args[TICKET_ARG]`, as a plain mapping.
 
-    The engine core adds what it was told of the request's reasoning: whether the prompt has ended it (None:
-    ask the parser), and the parser's own arguments.
+    The engine core adds of the request's reasoning if the prompt has ended it (None: ask the parser), and the
+    parser's own arguments.
     """
 
     key: str
@@ -246,13 +256,7 @@ _service_decoder: msgspec.msgpack.Decoder[ServiceMessage] = msgspec.msgpack.Deco
 
 
 def frame(message: Message) -> bytes:
-    """Return a message as length and body, ready to send.
-
-    Raises
-    ------
-    WireError
-        The body is longer than MAX_FRAME_BYTES.
-    """
+    """Return a message as length and body, ready to send; WireError: it exceeds MAX_FRAME_BYTES."""
     body = _encoder.encode(message)
     if len(body) > MAX_FRAME_BYTES:
         raise WireError(f"a frame of {len(body)} bytes exceeds {MAX_FRAME_BYTES}")

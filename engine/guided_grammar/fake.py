@@ -117,7 +117,7 @@ class FakeBackend:
         self.stop_tokens = frozenset((tokenizer.end,))
         self._tokenizer = tokenizer
 
-    def compile(self, kind: Kind, spec: str, *, any_whitespace: bool) -> FakeGrammar:  # noqa: ARG002 - Backend's
+    def compile(self, kind: Kind, spec: str) -> FakeGrammar:
         """Compile a choice; see Backend."""
         if kind != "choice":
             raise BackendError(_REFUSAL)

@@ -59,13 +59,14 @@ class Peer:
 class FakeService:
     """Listens on `path` until `stop`. `script` maps a piece of the spec to the answer; None: never answer.
 
-    `named`: what names stand for.
+    `named`: what names stand for, and `unenforced` what is not enforced of it.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.script: dict[str, Answer] = {}
         self.named: dict[str, tuple[wire.Kind, str]] = {}
+        self.unenforced: dict[str, list[str]] = {}
         self._peers: list[Peer] = []
         self._received: list[wire.ClientMessage] = []
         self._changed = threading.Condition()
@@ -163,7 +164,8 @@ class FakeService:
             return
         kind, spec = self.named[asked.name]
         prepared = self._prepare(wire.Prepare(id=asked.id, kind=kind, spec=spec, timeout_s=asked.timeout_s))
-        peer.send(msgspec.structs.replace(prepared, kind=kind, spec=spec))
+        told = self.unenforced.get(asked.name, [])
+        peer.send(msgspec.structs.replace(prepared, kind=kind, spec=spec, unenforced=told))
 
     def _prepare(self, asked: wire.Prepare) -> wire.Prepared:
         key = hashlib.sha256(f"{asked.kind}:{asked.spec}".encode()).hexdigest()

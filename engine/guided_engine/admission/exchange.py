@@ -14,7 +14,8 @@ class HttpExchange:
     """One HTTP request on a generating route.
 
     `decided` turns true with the first verdict, after which the response may start;
-    `failure` is the error to answer with, whatever the handler makes of it.
+    `failure` is the error to answer with, whatever the handler makes of it;
+    `unenforced` are JSONPaths of what its grammars ask for, and are not enforced in.
     """
 
     span: TraceContext
@@ -25,6 +26,7 @@ class HttpExchange:
     failure: GuidedError | None = None
     kind: Kind | None = None
     grammar_key: str | None = None
+    unenforced: list[str] = field(default_factory=list)
 
     def fail(self, error: GuidedError) -> None:
         """Settle the request with an error; the first one counts."""

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from guided_contract.records import HttpRequest
-from guided_engine.admission import draining, error_responses, trace
+from guided_engine.admission import draining, error_responses, response_headers, trace
 from guided_engine.admission.exchange import HttpExchange, current
 from guided_engine.admission.gate import ROUTES, UNGUIDED_ROUTES, process_gate
 from guided_engine.telemetry import Telemetry
@@ -127,6 +127,7 @@ class _Response:
         while self._kept:
             message = self._kept.pop(0)
             if message["type"] == "http.response.start":
+                message = response_headers.with_unenforced(message, self._exchange.unenforced)
                 self._status = message["status"]
                 self._streams = _is_event_stream(message)
             elif message["type"] == "http.response.body":

@@ -14,8 +14,6 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.bounds import Bounds, Where
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.pool.worker_process import Template, Worker
-from guided_sidecar.grammar.prepare import preparer
-from guided_sidecar.grammar.prepare.cache import Entry
 from guided_sidecar.grammar.worker_messages import Done, Exited, Failed, Forked, JobError, Proof, Ready
 from guided_sidecar.socket import sessions
 from support.fuzz import mutation
@@ -101,7 +99,7 @@ def _take_answer(framed: bytes) -> None:
         error = GuidedError(outcome.code, outcome.message, path=outcome.path)
         assert len(wire.frame(sessions._refused(1, error))) < 1 << 16
         return
-    load = preparer._load(Entry(KEY, outcome))
+    load = worker_messages.load_of(KEY, outcome)
     read = wire.decode_service_message(wire.frame(load)[wire.LENGTH.size :])
     assert read == load
     assert load.artifact in {None, KEY}, "a file of somebody else's"

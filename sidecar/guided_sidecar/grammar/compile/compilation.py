@@ -3,12 +3,13 @@
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from guided_contract.choices import BOUND
 from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend
@@ -19,6 +20,7 @@ from guided_grammar.json_schema.keywords import LENGTHS
 from guided_grammar.registry import library
 from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.compile import length_bounds, routing
+from guided_sidecar.grammar.compile.allowance import WHOLE, Allowance
 from guided_sidecar.grammar.compile.instance_check import Judge
 from guided_sidecar.grammar.compile.proof import Prover
 from guided_sidecar.grammar.compile.routing import Grammar
@@ -67,7 +69,6 @@ class Compiler:
                 kind="json",
                 spec=_TYPICAL,
                 backends=[backend],
-                any_whitespace=False,
                 timeout_s=0,
                 memory_bytes=0,
             )
@@ -96,9 +97,32 @@ class Compiler:
             message = "the tokenizer has changed on the Hugging Face hub since the pod started"
             raise GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message)
         job = msgspec.structs.replace(job, spec=limits.canonical(job.kind, job.spec, job.limits))
+        return self._allowing(job, start) if job.allows else self._enforcing(job, start)
+
+    def _allowing(self, job: Job, start: int) -> Done:
+        """Compile what is enforced of a grammar, else all of it as upstream does."""
+        allowance = Allowance(job.kind, job.spec)
+        spec: str | None = job.spec
+        while spec is not None:
+            try:
+                done = self._enforcing(msgspec.structs.replace(job, spec=spec), start)
+            except GuidedError as error:
+                if not allowance.covers(error):
+                    raise
+                spec = allowance.without(error)
+            else:
+                return msgspec.structs.replace(done, unenforced=allowance.taken)
+        done = self._first(job, Grammar(job.kind, None, []), job.backends, start)
+        return msgspec.structs.replace(done, unenforced=[WHOLE])
+
+    def _enforcing(self, job: Job, start: int) -> Done:
         grammar = routing.read(job)
+        return self._first(job, grammar, routing.order(job, grammar), start)
+
+    def _first(self, job: Job, grammar: Grammar, order: Iterable[Backend], start: int) -> Done:
+        """Return what the first of several backends makes of a grammar that takes it."""
         refusals: list[GuidedError] = []
-        for backend in routing.order(job, grammar):
+        for backend in order:
             try:
                 return self._one(job, grammar, backend, start)
             except BackendError as refusal:
@@ -118,7 +142,7 @@ class Compiler:
 
     def _one(self, job: Job, grammar: Grammar, backend: Backend, start: int) -> Done:
         meant, positions = _relaxed(job, grammar, backend)
-        compiled = self._backends[backend].compile(job.kind, meant, any_whitespace=job.any_whitespace)
+        compiled = self._backends[backend].compile(job.kind, meant)
         source = compiled.source()
         content = (source or compiled.artifact()).encode()
         compiled_at = time.perf_counter_ns()
@@ -127,6 +151,8 @@ class Compiler:
         done = Done(
             backend=backend,
             positions=positions,
+            whitespace=_whitespace(job),
+            is_tagged=job.kind == "structural_tag",
             compile_ns=compiled_at - start,
             proof_ns=time.perf_counter_ns() - compiled_at,
             size_bytes=max(len(content), compiled.memory_bytes),
@@ -140,7 +166,7 @@ class Compiler:
     def _prove(self, job: Job, grammar: Grammar, compiled: Compiled, positions: Sequence[Position]) -> None:
         began_ns = time.time_ns()
         # Of the text as it came: what was closed, relaxed or written otherwise is not what was asked for.
-        judge = Judge(job.spec) if job.kind == "json" else None
+        judge = Judge(job.spec) if job.kind == "json" and grammar.value is not None else None
         fault, texts = self._prover.prove(compiled, positions, judge, job.key)
         code = fault.code.value if fault is not None else ""
         self.proofs.append(Proof(compiled.backend, began_ns, time.time_ns(), code, texts))
@@ -158,6 +184,8 @@ class Compiler:
 
 def _relaxed(job: Job, grammar: Grammar, backend: Backend) -> tuple[str, list[Position]]:
     """Return the text to compile, and the bounds that ranks count beside it."""
+    if grammar.value is None:
+        return job.spec, []
     if job.kind == "structural_tag":
         tag = subschemas.with_each_of_tag(grammar.value, lambda _, form: _meant(form, job, backend))
         return json.dumps(tag), []
@@ -176,6 +204,13 @@ def _meant(form: Any, job: Job, backend: Backend) -> Any:
     # A library that was asked for by name compiles the schema as vLLM would have it compile it.
     meant = form if backend == job.named else additional_properties.close(form)
     return additional_properties.spell_once(meant) if library(backend).compares_spellings else meant
+
+
+def _whitespace(job: Job) -> int | None:
+    """Return the bound of white space that ranks count beside the grammar, None for none."""
+    if job.kind == "structural_tag" and job.whitespace is not None:
+        return max(job.whitespace, BOUND)  # else what a tag has of its own between two calls would go, too
+    return job.whitespace if job.kind in ("json", "json_object") else None
 
 
 def _check_size(size_bytes: int) -> None:

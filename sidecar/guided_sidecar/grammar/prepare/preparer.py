@@ -12,7 +12,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, Tracer
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_contract.wire import Backend, Kind, Load, Prepare, Prepared
+from guided_contract.wire import Backend, Kind, Prepare, Prepared
 from guided_sidecar.grammar import artifacts, trust
 from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.pool.compile_progress import CompileProgress
@@ -24,7 +24,7 @@ from guided_sidecar.grammar.prepare.disk import GrammarDisk
 from guided_sidecar.grammar.prepare.leases import Store
 from guided_sidecar.grammar.prepare.quarantine import Quarantine, Refusals
 from guided_sidecar.grammar.prepare.singleflight import InFlight, SingleFlight
-from guided_sidecar.grammar.worker_messages import Job, Ready
+from guided_sidecar.grammar.worker_messages import Done, Job, Ready, load_of
 from guided_sidecar.ranks.load_barrier import Rendezvous
 from guided_sidecar.settings import Settings
 from guided_sidecar.telemetry import spans
@@ -34,6 +34,7 @@ from guided_sidecar.telemetry.conventions import (
     GRAMMAR_KEY,
     GRAMMAR_KIND,
     GRAMMAR_PREPARE,
+    GRAMMAR_UNENFORCED,
 )
 
 
@@ -104,6 +105,7 @@ class Preparer:
         self._refusals = Refusals(settings.refusal_entries, self.quarantine)
         self._answers: collections.Counter[str] = collections.Counter()
         self._single_flight = SingleFlight(pool, disk, self._refusals, tracer, self._store.land)
+        self._unenforced = 0  # requests
         self._held = 0  # leases of the service's own, by `hold`
 
     @property
@@ -120,6 +122,7 @@ class Preparer:
             compiles=dict(self._single_flight.outcomes),
             proofs=dict(self._single_flight.proofs),
             disk=dataclasses.replace(self._disk.counts),
+            unenforced=self._unenforced,
         )
 
     async def prepare(self, request: Prepare) -> Prepared:
@@ -134,7 +137,12 @@ class Preparer:
             async with self._within_limit(waiter):
                 entry = await self._compiled(waiter)
                 await self._load(waiter, entry)
-        return Prepared(id=request.id, key=entry.key, backend=entry.done.backend)
+            done = entry.done
+            if done.unenforced:
+                self._unenforced += 1
+                waiter.span.set_attribute(GRAMMAR_UNENFORCED, _keywords(done))
+        paths = [one.path for one in done.unenforced]
+        return Prepared(id=request.id, key=entry.key, backend=done.backend, unenforced=paths)
 
     async def hold(self, kind: Kind, spec: str) -> Entry:
         """Prepare a grammar that stays until `let_go`; the deadline is for the compile, not for the ranks.
@@ -206,9 +214,7 @@ class Preparer:
         facts = await self._pool.facts()
         self._rendezvous.check(facts.tokenizer)
         waiter.tokenizer = facts.tokenizer
-        waiter.key = key = grammar_key(
-            request.kind, spec, choice(request.backend, self._pod), self._pod, facts
-        )
+        waiter.key = key = grammar_key(request.kind, spec, choice(request, self._pod), self._pod, facts)
         waiter.cache = "refused"
         self._refusals.check(key)
         entry = self._store.cache.get(key)
@@ -225,7 +231,9 @@ class Preparer:
     async def _load(self, waiter: _Waiter, entry: Entry) -> None:
         """Wait until every rank has loaded a grammar; where that fails, its lease ends."""
         try:
-            await self._rendezvous.ensure(_load(entry), waiter.tokenizer, spans.below(waiter.span))
+            await self._rendezvous.ensure(
+                load_of(entry.key, entry.done), waiter.tokenizer, spans.below(waiter.span)
+            )
         except BaseException as error:
             self._store.end_lease(entry)
             if isinstance(error, GuidedError) and not entry.leases:
@@ -251,7 +259,7 @@ class Preparer:
 
     def _job(self, waiter: _Waiter, spec: str, facts: Ready) -> Job:
         guided = self._pod.guided_decoding
-        chosen = choice(waiter.request.backend, self._pod)
+        chosen = choice(waiter.request, self._pod)
         memory_bytes = self._capacity.compile_bytes(
             guided.compile.memory_bytes, self._artifact_bytes, facts.resident_bytes
         )
@@ -262,9 +270,10 @@ class Preparer:
             backends=chosen.backends,
             named=chosen.named,
             routes=chosen.routes,
+            allows=chosen.allows,
             limits=guided.compile,
             unmeasured=trust.unmeasured(facts.versions),
-            any_whitespace=guided.whitespace == "Flexible",
+            whitespace=chosen.whitespace,
             is_proven=guided.proof == "Always",
             timeout_s=guided.compile.timeout_s,
             memory_bytes=memory_bytes,
@@ -283,13 +292,5 @@ class Preparer:
         return self._pool.too_late(waiter.limit_s, progress)
 
 
-def _load(entry: Entry) -> Load:
-    done = entry.done
-    return Load(
-        key=entry.key,
-        backend=done.backend,
-        artifact=done.artifact,
-        sha256=done.sha256,
-        spec=done.spec,
-        positions=done.positions,
-    )
+def _keywords(done: Done) -> str:
+    return ",".join(sorted({one.keyword for one in done.unenforced}))

@@ -44,7 +44,7 @@ _FORMATS: Final = frozenset(
     ]
 )
 # What a library's own keywords do, a client must not: they switch its checks off.
-_PRIVATE: Final = "x-guidance"
+PRIVATE: Final = "x-guidance"
 # By the first draft that knows each keyword. `dependencies` is one for whoever writes it.
 _SINCE: Final = {
     **dict.fromkeys(
@@ -152,8 +152,8 @@ def read(part: Schema, draft: int, path: JsonPath) -> Schema:
     GuidedError
         grammar_unsupported: it has a keyword that only one library knows.
     """
-    if _PRIVATE in part:
-        where = str(JsonPath(path, _PRIVATE))
+    if PRIVATE in part:
+        where = str(JsonPath(path, PRIVATE))
         message = f"{where}: options of one grammar library are not taken from a schema"
         raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=where)
     if draft < 2019 and "$ref" in part:

@@ -21,7 +21,7 @@ pattern with lookahead at its start  allOf of patterns
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from guided_contract.errors import ErrorCode, GuidedError
