@@ -238,7 +238,7 @@ def test_masks_hold_what_the_text_may_go_on_with(
             matcher.counted = text_of
             restricted, _ = words.buffers[0].fill([Walk(matcher, 0, 1, [])])
             assert text_of is not None
-            where, bounds = text_of._where, text_of._grammar.bounds
+            where, bounds = text_of._wheres[0], text_of._rules[0].bounds
             expected = [t for t in allowed(plain[0]) if bounds.advance(where, words.tokens[t]) is not None]
             assert allowed(restricted[0]).tolist() == expected
             assert expected
