@@ -107,7 +107,6 @@ class Sidecar:
             spec=schema,
             backends=[one for one in self._backends if choice in {one, "auto"}],
             named=next((one for one in self._backends if one == choice), None),
-            any_whitespace=True,
             timeout_s=_LOAD_TIMEOUT_S,
             memory_bytes=1 << 40,
         )

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from guided_contract import wire
 from guided_contract.config import CompileConfig, PodConfig
 from guided_contract.errors import GuidedError
 from guided_engine.ranks.loaded_grammars import Prototypes
@@ -15,6 +14,7 @@ from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile import vocabulary
 from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.schema import limits
+from guided_sidecar.grammar.prepare.jobs import load_of
 from guided_sidecar.grammar.worker_messages import Job
 
 Accepts = Callable[[str], bool]  # whether a JSON text may be generated, from its first token to its end
@@ -68,7 +68,7 @@ class Library:
     def take(self, schema: Any) -> Accepts:
         """Compile a schema."""
         try:
-            compiled = self._backend.compile("json", json.dumps(schema), any_whitespace=True)
+            compiled = self._backend.compile("json", json.dumps(schema))
         except BackendError as error:
             raise RefusedError(str(error)) from error
 
@@ -98,16 +98,7 @@ class Ours:
             done = self._compiler.run(self._job(key, spec))
         except GuidedError as error:
             raise RefusedError(str(error)) from error
-        loaded = self._ranks.load(
-            wire.Load(
-                key=key,
-                backend=done.backend,
-                artifact=done.artifact,
-                sha256=done.sha256,
-                spec=done.spec,
-                positions=done.positions,
-            )
-        )
+        loaded = self._ranks.load(load_of(key, done))
         if loaded.error:
             raise RefusedError(loaded.error)
 
@@ -124,7 +115,6 @@ class Ours:
             kind="json",
             spec=spec,
             backends=list(self._known),
-            any_whitespace=True,
             timeout_s=_TIMEOUT_S,
             memory_bytes=1 << 40,
         )

@@ -32,7 +32,8 @@ What each library makes of a keyword, without a type beside it and with one: *en
 (accepted, and something invalid can be generated in every case), *partly*, *refused*. Under
 `unsupportedKeywords: Route` a schema goes to a library that enforces all of it; where none does, and
 under `Reject` where the first choice does not, the answer is 400 `grammar_unsupported` with the keyword's
-path. Which of the *partly* cases a library does enforce is in
+path. Under `Allow` such a keyword is left out, and the response's header `x-guidedmodel-unenforced` has its
+path ([routes.md](routes.md#options-of-a-request)). Which of the *partly* cases a library does enforce is in
 `guided_grammar/*/unenforced.py`.
 
 {keywords}

@@ -2,12 +2,13 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
 from guided_contract import names
 from guided_contract.backends import Choice
+from guided_contract.choices import RequestOption, UnsupportedKeywords, Whitespace
 from guided_contract.decoding import MALFORMED
 
 MAX_FILE_BYTES = 1 << 20  # what a ConfigMap holds at most
@@ -50,12 +51,13 @@ class GuidedDecodingConfig(Struct, frozen=True, kw_only=True):
 
     placement: Literal["Rank", "Scheduler"] = "Rank"
     backend: Choice = "Auto"
-    unsupported_keywords: Literal["Route", "Reject"] = "Route"
-    whitespace: Literal["Compact", "Flexible"] = "Flexible"  # Flexible is vLLM's own default
+    unsupported_keywords: UnsupportedKeywords = "Route"
+    whitespace: Whitespace = "Bounded"  # Flexible is what vLLM does by default
     proof: Literal["Always", "Never"] = "Always"
     compile: CompileConfig = CompileConfig()
     consensus: ConsensusConfig = ConsensusConfig()
     on_desync: Literal["FailRequest", "FallBackToScheduler"] = "FailRequest"
+    request_options: tuple[RequestOption, ...] = get_args(RequestOption)  # what requests may choose
 
 
 class LogitsProcessorConfig(Struct, frozen=True, kw_only=True):

@@ -19,10 +19,17 @@ ENV_HUB_TOKEN: Final = "HF_TOKEN"  # noqa: S105 - a name
 # Keys of `sampling_params.extra_args` (which clients can reach as `vllm_xargs`) that begin so are ours;
 # admission refuses a client's.
 RESERVED_PREFIX: Final = "guided_"
-# The two such keys that a client may send: which grammar library makes its masks, a wire.Backend;
+# Such keys that a client may send: which grammar library makes its masks, a wire.Backend;
 BACKEND_ARG: Final = "guided_backend"
+# how much white space JSON may have, and what becomes of keywords that are not enforced: enum values of
+# guidedDecoding in lower case;
+WHITESPACE_ARG: Final = "guided_whitespace"
+UNSUPPORTED_KEYWORDS_ARG: Final = "guided_unsupported_keywords"
 # and the name of a grammar of guidedDecoding.grammars, in place of a constraint of the request's own.
 GRAMMAR_ARG: Final = "guided_grammar"
+CLIENT_ARGS: Final = frozenset((BACKEND_ARG, WHITESPACE_ARG, UNSUPPORTED_KEYWORDS_ARG, GRAMMAR_ARG))
+# Of a response: a JSON array of JSONPaths, what of its grammar is not enforced, as was allowed.
+UNENFORCED_HEADER: Final = "x-guidedmodel-unenforced"
 # The admitted request's ticket on its way to the ranks, a mapping made by wire.Ticket.
 TICKET_ARG: Final = "guided_ticket"
 

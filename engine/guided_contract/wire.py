@@ -8,8 +8,7 @@ client    sends                                       receives
 ========  ==========================================  ==============================================
 api       Prepare, PrepareNamed, Release              Prepared, Proven, Refused, End, Place
 rank      Loaded, Failed, Compare, Fetch              Load, Unload, Chunk
-core      -                                           -
-launcher  -                                           -
+others    -                                           -
 ========  ==========================================  ==============================================
 """
 
@@ -20,6 +19,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 import msgspec
 
 from guided_contract import backends
+from guided_contract.choices import UnsupportedKeywords, Whitespace
 from guided_contract.counting import Position
 from guided_contract.decoding import MALFORMED
 from guided_contract.trace_context import Tracestate
@@ -79,31 +79,36 @@ class Welcome(Message, frozen=True, kw_only=True):
     """The service's answer to Hello."""
 
 
-class Prepare(Message, frozen=True, kw_only=True):
-    """Compile, load and prove a grammar on every rank. `id` is the connection's own, and names the lease.
+class Asked(Message, frozen=True, kw_only=True):
+    """Of both Prepare: `id` is the connection's own, and names the lease.
 
-    `spec`: JSON text of the schema (json), JSON array of strings (choice), the pattern (regex), EBNF or Lark
-    (grammar), JSON text (structural_tag), "" (json_object). `backend`: None: as the pod is configured.
+    `backend` to `unsupported_keywords`: what the request chose; None: as the pod is configured.
     """
 
     id: int
+    timeout_s: float
+    backend: Backend | None = None
+    whitespace: Whitespace | None = None
+    unsupported_keywords: UnsupportedKeywords | None = None
+    traceparent: str | None = None
+    tracestate: Tracestate | None = None
+
+
+class Prepare(Asked, frozen=True, kw_only=True):
+    """Compile, load and prove a grammar on every rank.
+
+    `spec`: the text of the schema (json), pattern (regex), EBNF, Lark (grammar) or tag (structural_tag), a
+    JSON array of strings (choice), "" (json_object).
+    """
+
     kind: Kind
     spec: str
-    timeout_s: float
-    backend: Backend | None = None
-    traceparent: str | None = None
-    tracestate: Tracestate | None = None
 
 
-class PrepareNamed(Message, frozen=True, kw_only=True):
+class PrepareNamed(Asked, frozen=True, kw_only=True):
     """As Prepare, for a grammar that the pod has under a name."""
 
-    id: int
     name: str
-    timeout_s: float
-    backend: Backend | None = None
-    traceparent: str | None = None
-    tracestate: Tracestate | None = None
 
 
 class Release(Message, frozen=True, kw_only=True):
@@ -116,7 +121,7 @@ class Prepared(Message, frozen=True, kw_only=True):
     """Every sampling rank has loaded `key`; it stays loaded until Release.
 
     Not `is_proven`: nothing of an answer may be seen until Proven, or Refused, which ends the lease.
-    `kind`, `spec`: of a grammar that was asked for by name, as in Prepare.
+    `kind`, `spec`: of a named grammar. `unenforced`: JSONPaths in its text of what was allowed to be ignored.
     """
 
     id: int
@@ -125,6 +130,7 @@ class Prepared(Message, frozen=True, kw_only=True):
     is_proven: bool = True
     kind: Kind | None = None
     spec: str = ""
+    unenforced: Annotated[list[str], Few] = []
 
 
 class Proven(Message, frozen=True, kw_only=True):
@@ -149,7 +155,9 @@ class Load(Message, frozen=True, kw_only=True):
 
     `spec`: what it is compiled of in no time, in the library's own form. `artifact`: where that takes long,
     the file below the grammars folder with the result, and `sha256` its content's hash. `positions`: the
-    bounds that it does not hold, because ranks count them (see counting.Position).
+    bounds that it does not hold, because ranks count them (see counting.Position). `whitespace`: characters
+    of white space at most between two tokens of JSON; None: any number. `is_tagged`: of a structural tag.
+    `is_draft`: no worker has compiled it yet, so only within tight limits.
     """
 
     key: str
@@ -158,7 +166,9 @@ class Load(Message, frozen=True, kw_only=True):
     sha256: str | None = None
     spec: str | None = None
     positions: list[Position] = []
-    is_draft: bool = False  # no worker has compiled it yet: only within tight limits
+    whitespace: Natural | None = None
+    is_tagged: bool = False
+    is_draft: bool = False
 
 
 class Unload(Message, frozen=True, kw_only=True):
@@ -222,16 +232,13 @@ class Place(Message, frozen=True, kw_only=True):
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True):
-    """What an admitted request carries to the ranks in `extra_args[TICKET_ARG]`, as a plain mapping.
-
-    The engine core adds what it was told of the request's reasoning: whether the prompt has ended it (None:
-    ask the parser), and the parser's own arguments.
-    """
+    """What a request carries to the ranks in `extra_args[TICKET_ARG]`, as a plain mapping."""
 
     key: str
     backend: Backend
     traceparent: str | None = None
     tracestate: Tracestate | None = None
+    # Of the engine core: whether the prompt has ended it (None: ask the parser), and the parser's own arguments.
     reasoning_ended: bool | None = None
     reasoning_arguments: dict[str, Any] = {}
     placement: Placement = "Rank"
@@ -251,13 +258,7 @@ _service_decoder: msgspec.msgpack.Decoder[ServiceMessage] = msgspec.msgpack.Deco
 
 
 def frame(message: Message) -> bytes:
-    """Return a message as length and body, ready to send.
-
-    Raises
-    ------
-    WireError
-        The body is longer than MAX_FRAME_BYTES.
-    """
+    """Return a message as length and body, ready to send; WireError: it exceeds MAX_FRAME_BYTES."""
     body = _encoder.encode(message)
     if len(body) > MAX_FRAME_BYTES:
         raise WireError(f"a frame of {len(body)} bytes exceeds {MAX_FRAME_BYTES}")

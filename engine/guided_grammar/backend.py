@@ -84,15 +84,13 @@ class Backend(Protocol):
     stop_tokens: frozenset[int]
     is_worn: bool
 
-    def compile(self, kind: Kind, spec: str, *, any_whitespace: bool) -> Compiled:
-        """Compile one grammar, as upstream does.
+    def compile(self, kind: Kind, spec: str) -> Compiled:
+        """Compile one grammar, as upstream does by default: JSON may have any white space between tokens.
 
         Parameters
         ----------
         kind, spec
             The kind of constraint and its text, as `wire.Prepare` has them.
-        any_whitespace
-            Whether JSON may have any whitespace between tokens; else as the library writes it compactly.
 
         Raises
         ------
@@ -100,7 +98,7 @@ class Backend(Protocol):
             The library does not take it.
         """
 
-    def draft(self, kind: Kind, spec: str, *, any_whitespace: bool) -> str | None:
+    def draft(self, kind: Kind, spec: str) -> str | None:
         """Return what `Compiled.source` would be, where that needs no compiling; None: it does, or is wrong.
 
         Parameters are those of `compile`.
@@ -195,7 +193,7 @@ class Library(Protocol):
 
 def warm(backend: Backend) -> None:
     """Make what the first grammar of a process would wait for."""
-    compiled = backend.compile("json_object", "", any_whitespace=True)
+    compiled = backend.compile("json_object", "")
     source = compiled.source()
     loaded = backend.load(source, compiled.artifact().encode() if source is None else None)
     row = np.empty((1, words(backend.vocab_size)), dtype=np.int32)

@@ -117,13 +117,13 @@ class FakeBackend:
         self.stop_tokens = frozenset((tokenizer.end,))
         self._tokenizer = tokenizer
 
-    def compile(self, kind: Kind, spec: str, *, any_whitespace: bool) -> FakeGrammar:  # noqa: ARG002 - Backend's
+    def compile(self, kind: Kind, spec: str) -> FakeGrammar:
         """Compile a choice; see Backend."""
         if kind != "choice":
             raise BackendError(_REFUSAL)
         return FakeGrammar(spec, self._tokenizer)
 
-    def draft(self, kind: Kind, spec: str, *, any_whitespace: bool) -> None:
+    def draft(self, kind: Kind, spec: str) -> None:
         """Return None: its compile takes no time; see Backend."""
 
     def load(

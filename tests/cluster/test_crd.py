@@ -137,6 +137,9 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     },
     "compact on the ranks": {"guidedDecoding": {"whitespace": "Compact"}},
     "strict and unproven": {"guidedDecoding": {"unsupportedKeywords": "Reject", "proof": "Never"}},
+    "as vLLM does": {"guidedDecoding": {"unsupportedKeywords": "Allow", "whitespace": "Flexible"}},
+    "requests choose little": {"guidedDecoding": {"requestOptions": ["Whitespace"]}},
+    "requests choose nothing": {"guidedDecoding": {"requestOptions": []}},
     "ranks compared at every token": {
         "guidedDecoding": {"consensus": {"mode": "Every"}, "onDesync": "FallBackToScheduler"}
     },
@@ -216,6 +219,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "grammar with a path for a key": (
         {"guidedDecoding": {"grammars": [GRAMMAR | {"configMapKeyRef": {"name": "a", "key": "a/b"}}]}},
         "spec.guidedDecoding.grammars[0].configMapKeyRef.key",
+    ),
+    "what requests may choose, twice": (
+        {"guidedDecoding": {"requestOptions": ["Backend", "Backend"]}},
+        "spec.guidedDecoding.requestOptions",
     ),
     "two grammars of one name": (
         {"guidedDecoding": {"grammars": [GRAMMAR, GRAMMAR]}},

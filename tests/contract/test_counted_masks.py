@@ -57,7 +57,7 @@ class Words:
         """Load a grammar as a rank does, its bounds counted or compiled."""
         split = length_bounds.split(json.loads(text), backend) if count else length_bounds.Counted(None, [])
         spec = json.dumps(split.schema) if count else text
-        compiled = self.backends[backend].compile(kind, spec, any_whitespace=True).artifact()
+        compiled = self.backends[backend].compile(kind, spec).artifact()
         load = Load(key=KEY, backend=backend, spec=compiled, positions=split.positions)
         if backend == "xgrammar":
             sha256 = artifacts.write(self._folder, KEY, compiled.encode())
@@ -238,7 +238,7 @@ def test_masks_hold_what_the_text_may_go_on_with(
             matcher.counted = text_of
             restricted, _ = words.buffers[0].fill([Walk(matcher, 0, 1, [])])
             assert text_of is not None
-            where, bounds = text_of._where, text_of._grammar.bounds
+            where, bounds = text_of._wheres[0], text_of._rules[0].bounds
             expected = [t for t in allowed(plain[0]) if bounds.advance(where, words.tokens[t]) is not None]
             assert allowed(restricted[0]).tolist() == expected
             assert expected
@@ -250,12 +250,12 @@ def test_a_sequence_starts_over_and_its_twin_is_not_moved(words: Words) -> None:
     for matcher in (one, other):
         feed(words, matcher, '["abc')
     assert one.counted is not None
-    assert one.counted._where.characters == 3
-    assert one.counted._where.mode == TEXT
+    assert one.counted._wheres[0].characters == 3
+    assert one.counted._wheres[0].mode == TEXT
     one.reset()
-    assert one.counted._where == Where()
+    assert one.counted._wheres[0] == Where()
     assert other.counted is not None
-    assert other.counted._where.characters == 3
+    assert other.counted._wheres[0].characters == 3
 
 
 @pytest.mark.parametrize("backend", ["xgrammar", "guidance"])

@@ -56,7 +56,6 @@ def chosen(compiler: Compiler, request: Request) -> Backend | None:
         kind=kind,
         spec=limits.canonical(kind, spec, CompileConfig()),
         backends=["xgrammar", "guidance"],
-        any_whitespace=True,
         timeout_s=60,
         memory_bytes=1 << 40,
     )

@@ -148,7 +148,6 @@ def judge(compiler: Compiler, kind: Kind, text: str, named: Backend | None) -> N
         spec=text,
         backends=backends,
         named=named,
-        any_whitespace=True,
         timeout_s=60,
         memory_bytes=1 << 40,
     )

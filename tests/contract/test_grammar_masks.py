@@ -63,7 +63,7 @@ def test_masks_are_vllms(words: Vocabulary, upstream: Any, backend: str, name: s
     kind, spec = grammars.OF_EVERY_KIND[name]
     compiler = Backends(words)[backend]
     canonical = limits.canonical(kind, spec, CompileConfig())
-    ours = compiler.compile(kind, canonical, any_whitespace=True)
+    ours = compiler.compile(kind, canonical)
 
     theirs = upstream[backend].compile_grammar(*_upstream_request(backend, kind, spec))
 
@@ -73,7 +73,7 @@ def test_masks_are_vllms(words: Vocabulary, upstream: Any, backend: str, name: s
 def test_the_artefact_makes_the_same_grammar_with_vllms_tokenizer(words: Vocabulary, upstream: Any) -> None:
     import xgrammar
 
-    text = Backends(words)["xgrammar"].compile("json", grammars.PERSON, any_whitespace=True).artifact()
+    text = Backends(words)["xgrammar"].compile("json", grammars.PERSON).artifact()
     info = upstream["xgrammar"].compiler
     assert info is not None
     theirs = upstream["xgrammar"].compile_grammar(*_upstream_request("xgrammar", "json", grammars.PERSON))
@@ -87,11 +87,11 @@ def test_ranks_compile_again_what_took_no_time(words: Vocabulary, monkeypatch: p
     """And nothing that a worker compiled of parts that took long: a rank has none of them."""
     compiler = Backends(words)["xgrammar"]
     monkeypatch.setattr(xgrammar_backend, "_QUICK_S", math.inf)
-    assert compiler.compile("json", grammars.PERSON, any_whitespace=True).source() is not None
+    assert compiler.compile("json", grammars.PERSON).source() is not None
     assert not compiler.is_worn
 
     monkeypatch.setattr(xgrammar_backend, "_QUICK_S", 0.0)
-    assert compiler.compile("regex", grammars.slow_regex(200), any_whitespace=True).source() is None
+    assert compiler.compile("regex", grammars.slow_regex(200)).source() is None
     assert compiler.is_worn
 
 
@@ -122,7 +122,7 @@ def test_characters_that_xgrammar_escapes_are_not_lost_on_the_way(words: Vocabul
 
     kind, spec = ODD[name]
     backend = Backends(words)["xgrammar"]
-    compiled = backend.compile(kind, limits.canonical(kind, spec, CompileConfig()), any_whitespace=True)
+    compiled = backend.compile(kind, limits.canonical(kind, spec, CompileConfig()))
     info = words.native("xgrammar")
     sent = [xgrammar.CompiledGrammar.deserialize_json(compiled.artifact(), info)]
     if source := compiled.source():
@@ -133,30 +133,11 @@ def test_characters_that_xgrammar_escapes_are_not_lost_on_the_way(words: Vocabul
 
 
 def test_llguidances_text_is_vllms(words: Vocabulary, upstream: Any) -> None:
-    ours = Backends(words)["guidance"].compile("json", grammars.PERSON, any_whitespace=True)
+    ours = Backends(words)["guidance"].compile("json", grammars.PERSON)
 
     upstream["guidance"].compile_grammar(*_upstream_request("guidance", "json", grammars.PERSON))
 
     assert ours.artifact() == upstream["guidance"].serialized_grammar
-
-
-@pytest.mark.parametrize("backend", ["xgrammar", "guidance"])
-def test_compact_json_leaves_no_room_for_endless_whitespace(words: Vocabulary, backend: str) -> None:
-    """vLLM 38696: where whitespace is flexible, a model may write it until max_tokens."""
-    compiler = Backends(words)[backend]
-    blank = [token for token, text in enumerate(words.tokens) if text and not text.strip()]
-    opening = words.tokens.index(b"{")
-    allowed = {}
-    for flexible in (True, False):
-        compiled = compiler.compile("json", grammars.PERSON, any_whitespace=flexible)
-        matcher = compiled.matcher()
-        assert matcher.accept([opening])
-        mask: Any = np.empty((1, mask_words(compiled.vocab_size)), dtype=np.int32)
-        matcher.fill(mask, 0)
-        bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
-        allowed[flexible] = [token for token in blank if bits[token]]
-    assert allowed[True]
-    assert not allowed[False]
 
 
 CHOICES = ["plain", 'a "quote"', "back\\slash", "new\nline\r\ttab", "\x00\x1f\x7f", "äöü 漢字 🙂", ""]

@@ -1,8 +1,10 @@
 """What the service tells of a grammar: its spans, and what is counted."""
 
 import asyncio
+import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from guided_contract import trace_context
@@ -64,6 +66,37 @@ async def test_what_was_asked_for_is_counted(tmp_path: Path, monkeypatch: pytest
         assert now.workers.fork_s > 0
         await until(lambda: service.snapshot().cache.disk.writes == 1)
         assert service.snapshot().cache.disk.misses == 5
+
+
+LOOKBEHIND = json.dumps(
+    {"type": "object", "properties": {"secret": {"type": "string", "pattern": "(?<=a)b"}}}
+)
+
+
+async def test_what_is_allowed_to_be_unenforced_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spans = MemorySpans()
+    async with (
+        serving(tmp_path, monkeypatch, spans=spans, guided_decoding=PATIENT) as (service, pod),
+        Rank.connected(pod),
+        Api.connected(pod) as api,
+    ):
+        asked = Prepare(id=1, kind="json", spec=LOOKBEHIND, timeout_s=60, unsupported_keywords="Allow")
+        refused = await api.ask(msgspec.structs.replace(asked, id=2, unsupported_keywords=None))
+        assert isinstance(refused, Refused)
+        assert (refused.code, refused.path) == ("grammar_unsupported", "$.properties.secret.pattern")
+        assert service.snapshot().cache.unenforced == 0
+        for number in (3, 4):
+            allowed = await api.ask(msgspec.structs.replace(asked, id=number))
+            assert isinstance(allowed, Prepared)
+            assert allowed.unenforced == ["$.properties.secret.pattern"]
+        assert service.snapshot().cache.unenforced == 2
+
+    told = [attributes(span).get("guidedmodel.grammar.unenforced") for span in spans.named("grammar.prepare")]
+    assert told == [None, "pattern", "pattern"]
+    # A name of a client's is in the answer to the client alone.
+    assert "secret" not in str([attributes(span) for span in spans.finished])
 
 
 async def test_the_spans_of_a_grammar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

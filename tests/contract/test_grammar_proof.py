@@ -54,7 +54,7 @@ def run(
 ) -> Done:
     text = spec if isinstance(spec, str) else json.dumps(spec)
     key = hashlib.sha256(text.encode()).hexdigest()
-    more = {"kind": "json", "backends": ["xgrammar", "guidance"], "any_whitespace": True, **fields}
+    more = {"kind": "json", "backends": ["xgrammar", "guidance"], **fields}
     return compiler.run(Job(key=key, spec=text, timeout_s=60, memory_bytes=1 << 40, **more), tell)
 
 
@@ -98,12 +98,12 @@ def _burning(fill: Any, fills: int) -> Any:
     return burn
 
 
-@pytest.mark.parametrize("any_whitespace", [True, False], ids=["flexible", "compact"])
-def test_a_walk_comes_to_the_end_of_a_text(compiler: Compiler, any_whitespace: bool) -> None:  # noqa: FBT001 - a case
+@pytest.mark.parametrize("whitespace", [None, 42, 0], ids=["flexible", "bounded", "compact"])
+def test_a_walk_comes_to_the_end_of_a_text(compiler: Compiler, whitespace: int | None) -> None:
     """Of nearly every schema that is served; only then is anything judged."""
     texts = []
     for entry in corpus.corpus(None)[::SPARSE]:
-        run(compiler, entry.text, any_whitespace=any_whitespace)
+        run(compiler, entry.text, whitespace=whitespace)
         texts.append(compiler.proofs[-1].texts)
     assert sum(map(bool, texts)) >= 0.99 * len(texts) > 0.9 * 520 // SPARSE
 

@@ -40,7 +40,6 @@ async def test_a_fork_imports_nothing(template: Template) -> None:
         kind="json",
         spec=grammars.PERSON,
         backends=["xgrammar", "guidance"],
-        any_whitespace=True,
         timeout_s=60,
         memory_bytes=1 << 30,
     )
@@ -91,7 +90,6 @@ async def test_a_worker_that_nobody_watches_is_ended_by_the_kernel(template: Tem
         kind="regex",
         spec=grammars.endless_regex(),
         backends=["xgrammar"],
-        any_whitespace=True,
         timeout_s=0.5,
         memory_bytes=1 << 30,
     )

@@ -46,14 +46,14 @@ def words() -> Vocabulary:
 
 
 def xgrammar_load(words: Vocabulary, folder: Path, key: str = "k") -> Load:
-    compiled = Backends(words)["xgrammar"].compile("regex", "ab", any_whitespace=True)
+    compiled = Backends(words)["xgrammar"].compile("regex", "ab")
     content = compiled.artifact().encode()
     (folder / key).write_bytes(content)
     return Load(key=key, backend="xgrammar", artifact=key, sha256=hashlib.sha256(content).hexdigest())
 
 
 def guidance_load(words: Vocabulary, key: str = "k") -> Load:
-    compiled = Backends(words)["guidance"].compile("regex", "ab", any_whitespace=True)
+    compiled = Backends(words)["guidance"].compile("regex", "ab")
     return Load(key=key, backend="guidance", spec=compiled.artifact())
 
 
@@ -75,7 +75,7 @@ class TestPrototypes:
     ) -> None:
         monkeypatch.setattr(xgrammar_backend, "_QUICK_S", math.inf)
         kind, spec = grammars.OF_EVERY_KIND[name]
-        compiled = Backends(words)["xgrammar"].compile(kind, spec, any_whitespace=False)
+        compiled = Backends(words)["xgrammar"].compile(kind, spec)
         content = compiled.artifact().encode()
         (tmp_path / "f").write_bytes(content)
         sha256 = hashlib.sha256(content).hexdigest()
@@ -102,7 +102,7 @@ class TestPrototypes:
         """The proof refused the first; a service that is asked again after a crash may choose otherwise."""
         prototypes = Prototypes(tmp_path, Backends(words))
         first, token = guidance_load(words, "k"), words.tokens.index(b"a")
-        other = Backends(words)["guidance"].compile("regex", "ba", any_whitespace=True)
+        other = Backends(words)["guidance"].compile("regex", "ba")
         assert not prototypes.load(first).error
         old = prototypes.matcher("k", [1])
         assert not prototypes.load(Load(key="k", backend="guidance", spec=other.artifact())).error
@@ -116,7 +116,7 @@ class TestPrototypes:
         monkeypatch.setattr(xgrammar_backend, "_QUICK_S", math.inf)
         prototypes = Prototypes(tmp_path, Backends(words))
         loads = [xgrammar_load(words, tmp_path, "x"), guidance_load(words, "g")]
-        compiled = Backends(words)["xgrammar"].compile("regex", "ab", any_whitespace=True)
+        compiled = Backends(words)["xgrammar"].compile("regex", "ab")
         loads.append(Load(key="t", backend="xgrammar", spec=compiled.source()))
         prototypes.warm()
         for made in (TokenTable, PlainTokens, xgrammar.GrammarCompiler, XGrammarFiller, GuidanceFiller):

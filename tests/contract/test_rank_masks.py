@@ -56,7 +56,7 @@ class Words:
         from vllm.v1.structured_output.backend_xgrammar import XgrammarGrammar
 
         library = self.backends[backend]
-        text = library.compile(kind, spec, any_whitespace=True).artifact()
+        text = library.compile(kind, spec).artifact()
         native = self.vocabulary.native(backend)
         if backend == "xgrammar":
             loaded = library.load(None, text.encode())

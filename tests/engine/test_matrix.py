@@ -152,7 +152,7 @@ class Grammars:
         key = (backend, request.key)
         if key not in self._compiled:
             compiler = self._compilers[backend]
-            self._compiled[key] = compiler.compile(request.kind, request.spec, any_whitespace=True)  # type: ignore[arg-type]
+            self._compiled[key] = compiler.compile(request.kind, request.spec)  # type: ignore[arg-type]
         matcher = self._compiled[key].matcher()
         accepted = 0
         for token in tokens:

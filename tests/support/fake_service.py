@@ -59,7 +59,7 @@ class Peer:
 class FakeService:
     """Listens on `path` until `stop`. `script` maps a piece of the spec to the answer; None: never answer.
 
-    `named`: what names stand for.
+    `named`: what names stand for, and `unenforced` what is not enforced of it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -67,6 +67,7 @@ class FakeService:
         self.script: dict[str, Answer] = {}
         self.named: dict[str, tuple[wire.Kind, str]] = {}
         self.held_back: list[int] = []  # ids of Prepares whose proof is still to be judged
+        self.unenforced: dict[str, list[str]] = {}
         self._peers: list[Peer] = []
         self._received: list[wire.ClientMessage] = []
         self._changed = threading.Condition()
@@ -176,7 +177,8 @@ class FakeService:
             return
         kind, spec = self.named[asked.name]
         prepared = self._prepare(wire.Prepare(id=asked.id, kind=kind, spec=spec, timeout_s=asked.timeout_s))
-        peer.send(msgspec.structs.replace(prepared, kind=kind, spec=spec))
+        told = self.unenforced.get(asked.name, [])
+        peer.send(msgspec.structs.replace(prepared, kind=kind, spec=spec, unenforced=told))
 
     def _prepare(self, asked: wire.Prepare) -> wire.Prepared:
         key = hashlib.sha256(f"{asked.kind}:{asked.spec}".encode()).hexdigest()

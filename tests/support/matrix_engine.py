@@ -134,7 +134,7 @@ def load_all(
         if request.kind == "json":
             relaxed, positions = length_bounds.split(json.loads(spec), backend)
             spec = json.dumps(relaxed)
-        compiled = compiler.compile(request.kind, spec, any_whitespace=True)
+        compiled = compiler.compile(request.kind, spec)
         load = wire.Load(key=key, backend=backend, spec=compiled.source(), positions=positions)
         if load.spec is None:
             sha256 = artifacts.write(job.pod.grammars_folder, key, compiled.artifact().encode())

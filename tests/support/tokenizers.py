@@ -45,7 +45,10 @@ def _documents() -> list[str]:
         values = ["".join(rng.choices(_TEXTS, k=rng.randrange(4))) for _ in range(5)]
         document = {"a": values[0], "b": values[1:], "c": {"d": None, "e": values[2]}}
         text = json.dumps(
-            document, ensure_ascii=bool(number % 2), separators=((",", ":"), None)[number % 3 > 0]
+            document,
+            ensure_ascii=bool(number % 2),
+            separators=((",", ":"), None)[number % 3 > 0],
+            indent=(None, None, None, 5, 16)[number % 5],
         )
         found += [text] * (1 + number % 3)
     return found

@@ -14,6 +14,7 @@ from guided_engine.admission import gate as gate_module
 from guided_engine.admission import trace
 from guided_engine.admission.constraints import Constraint
 from guided_engine.admission.exchange import HttpExchange, current
+from guided_engine.admission.options import Options, options_of
 from guided_engine.admission.service_client import GrammarClient
 from guided_engine.telemetry import Telemetry
 from support.engine import pod_config, structured_outputs
@@ -82,6 +83,39 @@ async def test_refusals_before_a_constraint_is_read_count_under_its_kind(
     assert (raised.value.code, exchange.kind) == (code, "regex")
 
 
+CHOSEN = {
+    "guided_backend": "guidance",
+    "guided_whitespace": "compact",
+    "guided_unsupported_keywords": "allow",
+}
+
+
+def test_a_request_chooses_as_its_model_lets_it() -> None:
+    assert (
+        options_of(None, GuidedDecodingConfig())
+        == options_of({"other": 1}, GuidedDecodingConfig())
+        == Options()
+    )
+    assert options_of(CHOSEN, GuidedDecodingConfig()) == Options("guidance", "Compact", "Allow")
+    options: list[Any] = ["Backend", "Whitespace", "UnsupportedKeywords"]
+    for forbidden, (name, value) in zip(options, CHOSEN.items(), strict=True):
+        guided = GuidedDecodingConfig(request_options=tuple(one for one in options if one != forbidden))
+        with pytest.raises(GuidedError, match="does not let requests choose") as raised:
+            options_of({name: value}, guided)
+        assert (raised.value.code, raised.value.path) == ("request_reserved_argument", f"vllm_xargs.{name}")
+        assert options_of({key: one for key, one in CHOSEN.items() if key != name}, guided)
+
+
+@pytest.mark.parametrize(
+    ("name", "offered"), [("whitespace", "bounded or compact"), ("unsupported_keywords", "allow")]
+)
+@pytest.mark.parametrize("value", ["Compact", "none", 1, ["compact"], ""])
+def test_what_there_is_not_cannot_be_chosen(name: str, offered: str, value: Any) -> None:
+    with pytest.raises(GuidedError, match=f"must be {offered} or ") as raised:
+        options_of({f"guided_{name}": value}, GuidedDecodingConfig())
+    assert raised.value.path == f"vllm_xargs.guided_{name}"
+
+
 class TestNames:
     """A grammar that the pod has, asked for by its name."""
 
@@ -94,15 +128,20 @@ class TestNames:
         current.set(None)
 
     async def test_stands_for_its_text(self, service: FakeService, gate: gate_module.Gate) -> None:
-        admitted = await gate.admit(None, {"guided_grammar": "card", "guided_backend": "xgrammar"})
+        service.unenforced["card"] = ["$.not"]
+        admitted = await gate.admit(None, {"guided_grammar": "card", **CHOSEN})
         assert admitted.lease
-        assert admitted.lease.constraint == Constraint("json", '{"enum": [1]}', "xgrammar")
+        assert admitted.lease.constraint == Constraint(
+            "json", '{"enum": [1]}', Options("guidance", "Compact", "Allow")
+        )
         assert admitted.ticket
         asked = service.wait_for(wire.PrepareNamed)
-        assert (asked.name, asked.backend) == ("card", "xgrammar")
+        assert (asked.name, asked.backend) == ("card", "guidance")
+        assert (asked.whitespace, asked.unsupported_keywords) == ("Compact", "Allow")
         exchange = current.get()
         assert exchange
         assert (exchange.kind, exchange.grammar_key) == ("json", admitted.lease.key)
+        assert exchange.unenforced == ["$.not"]
         admitted.lease.release()
         await asyncio.to_thread(service.wait_for, wire.Release)
 

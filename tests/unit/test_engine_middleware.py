@@ -137,6 +137,29 @@ class TestMiddleware:
         assert record.parent_span_id == "b7ad6b7169203331"
         assert record.end_ns >= record.start_ns
 
+    @pytest.mark.parametrize(
+        "paths", [[], ["$.not"], ["$['é\r\nx: y']", *(f"$.properties.a{n}" for n in range(99))]]
+    )
+    async def test_a_response_says_what_is_not_enforced(self, served: Served, paths: list[str]) -> None:
+        async def app(_scope: Any, _receive: Any, send: Any) -> None:
+            await send(STREAM)
+            exchange = current.get()
+            assert exchange is not None
+            exchange.unenforced += paths
+            exchange.decided = True
+            await send(chunk(b"", more=False))
+
+        await served.run(app)
+        told = dict(served.sent[0]["headers"]).get(b"x-guidedmodel-unenforced")
+        if not paths:
+            assert told is None
+            return
+        assert told.isascii()
+        assert b"\r" not in told
+        assert len(told) <= 1024
+        *known, last = json.loads(told)
+        assert [*known, last] == paths or (known == paths[: len(known)] and last == "...")
+
     async def test_refused_stream_is_a_real_status(self, served: Served) -> None:
         async def app(_scope: Any, _receive: Any, send: Any) -> None:
             await send(STREAM)

@@ -334,12 +334,21 @@ def test_configuration_says_how_ranks_are_compared_and_what_follows() -> None:
     assert guided.on_desync == "FallBackToScheduler"
 
 
-def test_configuration_says_what_becomes_of_unsupported_keywords_and_of_the_proof() -> None:
+def test_configuration_says_how_grammars_are_compiled_and_what_requests_may_choose() -> None:
     default = pod_config(guided_model()).guided_decoding
-    assert (default.unsupported_keywords, default.proof) == ("Route", "Always")
-    chosen = {"unsupportedKeywords": "Reject", "proof": "Never"}
+    assert (default.unsupported_keywords, default.proof, default.whitespace) == ("Route", "Always", "Bounded")
+    assert set(default.request_options) == {"Backend", "UnsupportedKeywords", "Whitespace"}
+    chosen = {
+        "unsupportedKeywords": "Allow",
+        "proof": "Never",
+        "whitespace": "Flexible",
+        "requestOptions": ["Whitespace"],
+    }
     guided = pod_config(guided_model(guidedDecoding=chosen)).guided_decoding
-    assert (guided.unsupported_keywords, guided.proof) == ("Reject", "Never")
+    assert (guided.unsupported_keywords, guided.proof, guided.whitespace) == ("Allow", "Never", "Flexible")
+    assert guided.request_options == ("Whitespace",)
+    nothing = pod_config(guided_model(guidedDecoding={"requestOptions": []})).guided_decoding
+    assert nothing.request_options == ()
 
 
 def test_configuration_carries_what_engine_and_sidecar_share() -> None:

@@ -113,7 +113,6 @@ def test_faults_inside_a_tag_are_told_by_their_paths_there() -> None:
         kind="structural_tag",
         spec=json.dumps(tag),
         backends=["xgrammar"],
-        any_whitespace=True,
         timeout_s=1,
         memory_bytes=1,
     )

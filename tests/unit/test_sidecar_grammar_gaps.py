@@ -17,7 +17,7 @@ from guided_sidecar.grammar.worker_messages import Job
 
 def job(**fields: Any) -> Job:
     more = {"kind": "json", "spec": "", "backends": ["xgrammar", "guidance"], **fields}
-    return Job(key="k", any_whitespace=True, timeout_s=1, memory_bytes=1, **more)
+    return Job(key="k", timeout_s=1, memory_bytes=1, **more)
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,7 @@ async def test_metrics_tell_what_health_and_records_say(pod: Pod) -> None:
             answers={"disk": 7, "": 1},
             proofs={"finished": 6},
             disk=DiskCounts(spoilt=2, entries=1, size_bytes=9),
+            unenforced=4,
         ),
     )
     await pod.is_unready_with("EngineStalled")
@@ -205,6 +206,7 @@ async def test_metrics_tell_what_health_and_records_say(pod: Pod) -> None:
         'guidedmodel_grammar_cache_evictions_total{tier="memory"} 5.0',
         'guidedmodel_grammar_cache_bytes{tier="disk"} 9.0',
         'guidedmodel_grammar_disk_reads_total{result="spoilt"} 2.0',
+        "guidedmodel_grammar_unenforced_total 4.0",
         'guidedmodel_grammar_proofs_total{result="finished"} 6.0',
         'guidedmodel_grammar_proofs_total{result="unfinished"} 0.0',
         'guidedmodel_rank_desyncs_total{rank="0"} 0.0',

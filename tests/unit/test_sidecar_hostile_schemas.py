@@ -98,7 +98,7 @@ def test_a_fault_outside_the_compilers_costs_one_request(fault: Exception, code:
         def run(self, _job: Job, _tell: Any) -> NoReturn:
             raise fault
 
-    job = Job(key="k", kind="json", spec="{}", backends=[], any_whitespace=True, timeout_s=1, memory_bytes=1)
+    job = Job(key="k", kind="json", spec="{}", backends=[], timeout_s=1, memory_bytes=1)
     faulty: Any = Faulty()
 
     outcome = worker._outcome(faulty, job, lambda _done: None)

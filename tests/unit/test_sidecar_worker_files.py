@@ -32,7 +32,6 @@ def test_endless_words_end_the_job_and_fill_no_memory() -> None:
         kind="json",
         spec="{}",
         backends=["guidance"],
-        any_whitespace=True,
         timeout_s=20,
         memory_bytes=1 << 30,
     )

@@ -90,7 +90,7 @@ def spans() -> tuple[SpanEntry, ...]:
             c.GRAMMAR_PREPARE,
             "the HTTP request",
             "waiting for a grammar: cache, compile and proof, load",
-            sorted((c.GRAMMAR_KIND, c.GRAMMAR_KEY, c.GRAMMAR_CACHE)),
+            sorted((c.GRAMMAR_KIND, c.GRAMMAR_KEY, c.GRAMMAR_CACHE, c.GRAMMAR_UNENFORCED)),
             "the `grammar.compile` that it waited for, where another request began it",
         ),
         SpanEntry(

@@ -6,7 +6,8 @@ from typing import Any, Final, NamedTuple
 
 from guided_contract import names
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_contract.wire import Backend, Kind
+from guided_contract.wire import Kind
+from guided_engine.admission.options import Options
 
 
 class Constraint(NamedTuple):
@@ -14,14 +15,14 @@ class Constraint(NamedTuple):
 
     kind: Kind
     spec: str
-    backend: Backend | None = None  # None: as the pod is configured
+    options: Options = Options()
 
 
 class NamedGrammar(NamedTuple):
     """A grammar that the pod has under a name, as wire.PrepareNamed names it."""
 
     name: str
-    backend: Backend | None = None
+    options: Options = Options()
 
 
 def asks_for_grammar(sampling: Any) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from guided_contract.config import DrainConfig
-from guided_engine.admission import idle_connections
+from guided_engine.admission import idle_connections, response_headers
 
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
@@ -20,7 +20,6 @@ _LOOK_S: Final = 0.5
 # Whoever asks at the moment of the close loses a request. So it is once clients have given the connection up:
 # httpx, and so OpenAI's, does after 5 s, aiohttp after 15 (docs/decisions/0024-drain.md).
 _IDLE_S: Final = 16.0
-_CLOSE: Final = (b"connection", b"close")
 
 
 def closing_connections(send: Send, draining: Path) -> Send:
@@ -28,7 +27,7 @@ def closing_connections(send: Send, draining: Path) -> Send:
 
     async def closing(message: Message) -> None:
         if message["type"] == "http.response.start" and _is_there(draining):
-            message = {**message, "headers": [*message.get("headers", ()), _CLOSE]}
+            message = response_headers.added(message, "connection", "close")
         await send(message)
 
     return closing

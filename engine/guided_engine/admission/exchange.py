@@ -19,7 +19,8 @@ class HttpExchange:
     `failure` is the error to answer with, whatever the handler makes of it;
     `request_id` is what client and vLLM call the request, "" until either has said so;
     `written` is where the client wrote constraints and tools, as JSON, by the body's keys;
-    `spec` is the text of the constraint that came of it, as wire.Prepare takes it.
+    `spec` is the text of the constraint that came of it, as wire.Prepare takes it;
+    `unenforced` are JSONPaths of what its grammars ask for, and are not enforced in.
     """
 
     span: TraceContext
@@ -33,6 +34,7 @@ class HttpExchange:
     request_id: str = ""
     written: Mapping[str, bytes] = field(default_factory=dict)
     spec: str = ""
+    unenforced: list[str] = field(default_factory=list)
 
     def fail(self, error: GuidedError) -> None:
         """Settle the request with an error; the first one counts."""

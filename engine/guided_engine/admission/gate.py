@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from guided_contract import backends, config, names, wire
+from guided_contract import config, names, wire
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine import ledger, versions
 from guided_engine.admission.constraints import NamedGrammar, constraint_of, kind_of, named_grammar
 from guided_engine.admission.exchange import HttpExchange, current
+from guided_engine.admission.options import Options, options_of
 from guided_engine.admission.service_client import GrammarClient, Lease, ticket
 from guided_engine.telemetry import Telemetry
 
@@ -97,31 +98,14 @@ class Gate:
                     exchange.decided = True
                 return Admitted(exchange)
             asked = named or structured_outputs
-            return await self._admit_guided(asked, exchange, self._backend(extra_args))
+            options = options_of(extra_args, self.config.guided_decoding)
+            return await self._admit_guided(asked, exchange, options)
         except GuidedError as error:
             if exchange is not None:
                 exchange.fail(error)
             raise
 
-    def _backend(self, extra_args: Mapping[str, Any] | None) -> wire.Backend | None:
-        """Return the grammar library that a request asks for; None: as the pod is configured."""
-        asked = (extra_args or {}).get(names.BACKEND_ARG)
-        configured = backends.NAMES.get(self.config.guided_decoding.backend)
-        offered = backends.NAMES.values() if configured is None else (configured,)
-        for backend in offered:
-            if asked == backend:
-                return backend
-        if asked is None:
-            return None
-        raise GuidedError(
-            ErrorCode.GRAMMAR_UNSUPPORTED,
-            f"{names.BACKEND_ARG} must be {' or '.join(offered)} here",
-            path=f"vllm_xargs.{names.BACKEND_ARG}",
-        )
-
-    async def _admit_guided(
-        self, asked: Any, exchange: HttpExchange | None, backend: wire.Backend | None
-    ) -> Admitted:
+    async def _admit_guided(self, asked: Any, exchange: HttpExchange | None, options: Options) -> Admitted:
         if exchange is None or exchange.route not in ROUTES:
             served = ", ".join(sorted(ROUTES))
             raise GuidedError(
@@ -131,10 +115,11 @@ class Gate:
         limits = self.config.guided_decoding.compile
         if not isinstance(asked, NamedGrammar):
             asked = constraint_of(asked, limits.max_schema_bytes)
-            exchange.spec = asked.spec
-        asked = asked._replace(backend=backend)
+            exchange.kind, exchange.spec = asked.kind, asked.spec
+        asked = asked._replace(options=options)
         lease = await self.client.prepare(asked, limits.timeout_s, exchange.span)
         exchange.kind, exchange.grammar_key = lease.constraint.kind, lease.key
+        exchange.unenforced += [path for path in lease.unenforced if path not in exchange.unenforced]
         exchange.decided |= lease.proof is None
         return Admitted(exchange, lease)
 
@@ -169,7 +154,7 @@ def process_gate() -> Gate | None:
 
 def _refuse_reserved(extra_args: Mapping[str, Any] | None) -> None:
     ours = (key for key in extra_args or () if key.startswith(names.RESERVED_PREFIX))
-    reserved = [key for key in ours if key not in {names.BACKEND_ARG, names.GRAMMAR_ARG}]
+    reserved = [key for key in ours if key not in names.CLIENT_ARGS]
     if reserved:
         raise GuidedError(
             ErrorCode.REQUEST_RESERVED_ARGUMENT,

@@ -6,7 +6,15 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from guided_contract.records import HttpRequest
-from guided_engine.admission import client_paths, draining, error_responses, identifiers, request_words, trace
+from guided_engine.admission import (
+    client_paths,
+    draining,
+    error_responses,
+    identifiers,
+    request_words,
+    response_headers,
+    trace,
+)
 from guided_engine.admission.exchange import HttpExchange, current
 from guided_engine.admission.gate import ROUTES, UNGUIDED_ROUTES, process_gate
 from guided_engine.admission.request_body import Keys, RequestBody
@@ -148,6 +156,7 @@ class _Response:
         while self._kept:
             message = self._kept.pop(0)
             if message["type"] == "http.response.start":
+                message = response_headers.with_unenforced(message, self._exchange.unenforced)
                 self._status = message["status"]
                 self._streams = _is_event_stream(message)
                 message = identifiers.told(message, self._exchange)

@@ -32,15 +32,17 @@ _Answer: TypeAlias = asyncio.Future[tuple[wire.Prepared, _Proof | None]]
 
 @dataclass(slots=True)
 class Lease:
-    """A prepared grammar, kept on the ranks until `release`. `constraint`: what it was asked for as.
+    """A prepared grammar, kept on the ranks until `release`.
 
-    `proof`: its verdict to come, None once it is proven.
+    `constraint`: what it was asked for as; `unenforced`: as in wire.Prepared; `proof`: its verdict to come,
+    None once it is proven.
     """
 
     key: str
     backend: wire.Backend
     placement: wire.Placement
     constraint: Constraint
+    unenforced: list[str]
     _release: Callable[[], None]
     proof: "_Proof | None" = None
     _released: bool = field(default=False)
@@ -171,7 +173,9 @@ class GrammarClient:
         self, asked: Constraint | NamedGrammar, timeout_s: float, span: TraceContext | None
     ) -> Lease:
         make = wire.PrepareNamed if isinstance(asked, NamedGrammar) else wire.Prepare
-        message = make(id=next(self._ids), timeout_s=timeout_s, **_trace(span), **asked._asdict())
+        fields = asked._asdict() | asked.options._asdict()
+        del fields["options"]
+        message = make(id=next(self._ids), timeout_s=timeout_s, **_trace(span), **fields)
         if not self._connection.send(message):
             raise _LostError  # between its setting and our waking
         generation = self._connection.generation
@@ -192,6 +196,7 @@ class GrammarClient:
             prepared.backend,
             self.placement,
             _constraint(asked, prepared),
+            prepared.unenforced,
             lambda: self._release(generation, message.id),
             proof,
         )
@@ -250,7 +255,7 @@ def _constraint(asked: Constraint | NamedGrammar, prepared: wire.Prepared) -> Co
         return asked
     if prepared.kind is None:
         raise _unavailable("the grammar service did not resolve the name of the grammar")
-    return Constraint(prepared.kind, prepared.spec, asked.backend)
+    return Constraint(prepared.kind, prepared.spec, asked.options)
 
 
 class _LostError(Exception):

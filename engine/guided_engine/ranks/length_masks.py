@@ -1,4 +1,4 @@
-"""Bounds of strings that are counted instead of compiled: what they take out of a mask, per sequence.
+"""Bounds of strings that are counted instead of compiled: what they take out of a mask.
 
 Inside a plain JSON string, the mask under maxLength is the mask without it, less the tokens that are longer
 than what remains; before minLength it is that, less the tokens that close the string. Only tokens that open
@@ -17,12 +17,13 @@ from guided_contract.counting import NOTHING, Position
 from guided_engine.ranks.token_lengths import TokenTable
 from guided_grammar.bounds import OUTSIDE, TEXT, Bounds, Where, scan
 
-_START: Final = Where()
 _MOST_VERDICTS: Final = 256  # places of a grammar where tokens that open strings have been followed
 
 
 class CountedGrammar:
-    """The counted bounds of one grammar, shared by all of its sequences."""
+    """The counted bounds of one grammar, shared by all of its sequences; see counted_text.Rule."""
+
+    start = Where()
 
     def __init__(self, positions: Sequence[Position], table: TokenTable) -> None:
         self.bounds = Bounds(positions)
@@ -121,60 +122,3 @@ class _Verdicts:
 
 def _tokens(word: int, bits: int) -> list[int]:
     return [word * 32 + bit for bit in range(32) if bits >> bit & 1]
-
-
-class CountedText:
-    """One sequence's text, followed through the counted bounds of its grammar."""
-
-    def __init__(self, grammar: CountedGrammar) -> None:
-        self._grammar = grammar
-        self._where = _START
-
-    def accept(self, tokens: Sequence[int]) -> bool:
-        """Advance by tokens that the grammar has accepted; False: one of them breaks a bound."""
-        for token in tokens:
-            where = self._grammar.advance(self._where, token)
-            if where is None:
-                return False
-            self._where = where
-        return True
-
-    def valid_prefix(self, drafts: Sequence[int]) -> int:
-        """Return how many leading drafts, all allowed by the grammar, keep the bounds; the state stays."""
-        where = self._where
-        for index, token in enumerate(drafts):
-            after = self._grammar.advance(where, token)
-            if after is None:
-                return index
-            where = after
-        return len(drafts)
-
-    def restrict(self, rows: npt.NDArray[np.int32], drafts: Sequence[int]) -> int:
-        """Clear the tokens that would break a bound.
-
-        Parameters
-        ----------
-        rows
-            [rows, ceil(vocabulary / 32)] int32, filled; changed in place. Row 0 is the next token's, row
-            i + 1 the one after draft i.
-        drafts
-            Token ids, at least rows - 1 of them.
-
-        Returns
-        -------
-        valid
-            How many of the drafts keep the bounds. Rows behind them are left as they are.
-        """
-        where = self._where
-        for index, row in enumerate(rows):
-            self._grammar.restrict(row, where)
-            if index < len(drafts):
-                after = self._grammar.advance(where, drafts[index])
-                if after is None:
-                    return index
-                where = after
-        return len(drafts)
-
-    def reset(self) -> None:
-        """Go back to the start."""
-        self._where = _START

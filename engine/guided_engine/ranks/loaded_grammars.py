@@ -14,9 +14,12 @@ from typing import Final
 
 import msgspec
 
+from guided_contract.choices import MOST
 from guided_contract.wire import Backend, Load, Loaded, Unload
-from guided_engine.ranks.length_masks import CountedGrammar, CountedText
+from guided_engine.ranks.counted_text import CountedText, Rule
+from guided_engine.ranks.length_masks import CountedGrammar
 from guided_engine.ranks.token_lengths import TokenTable
+from guided_engine.ranks.whitespace_masks import BoundedSpace, BoundedSpaceInTags, SpaceTable
 from guided_grammar.backend import Backend as GrammarBackend
 from guided_grammar.backend import Loaded as LoadedGrammar
 from guided_grammar.backend import warm
@@ -24,6 +27,7 @@ from guided_grammar.matching import Matcher
 
 # A service that died cannot unload what it loaded, and requests that it admitted may still be waiting.
 ORPHAN_S: Final = 900.0
+_MOST_BOUNDS: Final = 8  # of white space: two for each library
 _log = logging.getLogger("guided_engine")
 
 
@@ -35,7 +39,7 @@ class LoadError(Exception):
 class _Prototype:
     message: Load
     loaded: LoadedGrammar
-    counted: CountedGrammar | None
+    counted: list[Rule]
     used_at: float
     is_orphan: bool = False
 
@@ -62,7 +66,9 @@ class Prototypes:
         self._clock = clock
         self._lock = threading.Lock()
         self._by_key: dict[str, _Prototype] = {}
-        self._table = functools.cache(self._made_table)  # once, at the first use or before
+        # Each once, at the first use or before.
+        self._table = functools.cache(self._made_table)
+        self._space = functools.lru_cache(_MOST_BOUNDS)(self._made_space)
 
     def warm(self) -> None:
         """Make what the first grammars would wait for, a second for 131,072 tokens; before there are steps.
@@ -73,6 +79,9 @@ class Prototypes:
             try:
                 warm(self._backends[name])
                 self._table(name)
+                for most in MOST.values():
+                    if most is not None:
+                        self._space(name, most)
             except Exception as error:  # noqa: BLE001 - whatever a library raises; the other one may do
                 _log.warning("guidedmodel: %s is not ready for a first grammar: %s", name, error)
 
@@ -117,8 +126,8 @@ class Prototypes:
             raise LoadError("the grammar is not loaded on this rank")
         prototype.used_at = self._clock()
         matcher = prototype.loaded.matcher(stop_tokens)
-        if prototype.counted is not None:
-            matcher.counted = CountedText(prototype.counted)
+        if prototype.counted:
+            matcher.counted = CountedText(*prototype.counted)
         return matcher
 
     def __len__(self) -> int:
@@ -134,11 +143,13 @@ class Prototypes:
         content = None
         if message.artifact and message.sha256 and not message.spec:
             content = read_artifact(self._folder, message.artifact, message.sha256)
-        backend = self._backends[message.backend]
-        loaded = backend.load(message.spec, content, is_draft=message.is_draft)
-        counted = None
+        loaded = self._backends[message.backend].load(message.spec, content, is_draft=message.is_draft)
+        counted: list[Rule] = []
         if message.positions:
-            counted = CountedGrammar(message.positions, self._table(message.backend))
+            counted.append(CountedGrammar(message.positions, self._table(message.backend)))
+        if message.whitespace is not None:
+            space = BoundedSpaceInTags if message.is_tagged else BoundedSpace
+            counted.append(space(self._space(message.backend, message.whitespace)))
         whole = msgspec.structs.replace(message, is_draft=False)
         prototype = _Prototype(whole, loaded, counted, self._clock())
         with self._lock:
@@ -147,6 +158,10 @@ class Prototypes:
     def _made_table(self, backend: Backend) -> TokenTable:
         library = self._backends[backend]
         return TokenTable(library.tokens(), library.vocab_size)
+
+    def _made_space(self, backend: Backend, most: int) -> SpaceTable:
+        library = self._backends[backend]
+        return SpaceTable(library.tokens(), library.vocab_size, most)
 
     def _drop_old_orphans(self) -> None:
         oldest = self._clock() - ORPHAN_S

@@ -5,7 +5,7 @@ Equal calls make equal masks; the contract test compares them with vLLM's own cl
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import llguidance
@@ -40,20 +40,20 @@ class GuidanceBackend:
             lambda: [tokenizer.decode_bytes([token]) for token in range(tokenizer.vocab_size)]
         )
 
-    def compile(self, kind: Kind, spec: str, *, any_whitespace: bool) -> "GuidanceGrammar":
+    def compile(self, kind: Kind, spec: str) -> "GuidanceGrammar":
         """Compile one grammar; see Backend."""
         try:
-            text = self._serialised(kind, spec, any_whitespace=any_whitespace)
+            text = self._serialised(kind, spec)
         except MemoryError:
             raise
         except Exception as error:  # whatever a library trips over in a client's text
             raise BackendError(one_line(error)) from error
         return GuidanceGrammar(self._tokenizer, text)
 
-    def draft(self, kind: Kind, spec: str, *, any_whitespace: bool) -> str | None:
+    def draft(self, kind: Kind, spec: str) -> str | None:
         """Return llguidance's own text of a JSON schema; see Backend."""
         try:
-            return self._serialised(kind, spec, any_whitespace=any_whitespace) if kind == "json" else None
+            return self._serialised(kind, spec) if kind == "json" else None
         except ValueError:
             return None
 
@@ -80,31 +80,24 @@ class GuidanceBackend:
         """Return each token's bytes; see Backend."""
         return self._tokens()
 
-    def _serialised(self, kind: Kind, spec: str, *, any_whitespace: bool) -> str:
-        def from_schema(schema: Any) -> str:
-            return str(
-                llguidance.LLMatcher.grammar_from_json_schema(
-                    schema, defaults={"whitespace_flexible": any_whitespace}
-                )
-            )
-
+    def _serialised(self, kind: Kind, spec: str) -> str:
         if kind in ("json", "json_object"):
-            return from_schema(spec or ANY_OBJECT)
+            return _from_schema(spec or ANY_OBJECT)
         if kind == "structural_tag":
-            tags = list(self._tags(json.loads(spec), from_schema))
+            tags = list(self._tags(json.loads(spec)))
             if not tags:
                 raise ValueError("the structural tag has no structures")
             return str(llguidance.StructTag.to_grammar(tags))
         return str(llguidance.grammar_from(kind, spec))
 
-    def _tags(self, tag: Any, from_schema: Callable[[Any], str]) -> Iterator[Any]:
+    def _tags(self, tag: Any) -> Iterator[Any]:
         for item in tag["structures"]:
             begin = item["begin"]
             trigger = next((text for text in tag["triggers"] if begin.startswith(text)), None)
             if trigger is None:
                 raise ValueError(f"no trigger begins {begin!r}")
             yield llguidance.StructTag(
-                trigger=trigger, begin=begin, grammar=from_schema(item["schema"]), end=item["end"]
+                trigger=trigger, begin=begin, grammar=_from_schema(item["schema"]), end=item["end"]
             )
 
 
@@ -147,3 +140,8 @@ class GuidanceGrammar:
     def matcher(self, stop_tokens: Sequence[int] | None = None) -> GuidanceMatcher:  # noqa: ARG002 - see Loaded
         """Return a matcher at the grammar's start, which ends as upstream's: see GuidanceMatcher."""
         return GuidanceMatcher(self._prototype, self._eos_token)
+
+
+def _from_schema(schema: Any) -> str:
+    options = {"whitespace_flexible": True}
+    return str(llguidance.LLMatcher.grammar_from_json_schema(schema, defaults=options))

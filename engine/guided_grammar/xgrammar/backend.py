@@ -54,15 +54,13 @@ class XGrammarBackend:
         self._plain_tokens = functools.cache(lambda: PlainTokens(info))
         self._filler = functools.cache(lambda: XGrammarFiller(threads.fill))
 
-    def compile(self, kind: Kind, spec: str, *, any_whitespace: bool) -> "CompiledByXGrammar":
+    def compile(self, kind: Kind, spec: str) -> "CompiledByXGrammar":
         """Compile one grammar; see Backend."""
         begin_s = time.process_time()
         try:
-            grammar = self._grammar(kind, spec, any_whitespace=any_whitespace)
+            grammar = self._grammar(kind, spec)
             compiled = (
-                self._whole(kind, spec, any_whitespace=any_whitespace)
-                if grammar is None
-                else self._compiler().compile_grammar(grammar)
+                self._whole(kind, spec) if grammar is None else self._compiler().compile_grammar(grammar)
             )
         except MemoryError:
             raise
@@ -74,7 +72,7 @@ class XGrammarBackend:
         is_cheap = is_quick and compiled.memory_size_bytes < _SMALL_BYTES
         return CompiledByXGrammar(compiled, self.vocab_size, grammar if is_cheap else None)
 
-    def draft(self, kind: Kind, spec: str, *, any_whitespace: bool) -> None:
+    def draft(self, kind: Kind, spec: str) -> None:
         """Return None: it is the compile that tells how long it takes; see Backend."""
 
     def load(
@@ -101,29 +99,23 @@ class XGrammarBackend:
         """Return each token's bytes; see Backend."""
         return self._plain_tokens().texts
 
-    def _grammar(self, kind: Kind, spec: str, *, any_whitespace: bool) -> Any | None:
+    def _grammar(self, kind: Kind, spec: str) -> Any | None:
         """Return the grammar that upstream's call compiles; None: of this one, only all at once."""
         grammar = xgrammar.Grammar
         if not is_plain(spec):
             return None
         if kind in ("json", "json_object"):
-            separators = None if any_whitespace else (",", ":")
-            return grammar.from_json_schema(
-                spec or ANY_OBJECT, any_whitespace=any_whitespace, separators=separators
-            )
+            return grammar.from_json_schema(spec or ANY_OBJECT)
         if kind == "regex":
             return grammar.from_regex(spec)
         if kind == "choice":
             return grammar.from_ebnf(choice_as_ebnf(json.loads(spec)))
         return grammar.from_ebnf(spec) if kind == "grammar" and not is_lark(spec) else None
 
-    def _whole(self, kind: Kind, spec: str, *, any_whitespace: bool) -> Any:
+    def _whole(self, kind: Kind, spec: str) -> Any:
         """Compile as upstream does: what is not plain, and what names the compiler's special tokens."""
         if kind in ("json", "json_object"):
-            separators = None if any_whitespace else (",", ":")
-            return self._compiler().compile_json_schema(
-                spec, any_whitespace=any_whitespace, separators=separators
-            )
+            return self._compiler().compile_json_schema(spec)
         if kind == "regex":
             return self._compiler().compile_regex(spec)
         if kind == "choice":

@@ -165,8 +165,23 @@ def unique_names(items: list[Any]) -> list[Any]:
     ValueError
         A name stands twice.
     """
-    names = [item.name for item in items]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"names must be unique; duplicate: {', '.join(twice)}")
+    _refuse_twice([item.name for item in items], "names")
     return items
+
+
+def distinct(items: list[str]) -> list[str]:
+    """Refuse a list-set that has an item twice, as the server does.
+
+    Raises
+    ------
+    ValueError
+        An item stands twice.
+    """
+    _refuse_twice(items, "items")
+    return items
+
+
+def _refuse_twice(words: list[str], what: str) -> None:
+    twice = sorted({word for word in words if words.count(word) > 1})
+    if twice:
+        raise ValueError(f"{what} must be unique; duplicate: {', '.join(twice)}")

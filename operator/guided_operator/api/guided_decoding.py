@@ -1,11 +1,12 @@
 """How guided requests are served: `spec.guidedDecoding`."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
 from guided_contract.backends import Choice
-from guided_operator.api.base import ApiModel, Between, BytesBetween, text, unique_names
+from guided_contract.choices import RequestOption, UnsupportedKeywords, Whitespace
+from guided_operator.api.base import ApiModel, Between, BytesBetween, distinct, text, unique_names
 
 
 class Compile(ApiModel):
@@ -123,20 +124,33 @@ class GuidedDecoding(ApiModel):
             "Default: Auto."
         ),
     )
-    unsupported_keywords: Literal["Route", "Reject"] = Field(
+    unsupported_keywords: UnsupportedKeywords = Field(
         default="Route",
         description=(
             "What to do with a schema that has a keyword which the backend does not enforce (with Auto: "
-            "the cheapest backend for that schema). A keyword is never ignored. Route: use another "
-            "backend that enforces the whole schema; if there is none, the request gets a 400 with the "
-            "path of the keyword. Reject: 400 at once. Default: Route."
+            "the cheapest backend for that schema). Route: use another backend that enforces the whole "
+            "schema; if there is none, the request gets a 400 with the path of the keyword. Reject: 400 at "
+            "once. Allow: as Route, but where no backend enforces a keyword, serve the request without it, "
+            "as plain vLLM does; the response's header x-guidedmodel-unenforced names it, and a metric "
+            "counts the request. Default: Route."
         ),
     )
-    whitespace: Literal["Compact", "Flexible"] = Field(
-        default="Flexible",
+    whitespace: Whitespace = Field(
+        default="Bounded",
         description=(
-            "Whitespace between JSON tokens. Flexible: any. Compact: none. Default: Flexible, as in vLLM."
+            "Whitespace between JSON tokens, in tool calls too. Bounded: at most 42 characters, enough for "
+            "ten levels of four spaces; a model cannot go on with it for ever. Compact: none. Flexible: any,"
+            " as in vLLM. With placement Scheduler, Bounded is as Flexible. Default: Bounded."
         ),
+    )
+    request_options: Annotated[list[RequestOption], Field(max_length=3), AfterValidator(distinct)] = Field(
+        default=list(get_args(RequestOption)),
+        description=(
+            "What a request may choose for itself in vllm_xargs: Backend (guided_backend), "
+            "UnsupportedKeywords (guided_unsupported_keywords), Whitespace (guided_whitespace). A request "
+            "that chooses anything else gets a 400. An empty list: nothing. Default: all three."
+        ),
+        json_schema_extra={"x-kubernetes-list-type": "set"},
     )
     proof: Literal["Always", "Never"] = Field(
         default="Always",

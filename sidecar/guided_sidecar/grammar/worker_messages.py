@@ -64,7 +64,7 @@ class Exited(Packet, frozen=True, kw_only=True):
 
 
 class Job(Packet, frozen=True, kw_only=True):
-    """Service to worker: compile and prove one grammar; `backends`, `named`, `routes` as in keys.Choice."""
+    """Service to worker: compile and prove one grammar; what cache_keys.Choice has is as there."""
 
     key: str
     kind: Kind
@@ -72,9 +72,10 @@ class Job(Packet, frozen=True, kw_only=True):
     backends: list[Backend]
     named: Backend | None = None
     routes: bool = True
+    allows: bool = False
     limits: CompileConfig = CompileConfig()
     unmeasured: dict[Backend, str] = {}  # as in trust: those that are not to be taken unasked
-    any_whitespace: bool
+    whitespace: Natural | None = None
     is_proven: bool = True
     timeout_s: float
     memory_bytes: int
@@ -91,6 +92,13 @@ class Proof(msgspec.Struct, frozen=True):
     texts: Natural = 0  # that walks came to the end of
 
 
+class Unenforced(msgspec.Struct, frozen=True):
+    """What was allowed: a JSONPath in the grammar's text, and a keyword, which is no word of a client's."""
+
+    path: Words
+    keyword: Words
+
+
 class Done(Packet, frozen=True, kw_only=True):
     """Worker to service: what the ranks are to load (see wire.Load), and what it cost."""
 
@@ -99,6 +107,9 @@ class Done(Packet, frozen=True, kw_only=True):
     sha256: Sha256 | None = None
     spec: str | None = None
     positions: Annotated[list[Position], msgspec.Meta(max_length=_MOST_POSITIONS)] = []
+    whitespace: Natural | None = None
+    is_tagged: bool = False
+    unenforced: Annotated[list[Unenforced], wire.Few] = []
     size_bytes: Natural = 0  # of file or text, or what a rank holds of it if that is more
     compile_ns: Natural = 0
     proof_ns: Natural = 0
@@ -182,6 +193,11 @@ def refusal(error: GuidedError, *, retire: bool = False) -> Failed:
     """Return what a worker answers for an error, in few enough words."""
     path = _shortened(error.path, _MOST_PATH) if error.path is not None else None
     return Failed(code=error.code, message=_shortened(error.message, _MOST_MESSAGE), path=path, retire=retire)
+
+
+def unenforced(path: str, keyword: str) -> Unenforced:
+    """Return what is not enforced, in few enough words."""
+    return Unenforced(_shortened(path, _MOST_PATH), keyword)
 
 
 def _shortened(text: str, most: int) -> str:

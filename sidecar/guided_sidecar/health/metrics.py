@@ -80,6 +80,11 @@ def _cache(state: CacheState) -> Iterable[Metric]:
     yield _counters(
         "grammar_cache_lookups", "Requests for a grammar, by where it was found", "result", answers
     )
+    yield _counter(
+        "grammar_unenforced",
+        "Requests served by leave of unsupportedKeywords Allow: a keyword of theirs is not enforced",
+        state.unenforced,
+    )
     results: tuple[ProofResult, ...] = get_args(ProofResult)
     yield _counters(
         "grammar_proofs",

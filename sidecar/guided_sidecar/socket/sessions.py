@@ -146,6 +146,8 @@ class ApiSession:
             spec=spec,
             timeout_s=request.timeout_s,
             backend=request.backend,
+            whitespace=request.whitespace,
+            unsupported_keywords=request.unsupported_keywords,
             traceparent=request.traceparent,
             tracestate=request.tracestate,
         )

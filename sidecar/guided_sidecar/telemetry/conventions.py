@@ -49,6 +49,7 @@ GRAMMAR_KIND: Final = "guidedmodel.grammar.kind"
 GRAMMAR_KEY: Final = "guidedmodel.grammar.key"
 GRAMMAR_BACKEND: Final = "guidedmodel.grammar.backend"
 GRAMMAR_CACHE: Final = "guidedmodel.grammar.cache"  # hit, disk, joined (another request's) or miss
+GRAMMAR_UNENFORCED: Final = "guidedmodel.grammar.unenforced"  # keywords that were allowed to be, with commas
 GRAMMAR_BYTES: Final = "guidedmodel.grammar.size"
 GRAMMAR_COMPILE_DURATION: Final = "guidedmodel.grammar.compile.duration"
 GRAMMAR_PROOF_DURATION: Final = "guidedmodel.grammar.proof.duration"

@@ -89,7 +89,7 @@ def seeds() -> list[bytes]:
 
 def _key(asked: Prepare) -> str:
     spec = taken(asked.kind, asked.spec, POD.guided_decoding.compile.max_schema_bytes)
-    return grammar_key(asked.kind, spec, choice(asked.backend, POD), POD, FACTS)
+    return grammar_key(asked.kind, spec, choice(asked, POD), POD, FACTS)
 
 
 def stream(*messages: wire.ClientMessage) -> bytes:

@@ -3,12 +3,13 @@
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from guided_contract.choices import BOUND
 from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend
@@ -20,13 +21,14 @@ from guided_grammar.json_schema.keywords import LENGTHS
 from guided_grammar.registry import library
 from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.compile import drafts, length_bounds, routing
+from guided_sidecar.grammar.compile.allowance import WHOLE, Allowance
 from guided_sidecar.grammar.compile.instance_check import Judge
 from guided_sidecar.grammar.compile.proof import Prover
 from guided_sidecar.grammar.compile.routing import Grammar
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 from guided_sidecar.grammar.schema import additional_properties, limits
 from guided_sidecar.grammar.worker_errors import ran_out_of_memory
-from guided_sidecar.grammar.worker_messages import Compiled, Done, Job, Proof
+from guided_sidecar.grammar.worker_messages import Compiled, Done, Job, Proof, Unenforced
 
 # Larger ones take ranks many seconds to load, and few of them would fill the folder that the pod shares.
 _MOST_ARTIFACT_BYTES: Final = 64 << 20
@@ -59,6 +61,9 @@ class Compiler:
         self._prover = Prover(words.tokens, frozenset().union(*ends))
         self._folder = folder
         self.proofs: list[Proof] = []
+        # Of the job that is being done: what its grammar does without, and whom to tell of it.
+        self._unenforced: list[Unenforced] = []
+        self._tell: Callable[[Compiled], None] = lambda _message: None
 
     def warm(self) -> None:
         """Do once all that a job does, so that forked workers inherit what is made at its first use."""
@@ -68,7 +73,6 @@ class Compiler:
                 kind="json",
                 spec=_TYPICAL,
                 backends=[backend],
-                any_whitespace=False,
                 timeout_s=0,
                 memory_bytes=0,
             )
@@ -96,24 +100,46 @@ class Compiler:
         GuidedError
             The grammar is refused; grammar_compile_memory also where a library said so in its own words.
         """
-        self.proofs = []
+        self.proofs, self._unenforced, self._tell = [], [], tell
         start = time.perf_counter_ns()
         if job.tokenizer not in ({}, self._tokenizer):  # its key is for the one that a template before us had
             message = "the tokenizer has changed on the Hugging Face hub since the pod started"
             raise GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message)
         job = msgspec.structs.replace(job, spec=limits.canonical(job.kind, job.spec, job.limits))
+        return self._allowing(job, start) if job.allows else self._enforcing(job, start)
+
+    def _allowing(self, job: Job, start: int) -> Done:
+        """Compile what is enforced of a grammar, else all of it as upstream does."""
+        allowance = Allowance(job.kind, job.spec)
+        spec: str | None = job.spec
+        while spec is not None:
+            self._unenforced = [*allowance.taken]
+            try:
+                return self._enforcing(msgspec.structs.replace(job, spec=spec), start)
+            except GuidedError as error:
+                if not allowance.covers(error):
+                    raise
+                spec = allowance.without(error)
+        self._unenforced = [WHOLE]
+        return self._first(job, Grammar(job.kind, None, []), job.backends, start)
+
+    def _enforcing(self, job: Job, start: int) -> Done:
         grammar = routing.read(job)
+        return self._first(job, grammar, routing.order(job, grammar), start)
+
+    def _first(self, job: Job, grammar: Grammar, order: Iterable[Backend], start: int) -> Done:
+        """Return what the first of several backends makes of a grammar that takes it."""
         refusals: list[GuidedError] = []
-        for backend in routing.order(job, grammar):
+        for backend in order:
             try:
                 meant, positions = _relaxed(job, grammar, backend)
                 if draft := self._draft(job, backend, meant, positions):
-                    tell(draft)
+                    self._tell(draft)
                 compiled, done = self._compiled(job, backend, meant, positions)
                 done = msgspec.structs.replace(done, compile_ns=time.perf_counter_ns() - start)
                 if not job.is_proven:
                     return done
-                tell(Compiled(done=done))
+                self._tell(Compiled(done=done))
                 return self._proven(job, grammar, compiled, done)
             except BackendError as refusal:
                 if ran_out_of_memory(str(refusal)):
@@ -130,27 +156,35 @@ class Compiler:
             with contextlib.suppress(BackendError):  # it does not take the tokenizer
                 yield self._backends[name]
 
+    def _done(self, job: Job, backend: Backend, positions: list[Position]) -> Done:
+        """Return what ranks are to load, but for the grammar."""
+        return Done(
+            backend=backend,
+            positions=positions,
+            whitespace=_whitespace(job),
+            is_tagged=job.kind == "structural_tag",
+            unenforced=self._unenforced,
+        )
+
     def _draft(self, job: Job, backend: Backend, meant: str, positions: list[Position]) -> Compiled | None:
         """Return what ranks may load while it is being compiled; None: nothing."""
         if job.kind != "json" or not drafts.is_plain(meant):
             return None
-        text = self._backends[backend].draft(job.kind, meant, any_whitespace=job.any_whitespace)
+        text = self._backends[backend].draft(job.kind, meant)
         if not text:
             return None
-        done = Done(backend=backend, spec=text, positions=positions)
+        done = msgspec.structs.replace(self._done(job, backend, positions), spec=text)
         return Compiled(done=done, is_draft=True)
 
     def _compiled(
         self, job: Job, backend: Backend, meant: str, positions: list[Position]
     ) -> tuple[CompiledGrammar, Done]:
         """Compile for one backend; return the grammar, and what ranks are to load of it."""
-        compiled = self._backends[backend].compile(job.kind, meant, any_whitespace=job.any_whitespace)
+        compiled = self._backends[backend].compile(job.kind, meant)
         source = compiled.source()
         content = (source or compiled.artifact()).encode()
-        done = Done(
-            backend=backend,
-            positions=positions,
-            size_bytes=max(len(content), compiled.memory_bytes),
+        done = msgspec.structs.replace(
+            self._done(job, backend, positions), size_bytes=max(len(content), compiled.memory_bytes)
         )
         _check_size(len(content))
         if source is not None:
@@ -173,7 +207,7 @@ class Compiler:
     ) -> None:
         began_ns = time.time_ns()
         # Of the text as it came: what was closed, relaxed or written otherwise is not what was asked for.
-        judge = Judge(job.spec) if job.kind == "json" else None
+        judge = Judge(job.spec) if job.kind == "json" and grammar.value is not None else None
         fault, texts = self._prover.prove(compiled, positions, judge, job.key)
         code = fault.code.value if fault is not None else ""
         self.proofs.append(Proof(compiled.backend, began_ns, time.time_ns(), code, texts))
@@ -191,6 +225,8 @@ class Compiler:
 
 def _relaxed(job: Job, grammar: Grammar, backend: Backend) -> tuple[str, list[Position]]:
     """Return the text to compile, and the bounds that ranks count beside it."""
+    if grammar.value is None:
+        return job.spec, []
     if job.kind == "structural_tag":
         tag = subschemas.with_each_of_tag(grammar.value, lambda _, form: _meant(form, job, backend))
         return json.dumps(tag), []
@@ -209,6 +245,13 @@ def _meant(form: Any, job: Job, backend: Backend) -> Any:
     # A library that was asked for by name compiles the schema as vLLM would have it compile it.
     meant = form if backend == job.named else additional_properties.close(form)
     return additional_properties.spell_once(meant) if library(backend).compares_spellings else meant
+
+
+def _whitespace(job: Job) -> int | None:
+    """Return the bound of white space that ranks count beside the grammar, None for none."""
+    if job.kind == "structural_tag" and job.whitespace is not None:
+        return max(job.whitespace, BOUND)  # else what a tag has of its own between two calls would go, too
+    return job.whitespace if job.kind in ("json", "json_object") else None
 
 
 def _check_size(size_bytes: int) -> None:

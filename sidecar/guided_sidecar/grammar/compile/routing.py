@@ -24,7 +24,8 @@ class Grammar(NamedTuple):
     Attributes
     ----------
     value
-        Of json and structural tags the text parsed, its schemas in their normal form; else the text.
+        Of json and structural tags the text parsed, its schemas in their normal form; else the text. None: it
+        is compiled as it came, and nothing is promised of it.
     schemas
         All JSON schemas in it, in their normal form.
     """

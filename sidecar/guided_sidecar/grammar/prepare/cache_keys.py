@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 import guided_grammar
-from guided_contract import backends, counting
+from guided_contract import backends, choices, counting
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_contract.wire import Backend, Kind
+from guided_contract.wire import Backend, Kind, Prepare
 from guided_sidecar.grammar.worker_messages import Ready
 
 # What decides how a grammar is compiled and proven, besides the libraries.
@@ -22,11 +22,12 @@ OUR_CODE: Final = (
     Path(__file__).parents[1],  # the folder grammar, with all of its folders
     Path(guided_grammar.__file__).parent,
     Path(counting.__file__),
+    Path(choices.__file__),
 )
 
 
 class Choice(NamedTuple):
-    """Which backends may serve a grammar.
+    """How a grammar is to be compiled, by request and pod.
 
     Attributes
     ----------
@@ -36,11 +37,17 @@ class Choice(NamedTuple):
         The one that request or pod name; None: `Auto`.
     routes
         Whether another than the first choice may serve what that does not enforce.
+    allows
+        Whether what none of them enforces is left out.
+    whitespace
+        Characters of white space between two tokens of JSON, at most; None: any number.
     """
 
     backends: list[Backend]
     named: Backend | None
     routes: bool
+    allows: bool
+    whitespace: int | None
 
 
 def taken(kind: Kind, spec: str, most_bytes: int) -> str:
@@ -63,23 +70,25 @@ def taken(kind: Kind, spec: str, most_bytes: int) -> str:
     return spec
 
 
-def choice(asked: Backend | None, pod: PodConfig) -> Choice:
-    """Return what may serve a request: its own backend alone, else what the pod is configured for."""
-    if asked is not None:
-        return Choice([asked], asked, routes=False)
-    named = backends.NAMES.get(pod.guided_decoding.backend)
-    routes = pod.guided_decoding.unsupported_keywords == "Route"
+def choice(request: Prepare, pod: PodConfig) -> Choice:
+    """Return what a request chooses, else what the pod is configured for; a backend it names is alone."""
+    guided = pod.guided_decoding
+    most = choices.MOST[request.whitespace or guided.whitespace]
+    keywords = request.unsupported_keywords or guided.unsupported_keywords
+    allows, routes = keywords == "Allow", keywords != "Reject"
+    if request.backend is not None:
+        return Choice([request.backend], request.backend, False, allows, most)
+    named = backends.NAMES.get(guided.backend)
     if named is None:
-        return Choice(list(backends.NAMES.values()), None, routes)
+        return Choice(list(backends.NAMES.values()), None, routes, allows, most)
     others = [backend for backend in backends.NAMES.values() if backend != named]
-    return Choice([named, *others] if routes else [named], named, routes)
+    return Choice([named, *others] if routes else [named], named, routes, allows, most)
 
 
 def grammar_key(kind: str, spec: str, chosen: Choice, pod: PodConfig, facts: Ready) -> str:
     """Return the hash of all that a compiled grammar depends on, as 64 hex digits."""
-    guided = pod.guided_decoding
     code = code_fingerprint(*OUR_CODE)
-    options = [chosen, guided.whitespace, guided.proof]
+    options = [chosen, pod.guided_decoding.proof]
     parts = [kind, spec, options, facts.tokenizer, facts.vocab_size, facts.versions, code]
     return hashlib.sha256(msgspec.msgpack.encode(parts, order="deterministic")).hexdigest()
 

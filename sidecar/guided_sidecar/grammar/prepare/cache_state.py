@@ -33,6 +33,8 @@ class CacheState:
         Proofs of compiled grammars by ProofResult.
     disk
         What the disk kept and gave.
+    unenforced
+        Requests that were served although something that their grammars ask for is not enforced.
     """
 
     entries: int = 0
@@ -44,3 +46,4 @@ class CacheState:
     compiles: Mapping[tuple[str, str], int] = dataclasses.field(default_factory=dict)
     proofs: Mapping[ProofResult, int] = dataclasses.field(default_factory=dict)
     disk: DiskCounts = dataclasses.field(default_factory=DiskCounts)
+    unenforced: int = 0

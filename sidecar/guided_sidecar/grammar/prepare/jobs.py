@@ -1,11 +1,13 @@
 """What a worker is to compile for a request, and what ranks are to load of what it compiled."""
 
+from collections.abc import Iterable
+
 from guided_contract.config import PodConfig
-from guided_contract.wire import Load, Prepare
+from guided_contract.wire import Load, Prepare, Prepared
 from guided_sidecar.grammar import trust
 from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.prepare.cache_keys import choice
-from guided_sidecar.grammar.worker_messages import Done, Job, Ready
+from guided_sidecar.grammar.worker_messages import Done, Job, Ready, Unenforced
 
 
 class Jobs:
@@ -27,7 +29,7 @@ class Jobs:
     def of(self, request: Prepare, key: str, spec: str, facts: Ready) -> Job:
         """Return what a worker is to do for a request; `spec` is its text as it is taken."""
         guided = self._pod.guided_decoding
-        chosen = choice(request.backend, self._pod)
+        chosen = choice(request, self._pod)
         memory_bytes = self._capacity.compile_bytes(
             guided.compile.memory_bytes, self._artifact_bytes, facts.resident_bytes
         )
@@ -38,9 +40,10 @@ class Jobs:
             backends=chosen.backends,
             named=chosen.named,
             routes=chosen.routes,
+            allows=chosen.allows,
             limits=guided.compile,
             unmeasured=trust.unmeasured(facts.versions),
-            any_whitespace=guided.whitespace == "Flexible",
+            whitespace=chosen.whitespace,
             is_proven=guided.proof == "Always",
             timeout_s=guided.compile.timeout_s,
             memory_bytes=memory_bytes,
@@ -57,5 +60,18 @@ def load_of(key: str, done: Done, *, is_draft: bool = False) -> Load:
         sha256=done.sha256,
         spec=done.spec,
         positions=done.positions,
+        whitespace=done.whitespace,
+        is_tagged=done.is_tagged,
         is_draft=is_draft,
     )
+
+
+def prepared(number: int, key: str, done: Done, *, is_proven: bool = True) -> Prepared:
+    """Return what an API server is told of the Prepare of that number."""
+    paths = [one.path for one in done.unenforced]
+    return Prepared(id=number, key=key, backend=done.backend, unenforced=paths, is_proven=is_proven)
+
+
+def keywords(unenforced: Iterable[Unenforced]) -> str:
+    """Return the keywords of what is not enforced, as spans have them."""
+    return ",".join(sorted({one.keyword for one in unenforced}))

@@ -21,7 +21,7 @@ from guided_sidecar.grammar.prepare.cache import Entry
 from guided_sidecar.grammar.prepare.cache_keys import choice, grammar_key, taken
 from guided_sidecar.grammar.prepare.cache_state import CacheState
 from guided_sidecar.grammar.prepare.disk import GrammarDisk
-from guided_sidecar.grammar.prepare.jobs import Jobs, load_of
+from guided_sidecar.grammar.prepare.jobs import Jobs, keywords, load_of, prepared
 from guided_sidecar.grammar.prepare.leases import Store
 from guided_sidecar.grammar.prepare.quarantine import Quarantine, Refusals
 from guided_sidecar.grammar.prepare.singleflight import InFlight, SingleFlight
@@ -35,6 +35,7 @@ from guided_sidecar.telemetry.conventions import (
     GRAMMAR_KEY,
     GRAMMAR_KIND,
     GRAMMAR_PREPARE,
+    GRAMMAR_UNENFORCED,
 )
 
 
@@ -105,6 +106,7 @@ class Preparer:
         self._refusals = Refusals(settings.refusal_entries, self.quarantine)
         self._answers: collections.Counter[str] = collections.Counter()
         self._single_flight = SingleFlight(pool, disk, self._refusals, tracer, self._store)
+        self._unenforced = 0  # requests
         self._held = 0  # leases of the service's own, by `hold`
 
     @property
@@ -121,6 +123,7 @@ class Preparer:
             compiles=dict(self._single_flight.outcomes),
             proofs=dict(self._single_flight.proofs),
             disk=dataclasses.replace(self._disk.counts),
+            unenforced=self._unenforced,
         )
 
     async def prepare(
@@ -142,7 +145,11 @@ class Preparer:
             async with self._within_limit(waiter):
                 entry = await self._compiled(waiter, loaded)
                 await self._load(waiter, entry)
-        return Prepared(id=request.id, key=entry.key, backend=entry.done.backend)
+            done = entry.done
+            if done.unenforced:
+                self._unenforced += 1
+                waiter.span.set_attribute(GRAMMAR_UNENFORCED, keywords(done.unenforced))
+        return prepared(request.id, entry.key, done)
 
     async def hold(self, kind: Kind, spec: str) -> Entry:
         """Prepare a grammar that stays until `let_go`; the deadline is for the compile, not for the ranks.
@@ -214,9 +221,7 @@ class Preparer:
         facts = await self._pool.facts()
         self._rendezvous.check(facts.tokenizer)
         waiter.tokenizer = facts.tokenizer
-        waiter.key = key = grammar_key(
-            request.kind, spec, choice(request.backend, self._pod), self._pod, facts
-        )
+        waiter.key = key = grammar_key(request.kind, spec, choice(request, self._pod), self._pod, facts)
         waiter.cache = "refused"
         self._refusals.check(key)
         entry = self._store.cache.get(key)
@@ -280,8 +285,7 @@ class Preparer:
         with contextlib.suppress(GuidedError):
             load = load_of(flight.key, flight.compiled)
             await self._rendezvous.ensure(load, waiter.tokenizer, trace)
-            backend = flight.compiled.backend
-            loaded(Prepared(id=waiter.request.id, key=flight.key, backend=backend, is_proven=False))
+            loaded(prepared(waiter.request.id, flight.key, flight.compiled, is_proven=False))
 
     def _too_late(self, waiter: _Waiter) -> GuidedError:
         """Say what a waiter whose time ran out was waiting for."""

@@ -25,7 +25,7 @@ _FORMATS: Final = frozenset(
     ["date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"]
 )
 # What a library's own keywords do, a client must not: they switch its checks off.
-_PRIVATE: Final = "x-guidance"
+PRIVATE: Final = "x-guidance"
 # By the first draft that knows each keyword. `dependencies` is one for whoever writes it.
 _SINCE: Final = {
     **dict.fromkeys(
@@ -133,8 +133,8 @@ def read(part: Schema, draft: int, path: JsonPath) -> Schema:
     GuidedError
         grammar_unsupported: it has a keyword that only one library knows.
     """
-    if _PRIVATE in part:
-        where = str(JsonPath(path, _PRIVATE))
+    if PRIVATE in part:
+        where = str(JsonPath(path, PRIVATE))
         message = f"{where}: options of one grammar library are not taken from a schema"
         raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=where)
     if draft < 2019 and "$ref" in part:

@@ -1,0 +1,101 @@
+"""One sequence's text, followed through what holds beside its grammar."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Rule(Protocol):
+    """What holds of texts beside a grammar; shared by sequences, whose states are its own and never changed.
+
+    Attributes
+    ----------
+    start
+        The state of an empty text.
+    """
+
+    start: Any
+
+    def advance(self, where: Any, token: int) -> Any:
+        """Return the state after a token that the grammar allows; None: the rule forbids it.
+
+        A rule that needs the mask to know may forbid a token in `restrict` alone.
+        """
+
+    def restrict(self, row: npt.NDArray[np.int32], where: Any) -> None:
+        """Clear what the rule forbids from one mask row, [ceil(vocabulary / 32)] int32."""
+
+
+class CountedText:
+    """A text that keeps several rules; see guided_grammar.matching.Beside."""
+
+    def __init__(self, *rules: Rule) -> None:
+        self._rules = rules
+        self._wheres = [rule.start for rule in rules]
+
+    def accept(self, tokens: Sequence[int]) -> bool:
+        """Advance by tokens that the grammar has accepted; False: one of them breaks a rule."""
+        for token in tokens:
+            after = self._after(self._wheres, token)
+            if after is None:
+                return False
+            self._wheres = after
+        return True
+
+    def valid_prefix(self, drafts: Sequence[int]) -> int:
+        """Return how many leading drafts, all allowed by the grammar, keep the rules; the state stays."""
+        wheres = self._wheres
+        for index, token in enumerate(drafts):
+            after = self._after(wheres, token)
+            if after is None:
+                return index
+            wheres = after
+        return len(drafts)
+
+    def restrict(self, rows: npt.NDArray[np.int32], drafts: Sequence[int]) -> int:
+        """Clear the tokens that would break a rule.
+
+        Parameters
+        ----------
+        rows
+            [rows, ceil(vocabulary / 32)] int32, filled; changed in place. Row 0 is the next token's, row
+            i + 1 the one after draft i.
+        drafts
+            Token ids, at least rows - 1 of them.
+
+        Returns
+        -------
+        valid
+            How many of the drafts keep the rules. Rows behind them are left as they are.
+        """
+        wheres = self._wheres
+        for index, row in enumerate(rows):
+            draft = drafts[index] if index < len(drafts) else None
+            was_allowed = draft is not None and _allows(row, draft)
+            for rule, where in zip(self._rules, wheres, strict=True):
+                rule.restrict(row, where)
+            if draft is not None:
+                after = self._after(wheres, draft)
+                if after is None or (was_allowed and not _allows(row, draft)):
+                    return index
+                wheres = after
+        return len(drafts)
+
+    def reset(self) -> None:
+        """Go back to the start."""
+        self._wheres = [rule.start for rule in self._rules]
+
+    def _after(self, wheres: Sequence[Any], token: int) -> list[Any] | None:
+        after = []
+        for rule, where in zip(self._rules, wheres, strict=True):
+            one = rule.advance(where, token)
+            if one is None:
+                return None
+            after.append(one)
+        return after
+
+
+def _allows(row: npt.NDArray[np.int32], token: int) -> bool:
+    return bool(row[token >> 5] >> (token & 31) & 1)

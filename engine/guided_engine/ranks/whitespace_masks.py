@@ -1,0 +1,191 @@
+"""White space between the tokens of a JSON text, counted beside its grammar, which allows any number.
+
+Such space may end anywhere: what is behind it may as well follow at once. So a token is allowed within the
+bound if it is allowed without it and holds no run of white space, outside of strings, that is too long; and
+no bound leads to a dead end. Compiled into a grammar, a bound costs xgrammar a second; llguidance has none.
+"""
+
+import functools
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from guided_grammar.masks import words
+
+OUTSIDE, STRING, ESCAPE = range(3)  # where a text stands: between strings, in one, behind its backslash
+
+_Mask = npt.NDArray[np.int32]  # [ceil(vocabulary / 32)]
+_SPACE: Final = b" \t\n\r"
+_QUOTE: Final = ord('"')
+_OUTSIDE: Final = re.compile(rb'[ \t\n\r]+|"|[^ \t\n\r"]+')
+_IN_STRING: Final = re.compile(rb'(?:[^"\\]|\\.)*', re.DOTALL)
+# Letters that no JSON has outside of strings: where a grammar takes none of them, white space is structure.
+_NEVER_JSON: Final = tuple(bytes([letter]) for letter in b"zqjxkwvy")
+# Where one of these may follow, white space is not all that can; which spares a look at the whole row.
+_STRUCTURE: Final = tuple(bytes([letter]) for letter in b'"}],{[:0<')
+
+
+class Run(NamedTuple):
+    """Where a text stands, and with how many characters of white space it ends."""
+
+    mode: int = OUTSIDE
+    length: int = 0
+
+
+class SpaceTable:
+    """A bound of white space over one vocabulary.
+
+    Parameters
+    ----------
+    tokens
+        Each token's bytes, empty for those that are no text.
+    vocab_size
+        How many tokens a mask row has.
+    most
+        Characters between two tokens of JSON.
+
+    Attributes
+    ----------
+    letters, structure
+        Some tokens that JSON never has outside of strings, and some that it has there.
+    follow
+        What a token (its id) does to a text in a mode: see _Followed.
+    """
+
+    def __init__(self, tokens: Sequence[bytes], vocab_size: int, most: int) -> None:
+        self.tokens = tokens
+        self.most = most
+        self._words = words(vocab_size)
+        self._leading = np.array([len(token) - len(token.lstrip(_SPACE)) for token in tokens], dtype=np.int32)
+        # Of a run that does not begin with the token; most tokens have none in any mode.
+        within = re.compile(rb"[^ \t\n\r][ \t\n\r]{%d}" % (most + 1)).search
+        some = [number for number, token in enumerate(tokens) if within(token)]
+        self._within = {
+            mode: [number for number in some if _follow(mode, tokens[number]).longest > most]
+            for mode in (OUTSIDE, STRING, ESCAPE)
+        }
+        self._masks: dict[Run, _Mask | None] = {}
+        self.follow = functools.lru_cache(1 << 16)(lambda mode, token: _follow(mode, tokens[token]))
+        known = {token: number for number, token in enumerate(tokens) if len(token) == 1}
+        self.letters = [known[token] for token in _NEVER_JSON if token in known][:2]
+        self.structure = [known[token] for token in _STRUCTURE if token in known]
+
+    def mask(self, run: Run) -> _Mask | None:
+        """Return the tokens that keep the bound where a text stands; None: all do."""
+        if run not in self._masks:
+            self._masks[run] = self._made(run)
+        return self._masks[run]
+
+    def _made(self, run: Run) -> _Mask | None:
+        allowed = np.ones(self._words * 32, dtype=np.bool_)
+        if run.mode == OUTSIDE:
+            count = min(len(self._leading), len(allowed))
+            allowed[:count] = self._leading[:count] <= self.most - run.length
+        allowed[[token for token in self._within[run.mode] if token < len(allowed)]] = False
+        return None if allowed.all() else np.packbits(allowed, bitorder="little").view(np.int32)
+
+
+class BoundedSpace:
+    """The bound in texts that are JSON; see counted_text.Rule."""
+
+    start = Run()
+
+    def __init__(self, table: SpaceTable) -> None:
+        self._table = table
+
+    def advance(self, run: Run, token: int) -> Run | None:
+        """Return where a text stands after a token that its grammar allows; None: a run got too long."""
+        mode, begun, longest, length = self._table.follow(run.mode, token)
+        if longest > self._table.most or run.length + begun > self._table.most:
+            return None
+        return Run(mode, run.length + begun if length < 0 else length)
+
+    def restrict(self, row: _Mask, run: Run) -> None:
+        """Clear the tokens with too long a run from one mask row."""
+        mask = self._table.mask(run)
+        if mask is not None:
+            np.bitwise_and(row, mask, out=row)
+
+
+class BoundedSpaceInTags:
+    """The bound in texts of which JSON is a part, by what their masks say of where they stand.
+
+    White space that alone can follow stays: it belongs to the tag. So may a string's, whose pattern takes no
+    letter, be bounded, too.
+    """
+
+    start = Run()
+
+    def __init__(self, table: SpaceTable) -> None:
+        self._table = table
+
+    def advance(self, run: Run, token: int) -> Run:
+        """Return the white space with which a text ends."""
+        text = self._table.tokens[token]
+        rest = text.rstrip(_SPACE)
+        return Run(OUTSIDE, len(text) - len(rest) + (0 if rest else run.length))
+
+    def restrict(self, row: _Mask, run: Run) -> None:
+        """Clear the tokens with too long a run from one mask row, where a text stands in structure."""
+        table = self._table
+        mask = table.mask(Run(OUTSIDE, min(run.length, table.most)))
+        if mask is None or not table.letters or _allows_one(row, table.letters):
+            return
+        if _allows_one(row, table.structure) or (row & mask).any():
+            np.bitwise_and(row, mask, out=row)
+
+
+def _allows_one(row: _Mask, tokens: Sequence[int]) -> bool:
+    return any(row.item(token >> 5) >> (token & 31) & 1 for token in tokens)
+
+
+class _Followed(NamedTuple):
+    """What one token does to a text.
+
+    Attributes
+    ----------
+    mode
+        Where the text stands then.
+    begun
+        Characters of white space with which the token goes on with a run.
+    longest
+        The longest run that begins within it.
+    length
+        The run with which it ends, -1 if that is the one that was there before.
+    """
+
+    mode: int
+    begun: int
+    longest: int
+    length: int
+
+
+def _follow(mode: int, token: bytes) -> _Followed:
+    at = begun = longest = 0
+    length = -1 if mode == OUTSIDE else 0
+    while at < len(token):
+        if mode == ESCAPE:
+            mode, at = STRING, at + 1
+        elif mode == STRING:
+            at = _end(_IN_STRING, token, at)
+            if at < len(token):
+                mode, at = (OUTSIDE if token[at] == _QUOTE else ESCAPE), at + 1
+        else:
+            begin, at = at, _end(_OUTSIDE, token, at)
+            if token[begin] not in _SPACE:
+                mode, length = (STRING if token[begin] == _QUOTE else OUTSIDE), 0
+            elif begin == 0:
+                begun = at
+            else:
+                length = at - begin
+                longest = max(longest, length)
+    return _Followed(mode, begun, longest, length)
+
+
+def _end(pattern: re.Pattern[bytes], token: bytes, at: int) -> int:
+    found = pattern.match(token, at)
+    assert found is not None
+    return found.end()

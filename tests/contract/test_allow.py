@@ -1,0 +1,164 @@
+"""unsupportedKeywords Allow: what is not enforced is told, and what is left is enforced."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_grammar.backend import Threads
+from guided_grammar.registry import Backends
+from guided_sidecar.grammar.compile import compilation
+from guided_sidecar.grammar.compile.compilation import Compiler
+from guided_sidecar.grammar.compile.instance_check import Judge
+from guided_sidecar.grammar.prepare.jobs import load_of
+from guided_sidecar.grammar.worker_messages import Done, Job
+from support import tokenizers
+
+STRING, INTEGER = {"type": "string"}, {"type": "integer"}
+LOOKBEHIND = {**STRING, "pattern": "(?<=a)b"}
+
+
+class Pod:
+    """A worker that compiles, and a rank that loads what it makes."""
+
+    def __init__(self, folder: Path) -> None:
+        words = tokenizers.vocabulary()
+        backends = Backends(words, Threads(compile=2))
+        self.compiler = Compiler(backends, words, folder)
+        self._ranks = Prototypes(folder, backends)
+
+    def run(self, spec: Any, **fields: Any) -> Done:
+        text = spec if isinstance(spec, str) else json.dumps(spec)
+        more = {"kind": "json", "backends": ["xgrammar", "guidance"], "allows": True, **fields}
+        self.key = hashlib.sha256(f"{text}{more}".encode()).hexdigest()
+        return self.compiler.run(Job(key=self.key, spec=text, timeout_s=60, memory_bytes=1 << 40, **more))
+
+    def accepts(self, done: Done, text: str) -> bool:
+        assert not self._ranks.load(load_of(self.key, done)).error
+        matcher = self._ranks.matcher(self.key, [tokenizers.EOS])
+        tokens = tokenizers.awkward().encode(text, add_special_tokens=False)
+        return matcher.accept([*tokens, tokenizers.EOS]) and matcher.is_terminated()
+
+
+@pytest.fixture(scope="module")
+def pod(tmp_path_factory: pytest.TempPathFactory) -> Pod:
+    return Pod(tmp_path_factory.mktemp("grammars"))
+
+
+def obj(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+# schema, what is not enforced, what is taken only by leave, what is taken by none
+CASES: dict[str, tuple[Any, list[str], str, str]] = {
+    "a pattern": (
+        obj(a=LOOKBEHIND, b=INTEGER),
+        ["$.properties.a.pattern"],
+        '{"a":"x","b":1}',
+        '{"a":"x","b":"y"}',
+    ),
+    "what is forbidden": (
+        {"type": "array", "items": STRING, "not": {"uniqueItems": True}},
+        ["$.not"],
+        '["x"]',
+        "[1]",
+    ),
+    "several": (
+        obj(a=LOOKBEHIND, b={"type": "array", "uniqueItems": True, "items": INTEGER}),
+        ["$.properties.a.pattern", "$.properties.b.uniqueItems"],
+        '{"a":"x","b":[1,1]}',
+        '{"a":"x","b":[1,"1"]}',
+    ),
+    "one of branches that are not apart": (
+        {"oneOf": [{"type": "array", "items": LOOKBEHIND}, {"type": "array", "items": STRING}]},
+        ["$.oneOf[0].items.pattern", "$.oneOf"],
+        '["x"]',
+        "[1]",
+    ),
+    "names": (
+        {"type": "object", "propertyNames": {"format": "date"}, "additionalProperties": INTEGER},
+        ["$.propertyNames"],
+        '{"x":1}',
+        '{"x":"y"}',
+    ),
+    "what was evaluated": (
+        {**obj(a=INTEGER), "allOf": [{"required": ["a"]}], "unevaluatedProperties": False},
+        ["$.unevaluatedProperties"],
+        '{"a":1}',
+        '{"a":"x"}',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_left_is_enforced_and_the_rest_is_told(pod: Pod, name: str) -> None:
+    schema, unenforced, taken, refused = CASES[name]
+    with pytest.raises(GuidedError) as raised:
+        pod.run(schema, allows=False)
+    assert raised.value.code is ErrorCode.GRAMMAR_UNSUPPORTED
+    done = pod.run(schema)
+    told = [one.path for one in done.unenforced]
+    assert told == unenforced
+    assert pod.accepts(done, taken)
+    assert not pod.accepts(done, refused)
+
+
+def test_tags_too(pod: Pod) -> None:
+    schema = obj(a=LOOKBEHIND, b=INTEGER)
+    tag = {"structures": [{"begin": "<a>", "schema": schema, "end": "</a>"}], "triggers": ["<a"]}
+    done = pod.run(tag, kind="structural_tag")
+    assert [one.path for one in done.unenforced] == ["$.structures[0].schema.properties.a.pattern"]
+    assert pod.accepts(done, 'x <a>{"a": "x", "b": 1}</a>')
+    assert not pod.accepts(done, 'x <a>{"a": "x", "b": "y"}</a>')
+
+
+def test_what_is_enforced_as_a_whole_says_nothing(pod: Pod) -> None:
+    assert pod.run(obj(a=STRING)).unenforced == []
+    assert pod.run("ab+", kind="regex").unenforced == []
+
+
+def test_what_cannot_be_taken_out_is_compiled_as_vllm_does(pod: Pod) -> None:
+    """Here a library of a version whose enforcement nobody knows, which is asked for nothing that matters."""
+    done = pod.run(obj(a=INTEGER), unmeasured={"xgrammar": "9", "guidance": "9"})
+    assert [(one.path, one.keyword) for one in done.unenforced] == [("$", "all")]
+    assert pod.accepts(done, '{"a": 1}')
+    with pytest.raises(GuidedError, match="ookahead"):  # neither does vLLM
+        pod.run("a(?=b)b", kind="regex")
+
+
+@pytest.mark.parametrize(
+    ("schema", "code"),
+    [
+        ({"type": "integr"}, "grammar_invalid"),
+        ({**LOOKBEHIND, "type": "integr"}, "grammar_invalid"),
+        ({"$ref": "#/none"}, "grammar_invalid"),
+        ({**LOOKBEHIND, "x-guidance": {"lenient": True}}, "grammar_unsupported"),
+        ("[" * 100 + "]" * 100, "grammar_too_large"),
+    ],
+)
+def test_broken_is_broken_and_limits_hold(pod: Pod, schema: Any, code: str) -> None:
+    with pytest.raises(GuidedError) as raised:
+        pod.run(schema)
+    assert raised.value.code == code
+
+
+def test_a_text_that_a_walk_finds_invalid_is_no_refusal(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Strict:
+        """Finds every text invalid, for as long as the schema has a pattern."""
+
+        def __init__(self, spec: str) -> None:
+            self._finds = "pattern" in spec
+            self._judge = Judge(spec)
+
+        def violation(self, text: str) -> str | None:
+            return "$.properties.a.pattern" if self._finds else self._judge.violation(text)
+
+    monkeypatch.setattr(compilation, "Judge", Strict)
+    schema = obj(a={**STRING, "pattern": "^ab?$"})
+    with pytest.raises(GuidedError, match="does not enforce"):
+        pod.run(schema, allows=False)
+    assert [one.path for one in pod.run(schema).unenforced] == ["$.properties.a.pattern"]
