@@ -13,8 +13,8 @@ from guided_grammar.backend import Backend, BackendError, Threads
 from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile import vocabulary
 from guided_sidecar.grammar.compile.compilation import Compiler
-from guided_sidecar.grammar.schema import limits
 from guided_sidecar.grammar.prepare.jobs import load_of
+from guided_sidecar.grammar.schema import limits
 from guided_sidecar.grammar.worker_messages import Job
 
 Accepts = Callable[[str], bool]  # whether a JSON text may be generated, from its first token to its end

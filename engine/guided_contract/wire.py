@@ -238,8 +238,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     backend: Backend
     traceparent: str | None = None
     tracestate: Tracestate | None = None
-    # Of the engine core: whether the prompt has ended it (None: ask the parser), and the parser's own arguments.
-    reasoning_ended: bool | None = None
+    reasoning_ended: bool | None = None  # by the prompt, says the engine core; None: ask the parser
     reasoning_arguments: dict[str, Any] = {}
     placement: Placement = "Rank"
 
