@@ -5,6 +5,7 @@ Equal calls make equal masks; the contract test compares them with vLLM's own cl
 
 import functools
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from guided_contract.wire import Kind
 from guided_grammar.backend import ANY_OBJECT, BackendError, Threads, one_line
 from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
 from guided_grammar.masks import Bitmask
+from guided_grammar.texts import is_lark
 from guided_grammar.walk import Walk
 
 
@@ -39,9 +41,11 @@ class GuidanceBackend:
         self._tokens = functools.cache(
             lambda: [tokenizer.decode_bytes([token]) for token in range(tokenizer.vocab_size)]
         )
+        self._special = functools.cache(lambda: _named(tokenizer))
 
     def compile(self, kind: Kind, spec: str, *, any_whitespace: bool) -> "GuidanceGrammar":
         """Compile one grammar; see Backend."""
+        self._refuse_special(kind, spec)
         try:
             text = self._serialised(kind, spec, any_whitespace=any_whitespace)
         except MemoryError:
@@ -66,6 +70,22 @@ class GuidanceBackend:
     def tokens(self) -> Sequence[bytes]:
         """Return each token's bytes; see Backend."""
         return self._tokens()
+
+    def _refuse_special(self, kind: Kind, spec: str) -> None:
+        """Refuse what llguidance would have written as a special token, which no reader of an answer sees.
+
+        Where a grammar leaves one text alone, llguidance takes the tokens that the tokenizer makes of it. A
+        structural tag's own texts, and what a Lark grammar has between `<` and `>`, mean the tokens.
+        """
+        if kind == "structural_tag":
+            texts = [_unescaped(json.dumps(item.get("schema"))) for item in json.loads(spec)["structures"]]
+        elif kind == "grammar":
+            texts = [] if is_lark(spec) else [spec]
+        else:
+            texts = [_unescaped(spec) if kind != "regex" else spec]
+        for text in texts:
+            if found := self._special().search(text.replace("\\", "")):
+                raise BackendError(f"llguidance does not support {found[0]} as text, it is a special token")
 
     def _serialised(self, kind: Kind, spec: str, *, any_whitespace: bool) -> str:
         def from_schema(schema: Any) -> str:
@@ -93,6 +113,18 @@ class GuidanceBackend:
             yield llguidance.StructTag(
                 trigger=trigger, begin=begin, grammar=from_schema(item["schema"]), end=item["end"]
             )
+
+
+def _named(tokenizer: Any) -> re.Pattern[str]:
+    """Return what finds the text of a special token."""
+    special = filter(tokenizer.is_special_token, range(tokenizer.vocab_size))
+    texts = {tokenizer.decode_bytes([token]).decode(errors="replace") for token in special}
+    return re.compile("|".join(map(re.escape, sorted(texts - {""}))) or r"(?!)")
+
+
+def _unescaped(spec: str) -> str:
+    """Return JSON without the escapes of letters."""
+    return json.dumps(json.loads(spec), ensure_ascii=False) if "\\u" in spec else spec
 
 
 class GuidanceGrammar:

@@ -1,6 +1,7 @@
 """One job from text to proven grammar: checks, the backends in order, proof, artefact. Runs in a worker."""
 
 import contextlib
+import itertools
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ import msgspec
 
 from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_contract.wire import Backend
+from guided_contract.wire import Backend, Kind
 from guided_grammar.backend import Backend as GrammarBackend
 from guided_grammar.backend import BackendError, Compiled
 from guided_grammar.json_schema import subschemas
@@ -30,7 +31,9 @@ from guided_sidecar.grammar.worker_messages import Done, Job, Proof
 # Larger ones take ranks many seconds to load, and few of them would fill the folder that the pod shares.
 _MOST_ARTIFACT_BYTES: Final = 64 << 20
 _WARM: Final = "warm"
-_TYPICAL: Final = '{"type": "object", "properties": {"a": {"enum": ["b", "c"]}, "d": {"type": "integer"}}}'
+_SCHEMA: Final = '{"type": "object", "properties": {"a": {"enum": ["b", "c"]}, "d": {"type": "integer"}}}'
+_TAG: Final = f'{{"structures": [{{"begin": "<a", "schema": {_SCHEMA}, "end": ">"}}], "triggers": ["<a"]}}'
+_TYPICAL: Final[tuple[tuple[Kind, str], ...]] = (("json", _SCHEMA), ("structural_tag", _TAG))
 
 
 class Compiler:
@@ -61,11 +64,11 @@ class Compiler:
 
     def warm(self) -> None:
         """Do once all that a job does, so that forked workers inherit what is made at its first use."""
-        for backend in self._backends:
+        for backend, (kind, spec) in itertools.product(self._backends, _TYPICAL):
             job = Job(
                 key=_WARM,
-                kind="json",
-                spec=_TYPICAL,
+                kind=kind,
+                spec=spec,
                 backends=[backend],
                 any_whitespace=False,
                 timeout_s=0,
