@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from guided_contract.errors import ErrorCode
-from guided_contract.records import AnyRecord, Decode, HttpRequest
+from guided_contract.records import AnyRecord, Decode, EndReason, HttpRequest
 from guided_sidecar.telemetry.decode_counts import DecodeCounters
 from guided_sidecar.telemetry.exporter import DropReason, ExportCounts, Source
 from guided_sidecar.telemetry.span_metrics import SpanMetrics
@@ -24,7 +24,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _NS: Final = 1e9
 # What a label may say about an end; anything else is "other".
-_ENDS: Final = frozenset({"", "completed", "stopped"} | {code.value for code in ErrorCode})
+_ENDS: Final = frozenset({"", *get_args(EndReason)} | {code.value for code in ErrorCode})
 _FILL_BUCKETS_S: Final = (0.00001, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5)
 _REQUEST_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
