@@ -16,9 +16,9 @@ from guided_contract.wire import Kind
 from guided_grammar.masks import words as mask_words
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
+from guided_grammar.texts import choice_as_ebnf, is_lark
 from guided_grammar.xgrammar import backend as xgrammar_backend
 from guided_grammar.xgrammar import special
-from guided_grammar.texts import choice_as_ebnf, is_lark
 from guided_sidecar.grammar.compile import vocabulary
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 from guided_sidecar.grammar.schema import limits
@@ -212,10 +212,7 @@ def _upstream_request(backend: str, kind: Kind, spec: str) -> tuple[Any, str]:
 def _texts(words: Vocabulary, vllms: Any, vocab_size: int) -> Any:
     """Return the row of tokens that a reader of the answer sees, or that end it; no other is text for us."""
     hidden = {*vllms.tokenizer.all_special_ids} - {EOS}
-    shown = [
-        token == EOS or (token not in hidden and text != b"")
-        for token, text in enumerate(words.tokens)
-    ]
+    shown = [token == EOS or (token not in hidden and text != b"") for token, text in enumerate(words.tokens)]
     bits = np.zeros(32 * mask_words(vocab_size), dtype=bool)
     bits[: len(shown)] = shown
     return np.packbits(bits, bitorder="little").view(np.int32)

@@ -125,7 +125,9 @@ def _new(request_id: str, prompt: int) -> Any:
     guided = request_id.startswith("g")
     constraint = SimpleNamespace(all_constraints_none=lambda: False) if guided else None
     extra = {TICKET_ARG: {"key": "k", "backend": "guidance"}} if guided else None
-    params = SimpleNamespace(structured_outputs=constraint, extra_args=extra, all_stop_token_ids=set(), stop=[])
+    params = SimpleNamespace(
+        structured_outputs=constraint, extra_args=extra, all_stop_token_ids=set(), stop=[]
+    )
     tokens = [5] * prompt
     return SimpleNamespace(
         req_id=request_id,

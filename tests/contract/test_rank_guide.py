@@ -424,7 +424,7 @@ class TestProcessors:
         ("abort", [A], ("ab",), "aborted"),
     ],
 )
-def test_a_record_says_how_its_sequence_ended(
+def test_a_record_says_how_its_sequence_ended(  # noqa: PLR0913 - a table's columns
     tmp_path: Any, *, is_async: bool, finish: str, sampled: list[int], stops: Any, reason: str
 ) -> None:
     """A stop string is found in the API server, which aborts the request."""

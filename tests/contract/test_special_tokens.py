@@ -30,7 +30,7 @@ SPECIAL = frozenset(tokenizers.chat().all_special_ids) | {
 }
 EOS = tokenizers.EOS
 NAMED = {"const": "x<|im_end|>y"}
-SPELLED = {"type": "string", "pattern": "^<｜tool▁sep｜>[b-z]+$"}
+SPELLED = {"type": "string", "pattern": "^<|sép|>[b-z]+$"}
 BOUNDED = {"type": "string", "minLength": 3, "maxLength": 9}
 OBJECT = {"type": "object", "properties": {"<|im_end|>": BOUNDED}, "required": ["<|im_end|>"]}
 CASES: dict[str, tuple[Any, Any]] = {
@@ -149,8 +149,8 @@ def test_an_answer_without_its_special_tokens_still_matches(rank: Rank, backend:
     try:
         matcher = rank.matcher(backend, kind, spec)
     except GuidedError as refusal:
-        assert refusal.code == "grammar_unsupported"  # noqa: PT017 - the other way out
-        assert "special token" in refusal.message or backend == "xgrammar"
+        assert (refusal.code, backend) == ("grammar_unsupported", "guidance")  # noqa: PT017 - the other way out
+        assert "special token" in refusal.message  # noqa: PT017 - as above
         return
     chooser = random.Random(name)
     texts = []
@@ -180,14 +180,16 @@ def test_no_special_token_is_allowed_in_text(rank: Rank, backend: Any, name: str
     assert EOS in follow(rank, matcher, {"any": '"}', "dot": "", "regex": "", "Lark": ""}.get(name, 'b"'))
 
 
-TAG = {"begin": "<|im_start|>call[TOOL]", "end": "<｜tool▁sep｜>"}
+TAG = {"begin": "<|im_start|>call[TOOL]", "end": "<|sép|>"}
 OLD = {"structures": [{**TAG, "schema": {"type": "string"}}], "triggers": ["<|im_start|>"]}
 NEW = {
     "type": "structural_tag",
     "format": {
         "type": "triggered_tags",
         "triggers": ["<|im_start|>"],
-        "tags": [{"type": "tag", **TAG, "content": {"type": "json_schema", "json_schema": {"type": "string"}}}],
+        "tags": [
+            {"type": "tag", **TAG, "content": {"type": "json_schema", "json_schema": {"type": "string"}}}
+        ],
     },
 }
 FORCED = {"type": "structural_tag", "format": NEW["format"]["tags"][0]}
@@ -196,13 +198,15 @@ FORCED = {"type": "structural_tag", "format": NEW["format"]["tags"][0]}
 @pytest.mark.parametrize("tag", [OLD, NEW, FORCED], ids=["old form", "triggered", "forced"])
 def test_a_tag_that_names_special_tokens_means_them(rank: Rank, tag: Any) -> None:
     matcher = rank.matcher("xgrammar", "structural_tag", tag)
-    numbers = dict(zip(tokenizers.SPECIAL, tokenizers.chat().convert_tokens_to_ids(tokenizers.SPECIAL)))
+    numbers = dict(
+        zip(tokenizers.SPECIAL, tokenizers.chat().convert_tokens_to_ids(tokenizers.SPECIAL), strict=True)
+    )
 
     assert numbers["<|im_start|>"] in follow(rank, matcher)
     assert follow(rank, matcher, "<|im_start|>", "call") & SPECIAL == {numbers["[TOOL]"]}
     assert not follow(rank, matcher, "[TOOL]", '"b') & SPECIAL
-    assert follow(rank, matcher, '"') & SPECIAL == {numbers["<｜tool▁sep｜>"]}
-    assert EOS in follow(rank, matcher, "<｜tool▁sep｜>")
+    assert follow(rank, matcher, '"') & SPECIAL == {numbers["<|sép|>"]}
+    assert EOS in follow(rank, matcher, "<|sép|>")
 
 
 def test_who_spells_a_trigger_out_has_begun_the_tag(rank: Rank) -> None:
@@ -219,4 +223,3 @@ def test_a_lark_grammar_that_names_a_special_token_means_it(rank: Rank, backend:
 
     assert follow(rank, matcher, "x") == {tokenizers.chat().convert_tokens_to_ids("<|im_end|>")}
     assert not follow(rank, matcher, "<|im_end|>") & SPECIAL
-

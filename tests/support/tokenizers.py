@@ -11,7 +11,7 @@ BOS, EOS = 0, 1
 _TEXTS = ("", "a", "ab", "é", "漢字", "🙂", "🙂🙂", "𝄞", '"', "\\", "\n", "/", "\x1f", "word word", "ß" * 3)
 
 
-SPECIAL = ("<|im_start|>", "<|im_end|>", "[TOOL]", "<｜tool▁sep｜>", *(f"<|reserved_{n}|>" for n in range(99)))
+SPECIAL = ("<|im_start|>", "<|im_end|>", "[TOOL]", "<|sép|>", *(f"<|reserved_{n}|>" for n in range(99)))
 ADDED = ("<tool_call>", "</tool_call>")  # added, but part of the answer, as in Qwen's tokenizers
 
 

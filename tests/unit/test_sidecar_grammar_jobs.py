@@ -19,9 +19,9 @@ REFUSED: dict[str, Any] = {"type": "Failed", "code": "grammar_invalid", "message
 
 @pytest.mark.parametrize("answer", [XGRAMMAR, GUIDANCE, REFUSED, REFUSED | {"path": "$"}])
 def test_a_whole_answer_is_taken(answer: dict[str, Any]) -> None:
-    outcome = worker_messages.decode_outcome(msgspec.msgpack.encode(answer), KEY)
+    outcome = worker_messages.decode_answer(msgspec.msgpack.encode(answer), KEY)
     assert (
-        worker_messages.decode_outcome(worker_messages.answer(outcome)[worker_messages.LENGTH.size :], KEY)
+        worker_messages.decode_answer(worker_messages.answer(outcome)[worker_messages.LENGTH.size :], KEY)
         == outcome
     )
 
@@ -49,7 +49,7 @@ def test_a_whole_answer_is_taken(answer: dict[str, Any]) -> None:
 )
 def test_any_other_is_the_workers_death(answer: dict[str, Any]) -> None:
     with pytest.raises(JobError):
-        worker_messages.decode_outcome(msgspec.msgpack.encode(answer), KEY)
+        worker_messages.decode_answer(msgspec.msgpack.encode(answer), KEY)
 
 
 def test_a_frame_longer_than_ranks_take_is_refused_unread() -> None:
@@ -66,12 +66,12 @@ def test_what_is_too_long_for_the_ranks_is_a_refusal() -> None:
         backend="guidance", spec="x" * (worker_messages.MAX_OUTCOME_BYTES - 1000), positions=positions
     )
     fits = worker_messages.answer(most)[worker_messages.LENGTH.size :]
-    assert worker_messages.decode_outcome(fits, KEY) == most
+    assert worker_messages.decode_answer(fits, KEY) == most
     load = wire.Load(key=KEY, backend="guidance", spec=most.spec, positions=positions)
     assert wire.frame(load)
 
     longer = msgspec.structs.replace(most, spec="x" * worker_messages.MAX_OUTCOME_BYTES, retire=True)
-    refused = worker_messages.decode_outcome(
+    refused = worker_messages.decode_answer(
         worker_messages.answer(longer)[worker_messages.LENGTH.size :], KEY
     )
     assert isinstance(refused, Failed)
@@ -81,7 +81,7 @@ def test_what_is_too_long_for_the_ranks_is_a_refusal() -> None:
 def test_a_refusal_is_cut_to_what_the_service_takes() -> None:
     path = "$." + "y" * 100_000
     error = GuidedError(ErrorCode.GRAMMAR_INVALID, f"{path}: is no string", path=path)
-    refused = worker_messages.decode_outcome(
+    refused = worker_messages.decode_answer(
         worker_messages.frame(worker_messages.refusal(error))[worker_messages.LENGTH.size :], KEY
     )
     assert isinstance(refused, Failed)

@@ -44,7 +44,7 @@ def test_endless_words_end_the_job_and_fill_no_memory() -> None:
         ours.sendall(worker_messages.frame(job))
         with ours.makefile("rb") as stream:
             size = worker_messages.body_length(stream.read(worker_messages.LENGTH.size))
-            outcome = worker_messages.decode_outcome(stream.read(size), job.key)
+            outcome = worker_messages.decode_answer(stream.read(size), job.key)
         assert child.wait(20) == 0
     assert isinstance(outcome, Failed)
     assert (outcome.code, outcome.retire) == (ErrorCode.GRAMMAR_COMPILE_CRASHED, True)

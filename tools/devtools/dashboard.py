@@ -77,8 +77,9 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             "percentunit",
             (
                 (
-                    f"{_sum('model', _rate('sequences_total', _RANK_0, _WHOLE))} / "
-                    f"{_sum('model', _rate('sequences_total', _RANK_0, _AWAITED))}",
+                    " / ".join(
+                        _sum("model", _rate("sequences_total", _RANK_0, ends)) for ends in (_WHOLE, _AWAITED)
+                    ),
                     "{{model}}",
                 ),
             ),

@@ -17,7 +17,8 @@ def of(finish: str, stop_texts: Sequence[str], text: Callable[[], bytes]) -> End
     finish
         vLLM's finish reason; empty where the engine core did not tell it.
     stop_texts
-        The request's stop strings: the API server finds one and aborts the request, as if its client had gone.
+        The request's stop strings: the API server finds one and aborts the request as if its client had
+        gone.
     text
         Returns what was generated.
     """

@@ -6,6 +6,7 @@ Equal calls make equal masks; the contract test compares them with vLLM's own cl
 import functools
 import json
 import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -52,7 +53,10 @@ class GuidanceBackend:
             raise
         except Exception as error:  # whatever a library trips over in a client's text
             raise BackendError(one_line(error)) from error
-        return GuidanceGrammar(self._tokenizer, text)
+        grammar = GuidanceGrammar(self._tokenizer, text)
+        for said in grammar.warnings():
+            warnings.warn(said, stacklevel=2)
+        return grammar
 
     def load(self, source: str | None, artifact: bytes | None) -> "GuidanceGrammar":  # noqa: ARG002 - Backend's
         """Load what a worker compiled; see Backend."""
@@ -146,6 +150,10 @@ class GuidanceGrammar:
         self._prototype = llguidance.LLMatcher(tokenizer, text, log_level=0)
         if self._prototype.is_error():
             raise BackendError(one_line(self._prototype.get_error()))
+
+    def warnings(self) -> list[str]:
+        """Return what llguidance says of a grammar that it took all the same."""
+        return list(self._prototype.get_grammar_warnings())
 
     def source(self) -> str:
         """Return llguidance's own text of the grammar."""

@@ -14,12 +14,12 @@ import xgrammar
 from guided_contract.wire import Kind
 from guided_grammar.backend import ANY_OBJECT, BackendError, Threads, one_line
 from guided_grammar.masks import Bitmask
+from guided_grammar.texts import choice_as_ebnf, is_lark, is_plain
 from guided_grammar.walk import Walk
 from guided_grammar.xgrammar.filler import XGrammarFiller
 from guided_grammar.xgrammar.matcher import XGrammarMatcher
 from guided_grammar.xgrammar.special import SpecialTokens
 from guided_grammar.xgrammar.strings import PlainStrings, PlainTokens
-from guided_grammar.texts import choice_as_ebnf, is_lark, is_plain
 
 # What a worker compiles within so much CPU time, and holds in so much memory, a rank compiles again: writing
 # and loading its artefact takes 5 to 15 times as long.

@@ -88,7 +88,7 @@ class SpecialTokens:
         return _LARK.sub(numbered, grammar)
 
     def in_tag(self, tag: dict[str, Any]) -> Any | None:
-        """Return the xgrammar.Grammar of a structural tag in its new form; None: it names no special token."""
+        """Return the xgrammar.Grammar of a structural tag's new form; None: it names no special token."""
         meant = self._meant(tag, "")
         if meant == tag:
             return None

@@ -4,6 +4,7 @@ The service talks to the template over a SOCK_SEQPACKET pair (a message a packet
 and to each worker over a stream pair (frames with a 4-byte little-endian length).
 """
 
+import asyncio
 import os
 import stat
 import struct
@@ -116,6 +117,14 @@ class Failed(Packet, frozen=True, kw_only=True):
     retire: bool = False
 
 
+class FellBack(Packet, frozen=True, kw_only=True):
+    """Worker to service, amid a job: a library refused the grammar; the next one has it now."""
+
+    code: ErrorCode
+    message: Words
+    path: Words | None = None
+
+
 FromTemplate = Ready | Forked | Exited
 Outcome = Done | Failed
 
@@ -123,7 +132,7 @@ _encoder = msgspec.msgpack.Encoder()
 _to_template: msgspec.msgpack.Decoder[Fork] = msgspec.msgpack.Decoder(Fork)
 _from_template: msgspec.msgpack.Decoder[FromTemplate] = msgspec.msgpack.Decoder(FromTemplate)
 _job: msgspec.msgpack.Decoder[Job] = msgspec.msgpack.Decoder(Job)
-_outcome: msgspec.msgpack.Decoder[Outcome] = msgspec.msgpack.Decoder(Outcome)
+_answer: msgspec.msgpack.Decoder[Outcome | FellBack] = msgspec.msgpack.Decoder(Outcome | FellBack)
 
 
 class JobError(Exception):
@@ -170,6 +179,12 @@ def refusal(error: GuidedError, *, retire: bool = False) -> Failed:
     return Failed(code=error.code, message=_shortened(error.message, _MOST_MESSAGE), path=path, retire=retire)
 
 
+def fell_back(error: GuidedError) -> FellBack:
+    """Return what a worker says before it asks the next library, in few enough words."""
+    said = refusal(error)
+    return FellBack(code=said.code, message=said.message, path=said.path)
+
+
 def _shortened(text: str, most: int) -> str:
     """Return a text's begin and end, which say where and what; between them may be a client's own words."""
     return text if len(text) <= most else f"{text[: most // 2]}…{text[1 - most // 2 :]}"
@@ -199,16 +214,22 @@ def decode_job(body: bytes) -> Job:
     return _job.decode(body)
 
 
-def decode_outcome(body: bytes, key: str) -> Outcome:
-    """Decode a worker's answer to the job of a key.
+async def read_answer(reader: asyncio.StreamReader, key: str) -> Outcome | FellBack:
+    """Read what a worker says of the job of a key; raises what `decode_answer` raises and the stream."""
+    header = await reader.readexactly(LENGTH.size)
+    return decode_answer(await reader.readexactly(body_length(header, MAX_OUTCOME_BYTES)), key)
+
+
+def decode_answer(body: bytes, key: str) -> Outcome | FellBack:
+    """Decode what a worker says of the job of a key.
 
     Raises
     ------
     JobError
-        Not one of Outcome, or nothing that ranks can load.
+        Neither an Outcome nor FellBack, or nothing that ranks can load.
     """
     try:
-        outcome = _outcome.decode(body)
+        outcome = _answer.decode(body)
     except MALFORMED as error:
         raise JobError(str(error)) from error
     if isinstance(outcome, Done):

@@ -93,7 +93,7 @@ def _take_answer(framed: bytes) -> None:
             framed[: worker_messages.LENGTH.size].ljust(worker_messages.LENGTH.size),
             worker_messages.MAX_OUTCOME_BYTES,
         )
-        outcome = worker_messages.decode_outcome(framed[worker_messages.LENGTH.size :][:size], KEY)
+        outcome = worker_messages.decode_answer(framed[worker_messages.LENGTH.size :][:size], KEY)
     except JobError:
         return
     worker_messages.frame(outcome)

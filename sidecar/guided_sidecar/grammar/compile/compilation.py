@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,8 +18,9 @@ from guided_grammar.backend import BackendError, Compiled
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import LENGTHS
 from guided_grammar.registry import library
+from guided_grammar.texts import is_lark
 from guided_sidecar.grammar import artifacts
-from guided_sidecar.grammar.compile import length_bounds, routing
+from guided_sidecar.grammar.compile import blame, heard, length_bounds, routing
 from guided_sidecar.grammar.compile.instance_check import Judge
 from guided_sidecar.grammar.compile.proof import Prover
 from guided_sidecar.grammar.compile.routing import Grammar
@@ -52,6 +53,8 @@ class Compiler:
     ----------
     proofs
         Those of the last job, also of one that was refused.
+    on_fallback
+        Takes why a library refused a grammar, before the next one is asked.
     """
 
     def __init__(self, backends: Mapping[Backend, GrammarBackend], words: Vocabulary, folder: Path) -> None:
@@ -61,6 +64,7 @@ class Compiler:
         self._prover = Prover(words.tokens, frozenset().union(*ends))
         self._folder = folder
         self.proofs: list[Proof] = []
+        self.on_fallback: Callable[[GuidedError], None] = lambda _: None
 
     def warm(self) -> None:
         """Do once all that a job does, so that forked workers inherit what is made at its first use."""
@@ -102,12 +106,15 @@ class Compiler:
         grammar = routing.read(job)
         refusals: list[GuidedError] = []
         for backend in routing.order(job, grammar):
+            if refusals:
+                self.on_fallback(_clearest(refusals))
             try:
                 return self._one(job, grammar, backend, start)
             except BackendError as refusal:
                 if ran_out_of_memory(str(refusal)):
                     raise GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY) from refusal
-                refusals.append(_explained(grammar, backend, str(refusal)))
+                error = self._explained(job, grammar, backend, refusal)
+                refusals.insert(0 if backend == _author(job) else len(refusals), error)
             except GuidedError as error:
                 if error.entry.retryable:  # says nothing about the grammar
                     raise
@@ -121,7 +128,7 @@ class Compiler:
 
     def _one(self, job: Job, grammar: Grammar, backend: Backend, start: int) -> Done:
         meant, positions = _relaxed(job, grammar, backend)
-        compiled = self._backends[backend].compile(job.kind, meant, any_whitespace=job.any_whitespace)
+        compiled = self._compiled(job.kind, meant, job, backend)
         source = compiled.source()
         content = (source or compiled.artifact()).encode()
         compiled_at = time.perf_counter_ns()
@@ -139,6 +146,27 @@ class Compiler:
             return msgspec.structs.replace(done, spec=source)
         sha256 = self._write(job.key, content)
         return msgspec.structs.replace(done, artifact=job.key, sha256=sha256)
+
+    def _compiled(self, kind: Kind, meant: str, job: Job, backend: Backend) -> Compiled:
+        """Compile; BackendError also where the library says that it ignores something."""
+        with heard.listening() as said:
+            compiled = self._backends[backend].compile(kind, meant, any_whitespace=job.any_whitespace)
+        if said:
+            raise BackendError(f"it is not supported: {said[0]}")
+        return compiled
+
+    def _explained(self, job: Job, grammar: Grammar, backend: Backend, refusal: BackendError) -> GuidedError:
+        """Turn a library's refusal into our error."""
+
+        def refuses(form: Any) -> bool:
+            try:
+                text, _ = _relaxed_schema(form, job, backend)
+                self._compiled("json", text, job, backend)
+            except BackendError:
+                return True
+            return False
+
+        return blame.explained(grammar, f"{backend}: {refusal}", refuses)
 
     def _prove(self, job: Job, grammar: Grammar, compiled: Compiled, positions: Sequence[Position]) -> None:
         began_ns = time.time_ns()
@@ -164,9 +192,11 @@ def _relaxed(job: Job, grammar: Grammar, backend: Backend) -> tuple[str, list[Po
     if job.kind == "structural_tag":
         tag = subschemas.with_each_of_tag(grammar.value, lambda _, form: _meant(form, job, backend))
         return json.dumps(tag), []
-    if job.kind != "json":
-        return job.spec, []
-    meant = _meant(grammar.value, job, backend)
+    return _relaxed_schema(grammar.value, job, backend) if job.kind == "json" else (job.spec, [])
+
+
+def _relaxed_schema(form: Any, job: Job, backend: Backend) -> tuple[str, list[Position]]:
+    meant = _meant(form, job, backend)
     text = json.dumps(meant)
     if not any(f'"{keyword}"' in text for keyword in LENGTHS):
         return text, []
@@ -189,29 +219,11 @@ def _check_size(size_bytes: int) -> None:
         raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message)
 
 
-def _explained(grammar: Grammar, backend: Backend, message: str) -> GuidedError:
-    """Turn a library's refusal into our error, with the keyword's path where the message names one."""
-    said = f"{backend}: {message}"
-    for keyword in _keywords_in(message):
-        for schema in grammar.schemas:
-            if inner := subschemas.find(schema.form, keyword):
-                at = schema.at(inner)
-                return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{at}: {said}", path=at)
-    unsupported = "support" in message or "Unimplemented" in message
-    code = ErrorCode.GRAMMAR_UNSUPPORTED if unsupported else ErrorCode.GRAMMAR_INVALID
-    return GuidedError(code, said, path="$" if grammar.kind == "json" else None)
-
-
-def _keywords_in(message: str) -> list[str]:
-    """Return what llguidance lists in `Unimplemented keys: ["not", ...]`."""
-    _, found, rest = message.partition("Unimplemented keys: ")
-    if not found:
-        return []
-    try:
-        keys, _ = json.JSONDecoder().raw_decode(rest)
-    except ValueError:
-        return []
-    return [key for key in keys if isinstance(key, str)]
+def _author(job: Job) -> Backend | None:
+    """Return the library whose own language a grammar is in: it knows whether one is broken."""
+    if job.kind != "grammar":
+        return None
+    return "guidance" if is_lark(job.spec) else "xgrammar"
 
 
 def _clearest(refusals: list[GuidedError]) -> GuidedError:

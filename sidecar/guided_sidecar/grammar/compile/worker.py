@@ -69,6 +69,9 @@ def run(stream: socket.socket, stderr: int, compiler: Compiler, limits: Limits) 
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_FILE_BYTES, _MOST_FILE_BYTES))
     os.nice(_NICENESS)
     _prefer_as_victim()
+    compiler.on_fallback = lambda error: stream.sendall(
+        worker_messages.frame(worker_messages.fell_back(error))
+    )
     while (job := _next_job(stream)) is not None:
         limits.set_for(job)
         outcome = msgspec.structs.replace(_outcome(compiler, job), proofs=compiler.proofs)

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from guided_contract.errors import GuidedError
+
 # A compile that ran out of time is to blame for it only if a worker had it for so much of the limit, and used
 # so much of the limit as CPU time: on a busy machine a worker may wait for a CPU longer than it runs.
 _SHARE_WITH_A_WORKER: Final = 0.5
@@ -30,11 +32,14 @@ class CompileProgress:
     ----------
     deaths
         Workers that died of it.
+    refusal
+        Why a library refused it whose turn it was before the one that has it now.
     """
 
     limit_s: float
     clock: Callable[[], float] = time.monotonic
     deaths: int = 0
+    refusal: GuidedError | None = None
     _started: float | None = None
     _worker_cpu_s: Callable[[], float] = lambda: 0.0
     _cpu_before_s: float = 0.0
@@ -44,6 +49,7 @@ class CompileProgress:
     def start(self, cpu_s: Callable[[], float]) -> None:
         """Note that a worker has it from now on; `cpu_s` reads the CPU seconds of that worker."""
         self._started = self.clock()
+        self.refusal = None
         self._worker_cpu_s, self._cpu_before_s, self._cpu_s = cpu_s, cpu_s(), None
 
     def stop(self) -> None:

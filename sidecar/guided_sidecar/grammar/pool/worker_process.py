@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.worker_errors import WorkerDiedError
-from guided_sidecar.grammar.worker_messages import Exited, Forked, FromTemplate, Job, Outcome, Ready
+from guided_sidecar.grammar.worker_messages import Exited, FellBack, Forked, FromTemplate, Job, Outcome, Ready
 
 _log = logging.getLogger(__name__)
 _FDS_PER_WORKER: Final = 3
@@ -58,8 +58,10 @@ class Worker:
         self._reader, self._writer = await asyncio.open_connection(sock=self._socket)
         return self
 
-    async def run(self, job: Job) -> Outcome:
+    async def run(self, job: Job, fell_back: Callable[[FellBack], None] = lambda _: None) -> Outcome:
         """Have the worker do a job. If this is cancelled, the worker must be killed.
+
+        `fell_back` is told when the worker begins anew with another library.
 
         Raises
         ------
@@ -71,11 +73,9 @@ class Worker:
         try:
             self._writer.write(worker_messages.frame(job))
             await self._writer.drain()
-            header = await self._reader.readexactly(worker_messages.LENGTH.size)
-            body = await self._reader.readexactly(
-                worker_messages.body_length(header, worker_messages.MAX_OUTCOME_BYTES)
-            )
-            return worker_messages.decode_outcome(body, job.key)
+            while isinstance(said := await worker_messages.read_answer(self._reader, job.key), FellBack):
+                fell_back(said)
+            return said  # noqa: TRY300 - an else would stand below what it belongs to
         except (OSError, asyncio.IncompleteReadError, worker_messages.JobError) as error:
             await self.kill()
             # The kernel resets a stream whose other end has gone and left something unread.
