@@ -145,10 +145,14 @@ class Library(Protocol):
         Whether a property's name that is spelt with escapes is another name to it.
     counts_minimum_alone
         Whether a string's minLength without maxLength costs less where ranks count it than compiled.
+    own_language
+        The language of `grammar` texts (guided_grammar.texts.language) of which it knows whether one is
+        broken; None: it translates what it takes.
     """
 
     compares_spellings: bool
     counts_minimum_alone: bool
+    own_language: str | None
 
     def read(self, tokenizer: Any, vocab_size: int) -> Any:
         """Return the library's own form of a tokenizer.

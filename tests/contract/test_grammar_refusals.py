@@ -203,6 +203,30 @@ def test_in_a_tag_the_path_is_the_tags(compiler: Compiler, schema: Any, code: st
     assert (error.code != INVALID) == (code != INVALID), (path, error.message)
 
 
+OPEN_MAPS = (
+    {"additionalProperties": {"type": "integer"}},
+    {"patternProperties": {"^a$": {"type": "integer"}}, "additionalProperties": False},
+)
+
+
+@pytest.mark.parametrize("backend", ["xgrammar", "guidance"])
+@pytest.mark.parametrize("names", OPEN_MAPS, ids=["additionalProperties", "patternProperties"])
+def test_each_library_counts_a_name_that_comes_twice_twice(
+    compiler: Compiler, backend: Any, names: Any
+) -> None:
+    """So over open maps minProperties above 1 is refused; this test tells when a library no longer does."""
+    schema = {"type": "object", "minProperties": 2, **names}
+    twice = b'{"a":1,"a":2}'
+    words = tokenizers.vocabulary()
+    matcher = Backends(words)[backend].compile("json", json.dumps(schema), any_whitespace=False).matcher()
+
+    assert matcher.accept([words.tokens.index(bytes([byte])) for byte in twice])
+    assert matcher.accept([tokenizers.EOS])
+    assert not jsonschema.Draft202012Validator(schema).is_valid(json.loads(twice))
+    error = refusal(compiler, "json", json.dumps(schema), backend)
+    assert (error.code, error.path) == (UNSUPPORTED, "$.minProperties")
+
+
 def test_looking_for_the_place_ends() -> None:
     """Only so many parts are tried, however large the schema is."""
     tried = []

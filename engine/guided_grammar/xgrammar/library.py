@@ -12,6 +12,7 @@ class XGrammarLibrary:
 
     compares_spellings = False
     counts_minimum_alone = True
+    own_language: str | None = "ebnf"
 
     def read(self, tokenizer: Any, vocab_size: int) -> Any:
         """Return an xgrammar.TokenizerInfo in which no special token is text; see Library."""

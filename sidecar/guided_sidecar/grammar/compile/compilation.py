@@ -18,11 +18,12 @@ from guided_grammar.backend import BackendError, Compiled
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import LENGTHS
 from guided_grammar.registry import library
-from guided_grammar.texts import is_lark
+from guided_grammar.texts import language
 from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.compile import blame, heard, length_bounds, routing
 from guided_sidecar.grammar.compile.instance_check import Judge
 from guided_sidecar.grammar.compile.proof import Prover
+from guided_sidecar.grammar.compile.proof_walk import Fault
 from guided_sidecar.grammar.compile.routing import Grammar
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 from guided_sidecar.grammar.schema import additional_properties, limits
@@ -31,6 +32,8 @@ from guided_sidecar.grammar.worker_messages import Done, Job, Proof
 
 # Larger ones take ranks many seconds to load, and few of them would fill the folder that the pod shares.
 _MOST_ARTIFACT_BYTES: Final = 64 << 20
+_LIMITS: Final = (ErrorCode.GRAMMAR_SLOW, ErrorCode.GRAMMAR_UNSUPPORTED)
+_PATTERNS_BUDGET_S: Final = 0.1  # CPU time, after which no other pattern is walked alone
 _WARM: Final = "warm"
 _SCHEMA: Final = '{"type": "object", "properties": {"a": {"enum": ["b", "c"]}, "d": {"type": "integer"}}}'
 _TAG: Final = f'{{"structures": [{{"begin": "<a", "schema": {_SCHEMA}, "end": ">"}}], "triggers": ["<a"]}}'
@@ -114,7 +117,7 @@ class Compiler:
                 if ran_out_of_memory(str(refusal)):
                     raise GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY) from refusal
                 error = self._explained(job, grammar, backend, refusal)
-                refusals.insert(0 if backend == _author(job) else len(refusals), error)
+                refusals.insert(0 if _knows(backend, job) else len(refusals), error)
             except GuidedError as error:
                 if error.entry.retryable:  # says nothing about the grammar
                     raise
@@ -173,11 +176,26 @@ class Compiler:
         # Of the text as it came: what was closed, relaxed or written otherwise is not what was asked for.
         judge = Judge(job.spec) if job.kind == "json" else None
         fault, texts = self._prover.prove(compiled, positions, judge, job.key)
+        if fault is None or (fault.path is None and fault.code in _LIMITS):
+            fault = self._slow_pattern(job, grammar, compiled) or fault
         code = fault.code.value if fault is not None else ""
         self.proofs.append(Proof(compiled.backend, began_ns, time.time_ns(), code, texts))
         if fault is not None:
             path = fault.path or ("$" if grammar.schemas else None)
             raise GuidedError(fault.code, fault.message, path=path)
+
+    def _slow_pattern(self, job: Job, grammar: Grammar, compiled: Compiled) -> Fault | None:
+        """Walk each pattern alone that may be slow, and that the walks may not have come to."""
+        until_s = time.thread_time() + _PATTERNS_BUDGET_S
+        for pattern, path in routing.repeating(grammar).items():
+            if time.thread_time() > until_s:
+                break
+            text = json.dumps({"type": "string", "pattern": pattern})
+            with contextlib.suppress(BackendError):  # it has been compiled as a part of the whole
+                alone = self._compiled("json", text, job, compiled.backend)
+                if (fault := self._prover.slow_fault(alone, pattern)) is not None:
+                    return fault._replace(message=f"{path}: {fault.message}", path=path)
+        return None
 
     def _write(self, key: str, content: bytes) -> str:
         try:
@@ -219,11 +237,9 @@ def _check_size(size_bytes: int) -> None:
         raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message)
 
 
-def _author(job: Job) -> Backend | None:
-    """Return the library whose own language a grammar is in: it knows whether one is broken."""
-    if job.kind != "grammar":
-        return None
-    return "guidance" if is_lark(job.spec) else "xgrammar"
+def _knows(backend: Backend, job: Job) -> bool:
+    """Return whether a grammar is in a library's own language: it knows whether one is broken."""
+    return job.kind == "grammar" and library(backend).own_language == language(job.spec)
 
 
 def _clearest(refusals: list[GuidedError]) -> GuidedError:

@@ -18,6 +18,7 @@ from guided_sidecar.grammar import trust
 from guided_sidecar.grammar.schema import normal, reference_depth, schema
 from guided_sidecar.grammar.worker_messages import Job
 
+_NESTED: Final = re.compile(r"[*+}][^()]*(?:\)[^()]*)*\)[*+{]")  # a repeat within a group that is repeated
 _KEYWORD: Final = re.compile(r"\.(\w+)")
 _CONDITIONS: Final = ("not", "if", "contains", "dependentRequired", "dependentSchemas", "dependencies")
 # What a keyword of the normal form may have been written for.
@@ -108,6 +109,25 @@ def _normal(written: Any) -> Any:
     schema.check(written)
     reference_depth.check(written)
     return normal.form(written)
+
+
+def repeating(grammar: Grammar) -> dict[str, str]:
+    """Return the patterns of a grammar's schemas that repeat what repeats, with the path of one each."""
+    found: dict[str, str] = {}
+    for inner in grammar.schemas:
+        if not _has_patterns(inner.form):
+            continue
+        for place in subschemas.walk(inner.form):
+            names = [*place.schema.get("patternProperties", ())]
+            for pattern in [place.schema.get("pattern"), *names]:
+                if isinstance(pattern, str) and _NESTED.search(pattern) and pattern not in found:
+                    keyword = "patternProperties" if pattern in names else "pattern"
+                    found[pattern] = inner.at(place.at(keyword))
+    return found
+
+
+def _has_patterns(form: Any) -> bool:
+    return any("pattern" in part or "patternProperties" in part for part in subschemas.within(form))
 
 
 def order(job: Job, grammar: Grammar) -> Iterator[Backend]:
