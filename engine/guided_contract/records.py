@@ -4,7 +4,7 @@ They never hold prompt, output or schema text. Senders never block: a full or ab
 record and counts it. Ids are lowercase hex as in W3C traceparent; times are CLOCK_REALTIME nanoseconds.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -17,6 +17,12 @@ Status = Annotated[int, msgspec.Meta(ge=100, le=599)]
 Rank = Annotated[int, msgspec.Meta(ge=0, lt=8192)]  # as many as sample with the CRD's most tensor and data
 
 Word = Annotated[str, msgspec.Meta(max_length=256)]  # ours, never a client's
+
+
+# How a guided sequence ended: its grammar came to the end; it got its max_tokens or its context was full; a
+# stop string or a stop token that the grammar allows amid its text, or vLLM found that it repeats itself; its
+# client went away, or the engine gave it up.
+EndReason = Literal["completed", "length", "stopped", "aborted"]
 
 
 class Record(msgspec.Struct, frozen=True, tag=True):
@@ -69,7 +75,7 @@ class Decode(Record, frozen=True, kw_only=True):
     drafts_proposed: Natural = 0
     drafts_accepted: Natural = 0
     drafts_refused: Natural = 0
-    end_reason: Word = ""  # an error code, "completed" (the grammar ended) or "stopped" (length, abort)
+    end_reason: Word = ""  # an EndReason or an error code
 
 
 class Digest(msgspec.Struct, frozen=True, array_like=True):

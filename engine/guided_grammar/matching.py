@@ -12,7 +12,17 @@ from guided_grammar.masks import Bitmask
 
 
 class MatcherError(Exception):
-    """The native matcher is in an error state; its sequence cannot go on."""
+    """The native matcher is in an error state; its sequence cannot go on.
+
+    Parameters
+    ----------
+    said
+        Why, in the library's own words, which may quote what was generated: not for a log.
+    """
+
+    def __init__(self, message: str, said: str = "") -> None:
+        self.said = said
+        super().__init__(message)
 
 
 class Beside(Protocol):

@@ -1,6 +1,7 @@
 """The engine core's changes in the installed vLLM's own scheduler; the model runner answers by script."""
 
 import inspect
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,8 @@ from guided_contract import names
 from guided_contract.config import GuidedDecodingConfig, PodConfig
 from guided_contract.heartbeat import Heartbeats, core_slot
 from guided_contract.wire import Hello, Ticket
-from guided_engine.compat import core, core_liveness, cpu
+from guided_engine.compat import core, core_finishes, core_liveness, cpu
+from guided_engine.compat.core_finishes import FINISHES_ATTRIBUTE
 from guided_engine.compat.runner import ENDS_ATTRIBUTE
 from guided_engine.ledger import PatchSkippedError
 from guided_engine.ranks.tickets import ticket_of
@@ -123,8 +125,11 @@ def _patched(monkeypatch: pytest.MonkeyPatch, pod: PodConfig) -> None:
     # Set to themselves, so that the test's end takes the changes back.
     monkeypatch.setattr(StructuredOutputManager, "grammar_init", StructuredOutputManager.grammar_init)
     monkeypatch.setattr(Scheduler, "update_from_output", Scheduler.update_from_output)
+    monkeypatch.setattr(Scheduler, "_free_request", Scheduler._free_request)
+    monkeypatch.setattr(Scheduler, "schedule", Scheduler.schedule)
     core.detach_grammar(pod)
     core.end_sequences(pod)
+    core_finishes.tell_finishes(pod)
 
 
 @pytest.fixture(params=[False, True], ids=["sync", "async"])
@@ -231,6 +236,35 @@ class TestEnds:
         assert outputs["s"].new_token_ids == [9]
         assert set(running.step()) == {"s"}
 
+    def test_the_ranks_are_told_once_how_each_guided_one_finished(self, running: Core) -> None:
+        """Preemption is no end; who is unguided has no record."""
+        from vllm.v1.request import RequestStatus
+
+        running.add("stops", stop_token_ids=[8])
+        running.add("ends")
+        running.add("aborts")
+        running.add("unguided", guided=False, ticket=False)
+        told: list[dict[str, str]] = []
+
+        def step(token: int = 9, ends: dict[str, str] | None = None) -> None:
+            scheduled = running.scheduler.schedule()
+            told.append(getattr(pickle.loads(pickle.dumps(scheduled)), FINISHES_ATTRIBUTE, {}))
+            running.take(scheduled, ends, token)
+
+        step()
+        running.scheduler.reset_prefix_cache(reset_running_requests=True)
+        step(ends={"ends": "sequence_dead_end"})
+        running.scheduler.finish_requests("aborts", RequestStatus.FINISHED_ABORTED)
+        step(token=8)
+        running.add("long")
+        for _ in range(12):
+            step()
+        assert [finishes for finishes in told if finishes] == [
+            {"ends": "error", "aborts": "abort"},
+            {"stops": "stop"},
+            {"long": "length"},
+        ]
+
     def test_the_cache_of_an_ended_one_is_free_again(self, running: Core) -> None:
         free = running.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         running.add("r")
@@ -268,8 +302,6 @@ class TestEnds:
         assert [one.stop_reason for one in client.outputs] == ["sequence_dead_end"]
 
     def test_the_word_survives_the_way_to_the_engine_core(self) -> None:
-        import pickle
-
         from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, ModelRunnerOutput
 
         output = ModelRunnerOutput(req_ids=["r"], req_id_to_index={"r": 0})

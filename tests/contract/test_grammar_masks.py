@@ -16,8 +16,9 @@ from guided_contract.wire import Kind
 from guided_grammar.masks import words as mask_words
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
+from guided_grammar.texts import choice_as_ebnf, is_lark
 from guided_grammar.xgrammar import backend as xgrammar_backend
-from guided_grammar.xgrammar.texts import choice_as_ebnf, is_lark
+from guided_grammar.xgrammar import special
 from guided_sidecar.grammar.compile import vocabulary
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 from guided_sidecar.grammar.schema import limits
@@ -67,7 +68,7 @@ def test_masks_are_vllms(words: Vocabulary, upstream: Any, backend: str, name: s
 
     theirs = upstream[backend].compile_grammar(*_upstream_request(backend, kind, spec))
 
-    assert _walk(ours.matcher(), theirs, ours.vocab_size, seed=name) > 0
+    assert _walk(ours.matcher(), theirs, _texts(words, upstream["xgrammar"], ours.vocab_size), seed=name) > 0
 
 
 def test_the_artefact_makes_the_same_grammar_with_vllms_tokenizer(words: Vocabulary, upstream: Any) -> None:
@@ -78,9 +79,11 @@ def test_the_artefact_makes_the_same_grammar_with_vllms_tokenizer(words: Vocabul
     assert info is not None
     theirs = upstream["xgrammar"].compile_grammar(*_upstream_request("xgrammar", "json", grammars.PERSON))
 
-    loaded = xgrammar.CompiledGrammar.deserialize_json(text, theirs.ctx.tokenizer_info)
+    info = special.marked(theirs.ctx.tokenizer_info, upstream["xgrammar"].tokenizer)
+    loaded = xgrammar.CompiledGrammar.deserialize_json(text, info)
 
-    assert loaded.serialize_json() == theirs.ctx.serialize_json()
+    ours = xgrammar.GrammarCompiler(info).compile_json_schema(grammars.PERSON)
+    assert loaded.serialize_json() == ours.serialize_json()
 
 
 def test_ranks_compile_again_what_took_no_time(words: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,19 +192,29 @@ def _upstream_request(backend: str, kind: Kind, spec: str) -> tuple[Any, str]:
     return Options[kind.upper()], spec
 
 
-def _walk(ours: Matcher, theirs: Any, vocab_size: int, seed: str) -> int:
-    """Walk both grammars with the same random tokens, and return the number of equal masks."""
+def _texts(words: Vocabulary, vllms: Any, vocab_size: int) -> Any:
+    """Return the row of tokens that a reader of the answer sees, or that end it; no other is text for us."""
+    hidden = {*vllms.tokenizer.all_special_ids} - {EOS}
+    shown = [token == EOS or (token not in hidden and text != b"") for token, text in enumerate(words.tokens)]
+    bits = np.zeros(32 * mask_words(vocab_size), dtype=bool)
+    bits[: len(shown)] = shown
+    return np.packbits(bits, bitorder="little").view(np.int32)
+
+
+def _walk(ours: Matcher, theirs: Any, texts: Any, seed: str) -> int:
+    """Walk both grammars with the same random tokens, and return the number of masks equal for `texts`."""
     import torch
 
     chooser = random.Random(seed)
-    mask: Any = np.empty((1, mask_words(vocab_size)), dtype=np.int32)  # [1, ceil(vocab / 32)] int32
+    mask: Any = np.empty((1, len(texts)), dtype=np.int32)  # [1, ceil(vocab / 32)] int32
     wanted = torch.full(mask.shape, -1, dtype=torch.int32)
     for step in range(STEPS):
+        mask.fill(-1)  # xgrammar leaves it as it is where every token is allowed
         ours.fill(mask, 0)
         wanted.fill_(-1)
         theirs.fill_bitmask(wanted, 0)
-        assert (mask == wanted.numpy()).all(), f"masks differ after {step} tokens"
-        bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+        assert (mask & texts == wanted.numpy() & texts).all(), f"masks differ after {step} tokens"
+        bits = np.unpackbits((mask & texts).view(np.uint8), bitorder="little")
         token = int(chooser.choice(np.flatnonzero(bits)))
         assert ours.accept([token])
         assert theirs.accept_tokens("walk", [token])

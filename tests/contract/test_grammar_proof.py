@@ -129,6 +129,20 @@ def test_an_ambiguous_grammar_is_refused_or_cheap(
         assert time.thread_time() - start < 0.02
 
 
+@pytest.mark.parametrize("others", [3, 300])
+def test_a_slow_pattern_is_found_wherever_it_stands(compiler: Compiler, others: int) -> None:
+    """In a property that no walk need come to, and behind so many that the time for walks is over before."""
+    pattern = {"type": "string", "pattern": "^(?:(?:[a-zA-Z0-9_.-]){5,105}){0,100}$"}
+    properties = {f"p{number}": {"type": "boolean"} for number in range(others)}
+    schema = {"type": "object", "properties": {**properties, "slow": pattern}, "required": [*properties]}
+
+    with pytest.raises(GuidedError) as refusal:
+        run(compiler, schema, backends=["guidance"])
+
+    assert refusal.value.code in {"grammar_slow", "grammar_unsupported"}
+    assert refusal.value.path == "$.properties.slow.pattern", refusal.value.message
+
+
 @pytest.mark.parametrize("fills", [0, 2])
 def test_a_slow_mask_sends_a_grammar_to_the_other_backend(
     words: Vocabulary, backends: dict[Backend, Any], tmp_path: Path, fills: int

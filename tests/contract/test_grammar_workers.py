@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig
 from guided_contract.wire import Prepared, Refused
+from guided_sidecar.grammar.pool import pool
 from guided_sidecar.grammar.pool.worker_process import Template, Worker
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket.grammar_service import GrammarService
@@ -89,6 +90,21 @@ class TestPatient:
             assert isinstance(await api.prepare("choice", '["small"]'), Prepared)
             assert before - workers(), "the worker whose memory ran out still serves"
             assert shared.lost() == {"memory": 1}
+
+    async def test_a_fallback_to_the_slower_library_has_a_deadline_of_its_own(
+        self, shared: Shared, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Then the first library's refusal is the answer: it names the keyword, and comes early."""
+        monkeypatch.setattr(pool, "_FALLBACK_SHARE", 0.05)
+        slow = {"type": "string", "pattern": f"^{grammars.slow_regex(5000)}$"}
+        schema = {"type": "object", "properties": {"a": {"const": "<|bos|>"}, "b": slow}}
+        async with Rank.connected(shared.pod), Api.connected(shared.pod) as api:
+            refused = await api.prepare("json", json.dumps(schema))
+
+            assert isinstance(refused, Refused), refused
+            assert (refused.code, refused.path) == ("grammar_unsupported", "$.properties.a.const")
+            assert refused.message.endswith("with the other library the grammar did not compile within 3 s")
+            assert shared.lost() == {"deadline": 1}
 
     async def test_a_worker_is_replaced_after_so_many_jobs(self, shared: Shared) -> None:
         async with Rank.connected(shared.pod), Api.connected(shared.pod) as api:

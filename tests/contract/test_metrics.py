@@ -6,6 +6,7 @@ import functools
 import itertools
 import json
 import math
+import re
 import socket
 import tempfile
 from collections.abc import Iterable
@@ -271,6 +272,19 @@ def _firing(**state: Any) -> set[str]:
 
 def test_a_healthy_pod_raises_no_alert() -> None:
     assert _firing() == set()
+
+
+def test_the_documents_query_tells_the_share_of_whole_answers() -> None:
+    """And an answer that is cut, or that nobody waits for, is no failure."""
+    ends = ["completed", "completed", "completed", "length", "aborted"]
+    records = [_request(), *[decode for end in ends for decode in _decodes(end_reason=end)]] * 20
+    query = re.findall(r"```\n(sum by .*?)```", (ROOT / "docs/telemetry.md").read_text(), re.DOTALL)
+
+    scrapes = [Scrape(200.0 * times, _render(times=times, records=records)) for times in range(4)]
+    (answer,) = evaluate(scrapes, query, 600.0)
+
+    assert [share for _, share in answer.series] == [pytest.approx(0.75)]
+    assert not _firing(records=records)
 
 
 @pytest.mark.parametrize("alert", SICK)

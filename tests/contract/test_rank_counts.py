@@ -125,7 +125,9 @@ def _new(request_id: str, prompt: int) -> Any:
     guided = request_id.startswith("g")
     constraint = SimpleNamespace(all_constraints_none=lambda: False) if guided else None
     extra = {TICKET_ARG: {"key": "k", "backend": "guidance"}} if guided else None
-    params = SimpleNamespace(structured_outputs=constraint, extra_args=extra, all_stop_token_ids=set())
+    params = SimpleNamespace(
+        structured_outputs=constraint, extra_args=extra, all_stop_token_ids=set(), stop=[]
+    )
     tokens = [5] * prompt
     return SimpleNamespace(
         req_id=request_id,
@@ -161,7 +163,7 @@ def test_a_guided_request_that_only_prefills_costs_nothing(rank: Rank) -> None:
 def test_once_the_guided_requests_are_gone_steps_cost_nothing_again(rank: Rank) -> None:
     rank.step({"u": 1, "g": 1}, new=["u", "g"])
     rank.step({"u": 1, "g": 1})
-    rank.step({"u": 1}, finished=["g"])
+    rank.step({"u": 1}, finished={"g": "stop"})
     counts, *rest = rank.costs
     before = (Counts(counts.fills, counts.rows, counts.reused), *rest)
     assert before[0].fills == 2

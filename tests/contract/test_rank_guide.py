@@ -1,5 +1,6 @@
 """A rank's guided decoding step by step, as a runner's adapter takes it: real matchers, real logits."""
 
+import dataclasses
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -33,7 +34,7 @@ class TestMasks:
         # The engine core has not seen the end yet (async): one more step, unmasked.
         assert rank.step(computed={"r": 5}, scheduled={"r": 1}) is None
         assert rank.sampled(r=[77]) == {}
-        rank.step(finished=["r"])
+        rank.step(finished={"r": "stop"})
         assert rank.guide.is_empty
         assert [record.end_reason for record in rank.records] == ["completed"]
 
@@ -77,7 +78,7 @@ class TestDrafts:
         ticket = rank.load("abc")
         rank.step([arrival("r", ticket)])
         rank.sampled(r=[A])
-        rank.guide.begin(Plan((), (), {}, [("r", 3)], {"r": 3}, {"r": [-1, -1]}))
+        rank.guide.begin(Plan({}, (), {}, [("r", 3)], {"r": 3}, {"r": [-1, -1]}))
         rank.guide.learn_drafts(["r", "gone"], [[B, B], [1, 2]])
         masks = rank.guide.masks()
         assert masks is not None
@@ -89,7 +90,7 @@ class TestDrafts:
         ticket = rank.load("abc")
         rank.step([arrival("r", ticket)])
         rank.sampled(r=[A])
-        rank.guide.begin(Plan((), (), {}, [("r", 3)], {"r": 3}, {"r": [-1, -1]}))
+        rank.guide.begin(Plan({}, (), {}, [("r", 3)], {"r": 3}, {"r": [-1, -1]}))
         rank.guide.learn_drafts(["r"], [[-1, -1]])
         masks = rank.guide.masks()
         assert masks is not None
@@ -100,11 +101,11 @@ class TestDrafts:
         ticket = rank.load("abc")
         rank.step([arrival("r", ticket), arrival("s", ticket)])
         rank.sampled(r=[A], s=[A])
-        rank.guide.begin(Plan((), (), {}, [("s", 3)], {"s": 1}, {}))
+        rank.guide.begin(Plan({}, (), {}, [("s", 3)], {"s": 1}, {}))
         rank.guide.learn_drafts(["r", "s"], [[B, C], [B, C]])
         rank.guide.masks()
         rank.sampled(s=[B])
-        rank.guide.begin(Plan((), (), {}, [("r", 3)], {"r": 3}, {"r": [-1, -1]}))
+        rank.guide.begin(Plan({}, (), {}, [("r", 3)], {"r": 3}, {"r": [-1, -1]}))
         rank.guide.learn_drafts(["s"], [[C, C]])
         masks = rank.guide.masks()
         assert masks is not None
@@ -120,7 +121,7 @@ class TestDrafts:
         assert proposed == [[B], [], [9, 9]]
         rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 2, "s": 1}, drafts={"r": [B]})
         rank.sampled(r=[B, C], s=[B])
-        rank.step(finished=["r", "s"])
+        rank.step(finished={"r": "stop", "s": "stop"})
         counts = [(one.drafts_proposed, one.drafts_accepted, one.drafts_refused) for one in rank.records]
         assert counts == [(3, 1, 2), (1, 0, 1)]
 
@@ -249,7 +250,7 @@ class TestEnds:
         assert rank.step(computed={"r": 3}, scheduled={"r": 1}) is None  # sampled unmasked from now on
         assert rank.sampled(r=[5]) == {"r": "sequence_token_rejected"}
         assert rank.guide.ends() == []  # told once
-        rank.step(finished=["r"])
+        rank.step(finished={"r": "stop"})
         assert rank.records[0].end_reason == "sequence_token_rejected"
 
     def test_a_grammar_that_is_not_loaded(self, rank: Rank) -> None:
@@ -295,7 +296,7 @@ class TestPreemption:
         rank.step([arrival("r", ticket)])
         rank.sampled(r=[A])
         # Preempted here; its next token was still in flight and reached the engine core, then it came back.
-        rank.guide.begin(Plan((), (), {}, (), {}, {}))
+        rank.guide.begin(Plan({}, (), {}, (), {}, {}))
         back = arrival("r", ticket, known_tokens=[1, 2, 3, A, B])
         assert rank.step([back], scheduled={"r": 4}) is None  # one more token to compute
         assert allowed(rank.step(computed={"r": 4}, scheduled={"r": 1})) == [C]
@@ -406,6 +407,39 @@ class TestProcessors:
         assert Spy.seen[-1] == {"mine": 1}
 
 
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize(
+    ("finish", "sampled", "stops", "reason"),
+    [
+        ("stop", [A, B, EOS], (), "completed"),
+        ("length", [A, B, EOS], (), "completed"),
+        ("abort", [A, B, EOS], (), "completed"),
+        ("length", [A, B], (), "length"),
+        ("stop", [A, B], (), "stopped"),
+        ("repetition", [A, B], (), "stopped"),
+        ("abort", [A, B], (), "aborted"),
+        ("error", [A], (), "aborted"),
+        ("", [A], (), "aborted"),
+        ("abort", [A, B], ("ab",), "stopped"),
+        ("abort", [A], ("ab",), "aborted"),
+    ],
+)
+def test_a_record_says_how_its_sequence_ended(  # noqa: PLR0913 - a table's columns
+    tmp_path: Any, *, is_async: bool, finish: str, sampled: list[int], stops: Any, reason: str
+) -> None:
+    """A stop string is found in the API server, which aborts the request."""
+    rank = Rank(tmp_path, is_async=is_async)
+    rank.step([dataclasses.replace(arrival("r", rank.load("ab")), stop_texts=stops)])
+    for number, token in enumerate(sampled, 3):
+        rank.sampled(r=[token])
+        if token != sampled[-1]:  # what is sampled last nobody may read any more
+            rank.step(computed={"r": number}, scheduled={"r": 1})
+    if finish != "stop":
+        rank.guide.settle()
+    rank.step(finished={"r": finish})
+    assert [record.end_reason for record in rank.records] == [reason]
+
+
 def test_a_record_counts_what_happened(rank: Rank) -> None:
     ticket = rank.load("abc")
     rank.step([arrival("r", ticket)])
@@ -413,7 +447,7 @@ def test_a_record_counts_what_happened(rank: Rank) -> None:
     rank.step(computed={"r": 3}, scheduled={"r": 3}, drafts={"r": [B, B]})
     rank.sampled(r=[B, C])
     rank.step(computed={"r": 5}, scheduled={"r": 1})
-    rank.step(finished=["r"])
+    rank.step(finished={"r": "stop"})
     (record,) = rank.records
     assert (record.tokens, record.steps, record.fills) == (3, 3, 3)
     assert (record.drafts_proposed, record.drafts_accepted, record.drafts_refused) == (2, 1, 1)

@@ -229,7 +229,7 @@ class TestRows:
     def test_drafts_that_nobody_knows_may_not_be_accepted(self, rank: Rank) -> None:
         rank.step([arrival("r", rank.load("ab"))])
         rank.sampled(r=[STOP])
-        rank.guide.begin(Plan((), (), {}, [("r", 3)], {"r": 3}, {"r": [-1, -1]}))
+        rank.guide.begin(Plan({}, (), {}, [("r", 3)], {"r": 3}, {"r": [-1, -1]}))
         masks = rank.guide.masks()
         assert masks is not None
         assert masks.acceptable == [0]

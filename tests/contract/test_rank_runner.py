@@ -129,7 +129,9 @@ class Adapter(RunnerAdapter):
 def scheduled(*, guided: bool) -> Any:
     constraint = SimpleNamespace(all_constraints_none=lambda: False) if guided else None
     ticket = {TICKET_ARG: {"key": "k", "backend": "guidance"}}
-    params = SimpleNamespace(structured_outputs=constraint, extra_args=ticket, all_stop_token_ids={1})
+    params = SimpleNamespace(
+        structured_outputs=constraint, extra_args=ticket, all_stop_token_ids={1}, stop=[]
+    )
     new = SimpleNamespace(
         req_id="r", sampling_params=params, prompt_token_ids=[5], prompt_len=1, num_computed_tokens=0
     )

@@ -69,13 +69,13 @@ class Rank:
         scheduled: Mapping[str, int] | None = None,
         drafts: Mapping[str, Sequence[int]] | None = None,
         resumed: Mapping[str, Sequence[int]] | None = None,
-        finished: Sequence[str] = (),
+        finished: Mapping[str, str] | None = None,
     ) -> Masks | None:
         """Begin a step and return its masks; an arrival is scheduled with its prompt unless told."""
         whole = {one.request_id: len(one.known_tokens or one.prompt_tokens) for one in arrivals}
         self.guide.begin(
             Plan(
-                finished=finished,
+                finished=finished or {},
                 arrivals=arrivals,
                 resumed=resumed or {},
                 computed=(computed or {}).items(),

@@ -1,5 +1,6 @@
 """A small tokenizer whose tokens are awkward for JSON strings: they run across quotes and escapes."""
 
+import copy
 import functools
 import json
 import random
@@ -8,6 +9,21 @@ from typing import Any
 VOCAB = 4096
 BOS, EOS = 0, 1
 _TEXTS = ("", "a", "ab", "é", "漢字", "🙂", "🙂🙂", "𝄞", '"', "\\", "\n", "/", "\x1f", "word word", "ß" * 3)
+
+
+SPECIAL = ("<|im_start|>", "<|im_end|>", "[TOOL]", "<|sép|>", *(f"<|reserved_{n}|>" for n in range(99)))
+ADDED = ("<tool_call>", "</tool_call>")  # added, but part of the answer, as in Qwen's tokenizers
+
+
+@functools.cache
+def chat() -> Any:
+    """Return the awkward tokenizer with the special and added tokens of chat models."""
+    from tokenizers import AddedToken
+
+    tokenizer = copy.deepcopy(awkward())
+    tokenizer.add_tokens([AddedToken(text, special=True) for text in SPECIAL])
+    tokenizer.add_tokens([AddedToken(text, special=False) for text in ADDED])
+    return tokenizer
 
 
 @functools.cache
@@ -29,13 +45,14 @@ def awkward() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<|bos|>", eos_token="<|eos|>")
 
 
-def vocabulary() -> Any:
-    """Return the awkward tokenizer as grammar workers hold theirs."""
+def vocabulary(tokenizer: Any = None) -> Any:
+    """Return the awkward tokenizer, or another, as grammar workers hold theirs."""
     from guided_grammar.registry import Tokenizer
     from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 
-    forms = Tokenizer(awkward(), VOCAB)
-    return Vocabulary(VOCAB, forms, {}, forms.native("xgrammar").decoded_vocab)
+    tokenizer = tokenizer or awkward()
+    forms = Tokenizer(tokenizer, len(tokenizer))
+    return Vocabulary(len(tokenizer), forms, {}, forms.native("xgrammar").decoded_vocab)
 
 
 def _documents() -> list[str]:

@@ -49,6 +49,9 @@ def _ratio(by: str, over: str, under: str, legend: str) -> tuple[tuple[str, str]
     return ((f"{_sum(by, _rate(over))} / {_sum(by, _rate(under))}", legend),)
 
 
+_RANK_0: Final = 'rank="0"'  # every rank of a tensor-parallel group counts the same sequences
+_WHOLE: Final = 'end_reason="completed"'
+_AWAITED: Final = 'end_reason!="aborted"'
 ROWS: Final[dict[str, tuple[Panel, ...]]] = {
     "Requests": (
         Panel("Pods that are ready", "short", ((f"sum by (model) ({_metric('ready')})", "{{model}}"),)),
@@ -66,8 +69,21 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         Panel(
             "Guided sequences by end",
             "short",
-            ((_sum("end_reason", _rate("sequences_total", 'rank="0"')), "{{end_reason}}"),),
+            ((_sum("end_reason", _rate("sequences_total", _RANK_0)), "{{end_reason}}"),),
             "Of rank 0: every rank of a tensor-parallel group counts the same sequences.",
+        ),
+        Panel(
+            "Guided answers that are whole",
+            "percentunit",
+            (
+                (
+                    " / ".join(
+                        _sum("model", _rate("sequences_total", _RANK_0, ends)) for ends in (_WHOLE, _AWAITED)
+                    ),
+                    "{{model}}",
+                ),
+            ),
+            "Those whose grammar came to its end, among those whose client waited for the end.",
         ),
         Panel(
             "Tokens of guided sequences", "short", ((_sum("rank", _rate("tokens_total")), "rank {{rank}}"),)

@@ -8,7 +8,7 @@ from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode
 from guided_contract.names import TICKET_ARG
 from guided_contract.wire import Backend
-from guided_engine.compat import core_liveness, upstream_backends
+from guided_engine.compat import core_finishes, core_liveness, upstream_backends
 from guided_engine.compat.runner import ENDS_ATTRIBUTE
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
 from guided_engine.ranks.tickets import ticket_of
@@ -164,6 +164,12 @@ ENTRIES: Final = (
         why="a rank has no way to end one sequence; raising there ends the engine",
         goes_when="ModelRunnerOutput can carry a per-request error",
         apply=end_sequences,
+    ),
+    LedgerEntry(
+        name="core-finish-reasons",
+        why="ranks are told that a request finished, and not whether it stopped, was cut or was aborted",
+        goes_when="SchedulerOutput says how a request finished",
+        apply=core_finishes.tell_finishes,
     ),
     LedgerEntry(
         name="core-presence",

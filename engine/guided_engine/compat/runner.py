@@ -12,6 +12,7 @@ import numpy as np
 
 from guided_contract.config import PodConfig
 from guided_contract.wire import Failed
+from guided_engine.compat.core_finishes import FINISHES_ATTRIBUTE
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
 from guided_engine.ranks.step import Arrival, Masks, Plan, ReadSampled
 from guided_engine.ranks.tickets import ticket_of
@@ -136,7 +137,8 @@ class GuidedRunner:
         cached = scheduler_output.scheduled_cached_reqs
         self._guide.begin(
             Plan(
-                finished=scheduler_output.finished_req_ids,
+                finished=dict.fromkeys(scheduler_output.finished_req_ids, "")
+                | getattr(scheduler_output, FINISHES_ATTRIBUTE, {}),
                 arrivals=arrivals,
                 resumed=self._adapter.resumed(scheduler_output),
                 computed=zip(cached.req_ids, cached.num_computed_tokens, strict=True),
@@ -160,6 +162,7 @@ class GuidedRunner:
             ticket=ticket_of(params.extra_args),
             stop_tokens=tuple(params.all_stop_token_ids or ()),
             arguments=params.extra_args or {},
+            stop_texts=tuple(params.stop or ()),
         )
 
     def _learn_drafts(self) -> None:

@@ -31,4 +31,5 @@ class EngineVocabulary:
         upstream = upstream_backends.find(name)
         if upstream is None:
             return library(name).read(tokenizer, vocab_size)
-        return upstream.tokenizer(upstream.make(self._config, tokenizer=tokenizer, vocab_size=vocab_size))
+        made = upstream.make(self._config, tokenizer=tokenizer, vocab_size=vocab_size)
+        return upstream.tokenizer(made, tokenizer)

@@ -18,6 +18,7 @@ from guided_contract.records import AnyRecord
 from guided_contract.wire import Failed
 from guided_engine.processors.interface import SequenceInfo
 from guided_engine.processors.registry import Registry
+from guided_engine.ranks import end_reasons
 from guided_engine.ranks.agreement import Agreement
 from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.loaded_grammars import Prototypes
@@ -101,13 +102,12 @@ class RankGuide:
         if not self._traits.is_async:
             # The last step's tokens are on the host: count a sequence's end before it is forgotten.
             self.settle()
-        for request_id in plan.finished:
-            self._forget(request_id)
+        for request_id, finish in plan.finished.items():
+            self._forget(request_id, finish)
         for arrival in plan.arrivals:
             self._arrive(arrival)
-        for request_id, tokens in plan.resumed.items():
-            if (sequence := self._sequences.get(request_id)) is not None:
-                self._resume(sequence, tokens)
+        for request_id in filter(self._sequences.__contains__, plan.resumed):
+            self._resume(self._sequences[request_id], plan.resumed[request_id])
         for request_id, computed in plan.computed:
             if (sequence := self._sequences.get(request_id)) is not None:
                 sequence.computed = computed
@@ -242,6 +242,7 @@ class RankGuide:
             since_step=self._step,
             tally=Tally(waits=self.waits),
             stopwatch=self._stopwatch,
+            stop_texts=arrival.stop_texts,
         )
         self._start(sequence, arrival)
         if sequence.matcher is not None or sequence.processors or sequence.failure is not None:
@@ -276,11 +277,16 @@ class RankGuide:
         sequence.drafts = ()
         sequence.resync(tokens[sequence.prompt_length :])
 
-    def _forget(self, request_id: str) -> None:
-        sequence = self._sequences.pop(request_id, None)
-        record = None if sequence is None else sequence.record(self._traits.rank)
-        if record is not None:
-            self._send(record)
+    def _forget(self, request_id: str, finish: str) -> None:
+        if (sequence := self._sequences.get(request_id)) is None:
+            return
+        if finish == end_reasons.STOP and not sequence.is_completed and sequence.failure is None:
+            self.settle()  # the engine core has read its last token, and this rank has not
+        del self._sequences[request_id]
+        if (ticket := sequence.ticket) is not None:
+            text = partial(self._prototypes.text, ticket.backend, sequence.accepted)
+            end = end_reasons.of(finish, sequence.stop_texts, text)
+            self._send(sequence.record(self._traits.rank, ticket, end))
 
     def _take_drafts(self, sequence: GuidedSequence) -> int:
         """Settle which drafts this step verifies: the scheduler's where it knows them, else the runner's.
@@ -290,7 +296,5 @@ class RankGuide:
         scheduled = self._drafts.get(sequence.request_id, ())
         proposed = sequence.drafts if scheduled and scheduled[0] < 0 else scheduled
         sequence.drafts = drafts = known_drafts(proposed[: len(scheduled)])
-        tally = sequence.tally
-        tally.steps += 1
-        tally.drafts_proposed += len(drafts)
+        sequence.tally.count_step(len(drafts))
         return len(scheduled)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from guided_contract.errors import ErrorCode
-from guided_contract.records import Decode
+from guided_contract.records import Decode, EndReason
 from guided_contract.wire import Failed, Ticket
 from guided_engine.processors.interface import SequenceProcessor
 from guided_engine.ranks.agreement import Progress
@@ -35,6 +35,11 @@ class Tally:
 
     def __post_init__(self) -> None:
         self.waited_before_ns = self.waits.total_ns
+
+    def count_step(self, drafts: int) -> None:
+        """Count one step, in which so many drafts are verified."""
+        self.steps += 1
+        self.drafts_proposed += drafts
 
     def count_fill(self, duration_ns: int) -> None:
         """Count one mask."""
@@ -80,6 +85,7 @@ class GuidedSequence:
     processors: list[SequenceProcessor] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
     drafts: Sequence[int] = ()
+    stop_texts: Sequence[str] = ()
     failure: ErrorCode | None = None
     is_reported: bool = False
     tally: Tally = field(default_factory=Tally)
@@ -163,20 +169,21 @@ class GuidedSequence:
             self.processors = []
             self.fail(ErrorCode.SEQUENCE_PROCESSOR_FAILED)
 
-    def record(self, rank: int, dropped: int = 0) -> Decode | None:
-        """Return the telemetry record of a guided sequence that ends now."""
-        if self.ticket is None:
-            return None
-        completed = self.matcher is not None and self.matcher.is_terminated()
+    @property
+    def is_completed(self) -> bool:
+        """Return whether its grammar came to its end."""
+        return self.matcher is not None and self.matcher.is_terminated()
+
+    def record(self, rank: int, ticket: Ticket, end: EndReason) -> Decode:
+        """Return the telemetry record of a guided sequence that ends now, for that reason or its own."""
         tally = self.tally
         return Decode(
-            dropped=dropped,
             request_id=self.request_id,
-            traceparent=self.ticket.traceparent,
-            tracestate=self.ticket.tracestate,
+            traceparent=ticket.traceparent,
+            tracestate=ticket.tracestate,
             rank=rank,
-            grammar_key=self.ticket.key,
-            backend=self.ticket.backend,
+            grammar_key=ticket.key,
+            backend=ticket.backend,
             start_ns=tally.start_ns,
             end_ns=time.time_ns(),
             steps=tally.steps,
@@ -188,7 +195,7 @@ class GuidedSequence:
             drafts_proposed=tally.drafts_proposed,
             drafts_accepted=tally.drafts_accepted,
             drafts_refused=tally.drafts_refused,
-            end_reason=self.failure or ("completed" if completed else "stopped"),
+            end_reason=self.failure or ("completed" if self.is_completed else end),
         )
 
     def _restart(self, kept: int) -> None:

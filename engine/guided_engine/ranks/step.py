@@ -1,6 +1,6 @@
 """What a model runner's step means to guided decoding, without vLLM's types: made by a runner's adapter."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,8 @@ class Arrival:
     `prompt_tokens` are token ids, empty for prompt embeddings; `prompt_length` counts them in any case.
     `known_tokens` are prompt and output so far, None where the runner does not say (Model Runner V1).
     `computed` is the number of tokens whose KV cache is computed before this step. `stop_tokens` are the
-    request's end of sequence and its own stop tokens.
+    request's end of sequence and its own stop tokens, `stop_texts` its stop strings, which the API server
+    looks for.
     """
 
     request_id: str
@@ -29,6 +30,7 @@ class Arrival:
     ticket: Ticket | None
     stop_tokens: Sequence[int]
     arguments: Mapping[str, Any]
+    stop_texts: Sequence[str] = ()
 
 
 def known_drafts(drafts: Sequence[int]) -> list[int]:
@@ -41,11 +43,12 @@ def known_drafts(drafts: Sequence[int]) -> list[int]:
 class Plan:
     """One step, as scheduled.
 
+    `finished` are requests that have ended, with vLLM's finish reasons where the engine core tells them.
     `scheduled` is the number of tokens of each request in this step, drafts included. `drafts` are token ids,
     -1 where the scheduler does not know a draft.
     """
 
-    finished: Collection[str]
+    finished: Mapping[str, str]
     arrivals: Sequence[Arrival]
     resumed: Mapping[str, Sequence[int]]  # request -> all its tokens (Model Runner V1)
     computed: Iterable[tuple[str, int]]  # of requests that the runner knows, before this step

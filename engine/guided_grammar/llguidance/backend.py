@@ -5,6 +5,8 @@ Equal calls make equal masks; the contract test compares them with vLLM's own cl
 
 import functools
 import json
+import re
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,6 +16,7 @@ from guided_contract.wire import Kind
 from guided_grammar.backend import ANY_OBJECT, BackendError, Threads, one_line
 from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
 from guided_grammar.masks import Bitmask
+from guided_grammar.texts import is_lark
 from guided_grammar.walk import Walk
 
 
@@ -39,16 +42,21 @@ class GuidanceBackend:
         self._tokens = functools.cache(
             lambda: [tokenizer.decode_bytes([token]) for token in range(tokenizer.vocab_size)]
         )
+        self._special = functools.cache(lambda: _named(tokenizer))
 
     def compile(self, kind: Kind, spec: str) -> "GuidanceGrammar":
         """Compile one grammar; see Backend."""
+        self._refuse_special(kind, spec)
         try:
             text = self._serialised(kind, spec)
         except MemoryError:
             raise
         except Exception as error:  # whatever a library trips over in a client's text
             raise BackendError(one_line(error)) from error
-        return GuidanceGrammar(self._tokenizer, text)
+        grammar = GuidanceGrammar(self._tokenizer, text)
+        for said in grammar.warnings():
+            warnings.warn(said, stacklevel=2)
+        return grammar
 
     def draft(self, kind: Kind, spec: str) -> str | None:
         """Return llguidance's own text of a JSON schema; see Backend."""
@@ -80,6 +88,22 @@ class GuidanceBackend:
         """Return each token's bytes; see Backend."""
         return self._tokens()
 
+    def _refuse_special(self, kind: Kind, spec: str) -> None:
+        """Refuse what llguidance would have written as a special token, which no reader of an answer sees.
+
+        Where a grammar leaves one text alone, llguidance takes the tokens that the tokenizer makes of it. A
+        structural tag's own texts, and what a Lark grammar has between `<` and `>`, mean the tokens.
+        """
+        if kind == "structural_tag":
+            texts = [_unescaped(json.dumps(item.get("schema"))) for item in json.loads(spec)["structures"]]
+        elif kind == "grammar":
+            texts = [] if is_lark(spec) else [spec]
+        else:
+            texts = [_unescaped(spec) if kind != "regex" else spec]
+        for text in texts:
+            if found := self._special().search(text.replace("\\", "")):
+                raise BackendError(f"llguidance does not support {found[0]} as text, it is a special token")
+
     def _serialised(self, kind: Kind, spec: str) -> str:
         if kind in ("json", "json_object"):
             return _from_schema(spec or ANY_OBJECT)
@@ -109,6 +133,18 @@ def _of_a_draft() -> Any:
     )
 
 
+def _named(tokenizer: Any) -> re.Pattern[str]:
+    """Return what finds the text of a special token."""
+    special = filter(tokenizer.is_special_token, range(tokenizer.vocab_size))
+    texts = {tokenizer.decode_bytes([token]).decode(errors="replace") for token in special}
+    return re.compile("|".join(map(re.escape, sorted(texts - {""}))) or r"(?!)")
+
+
+def _unescaped(spec: str) -> str:
+    """Return JSON without the escapes of letters."""
+    return json.dumps(json.loads(spec), ensure_ascii=False) if "\\u" in spec else spec
+
+
 class GuidanceGrammar:
     """A compiled grammar; ranks compile it of its text again.
 
@@ -128,6 +164,10 @@ class GuidanceGrammar:
         self._prototype = llguidance.LLMatcher(tokenizer, text, log_level=0, limits=limits)
         if self._prototype.is_error():
             raise BackendError(one_line(self._prototype.get_error()))
+
+    def warnings(self) -> list[str]:
+        """Return what llguidance says of a grammar that it took all the same."""
+        return list(self._prototype.get_grammar_warnings())
 
     def source(self) -> str:
         """Return llguidance's own text of the grammar."""

@@ -26,7 +26,8 @@ class GuidanceMatcher(Matcher):
     def check(self) -> None:
         """Raise MatcherError if the native matcher is in its error state, where its masks mean nothing."""
         if self.native.is_error():
-            raise MatcherError("the llguidance matcher is in an error state")
+            said = self.native.get_error().partition("\n")[0]
+            raise MatcherError("the llguidance matcher is in an error state", said)
 
     def _consume(self, tokens: Sequence[int]) -> bool:
         self.check()

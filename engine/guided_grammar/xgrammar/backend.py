@@ -14,11 +14,12 @@ import xgrammar
 from guided_contract.wire import Kind
 from guided_grammar.backend import ANY_OBJECT, BackendError, Threads, one_line
 from guided_grammar.masks import Bitmask
+from guided_grammar.texts import choice_as_ebnf, is_lark, is_plain
 from guided_grammar.walk import Walk
 from guided_grammar.xgrammar.filler import XGrammarFiller
 from guided_grammar.xgrammar.matcher import XGrammarMatcher
+from guided_grammar.xgrammar.special import SpecialTokens
 from guided_grammar.xgrammar.strings import PlainStrings, PlainTokens
-from guided_grammar.xgrammar.texts import choice_as_ebnf, is_lark, is_plain
 
 # What a worker compiles within so much CPU time, and holds in so much memory, a rank compiles again: writing
 # and loading its artefact takes 5 to 15 times as long.
@@ -49,9 +50,11 @@ class XGrammarBackend:
         self.stop_tokens = frozenset(info.stop_token_ids)
         self.is_worn = False
         self._info = info
+        self._threads = threads
         # Each made once, at the first use or before.
         self._compiler = functools.cache(lambda: _compiler(info, threads.compile))
         self._plain_tokens = functools.cache(lambda: PlainTokens(info))
+        self._special = functools.cache(lambda: SpecialTokens.of(info))
         self._filler = functools.cache(lambda: XGrammarFiller(threads.fill))
 
     def compile(self, kind: Kind, spec: str) -> "CompiledByXGrammar":
@@ -121,23 +124,29 @@ class XGrammarBackend:
         if kind == "choice":
             return self._compiler().compile_grammar(choice_as_ebnf(json.loads(spec)))
         if kind == "grammar":
-            compile_text = (
-                self._compiler().compile_lark if is_lark(spec) else self._compiler().compile_grammar
-            )
-            return compile_text(spec)
-        return self._structural_tag(spec)
+            if is_lark(spec):
+                return self._compiler().compile_lark(self._special().in_lark(spec))
+            return self._compiler().compile_grammar(spec)
+        return self._structural_tag(json.loads(spec))
 
-    def _structural_tag(self, spec: str) -> Any:
-        tag = json.loads(spec)
-        if "structures" not in tag:
-            return self._compiler().compile_structural_tag(spec)
-        items = [
-            xgrammar.StructuralTagItem(
-                begin=item["begin"], schema=json.dumps(item["schema"]), end=item["end"]
-            )
-            for item in tag["structures"]
-        ]
-        return self._compiler().compile_structural_tag(items, tag["triggers"])
+    def _structural_tag(self, tag: Any) -> Any:
+        if "structures" in tag:
+            items = [
+                xgrammar.StructuralTagItem(
+                    begin=item["begin"], schema=json.dumps(item["schema"]), end=item["end"]
+                )
+                for item in tag["structures"]
+            ]
+            form = xgrammar.StructuralTag.from_legacy_structural_tag(items, tag["triggers"])
+            tag = json.loads(form.model_dump_json(indent=None))
+        grammar = self._special().in_tag(tag)
+        if grammar is None:
+            return self._compiler().compile_structural_tag(json.dumps(tag))
+        # With a cache, xgrammar writes the grammar out and reads it again, and loses bytes that are no text.
+        threads = self._threads.compile
+        return xgrammar.GrammarCompiler(self._info, max_threads=threads, cache_enabled=False).compile_grammar(
+            grammar
+        )
 
 
 class LoadedByXGrammar:

@@ -14,12 +14,16 @@ class XGrammarLibrary:
     # vLLM's EBNF, and tags of the new form, which llguidance does not read.
     first_for = frozenset[Kind](["grammar", "structural_tag"])
     counts_minimum_alone = True
+    own_language: str | None = "ebnf"
 
     def read(self, tokenizer: Any, vocab_size: int) -> Any:
-        """Return an xgrammar.TokenizerInfo; see Library."""
+        """Return an xgrammar.TokenizerInfo in which no special token is text; see Library."""
         import xgrammar  # noqa: PLC0415 - of workers and ranks alone
 
-        return xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size)
+        from guided_grammar.xgrammar import special  # noqa: PLC0415 - likewise
+
+        read = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size)
+        return special.marked(read, tokenizer)
 
     def fingerprint(self, native: Any) -> str:
         """Return what tells two xgrammar.TokenizerInfo apart, in 0.1 s for 131,072 tokens; see Library."""

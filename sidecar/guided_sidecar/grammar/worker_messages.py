@@ -4,6 +4,7 @@ The service talks to the template over a SOCK_SEQPACKET pair (a message a packet
 and to each worker over a stream pair (frames with a 4-byte little-endian length).
 """
 
+import asyncio
 import os
 import stat
 import struct
@@ -138,9 +139,18 @@ class Failed(Packet, frozen=True, kw_only=True):
     retire: bool = False
 
 
+class FellBack(Packet, frozen=True, kw_only=True):
+    """Worker to service, amid a job: a library refused the grammar; the next one has it now."""
+
+    code: ErrorCode
+    message: Words
+    path: Words | None = None
+
+
 FromTemplate = Ready | Forked | Exited
 Outcome = Done | Failed
-FromWorker = Compiled | Outcome
+Meanwhile = Compiled | FellBack
+FromWorker = Meanwhile | Outcome
 
 _encoder = msgspec.msgpack.Encoder()
 _to_template: msgspec.msgpack.Decoder[Fork] = msgspec.msgpack.Decoder(Fork)
@@ -183,7 +193,7 @@ def answer(message: FromWorker) -> bytes:
     framed = frame(message)
     if len(framed) - LENGTH.size <= MAX_OUTCOME_BYTES:
         return framed
-    if isinstance(message, Compiled):
+    if isinstance(message, Meanwhile):
         return b""  # its Done will be refused
     said = f"compiled, the grammar has {len(framed)} bytes; a rank takes {MAX_OUTCOME_BYTES} in a message"
     return frame(refusal(GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, said), retire=message.retire))
@@ -198,6 +208,12 @@ def refusal(error: GuidedError, *, retire: bool = False) -> Failed:
 def unenforced(path: str, keyword: str) -> Unenforced:
     """Return what is not enforced, in few enough words."""
     return Unenforced(_shortened(path, _MOST_PATH), keyword)
+
+
+def fell_back(error: GuidedError) -> FellBack:
+    """Return what a worker says before it asks the next library, in few enough words."""
+    said = refusal(error)
+    return FellBack(code=said.code, message=said.message, path=said.path)
 
 
 def _shortened(text: str, most: int) -> str:
@@ -229,8 +245,14 @@ def decode_job(body: bytes) -> Job:
     return _job.decode(body)
 
 
+async def read_answer(reader: asyncio.StreamReader, key: str) -> FromWorker:
+    """Read what a worker says of the job of a key; raises what `decode_from_worker` raises and the stream."""
+    header = await reader.readexactly(LENGTH.size)
+    return decode_from_worker(await reader.readexactly(body_length(header, MAX_OUTCOME_BYTES)), key)
+
+
 def decode_from_worker(body: bytes, key: str) -> FromWorker:
-    """Decode what a worker sent for the job of a key.
+    """Decode what a worker says of the job of a key.
 
     Raises
     ------

@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from guided_contract.errors import ErrorCode
-from guided_contract.records import AnyRecord, Decode, HttpRequest
+from guided_contract.records import AnyRecord, Decode, EndReason, HttpRequest
 from guided_sidecar.telemetry.decode_counts import DecodeCounters
 from guided_sidecar.telemetry.exporter import DropReason, ExportCounts, Source
 from guided_sidecar.telemetry.span_metrics import SpanMetrics
@@ -24,7 +24,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _NS: Final = 1e9
 # What a label may say about an end; anything else is "other".
-_ENDS: Final = frozenset({"", "completed", "stopped"} | {code.value for code in ErrorCode})
+_ENDS: Final = frozenset({"", *get_args(EndReason)} | {code.value for code in ErrorCode})
 # Requests that end so asked for a grammar, though it may be unknown of which kind.
 _ABOUT_GRAMMARS: Final = frozenset(code.value for code in ErrorCode if code.value.startswith("grammar_")) | {
     ErrorCode.REQUEST_NOT_ADMITTED.value,

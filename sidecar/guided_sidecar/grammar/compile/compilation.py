@@ -1,6 +1,7 @@
 """One job from text to proven grammar: checks, the backends in order, proof, artefact. Runs in a worker."""
 
 import contextlib
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -9,31 +10,34 @@ from typing import Any, Final
 
 import msgspec
 
-from guided_contract.choices import BOUND
 from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_contract.wire import Backend
+from guided_contract.wire import Backend, Kind
 from guided_grammar.backend import Backend as GrammarBackend
 from guided_grammar.backend import BackendError
 from guided_grammar.backend import Compiled as CompiledGrammar
-from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.keywords import LENGTHS
 from guided_grammar.registry import library
-from guided_sidecar.grammar import artifacts
-from guided_sidecar.grammar.compile import drafts, length_bounds, routing
+from guided_grammar.texts import language
+from guided_sidecar.grammar import artifacts, worker_messages
+from guided_sidecar.grammar.compile import blame, drafts, heard, library_texts, routing
 from guided_sidecar.grammar.compile.allowance import WHOLE, Allowance
 from guided_sidecar.grammar.compile.instance_check import Judge
 from guided_sidecar.grammar.compile.proof import Prover
+from guided_sidecar.grammar.compile.proof_walk import Fault
 from guided_sidecar.grammar.compile.routing import Grammar
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
-from guided_sidecar.grammar.schema import additional_properties, limits
+from guided_sidecar.grammar.schema import limits
 from guided_sidecar.grammar.worker_errors import ran_out_of_memory
-from guided_sidecar.grammar.worker_messages import Compiled, Done, Job, Proof, Unenforced
+from guided_sidecar.grammar.worker_messages import Compiled, Done, Job, Meanwhile, Proof, Unenforced
 
 # Larger ones take ranks many seconds to load, and few of them would fill the folder that the pod shares.
 _MOST_ARTIFACT_BYTES: Final = 64 << 20
+_LIMITS: Final = (ErrorCode.GRAMMAR_SLOW, ErrorCode.GRAMMAR_UNSUPPORTED)
+_PATTERNS_BUDGET_S: Final = 0.1  # CPU time, after which no other pattern is walked alone
 _WARM: Final = "warm"
-_TYPICAL: Final = '{"type": "object", "properties": {"a": {"enum": ["b", "c"]}, "d": {"type": "integer"}}}'
+_SCHEMA: Final = '{"type": "object", "properties": {"a": {"enum": ["b", "c"]}, "d": {"type": "integer"}}}'
+_TAG: Final = f'{{"structures": [{{"begin": "<a", "schema": {_SCHEMA}, "end": ">"}}], "triggers": ["<a"]}}'
+_TYPICAL: Final[tuple[tuple[Kind, str], ...]] = (("json", _SCHEMA), ("structural_tag", _TAG))
 
 
 class Compiler:
@@ -63,15 +67,15 @@ class Compiler:
         self.proofs: list[Proof] = []
         # Of the job that is being done: what its grammar does without, and whom to tell of it.
         self._unenforced: list[Unenforced] = []
-        self._tell: Callable[[Compiled], None] = lambda _message: None
+        self._tell: Callable[[Meanwhile], None] = lambda _message: None
 
     def warm(self) -> None:
         """Do once all that a job does, so that forked workers inherit what is made at its first use."""
-        for backend in self._backends:
+        for backend, (kind, spec) in itertools.product(self._backends, _TYPICAL):
             job = Job(
                 key=_WARM,
-                kind="json",
-                spec=_TYPICAL,
+                kind=kind,
+                spec=spec,
                 backends=[backend],
                 timeout_s=0,
                 memory_bytes=0,
@@ -87,13 +91,14 @@ class Compiler:
         """Whether the next job is another process's to do: see guided_grammar.backend.Backend."""
         return any(backend.is_worn for backend in self._usable())
 
-    def run(self, job: Job, tell: Callable[[Compiled], None] = lambda _message: None) -> Done:
+    def run(self, job: Job, tell: Callable[[Meanwhile], None] = lambda _message: None) -> Done:
         """Compile and prove one grammar.
 
         Parameters
         ----------
         tell
-            Called with what ranks may load meanwhile, before it is proven.
+            Called with what ranks may load meanwhile, before it is proven; with why a library refused the
+            grammar, before the next one is asked.
 
         Raises
         ------
@@ -131,8 +136,10 @@ class Compiler:
         """Return what the first of several backends makes of a grammar that takes it."""
         refusals: list[GuidedError] = []
         for backend in order:
+            if refusals:
+                self._tell(worker_messages.fell_back(_clearest(refusals)))
             try:
-                meant, positions = _relaxed(job, grammar, backend)
+                meant, positions = library_texts.of(job, grammar, backend)
                 if draft := self._draft(job, backend, meant, positions):
                     self._tell(draft)
                 compiled, done = self._compiled(job, backend, meant, positions)
@@ -144,7 +151,8 @@ class Compiler:
             except BackendError as refusal:
                 if ran_out_of_memory(str(refusal)):
                     raise GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY) from refusal
-                refusals.append(_explained(grammar, backend, str(refusal)))
+                error = self._explained(job, grammar, backend, refusal)
+                refusals.insert(0 if _knows(backend, job) else len(refusals), error)
             except GuidedError as error:
                 if error.entry.retryable:  # says nothing about the grammar
                     raise
@@ -161,7 +169,7 @@ class Compiler:
         return Done(
             backend=backend,
             positions=positions,
-            whitespace=_whitespace(job),
+            whitespace=library_texts.whitespace(job),
             is_tagged=job.kind == "structural_tag",
             unenforced=self._unenforced,
         )
@@ -180,7 +188,7 @@ class Compiler:
         self, job: Job, backend: Backend, meant: str, positions: list[Position]
     ) -> tuple[CompiledGrammar, Done]:
         """Compile for one backend; return the grammar, and what ranks are to load of it."""
-        compiled = self._backends[backend].compile(job.kind, meant)
+        compiled = self._heard(job.kind, meant, backend)
         source = compiled.source()
         content = (source or compiled.artifact()).encode()
         done = msgspec.structs.replace(
@@ -191,6 +199,26 @@ class Compiler:
             return compiled, msgspec.structs.replace(done, spec=source)
         sha256 = self._write(job.key, content)
         return compiled, msgspec.structs.replace(done, artifact=job.key, sha256=sha256)
+
+    def _heard(self, kind: Kind, meant: str, backend: Backend) -> CompiledGrammar:
+        """Compile; BackendError also where the library says that it ignores something."""
+        with heard.listening() as said:
+            compiled = self._backends[backend].compile(kind, meant)
+        if said:
+            raise BackendError(f"it is not supported: {said[0]}")
+        return compiled
+
+    def _explained(self, job: Job, grammar: Grammar, backend: Backend, refusal: BackendError) -> GuidedError:
+        """Turn a library's refusal into our error."""
+
+        def refuses(form: Any) -> bool:
+            try:
+                self._heard("json", library_texts.of_schema(form, job, backend)[0], backend)
+            except BackendError:
+                return True
+            return False
+
+        return blame.explained(grammar, f"{backend}: {refusal}", refuses)
 
     def _proven(self, job: Job, grammar: Grammar, compiled: CompiledGrammar, done: Done) -> Done:
         """Prove what was compiled; where that refuses it, its artefact goes."""
@@ -209,11 +237,26 @@ class Compiler:
         # Of the text as it came: what was closed, relaxed or written otherwise is not what was asked for.
         judge = Judge(job.spec) if job.kind == "json" and grammar.value is not None else None
         fault, texts = self._prover.prove(compiled, positions, judge, job.key)
+        if fault is None or (fault.path is None and fault.code in _LIMITS):
+            fault = self._slow_pattern(grammar, compiled) or fault
         code = fault.code.value if fault is not None else ""
         self.proofs.append(Proof(compiled.backend, began_ns, time.time_ns(), code, texts))
         if fault is not None:
             path = fault.path or ("$" if grammar.schemas else None)
             raise GuidedError(fault.code, fault.message, path=path)
+
+    def _slow_pattern(self, grammar: Grammar, compiled: CompiledGrammar) -> Fault | None:
+        """Walk each pattern alone that may be slow, and that the walks may not have come to."""
+        until_s = time.thread_time() + _PATTERNS_BUDGET_S
+        for pattern, path in routing.repeating(grammar).items():
+            if time.thread_time() > until_s:
+                break
+            text = json.dumps({"type": "string", "pattern": pattern})
+            with contextlib.suppress(BackendError):  # it has been compiled as a part of the whole
+                alone = self._heard("json", text, compiled.backend)
+                if (fault := self._prover.slow_fault(alone, pattern)) is not None:
+                    return fault._replace(message=f"{path}: {fault.message}", path=path)
+        return None
 
     def _write(self, key: str, content: bytes) -> str:
         try:
@@ -221,37 +264,6 @@ class Compiler:
         except OSError as error:
             message = f"the compiled grammar could not be written: {error.strerror}"
             raise GuidedError(ErrorCode.GRAMMAR_STORAGE_FULL, message) from error
-
-
-def _relaxed(job: Job, grammar: Grammar, backend: Backend) -> tuple[str, list[Position]]:
-    """Return the text to compile, and the bounds that ranks count beside it."""
-    if grammar.value is None:
-        return job.spec, []
-    if job.kind == "structural_tag":
-        tag = subschemas.with_each_of_tag(grammar.value, lambda _, form: _meant(form, job, backend))
-        return json.dumps(tag), []
-    if job.kind != "json":
-        return job.spec, []
-    meant = _meant(grammar.value, job, backend)
-    text = json.dumps(meant)
-    if not any(f'"{keyword}"' in text for keyword in LENGTHS):
-        return text, []
-    relaxed, positions = length_bounds.split(meant, backend)
-    return json.dumps(relaxed), positions
-
-
-def _meant(form: Any, job: Job, backend: Backend) -> Any:
-    """Return what a library is to compile of a schema's normal form."""
-    # A library that was asked for by name compiles the schema as vLLM would have it compile it.
-    meant = form if backend == job.named else additional_properties.close(form)
-    return additional_properties.spell_once(meant) if library(backend).compares_spellings else meant
-
-
-def _whitespace(job: Job) -> int | None:
-    """Return the bound of white space that ranks count beside the grammar, None for none."""
-    if job.kind == "structural_tag" and job.whitespace is not None:
-        return max(job.whitespace, BOUND)  # else what a tag has of its own between two calls would go, too
-    return job.whitespace if job.kind in ("json", "json_object") else None
 
 
 def _check_size(size_bytes: int) -> None:
@@ -262,29 +274,9 @@ def _check_size(size_bytes: int) -> None:
         raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message)
 
 
-def _explained(grammar: Grammar, backend: Backend, message: str) -> GuidedError:
-    """Turn a library's refusal into our error, with the keyword's path where the message names one."""
-    said = f"{backend}: {message}"
-    for keyword in _keywords_in(message):
-        for schema in grammar.schemas:
-            if inner := subschemas.find(schema.form, keyword):
-                at = schema.at(inner)
-                return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{at}: {said}", path=at)
-    unsupported = "support" in message or "Unimplemented" in message
-    code = ErrorCode.GRAMMAR_UNSUPPORTED if unsupported else ErrorCode.GRAMMAR_INVALID
-    return GuidedError(code, said, path="$" if grammar.kind == "json" else None)
-
-
-def _keywords_in(message: str) -> list[str]:
-    """Return what llguidance lists in `Unimplemented keys: ["not", ...]`."""
-    _, found, rest = message.partition("Unimplemented keys: ")
-    if not found:
-        return []
-    try:
-        keys, _ = json.JSONDecoder().raw_decode(rest)
-    except ValueError:
-        return []
-    return [key for key in keys if isinstance(key, str)]
+def _knows(backend: Backend, job: Job) -> bool:
+    """Return whether a grammar is in a library's own language: it knows whether one is broken."""
+    return job.kind == "grammar" and library(backend).own_language == language(job.spec)
 
 
 def _clearest(refusals: list[GuidedError]) -> GuidedError:

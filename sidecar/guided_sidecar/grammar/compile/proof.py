@@ -3,6 +3,10 @@
 It begins, a walk meets no dead end, no token takes long to accept or mask to make, also where a token is
 repeated, and what a walk of a JSON schema ends with is valid under the schema as it was written. The first
 walk takes the shortest way to the end. Bounded in time: a walk that is slow as a whole is cut short.
+
+So a walk may not come to a slow place. What is slow in a schema is a pattern that repeats what repeats, hence
+each of these is walked alone, wherever in the schema it stands. The rest is the rank's: a sequence that takes
+it twice as long as the proof allows ends (guided_engine.ranks.slowness).
 """
 
 import random
@@ -13,6 +17,7 @@ from typing import Final, NamedTuple
 from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode
 from guided_grammar.backend import Compiled
+from guided_grammar.matching import MatcherError
 from guided_sidecar.grammar.compile.instance_check import Judge, NotJsonError
 from guided_sidecar.grammar.compile.proof_walk import Fault, Walk
 from guided_sidecar.grammar.compile.token_choice import TokenChoice
@@ -25,6 +30,7 @@ _LONG: Final = 48
 # CPU time of the first walk, and of the others together: a step in structure takes microseconds.
 _FIRST_BUDGET_S: Final = 0.03
 _BUDGET_S: Final = 0.02
+_PART_STEPS: Final = 16  # of a part of a grammar that is walked alone
 _REPEATS_BUDGET_S: Final = 0.01  # of each walk's repeats, beyond which none is begun
 
 
@@ -72,8 +78,7 @@ class Prover:
             chooser = random.Random(f"{seed}{number}")  # noqa: S311 - no secret
             play = shortest + chooser.randrange(*_PLAY) if number else 0
             walk = Walk(self._choice, self._bytes_of, compiled, positions, chooser, play, taken)
-            fault = walk.fault(_RANDOM_STEPS if number else _STEPS, until_s)
-            fault = fault or walk.repeated_fault(time.thread_time() + _REPEATS_BUDGET_S)
+            fault = _of_walk(walk, _RANDOM_STEPS if number else _STEPS, until_s)
             taken.update(walk.tokens)
             shortest = len(walk.tokens) if len(walk.tokens) > _LONG else 0
             if walk.text is not None and fault is None:
@@ -88,9 +93,26 @@ class Prover:
                 break
         return Proof(None, texts)
 
+    def slow_fault(self, compiled: Compiled, seed: str) -> Fault | None:
+        """Return what is wrong with the time of a part of a grammar, compiled alone; None: nothing is."""
+        chooser = random.Random(seed)  # noqa: S311 - no secret
+        walk = Walk(self._choice, self._bytes_of, compiled, (), chooser, _PART_STEPS, ())
+        fault = _of_walk(walk, _PART_STEPS, time.thread_time() + _BUDGET_S)
+        is_limit = fault is not None and fault.code in {ErrorCode.GRAMMAR_SLOW, ErrorCode.GRAMMAR_UNSUPPORTED}
+        return fault if is_limit else None
+
     def _bytes_of(self, token: int) -> bytes:
         """Return a token's text; of one that ends it, none."""
         return b"" if token in self._stop_tokens else self._tokens[token]
+
+
+def _of_walk(walk: Walk, most_steps: int, until_s: float) -> Fault | None:
+    """Return what is wrong along a walk and where its tokens are repeated."""
+    try:
+        fault = walk.fault(most_steps, until_s)
+        return fault or walk.repeated_fault(time.thread_time() + _REPEATS_BUDGET_S)
+    except MatcherError as error:  # what it took before it cannot take again: it has used up what it may
+        return walk.given_up(error)
 
 
 def _decoded(text: bytes) -> str | None:

@@ -88,6 +88,7 @@ class Walk:
         self._play = play
         self._taken = taken
         self._steps: list[_Step] = []
+        self._gave_up: MatcherError | None = None  # why the library could not make the last mask
 
     def fault(self, most_steps: int, until_s: float) -> Fault | None:
         """Walk to the end, or for so many steps, or until this thread has had so much CPU time."""
@@ -97,7 +98,7 @@ class Walk:
                 return _slow_mask(step, slow)
             chosen = self._choose(where, ends_soon=step >= self._play, is_in_string=is_in_string)
             if chosen is None:
-                return _dead_end(step)
+                return self._end(step)
             token, where = chosen
             if fault := self._accept(token, where):
                 return fault
@@ -110,6 +111,16 @@ class Walk:
             if time.thread_time() > until_s:
                 return None
         return None
+
+    def given_up(self, error: MatcherError, step: int | None = None) -> Fault:
+        """Return the fault where the library, and not the grammar, has come to its end."""
+        after = len(self._steps) if step is None else step
+        message = f"after {after} tokens, {self._compiled.backend} gives up: {error.said[:200]}"
+        return Fault(ErrorCode.GRAMMAR_UNSUPPORTED, message)
+
+    def _end(self, step: int) -> Fault:
+        """Return the fault of a step that no token can follow."""
+        return _dead_end(step) if self._gave_up is None else self.given_up(self._gave_up, step)
 
     @property
     def tokens(self) -> list[int]:
@@ -184,7 +195,7 @@ class Walk:
                 break
         if (slow := self._fill(matcher)) > SLOW_S:
             return len(costs_s), _slow_mask(index + len(costs_s), slow)
-        return len(costs_s), None if self._mask.any() else _dead_end(index + len(costs_s))
+        return len(costs_s), None if self._mask.any() else self._end(index + len(costs_s))
 
     def _replay(self, steps: int) -> Matcher:
         """Return another matcher after so many steps of this walk."""
@@ -209,12 +220,14 @@ class Walk:
         return self._timed_fill(matcher, time.thread_time) if took_s > SLOW_S else took_s
 
     def _timed_fill(self, matcher: Matcher, clock: Callable[[], float]) -> float:
+        self._gave_up = None
         start = clock()
         try:
             self._mask.fill(-1)  # xgrammar leaves it as it is where every token is allowed
             matcher.fill(self._mask, 0)
-        except MatcherError:
+        except MatcherError as error:
             self._mask.fill(0)  # nothing can follow
+            self._gave_up = error
         return clock() - start
 
     def _choose(self, where: Where, *, ends_soon: bool, is_in_string: bool) -> tuple[int, Where] | None:

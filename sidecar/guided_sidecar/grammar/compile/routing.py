@@ -2,8 +2,9 @@
 
 import itertools
 import json
+import re
 from collections.abc import Collection, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from guided_contract.backends import NAMES
 from guided_contract.errors import ErrorCode, GuidedError
@@ -16,6 +17,18 @@ from guided_grammar.registry import library
 from guided_sidecar.grammar import trust
 from guided_sidecar.grammar.schema import faults, normal, reference_depth, schema
 from guided_sidecar.grammar.worker_messages import Job
+
+_NESTED: Final = re.compile(r"[*+}][^()]*(?:\)[^()]*)*\)[*+{]")  # a repeat within a group that is repeated
+_KEYWORD: Final = re.compile(r"\.(\w+)")
+_CONDITIONS: Final = ("not", "if", "contains", "dependentRequired", "dependentSchemas", "dependencies")
+# What a keyword of the normal form may have been written for.
+_WRITTEN_FOR: Final = {
+    "additionalProperties": ("propertyNames", "unevaluatedProperties"),
+    "allOf": ("pattern", "uniqueItems", "minProperties", "maxProperties", *_CONDITIONS),
+    "anyOf": ("oneOf", "minProperties", "maxProperties", "type", *_CONDITIONS),
+    "enum": ("const", "uniqueItems"),
+    "patternProperties": ("propertyNames",),
+}
 
 
 class Grammar(NamedTuple):
@@ -54,7 +67,12 @@ class Schema(NamedTuple):
 
     def at(self, inner: str | None) -> str:
         """Return the path in the grammar's text of what has a path in the normal form."""
-        return subschemas.below(self.path, subschemas.nearest(self.written, inner or "$"))
+        inner = inner or "$"
+        path = subschemas.nearest(self.written, inner)
+        if lost := _KEYWORD.match(inner, len(path)):
+            instead = (subschemas.step(path, keyword) for keyword in _WRITTEN_FOR.get(lost[1], ()))
+            path = next((one for one in instead if subschemas.nearest(self.written, one) == one), path)
+        return subschemas.below(self.path, path)
 
 
 def read(job: Job) -> Grammar:
@@ -91,6 +109,25 @@ def _normal(written: Any) -> Any:
     form = normal.form(written)
     reference_depth.check(form)
     return form
+
+
+def repeating(grammar: Grammar) -> dict[str, str]:
+    """Return the patterns of a grammar's schemas that repeat what repeats, with the path of one each."""
+    found: dict[str, str] = {}
+    for inner in grammar.schemas:
+        if not _has_patterns(inner.form):
+            continue
+        for place in subschemas.walk(inner.form):
+            names = [*place.schema.get("patternProperties", ())]
+            for pattern in [place.schema.get("pattern"), *names]:
+                if isinstance(pattern, str) and _NESTED.search(pattern) and pattern not in found:
+                    keyword = "patternProperties" if pattern in names else "pattern"
+                    found[pattern] = inner.at(place.at(keyword))
+    return found
+
+
+def _has_patterns(form: Any) -> bool:
+    return any("pattern" in part or "patternProperties" in part for part in subschemas.within(form))
 
 
 def order(job: Job, grammar: Grammar) -> Iterator[Backend]:

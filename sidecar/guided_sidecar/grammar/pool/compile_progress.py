@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from guided_contract.errors import GuidedError
 from guided_sidecar.grammar.worker_messages import Compiled
 
 # A compile that ran out of time is to blame for it only if a worker had it for so much of the limit, and used
@@ -36,12 +37,15 @@ class CompileProgress:
     ----------
     deaths
         Workers that died of it.
+    refusal
+        Why a library refused it whose turn it was before the one that has it now.
     """
 
     limit_s: float
     clock: Callable[[], float] = time.monotonic
     tell: Callable[[Compiled], None] = lambda _message: None
     deaths: int = 0
+    refusal: GuidedError | None = None
     _started: float | None = None
     _worker_cpu_s: Callable[[], float] = lambda: 0.0
     _cpu_before_s: float = 0.0
@@ -51,6 +55,7 @@ class CompileProgress:
     def start(self, cpu_s: Callable[[], float]) -> None:
         """Note that a worker has it from now on; `cpu_s` reads the CPU seconds of that worker."""
         self._started = self.clock()
+        self.refusal = None
         self._worker_cpu_s, self._cpu_before_s, self._cpu_s = cpu_s, cpu_s(), None
 
     def stop(self) -> None:

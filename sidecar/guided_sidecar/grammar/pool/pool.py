@@ -21,13 +21,15 @@ from guided_sidecar.grammar.pool.restart_budget import RestartBudget
 from guided_sidecar.grammar.pool.worker_process import Worker
 from guided_sidecar.grammar.pool.workers import IDLE_DEATH, Loss, Workers, WorkersState
 from guided_sidecar.grammar.worker_errors import WorkerDiedError, ran_out_of_memory
-from guided_sidecar.grammar.worker_messages import Failed, Job, Outcome, Ready
+from guided_sidecar.grammar.worker_messages import Compiled, Failed, Job, Meanwhile, Outcome, Ready
 from guided_sidecar.settings import Settings
 from guided_sidecar.telemetry.incidents import WorkerRestarts
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 2  # a crash is tried once more, on another worker
 _RETRY_AFTER_S = 1
+# Of the time for a compile, for a library that is asked because another refused: it is the slower one.
+_FALLBACK_SHARE = 0.25
 _CANARY = '{"type": "boolean"}'
 _CANARY_KEY = "canary-"
 
@@ -93,9 +95,11 @@ class Pool:
         """Return what is said of a compile that was not done in a time limit; note what is its own fault."""
         if excuse := progress.excuse(limit_s):
             return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, excuse, retry_after_s=_RETRY_AFTER_S)
-        error = GuidedError(
-            ErrorCode.GRAMMAR_COMPILE_TIMEOUT, f"the grammar did not compile within {limit_s:g} s"
-        )
+        message = f"the grammar did not compile within {limit_s:g} s"
+        error = GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT, message)
+        if (first := progress.refusal) is not None:
+            said = f"{first.message}; with the other library {message}"
+            error = GuidedError(first.code, said, path=first.path)
         self.note(error.code, error.message)
         return error
 
@@ -156,17 +160,30 @@ class Pool:
     async def _run(self, worker: Worker, job: Job, slot: Slot, progress: CompileProgress) -> Outcome:
         outcome: Outcome | None = None
         loss: Loss = "crashed"
+        limit_s = job.timeout_s
+        limit = asyncio.timeout(limit_s)
+
+        def told(said: Meanwhile) -> None:
+            nonlocal limit_s
+            if isinstance(said, Compiled):
+                progress.tell(said)
+                return
+            limit_s = job.timeout_s * _FALLBACK_SHARE
+            progress.refusal = GuidedError(said.code, said.message, path=said.path)
+            end = asyncio.get_running_loop().time() + limit_s
+            limit.reschedule(min(end, limit.when() or end))
+
         progress.start(worker.cpu_s)
         try:
-            async with asyncio.timeout(job.timeout_s) as limit:
+            async with limit:
                 with _displaced(slot, limit, worker):
-                    outcome = await worker.run(job, progress.tell)
+                    outcome = await worker.run(job, told)
         except TimeoutError as error:
             if slot.is_lost:
                 loss = "displaced"
                 raise _DisplacedError from error
             loss = "deadline"
-            raise self.too_late(job.timeout_s, progress) from error
+            raise self.too_late(limit_s, progress) from error
         except asyncio.CancelledError:
             loss = "deadline" if progress.was_late else "cancelled"
             raise

@@ -13,7 +13,15 @@ from typing import Any, Final, Self
 
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.worker_errors import WorkerDiedError
-from guided_sidecar.grammar.worker_messages import Compiled, Exited, Forked, FromTemplate, Job, Outcome, Ready
+from guided_sidecar.grammar.worker_messages import (
+    Exited,
+    Forked,
+    FromTemplate,
+    Job,
+    Meanwhile,
+    Outcome,
+    Ready,
+)
 
 _log = logging.getLogger(__name__)
 _TEMPLATE: Final = "guided_sidecar.grammar.compile.fork_server"
@@ -59,8 +67,8 @@ class Worker:
         self._reader, self._writer = await asyncio.open_connection(sock=self._socket)
         return self
 
-    async def run(self, job: Job, tell: Callable[[Compiled], None] = lambda _: None) -> Outcome:
-        """Have the worker do a job, and tell what ranks may load meanwhile. If cancelled, it must be killed.
+    async def run(self, job: Job, tell: Callable[[Meanwhile], None] = lambda _: None) -> Outcome:
+        """Have the worker do a job, and tell what it says meanwhile. If cancelled, it must be killed.
 
         Raises
         ------
@@ -73,12 +81,10 @@ class Worker:
             self._writer.write(worker_messages.frame(job))
             await self._writer.drain()
             while True:
-                header = await self._reader.readexactly(worker_messages.LENGTH.size)
-                size = worker_messages.body_length(header, worker_messages.MAX_OUTCOME_BYTES)
-                message = worker_messages.decode_from_worker(await self._reader.readexactly(size), job.key)
-                if not isinstance(message, Compiled):
-                    return message
-                tell(message)
+                said = await worker_messages.read_answer(self._reader, job.key)
+                if not isinstance(said, Meanwhile):
+                    return said
+                tell(said)
         except (OSError, asyncio.IncompleteReadError, worker_messages.JobError) as error:
             await self.kill()
             # The kernel resets a stream whose other end has gone and left something unread.

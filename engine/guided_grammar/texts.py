@@ -13,6 +13,11 @@ def is_lark(grammar: str) -> bool:
     return not any("::=" in line for line in lines)
 
 
+def language(grammar: str) -> str:
+    """Return "lark" or "ebnf"."""
+    return "lark" if is_lark(grammar) else "ebnf"
+
+
 def choice_as_ebnf(choices: list[str]) -> str:
     """Write a choice as the EBNF that vLLM's choice_as_grammar makes of it."""
     return "root ::= " + " | ".join(f'"{"".join(map(_escaped, choice))}"' for choice in choices)

@@ -1,0 +1,131 @@
+r"""Special tokens, as `<|im_end|>`: to xgrammar they are text, to whoever reads the answer they are nothing.
+
+Inside a string, or wherever else a grammar allows any text, such a token would be sampled and then be missing
+from the answer, which may no longer match. So each is given bytes that begin with MARK, which is no UTF-8: no
+text holds them. A structural tag or a Lark grammar that names one means the token itself; there it is written
+as those bytes, or as its number.
+"""
+
+import functools
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Self
+
+import xgrammar
+
+MARK: Final = b"\xff"
+# Stands for MARK in a tag's text, which is UTF-8, until the grammar has its strings as bytes.
+_STAND_IN: Final = "\x1d"
+_TEXTS: Final = frozenset(["begin", "end", "value", "triggers", "separator"])  # of a structural tag
+_TOKENS: Final = frozenset(["token", "trigger_tokens", "exclude_tokens"])  # by number or by name
+_OPAQUE: Final = frozenset(["json_schema", "grammar", "pattern", "excludes"])
+_BYTE_STRING: Final = 0  # the kind of an expression in a grammar's serialised form
+# Strings, regexes and comments of a Lark grammar, or what may be a special token's name.
+_LARK: Final = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?:\\.|[^/\\\n])+/|//[^\n]*|(<[^\s<>]+>)')
+
+
+def marked(info: Any, tokenizer: Any) -> Any:
+    """Return an xgrammar.TokenizerInfo in which no special token is text.
+
+    Parameters
+    ----------
+    info
+        What xgrammar reads of the tokenizer.
+    tokenizer
+        transformers' own, or vLLM's class of it.
+    """
+    special = {number for number in tokenizer.all_special_ids if number is not None}
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    special |= {number for number, token in added.items() if getattr(token, "special", False)}
+    texts = info.decoded_vocab
+    if not any(number < len(texts) for number in special):
+        return info
+    return xgrammar.TokenizerInfo(
+        [
+            MARK + text if number in special and text else b"" if MARK in text else text
+            for number, text in enumerate(texts)
+        ],
+        vocab_type=xgrammar.VocabType.RAW,  # they are decoded
+        vocab_size=info.vocab_size,
+        stop_token_ids=info.stop_token_ids,
+        add_prefix_space=info.add_prefix_space,
+    )
+
+
+class SpecialTokens:
+    """The special tokens of a tokenizer whose info is `marked`.
+
+    Parameters
+    ----------
+    numbers
+        Token ids by the tokens' texts.
+    """
+
+    def __init__(self, numbers: Mapping[str, int]) -> None:
+        self._numbers = numbers
+        longest_first = sorted(numbers, key=len, reverse=True)
+        self._named = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+
+    @classmethod
+    def of(cls, info: Any) -> Self:
+        """Return those of an xgrammar.TokenizerInfo."""
+        return cls(
+            {
+                text[len(MARK) :].decode(errors="replace"): number
+                for number, text in enumerate(info.decoded_vocab)
+                if text.startswith(MARK)
+            }
+        )
+
+    def in_lark(self, grammar: str) -> str:
+        """Return a Lark grammar in which special tokens are called by their numbers."""
+
+        def numbered(found: re.Match[str]) -> str:
+            number = self._numbers.get(found[1] or "")
+            return found[0] if number is None else f"<[{number}]>"
+
+        return _LARK.sub(numbered, grammar)
+
+    def in_tag(self, tag: dict[str, Any]) -> Any | None:
+        """Return the xgrammar.Grammar of a structural tag's new form; None: it names no special token."""
+        meant = self._meant(tag, "")
+        if meant == tag:
+            return None
+        form = json.loads(xgrammar.Grammar.from_structural_tag(json.dumps(meant)).serialize_json())
+        data, starts = form["grammar_expr_data"], form["grammar_expr_indptr"]
+        for start in starts:
+            if start < len(data) and data[start] == _BYTE_STRING:
+                begin, end = start + 2, start + 2 + data[start + 1]
+                data[begin:end] = self._as_bytes(bytes(byte & 0xFF for byte in data[begin:end]))
+        return xgrammar.Grammar.deserialize_json(json.dumps(form))
+
+    def _as_bytes(self, text: bytes) -> bytes:
+        return self._stand_ins.sub(lambda found: MARK + found[1], text)
+
+    @functools.cached_property
+    def _stand_ins(self) -> re.Pattern[bytes]:
+        return re.compile(_STAND_IN.encode() + b"(" + self._named.pattern.encode() + b")")
+
+    def _meant(self, value: Any, key: str) -> Any:
+        """Return a part of a tag, found under `key`, in which special tokens are written as themselves."""
+        if isinstance(value, str):
+            if key in _TEXTS:
+                return self._named.sub(lambda found: _STAND_IN + found[0], value)
+            return self._numbers.get(value, value) if key in _TOKENS else value
+        if isinstance(value, list):
+            return [self._meant(part, key) for part in value]
+        if not isinstance(value, dict):
+            return value
+        meant = {name: part if name in _OPAQUE else self._meant(part, name) for name, part in value.items()}
+        kind = value.get("type")
+        if kind == "triggered_tags":
+            # Who spells a trigger out in other tokens has begun the tag, too: it is as it was written.
+            for name in ("triggers", "tags"):
+                meant[name] += [part for part in value[name] if part not in meant[name]]
+        elif kind in {"dispatch", "token_dispatch"}:
+            name = "value" if kind == "dispatch" else "token"
+            meant["rules"] = [[self._meant(said, name), part] for said, part in meant["rules"]]
+            if kind == "dispatch":
+                meant["rules"] += [rule for rule in value["rules"] if rule not in meant["rules"]]
+        return meant

@@ -1,0 +1,50 @@
+"""What a library is to compile of a grammar, and what ranks count beside it."""
+
+import json
+from typing import Any
+
+from guided_contract.choices import BOUND
+from guided_contract.counting import Position
+from guided_contract.wire import Backend
+from guided_grammar.json_schema import subschemas
+from guided_grammar.json_schema.keywords import LENGTHS
+from guided_grammar.registry import library
+from guided_sidecar.grammar.compile import length_bounds
+from guided_sidecar.grammar.compile.routing import Grammar
+from guided_sidecar.grammar.schema import additional_properties
+from guided_sidecar.grammar.worker_messages import Job
+
+Relaxed = tuple[str, list[Position]]  # the text to compile, and the bounds that ranks count beside it
+
+
+def of(job: Job, grammar: Grammar, backend: Backend) -> Relaxed:
+    """Return what a library is to compile of a grammar; of one that was not read its text as it came."""
+    if grammar.value is None:
+        return job.spec, []
+    if job.kind == "structural_tag":
+        tag = subschemas.with_each_of_tag(grammar.value, lambda _, form: _meant(form, job, backend))
+        return json.dumps(tag), []
+    return of_schema(grammar.value, job, backend) if job.kind == "json" else (job.spec, [])
+
+
+def of_schema(form: Any, job: Job, backend: Backend) -> Relaxed:
+    """Return what a library is to compile of a schema's normal form."""
+    meant = _meant(form, job, backend)
+    text = json.dumps(meant)
+    if not any(f'"{keyword}"' in text for keyword in LENGTHS):
+        return text, []
+    relaxed, positions = length_bounds.split(meant, backend)
+    return json.dumps(relaxed), positions
+
+
+def whitespace(job: Job) -> int | None:
+    """Return the bound of white space that ranks count beside the grammar, None for none."""
+    if job.kind == "structural_tag" and job.whitespace is not None:
+        return max(job.whitespace, BOUND)  # else what a tag has of its own between two calls would go, too
+    return job.whitespace if job.kind in ("json", "json_object") else None
+
+
+def _meant(form: Any, job: Job, backend: Backend) -> Any:
+    # A library that was asked for by name compiles the schema as vLLM would have it compile it.
+    meant = form if backend == job.named else additional_properties.close(form)
+    return additional_properties.spell_once(meant) if library(backend).compares_spellings else meant

@@ -1,0 +1,243 @@
+"""What a refusal says: a code for what is broken and one for what a library cannot do, and where it stands.
+
+Real libraries; whether a schema is valid, jsonschema says.
+"""
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+
+from guided_contract.errors import GuidedError
+from guided_grammar.registry import Backends
+from guided_sidecar.grammar.compile import blame
+from guided_sidecar.grammar.compile.compilation import Compiler
+from guided_sidecar.grammar.compile.routing import Grammar, Schema
+from guided_sidecar.grammar.worker_messages import Job
+from support import tokenizers
+
+INVALID, UNSUPPORTED, DEAD_END = "grammar_invalid", "grammar_unsupported", "grammar_dead_end"
+
+
+def text(pattern: str, **more: Any) -> Any:
+    return {"type": "string", "pattern": pattern, **more}
+
+
+def of(**properties: Any) -> Any:
+    return {"type": "object", "properties": properties}
+
+
+MANY = {f"p{number}": {"type": "integer"} for number in range(60)}
+SCHEMAS: list[tuple[Any, str, str]] = [
+    # Broken.
+    (text("("), INVALID, "$.pattern"),
+    (text("[b-a]"), INVALID, "$.pattern"),
+    (text("a{2,1}"), INVALID, "$.pattern"),
+    (text("*a"), INVALID, "$.pattern"),
+    (text("["), INVALID, "$.pattern"),
+    (of(a=text("(?P<n")), INVALID, "$.properties.a.pattern"),
+    (of(**MANY, q=text("a)")), INVALID, "$.properties.q.pattern"),
+    ({"type": "object", "patternProperties": {"(": {}}}, INVALID, "$.patternProperties"),
+    ({"type": "integre"}, INVALID, "$.type"),
+    ({"type": "object", "required": "a"}, INVALID, "$.required"),
+    ({"properties": []}, INVALID, "$.properties"),
+    ({"minimum": "a"}, INVALID, "$.minimum"),
+    ({"maxLength": -1}, INVALID, "$.maxLength"),
+    ({"items": 5}, INVALID, "$.items"),
+    ({"anyOf": []}, INVALID, "$.anyOf"),
+    ({"type": "number", "multipleOf": 0}, INVALID, "$.multipleOf"),
+    ({"$ref": "#/$defs/none"}, INVALID, "$.$ref"),
+    # Valid, and more than a library can do.
+    (text("a(?=b)c"), UNSUPPORTED, "$.pattern"),
+    (text("^(?<=a)b"), UNSUPPORTED, "$.pattern"),
+    (text(r"(a)\1"), UNSUPPORTED, "$.pattern"),
+    (text(r"\bfoo\b"), UNSUPPORTED, "$.pattern"),
+    (text(r"^\cA$"), UNSUPPORTED, "$.pattern"),
+    (
+        of(a=of(b={"anyOf": [{"type": "integer"}, text(r"^a\b$")]})),
+        UNSUPPORTED,
+        "$.properties.a.properties.b.anyOf[1].pattern",
+    ),
+    (of(**MANY, q=text(r"^a\b$")), UNSUPPORTED, "$.properties.q.pattern"),
+    (
+        of(**MANY, q=of(**MANY, r={"items": text(r"\B")})),
+        UNSUPPORTED,
+        "$.properties.q.properties.r.items.pattern",
+    ),
+    (
+        {"$defs": {"x": text(r"^\b")}, "type": "array", "items": {"$ref": "#/$defs/x"}},
+        UNSUPPORTED,
+        "$.$defs.x.pattern",
+    ),
+    ({"type": "array", "prefixItems": [{}, text(r"\B")]}, UNSUPPORTED, "$.prefixItems[1].pattern"),
+    (
+        {"type": "object", "additionalProperties": text(r"^x(?!y)")},
+        UNSUPPORTED,
+        "$.additionalProperties.pattern",
+    ),
+    ({"type": "object", "patternProperties": {"^a(?=b)": {}}}, UNSUPPORTED, "$.patternProperties"),
+    ({"type": "object", "propertyNames": {"pattern": r"\bx"}}, UNSUPPORTED, "$.propertyNames"),
+    ({"type": "object", "propertyNames": {"format": "email"}}, UNSUPPORTED, "$.propertyNames"),
+    ({"type": "integer", "minimum": 5, "maximum": 3}, UNSUPPORTED, "$.minimum"),
+    ({"type": "array", "minItems": 3, "maxItems": 1}, UNSUPPORTED, "$.minItems"),
+    ({"type": "number", "exclusiveMinimum": 0, "maximum": 0}, UNSUPPORTED, "$.exclusiveMinimum"),
+    ({"type": "number", "multipleOf": 1e-300}, UNSUPPORTED, "$.multipleOf"),
+    ({"type": "integer", "multipleOf": 10**20}, UNSUPPORTED, "$.multipleOf"),
+    (
+        of(a={"type": "array", "items": {"multipleOf": 1e-300}}),
+        UNSUPPORTED,
+        "$.properties.a.items.multipleOf",
+    ),
+    ({"type": "object", "minProperties": 2}, UNSUPPORTED, "$.minProperties"),
+    ({"type": "array", "uniqueItems": True}, UNSUPPORTED, "$.uniqueItems"),
+    ({"type": "array", "contains": {"const": "a"}, "minContains": 20}, UNSUPPORTED, "$.minContains"),
+    ({"$dynamicRef": "#x"}, UNSUPPORTED, "$.$dynamicRef"),
+    ({"$ref": "http://a.b/c"}, UNSUPPORTED, "$.$ref"),
+    ({"unevaluatedProperties": False, "anyOf": [of(a={}), of(b={})]}, UNSUPPORTED, "$.unevaluatedProperties"),
+    ({"if": {"minProperties": 3}, "then": {"required": ["a"]}}, UNSUPPORTED, "$.if.minProperties"),
+    ({"type": "integer", "not": {"multipleOf": 3}}, UNSUPPORTED, "$.not"),
+    ({"x-guidance": {"lenient": True}}, UNSUPPORTED, "$['x-guidance']"),
+    # Valid, and nothing is valid under it.
+    (
+        {"type": "array", "items": {"enum": [1, 2]}, "minItems": 3, "maxItems": 3, "uniqueItems": True},
+        DEAD_END,
+        "$.uniqueItems",
+    ),
+    (text("^a$", minLength=3), DEAD_END, "$.minLength"),
+    ({"type": "string", "format": "date", "maxLength": 5}, DEAD_END, "$.format"),
+    ({"allOf": [text("^a+$"), text("^b+$")]}, DEAD_END, "$.allOf"),
+    ({"const": 1, "type": "string"}, DEAD_END, "$.const"),
+    ({**of(a={}), "required": ["a", "b"], "additionalProperties": False}, DEAD_END, "$.required"),
+]
+OTHERS: list[tuple[str, str, str]] = [
+    ("regex", "(", INVALID),
+    ("regex", "[b-a]", INVALID),
+    ("regex", "a{2,1}", INVALID),
+    ("regex", "*a", INVALID),
+    ("regex", "(?P<n", INVALID),
+    ("regex", "a(?=b)", UNSUPPORTED),
+    ("regex", "(?<!a)b", UNSUPPORTED),
+    ("regex", r"(a)\1", UNSUPPORTED),
+    ("regex", r"\bx", UNSUPPORTED),
+    ("regex", "x^y", UNSUPPORTED),
+    ("regex", "a{1,999999999999}", UNSUPPORTED),
+    ("grammar", 'root ::= "a', INVALID),
+    ("grammar", "root ::= (((", INVALID),
+    ("grammar", "root ::= unknown", INVALID),
+    ("grammar", r"root ::= [\d]", UNSUPPORTED),
+    ("grammar", 'start: "a', INVALID),
+    ("grammar", "start: unknown", INVALID),
+    ("grammar", '%llguidance {\nstart: "a"', INVALID),
+    ("grammar", "start: /a(?=b)/", UNSUPPORTED),
+]
+
+
+def tag(schema: Any) -> str:
+    return json.dumps({"structures": [{"begin": "<f>", "schema": schema, "end": "<"}], "triggers": ["<f"]})
+
+
+@pytest.fixture(scope="module")
+def compiler(tmp_path_factory: pytest.TempPathFactory) -> Compiler:
+    words = tokenizers.vocabulary()
+    return Compiler(dict(Backends(words)), words, tmp_path_factory.mktemp("artefacts"))
+
+
+def fault(compiler: Compiler, job: Job) -> GuidedError | None:
+    try:
+        compiler.run(job)
+    except GuidedError as error:
+        return error
+    return None
+
+
+def refusal(compiler: Compiler, kind: Any, spec: str, *backends: Any) -> GuidedError:
+    more = {"any_whitespace": False, "timeout_s": 60, "memory_bytes": 1 << 40}
+    with pytest.raises(GuidedError) as refused:
+        compiler.run(Job(key="k", kind=kind, spec=spec, backends=list(backends), **more))
+    assert len(refused.value.message) < 800
+    return refused.value
+
+
+@pytest.mark.parametrize(
+    ("schema", "code", "path"), SCHEMAS, ids=[json.dumps(case[0])[-60:] for case in SCHEMAS]
+)
+def test_a_refused_schema_has_a_code_and_names_the_keyword(
+    compiler: Compiler, schema: Any, code: str, path: str
+) -> None:
+    error = refusal(compiler, "json", json.dumps(schema), "xgrammar", "guidance")
+
+    assert (error.code, error.path) == (code, path), error.message
+    assert error.message.startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize("backend", ["xgrammar", "guidance"])
+def test_no_library_alone_calls_a_valid_schema_broken_or_a_broken_one_unsupported(
+    compiler: Compiler, backend: Any
+) -> None:
+    more = {"any_whitespace": False, "timeout_s": 60, "memory_bytes": 1 << 40}
+    for schema, code, _ in SCHEMAS:
+        job = Job(key="k", kind="json", spec=json.dumps(schema), backends=[backend], **more)
+        if (error := fault(compiler, job)) is not None:
+            assert (error.code == INVALID) == (code == INVALID), (schema, error.message)
+            assert error.path not in {None, "$"}, (schema, error.message)
+
+
+def test_what_jsonschema_calls_broken_is() -> None:
+    for schema, code, _ in SCHEMAS:
+        if not jsonschema.Draft202012Validator(jsonschema.Draft202012Validator.META_SCHEMA).is_valid(schema):
+            assert code == INVALID
+
+
+@pytest.mark.parametrize(("kind", "spec", "code"), OTHERS)
+def test_a_refused_text_has_a_code(compiler: Compiler, kind: str, spec: str, code: str) -> None:
+    error = refusal(compiler, kind, spec, "xgrammar", "guidance")
+    assert (error.code, error.path) == (code, None), error.message
+
+
+@pytest.mark.parametrize(("schema", "code", "path"), SCHEMAS[::7])
+def test_in_a_tag_the_path_is_the_tags(compiler: Compiler, schema: Any, code: str, path: str) -> None:
+    error = refusal(compiler, "structural_tag", tag(schema), "xgrammar")
+    assert error.path is not None
+    assert error.path.startswith("$.structures[0].schema.")
+    assert (error.code != INVALID) == (code != INVALID), (path, error.message)
+
+
+OPEN_MAPS = (
+    {"additionalProperties": {"type": "integer"}},
+    {"patternProperties": {"^a$": {"type": "integer"}}, "additionalProperties": False},
+)
+
+
+@pytest.mark.parametrize("backend", ["xgrammar", "guidance"])
+@pytest.mark.parametrize("names", OPEN_MAPS, ids=["additionalProperties", "patternProperties"])
+def test_each_library_counts_a_name_that_comes_twice_twice(
+    compiler: Compiler, backend: Any, names: Any
+) -> None:
+    """So over open maps minProperties above 1 is refused; this test tells when a library no longer does."""
+    schema = {"type": "object", "minProperties": 2, **names}
+    twice = b'{"a":1,"a":2}'
+    words = tokenizers.vocabulary()
+    matcher = Backends(words)[backend].compile("json", json.dumps(schema)).matcher()
+
+    assert matcher.accept([words.tokens.index(bytes([byte])) for byte in twice])
+    assert matcher.accept([tokenizers.EOS])
+    assert not jsonschema.Draft202012Validator(schema).is_valid(json.loads(twice))
+    error = refusal(compiler, "json", json.dumps(schema), backend)
+    assert (error.code, error.path) == (UNSUPPORTED, "$.minProperties")
+
+
+def test_looking_for_the_place_ends() -> None:
+    """Only so many parts are tried, however large the schema is."""
+    tried = []
+    schema = of(**{f"p{n}": of(**MANY) for n in range(50)})
+
+    def refuses(form: Any) -> bool:
+        tried.append(form)
+        return len(json.dumps(form)) > 100
+
+    grammar = Grammar("json", schema, [Schema("$", schema, schema)])
+    error = blame.explained(grammar, "library: no", refuses)
+
+    assert error.path is not None
+    assert len(tried) <= 48

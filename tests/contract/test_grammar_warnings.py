@@ -1,0 +1,155 @@
+"""A compile during which a library says that it ignores something is a refusal, not a line in a log."""
+
+import json
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from guided_contract.errors import GuidedError
+from guided_grammar.registry import Backends
+from guided_sidecar.grammar.compile import compilation, heard
+from guided_sidecar.grammar.compile.compilation import Compiler
+from guided_sidecar.grammar.worker_messages import Done, Job
+from support import tokenizers
+
+CASES: dict[str, tuple[str, Any, str | None]] = {
+    "lookahead": ("json", {"type": "string", "pattern": "^a(?=b)"}, "$.pattern"),
+    "anchor amid a pattern": (
+        "json",
+        {"items": {"type": "string", "pattern": "^(a^|b)$"}},
+        "$.items.pattern",
+    ),
+    "multipleOf": (
+        "json",
+        {"properties": {"a": {"type": "number", "multipleOf": 0.5}}},
+        "$.properties.a.multipleOf",
+    ),
+    "length beside a format": ("json", {"type": "string", "format": "date", "maxLength": 20}, "$.format"),
+    "anchors amid a regex": ("regex", "a^b", None),
+    "unknown escape": ("regex", r"a\_b", None),
+    "pattern in a tag": (
+        "structural_tag",
+        {
+            "structures": [{"begin": "<f>", "schema": {"type": "string", "pattern": "^(a^|b)$"}, "end": "<"}],
+            "triggers": ["<f"],
+        },
+        "$.structures[0].schema.pattern",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def words() -> Any:
+    return tokenizers.vocabulary()
+
+
+@pytest.fixture
+def backends(words: Any) -> dict[Any, Any]:
+    return dict(Backends(words))
+
+
+@pytest.fixture
+def compiler(words: Any, backends: dict[Any, Any], tmp_path: Path) -> Compiler:
+    return Compiler(backends, words, tmp_path)
+
+
+def run(compiler: Compiler, kind: Any, spec: Any, backends: list[Any], **fields: Any) -> Done:
+    text = spec if isinstance(spec, str) else json.dumps(spec)
+    more = {"any_whitespace": False, "timeout_s": 60, "memory_bytes": 1 << 40, **fields}
+    return compiler.run(Job(key="k", kind=kind, spec=text, backends=backends, **more))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_xgrammar_says_that_it_ignores_is_refused(compiler: Compiler, name: str) -> None:
+    """Some of it a rule knows before; then the library is not asked."""
+    kind, spec, path = CASES[name]
+
+    with pytest.raises(GuidedError) as refusal:
+        run(compiler, kind, spec, ["xgrammar"])
+
+    assert (refusal.value.code, refusal.value.path) == ("grammar_unsupported", path)
+    assert len(refusal.value.message) < 500
+
+
+@pytest.mark.parametrize("name", ["unknown escape", "multipleOf"])
+def test_the_other_library_serves_it(compiler: Compiler, name: str) -> None:
+    kind, spec, _ = CASES[name]
+    assert run(compiler, kind, spec, ["xgrammar", "guidance"]).backend == "guidance"
+
+
+def test_xgrammars_warning_is_heard_where_no_rule_knows_it(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The words themselves, of C++, on the descriptor; and nothing of them stays there."""
+    monkeypatch.setattr(compilation, "_meant", lambda *_: {"type": "string", "pattern": "^a(?=b)"})
+    before = os.fstat(2).st_size
+    with pytest.raises(GuidedError, match="Lookahead assertion is not supported and is ignored") as refusal:
+        run(compiler, "json", {"type": "string", "pattern": "^a$"}, ["xgrammar"])
+    assert refusal.value.code == "grammar_unsupported"
+    assert os.fstat(2).st_size == before
+
+
+def test_llguidances_warning_is_heard(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    lenient = {"x-guidance": {"lenient": True}, "type": "array", "uniqueItems": True}
+    monkeypatch.setattr(compilation, "_meant", lambda *_: lenient)
+    with pytest.raises(GuidedError, match="uniqueItems") as refusal:
+        run(compiler, "json", {"type": "array"}, ["guidance"])
+    assert refusal.value.code == "grammar_unsupported"
+
+
+@pytest.mark.parametrize("category", [UserWarning, RuntimeWarning])
+def test_a_warning_of_pythons_is_heard(category: type[Warning]) -> None:
+    with heard.listening() as said:
+        warnings.warn("it leaves the tail out", category, stacklevel=1)
+    assert said == ["it leaves the tail out"]
+
+
+def test_what_a_later_version_will_do_is_no_warning_of_a_grammar() -> None:
+    with heard.listening() as said:
+        warnings.warn("soon", DeprecationWarning, stacklevel=1)
+    assert not said
+
+
+def test_little_is_kept_of_much_that_is_said() -> None:
+    with heard.listening() as said:
+        for _ in range(1000):
+            os.write(2, b"[12:00:00] /project/cpp/a.cc:1: Warning: " + 5000 * b"x" + b"\n")
+    assert said[0] == 200 * "x" + "…"
+    assert sum(map(len, said)) < 5000
+
+
+@pytest.fixture
+def _pipe() -> Iterator[None]:
+    """Standard error as it is outside a worker."""
+    kept = os.dup(2)
+    reads, writes = os.pipe()
+    os.dup2(writes, 2)
+    yield
+    os.dup2(kept, 2)
+    for descriptor in (kept, reads, writes):
+        os.close(descriptor)
+
+
+@pytest.mark.usefixtures("_pipe")
+def test_it_is_heard_where_standard_error_is_no_file() -> None:
+    with heard.listening() as said:
+        os.write(2, b"a is ignored\n")
+    assert said == ["a is ignored"]
+
+
+def test_what_is_said_while_a_library_raises_stays_a_workers_last_words() -> None:
+    said: list[list[str]] = []
+
+    def dying() -> None:
+        with heard.listening() as heard_words:
+            said.append(heard_words)
+            os.write(2, b"terminate called after throwing std::bad_alloc\n")
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        dying()
+    assert said == [[]]
