@@ -21,10 +21,11 @@ pattern with lookahead at its start  allOf of patterns
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from guided_contract.errors import ErrorCode, GuidedError
+from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath
 from guided_sidecar.grammar.schema import dialect, disjoint, negation, patterns
 from guided_sidecar.grammar.schema.negation import either
@@ -36,9 +37,13 @@ TYPES: Final = frozenset(["array", "boolean", "null", "number", "object", "strin
 PLACES: Final = 8  # of the first items, at which an item that is asked for may be
 _MOST_ALTERNATIVES: Final = 128
 _MOST_ARRAYS: Final = 512
-_MOST_LOOKS: Final = 1 << 18  # at parts of the schema
-_MOST_PARTS: Final = 1 << 18  # of the normal form
+_MOST_LOOKS: Final = 1 << 13  # at parts of the schema, and
+_LOOKS: Final = 16  # for each of them
+_MOST_PARTS: Final = 1 << 16  # of the normal form, where some of it stands in several places
 _DEEPEST: Final = 200
+_MOST_NUMBER: Final = 1 << 53
+_MOST_INTEGER: Final = {1: (1 << 63) - 1, -1: 1 << 62}  # by its sign: near -2^63 llguidance does not end
+_SIGNS: Final = {"maximum": 1, "exclusiveMaximum": 1, "minimum": -1, "exclusiveMinimum": -1}
 _REFERENCES: Final = frozenset(["$dynamicRef", "$recursiveRef", "$ref"])
 _UNEVALUATED: Final = frozenset(["unevaluatedItems", "unevaluatedProperties"])
 _SINGLE: Final = frozenset(["additionalProperties", "items"])
@@ -87,7 +92,7 @@ class _Normaliser:
         self._draft = dialect.of(root)
         self.references = References(root)
         self._waiting: list[tuple[Any, Schema, JsonPath]] = []
-        self._looks = 0
+        self._looks_left = _MOST_LOOKS + _LOOKS * len(subschemas.within(root))
         self._depth = 0
         self._repeats = False  # whether some of what was written stands in several places
         self._said: dict[int, Schema] = {}
@@ -102,12 +107,14 @@ class _Normaliser:
             written.setdefault(keyword, {})[name] = self.write(target, path)
         if self._repeats and _size(written, {}) > _MOST_PARTS:
             raise _too_many(ROOT)
+        for part in subschemas.within(written):
+            _bound(part)
         return written
 
     def said(self, part: Schema, path: JsonPath) -> Schema:
         """Return what a part of the schema as written asserts; see dialect.read."""
-        self._looks += 1
-        if self._looks > _MOST_LOOKS:
+        self._looks_left -= 1
+        if self._looks_left < 0:
             raise _too_many(path)
         if id(part) not in self._said:
             self._said[id(part)] = dialect.read(part, self._draft, path)
@@ -136,6 +143,8 @@ class _Normaliser:
             elif keyword in _MAPS:
                 at = JsonPath(path, keyword)
                 written[keyword] = {name: self.write(one, JsonPath(at, name)) for name, one in value.items()}
+                if keyword == "patternProperties":
+                    written[keyword] = self._by_pattern(written[keyword], at)
             elif keyword not in _REWRITTEN:
                 written[keyword] = value
         if not _REWRITTEN.isdisjoint(said):
@@ -196,6 +205,16 @@ class _Normaliser:
         *others, written["pattern"] = self._conditions(pattern, path)
         for other in others:
             _also(written, {"pattern": other})
+
+    def _by_pattern(self, parts: Schema, path: JsonPath) -> Schema:
+        """Write the patterns of names without lookaround."""
+        found: Schema = {}
+        for name, part in parts.items():
+            pattern, *others = self._conditions(name, JsonPath(path, name))
+            if others:
+                raise _unsupported(JsonPath(path, name), "names are enforced by a pattern without lookaround")
+            found[pattern] = {"allOf": [found[pattern], part]} if pattern in found else part
+        return found
 
     def _conditions(self, pattern: str, path: JsonPath) -> list[str]:
         try:
@@ -438,6 +457,17 @@ def _size(value: Any, known: dict[int, int]) -> int:
     return known[id(value)]
 
 
+def _bound(part: Schema) -> None:
+    """Move a bound that is further out than libraries count to where they do."""
+    for keyword, sign in _SIGNS.items():
+        most = _MOST_INTEGER[sign] if part.get("type") == "integer" else _MOST_NUMBER
+        value = sign * part.get(keyword, 0)
+        if value > most:
+            part[keyword] = sign * most
+        elif value < -(_MOST_INTEGER[-sign] if part.get("type") == "integer" else _MOST_NUMBER):
+            raise _unsupported(JsonPath(ROOT, keyword), f"numbers beyond {most} are not enforced")
+
+
 def _without_property(name: str) -> Schema:
     return {"type": "object", "properties": {name: False}}
 
@@ -449,6 +479,10 @@ def _also(written: Schema, other: Any) -> None:
 
 def _flat(written: Schema) -> Any:
     """Return a schema that is one other schema alone as that one."""
+    if True in written.get("allOf", ()):
+        written["allOf"] = [part for part in written["allOf"] if part is not True]
+        if not written["allOf"]:
+            del written["allOf"]
     if written.keys() == {"allOf"} and len(written["allOf"]) == 1:
         return written["allOf"][0]
     return written
