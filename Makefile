@@ -96,6 +96,10 @@ soak: $(SETUP)  ## drawn traffic on real vLLM for 30 minutes, every answer judge
 fuzz: $(SETUP)  ## atheris on all that decodes what others send, a minute each (TARGET=peers SECONDS=600, INPUT=file)
 	@PYTHONPATH=$(CURDIR)/tools:$(CURDIR)/tests SECONDS_EACH=$(SECONDS) $(PY) -m support.fuzz
 
+.PHONY: fuzz-schemas
+fuzz-schemas: $(SETUP)  ## drawn JSON schemas of all keywords through our path and both libraries, judged by jsonschema (SECONDS=3600 SEED=7)
+	@PYTHONPATH=$(CURDIR)/tools:$(CURDIR)/tests SECONDS_EACH=$(SECONDS) $(PY) -m support.compositions
+
 .PHONY: chaos-grammar
 chaos-grammar: $(SETUP)  ## faults of every kind against a real pod's grammar service under load (FAULTS=1000 KILLS=50 SEED=0 PHASES=workers,service)
 	@CHAOS=full $(PYTEST) -s $(if $(PHASES),-k "$(subst $(comma), or ,$(PHASES))") tests/e2e/test_chaos.py

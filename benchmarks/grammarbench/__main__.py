@@ -71,7 +71,7 @@ async def _measure(config: PodConfig, stages: tuple[str, ...], entries: list[Ent
     async with pods.connected(config) as api:
         for entry in entries:
             for stage in stages:
-                answer = await pods.prepare(api, entry.text)
+                answer = await pods.prepare(api, entry.text, entry.kind)
                 record.samples.append(Sample(stage, entry.source, *answer))
 
 
@@ -81,7 +81,7 @@ def _upstream(model: Path, entries: list[Entry]) -> Record:
     upstream = Upstream.start(model, limit_s)
     try:
         for entry in entries:
-            took_s, outcome = upstream.compile(entry.text)
+            took_s, outcome = upstream.compile(entry.kind, entry.text)
             is_compiled = not outcome.startswith("refused")
             record.samples.append(Sample("cold", entry.source, took_s, outcome, is_compiled))
     finally:

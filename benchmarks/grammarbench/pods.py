@@ -12,6 +12,7 @@ import msgspec
 
 from guided_contract import wire
 from guided_contract.config import GuidedDecodingConfig, PodConfig
+from guided_contract.wire import Kind
 from support import sidecar as sidecars
 from support.engine import pod_config
 from support.sidecar import Api, Sidecar
@@ -77,10 +78,10 @@ async def connected(config: PodConfig) -> AsyncIterator[Api]:
         yield api
 
 
-async def prepare(api: Api, schema: str) -> Answer:
-    """Prepare a schema and release it."""
+async def prepare(api: Api, text: str, kind: Kind = "json") -> Answer:
+    """Prepare a grammar and release it."""
     start = time.perf_counter()
-    number, coming = api.begin("json", schema)
+    number, coming = api.begin(kind, text)
     answer = await coming
     took_s = time.perf_counter() - start
     if isinstance(answer, wire.Refused):

@@ -1,8 +1,8 @@
 """vLLM's own compile, as its StructuredOutputManager has it: `auto`, in a process that can be killed.
 
-`python -m grammarbench.upstream MODEL SECONDS` reads schemas, one JSON text a line, and answers each with
-seconds and what came of it. vLLM compiles in a thread that nothing can stop; here a compile that takes too
-long costs its process, and the next one begins with an empty compiler cache.
+`python -m grammarbench.upstream MODEL SECONDS` reads grammars, kind and text as one JSON array a line, and
+answers each with seconds and what came of it. vLLM compiles in a thread that nothing can stop; here a compile
+that takes too long costs its process, and the next one begins with an empty compiler cache.
 """
 
 import json
@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Self
+
+from guided_contract.wire import Kind
 
 
 class Compiled(NamedTuple):
@@ -43,10 +45,10 @@ class Upstream:
         upstream._read()
         return upstream
 
-    def compile(self, schema: str) -> Compiled:
-        """Compile a schema."""
+    def compile(self, kind: Kind, text: str) -> Compiled:
+        """Compile a grammar."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{schema}\n")
+        self._process.stdin.write(json.dumps([kind, text]) + "\n")
         self._process.stdin.flush()
         return self._read()
 
@@ -84,18 +86,19 @@ class _Backends:
         self._xgrammar: Any = backend_xgrammar.XgrammarBackend(config, **made)
         self._guidance: Any = backend_guidance.GuidanceBackend(config, **made)
         self._is_unsupported = backend_xgrammar.has_xgrammar_unsupported_json_features
-        self._json = StructuredOutputOptions.JSON
+        self._options = StructuredOutputOptions
 
-    def compile(self, schema: str) -> str:
-        """Compile a schema, and return the backend."""
-        if not self._is_unsupported(json.loads(schema)):
+    def compile(self, kind: Kind, text: str) -> str:
+        """Compile a grammar, and return the backend."""
+        option = self._options[kind.upper()]
+        if kind != "json" or not self._is_unsupported(json.loads(text)):
             try:
-                self._xgrammar.compile_grammar(self._json, schema)
+                self._xgrammar.compile_grammar(option, text)
             except (RuntimeError, ValueError):
                 pass  # vLLM's validator would have found that out before
             else:
                 return "xgrammar"
-        self._guidance.compile_grammar(self._json, schema)
+        self._guidance.compile_grammar(option, text)
         return "guidance"
 
 
@@ -135,7 +138,7 @@ def _fork(backends: _Backends) -> tuple[int, int, int]:
         for line in lines:
             start = time.perf_counter()
             try:
-                outcome = backends.compile(line)
+                outcome = backends.compile(*json.loads(line))
             except Exception as error:  # noqa: BLE001 - native code raises what it likes
                 outcome = f"refused: {type(error).__name__}"
             out.write(json.dumps((time.perf_counter() - start, outcome)) + "\n")

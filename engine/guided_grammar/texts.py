@@ -4,6 +4,15 @@ import re
 from typing import Final
 
 # Neither plain text, nor an escape that stays one character or a class of letters and digits.
+# A pattern of a whole text: characters that a JSON string holds as they are, classes, groups, repeats.
+_CHARACTER: Final = r'(?:[^\x00-\x1f\x7f"\\^$.|?*+()\[\]{}]|\\[-.^$|?*+()\[\]{}/])'
+_CLASS: Final = r'\[(?:[^\x00-\x1f\x7f"\\^\[\]]|\\[-.^$|?*+()\[\]{}/d])+\]'
+_PLAIN_PATTERN: Final = re.compile(
+    rf"\^(?:(?:{_CHARACTER}|{_CLASS}|\\d)(?:[*+?]|\{{\d+(?:,\d*)?\}})?|\((?:\?:)?|\)|\|)*\$"
+)
+_IN_CLASS: Final = re.compile(r"(\\.|.)-(\\.|[^\]])")
+_REPEATS: Final = frozenset("*+?{")
+_UNPLAIN: Final = '"\\\x7f'
 _ODD: Final = re.compile(r"[^\t\n\r -~]|\\(?![dDwWntr])[A-Za-z0-9]")
 
 
@@ -39,3 +48,31 @@ def is_plain(spec: str) -> bool:
     swallows the letters behind it that could be its digits: of "ß" and "e" it makes U+0DFE.
     """
     return _ODD.search(spec) is None
+
+
+def is_plain_pattern(pattern: str) -> bool:
+    """Return whether xgrammar reads a JSON Schema's pattern as the specification does: `^...$`, and no more.
+
+    It takes any pattern for one of the whole text, ignores anchors within, takes other texts where repeats
+    stand beside choices or within them (`^a(b[ab]+)?$` takes `ab`, `^(a|ab?)$` takes `b`), and writes what it
+    matches into the string as it is: quotes, backslashes and control characters without escapes, none of
+    these for `.`.
+    """
+    if not _PLAIN_PATTERN.fullmatch(pattern):
+        return False
+    parts = re.findall(rf"{_CLASS}|\\.|\(\?:|[()|*+?{{]", pattern)
+    if "|" in parts and not _REPEATS.isdisjoint(parts):
+        return False
+    level = 0
+    for part in parts:
+        level += part.startswith("(") - (part == ")")
+        if part == "|" and level == 0:
+            return False
+        if part.startswith("[") and not all(map(_is_plain_range, _IN_CLASS.findall(part[1:]))):
+            return False
+    return True
+
+
+def _is_plain_range(ends: tuple[str, str]) -> bool:
+    low, high = (end[-1] for end in ends)
+    return not any(low <= character <= high for character in _UNPLAIN)

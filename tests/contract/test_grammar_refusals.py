@@ -152,7 +152,7 @@ def fault(compiler: Compiler, job: Job) -> GuidedError | None:
 
 
 def refusal(compiler: Compiler, kind: Any, spec: str, *backends: Any) -> GuidedError:
-    more = {"any_whitespace": False, "timeout_s": 60, "memory_bytes": 1 << 40}
+    more = {"timeout_s": 60, "memory_bytes": 1 << 40}
     with pytest.raises(GuidedError) as refused:
         compiler.run(Job(key="k", kind=kind, spec=spec, backends=list(backends), **more))
     assert len(refused.value.message) < 800
@@ -175,7 +175,7 @@ def test_a_refused_schema_has_a_code_and_names_the_keyword(
 def test_no_library_alone_calls_a_valid_schema_broken_or_a_broken_one_unsupported(
     compiler: Compiler, backend: Any
 ) -> None:
-    more = {"any_whitespace": False, "timeout_s": 60, "memory_bytes": 1 << 40}
+    more = {"timeout_s": 60, "memory_bytes": 1 << 40}
     for schema, code, _ in SCHEMAS:
         job = Job(key="k", kind="json", spec=json.dumps(schema), backends=[backend], **more)
         if (error := fault(compiler, job)) is not None:

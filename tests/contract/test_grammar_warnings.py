@@ -59,7 +59,7 @@ def compiler(words: Any, backends: dict[Any, Any], tmp_path: Path) -> Compiler:
 
 def run(compiler: Compiler, kind: Any, spec: Any, backends: list[Any], **fields: Any) -> Done:
     text = spec if isinstance(spec, str) else json.dumps(spec)
-    more = {"any_whitespace": False, "timeout_s": 60, "memory_bytes": 1 << 40, **fields}
+    more = {"timeout_s": 60, "memory_bytes": 1 << 40, **fields}
     return compiler.run(Job(key="k", kind=kind, spec=text, backends=backends, **more))
 
 

@@ -31,6 +31,7 @@ class Smoke(NamedTuple):
 SMOKES: Final = {
     "demo": Smoke({}, "everything was as promised, and everything is stopped"),
     "fuzz": Smoke({"TARGET": "peers", "SECONDS": "1"}, "stat::number_of_executed_units"),
+    "fuzz-schemas": Smoke({"SECONDS": "60"}, "and 0 findings"),
     "schema-table": Smoke({"SUITE": "{suite}", "OUT": "{out}"}, "written to {out}: docs/json-schema.md"),
     "bench-ranks": Smoke(
         {"VOCABULARY": "4096", "ROWS": "k3-b1-plain", "MODES": "ours", "REPS": "1", "OUT": "{out}"},

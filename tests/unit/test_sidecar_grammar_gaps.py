@@ -58,6 +58,18 @@ def job(**fields: Any) -> Job:
         ({"allOf": [{}], "unevaluatedItems": False}, "$.allOf"),
         ({"type": "object", "properties": {"é": {}}, "additionalProperties": True}, "$.properties"),
         ({"type": "string", "pattern": r"^\S+$"}, "$.pattern"),
+        ({"type": "string", "pattern": "b"}, "$.pattern"),
+        ({"type": "string", "pattern": "^a|b$"}, "$.pattern"),
+        ({"type": "string", "pattern": "^(?:a$|b)"}, "$.pattern"),
+        ({"type": "string", "pattern": "^[^a]$"}, "$.pattern"),
+        ({"type": "string", "pattern": "^[ -~]$"}, "$.pattern"),
+        ({"type": "object", "patternProperties": {r"^\n$": {}}}, "$.patternProperties"),
+        ({"type": "object", "patternProperties": {"b": {}}}, "$.patternProperties"),
+        ({"const": 0.1}, "$.const"),
+        ({"enum": [[{"a": 0.5}]]}, "$.enum"),
+        ({"type": "array", "allOf": [True]}, "$.allOf"),
+        ({"type": "number", "minimum": 1e-7, "maximum": 2e-7}, "$.minimum"),
+        ({"type": "string", "format": "json-pointer"}, "$.format"),
     ],
 )
 def test_a_keyword_that_xgrammar_ignores_is_found(text: Any, path: str) -> None:
@@ -77,7 +89,7 @@ def test_a_keyword_that_xgrammar_ignores_is_found(text: Any, path: str) -> None:
         {"type": "string", "uniqueItems": True},
         {"uniqueItems": False},
         {"allOf": [{}]},
-        {"type": "string", "pattern": "a{3,128}\\{200}"},
+        {"type": "string", "pattern": "^a{3,128}\\{200\\}$"},
         {"type": "string", "format": "date"},
         {"type": "string", "enum": ["a", "b"], "description": "one of two"},
         {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None, "title": "optional"},
@@ -91,8 +103,8 @@ def test_a_keyword_that_xgrammar_ignores_is_found(text: Any, path: str) -> None:
             ]
         },
         {"type": "object", "properties": {"a": {}, "b": {}}, "required": ["b"]},
-        {"type": "string", "pattern": r"^[^\-@]+\.\d$"},
-        {"type": "object", "patternProperties": {"a": {}}},
+        {"type": "string", "pattern": r"^[\-@]+\.\d$"},
+        {"type": "object", "patternProperties": {"^a$": {}}},
         {"type": "object", "properties": {"é": {}}, "additionalProperties": False},
         True,
     ],
@@ -100,6 +112,13 @@ def test_a_keyword_that_xgrammar_ignores_is_found(text: Any, path: str) -> None:
 def test_either_library_may_serve_what_xgrammar_enforces(text: Any) -> None:
     assert library("xgrammar").lacks("json", text) is None
     assert list(routing.order(job(), Grammar("json", text, [Schema("$", text, text)]))) == TURNED
+
+
+@pytest.mark.parametrize("text", [{"const": (1 << 53) + 1}, {"type": "integer", "enum": [1e20]}])
+def test_a_number_that_llguidance_rounds_is_found(text: Any) -> None:
+    found = library("guidance").lacks("json", text)
+    assert found is not None
+    assert "rounds" in found.reason
 
 
 @pytest.mark.parametrize(

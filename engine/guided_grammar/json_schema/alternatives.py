@@ -38,7 +38,11 @@ def is_ruled_alone(place: Place) -> bool:
         values = place.schema["enum"] if ruler == "enum" else [place.schema["const"]]
         return not _all_meet(beside, values)
     if ruler in ("anyOf", "oneOf", "allOf") and beside.keys() == {"type"}:
-        branches = [Place(ROOT, branch) for branch in place.schema[ruler] if isinstance(branch, dict)]
+        branches = [
+            Place(ROOT, {} if branch is True else branch)
+            for branch in place.schema[ruler]
+            if branch is not False
+        ]
         return not all(branch.types() and branch.types() <= place.types() for branch in branches)
     return True
 

@@ -64,6 +64,22 @@ _LONGEST: Final = 1 << 31  # characters, more than any text has; what is larger 
 Text = tuple[int, int | None]  # the bounds of a string that takes any characters
 
 
+BOUNDS: Final = ("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum")
+
+
+def numbers(value: Any) -> Iterator[float]:
+    """Yield all numbers in a value that was read from JSON."""
+    stack = [value]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, dict):
+            stack += part.values()
+        elif isinstance(part, list):
+            stack += part
+        elif type(part) in {int, float}:
+            yield part
+
+
 class UndecidableError(Exception):
     """A schema refers to what is not found, holds no schema where one is due, or has too many places."""
 

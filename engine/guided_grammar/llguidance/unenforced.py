@@ -1,8 +1,8 @@
 """What llguidance takes and does not enforce; for 1.7.6.
 
-It refuses what it cannot enforce, with a message, but for one case: beside a fraction with the same whole
+It refuses what it cannot enforce, with a message, but for two cases: beside a fraction with the same whole
 part, it takes an exclusive bound that is whole for an inclusive one (0 for exclusiveMinimum 0 and maximum
-0.5).
+0.5); and it rounds values beyond 2^53.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,11 +10,13 @@ from typing import Any, Final
 
 from guided_contract.wire import Kind
 from guided_grammar.backend import Unsupported
-from guided_grammar.json_schema.keywords import asserts
+from guided_grammar.json_schema.keywords import asserts, numbers
 from guided_grammar.json_schema.subschemas import Place, walk
 from guided_grammar.rules import Rule, by_keyword, concern, first, seen
 
 _INCLUSIVE: Final = "llguidance takes the bound itself where the other bound has the same whole part"
+_LONGEST: Final = 1 << 53
+_ROUNDED: Final = f"llguidance rounds numbers beyond {_LONGEST}"
 _OPPOSITE: Final = {
     "exclusiveMinimum": ("maximum", "exclusiveMaximum"),
     "exclusiveMaximum": ("minimum", "exclusiveMinimum"),
@@ -64,6 +66,13 @@ def _is_taken_for_inclusive(keyword: str) -> Callable[[Place], bool]:
     return applies
 
 
+def _is_rounded(keyword: str) -> Callable[[Place], bool]:
+    def applies(place: Place) -> bool:
+        return any(abs(number) > _LONGEST for number in numbers(place.schema[keyword]))
+
+    return applies
+
+
 def _rounds_to(bound: Any, others: Sequence[Any]) -> bool:
     """Return whether a whole number is the whole part of one of the others, which is a fraction."""
     # Numbers alone are bounds: an early draft's `exclusiveMinimum: true` is not.
@@ -79,6 +88,7 @@ def _is_number(value: Any) -> bool:
 RULES: Final = by_keyword(
     (
         *seen("guidance"),
+        *(Rule(keyword, _is_rounded(keyword), _ROUNDED) for keyword in ("const", "enum")),
         *(Rule(keyword, _is_taken_for_inclusive(keyword), _INCLUSIVE) for keyword in _OPPOSITE),
     )
 )

@@ -4,12 +4,14 @@ vLLM 0.32 knows of some of it (`has_xgrammar_unsupported_json_features`).
 """
 
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 from guided_contract.wire import Kind
+from guided_grammar import texts
 from guided_grammar.backend import Unsupported
 from guided_grammar.json_schema.alternatives import are_apart, is_ruled_alone
-from guided_grammar.json_schema.keywords import has_lengths
+from guided_grammar.json_schema.keywords import BOUNDS, has_lengths, numbers
 from guided_grammar.json_schema.subschemas import Place, walk
 from guided_grammar.rules import Rule, always, by_keyword, concern, first, is_untyped, seen
 
@@ -22,8 +24,6 @@ _FORMATS: Final = frozenset(
         "hostname",
         "ipv4",
         "ipv6",
-        "json-pointer",
-        "relative-json-pointer",
         "time",
         "uri",
         "uri-reference",
@@ -34,8 +34,9 @@ _FORMATS: Final = frozenset(
 _REPEAT: Final = re.compile(r"(?<!\\)\{(\d*)(?:,(\d*))?\}")
 _REPEAT_LIMIT: Final = 128
 _REPEAT_DIGITS: Final = len(str(_REPEAT_LIMIT))
-# What a JSON string holds as an escape: quotes, backslashes, control characters, spaces that hold some.
-_ESCAPED_IN_JSON: Final = re.compile(r'["\x00-\x1f]|\\[\\nrtfvscux0-7]')
+_LONGEST: Final = (1 << 63) - 1
+_DECIMALS: Final = 6
+_OTHERWISE: Final = "xgrammar takes a whole text for it, without escapes and anchors within"
 _NOT_ENFORCED: Final = "xgrammar does not enforce it"
 _LONG_REPEAT: Final = f"xgrammar refuses a repeat bound over {_REPEAT_LIMIT}"
 _PLAIN_NAME: Final = re.compile(r"[ !#-\[\]-~]*")
@@ -113,12 +114,29 @@ def _is_ipv4(place: Place) -> bool:
     return place.allows("string") and place.schema["format"] == "ipv4"
 
 
-def _needs_escapes(place: Place) -> bool:
-    return place.allows("string") and _ESCAPED_IN_JSON.search(place.schema["pattern"]) is not None
+def _is_read_otherwise(place: Place) -> bool:
+    return place.allows("string") and not texts.is_plain_pattern(place.schema["pattern"])
 
 
-def _knows_white_space(place: Place) -> bool:
-    return place.allows("string") and "\\S" in place.schema["pattern"]
+def _are_read_otherwise(place: Place) -> bool:
+    return place.allows("object") and not all(map(texts.is_plain_pattern, place.schema["patternProperties"]))
+
+
+def _is_written_otherwise(keyword: str) -> Callable[[Place], bool]:
+    def applies(place: Place) -> bool:
+        return any(abs(n) > _LONGEST or n != int(n) for n in numbers(place.schema[keyword]))
+
+    return applies
+
+
+def _is_rounded(keyword: str) -> Callable[[Place], bool]:
+    def applies(place: Place) -> bool:
+        bound = place.schema[keyword]
+        if not place.allows("number", "integer") or type(bound) not in {int, float}:
+            return False
+        return bool(abs(bound) > _LONGEST or bound != round(bound, _DECIMALS))
+
+    return applies
 
 
 def _repeats_too_often(pattern: str) -> bool:
@@ -148,8 +166,16 @@ RULES: Final = by_keyword(
         Rule("required", _names_unknown, "xgrammar does not enforce a name that is no key of properties"),
         Rule("format", _has_pattern, "xgrammar does not enforce a pattern beside a format"),
         Rule("format", _is_ipv4, "xgrammar takes numbers with leading zeros"),
-        Rule("pattern", _needs_escapes, "xgrammar writes it into the string without escapes"),
-        Rule("pattern", _knows_white_space, "xgrammar takes white space beyond ASCII for none"),
+        Rule("pattern", _is_read_otherwise, _OTHERWISE),
+        Rule("patternProperties", _are_read_otherwise, _OTHERWISE),
+        *(
+            Rule(keyword, _is_written_otherwise(keyword), "xgrammar writes a number with other digits")
+            for keyword in ("const", "enum")
+        ),
+        *(
+            Rule(keyword, _is_rounded(keyword), f"xgrammar rounds bounds to {_DECIMALS} decimals")
+            for keyword in BOUNDS
+        ),
         Rule("allOf", _has_branches, "xgrammar does not enforce allOf with several branches"),
         Rule("format", _is_unknown_format, "xgrammar does not know the format"),
         Rule("format", _in_bounded_string, "xgrammar does not enforce a length beside a format"),

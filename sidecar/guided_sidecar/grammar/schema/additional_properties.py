@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from guided_grammar.json_schema import subschemas
-from guided_sidecar.grammar.schema import patterns
+from guided_sidecar.grammar.schema import dialect, patterns
 
 Schema = dict[str, Any]
 Name = tuple[str, str]  # `properties` and a name, or `patternProperties` and a pattern
@@ -23,8 +23,11 @@ _SINGLE: Final = ("additionalProperties", "items")
 
 
 def close(schema: Any) -> Any:
-    """Return a normal form in which what is silent on further properties and items has none."""
-    return _Closing(schema).closed() if isinstance(schema, dict) else schema
+    """Return a normal form in which what is silent on further properties and items has none.
+
+    A type that the other keywords imply is written out, and so is that others may follow, where they may.
+    """
+    return _spoken_out(_Closing(schema).closed()) if isinstance(schema, dict) else schema
 
 
 def spell_once(schema: Any) -> Any:
@@ -51,6 +54,28 @@ def copied(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: copied(part) for key, part in value.items()}
     return [copied(part) for part in value] if isinstance(value, list) else value
+
+
+def _spoken_out(closed: Schema) -> Schema:
+    parts = subschemas.within(closed)
+    joined = {id(one) for part in parts for one in part.get("allOf", ())}
+    joined |= {id(one) for part in parts if "type" in part for one in part.get("anyOf", ())}
+    for part in parts:
+        if "type" not in part and id(part) not in joined:
+            _write_type(part)
+        if "type" in part and not _is_compound(part) and "enum" not in part and "const" not in part:
+            place = subschemas.Place(subschemas.ROOT, part)
+            for kind, keyword in (("object", "additionalProperties"), ("array", "items")):
+                if place.allows(kind):
+                    part.setdefault(keyword, True)
+    return closed
+
+
+def _write_type(part: Schema) -> None:
+    """Write the one type of which all keywords of a schema are."""
+    types = {dialect.OF_TYPE.get(keyword) for keyword in part if keyword not in _DEFINITIONS}
+    if len(types) == 1 and None not in types:
+        part["type"] = types.pop()
 
 
 def _is_respelt(part: Schema) -> bool:

@@ -22,8 +22,27 @@ _DRAFTS: Final = {
 # Formats that are enforced. Others are annotations, as the specification has it of all: those of its own that
 # no library knows, OpenAPI's `int32` and pydantic's `password`.
 _FORMATS: Final = frozenset(
-    ["date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"]
+    [
+        *("date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "json-pointer"),
+        *("relative-json-pointer", "time", "uri", "uuid"),
+    ]
 )
+# A library does not know some formats, or reads others than the next one does: days that a month does not
+# have, letters of either case, raw control characters.
+_LEAP_YEAR: Final = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
+_DAY: Final = (
+    "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
+    f"|02-(?:0[1-9]|1[0-9]|2[0-8]))|{_LEAP_YEAR}-02-29)"
+)
+_HOUR: Final = "(?:[01][0-9]|2[0-3])"
+_TIME: Final = f"{_HOUR}:[0-5][0-9]:[0-5][0-9](?:\\.[0-9]+)?(?:Z|[+-]{_HOUR}:[0-5][0-9])"
+_AS_PATTERN: Final = {
+    "date": f"^{_DAY}$",
+    "time": f"^{_TIME}$",
+    "date-time": f"^{_DAY}T{_TIME}$",
+    "json-pointer": "^(?:/(?:[^~/]|~[01])*)*$",
+    "relative-json-pointer": "^(?:0|[1-9][0-9]*)(?:#|(?:/(?:[^~/]|~[01])*)*)$",
+}
 # What a library's own keywords do, a client must not: they switch its checks off.
 PRIVATE: Final = "x-guidance"
 # By the first draft that knows each keyword. `dependencies` is one for whoever writes it.
@@ -76,6 +95,45 @@ _SINCE: Final = {
         2019,
     ),
     **dict.fromkeys(["$dynamicRef", "prefixItems"], 2020),
+}
+# What says something of values of one type alone.
+OF_TYPE: Final = {
+    **dict.fromkeys(
+        [
+            "additionalItems",
+            "contains",
+            "items",
+            "maxContains",
+            "maxItems",
+            "minContains",
+            "minItems",
+            "prefixItems",
+            "unevaluatedItems",
+            "uniqueItems",
+        ],
+        "array",
+    ),
+    **dict.fromkeys(
+        ["exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"],
+        "number",
+    ),
+    **dict.fromkeys(
+        [
+            "additionalProperties",
+            "dependencies",
+            "dependentRequired",
+            "dependentSchemas",
+            "maxProperties",
+            "minProperties",
+            "patternProperties",
+            "properties",
+            "propertyNames",
+            "required",
+            "unevaluatedProperties",
+        ],
+        "object",
+    ),
+    **dict.fromkeys(["format", "maxLength", "minLength", "pattern"], "string"),
 }
 _COUNTS: Final = frozenset(
     [
@@ -140,10 +198,12 @@ def read(part: Schema, draft: int, path: JsonPath) -> Schema:
     if draft < 2019 and "$ref" in part:
         return {"$ref": part["$ref"]}  # what stands beside it says nothing there
     said = {keyword: value for keyword, value in part.items() if _SINCE.get(keyword, 9999) <= draft}
+    _drop_of_other_types(said)
     if said.keys().isdisjoint(_REWRITTEN):
         return said
     if said.get("format", "date") not in _FORMATS:
         del said["format"]
+    _write_format(said)
     for keyword in _COUNTS & said.keys():
         said[keyword] = int(said[keyword])  # 2.0 is one, and no library reads it
     if draft == 4:
@@ -157,6 +217,28 @@ def read(part: Schema, draft: int, path: JsonPath) -> Schema:
         if said.get(keyword) is True:
             del said[keyword]
     return said
+
+
+def _drop_of_other_types(said: Schema) -> None:
+    """Leave out what says something of values alone that the type excludes."""
+    named = said.get("type")
+    if named is None:
+        return
+    types = {
+        "number" if name == "integer" else name for name in ([named] if isinstance(named, str) else named)
+    }
+    for keyword in [one for one in said if OF_TYPE.get(one) not in types and one in OF_TYPE]:
+        del said[keyword]
+
+
+def _write_format(said: Schema) -> None:
+    if (pattern := _AS_PATTERN.get(said.get("format", ""))) is None:
+        return
+    del said["format"]
+    if "pattern" in said:
+        said["allOf"] = [*said.get("allOf", ()), {"pattern": pattern}]
+    else:
+        said["pattern"] = pattern
 
 
 def _write_exclusive(said: Schema) -> None:

@@ -22,14 +22,19 @@ pattern with lookahead at its start  allOf of patterns
 from collections.abc import Iterable
 from typing import Any, Final
 
+from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath
 from guided_sidecar.grammar.schema import arrays, branches, dialect, disjoint, negation, objects
 from guided_sidecar.grammar.schema.references import References
 from guided_sidecar.grammar.schema.writing import TYPES, Schema, also, conditions, too_many, unsupported
 
-_MOST_LOOKS: Final = 1 << 18  # at parts of the schema
-_MOST_PARTS: Final = 1 << 18  # of the normal form
+_MOST_LOOKS: Final = 1 << 13  # at parts of the schema, and
+_LOOKS: Final = 16  # for each of them
+_MOST_PARTS: Final = 1 << 16  # of the normal form, where some of it stands in several places
 _DEEPEST: Final = 200
+_MOST_NUMBER: Final = 1 << 53
+_MOST_INTEGER: Final = {1: (1 << 63) - 1, -1: 1 << 62}  # by its sign: near -2^63 llguidance does not end
+_SIGNS: Final = {"maximum": 1, "exclusiveMaximum": 1, "minimum": -1, "exclusiveMinimum": -1}
 _REFERENCES: Final = frozenset(["$dynamicRef", "$recursiveRef", "$ref"])
 _UNEVALUATED: Final = frozenset(["unevaluatedItems", "unevaluatedProperties"])
 _SINGLE: Final = frozenset(["additionalProperties", "items"])
@@ -78,7 +83,7 @@ class _Normaliser:
         self._draft = dialect.of(root)
         self.references = References(root)
         self._waiting: list[tuple[Any, Schema, JsonPath]] = []
-        self._looks = 0
+        self._looks_left = _MOST_LOOKS + _LOOKS * len(subschemas.within(root))
         self._depth = 0
         self._is_rewritten = False  # whether some of what was written may stand in several places
         self._said: dict[int, Schema] = {}
@@ -93,12 +98,14 @@ class _Normaliser:
             written.setdefault(keyword, {})[name] = self.write(target, path)
         if self._is_rewritten and _size(written) > _MOST_PARTS:
             raise too_many(ROOT)
+        for part in subschemas.within(written):
+            _bound(part)
         return written
 
     def said(self, part: Schema, path: JsonPath) -> Schema:
         """Return what a part of the schema as written asserts; see dialect.read."""
-        self._looks += 1
-        if self._looks > _MOST_LOOKS:
+        self._looks_left -= 1
+        if self._looks_left < 0:
             raise too_many(path)
         if id(part) not in self._said:
             self._said[id(part)] = dialect.read(part, self._draft, path)
@@ -127,6 +134,8 @@ class _Normaliser:
             elif keyword in _MAPS:
                 at = JsonPath(path, keyword)
                 written[keyword] = {name: self.write(one, JsonPath(at, name)) for name, one in value.items()}
+                if keyword == "patternProperties":
+                    written[keyword] = objects.by_pattern(written[keyword], at)
             elif keyword not in _REWRITTEN:
                 written[keyword] = value
         if not _REWRITTEN.isdisjoint(said):
@@ -214,8 +223,23 @@ def _parts(value: Any) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value
 
 
+def _bound(part: Schema) -> None:
+    """Move a bound that is further out than libraries count to where they do."""
+    for keyword, sign in _SIGNS.items():
+        most = _MOST_INTEGER[sign] if part.get("type") == "integer" else _MOST_NUMBER
+        value = sign * part.get(keyword, 0)
+        if value > most:
+            part[keyword] = sign * most
+        elif value < -(_MOST_INTEGER[-sign] if part.get("type") == "integer" else _MOST_NUMBER):
+            raise unsupported(JsonPath(ROOT, keyword), f"numbers beyond {most} are not enforced")
+
+
 def _flat(written: Schema) -> Any:
     """Return a schema that is one other schema alone as that one."""
+    if True in written.get("allOf", ()):
+        written["allOf"] = [part for part in written["allOf"] if part is not True]
+        if not written["allOf"]:
+            del written["allOf"]
     if written.keys() == {"allOf"} and len(written["allOf"]) == 1:
         return written["allOf"][0]
     return written

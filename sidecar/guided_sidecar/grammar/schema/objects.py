@@ -67,6 +67,17 @@ def _pattern(asked: Schema, path: JsonPath) -> str | None:
     return found[0]
 
 
+def by_pattern(parts: Schema, path: JsonPath) -> Schema:
+    """Write the patterns of names without lookaround."""
+    found: Schema = {}
+    for name, part in parts.items():
+        pattern, *others = conditions(name, JsonPath(path, name))
+        if others:
+            raise unsupported(JsonPath(path, name), "names are enforced by a pattern without lookaround")
+        found[pattern] = {"allOf": [found[pattern], part]} if pattern in found else part
+    return found
+
+
 def depend(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> None:
     """Write dependentRequired, dependentSchemas and dependencies."""
     rest = of_other_types(disjoint.types(said), "object")

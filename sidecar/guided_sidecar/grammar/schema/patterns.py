@@ -101,7 +101,7 @@ def conditions(pattern: str) -> list[str]:
         raise PatternError(_AT_START)
     if _has_top_level_choice(rest):
         raise PatternError("lookaround before a choice is not enforced: put the choice in parentheses")
-    return [*wanted, f"^{rest}"]
+    return [*wanted, *([f"^{rest}"] if rest else [])]
 
 
 def _without(inner: str) -> str:
