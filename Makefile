@@ -119,6 +119,10 @@ cluster-down: $(SETUP)  ## end that cluster; nothing of it stays
 schema-table: $(SETUP)  ## what is enforced of JSON Schema, by us and by each library: docs/json-schema.md (SUITE=JSON-Schema-Test-Suite/tests)
 	@PYTHONPATH=tools:benchmarks $(PY) -m schemasuite
 
+.PHONY: client-table
+client-table: $(SETUP)  ## which types of pydantic and zod are served: the types of docs/clients.md
+	@PYTHONPATH=tools:tests:benchmarks $(PY) -m support.client_types
+
 # --- benchmarks (benchmarks/README.md) ---
 
 .PHONY: bench-ranks

@@ -19,7 +19,8 @@ _DRAFTS: Final = {
     "draft-07/": 7,
     "draft/2019-09/": 2019,
 }
-# Formats of the specification. It calls others annotations, as OpenAPI's `int32` and pydantic's `password`.
+# Formats of the specification that a library enforces, and those that none does. The specification calls
+# others annotations, as OpenAPI's `int32` and pydantic's `password`.
 _FORMATS: Final = frozenset(
     [
         "date",
@@ -27,14 +28,9 @@ _FORMATS: Final = frozenset(
         "duration",
         "email",
         "hostname",
-        "idn-email",
-        "idn-hostname",
         "ipv4",
         "ipv6",
-        "iri",
-        "iri-reference",
         "json-pointer",
-        "regex",
         "relative-json-pointer",
         "time",
         "uri",
@@ -43,6 +39,7 @@ _FORMATS: Final = frozenset(
         "uuid",
     ]
 )
+_UNENFORCED: Final = frozenset(["idn-email", "idn-hostname", "iri", "iri-reference", "regex"])
 # What a library's own keywords do, a client must not: they switch its checks off.
 _PRIVATE: Final = "x-guidance"
 # By the first draft that knows each keyword. `dependencies` is one for whoever writes it.
@@ -150,7 +147,7 @@ def read(part: Schema, draft: int, path: JsonPath) -> Schema:
     Raises
     ------
     GuidedError
-        grammar_unsupported: it has a keyword that only one library knows.
+        grammar_unsupported: it has a keyword that only one library knows, or a format that none does.
     """
     if _PRIVATE in part:
         where = str(JsonPath(path, _PRIVATE))
@@ -162,7 +159,7 @@ def read(part: Schema, draft: int, path: JsonPath) -> Schema:
     if said.keys().isdisjoint(_REWRITTEN):
         return said
     if said.get("format", "date") not in _FORMATS:
-        del said["format"]
+        _refuse_unenforced(said.pop("format"), path)
     for keyword in _COUNTS & said.keys():
         said[keyword] = int(said[keyword])  # 2.0 is one, and no library reads it
     if draft == 4:
@@ -176,6 +173,13 @@ def read(part: Schema, draft: int, path: JsonPath) -> Schema:
         if said.get(keyword) is True:
             del said[keyword]
     return said
+
+
+def _refuse_unenforced(format_name: str, path: JsonPath) -> None:
+    if format_name in _UNENFORCED:
+        where = str(JsonPath(path, "format"))
+        message = f"{where}: no grammar library enforces {format_name!r}; without it, any text is taken"
+        raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=where)
 
 
 def _write_exclusive(said: Schema) -> None:
