@@ -1,6 +1,7 @@
 """What the sidecar makes of each type, and what a model may then answer: the types of docs/clients.md."""
 
 import decimal
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +28,8 @@ ZOD: Final[dict[str, Any]] = json.loads(Path(__file__).with_name("zod.json").rea
 BEGIN: Final = "<!-- `make client-table` writes what follows -->"
 END: Final = "<!-- until here -->"
 BAR: Final = "\\|"
-WALKS: Final = 6
+_ENOUGH: Final = 4  # texts, and after so many walks there are as many as there are
+_MOST_WALKS: Final = 100
 _TITLES: Final = (
     (f"pydantic {pydantic.VERSION}", lambda case: case.parse is not None),
     (f"zod {ZOD['versions']['zod']}, and zod 3 with zod-to-json-schema", lambda case: case.parse is None),
@@ -68,7 +70,7 @@ class Outcome(NamedTuple):
     missing
         Texts that a model must be able to answer and is not.
     finished
-        How many walks came to their end.
+        How many random texts came to their end.
     faults
         What is wrong with their texts.
     """
@@ -106,8 +108,9 @@ class Table:
             return Outcome(_why(refusal))
         missing = [text for text in case.texts if not self._accepts(matcher(), text)]
         chance = np.random.default_rng(sum(case.name.encode()))
-        walks = (self._walker.text(_Walked(matcher()), chance) for _ in range(WALKS))
-        found = [text for text in walks if text is not None and not _UNREAD.search(text)]
+        walks = (self._walker.text(_Walked(matcher()), chance) for _ in range(_MOST_WALKS))
+        whole = (text for text in walks if text is not None and not _UNREAD.search(text))
+        found = [*itertools.islice(whole, _ENOUGH)]
         faults = [fault for text in found if (fault := _fault(case, text))]
         return Outcome("", missing, len(found), faults)
 
