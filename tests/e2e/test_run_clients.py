@@ -68,3 +68,4 @@ def test_a_library_shows_what_is_wrong(told: Any, case: Case) -> None:
     assert "error" in line, line
     assert isinstance(case.gives, dict)
     assert case.gives.items() <= line["error"].items(), line
+    assert line["error"]["request_id"] or "status" not in case.gives, line

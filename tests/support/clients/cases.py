@@ -98,7 +98,8 @@ def error(param: str, code: str = "grammar_invalid", status: int = 400) -> dict[
     return {"status": status, "code": code, "param": param}
 
 
-_AGE: Final = "$.properties.age.type"
+_AGE: Final = "properties.age.type"
+_CHAT: Final = "response_format.json_schema.schema"
 _TOOL: Final = "tools[0].function.parameters"
 _UNIQUE: Final = f"{_TOOL}.properties.ids.uniqueItems"
 CASES: Final = (
@@ -113,19 +114,19 @@ CASES: Final = (
     Case("openai", "two tools, tool_choice required", "pet"),
     Case("openai", "pydantic_function_tool (strict)", "home"),
     Case("openai", "pydantic_function_tool (strict), stream", "card"),
-    Case("openai", "a broken schema", error(_AGE)),
-    Case("openai", "a broken schema, stream", error(_AGE)),
-    Case("openai", "a broken tool", error(f"{_TOOL}.properties.age.type")),
+    Case("openai", "a broken schema", error(f"{_CHAT}.{_AGE}")),
+    Case("openai", "a broken schema, stream", error(f"{_CHAT}.{_AGE}")),
+    Case("openai", "a broken tool", error(f"{_TOOL}.{_AGE}")),
     Case("openai", "a tool that is not enforced", error(_UNIQUE, "grammar_unsupported")),
     Case("openai", "responses.parse", "card"),
     Case("openai", "responses.stream", "order"),
     Case("openai", "responses.parse, a strict tool", "home"),
-    Case("openai", "responses, a broken schema", error(_AGE)),
+    Case("openai", "responses, a broken schema", error(f"text.format.schema.{_AGE}")),
     Case("anthropic", "messages.parse", "card"),
     Case("anthropic", "messages.stream, output_format", "order"),
     Case("anthropic", "a tool, tool_choice any", "card"),
     Case("anthropic", "a strict tool by its name, stream", "home"),
-    Case("anthropic", "a broken schema", error(_AGE)),
+    Case("anthropic", "a broken schema", error(f"output_config.format.schema.{_AGE}")),
     Case("instructor", "Mode.TOOLS", "card"),
     Case("instructor", "Mode.TOOLS_STRICT", "order"),
     Case("instructor", "Mode.JSON_SCHEMA", "card"),

@@ -11,7 +11,7 @@ _ASKED: Final[dict[str, Any]] = {
     "model": "tiny",
     "messages": [{"role": "user", "content": PROMPT}],
     "max_tokens": MAX_TOKENS,
-    "extra_body": {"temperature": 0},  # no parameter of this library since 2.0
+    "extra_body": {"temperature": 0},
 }
 
 
