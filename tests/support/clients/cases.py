@@ -45,12 +45,6 @@ class Dog(BaseModel):
     good: bool
 
 
-class Shelf(BaseModel):
-    """Up to two cards."""
-
-    cards: list[Card] = Field(min_length=1, max_length=2)
-
-
 Pet = Annotated[Cat | Dog, Field(discriminator="kind")]
 
 
@@ -74,7 +68,6 @@ SHAPES: Final[dict[str, Any]] = {
     "order": Order,
     "home": Home,
     "pet": Pet,
-    "shelf": Shelf,
     "object": dict[str, Any],
 }
 
@@ -133,7 +126,6 @@ CASES: Final = (
     Case("instructor", "Mode.RESPONSES_TOOLS", "card"),
     Case("instructor", "Mode.JSON_SCHEMA, create_partial", "order"),
     Case("instructor", "Mode.TOOLS, create_partial", "card"),
-    Case("instructor", "Mode.JSON_SCHEMA, create_iterable", "card"),
     Case("pydantic-ai", "output_type (a tool)", "card"),
     Case("pydantic-ai", "a union (two tools)", "pet"),
     Case("pydantic-ai", "NativeOutput", "order"),

@@ -30,11 +30,6 @@ def _partial(url: str, mode: Mode, shape: Any) -> Sequence[Any]:
     return [shape.model_validate(pieces[-1].model_dump())]
 
 
-def _iterable(url: str, mode: Mode) -> Sequence[Any]:
-    found = instructor.from_openai(client(url), mode=mode).create_iterable(response_model=Card, **_CHAT)
-    return [next(iter(found))]
-
-
 CALLS: Final = {
     "Mode.TOOLS": lambda url: _create(url, Mode.TOOLS, Card),
     "Mode.TOOLS_STRICT": lambda url: _create(url, Mode.TOOLS_STRICT, Order),
@@ -44,5 +39,4 @@ CALLS: Final = {
     ),
     "Mode.JSON_SCHEMA, create_partial": lambda url: _partial(url, Mode.JSON_SCHEMA, Order),
     "Mode.TOOLS, create_partial": lambda url: _partial(url, Mode.TOOLS, Card),
-    "Mode.JSON_SCHEMA, create_iterable": lambda url: _iterable(url, Mode.JSON_SCHEMA),
 }
