@@ -22,7 +22,7 @@ from support.pod import Pod
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 
 TESTS = Path(__file__).parents[1]
-TIMEOUT_S = 600
+TIMEOUT_S = 300
 
 
 @pytest.fixture(scope="module")
