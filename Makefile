@@ -84,6 +84,10 @@ test-drain: $(SETUP)  ## pods that go in each way there is, under load on a real
 test-matrix: $(SETUP)  ## every cell of the engine matrix on real vLLM; writes docs/matrix.md
 	MATRIX=full $(PYTEST) tests/engine
 
+.PHONY: test-clients
+test-clients: $(SETUP)  ## a pod through openai, anthropic, instructor, pydantic-ai and langchain-openai, in their own environment
+	$(PYTEST) tests/e2e/test_run_clients.py
+
 .PHONY: test-property
 test-property: $(SETUP)  ## 500 drawn requests on real vLLM, every answer judged, and the distribution of tokens (SEED=7)
 	$(PYTEST) tests/property
@@ -122,6 +126,10 @@ cluster-down: $(SETUP)  ## end that cluster; nothing of it stays
 .PHONY: schema-table
 schema-table: $(SETUP)  ## what is enforced of JSON Schema, by us and by each library: docs/json-schema.md (SUITE=JSON-Schema-Test-Suite/tests)
 	@PYTHONPATH=tools:benchmarks $(PY) -m schemasuite
+
+.PHONY: client-table
+client-table: $(SETUP)  ## which types of pydantic and zod are served: the types of docs/clients.md
+	@PYTHONPATH=tools:tests:benchmarks $(PY) -m support.client_types
 
 # --- benchmarks (benchmarks/README.md) ---
 

@@ -10,6 +10,7 @@ from guided_contract.config import CompileConfig, PodConfig
 from guided_contract.errors import GuidedError
 from guided_engine.ranks.loaded_grammars import Prototypes
 from guided_grammar.backend import Backend, BackendError, Threads
+from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile import vocabulary
 from guided_sidecar.grammar.compile.compilation import Compiler
@@ -49,12 +50,12 @@ class Words:
 
         self.pod = PodConfig(name="s", model=str(model), tokenizer=str(model), served_name="s", run_dir="/")
         self.vocabulary = vocabulary.load(self.pod)
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(model)
-        self.eos: int = self._tokenizer.eos_token_id
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(model)
+        self.eos: int = self.tokenizer.eos_token_id
 
     def tokens(self, text: str) -> list[int]:
         """Return a text's tokens, and the end of sequence."""
-        return [*self._tokenizer.encode(text, add_special_tokens=False), self.eos]
+        return [*self.tokenizer.encode(text, add_special_tokens=False), self.eos]
 
 
 class Library:
@@ -92,6 +93,22 @@ class Ours:
 
     def take(self, schema: Any) -> Accepts:
         """Compile, prove and load a schema."""
+        matcher = self.matchers(schema)
+
+        def accepts(text: str) -> bool:
+            tokens, started = self._words.tokens(text), matcher()
+            return started.accept(tokens) and started.is_terminated()
+
+        return accepts
+
+    def matchers(self, schema: Any) -> Callable[[], Matcher]:
+        """Compile, prove and load a schema; return what makes a sequence's matcher, as a rank does.
+
+        Raises
+        ------
+        RefusedError
+            It is not taken; the cause is a GuidedError where the sidecar refused it.
+        """
         try:
             spec = limits.canonical("json", json.dumps(schema), CompileConfig())
             key = hashlib.sha256(spec.encode()).hexdigest()
@@ -101,13 +118,7 @@ class Ours:
         loaded = self._ranks.load(load_of(key, done))
         if loaded.error:
             raise RefusedError(loaded.error)
-
-        def accepts(text: str) -> bool:
-            tokens = self._words.tokens(text)
-            matcher = self._ranks.matcher(key, [self._words.eos])
-            return matcher.accept(tokens) and matcher.is_terminated()
-
-        return accepts
+        return lambda: self._ranks.matcher(key, [self._words.eos])
 
     def _job(self, key: str, spec: str) -> Job:
         return Job(

@@ -50,6 +50,7 @@ SMOKES: Final = {
 }
 # The same program, which a module of `make test` imports and runs.
 PLAYED: Final = {
+    "client-table": ("support.client_types", "tests/contract/test_client_types.py"),
     "soak": ("support.soak", "tests/property/test_drawn_requests.py"),
     "cluster": ("devtools.cluster_demo", "tests/e2e/test_cluster_existing.py"),
     "cluster-down": ("devtools.cluster down", "tests/conftest.py"),

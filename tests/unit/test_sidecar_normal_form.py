@@ -243,6 +243,7 @@ def test_further_names_are_none_of_the_named_ones(name: str) -> None:
     ("written", "path"),
     [
         ({"properties": {"a": {"x-guidance": {"lenient": True}}}}, "$.properties.a['x-guidance']"),
+        ({"items": {"type": "string", "format": "regex"}}, "$.items.format"),
         ({"not": {}}, "$.not"),
         ({"items": {"type": "string", "not": {"pattern": "a.c"}}}, "$.items.not"),
         ({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, "$.uniqueItems"),

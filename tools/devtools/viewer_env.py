@@ -9,16 +9,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from devtools import cache, golang
+from devtools import venvs
 
-REQUIREMENTS = golang.TOOLS.parent / "requirements/viewer.txt"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 INSTALL_TIMEOUT_S = 900
 
 
 def path() -> Path:
     """Return the folder of the program `phoenix`, installed the first time (0.6 GB)."""
-    return cache.built("viewer-env", [REQUIREMENTS, sys.version], _build) / "venv/bin"
+    return venvs.path("viewer")
 
 
 def browser() -> str | None:
@@ -41,26 +40,6 @@ def main() -> None:
                 timeout=INSTALL_TIMEOUT_S,
                 check=True,
             )
-
-
-def _build(folder: Path) -> None:
-    own = golang.TOOLS.parent / ".cache/uv/bin/uv"  # where `make setup` puts it if the machine has none
-    uv = str(own) if own.exists() else golang.require("uv", "`make setup` installs it")
-    venv = folder / "venv"
-    for command in (
-        [uv, "venv", "--quiet", "--python", sys.executable, str(venv)],
-        [
-            uv,
-            "pip",
-            "sync",
-            "--quiet",
-            "--require-hashes",
-            "--python",
-            f"{venv}/bin/python",
-            str(REQUIREMENTS),
-        ],
-    ):
-        subprocess.run(command, timeout=INSTALL_TIMEOUT_S, check=True)  # noqa: S603 - uv
 
 
 if __name__ == "__main__":

@@ -19,14 +19,15 @@ _DRAFTS: Final = {
     "draft-07/": 7,
     "draft/2019-09/": 2019,
 }
-# Formats that are enforced. Others are annotations, as the specification has it of all: those of its own that
-# no library knows, OpenAPI's `int32` and pydantic's `password`.
+# Formats of the specification that a library enforces, and those that none does. The specification calls
+# others annotations, as OpenAPI's `int32` and pydantic's `password`.
 _FORMATS: Final = frozenset(
     [
         *("date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "json-pointer"),
-        *("relative-json-pointer", "time", "uri", "uuid"),
+        *("relative-json-pointer", "time", "uri", "uri-reference", "uri-template", "uuid"),
     ]
 )
+_UNENFORCED: Final = frozenset(["idn-email", "idn-hostname", "iri", "iri-reference", "regex"])
 # A library does not know some formats, or reads others than the next one does: days that a month does not
 # have, letters of either case, raw control characters.
 _LEAP_YEAR: Final = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
@@ -189,7 +190,7 @@ def read(part: Schema, draft: int, path: JsonPath) -> Schema:
     Raises
     ------
     GuidedError
-        grammar_unsupported: it has a keyword that only one library knows.
+        grammar_unsupported: it has a keyword that only one library knows, or a format that none does.
     """
     if PRIVATE in part:
         where = str(JsonPath(path, PRIVATE))
@@ -202,7 +203,7 @@ def read(part: Schema, draft: int, path: JsonPath) -> Schema:
     if said.keys().isdisjoint(_REWRITTEN):
         return said
     if said.get("format", "date") not in _FORMATS:
-        del said["format"]
+        _refuse_unenforced(said.pop("format"), path)
     _write_format(said)
     for keyword in _COUNTS & said.keys():
         said[keyword] = int(said[keyword])  # 2.0 is one, and no library reads it
@@ -217,6 +218,13 @@ def read(part: Schema, draft: int, path: JsonPath) -> Schema:
         if said.get(keyword) is True:
             del said[keyword]
     return said
+
+
+def _refuse_unenforced(format_name: str, path: JsonPath) -> None:
+    if format_name in _UNENFORCED:
+        where = str(JsonPath(path, "format"))
+        message = f"{where}: no grammar library enforces {format_name!r}; without it, any text is taken"
+        raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=where)
 
 
 def _drop_of_other_types(said: Schema) -> None:

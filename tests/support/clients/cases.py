@@ -1,0 +1,146 @@
+"""What is asked through client libraries; both environments read it, so it imports pydantic alone."""
+
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+from pydantic import BaseModel, Field, TypeAdapter
+
+# Texts are bounded and the rest is listed: the tiny model then comes to the end of every answer.
+Short = Annotated[str, Field(max_length=12)]
+
+
+class Card(BaseModel):
+    """A card."""
+
+    kind: Literal["alpha", "beta", "gamma"]
+    count: int = Field(ge=0, le=99)
+    tags: list[Literal["a", "b", "c"]] = Field(max_length=3)
+    label: Short
+
+
+class Line(BaseModel):
+    sku: Short
+    count: int = Field(ge=1, le=9)
+
+
+class Order(BaseModel):
+    """An order."""
+
+    buyer: Short
+    lines: list[Line] = Field(min_length=1, max_length=2)
+    paid: bool
+    urgent: bool | None
+
+
+class Cat(BaseModel):
+    """A cat."""
+
+    kind: Literal["cat"]
+    lives: int = Field(ge=0, le=9)
+
+
+class Dog(BaseModel):
+    """A dog."""
+
+    kind: Literal["dog"]
+    good: bool
+
+
+Pet = Annotated[Cat | Dog, Field(discriminator="kind")]
+
+
+class Home(BaseModel):
+    """A home with a pet."""
+
+    pet: Pet
+
+
+BROKEN: Final = {"type": "object", "properties": {"age": {"type": "integr"}}, "required": ["age"]}
+UNENFORCED: Final = {
+    "type": "object",
+    "properties": {"ids": {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}},
+    "required": ["ids"],
+    "additionalProperties": False,
+}
+PROMPT: Final = "Give me the JSON card for alice\n"
+MAX_TOKENS: Final = 300
+SHAPES: Final[dict[str, Any]] = {
+    "card": Card,
+    "order": Order,
+    "home": Home,
+    "pet": Pet,
+    "object": dict[str, Any],
+}
+
+
+class Case(NamedTuple):
+    """One call of a client library, as its documentation shows it.
+
+    Attributes
+    ----------
+    gives
+        What the library must return: an object of a shape, or the fields of its error.
+    """
+
+    library: str
+    call: str
+    gives: str | dict[str, Any]
+
+
+def error(param: str, code: str = "grammar_invalid", status: int = 400) -> dict[str, Any]:
+    """Return what an error says of itself."""
+    return {"status": status, "code": code, "param": param}
+
+
+_AGE: Final = "properties.age.type"
+_CHAT: Final = "response_format.json_schema.schema"
+_TOOL: Final = "tools[0].function.parameters"
+_UNIQUE: Final = f"{_TOOL}.properties.ids.uniqueItems"
+CASES: Final = (
+    Case("openai", "chat.completions.parse", "card"),
+    Case("openai", "chat.completions.parse, n=2", "card"),
+    Case("openai", "chat.completions.parse, four at once", "order"),
+    Case("openai", "chat.completions.parse, too few tokens", {"class": "LengthFinishReasonError"}),
+    Case("openai", "chat.completions.stream", "order"),
+    Case("openai", "response_format json_object", "object"),
+    Case("openai", "a tool, tool_choice required", "card"),
+    Case("openai", "a tool by its name", "order"),
+    Case("openai", "two tools, tool_choice required", "pet"),
+    Case("openai", "pydantic_function_tool (strict)", "home"),
+    Case("openai", "pydantic_function_tool (strict), stream", "card"),
+    Case("openai", "a broken schema", error(f"{_CHAT}.{_AGE}")),
+    Case("openai", "a broken schema, stream", error(f"{_CHAT}.{_AGE}")),
+    Case("openai", "a broken tool", error(f"{_TOOL}.{_AGE}")),
+    Case("openai", "a tool that is not enforced", error(_UNIQUE, "grammar_unsupported")),
+    Case("openai", "responses.parse", "card"),
+    Case("openai", "responses.stream", "order"),
+    Case("openai", "responses.parse, a strict tool", "home"),
+    Case("openai", "responses, a broken schema", error(f"text.format.schema.{_AGE}")),
+    Case("anthropic", "messages.parse", "card"),
+    Case("anthropic", "messages.stream, output_format", "order"),
+    Case("anthropic", "a tool, tool_choice any", "card"),
+    Case("anthropic", "a strict tool by its name, stream", "home"),
+    Case("anthropic", "a broken schema", error(f"output_config.format.schema.{_AGE}")),
+    Case("instructor", "Mode.TOOLS", "card"),
+    Case("instructor", "Mode.TOOLS_STRICT", "order"),
+    Case("instructor", "Mode.JSON_SCHEMA", "card"),
+    Case("instructor", "Mode.RESPONSES_TOOLS", "card"),
+    Case("instructor", "Mode.JSON_SCHEMA, create_partial", "order"),
+    Case("instructor", "Mode.TOOLS, create_partial", "card"),
+    Case("pydantic-ai", "output_type (a tool)", "card"),
+    Case("pydantic-ai", "a union (two tools)", "pet"),
+    Case("pydantic-ai", "NativeOutput", "order"),
+    Case("pydantic-ai", "NativeOutput, run_stream", "card"),
+    Case("pydantic-ai", "NativeOutput by Responses", "home"),
+    Case("langchain-openai", "function_calling", "card"),
+    Case("langchain-openai", "function_calling, strict", "order"),
+    Case("langchain-openai", "json_schema", "card"),
+    Case("langchain-openai", "json_schema, stream", "order"),
+    Case("langchain-openai", "json_schema by Responses", "home"),
+    Case("langchain-openai", "json_mode", "object"),
+    Case("langchain-openai", "bind_tools, tool_choice any", "pet"),
+)  # fmt: skip
+
+
+def schema(shape: str) -> dict[str, Any]:
+    """Return the JSON Schema of a shape."""
+    return TypeAdapter(SHAPES[shape]).json_schema()

@@ -1,0 +1,42 @@
+"""instructor: its modes for OpenAI's API."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import instructor
+from instructor import Mode
+
+from support.clients.cases import MAX_TOKENS, PROMPT, Card, Order
+from support.clients.with_openai import client
+
+_ASKED: Final[dict[str, Any]] = {
+    "model": "tiny",
+    "messages": [{"role": "user", "content": PROMPT}],
+    "temperature": 0,
+    "max_retries": 0,  # the first answer must do
+}
+_CHAT: Final = {**_ASKED, "max_tokens": MAX_TOKENS}
+
+
+def _create(url: str, mode: Mode, shape: Any, asked: dict[str, Any] = _CHAT) -> Sequence[Any]:
+    return [instructor.from_openai(client(url), mode=mode).create(response_model=shape, **asked)]
+
+
+def _partial(url: str, mode: Mode, shape: Any) -> Sequence[Any]:
+    pieces = list(
+        instructor.from_openai(client(url), mode=mode).create_partial(response_model=shape, **_CHAT)
+    )
+    assert len(pieces) > 1
+    return [shape.model_validate(pieces[-1].model_dump())]
+
+
+CALLS: Final = {
+    "Mode.TOOLS": lambda url: _create(url, Mode.TOOLS, Card),
+    "Mode.TOOLS_STRICT": lambda url: _create(url, Mode.TOOLS_STRICT, Order),
+    "Mode.JSON_SCHEMA": lambda url: _create(url, Mode.JSON_SCHEMA, Card),
+    "Mode.RESPONSES_TOOLS": lambda url: _create(
+        url, Mode.RESPONSES_TOOLS, Card, {**_ASKED, "max_output_tokens": MAX_TOKENS}
+    ),
+    "Mode.JSON_SCHEMA, create_partial": lambda url: _partial(url, Mode.JSON_SCHEMA, Order),
+    "Mode.TOOLS, create_partial": lambda url: _partial(url, Mode.TOOLS, Card),
+}
