@@ -1,5 +1,6 @@
 """Constraints in other servers' words: each is a refusal that says what to write, on each route."""
 
+import difflib
 import json
 from typing import Any
 
@@ -217,6 +218,19 @@ def test_what_python_reads_is_read(text: bytes) -> None:
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b"null", b"\xff\xfe", b'{"a":' + b"[" * 200_000])
 def test_what_is_no_json_object_is_left_to_vllm(text: bytes) -> None:
     assert keys_of(text) is None
+
+
+def test_thousands_of_keys_are_compared_with_known_words_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Likeness takes a hundred times as long, and what was compared is remembered."""
+    monkeypatch.setattr(difflib, "get_close_matches", lambda *_: pytest.fail("likeness was looked for"))
+    many = {f"response_forma{number}": 1 for number in range(1000)}
+    assert found(CHAT, many) is None
+    assert found(CHAT, {"x" * 100_000: 1}) is None
+    for word in ("guided_json", "guided_" + "x" * 100_000):
+        refusal = found(CHAT, {**many, word: {}})
+        assert refusal is not None
+        assert refusal.path == word
+        assert len(refusal.error.message) < 1000
 
 
 def test_a_body_is_read_once_with_its_last_chunk() -> None:

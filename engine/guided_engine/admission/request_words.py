@@ -32,8 +32,8 @@ class Fault(NamedTuple):
     @property
     def error(self) -> GuidedError:
         """Return the refusal."""
-        message = f"{self.path}: {self.message}"
-        return GuidedError(ErrorCode.REQUEST_UNKNOWN_CONSTRAINT, message, path=self.path)
+        path = self.path if len(self.path) <= _MOST_CHARACTERS else f"{self.path[:_MOST_CHARACTERS]}…"
+        return GuidedError(ErrorCode.REQUEST_UNKNOWN_CONSTRAINT, f"{path}: {self.message}", path=path)
 
 
 class _Route(NamedTuple):
@@ -134,6 +134,10 @@ _FORMATS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "output_config.format": {"json_schema": ("type", "schema")},
 }
 _NAMED_SCHEMA: Final = ("name", "description", "schema", "strict")
+# More and longer ones nobody writes, and each takes up to 0.1 ms to be compared.
+_MOST_KEYS: Final = 200
+_LONGEST: Final = 64
+_MOST_CHARACTERS: Final = 200  # of a path, which may hold a client's own words
 _CLOSE: Final = 0.8  # difflib's ratio from which a key is taken for a misspelt one
 _NOTHING: Final = frozenset([b"null", b"false", b'""'])
 _DEFAULTS: Final = frozenset([b'"none"', b'"auto"'])  # of what is no text of a constraint
@@ -166,24 +170,32 @@ def _faults(route: _Route, keys: Keys) -> Iterator[Fault]:
 def _foreign(route: _Route, keys: Keys, read: tuple[str, ...], path: str) -> Iterator[Fault]:
     """Yield the keys of an object that ask for a constraint, and are none of those that are read."""
     for key, value in keys.items():
-        meaning = _meaning(key, read)
-        if meaning is None or not _asks(value) or (meaning in _ADVICE and bytes(value) in _DEFAULTS):
+        may_be_near = len(keys) <= _MOST_KEYS and len(key) <= _LONGEST
+        meaning = _near(key, read) if may_be_near else _exact(key)
+        if (
+            key in read
+            or meaning is None
+            or not _asks(value)
+            or (meaning in _ADVICE and bytes(value) in _DEFAULTS)
+        ):
             continue
         if key in _WITH_FORMAT and not _asks((keys_of(value) or {}).get("format", _MISSING)):
             continue
         kind = cast("Kind", meaning) if meaning in _KINDS else None
-        yield Fault(f"{path}{key}", f"it has no effect here; {route.write(meaning)}", kind)
+        yield Fault(path + key, f"it has no effect here; {route.write(meaning)}", kind)
+
+
+def _exact(key: str) -> str | None:
+    """Return what a key asks for; None: no constraint."""
+    return _WORDS.get(key, _ANY if key.startswith("guided_") else None)
 
 
 @functools.lru_cache(1024)  # clients send the same few keys again and again
-def _meaning(key: str, read: tuple[str, ...]) -> str | None:
-    """Return what a key asks for, though it is not read; None: no constraint."""
-    if key in read:
-        return None
-    if key in _WORDS:
-        return _WORDS[key]
-    is_misspelt = difflib.get_close_matches(key, [*read, "response_format", "structured_outputs"], 1, _CLOSE)
-    return _ANY if is_misspelt or key.startswith("guided_") else None
+def _near(key: str, read: tuple[str, ...]) -> str | None:
+    """Return what a key asks for, or one that it is near to; None: no constraint."""
+    meaning = _exact(key)
+    words = [*read, "response_format", "structured_outputs"]
+    return _ANY if meaning is None and difflib.get_close_matches(key, words, 1, _CLOSE) else meaning
 
 
 def _of_structured_outputs(path: str, value: msgspec.Raw) -> Iterator[Fault]:
