@@ -98,14 +98,13 @@ def _burning(fill: Any, fills: int) -> Any:
     return burn
 
 
-@pytest.mark.parametrize("whitespace", [None, 42, 0], ids=["flexible", "bounded", "compact"])
-def test_a_walk_comes_to_the_end_of_a_text(compiler: Compiler, whitespace: int | None) -> None:
+def test_a_walk_comes_to_the_end_of_a_text(compiler: Compiler) -> None:
     """Of nearly every schema that is served; only then is anything judged."""
     texts, refused = [], []
     entries = corpus.corpus(None)[::SPARSE]
     for entry in entries:
         try:
-            run(compiler, entry.text, kind=entry.kind, whitespace=whitespace)
+            run(compiler, entry.text, kind=entry.kind)
         except GuidedError as refusal:
             assert refusal.code == "grammar_unsupported"  # noqa: PT017 - said with its path, and not wrong
             refused.append(refusal.path)
