@@ -34,6 +34,8 @@ class PlayedPool:
     def __init__(self) -> None:
         self.jobs: list[Job] = []
         self.ended = 0
+        self.may_die = asyncio.Event()  # a worker that is killed takes until then
+        self.may_die.set()
         self.progress: CompileProgress | None = None
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
@@ -48,6 +50,7 @@ class PlayedPool:
         try:
             return await self.outcome
         finally:
+            await self.may_die.wait()
             self.ended += 1
 
     async def compiled(self, done: Done, *, is_draft: bool = False) -> None:

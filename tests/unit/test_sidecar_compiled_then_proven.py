@@ -123,13 +123,16 @@ async def test_a_given_up_flight_takes_nothing_from_the_next_of_its_key(service:
     await service.pool.compiled(FIRST)
     late = service.pool.progress
     assert late is not None
+    service.pool.may_die.clear()
     service.api.session.receive(Release(id=1))
     other = service.connect_api()
     other.session.receive(ASKED)
     await settled()
     await service.pool.compiled(OTHER)
     late.tell(Compiled(done=FIRST))
+    service.pool.may_die.set()
     await settled()
+    assert service.pool.ended == 1
     assert service.loaded() == ["other"]
     await service.pool.ends(OTHER)
     assert other.sent == [early(1, service, "guidance"), Proven(id=1, backend="guidance")]
