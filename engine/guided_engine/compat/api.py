@@ -149,7 +149,7 @@ class _Unproven:
     def hold_back(self) -> None:
         """Have nobody read from the collector before the proof."""
         self.collector.get_nowait = lambda: None
-        self.collector.get = self._get  # a circle, until `_get` cuts it
+        self.collector.get = self._get
 
     async def _get(self) -> Any:
         from guided_engine.compat.api_errors import GuidedRequestError  # noqa: PLC0415 - imports vLLM
@@ -160,7 +160,8 @@ class _Unproven:
         except GuidedError as error:
             await self.abort(self.collector.request_id)
             raise GuidedRequestError(error) from error
-        del self.collector.get, self.collector.get_nowait
+        finally:
+            del self.collector.get, self.collector.get_nowait  # which lead back here
         if self.admitted.ticket != begun_as:
             await self._begin_anew()
         try:

@@ -1,0 +1,86 @@
+"""A lease on a grammar that is not proven yet: its verdict, and what comes between."""
+
+import asyncio
+
+import pytest
+
+from guided_contract import wire
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_engine.admission.constraints import Constraint
+from guided_engine.admission.service_client import GrammarClient
+from support.fake_service import FakeService
+
+
+def early(asked: wire.Prepare) -> wire.Prepared:
+    return wire.Prepared(id=asked.id, key="k", backend="xgrammar", is_proven=False)
+
+
+async def test_a_lease_may_be_taken_before_the_proof(service: FakeService, client: GrammarClient) -> None:
+    service.script["a"] = early
+    lease = await client.prepare(Constraint("regex", "a"), 5, None)
+    assert (lease.backend, lease.proof is None) == ("xgrammar", False)
+    proving = asyncio.create_task(client.prove(lease, 5, None))
+    asked = service.wait_for(wire.Prepare)
+    service.peers("api")[0].send(wire.Proven(id=asked.id, backend="guidance"))
+    await proving
+    assert (lease.backend, lease.proof) == ("guidance", None)
+    lease.release()
+    assert (await asyncio.to_thread(service.wait_for, wire.Release)).id == asked.id
+
+
+@pytest.mark.parametrize("code", ["", "grammar_dead_end"])
+async def test_a_verdict_in_the_same_moment_is_not_lost(
+    service: FakeService, client: GrammarClient, code: str
+) -> None:
+    """Both messages are read before whoever waits for the first goes on."""
+    service.script["a"] = lambda _asked: None
+    preparing = asyncio.create_task(client.prepare(Constraint("regex", "a"), 5, None))
+    asked = await asyncio.to_thread(service.wait_for, wire.Prepare)
+    client._received(early(asked))
+    refused = wire.Refused(id=asked.id, code=code, message="no", path="$")
+    client._received(refused if code else wire.Proven(id=asked.id, backend="xgrammar"))
+    lease = await preparing
+    if code:
+        with pytest.raises(GuidedError) as raised:
+            await client.prove(lease, 5, None)
+        assert (raised.value.code, raised.value.path) == (code, "$")
+    else:
+        await client.prove(lease, 5, None)
+
+
+@pytest.mark.parametrize("key", ["k", "of another release"])
+async def test_the_service_restarts_before_the_proof(
+    service: FakeService, client: GrammarClient, key: str
+) -> None:
+    service.script["a"] = early
+    lease = await client.prepare(Constraint("regex", "a"), 5, None)
+    proving = asyncio.create_task(client.prove(lease, 5, None))
+    await asyncio.sleep(0)
+    service.stop()
+    service.forget()
+    service.script["a"] = lambda asked: wire.Prepared(id=asked.id, key=key, backend="guidance")
+    service.start()
+    if key == "k":
+        await proving
+        assert (lease.backend, lease.proof) == ("guidance", None)
+        lease.release()
+    else:
+        with pytest.raises(GuidedError) as raised:
+            await proving
+        assert raised.value.code is ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE
+    released = await asyncio.to_thread(service.wait_for, wire.Release)
+    assert released.id == service.wait_for(wire.Prepare).id
+
+
+async def test_who_leaves_before_the_proof_releases(service: FakeService, client: GrammarClient) -> None:
+    service.script["a"] = early
+    lease = await client.prepare(Constraint("regex", "a"), 5, None)
+    proving = asyncio.create_task(client.prove(lease, 5, None))
+    await asyncio.sleep(0)
+    proving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await proving
+    lease.release()
+    released = await asyncio.to_thread(service.wait_for, wire.Release)
+    client._received(wire.Proven(id=released.id, backend="xgrammar"))  # it crossed our Release
+    assert not client._unproven
