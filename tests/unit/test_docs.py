@@ -12,7 +12,7 @@ from guided_contract.reasons import NotReadyReason
 ROOT = Path(__file__).parents[2]
 DECISIONS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
 RESULTS = sorted((ROOT / "benchmarks/results").glob("*.md"))
-UNUSED_NUMBERS = {15, 29, 30}
+UNUSED_NUMBERS = {15}
 
 
 @functools.cache

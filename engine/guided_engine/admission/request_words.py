@@ -92,7 +92,7 @@ _ROUTES: Final[Mapping[str, _Route]] = {
 }
 _ADVICE: Final = {
     "backend": 'write vllm_xargs: {"guided_backend": "xgrammar"} or "guidance" instead',
-    "whitespace": "remove it: guidedDecoding.whitespace of the model says how white space is written",
+    "whitespace": 'write vllm_xargs: {"guided_whitespace": "bounded"}, "compact" or "flexible" instead',
     "tools": 'write tools: [{"type": "function", "function": ...}] instead',
     "call": "only /v1/chat/completions, /v1/responses and /v1/messages have tools",
     "tool_choice": 'write tool_choice: {"type": "function", "function": {"name": NAME}} instead',

@@ -13,15 +13,7 @@ from typing import Any, Final, Self
 
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.worker_errors import WorkerDiedError
-from guided_sidecar.grammar.worker_messages import (
-    Exited,
-    Forked,
-    FromTemplate,
-    Job,
-    Meanwhile,
-    Outcome,
-    Ready,
-)
+from guided_sidecar.grammar.worker_messages import Exited, Forked, Job, Meanwhile, Outcome, Ready
 
 _log = logging.getLogger(__name__)
 _TEMPLATE: Final = "guided_sidecar.grammar.compile.fork_server"
@@ -254,7 +246,7 @@ class Template:
             self._kill()
             self._lost()
 
-    def _take(self, message: FromTemplate, descriptors: list[int]) -> None:
+    def _take(self, message: worker_messages.FromTemplate, descriptors: list[int]) -> None:
         if len(descriptors) != (_FDS_PER_WORKER if isinstance(message, Forked) else 0):
             raise worker_messages.JobError(f"{len(descriptors)} file descriptors with {message}")
         if isinstance(message, Ready):
