@@ -1,7 +1,8 @@
 """Grammars as texts: which language one is in, how a choice is written, and what xgrammar would misread."""
 
 import re
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 # Neither plain text, nor an escape that stays one character or a class of letters and digits.
 # A pattern of a whole text: characters that a JSON string holds as they are, classes, groups, repeats.
@@ -25,6 +26,25 @@ def is_lark(grammar: str) -> bool:
 def language(grammar: str) -> str:
     """Return "lark" or "ebnf"."""
     return "lark" if is_lark(grammar) else "ebnf"
+
+
+def one_of(texts: Iterable[str]) -> re.Pattern[str]:
+    """Return what finds the longest of some texts, in time that does not grow with their number."""
+    root: dict[str, Any] = {}
+    for text in filter(None, texts):
+        node = root
+        for character in text:
+            node = node.setdefault(character, {})
+        node[""] = {}
+    return re.compile(_pattern(root) if root else r"(?!)")
+
+
+def _pattern(node: dict[str, Any]) -> str:
+    ways = [re.escape(character) + _pattern(below) for character, below in node.items() if character]
+    if not ways:
+        return ""
+    among = ways[0] if len(ways) == 1 and "" not in node else f"(?:{'|'.join(ways)})"
+    return f"{among}?" if "" in node else among
 
 
 def choice_as_ebnf(choices: list[str]) -> str:

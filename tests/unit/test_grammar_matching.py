@@ -10,7 +10,7 @@ import pytest
 from guided_contract import backends
 from guided_contract.wire import Kind
 from guided_engine.ranks.fillers import fill_walks
-from guided_grammar import registry
+from guided_grammar import registry, texts
 from guided_grammar.backend import BackendError, Library, Threads, one_line
 from guided_grammar.fake import FakeLibrary, FakeTokenizer
 from guided_grammar.masks import Bitmask, allows, words
@@ -169,3 +169,10 @@ def test_every_library_of_the_table_is_there() -> None:
     assert sorted(first) == sorted(get_args(Kind))
     with pytest.raises(KeyError):
         registry.library("outlines")
+
+
+def test_the_longest_of_some_texts_is_found() -> None:
+    names = ["<|a|>", "<|a|>b", "[T]", "<s>", ""]
+    found = texts.one_of(names)
+    assert found.findall("x<|a|>bc[T]<s<s><|a|>") == ["<|a|>b", "[T]", "<s>", "<|a|>"]
+    assert texts.one_of([]).search("") is None

@@ -16,7 +16,7 @@ from guided_contract.wire import Kind
 from guided_grammar.backend import ANY_OBJECT, BackendError, Threads, one_line
 from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
 from guided_grammar.masks import Bitmask
-from guided_grammar.texts import is_lark
+from guided_grammar.texts import is_lark, one_of
 from guided_grammar.walk import Walk
 
 
@@ -136,8 +136,7 @@ def _of_a_draft() -> Any:
 def _named(tokenizer: Any) -> re.Pattern[str]:
     """Return what finds the text of a special token."""
     special = filter(tokenizer.is_special_token, range(tokenizer.vocab_size))
-    texts = {tokenizer.decode_bytes([token]).decode(errors="replace") for token in special}
-    return re.compile("|".join(map(re.escape, sorted(texts - {""}))) or r"(?!)")
+    return one_of(tokenizer.decode_bytes([token]).decode(errors="replace") for token in special)
 
 
 def _unescaped(spec: str) -> str:

@@ -14,6 +14,8 @@ from typing import Any, Final, Self
 
 import xgrammar
 
+from guided_grammar import texts
+
 MARK: Final = b"\xff"
 # Stands for MARK in a tag's text, which is UTF-8, until the grammar has its strings as bytes.
 _STAND_IN: Final = "\x1d"
@@ -35,16 +37,17 @@ def marked(info: Any, tokenizer: Any) -> Any:
     tokenizer
         transformers' own, or vLLM's class of it.
     """
-    special = {number for number in tokenizer.all_special_ids if number is not None}
-    added = getattr(tokenizer, "added_tokens_decoder", {})
-    special |= {number for number, token in added.items() if getattr(token, "special", False)}
-    texts = info.decoded_vocab
-    if not any(number < len(texts) for number in special):
+    decoded = info.decoded_vocab
+    special = {number: decoded[number] for number in tokenizer.all_special_ids if number < len(decoded)}
+    for number, token in getattr(tokenizer, "added_tokens_decoder", {}).items():
+        if getattr(token, "special", False) and number < len(decoded):
+            special[number] = token.content.encode()  # xgrammar may have read it as bytes written as letters
+    if not special:
         return info
     return xgrammar.TokenizerInfo(
         [
-            MARK + text if number in special and text else b"" if MARK in text else text
-            for number, text in enumerate(texts)
+            MARK + special[number] if special.get(number) else b"" if MARK in text else text
+            for number, text in enumerate(decoded)
         ],
         vocab_type=xgrammar.VocabType.RAW,  # they are decoded
         vocab_size=info.vocab_size,
@@ -64,8 +67,7 @@ class SpecialTokens:
 
     def __init__(self, numbers: Mapping[str, int]) -> None:
         self._numbers = numbers
-        longest_first = sorted(numbers, key=len, reverse=True)
-        self._named = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        self._named = texts.one_of(numbers)
 
     @classmethod
     def of(cls, info: Any) -> Self:

@@ -72,7 +72,7 @@ def is_broken(pattern: str) -> bool:
             re.compile(pattern)
     except re.error as error:
         return not any(limit in str(error) for limit in _PYTHONS_LIMITS)
-    except (OverflowError, RecursionError):
+    except (OverflowError, RecursionError, ValueError):  # a number of thousands of digits, too
         return False
     return False
 
