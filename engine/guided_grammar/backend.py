@@ -143,12 +143,15 @@ class Library(Protocol):
     ----------
     compares_spellings
         Whether a property's name that is spelt with escapes is another name to it.
+    compiles_lengths
+        Whether a string is JSON, and what was meant, where its length is compiled and not counted by ranks.
     counts_minimum_alone
         Whether a string's minLength without maxLength costs less where ranks count it than compiled.
     """
 
     compares_spellings: bool
     counts_minimum_alone: bool
+    compiles_lengths: bool
 
     def read(self, tokenizer: Any, vocab_size: int) -> Any:
         """Return the library's own form of a tokenizer.

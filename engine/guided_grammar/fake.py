@@ -144,6 +144,7 @@ class FakeLibrary:
 
     compares_spellings = False
     counts_minimum_alone = False
+    compiles_lengths = True
 
     def read(self, tokenizer: Any, vocab_size: int) -> FakeTokenizer:
         """Return the tokens' texts; see Library."""

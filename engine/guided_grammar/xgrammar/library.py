@@ -12,6 +12,8 @@ class XGrammarLibrary:
 
     compares_spellings = False
     counts_minimum_alone = True
+    # It writes control characters into such a string as they are.
+    compiles_lengths = False
 
     def read(self, tokenizer: Any, vocab_size: int) -> Any:
         """Return an xgrammar.TokenizerInfo; see Library."""

@@ -168,7 +168,16 @@ def _relaxed(job: Job, grammar: Grammar, backend: Backend) -> tuple[str, list[Po
     if not any(f'"{keyword}"' in text for keyword in LENGTHS):
         return text, []
     relaxed, positions = length_bounds.split(meant, backend)
+    if not library(backend).compiles_lengths and backend != job.named:
+        _check_lengths(relaxed, backend)
     return json.dumps(relaxed), positions
+
+
+def _check_lengths(relaxed: Any, backend: Backend) -> None:
+    for place in subschemas.walk(relaxed):
+        if place.allows("string") and (found := [one for one in LENGTHS if one in place.schema]):
+            message = f"{backend} does not enforce a length that ranks cannot count"
+            raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=place.at(found[0]))
 
 
 def _meant(form: Any, job: Job, backend: Backend) -> Any:
