@@ -25,7 +25,6 @@ _FORMATS: Final = frozenset(
         "ipv4",
         "ipv6",
         "time",
-        "uri",
         "uri-reference",
         "uri-template",
         "uuid",

@@ -65,7 +65,7 @@ class Vocabulary:
         """Return a text's tokens, or its bytes' tokens, without the end of sequence."""
         if apart:
             return [self._single[byte] for byte in text.encode()]
-        return list(self._tokenizer.encode(text, add_special_tokens=False))
+        return list(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
 
 
 class Grammar:

@@ -214,7 +214,7 @@ class Compiler:
         def refuses(form: Any) -> bool:
             try:
                 self._heard("json", library_texts.of_schema(form, job, backend)[0], backend)
-            except BackendError:
+            except (BackendError, GuidedError):
                 return True
             return False
 

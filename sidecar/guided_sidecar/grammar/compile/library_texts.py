@@ -5,6 +5,7 @@ from typing import Any
 
 from guided_contract.choices import BOUND
 from guided_contract.counting import Position
+from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import LENGTHS
@@ -28,12 +29,20 @@ def of(job: Job, grammar: Grammar, backend: Backend) -> Relaxed:
 
 
 def of_schema(form: Any, job: Job, backend: Backend) -> Relaxed:
-    """Return what a library is to compile of a schema's normal form."""
+    """Return what a library is to compile of a schema's normal form.
+
+    Raises
+    ------
+    GuidedError
+        grammar_unsupported: ranks cannot count a length that the library does not enforce.
+    """
     meant = _meant(form, job, backend)
     text = json.dumps(meant)
     if not any(f'"{keyword}"' in text for keyword in LENGTHS):
         return text, []
     relaxed, positions = length_bounds.split(meant, backend)
+    if not library(backend).compiles_lengths and backend != job.named:
+        _check_lengths(relaxed, backend)
     return json.dumps(relaxed), positions
 
 
@@ -42,6 +51,14 @@ def whitespace(job: Job) -> int | None:
     if job.kind == "structural_tag" and job.whitespace is not None:
         return max(job.whitespace, BOUND)  # else what a tag has of its own between two calls would go, too
     return job.whitespace if job.kind in ("json", "json_object") else None
+
+
+def _check_lengths(relaxed: Any, backend: Backend) -> None:
+    for place in subschemas.walk(relaxed):
+        if place.allows("string") and (found := [one for one in LENGTHS if one in place.schema]):
+            path = place.at(found[0])
+            message = f"{path}: {backend} does not enforce a length that ranks cannot count"
+            raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=path)
 
 
 def _meant(form: Any, job: Job, backend: Backend) -> Any:

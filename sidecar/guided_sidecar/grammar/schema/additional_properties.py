@@ -27,7 +27,7 @@ def close(schema: Any) -> Any:
 
     A type that the other keywords imply is written out, and so is that others may follow, where they may.
     """
-    return _spoken_out(_Closing(schema).closed()) if isinstance(schema, dict) else schema
+    return _Closing(schema).closed() if isinstance(schema, dict) else schema
 
 
 def spell_once(schema: Any) -> Any:
@@ -56,26 +56,18 @@ def copied(value: Any) -> Any:
     return [copied(part) for part in value] if isinstance(value, list) else value
 
 
-def _spoken_out(closed: Schema) -> Schema:
-    parts = subschemas.within(closed)
-    joined = {id(one) for part in parts for one in part.get("allOf", ())}
-    joined |= {id(one) for part in parts if "type" in part for one in part.get("anyOf", ())}
-    for part in parts:
-        if "type" not in part and id(part) not in joined:
-            _write_type(part)
-        if "type" in part and not _is_compound(part) and "enum" not in part and "const" not in part:
-            place = subschemas.Place(subschemas.ROOT, part)
-            for kind, keyword in (("object", "additionalProperties"), ("array", "items")):
-                if place.allows(kind):
-                    part.setdefault(keyword, True)
-    return closed
-
-
-def _write_type(part: Schema) -> None:
-    """Write the one type of which all keywords of a schema are."""
-    types = {dialect.OF_TYPE.get(keyword) for keyword in part if keyword not in _DEFINITIONS}
-    if len(types) == 1 and None not in types:
-        part["type"] = types.pop()
+def _spoken_out(written: Schema) -> Schema:
+    """Return a schema that alone judges a value, with the type that its keywords imply and what else may be."""
+    if _is_compound(written) or not written.keys().isdisjoint(("anyOf", "const", "enum")):
+        return written
+    if "type" not in written:
+        types = {dialect.OF_TYPE.get(keyword) for keyword in written if keyword not in _DEFINITIONS}
+        if len(types) != 1 or None in types:
+            return written
+        written = {**written, "type": types.pop()}
+    place = subschemas.Place(subschemas.ROOT, written)
+    others = (("object", "additionalProperties"), ("array", "items"))
+    return {**{keyword: True for kind, keyword in others if place.allows(kind)}, **written}
 
 
 def _is_respelt(part: Schema) -> bool:
@@ -110,7 +102,7 @@ class _Closing:
         if not isinstance(part, dict) or "oneOf" in part or (part.keys() == {"$ref"} and not around):
             return part
         if self._says_more(part):
-            return self._left_open(part)
+            return self._left_open(part) if around else _spoken_out(self._left_open(part))
         names = tuple(dict.fromkeys([*around, *_own(part), *self._of_parts(part)]))
         written = self._left_open({keyword: part[keyword] for keyword in part if keyword != "anyOf"})
         if "anyOf" in part:
@@ -123,7 +115,7 @@ class _Closing:
                 written["allOf"] = [*written.get("allOf", ()), _only(names)]
             else:
                 written |= _only(names, written)
-        return written
+        return written if around else _spoken_out(written)
 
     def _left_open(self, part: Any) -> Any:
         """Return a schema whose own objects and arrays stay as they are; those below them are closed."""

@@ -236,6 +236,8 @@ def _bound(part: Schema) -> None:
 
 def _flat(written: Schema) -> Any:
     """Return a schema that is one other schema alone as that one."""
+    if written.get("patternProperties") == {}:
+        del written["patternProperties"]
     if True in written.get("allOf", ()):
         written["allOf"] = [part for part in written["allOf"] if part is not True]
         if not written["allOf"]:
