@@ -96,10 +96,10 @@ def metric(pod: Pod, name: str, url: str = "") -> float:
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
 
 
-def stopped(pod: Pod) -> float:
+def aborted(pod: Pod) -> float:
     """Return how many guided sequences ended before their grammar did, counted on each rank."""
     return sum(
-        metric(pod, f'guidedmodel_sequences_total{{backend="xgrammar",end_reason="stopped",rank="{rank}"}}')
+        metric(pod, f'guidedmodel_sequences_total{{backend="xgrammar",end_reason="aborted",rank="{rank}"}}')
         for rank in range(2)
     )
 
@@ -187,11 +187,11 @@ def test_another_policy_places_new_requests_in_the_scheduler(
     long = {**LETTERS, "max_tokens": LONG, "min_tokens": LONG, "vllm_xargs": {"logits_processors": [LINGERS]}}
     running = pool.submit(openai.streamed_tokens, pod.url, begun, **long)
     assert begun.wait(60)
-    before = stopped(pod)
+    before = aborted(pod)
     assert openai.error_code(faulty(pod, planted.STRAYS)) == DESYNC
     pod.wait(lambda: "vLLM's scheduler" in page(pod).desync)
 
-    pod.wait(lambda: stopped(pod) == before + 2)  # the one that ranks differed on, some steps after its end
+    pod.wait(lambda: aborted(pod) == before + 2)  # the one that ranks differed on, some steps after its end
     fills = metric(pod, "guidedmodel_mask_fills_total")
     answers = [pool.submit(openai.guided, pod.url, "x", "choice", ["stone", "water"]) for _ in range(3)]
     assert {openai.text(one.result()) for one in answers} <= {"stone", "water"}
