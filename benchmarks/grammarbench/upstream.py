@@ -1,8 +1,8 @@
 """vLLM's own compile, as its StructuredOutputManager has it: `auto`, in a process that can be killed.
 
 `python -m grammarbench.upstream MODEL SECONDS` reads grammars, kind and text as one JSON array a line, and
-answers each with seconds and what came of it. vLLM compiles in a thread that nothing can stop; here a compile that takes too
-long costs its process, and the next one begins with an empty compiler cache.
+answers each with seconds and what came of it. vLLM compiles in a thread that nothing can stop; here a
+compile that takes too long costs its process, and the next one begins with an empty compiler cache.
 """
 
 import json

@@ -57,7 +57,7 @@ def copied(value: Any) -> Any:
 
 
 def _spoken_out(written: Schema) -> Schema:
-    """Return a schema that alone judges a value, with the type that its keywords imply and what else may be."""
+    """Return a schema that alone judges a value, with the type that it implies and what else may be there."""
     if _is_compound(written) or not written.keys().isdisjoint(("anyOf", "const", "enum")):
         return written
     if "type" not in written:
