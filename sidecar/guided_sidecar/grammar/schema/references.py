@@ -4,6 +4,7 @@ import functools
 import itertools
 from typing import Any, Final
 
+import jsonschema
 import referencing
 import referencing.exceptions
 import referencing.jsonschema
@@ -32,6 +33,7 @@ class References:
         self._resolvers: dict[int, Any] = {}
         parts = subschemas.within(root)
         self._anchored = [part for part in parts if "$dynamicAnchor" in part or "$recursiveAnchor" in part]
+        self._checked = {id(part) for part in parts}  # as schemas; elsewhere anything may stand
         self._has_inner_base = any("$id" in part or "id" in part for part in parts[1:])
 
     def target(self, part: dict[str, Any], keyword: str, path: JsonPath) -> Any:
@@ -54,7 +56,7 @@ class References:
                 raise _fault(path, "it names nothing in the schema") from None
         else:
             found = self._looked_up(part, reference, path)
-        if not isinstance(found, dict | bool):
+        if not isinstance(found, dict | bool) or not self._is_schema(found):
             raise _fault(path, "it does not name a schema")
         return found
 
@@ -75,6 +77,15 @@ class References:
         if not reference.startswith("#/"):
             return otherwise
         return functools.reduce(JsonPath, subschemas.names(reference), ROOT)
+
+    def _is_schema(self, found: Any) -> bool:
+        if id(found) in self._checked or isinstance(found, bool):
+            return True
+        judge = jsonschema.validators.validator_for(self._root, default=jsonschema.Draft202012Validator)
+        if not judge(judge.META_SCHEMA).is_valid(found):
+            return False
+        self._checked.add(id(found))
+        return True
 
     def _unused(self) -> str:
         taken = {name for keyword in _KEPT for name in self._root.get(keyword, ())}
