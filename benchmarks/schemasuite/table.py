@@ -27,6 +27,24 @@ takes values of any other type where a library generates one type alone.
 {tables}
 **optional/** holds what JSON Schema leaves to implementations. {optional}
 
+## What a schema means here
+Each schema is first written in one normal form (`sidecar/guided_sidecar/grammar/schema/normal.py` lists
+what becomes what), which both libraries then read alike: `make fuzz-schemas` draws compositions of all
+keywords and compares.
+
+- **Enforced**: `$ref` of each kind, `not`, `if`, `oneOf`, `dependent*`, `contains`, `propertyNames`,
+  bounds of counts, as far as they can be written as alternatives; a pattern means a match anywhere in
+  the text, unless it has anchors; of the formats `date`, `time` and `date-time` (RFC 3339 with capital
+  letters; days that the month has, no leap seconds), `json-pointer`, `relative-json-pointer`,
+  `duration`, `email`, `hostname`, `ipv4`, `ipv6`, `uri`, `uuid`, `uri-reference` and `uri-template`.
+- **Refused**, with the path: what cannot be written so, other formats of the specification, bounds
+  beyond 2^53 (of integers 2^63) that leave nothing else, and values that both libraries round.
+- **Annotations**, which change nothing: unknown keywords and formats, keywords of a later draft than
+  the schema's, and keywords about other types than `type` names.
+- **Closed**: an object that names properties and says nothing about others has those that are named,
+  with `additionalProperties: true` any. A schema whose keywords are all about one type has that type.
+- **Spelling**: numbers and escapes that mean the same may be spelt otherwise by the two libraries.
+
 ## Keywords
 What each library makes of a keyword, without a type beside it and with one: *enforced*, *ignored*
 (accepted, and something invalid can be generated in every case), *partly*, *refused*. Under

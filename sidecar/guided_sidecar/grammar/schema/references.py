@@ -5,6 +5,7 @@ import itertools
 import re
 from typing import Any, Final
 
+import jsonschema
 import referencing
 import referencing.exceptions
 import referencing.jsonschema
@@ -35,6 +36,7 @@ class References:
         self._resolvers: dict[int, Any] = {}
         parts = subschemas.within(root)
         self._anchored = [part for part in parts if "$dynamicAnchor" in part or "$recursiveAnchor" in part]
+        self._checked = {id(part) for part in parts}  # as schemas; elsewhere anything may stand
         self._has_inner_base = any("$id" in part or "id" in part for part in parts[1:])
         self._checked = set(map(id, parts))
 
@@ -58,7 +60,7 @@ class References:
                 raise _fault(path, "it names nothing in the schema") from None
         else:
             found = self._looked_up(part, reference, path)
-        if not isinstance(found, dict | bool):
+        if not isinstance(found, dict | bool) or not self._is_schema(found):
             raise _fault(path, "it does not name a schema")
         if isinstance(found, dict) and id(found) not in self._checked:
             schema.check_keywords(found, self._root, str(self.path(reference, path)))
@@ -82,6 +84,15 @@ class References:
         if not reference.startswith("#/"):
             return otherwise
         return functools.reduce(JsonPath, subschemas.names(reference), ROOT)
+
+    def _is_schema(self, found: Any) -> bool:
+        if id(found) in self._checked or isinstance(found, bool):
+            return True
+        judge = jsonschema.validators.validator_for(self._root, default=jsonschema.Draft202012Validator)
+        if not judge(judge.META_SCHEMA).is_valid(found):
+            return False
+        self._checked.add(id(found))
+        return True
 
     def _unused(self) -> str:
         taken = {name for keyword in _KEPT for name in self._root.get(keyword, ())}
