@@ -65,7 +65,7 @@ async def test_grammars_that_crash_workers_spend_nobodys_budget(
         Api.connected(pod) as api,
     ):
         for number in range(2):
-            _, answer = api.begin("regex", grammars.endless_regex(number))
+            _, answer = api.begin("regex", grammars.endless_regex(number), backend="xgrammar")
             for _ in range(2):
                 kill(await busy_worker(Here))
             refused = await answer
@@ -95,7 +95,7 @@ async def test_crashes_that_meet_every_grammar_spend_the_budget(
         Rank.connected(pod),
         Api.connected(pod) as api,
     ):
-        _, answer = api.begin("regex", grammars.endless_regex(3))
+        _, answer = api.begin("regex", grammars.endless_regex(3), backend="xgrammar")
         for _ in range(2):
             kill(await busy_worker(Here))
         refused = await answer

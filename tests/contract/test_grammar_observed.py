@@ -33,16 +33,16 @@ async def test_what_was_asked_for_is_counted(tmp_path: Path, monkeypatch: pytest
         Api.connected(pod) as api,
     ):
         spec = grammars.slow_regex(200)
-        both = [api.begin("regex", spec)[1] for _ in range(2)]
+        both = [api.begin("regex", spec, backend="xgrammar")[1] for _ in range(2)]
         await asyncio.gather(*both)
-        await api.prepare("regex", spec)
+        await api.prepare("regex", spec, backend="xgrammar")
         for _ in range(2):
             await api.prepare("json", '{"type": "nonsense"}')
         await api.prepare("json", "{")
-        number, _answer = api.begin("regex", grammars.endless_regex(1))
+        number, _answer = api.begin("regex", grammars.endless_regex(1), backend="xgrammar")
         await until(lambda: service.snapshot().workers.busy == 1)
         api.release(number)
-        _, crashed = api.begin("regex", grammars.endless_regex(2))
+        _, crashed = api.begin("regex", grammars.endless_regex(2), backend="xgrammar")
         for _ in range(2):
             kill(await busy_worker(service_processes))
         assert isinstance(await crashed, Refused)
@@ -149,8 +149,8 @@ async def test_the_span_of_a_compile_says_how_it_ended(
         Rank.connected(pod),
         Api.connected(pod) as api,
     ):
-        late = await api.prepare("regex", grammars.endless_regex(1), timeout_s=1)
-        number, _answer = api.begin("regex", grammars.endless_regex(2))
+        late = await api.prepare("regex", grammars.endless_regex(1), backend="xgrammar", timeout_s=1)
+        number, _answer = api.begin("regex", grammars.endless_regex(2), backend="xgrammar")
         assert isinstance(await api.prepare("choice", '["after"]'), Prepared)
         api.release(number)
         await until(lambda: len(spans.named("grammar.prepare")) == 3)

@@ -190,7 +190,7 @@ async def test_an_endless_compile_ends_at_its_deadline_and_costs_nobody_else(
 ) -> None:
     """vLLM 54003, 53130, 14151: a thread that compiles cannot be stopped."""
     idle = sidecar.workers()
-    _, endless = api.begin("regex", grammars.endless_regex(1), timeout_s=DEADLINE_S)
+    _, endless = api.begin("regex", grammars.endless_regex(1), backend="xgrammar", timeout_s=DEADLINE_S)
     busy = await busy_worker(sidecar)
 
     for number in range(5):
@@ -208,7 +208,9 @@ async def test_an_endless_compile_ends_at_its_deadline_and_costs_nobody_else(
 async def test_any_number_of_endless_compiles_keeps_short_ones_waiting_for_moments(
     sidecar: Sidecar, api: Api
 ) -> None:
-    endless = [api.begin("regex", grammars.endless_regex(100 + number)) for number in range(5)]
+    endless = [
+        api.begin("regex", grammars.endless_regex(100 + number), backend="xgrammar") for number in range(5)
+    ]
     await busy_worker(sidecar)
 
     for number in range(5):
@@ -221,7 +223,10 @@ async def test_any_number_of_endless_compiles_keeps_short_ones_waiting_for_momen
 
 async def test_endless_compiles_that_made_room_for_others_are_told_so(api: Api) -> None:
     answers = await asyncio.gather(
-        *(api.prepare("regex", grammars.endless_regex(200 + number), DEADLINE_S) for number in range(5))
+        *(
+            api.prepare("regex", grammars.endless_regex(200 + number), DEADLINE_S, backend="xgrammar")
+            for number in range(5)
+        )
     )
 
     codes = {answer.code for answer in answers if isinstance(answer, Refused)}
@@ -237,7 +242,7 @@ async def test_a_stopped_worker_is_as_good_as_dead(sidecar: Sidecar, api: Api) -
         os.kill(pid, signal.SIGSTOP)
     await until(lambda: not any(exists(pid) for pid in idle))
 
-    _, answer = api.begin("regex", grammars.slow_regex(410))
+    _, answer = api.begin("regex", grammars.slow_regex(410), backend="xgrammar")
     stopped = await busy_worker(sidecar)
     os.kill(stopped, signal.SIGSTOP)
     await until(lambda: not exists(stopped))
@@ -245,7 +250,7 @@ async def test_a_stopped_worker_is_as_good_as_dead(sidecar: Sidecar, api: Api) -
 
 
 async def test_a_crash_is_retried_once_on_another_worker(sidecar: Sidecar, api: Api) -> None:
-    _, answer = api.begin("regex", grammars.slow_regex(400))
+    _, answer = api.begin("regex", grammars.slow_regex(400), backend="xgrammar")
     first = await busy_worker(sidecar)
     kill(first)
     second = await busy_worker(sidecar)
@@ -262,10 +267,10 @@ async def test_a_second_crash_refuses_those_who_wait_for_that_grammar_and_nobody
 ) -> None:
     """vLLM 51660: a crash in the grammar library was the engine's."""
     spec = grammars.endless_regex(3)
-    waiting = [api.begin("regex", spec)[1] for _ in range(3)]
+    waiting = [api.begin("regex", spec, backend="xgrammar")[1] for _ in range(3)]
     kill(await busy_worker(sidecar))
     second = await busy_worker(sidecar)
-    _, other = api.begin("regex", grammars.slow_regex(200))
+    _, other = api.begin("regex", grammars.slow_regex(200), backend="xgrammar")
     kill(second)
 
     refused = [await answer for answer in waiting]
@@ -301,13 +306,13 @@ async def test_who_leaves_while_a_crashed_compile_is_tried_again_takes_no_guilt_
     """Else one grammar could spend the restart budget of all, and never be in quarantine."""
     spec = grammars.endless_regex(9)
     for _ in range(3):
-        number, _ = api.begin("regex", spec)
+        number, _ = api.begin("regex", spec, backend="xgrammar")
         kill(await busy_worker(sidecar))
         second = await busy_worker(sidecar)
         api.release(number)
         await until(lambda gone=second: not exists(gone))
     async with asyncio.timeout(30):
-        refused = await api.prepare("regex", spec)
+        refused = await api.prepare("regex", spec, backend="xgrammar")
     assert isinstance(refused, Refused)
     assert refused.code == "grammar_compile_crashed"
     assert "it has killed 3 grammar workers and is refused for another" in refused.message
@@ -326,7 +331,7 @@ async def test_killed_workers_are_replaced(sidecar: Sidecar, api: Api) -> None:
 
 async def test_the_last_waiter_who_cancels_kills_the_worker(sidecar: Sidecar, api: Api) -> None:
     spec = grammars.endless_regex(4)
-    (first, _), (second, _) = api.begin("regex", spec), api.begin("regex", spec)
+    (first, _), (second, _) = (api.begin("regex", spec, backend="xgrammar") for _ in range(2))
     busy = await busy_worker(sidecar)
 
     api.release(first)
@@ -339,7 +344,7 @@ async def test_the_last_waiter_who_cancels_kills_the_worker(sidecar: Sidecar, ap
 
 async def test_a_client_that_goes_away_cancels(sidecar: Sidecar, api: Api) -> None:
     async with Api.connected(sidecar.pod) as leaving:
-        leaving.begin("regex", grammars.endless_regex(5))
+        leaving.begin("regex", grammars.endless_regex(5), backend="xgrammar")
         busy = await busy_worker(sidecar)
 
     await until(lambda: not exists(busy))

@@ -40,7 +40,11 @@ PLANTED: dict[str, tuple[Kind, str, str]] = {
     "choice": ("choice", json.dumps([CANARY]), ""),
     "no schema": ("json", json.dumps({"properties": {CANARY: {"type": CANARY}}}), "grammar_invalid"),
     "not JSON": ("json", f'{{"{CANARY}"', "grammar_invalid"),
-    "not enforced": ("json", json.dumps({"contains": {"const": CANARY}}), "grammar_unsupported"),
+    "not enforced": (
+        "json",
+        json.dumps({"uniqueItems": True, "items": {"not": {"pattern": CANARY}}}),
+        "grammar_unsupported",
+    ),
     "no regex": ("regex", f"({CANARY}", "grammar_invalid"),
     "no grammar": ("grammar", f"root ::= {CANARY}", "grammar_invalid"),
     "stuck": (
@@ -87,9 +91,9 @@ async def _tell(folder: Path) -> Told:
         sidecar = await asyncio.to_thread(Sidecar.start, pod)
         async with Rank.connected(pod, 0, answer=_loaded), Rank.connected(pod, 1), Api.connected(pod) as api:
             await _warm(pod)
-            codes = {name: await _code(api, kind, text) for name, (kind, text, _) in PLANTED.items()}
+            codes = {name: await _code(api, name, kind, text) for name, (kind, text, _) in PLANTED.items()}
             codes["crashed"] = await _crash(api, sidecar)
-            codes["not loaded"] = await _code(api, "choice", json.dumps([CANARY, "unloadable"]))
+            codes["not loaded"] = await _code(api, "", "choice", json.dumps([CANARY, "unloadable"]))
         _send(pod)
         await eventually(lambda: collector.kept.named("ranks.desync"))
         metrics, page = await _get(pod, "/metrics"), await _get(pod, "/status")
@@ -109,14 +113,17 @@ def _loaded(load: Load) -> Loaded:
     return loaded(load, error="no such file" if len(_refusing) > 2 else "")
 
 
-async def _code(api: Api, kind: Kind, text: str) -> str:
-    answer = await api.prepare(kind, text, traceparent=PARENT)
+async def _code(api: Api, name: str, kind: Kind, text: str) -> str:
+    backend = "xgrammar" if name == "endless" else None
+    answer = await api.prepare(kind, text, traceparent=PARENT, backend=backend)
     return "" if isinstance(answer, Prepared) else answer.code
 
 
 async def _crash(api: Api, sidecar: Sidecar) -> str:
     """Kill the worker of one compile twice."""
-    _, answer = api.begin("regex", f"{CANARY}{grammars.endless_regex(2)}", traceparent=PARENT)
+    _, answer = api.begin(
+        "regex", f"{CANARY}{grammars.endless_regex(2)}", backend="xgrammar", traceparent=PARENT
+    )
     for _ in range(2):
         kill(await busy_worker(sidecar))
     return getattr(await answer, "code", "")
