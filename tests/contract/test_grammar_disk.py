@@ -55,7 +55,8 @@ async def test_a_new_service_takes_grammars_from_disk_and_compiles_the_spoilt_on
     async with Rank.connected(sidecar.pod), Api.connected(sidecar.pod) as api:
         await _warm(api)
         for name, (kind, spec) in specs.items():
-            answer = await api.prepare(kind, spec)  # type: ignore[arg-type]
+            backend = "xgrammar" if name == "xgrammar" else None
+            answer = await api.prepare(kind, spec, backend=backend)  # type: ignore[arg-type]
             assert isinstance(answer, Prepared), answer
             keys[name] = answer.key
             assert name in {answer.backend, "spoilt"}
@@ -78,7 +79,8 @@ async def test_a_new_service_takes_grammars_from_disk_and_compiles_the_spoilt_on
             os.kill(pid, signal.SIGSTOP)  # type: ignore[arg-type]
         try:
             for name in ("xgrammar", "guidance"):
-                answer = await api.prepare(*specs[name])  # type: ignore[arg-type]
+                backend = "xgrammar" if name == "xgrammar" else None
+                answer = await api.prepare(*specs[name], backend=backend)  # type: ignore[arg-type]
                 assert isinstance(answer, Prepared), answer
                 assert answer.key == keys[name]
                 assert any(load.key == answer.key for load in rank.loads)

@@ -27,6 +27,8 @@ _MOST_TAKEN: Final = 8  # tokens that are passed over since another walk has tak
 _LONG_S: Final = _SLOW_REPEATING_S / _REPEATED_BYTES
 _MOST_PLACES: Final = 6  # that are looked at for some where a token may be repeated
 _ENOUGH: Final = 2
+_DEAD_END: Final = "NoExtension"  # llguidance's word for a dead end
+_TURN_EVERY: Final = 16  # steps in a string: letters alone end no address, nor digits a date
 _OTHERS: Final = 3  # tokens at one place, beside the one that was taken there
 
 
@@ -120,7 +122,9 @@ class Walk:
 
     def _end(self, step: int) -> Fault:
         """Return the fault of a step that no token can follow."""
-        return _dead_end(step) if self._gave_up is None else self.given_up(self._gave_up, step)
+        if self._gave_up is None or _DEAD_END in self._gave_up.said:
+            return _dead_end(step)
+        return self.given_up(self._gave_up, step)
 
     @property
     def tokens(self) -> list[int]:
@@ -232,7 +236,11 @@ class Walk:
 
     def _choose(self, where: Where, *, ends_soon: bool, is_in_string: bool) -> tuple[int, Where] | None:
         tokens = self._choice.among(
-            self._mask[0], self._chooser, ends_soon=ends_soon, is_in_string=is_in_string
+            self._mask[0],
+            self._chooser,
+            ends_soon=ends_soon,
+            is_in_string=is_in_string,
+            is_turning=is_in_string and len(self._steps) % _TURN_EVERY == 0,
         )
         known: tuple[int, Where] | None = None
         for tried, token in enumerate(tokens):

@@ -191,7 +191,7 @@ class _Normaliser:
         else:
             name, is_new = self.references.name(target, said[keyword])
             if is_new:
-                self._waiting.append((name, target, self.references.path(said[keyword], path)))
+                self._waiting.append((name, target, self.references.path(target, said[keyword], path)))
             reference = {"$ref": f"#/{name[0]}/{name[1]}"}
         if "$ref" in written:
             also(written, reference)

@@ -34,11 +34,11 @@ class References:
         self._targets: list[Any] = []  # kept, so that no other object gets the number of one of them
         self._fresh = (f"ref{number}" for number in itertools.count())
         self._resolvers: dict[int, Any] = {}
+        self._ways: dict[int, JsonPath] = {}
         parts = subschemas.within(root)
         self._anchored = [part for part in parts if "$dynamicAnchor" in part or "$recursiveAnchor" in part]
         self._checked = {id(part) for part in parts}  # as schemas; elsewhere anything may stand
         self._has_inner_base = any("$id" in part or "id" in part for part in parts[1:])
-        self._checked = set(map(id, parts))
 
     def target(self, part: dict[str, Any], keyword: str, path: JsonPath) -> Any:
         """Return the schema that the reference `keyword` of a part names.
@@ -63,7 +63,7 @@ class References:
         if not isinstance(found, dict | bool) or not self._is_schema(found):
             raise _fault(path, "it does not name a schema")
         if isinstance(found, dict) and id(found) not in self._checked:
-            schema.check_keywords(found, self._root, str(self.path(reference, path)))
+            schema.check_keywords(found, self._root, str(self.path(found, reference, path)))
             self._checked.update(map(id, subschemas.within(found)))
         return found
 
@@ -79,20 +79,19 @@ class References:
         self._targets.append(target)
         return name, True
 
-    def path(self, reference: str, otherwise: JsonPath) -> JsonPath:
-        """Return the path of what a reference names, where the reference tells."""
-        if not reference.startswith("#/"):
-            return otherwise
-        return functools.reduce(JsonPath, subschemas.names(reference), ROOT)
+    def path(self, target: dict[str, Any], reference: str, otherwise: JsonPath) -> JsonPath:
+        """Return the path of what a reference names, where that can be told."""
+        if reference.startswith("#/"):
+            return functools.reduce(JsonPath, subschemas.names(reference), ROOT)
+        if not self._ways:
+            self._ways = {id(place.schema): place.way for place in subschemas.walk(self._root)}
+        return self._ways.get(id(target), otherwise)
 
     def _is_schema(self, found: Any) -> bool:
         if id(found) in self._checked or isinstance(found, bool):
             return True
         judge = jsonschema.validators.validator_for(self._root, default=jsonschema.Draft202012Validator)
-        if not judge(judge.META_SCHEMA).is_valid(found):
-            return False
-        self._checked.add(id(found))
-        return True
+        return bool(judge(judge.META_SCHEMA).is_valid(found))
 
     def _unused(self) -> str:
         taken = {name for keyword in _KEPT for name in self._root.get(keyword, ())}
