@@ -11,7 +11,7 @@ import pytest
 
 from guided_contract.errors import GuidedError
 from guided_grammar.registry import Backends
-from guided_sidecar.grammar.compile import compilation, heard
+from guided_sidecar.grammar.compile import heard, library_texts
 from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.worker_messages import Done, Job
 from support import tokenizers
@@ -28,7 +28,8 @@ CASES: dict[str, tuple[str, Any, str | None]] = {
         {"properties": {"a": {"type": "number", "multipleOf": 0.5}}},
         "$.properties.a.multipleOf",
     ),
-    "length beside a format": ("json", {"type": "string", "format": "date", "maxLength": 20}, "$.format"),
+    "length beside a format": ("json", {"type": "string", "format": "email", "maxLength": 20}, "$.format"),
+    "format that is a pattern": ("json", {"type": "string", "format": "date"}, "$.format"),
     "anchors amid a regex": ("regex", "a^b", None),
     "unknown escape": ("regex", r"a\_b", None),
     "pattern in a tag": (
@@ -85,7 +86,7 @@ def test_xgrammars_warning_is_heard_where_no_rule_knows_it(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The words themselves, of C++, on the descriptor; and nothing of them stays there."""
-    monkeypatch.setattr(compilation, "_meant", lambda *_: {"type": "string", "pattern": "^a(?=b)"})
+    monkeypatch.setattr(library_texts, "_meant", lambda *_: {"type": "string", "pattern": "^a(?=b)"})
     before = os.fstat(2).st_size
     with pytest.raises(GuidedError, match="Lookahead assertion is not supported and is ignored") as refusal:
         run(compiler, "json", {"type": "string", "pattern": "^a$"}, ["xgrammar"])
@@ -95,7 +96,7 @@ def test_xgrammars_warning_is_heard_where_no_rule_knows_it(
 
 def test_llguidances_warning_is_heard(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
     lenient = {"x-guidance": {"lenient": True}, "type": "array", "uniqueItems": True}
-    monkeypatch.setattr(compilation, "_meant", lambda *_: lenient)
+    monkeypatch.setattr(library_texts, "_meant", lambda *_: lenient)
     with pytest.raises(GuidedError, match="uniqueItems") as refusal:
         run(compiler, "json", {"type": "array"}, ["guidance"])
     assert refusal.value.code == "grammar_unsupported"

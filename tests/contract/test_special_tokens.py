@@ -30,13 +30,13 @@ SPECIAL = frozenset(tokenizers.chat().all_special_ids) | {
 }
 EOS = tokenizers.EOS
 NAMED = {"const": "x<|im_end|>y"}
-SPELLED = {"type": "string", "pattern": "^<|sép|>[b-z]+$"}
+SPELLED = {"type": "string", "pattern": r"^<\|sép\|>[b-z]+$"}
 BOUNDED = {"type": "string", "minLength": 3, "maxLength": 9}
 OBJECT = {"type": "object", "properties": {"<|im_end|>": BOUNDED}, "required": ["<|im_end|>"]}
 CASES: dict[str, tuple[Any, Any]] = {
     "string": ("json", {"type": "string"}),
     "bounded": ("json", BOUNDED),
-    "pattern": ("json", {"type": "string", "pattern": "^[^a]+$"}),
+    "pattern": ("json", {"type": "string", "pattern": r"^[#-\[\]-~]+$"}),
     "format": ("json", {"type": "string", "format": "email"}),
     "any": ("json", {"type": "object", "additionalProperties": True}),
     "const": ("json", NAMED),

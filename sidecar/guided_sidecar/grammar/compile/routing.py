@@ -27,6 +27,7 @@ _WRITTEN_FOR: Final = {
     "allOf": ("pattern", "uniqueItems", "minProperties", "maxProperties", *_CONDITIONS),
     "anyOf": ("oneOf", "minProperties", "maxProperties", "type", *_CONDITIONS),
     "enum": ("const", "uniqueItems"),
+    "pattern": ("format", "oneOf", *_CONDITIONS),
     "patternProperties": ("propertyNames",),
 }
 
