@@ -9,7 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 _DRAWS: Final = 4  # of tokens at random, before all that are allowed are looked at in order
-_CLOSERS: Final = b'"}],:'
+_ENDING: Final = b'"}],:'
+# What leads to the end of a string that letters or digits alone never end: a date's, an address's, a duration's.
+_TURNS: Final = (re.compile(rb"[Z@]"), re.compile(rb"[A-Z]"), re.compile(rb"[.:/-]"))
 # What ends a JSON text soonest, the first first: after a value, and within a string.
 _AFTER_VALUE: Final = (re.compile(rb"[}\]]+"), re.compile(rb"[}\],:]+"))
 _IN_STRING: Final = (re.compile(rb'"[}\]]*'), re.compile(rb'"[}\],:]*'))
@@ -23,8 +25,9 @@ class _Enders:
         self, stops: Sequence[int], tokens: Sequence[bytes], patterns: Sequence[re.Pattern[bytes]]
     ) -> None:
         tiers = [list(stops), *([] for _ in patterns)]
-        closers = ((number, text) for number, text in enumerate(tokens) if not text.strip(_CLOSERS))
-        for number, text in closers:
+        for number, text in enumerate(tokens):
+            if len(text) > 1 and text.strip(_ENDING):
+                continue  # most of them, soonest
             tier = next((tier for tier, one in enumerate(patterns) if one.fullmatch(text)), None)
             if tier is not None and number not in stops:
                 tiers[1 + tier].append(number)
@@ -64,14 +67,22 @@ class TokenChoice:
         stops = [token for token in stop_tokens if token < len(tokens)]
         self._after_value = _Enders(stops, tokens, _AFTER_VALUE)
         self._in_string = _Enders(stops, tokens, _IN_STRING)
+        self._turns = _Enders((), tokens, _TURNS)
 
     def among(
-        self, row: Any, chooser: random.Random, *, ends_soon: bool, is_in_string: bool = False
+        self,
+        row: Any,
+        chooser: random.Random,
+        *,
+        ends_soon: bool,
+        is_in_string: bool = False,
+        is_turning: bool = False,
     ) -> Iterator[int]:
         """Yield token ids that a mask row allows: some at random, then all.
 
         `row` is [ceil(vocabulary / 32)] int32. With `ends_soon`, tokens that may end the text come first,
-        those that begin an array or object late, and white space last.
+        those that begin an array or object late, and white space last. With `is_turning`, next come those
+        that a string may need before it can end.
         """
         if not ends_soon:
             for _ in range(_DRAWS):  # where most are allowed, this is all
@@ -80,6 +91,8 @@ class TokenChoice:
                     yield token
         else:
             yield from (self._in_string if is_in_string else self._after_value).allowed(row, chooser)
+            if is_turning:
+                yield from self._turns.allowed(row, chooser)
         filled = np.flatnonzero(row)
         drawn = [token for token in _some(filled, row[filled], chooser) if token < self._count]
         if ends_soon:  # the longest, so that what is written letter by letter comes to its end
