@@ -80,7 +80,7 @@ CASES: dict[str, tuple[Any, list[str], str, str]] = {
         "[1]",
     ),
     "names": (
-        {"type": "object", "propertyNames": {"format": "date"}, "additionalProperties": INTEGER},
+        {"type": "object", "propertyNames": {"format": "email"}, "additionalProperties": INTEGER},
         ["$.propertyNames"],
         '{"x":1}',
         '{"x":"y"}',

@@ -95,3 +95,17 @@ def test_a_broken_schema_a_limit_and_a_librarys_options_are_not_allowed() -> Non
         assert not allowance.covers(GuidedError(code, "no", path="$.not"))
     allowance.without(unsupported("$.not"))
     assert allowance.covers(GuidedError(ErrorCode.GRAMMAR_INVALID, "no value is left"))
+    assert not allowance.covers(GuidedError(ErrorCode.GRAMMAR_DEAD_END, "its author's"))
+
+
+def test_branches_that_nothing_tells_apart_any_more_are_any_of_them() -> None:
+    """No value meets one alone of two that are the same now: a dead end that nobody wrote."""
+    empty = GuidedError(ErrorCode.GRAMMAR_DEAD_END, "no value is left", path="$.oneOf")
+    allowance = Allowance("json", json.dumps({"oneOf": [{**STRING, "pattern": "a(?=b)"}, STRING]}))
+    assert not allowance.covers(empty)
+    allowance.without(unsupported("$.oneOf[0].pattern"))
+    assert allowance.covers(empty)
+    text = allowance.without(empty)
+    assert text is not None
+    assert json.loads(text) == {"allOf": [{"anyOf": [STRING, STRING]}]}
+    assert not allowance.covers(empty)

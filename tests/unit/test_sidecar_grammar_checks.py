@@ -12,7 +12,7 @@ from guided_contract.wire import Kind
 from guided_grammar.json_schema import subschemas
 from guided_sidecar.grammar import worker_errors
 from guided_sidecar.grammar.compile import routing
-from guided_sidecar.grammar.schema import schema
+from guided_sidecar.grammar.schema import patterns, schema
 from guided_sidecar.grammar.worker_messages import Job
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
@@ -49,6 +49,8 @@ def test_schemas_are_found_in_structural_tags_of_both_forms() -> None:
         ({"$defs": {"a": {"title": False}}}, "$.$defs.a.title", "false is not a string"),
         ({"$schema": "http://json-schema.org/draft-07/schema#", "items": 1}, "$.items", "1"),
         ({"items": {"$ref": "#/$defs/gone"}}, "$.items.$ref", "does not exist"),
+        ({"items": {"pattern": "(a"}}, "$.items.pattern", '"(a" is not a regular expression'),
+        ({"patternProperties": {"a": {}, "[b-a]": {}}}, "$.patternProperties", '"[b-a]" is not'),
     ],
 )
 def test_an_invalid_schema_names_the_keyword(text: Any, path: str, words: str) -> None:
@@ -58,6 +60,44 @@ def test_an_invalid_schema_names_the_keyword(text: Any, path: str, words: str) -
     assert refusal.value.code == "grammar_invalid"
     assert refusal.value.path == path
     assert words in refusal.value.message
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(", "a)", "a(?=b", "[", "[b-a]", "*a", "a|*", "a{2,1}", "\\", "(?P<n", "(?<n", "(?"],
+)
+def test_a_broken_pattern_is_told_from_others(pattern: str) -> None:
+    assert patterns.is_broken(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(r"[\w-.]+", r"[a-\d]", "[]", "[^]", "[[^]", r"\[[]]", "]", "{", "a{,3}", r"(?<n>a)\k<n>"),
+        *(
+            r"\p{L}",
+            r"\cA",
+            r"\u{1F600}",
+            r"\ud83d\ude00",
+            r"\y",
+            r"\8",
+            "(?U)a",
+            "a(?i)b",
+            "(?s-i)",
+            "(?i:a)",
+        ),
+        *(
+            "^(?!a)b",
+            "(?<=a+)b",
+            "(a)(?<!b)",
+            "a{999999999999}",
+            f"a{{{5000 * '9'}}}",
+            3000 * "(" + 3000 * ")",
+        ),
+    ],
+)
+def test_a_pattern_that_python_alone_refuses_is_not_broken(pattern: str) -> None:
+    assert not patterns.is_broken(pattern)
 
 
 def test_all_faults_of_a_schema_are_told_at_once() -> None:

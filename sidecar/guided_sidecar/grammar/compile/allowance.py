@@ -58,13 +58,16 @@ class Allowance:
         """Return whether a refusal is of what is not enforced, and of no option of one library."""
         if error.code is ErrorCode.GRAMMAR_INVALID:  # what is left may contradict itself, which nobody wrote
             return bool(self.taken)
+        if error.code is ErrorCode.GRAMMAR_DEAD_END:  # an author's, but where branches became alike
+            return bool(self.taken) and self._first("oneOf") is not None
         is_private = (error.path or "").endswith(subschemas.step("", dialect.PRIVATE))
         return error.code is ErrorCode.GRAMMAR_UNSUPPORTED and not is_private
 
     def without(self, error: GuidedError) -> str | None:
         """Return the text without what a refusal is about, None if that is no keyword of a schema in it."""
         # Branches that have lost what told them apart leave nothing that one alone of them takes.
-        path = self._first("oneOf") if error.code is ErrorCode.GRAMMAR_INVALID else error.path
+        is_empty = error.code in {ErrorCode.GRAMMAR_INVALID, ErrorCode.GRAMMAR_DEAD_END}
+        path = self._first("oneOf") if is_empty else error.path
         if path is None or path in self._asked or len(self.taken) >= MOST:
             return None
         self._asked.add(path)

@@ -7,7 +7,6 @@ so if Python reads it; of other grammars the library's words tell.
 import contextlib
 import re
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -15,22 +14,12 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath, Place
 from guided_sidecar.grammar.compile.routing import Grammar
+from guided_sidecar.grammar.schema import patterns
 
 _MOST_TRIES: Final = 48
 _BUDGET_S: Final = 0.5
 _DEFINITIONS: Final = ("$defs", "definitions")
 _WORD: Final = re.compile(r"[A-Za-z$]+")
-# What Python's regexes have in other words than ECMA's.
-_ECMA: Final = tuple(
-    (re.compile(written), meant)
-    for written, meant in (
-        (r"\(\?<(?![=!])", "(?P<"),
-        (r"\\[pP]\{[^{}]*\}", r"\\w"),
-        (r"\\(?:c[A-Za-z]|u\{[0-9a-fA-F]+\})", "c"),
-        (r"\[\^\]", "."),
-    )
-)
-_PYTHONS_LIMITS: Final = ("look-behind requires fixed-width", "the repetition number is too large")
 
 Schema = dict[str, Any]
 Refuses = Callable[[Any], bool]
@@ -48,37 +37,19 @@ def explained(grammar: Grammar, said: str, refuses: Refuses) -> GuidedError:
     """
     found = _place(grammar, said, refuses)
     if found is not None:
-        path, keyword, part = found
-        patterns = [part["pattern"]] if keyword == "pattern" else [*part.get("patternProperties", ())]
-        code = ErrorCode.GRAMMAR_UNSUPPORTED
-        if keyword in {"pattern", "patternProperties"} and any(map(is_broken, patterns)):
-            code = ErrorCode.GRAMMAR_INVALID
-        elif "nsatisfiable" in said:
-            code = ErrorCode.GRAMMAR_DEAD_END
-        return GuidedError(code, f"{path}: {said}", path=path)
+        is_empty = "nsatisfiable" in said
+        code = ErrorCode.GRAMMAR_DEAD_END if is_empty else ErrorCode.GRAMMAR_UNSUPPORTED
+        return GuidedError(code, f"{found}: {said}", path=found)
     is_limit = "support" in said or "Unimplemented" in said or "ignored" in said
-    if grammar.kind == "regex":
-        is_limit = not is_broken(grammar.value)
+    if grammar.value is None:  # what was broken was refused when it was read
+        is_limit = True
+    elif grammar.kind == "regex":
+        is_limit = not patterns.is_broken(grammar.value)
     return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED if is_limit else ErrorCode.GRAMMAR_INVALID, said)
 
 
-def is_broken(pattern: str) -> bool:
-    """Return whether a text is no regular expression, neither ECMA's nor Python's."""
-    for written, meant in _ECMA:
-        pattern = written.sub(meant, pattern)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what a regex may mean in a later Python
-            re.compile(pattern)
-    except re.error as error:
-        return not any(limit in str(error) for limit in _PYTHONS_LIMITS)
-    except (OverflowError, RecursionError, ValueError):  # a number of thousands of digits, too
-        return False
-    return False
-
-
-def _place(grammar: Grammar, said: str, refuses: Refuses) -> tuple[str, str, Schema] | None:
-    """Return the path of what is refused in the grammar's text, its keyword ("" for all) and its schema."""
+def _place(grammar: Grammar, said: str, refuses: Refuses) -> str | None:
+    """Return the path of what is refused in the grammar's text; None: no schema is."""
     search = _Search(refuses, set(_WORD.findall(said)))
     for schema in grammar.schemas:
         if not isinstance(schema.form, dict):
@@ -87,7 +58,7 @@ def _place(grammar: Grammar, said: str, refuses: Refuses) -> tuple[str, str, Sch
             continue
         place = search.place(schema.form)
         keyword = search.keyword(schema.form, place)
-        return schema.at(place.at(keyword) if keyword else place.path), keyword, place.schema
+        return schema.at(place.at(keyword) if keyword else place.path)
     return None
 
 

@@ -5,6 +5,7 @@ A library ignores lookaround or refuses it. At the start of an anchored pattern 
 """
 
 import re
+import warnings
 from collections.abc import Collection, Iterator
 from typing import Any, Final
 
@@ -13,6 +14,23 @@ _BACK_REFERENCE: Final = re.compile(r"\\(?:[1-9]|k<)")
 _SPECIAL: Final = re.compile(r"[\\^$.|?*+()\[\]{}/-]")
 _PLAIN: Final = re.compile(r"(?:[^\\^$.|?*+()\[\]{}]|\\[^\w\s])*")
 _ESCAPE: Final = re.compile(r"\\(.)")
+# What Python's regexes have in other words than ECMA's.
+_ECMA: Final = tuple(
+    (re.compile(written), meant)
+    for written, meant in (
+        (r"\(\?<(?![=!])", "(?P<"),
+        (r"\\[pP]\{[^{}]*\}", r"\\w"),
+        (r"\\(?:c[A-Za-z]|u\{[0-9a-fA-F]+\})", "c"),
+        (r"\[\^\]", "."),
+        (r"\[\]", "(?!)"),
+    )
+)
+# What Python alone refuses.
+_PYTHONS_LIMITS: Final = re.compile(
+    r"look-behind requires|repetition number is too large|bad escape \\|undefined character name|"
+    r"bad character range (?:\\[dDsSwW]-|.*-\\[dDsSwW])|missing (?:-, )?:|unknown (?:flag|extension)|"
+    r"global flags|group reference|open group|redefinition"
+)
 _AT_START: Final = "lookaround is enforced at the start of a pattern alone, behind ^"
 _ANY: Final = r"[\s\S]"
 _MOST_CHARACTERS: Final = 1 << 14
@@ -69,6 +87,29 @@ def _listed(alternatives: str) -> frozenset[str] | None:
     if not all(_PLAIN.fullmatch(part) for part in parts):
         return None
     return frozenset(_ESCAPE.sub(r"\1", part) for part in parts)
+
+
+def is_broken(pattern: str) -> bool:
+    """Return whether a text is no regular expression, neither ECMA's nor any library's."""
+    if _fault(pattern) is None:
+        return False
+    for written, meant in _ECMA:
+        pattern = written.sub(meant, pattern)
+    said = _fault(pattern)
+    return said is not None and _PYTHONS_LIMITS.search(said) is None
+
+
+def _fault(pattern: str) -> str | None:
+    """Return what is wrong with a regular expression of Python's."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what a regex may mean in a later Python
+            re.compile(pattern)
+    except re.error as error:
+        return str(error)
+    except (OverflowError, RecursionError, ValueError):  # a number of thousands of digits, too
+        return None
+    return None
 
 
 class PatternError(Exception):

@@ -11,7 +11,7 @@ from jsonschema.exceptions import best_match
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.subschemas import Place
-from guided_sidecar.grammar.schema import emptiness, faults, metaschema
+from guided_sidecar.grammar.schema import emptiness, faults, metaschema, patterns
 from guided_sidecar.grammar.schema.faults import fault
 from guided_sidecar.grammar.schema.limits import shown
 
@@ -27,11 +27,11 @@ _NAMED_TYPES: Final = {
 }
 _MOST_ERRORS: Final = 2000  # that are looked for: a long schema has more, and each takes 0.2 ms
 _NAMES: Final = ("dependencies", "dependentRequired", "required", "type")
-_DOUBTFUL: Final = emptiness.KEYWORDS | {"$ref"}
+_DOUBTFUL: Final = emptiness.KEYWORDS | {"$ref", "pattern", "patternProperties"}
 
 
 def check(schema: Any) -> None:
-    """Check a schema against its metaschema (that of $schema, or draft 2020-12), its references and bounds.
+    """Check a schema against its metaschema (that of $schema, or draft 2020-12), references and patterns.
 
     Raises
     ------
@@ -53,7 +53,9 @@ def check_keywords(part: dict[str, Any], root: dict[str, Any], path: str) -> Non
     """
     dialect = {"$schema": root["$schema"]} if "$schema" in root else {}
     part = {**dialect, **part}
-    faults.refuse(faults.moved(one, path) for one in _of_metaschema(part, _dialect(part)))
+    broken = (_fault(place) for place in subschemas.walk(part) if _broken(place.schema))
+    found = itertools.chain(_of_metaschema(part, _dialect(part)), broken)
+    faults.refuse(faults.moved(one, path) for one in found)
 
 
 def _faults(schema: Any, validator: Any) -> Iterator[GuidedError]:
@@ -62,7 +64,8 @@ def _faults(schema: Any, validator: Any) -> Iterator[GuidedError]:
     has_inner_base = any("$id" in part for part in parts[1:])
 
     def is_fine(part: dict[str, Any]) -> bool:
-        return not (_is_lost(schema, part, has_inner_base=has_inner_base) or emptiness.reason(part))
+        is_lost = _is_lost(schema, part, has_inner_base=has_inner_base)
+        return not (is_lost or emptiness.reason(part) or _broken(part))
 
     doubtful = (part for part in parts if not _DOUBTFUL.isdisjoint(part))
     if not all(map(is_fine, doubtful)):  # only then does it matter where
@@ -167,15 +170,27 @@ def _is_lost(schema: Any, part: dict[str, Any], *, has_inner_base: bool) -> bool
 
 
 def _fault(place: Place) -> GuidedError:
-    """Say what is wrong with a schema that no value meets, or whose reference is lost."""
+    """Say what is wrong with a schema that no value meets, or whose pattern is broken or reference lost."""
     empty = emptiness.reason(place.schema)
     if empty is not None:
         return fault(place.at(empty.keyword), empty.reason)
+    broken = _broken(place.schema)
+    if broken is not None:
+        return fault(place.at(broken[0]), f"{shown(broken[1])} is not a regular expression")
     path, reference = place.at("$ref"), place.schema["$ref"]
     if reference.startswith("#"):
         return fault(path, f"{shown(reference)} does not exist in the schema")
     reason = f"{shown(reference)} points outside of the schema: references are not fetched"
     return fault(path, reason, ErrorCode.GRAMMAR_UNSUPPORTED)
+
+
+def _broken(part: dict[str, Any]) -> tuple[str, str] | None:
+    """Return the first text that is no regular expression where one should be, with its keyword."""
+    names = part.get("patternProperties")
+    found = [("patternProperties", name) for name in names] if isinstance(names, dict) else []
+    if isinstance(part.get("pattern"), str):
+        found.insert(0, ("pattern", part["pattern"]))
+    return next((one for one in found if patterns.is_broken(one[1])), None)
 
 
 def _exists(schema: Any, pointer: str) -> bool:
