@@ -10,7 +10,7 @@ import numpy as np
 
 _DRAWS: Final = 4  # of tokens at random, before all that are allowed are looked at in order
 _ENDING: Final = b'"}],:'
-# What leads to the end of a string that letters or digits alone never end: a date's, an address's, a duration's.
+# What leads to the end of a string that letters and digits never end: a date's, an address's, a duration's.
 _TURNS: Final = (re.compile(rb"[Z@]"), re.compile(rb"[A-Z]"), re.compile(rb"[.:/-]"))
 # What ends a JSON text soonest, the first first: after a value, and within a string.
 _AFTER_VALUE: Final = (re.compile(rb"[}\]]+"), re.compile(rb"[}\],:]+"))
