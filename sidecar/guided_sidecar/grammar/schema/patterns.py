@@ -33,6 +33,8 @@ _PYTHONS_LIMITS: Final = re.compile(
 )
 _AT_START: Final = "lookaround is enforced at the start of a pattern alone, behind ^"
 _ANY: Final = r"[\s\S]"
+_CONTROLS: Final = "".join(map(chr, range(32)))
+_MANY_CONTROLS: Final = 16
 _MOST_CHARACTERS: Final = 1 << 14
 Schema = dict[str, Any]
 
@@ -66,7 +68,7 @@ def _others(root: dict[str, Any], *, beginnings: bool) -> str:
         ways = [] if "" in node else [""]
         following = [character for character in node if character]
         ways += [_escaped(c) + made[id(node[c])] for c in following if made[id(node[c])]]
-        other = f"[^{''.join(map(_escaped, following))}]" if following else _ANY
+        other = _exact(f"[^{''.join(map(_escaped, following))}]") if following else _ANY
         ways.append(f"{other}{_ANY}*")
         made[id(node)] = f"(?:{'|'.join(ways)})"
     return made[id(root)]
@@ -126,6 +128,7 @@ def conditions(pattern: str) -> list[str]:
     """
     if _BACK_REFERENCE.search(pattern.replace("\\\\", "")):
         raise PatternError("a back reference cannot be enforced")
+    pattern = _exact(pattern)
     if not _LOOKAROUND.search(pattern):
         return [pattern]
     if not pattern.startswith("^"):
@@ -143,6 +146,41 @@ def conditions(pattern: str) -> list[str]:
     if _has_top_level_choice(rest):
         raise PatternError("lookaround before a choice is not enforced: put the choice in parentheses")
     return [*wanted, *([f"^{rest}"] if rest else [])]
+
+
+def _exact(pattern: str) -> str:
+    """Return a pattern without control characters in classes that exclude a quote or a backslash.
+
+    llguidance takes all escapes of JSON for such a class, those of quote and backslash among them.
+    """
+    written, index = [], 0
+    while index < len(pattern):
+        end = index + 1
+        if pattern[index] == "\\":
+            end += 1
+        elif pattern[index] == "[":
+            while end < len(pattern) and pattern[end] != "]":
+                end += 2 if pattern[end] == "\\" else 1
+            end += 1
+        part = pattern[index:end]
+        written.append(_without_controls(part) if part.startswith("[") and part.endswith("]") else part)
+        index = end
+    return "".join(written)
+
+
+def _without_controls(characters: str) -> str:
+    """Return a class of characters as llguidance reads it rightly."""
+    try:
+        takes = re.compile(characters).fullmatch
+    except re.error:
+        return characters
+    if all(map(takes, '"\\')) or sum(takes(one) is not None for one in _CONTROLS) < _MANY_CONTROLS:
+        return characters
+    if not characters.startswith("[^"):
+        raise PatternError(
+            "a class with control characters, and without a quote or a backslash, is not enforced"
+        )
+    return f"{characters[:-1]}\\x00-\\x1f]"
 
 
 def _without(inner: str) -> str:
