@@ -44,9 +44,8 @@ class Vocabulary:
         closes = np.array([text[:1] in b'"}],:' and text != b"" for text in self.texts])
         single = np.array([len(text) == 1 for text in self.texts])
         blank = np.array([not text.strip() for text in self.texts])
-        self._single = [
-            next(n for n, text in enumerate(self.texts) if text == bytes([b])) for b in range(256)
-        ]
+        # Of 0xff there is none: it marks special tokens, and no text has it.
+        self._single = {text[0]: number for number, text in enumerate(self.texts) if len(text) == 1}
         escapes = np.array([text[:1] == b"\\" or text in {b"u", b"0", b"6", b"1"} for text in self.texts])
         digits = np.array([bool(text) and set(text) <= set(b"0123456789.-+eE") for text in self.texts])
         calm = np.where(closes, 12.0, np.where(blank, 0.3, np.where(single, 6.0, 1.0)))
