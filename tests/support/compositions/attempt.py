@@ -15,7 +15,7 @@ from support.compositions.libraries import LIBRARIES, Compilers, DeadEndError, G
 _WALKS: Final = 8
 _VALUES: Final = 30
 _NEAR: Final = 6  # values near to each text that was taken
-_REFUSALS: Final = ("grammar_unsupported", "grammar_invalid", "grammar_too_large")
+_REFUSALS: Final = ("grammar_dead_end", "grammar_invalid", "grammar_too_large", "grammar_unsupported")
 
 
 @dataclass(frozen=True, slots=True)
