@@ -62,7 +62,7 @@ UNENFORCED: Final = {
     "additionalProperties": False,
 }
 PROMPT: Final = "Give me the JSON card for alice\n"
-MAX_TOKENS: Final = 300
+MAX_TOKENS: Final = 1500  # of answers that may have 42 characters of white space between any two tokens
 SHAPES: Final[dict[str, Any]] = {
     "card": Card,
     "order": Order,
