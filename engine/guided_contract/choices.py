@@ -4,11 +4,11 @@ from typing import Final, Literal
 
 RequestOption = Literal["Backend", "UnsupportedKeywords", "Whitespace"]  # what a request may choose
 UnsupportedKeywords = Literal["Allow", "Reject", "Route"]
-Whitespace = Literal["Bounded", "Compact", "Flexible"]  # between two tokens of JSON; not within strings
+Whitespace = Literal["Compact", "Flexible", "Unbounded"]  # between two tokens of JSON; not within strings
 
 # A line's end of two characters and ten levels of four columns: ten is as deep as OpenAI takes schemas, four
 # as wide as printers indent. What is nested deeper is indented by less, and is as valid.
 BOUND: Final = 42
 
 # Characters between two tokens at most; None: any number.
-MOST: Final[dict[Whitespace, int | None]] = {"Bounded": BOUND, "Compact": 0, "Flexible": None}
+MOST: Final[dict[Whitespace, int | None]] = {"Compact": 0, "Flexible": BOUND, "Unbounded": None}

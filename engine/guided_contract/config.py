@@ -52,7 +52,7 @@ class GuidedDecodingConfig(Struct, frozen=True, kw_only=True):
     placement: Literal["Rank", "Scheduler"] = "Rank"
     backend: Choice = "Auto"
     unsupported_keywords: UnsupportedKeywords = "Route"
-    whitespace: Whitespace = "Bounded"  # Flexible is what vLLM does by default
+    whitespace: Whitespace = "Flexible"  # Unbounded is what vLLM does by default
     proof: Literal["Always", "Never"] = "Always"
     compile: CompileConfig = CompileConfig()
     consensus: ConsensusConfig = ConsensusConfig()

@@ -137,7 +137,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     },
     "compact on the ranks": {"guidedDecoding": {"whitespace": "Compact"}},
     "strict and unproven": {"guidedDecoding": {"unsupportedKeywords": "Reject", "proof": "Never"}},
-    "as vLLM does": {"guidedDecoding": {"unsupportedKeywords": "Allow", "whitespace": "Flexible"}},
+    "as vLLM does": {"guidedDecoding": {"unsupportedKeywords": "Allow", "whitespace": "Unbounded"}},
     "requests choose little": {"guidedDecoding": {"requestOptions": ["Whitespace"]}},
     "requests choose nothing": {"guidedDecoding": {"requestOptions": []}},
     "ranks compared at every token": {

@@ -107,7 +107,7 @@ def test_a_request_chooses_as_its_model_lets_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "offered"), [("whitespace", "bounded or compact"), ("unsupported_keywords", "allow")]
+    ("name", "offered"), [("whitespace", "compact or flexible"), ("unsupported_keywords", "allow")]
 )
 @pytest.mark.parametrize("value", ["Compact", "none", 1, ["compact"], ""])
 def test_what_there_is_not_cannot_be_chosen(name: str, offered: str, value: Any) -> None:

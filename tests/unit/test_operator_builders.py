@@ -336,16 +336,20 @@ def test_configuration_says_how_ranks_are_compared_and_what_follows() -> None:
 
 def test_configuration_says_how_grammars_are_compiled_and_what_requests_may_choose() -> None:
     default = pod_config(guided_model()).guided_decoding
-    assert (default.unsupported_keywords, default.proof, default.whitespace) == ("Route", "Always", "Bounded")
+    assert (default.unsupported_keywords, default.proof, default.whitespace) == (
+        "Route",
+        "Always",
+        "Flexible",
+    )
     assert set(default.request_options) == {"Backend", "UnsupportedKeywords", "Whitespace"}
     chosen = {
         "unsupportedKeywords": "Allow",
         "proof": "Never",
-        "whitespace": "Flexible",
+        "whitespace": "Unbounded",
         "requestOptions": ["Whitespace"],
     }
     guided = pod_config(guided_model(guidedDecoding=chosen)).guided_decoding
-    assert (guided.unsupported_keywords, guided.proof, guided.whitespace) == ("Allow", "Never", "Flexible")
+    assert (guided.unsupported_keywords, guided.proof, guided.whitespace) == ("Allow", "Never", "Unbounded")
     assert guided.request_options == ("Whitespace",)
     nothing = pod_config(guided_model(guidedDecoding={"requestOptions": []})).guided_decoding
     assert nothing.request_options == ()

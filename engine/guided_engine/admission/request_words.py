@@ -92,7 +92,7 @@ _ROUTES: Final[Mapping[str, _Route]] = {
 }
 _ADVICE: Final = {
     "backend": 'write vllm_xargs: {"guided_backend": "xgrammar"} or "guidance" instead',
-    "whitespace": 'write vllm_xargs: {"guided_whitespace": "bounded"}, "compact" or "flexible" instead',
+    "whitespace": 'write vllm_xargs: {"guided_whitespace": "flexible"}, "compact" or "unbounded" instead',
     "tools": 'write tools: [{"type": "function", "function": ...}] instead',
     "call": "only /v1/chat/completions, /v1/responses and /v1/messages have tools",
     "tool_choice": 'write tool_choice: {"type": "function", "function": {"name": NAME}} instead',

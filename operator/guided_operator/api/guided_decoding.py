@@ -136,11 +136,11 @@ class GuidedDecoding(ApiModel):
         ),
     )
     whitespace: Whitespace = Field(
-        default="Bounded",
+        default="Flexible",
         description=(
-            "Whitespace between JSON tokens, in tool calls too. Bounded: at most 42 characters, enough for "
-            "ten levels of four spaces; a model cannot go on with it for ever. Compact: none. Flexible: any,"
-            " as in vLLM. With placement Scheduler, Bounded is as Flexible. Default: Bounded."
+            "Whitespace between JSON tokens, in tool calls too. Flexible: at most 42 characters, enough for "
+            "ten levels of four spaces; a model cannot go on with it for ever. Compact: none. Unbounded: any,"
+            " as in vLLM. With placement Scheduler, Flexible is as Unbounded. Default: Flexible."
         ),
     )
     request_options: Annotated[list[RequestOption], Field(max_length=3), AfterValidator(distinct)] = Field(
