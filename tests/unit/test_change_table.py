@@ -26,7 +26,7 @@ MOST_FILES = 5
 # What names the example of a change: identifiers and strings in which the pattern is found.
 EXAMPLES = {
     "a field of the resource that becomes a vLLM option": r"gpu.memory.utilization|gpuMemoryUtilization",
-    "an error code": r"^(GRAMMAR_DEAD_END|grammar_dead_end)$",
+    "an error code": r"^(REQUEST_UNKNOWN_CONSTRAINT|request_unknown_constraint)$",
     "a metric of a rank": r"drafts.refused|DRAFTS_REFUSED",
     "a grammar library": r"llguidance|^[Gg]uidance$|^GUIDANCE$",
     "a vLLM version": r"0\.32\b",

@@ -32,6 +32,7 @@ _FIRST_BUDGET_S: Final = 0.03
 _BUDGET_S: Final = 0.02
 _PART_STEPS: Final = 16  # of a part of a grammar that is walked alone
 _REPEATS_BUDGET_S: Final = 0.01  # of each walk's repeats, beyond which none is begun
+_PART_BUDGET_S: Final = 0.1  # of each of both for a part
 
 
 class Proof(NamedTuple):
@@ -97,7 +98,7 @@ class Prover:
         """Return what is wrong with the time of a part of a grammar, compiled alone; None: nothing is."""
         chooser = random.Random(seed)  # noqa: S311 - no secret
         walk = Walk(self._choice, self._bytes_of, compiled, (), chooser, _PART_STEPS, ())
-        fault = _of_walk(walk, _PART_STEPS, time.thread_time() + _BUDGET_S)
+        fault = _of_walk(walk, _PART_STEPS, time.thread_time() + _PART_BUDGET_S, _PART_BUDGET_S)
         is_limit = fault is not None and fault.code in {ErrorCode.GRAMMAR_SLOW, ErrorCode.GRAMMAR_UNSUPPORTED}
         return fault if is_limit else None
 
@@ -106,11 +107,13 @@ class Prover:
         return b"" if token in self._stop_tokens else self._tokens[token]
 
 
-def _of_walk(walk: Walk, most_steps: int, until_s: float) -> Fault | None:
+def _of_walk(
+    walk: Walk, most_steps: int, until_s: float, repeats_s: float = _REPEATS_BUDGET_S
+) -> Fault | None:
     """Return what is wrong along a walk and where its tokens are repeated."""
     try:
         fault = walk.fault(most_steps, until_s)
-        return fault or walk.repeated_fault(time.thread_time() + _REPEATS_BUDGET_S)
+        return fault or walk.repeated_fault(time.thread_time() + repeats_s)
     except MatcherError as error:  # what it took before it cannot take again: it has used up what it may
         return walk.given_up(error)
 

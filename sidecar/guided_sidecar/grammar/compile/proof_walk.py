@@ -140,7 +140,8 @@ class Walk:
         """
         repeated = 0
         by_cost = sorted(range(len(self._steps)), key=lambda index: -self._steps[index].took_s)
-        for index in by_cost[:_MOST_PLACES]:
+        # The last place first: an ambiguity that a text runs into is as long as the text.
+        for index in itertools.islice(dict.fromkeys([*range(len(by_cost))[-1:], *by_cost]), _MOST_PLACES):
             self._fill(self._replay(index))
             others = itertools.islice(
                 self._choice.among(self._mask[0], self._chooser, ends_soon=False), _OTHERS
