@@ -25,6 +25,7 @@ from support.forbidden import ROUTES_PATH, TOUCH_PATH, TOUCHES
 from support.routes import CARD
 from support.stage import Stage, completion, error_of, guided, staged
 
+LINGERS = {"logits_processors": "lingers"}
 pytestmark = pytest.mark.engine
 
 ROUTES = (
@@ -384,7 +385,7 @@ def test_disconnect_while_preparing_cancels(stage: Stage, *, stream: bool) -> No
 
 def test_disconnect_while_generating_releases(stage: Stage) -> None:
     schema = {"type": "string", "minLength": 400}
-    body = guided("/v1/completions", schema, stream=True, max_tokens=450)
+    body = guided("/v1/completions", schema, stream=True, max_tokens=450, vllm_xargs=LINGERS)
     with stage.client.stream("POST", "/v1/completions", json=body) as response:
         assert response.status_code == 200
         next(response.iter_lines())
@@ -570,7 +571,7 @@ class TestBeforeTheProof:
         self, stage: Stage, begin: Any, more: dict[str, Any]
     ) -> None:
         before = stage.steps()
-        body = guided("/v1/completions", self.LONG, max_tokens=450) | more
+        body = guided("/v1/completions", self.LONG, max_tokens=450, vllm_xargs=LINGERS) | more
         coming, _ = begin("/v1/completions", body)
         wait_until(lambda: len(stage.service.held_back) == (3 if "prompt" in more else 1))
         for number in stage.service.held_back:
@@ -582,7 +583,7 @@ class TestBeforeTheProof:
     @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
     def test_who_leaves_releases(self, stage: Stage, *, stream: bool) -> None:
         stage.service.hold_back("")
-        body = guided("/v1/completions", self.LONG, stream=stream, max_tokens=450)
+        body = guided("/v1/completions", self.LONG, stream=stream, max_tokens=450, vllm_xargs=LINGERS)
         headers = {**stage.client.headers, "content-type": "application/json"}
         connection = http.client.HTTPConnection(stage.client.base_url.host, stage.client.base_url.port)
         connection.request("POST", "/v1/completions", json.dumps(body), headers)

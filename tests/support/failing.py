@@ -1,4 +1,4 @@
-"""A logits processor that fails on purpose, for the first of every `among` sequences."""
+"""Logits processors that fail on purpose, for the first of every `among` sequences, or take their time."""
 
 import time
 from pathlib import Path
@@ -21,6 +21,21 @@ class FailsLater(ProcessorFactory):
     def create(self, _sequence: SequenceInfo) -> SequenceProcessor | None:
         self._made += 1
         return _State(self._after, self._once) if self._made % self._among == 1 % self._among else None
+
+
+class Lingers(ProcessorFactory):
+    """Makes a step take as long as a larger model's: the tiny one writes 400 tokens in a moment."""
+
+    def create(self, _sequence: SequenceInfo) -> SequenceProcessor:
+        return _Slow()
+
+
+class _Slow(SequenceProcessor):
+    def accept(self, _token: int) -> None:
+        pass
+
+    def apply(self, _logits: Any) -> None:
+        time.sleep(0.01)
 
 
 class _State(SequenceProcessor):

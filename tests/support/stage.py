@@ -36,6 +36,10 @@ def _processors(begun: Path) -> list[LogitsProcessorConfig]:
             apply_by_default=False,
         )
         for name, params in chosen.items()
+    ] + [
+        LogitsProcessorConfig(
+            name="lingers", factory="support.failing:Lingers", params={}, apply_by_default=False
+        )
     ]
 
 
