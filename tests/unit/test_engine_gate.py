@@ -83,6 +83,29 @@ async def test_refusals_before_a_constraint_is_read_count_under_its_kind(
     assert (raised.value.code, exchange.kind) == (code, "regex")
 
 
+async def test_a_structural_tag_is_waited_for(service: FakeService, client: GrammarClient) -> None:
+    """What is held back comes in one piece, which vLLM's parsers of tool calls misread."""
+    tag = '{"type": "structural_tag", "format": {"type": "any_text"}}'
+    service.script[tag] = lambda asked: wire.Prepared(
+        id=asked.id, key="k", backend="xgrammar", is_proven=False
+    )
+    pod = pod_config(service.path.parent)
+    exchange = HttpExchange(trace.begin([], 1), "POST", "/v1/chat/completions")
+    current.set(exchange)
+    try:
+        gate = gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
+        admitting = asyncio.create_task(gate.admit(structured_outputs(structural_tag=tag), None))
+        asked = await asyncio.to_thread(service.wait_for, wire.Prepare)
+        while not client._unproven:
+            await asyncio.sleep(0.001)
+        assert not admitting.done()
+        service.peers("api")[0].send(wire.Proven(id=asked.id, backend="xgrammar"))
+        assert not (await admitting).is_unproven
+        assert exchange.decided
+    finally:
+        current.set(None)
+
+
 CHOSEN = {
     "guided_backend": "guidance",
     "guided_whitespace": "compact",

@@ -239,6 +239,16 @@ def test_further_names_are_none_of_the_named_ones(name: str) -> None:
     assert not takes(spelt, {name: "x"})
 
 
+def test_parts_of_an_open_object_ask_for_their_names_however_they_are_spelt() -> None:
+    """Found by drawn compositions: `{"\\u006bind": 1}` passed for an object without `kind`."""
+    open_object = {"minProperties": 1, "allOf": [{"type": "object", "properties": {"kind": False}}]}
+    spelt = additional_properties.spell_once(additional_properties.close(normal.form(open_object)))
+    [part] = spelt["allOf"]
+    assert part["additionalProperties"] is False
+    assert takes(spelt, {"kin": 1})
+    assert not takes(spelt, {"kind": 1})
+
+
 @pytest.mark.parametrize(
     ("written", "path"),
     [

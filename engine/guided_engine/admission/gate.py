@@ -121,7 +121,15 @@ class Gate:
         exchange.kind, exchange.grammar_key = lease.constraint.kind, lease.key
         exchange.unenforced += [path for path in lease.unenforced if path not in exchange.unenforced]
         exchange.decided |= lease.proof is None
-        return Admitted(exchange, lease)
+        admitted = Admitted(exchange, lease)
+        if lease.constraint.kind == "structural_tag":
+            # What is held back comes as one piece, and vLLM's parsers of tool calls misread long pieces.
+            try:
+                await self.prove(admitted)
+            except BaseException:
+                lease.release()
+                raise
+        return admitted
 
     async def prove(self, admitted: Admitted) -> None:
         """Wait until the grammar of a guided request is proven: its answer may be seen from then on.

@@ -62,7 +62,7 @@ UNENFORCED: Final = {
     "additionalProperties": False,
 }
 PROMPT: Final = "Give me the JSON card for alice\n"
-MAX_TOKENS: Final = 1500  # of answers that may have 42 characters of white space between any two tokens
+MAX_TOKENS: Final = 360  # of the model's 512, with white space between tokens of JSON
 SHAPES: Final[dict[str, Any]] = {
     "card": Card,
     "order": Order,

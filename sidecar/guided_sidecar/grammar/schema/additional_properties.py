@@ -70,6 +70,19 @@ def _spoken_out(written: Schema) -> Schema:
     return {**{keyword: True for kind, keyword in others if place.allows(kind)}, **written}
 
 
+def _with_others(written: Any) -> Any:
+    """Return a schema that is left open, whose parts that name properties say that others may be, too."""
+    if not isinstance(written, dict):
+        return written
+    parts = {key: list(map(_with_others, written[key])) for key in ("allOf", "anyOf") if key in written}
+    said = {**written, **parts}
+    return (
+        {**said, "additionalProperties": said.get("additionalProperties", True)}
+        if "properties" in said
+        else said
+    )
+
+
 def _is_respelt(part: Schema) -> bool:
     if part.get("additionalProperties", False) is False:
         return False
@@ -102,7 +115,8 @@ class _Closing:
         if not isinstance(part, dict) or "oneOf" in part or (part.keys() == {"$ref"} and not around):
             return part
         if self._says_more(part):
-            return self._left_open(part) if around else _spoken_out(self._left_open(part))
+            written = _with_others(self._left_open(part))
+            return written if around else _spoken_out(written)
         names = tuple(dict.fromkeys([*around, *_own(part), *self._of_parts(part)]))
         written = self._left_open({keyword: part[keyword] for keyword in part if keyword != "anyOf"})
         if "anyOf" in part:
