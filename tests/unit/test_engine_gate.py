@@ -17,7 +17,7 @@ from guided_engine.admission.exchange import HttpExchange, current
 from guided_engine.admission.options import Options, options_of
 from guided_engine.admission.service_client import GrammarClient
 from guided_engine.telemetry import Telemetry
-from support.engine import pod_config, structured_outputs
+from support.engine import pod_config, wait_until
 from support.fake_service import FakeService
 
 
@@ -96,8 +96,7 @@ async def test_a_structural_tag_is_waited_for(service: FakeService, client: Gram
         gate = gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
         admitting = asyncio.create_task(gate.admit(structured_outputs(structural_tag=tag), None))
         asked = await asyncio.to_thread(service.wait_for, wire.Prepare)
-        while not client._unproven:
-            await asyncio.sleep(0.001)
+        await asyncio.to_thread(wait_until, lambda: bool(client._unproven))
         assert not admitting.done()
         service.peers("api")[0].send(wire.Proven(id=asked.id, backend="xgrammar"))
         assert not (await admitting).is_unproven
