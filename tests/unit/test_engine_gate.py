@@ -17,7 +17,7 @@ from guided_engine.admission.exchange import HttpExchange, current
 from guided_engine.admission.options import Options, options_of
 from guided_engine.admission.service_client import GrammarClient
 from guided_engine.telemetry import Telemetry
-from support.engine import pod_config, wait_until
+from support.engine import pod_config, structured_outputs, wait_until
 from support.fake_service import FakeService
 
 
