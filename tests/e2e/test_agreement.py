@@ -85,6 +85,12 @@ def faulty(pod: Pod, fault: str, **fields: Any) -> httpx.Response:
     return openai.completion(pod.url, "x", vllm_xargs={"logits_processors": [fault]}, **{**LETTERS, **fields})
 
 
+def goes_on(*processors: str) -> dict[str, Any]:
+    """Return the fields of a request that no machine has finished before word of a fault comes."""
+    length = {"min_tokens": LONG, "max_tokens": LONG}
+    return {**LETTERS, **length, "vllm_xargs": {"logits_processors": [LINGERS, *processors]}}
+
+
 def page(pod: Pod) -> PodStatus:
     url = f"http://127.0.0.1:{pod.config.ports.sidecar}/status"
     return status.decode(httpx.get(url, timeout=10).content)
@@ -130,9 +136,7 @@ def test_a_request_on_which_ranks_differ_ends(pod: Pod, fault: str) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_stream_ends_with_the_error_within_the_interval(pod: Pod, fault: str) -> None:
-    length = {"min_tokens": LONG, "max_tokens": LONG}
-    fields = {**LETTERS, **length, "stream": True, "vllm_xargs": {"logits_processors": [LINGERS, fault]}}
-    body = {"model": "tiny", "prompt": "x", "temperature": 0, **fields}
+    body = {"model": "tiny", "prompt": "x", "temperature": 0, "stream": True, **goes_on(fault)}
     with httpx.stream("POST", f"{pod.url}/v1/completions", json=body, timeout=openai.TIMEOUT_S) as response:
         assert response.status_code == 200
         events = [line.removeprefix("data: ") for line in response.iter_lines() if line]
@@ -152,7 +156,7 @@ def test_a_stream_ends_with_the_error_within_the_interval(pod: Pod, fault: str) 
 def test_a_failure_on_any_rank_ends_the_request_and_its_siblings(pod: Pod, fault: str, n: int) -> None:
     """Also one on a rank whose output nobody reads."""
     before = [rank.desyncs for rank in page(pod).ranks]
-    response = faulty(pod, fault, n=n, temperature=1)
+    response = openai.completion(pod.url, "x", n=n, temperature=1, **goes_on(fault))
     assert openai.error_code(response) == FAULTS[fault]
     assert [rank.desyncs for rank in page(pod).ranks] == before
     pod.wait(lambda: metric(pod, "vllm:num_requests_running", pod.url) == 0)
@@ -184,8 +188,7 @@ def test_another_policy_places_new_requests_in_the_scheduler(
     """Last but for the restart: the sidecar's service reads its configuration anew when it is replaced."""
     adopt(pod, "FallBackToScheduler")
     begun = threading.Event()
-    long = {**LETTERS, "max_tokens": LONG, "min_tokens": LONG, "vllm_xargs": {"logits_processors": [LINGERS]}}
-    running = pool.submit(openai.streamed_tokens, pod.url, begun, **long)
+    running = pool.submit(openai.streamed_tokens, pod.url, begun, **goes_on())
     assert begun.wait(60)
     before = aborted(pod)
     assert openai.error_code(faulty(pod, planted.STRAYS)) == DESYNC

@@ -14,7 +14,7 @@ from typing import Final
 import httpx
 
 from guided_contract.config import PodConfig
-from guided_contract.wire import Hello, Prepared, Welcome
+from guided_contract.wire import Hello, Prepared, Refused, Welcome
 from support import grammars
 from support.chaos.load import Load, ask
 from support.pod import Pod
@@ -40,6 +40,7 @@ _ANSWERS: Final = {
 _NOT_ITS_FAULT: Final = (
     "a grammar worker crashed; its replacement could not finish",
     "the grammar worker was given",
+    "all grammar workers were busy",
 )
 
 
@@ -73,7 +74,7 @@ class Strikes:
 
     async def run(self, number: int, mix: dict[str, int]) -> None:
         """Strike so many times, and wait for all that was sent."""
-        async with probe(self._config) as ready:
+        async with probe(self._config, most_tries=traffic.MOST_TRIES if self._load.persists else 1) as ready:
             slow = asyncio.create_task(self._keep_compiling())
             try:
                 for _ in range(number):
@@ -133,8 +134,10 @@ def wrong_answer(kind: str, outcome: Outcome) -> str:
 
 
 @contextlib.asynccontextmanager
-async def probe(config: PodConfig) -> AsyncIterator[Callable[[], Awaitable[tuple[float, str]]]]:
-    """Yield what prepares an unseen grammar, as an API server does.
+async def probe(
+    config: PodConfig, *, most_tries: int = 1
+) -> AsyncIterator[Callable[[], Awaitable[tuple[float, str]]]]:
+    """Yield what prepares an unseen grammar, as an API server does, again where it is told to come again.
 
     It returns the seconds until that was on every rank or refused, and why it was; "" where it was not.
     """
@@ -142,9 +145,13 @@ async def probe(config: PodConfig) -> AsyncIterator[Callable[[], Awaitable[tuple
 
         async def ready() -> tuple[float, str]:
             begin = time.monotonic()
-            number, answer = api.begin("choice", f'["probe {os.getpid()} {next(_numbers)}"]')
-            said = await answer
-            api.release(number)
+            for _ in range(most_tries):
+                number, answer = api.begin("choice", f'["probe {os.getpid()} {next(_numbers)}"]')
+                said = await answer
+                api.release(number)
+                if not (isinstance(said, Refused) and said.retry_after_s):
+                    break
+                await asyncio.sleep(said.retry_after_s)
             refusal = "" if isinstance(said, Prepared) else f"{said.code}: {said.message}"
             return time.monotonic() - begin, refusal
 
