@@ -82,7 +82,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 def faulty(pod: Pod, fault: str, **fields: Any) -> httpx.Response:
-    return openai.completion(pod.url, "x", vllm_xargs={"logits_processors": [fault]}, **{**LETTERS, **fields})
+    return openai.completion(pod.url, "x", **{**goes_on(fault), **fields})
 
 
 def goes_on(*processors: str) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def test_a_stream_ends_with_the_error_within_the_interval(pod: Pod, fault: str) 
 def test_a_failure_on_any_rank_ends_the_request_and_its_siblings(pod: Pod, fault: str, n: int) -> None:
     """Also one on a rank whose output nobody reads."""
     before = [rank.desyncs for rank in page(pod).ranks]
-    response = openai.completion(pod.url, "x", n=n, temperature=1, **goes_on(fault))
+    response = faulty(pod, fault, n=n, temperature=1)
     assert openai.error_code(response) == FAULTS[fault]
     assert [rank.desyncs for rank in page(pod).ranks] == before
     pod.wait(lambda: metric(pod, "vllm:num_requests_running", pod.url) == 0)
