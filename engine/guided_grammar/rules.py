@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple
 from guided_contract.backends import Backend, entry
 from guided_grammar import measured
 from guided_grammar.backend import Unsupported
-from guided_grammar.json_schema.alternatives import is_ruled_alone
+from guided_grammar.json_schema.keywords import NORMAL
+from guided_grammar.json_schema.ruled_alone import is_ruled_alone
 from guided_grammar.json_schema.subschemas import Place, within
 
 
@@ -58,6 +59,8 @@ def seen(backend: Backend) -> Iterator[Rule]:
     """Yield a rule for each keyword that a library was seen to ignore, always or where no type is named."""
     library = entry(backend).distribution
     for keyword, made in measured.KEYWORDS[backend].items():
+        if keyword not in NORMAL:
+            continue
         if (made.untyped, made.typed) == ("ignored", "ignored"):
             applies = _is_about(measured.TYPES.get(keyword))
             yield Rule(keyword, applies, f"{library} does not enforce it")
@@ -83,4 +86,4 @@ def _is_about(kind: str | None) -> Callable[[Place], bool]:
 
 
 # Every keyword of a table or of a rule.
-_KNOWN: Final = frozenset(("$id", "$recursiveRef", "format")).union(*measured.KEYWORDS.values())
+_KNOWN: Final = frozenset(["format"]).union(*measured.KEYWORDS.values())

@@ -11,8 +11,11 @@ from typing import Any
 
 import jsonschema
 import pytest
+from grammarbench import corpus
 
 from guided_contract.errors import GuidedError
+from guided_grammar.json_schema import subschemas
+from guided_grammar.json_schema.keywords import NORMAL
 from guided_sidecar.grammar.schema import additional_properties, normal, schema
 from support import drawn_schemas
 
@@ -33,6 +36,10 @@ def object_of(**properties: Any) -> dict[str, Any]:
 
 def takes(form: Any, value: Any) -> bool:
     return bool(jsonschema.Draft202012Validator(form).is_valid(value))
+
+
+def has_own_words(form: Any) -> bool:
+    return all(part.keys() <= NORMAL for part in subschemas.within(form))
 
 
 EXACT: list[tuple[str, Any, list[Any], list[Any]]] = [
@@ -337,6 +344,7 @@ def test_drawn_schemas_take_nothing_that_they_forbid() -> None:
             continue
         formed += 1
         closed = additional_properties.spell_once(additional_properties.close(form))
+        assert has_own_words(form), f"SEED={SEED}, {number}: {written}"
         for _ in range(20):
             value = drawn_schemas.value(chance)
             is_valid = takes(written, value)
@@ -346,3 +354,18 @@ def test_drawn_schemas_take_nothing_that_they_forbid() -> None:
             lost += is_valid and not takes(form, value)
     assert formed > COUNT / 2
     assert lost < kept / 20, "the form takes nearly all that the schema takes"
+
+
+def test_the_normal_form_has_words_of_its_own() -> None:
+    """Rules of what a library does not enforce, and counted bounds, know these alone."""
+    texts = [json.loads(entry.text) for entry in corpus.corpus(None) if entry.kind == "json"]
+    written = 0
+    for text in texts:
+        try:
+            form = normal.form(text)
+        except GuidedError:
+            continue
+        written += 1
+        assert has_own_words(form), text
+        assert has_own_words(additional_properties.spell_once(additional_properties.close(form))), text
+    assert written > len(texts) / 2

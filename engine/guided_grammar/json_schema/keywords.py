@@ -1,62 +1,46 @@
-"""What one schema says of strings, properties and items, for following the places of a value.
-
-Only keywords that are understood are followed; a schema with another is one that takes anything. A schema is
-checked by its own draft, so keywords of later ones may hold anything here.
-"""
+"""The words of a schema's normal form, and what one schema says in them of strings, properties and items."""
 
 from collections.abc import Iterator
 from typing import Any, Final
 
-from guided_grammar.json_schema.subschemas import referred
-
 LENGTHS: Final = ("minLength", "maxLength")
-_ANNOTATIONS: Final = frozenset(
+# The words of the normal form: what any schema is written in when a library is asked about it.
+NORMAL: Final = frozenset(
     [
-        "$comment",
         "$defs",
-        "$schema",
-        "default",
-        "definitions",
-        "deprecated",
-        "description",
-        "discriminator",
-        "example",
-        "examples",
-        "readOnly",
-        "title",
-        "writeOnly",
-    ]
-)
-BRANCHES: Final = ("allOf", "anyOf", "oneOf")
-_TEXTS: Final = frozenset(["const", "contentEncoding", "contentMediaType", "enum", "format", "pattern"])
-_VALUES: Final = frozenset(
-    [
-        "additionalItems",
+        "$ref",
         "additionalProperties",
+        "allOf",
+        "anyOf",
+        "const",
+        "definitions",
+        "enum",
         "exclusiveMaximum",
         "exclusiveMinimum",
+        "format",
         "items",
         "maxItems",
+        "maxLength",
         "maxProperties",
         "maximum",
         "minItems",
+        "minLength",
         "minProperties",
         "minimum",
         "multipleOf",
+        "pattern",
         "patternProperties",
         "prefixItems",
         "properties",
-        "propertyNames",
         "required",
         "type",
-        "uniqueItems",
     ]
 )
-CONSTRAINTS: Final = (_TEXTS | _VALUES | {"$ref", *BRANCHES, *LENGTHS}) - {
-    "contentEncoding",
-    "contentMediaType",
-}
-_UNDERSTOOD: Final = _ANNOTATIONS | _TEXTS | CONSTRAINTS
+BRANCHES: Final = ("allOf", "anyOf")
+_DEFINITIONS: Final = frozenset(["$defs", "definitions"])
+CONSTRAINTS: Final = NORMAL - _DEFINITIONS
+_NO_CONSTRAINT: Final = _DEFINITIONS | {"$ref", *BRANCHES}
+_TEXTS: Final = frozenset(["const", "enum", "format", "pattern"])
 
 ANY: Final[dict[str, Any]] = {}
 _LONGEST: Final = 1 << 31  # characters, more than any text has; what is larger may not fit the wire
@@ -80,18 +64,14 @@ def numbers(value: Any) -> Iterator[float]:
             yield part
 
 
-class UndecidableError(Exception):
-    """A schema refers to what is not found, holds no schema where one is due, or has too many places."""
-
-
 def has_lengths(schema: dict[str, Any]) -> bool:
     """Return whether a schema bounds the length of strings."""
     return "maxLength" in schema or "minLength" in schema
 
 
 def asserts(schema: dict[str, Any]) -> bool:
-    """Return whether something stands beside references and branches that is more than a comment."""
-    return not (_ANNOTATIONS | {"$ref", *BRANCHES}).issuperset(schema)
+    """Return whether something stands beside references and branches."""
+    return not _NO_CONSTRAINT.issuperset(schema)
 
 
 def allows(schema: dict[str, Any], kind: str) -> bool:
@@ -134,51 +114,8 @@ def of_other_names(schema: dict[str, Any]) -> Iterator[Any]:
     yield schema.get("additionalProperties", True)
 
 
-def first_items(schema: dict[str, Any]) -> list[Any]:
-    """Return what holds for the first items of an array.
-
-    Raises
-    ------
-    UndecidableError
-        That is no list.
-    """
-    items = schema.get("items")
-    prefix = items if isinstance(items, list) else schema.get("prefixItems", [])
-    if not isinstance(prefix, list):
-        raise UndecidableError
-    return prefix
-
-
-def other_items(schema: dict[str, Any]) -> Any:
-    """Return what holds for the items behind them."""
-    items = schema.get("items", True)
-    return schema.get("additionalItems", True) if isinstance(items, list) else items
-
-
-def target(root: Any, reference: Any) -> Any:
-    """Return what a reference within the schema `root` names.
-
-    Raises
-    ------
-    UndecidableError
-        It names nothing there, or not by a plain path.
-    """
-    if not isinstance(reference, str):
-        raise UndecidableError
-    if (reference != "#" and not reference.startswith("#/")) or "%" in reference:
-        raise UndecidableError
-    try:
-        return referred(root, reference)
-    except LookupError as error:
-        raise UndecidableError from error
-
-
-def is_understood(schema: dict[str, Any], *, is_root: bool) -> bool:
-    """Return whether a schema has only keywords that are understood here; `$id` is, at the root alone."""
-    unknown = schema.keys() - _UNDERSTOOD
-    if unknown and not (is_root and unknown == {"$id"}):
-        return False
+def is_understood(schema: dict[str, Any]) -> bool:
+    """Return whether it is known how both libraries write all that a schema lists."""
     if any(isinstance(value, dict | list) for value in [*schema.get("enum", ()), schema.get("const")]):
         return False
-    # Of other names it is not known how both libraries write them.
     return all(name.isprintable() for name in schema.get("properties", ()))

@@ -53,7 +53,7 @@ def _bounds_of_several(places: Sequence[Place]) -> Unsupported | None:
 def _joins(place: Place) -> bool:
     if "allOf" in place.schema:
         return True
-    return any(keyword in place.schema for keyword in ("$ref", "anyOf", "oneOf")) and asserts(place.schema)
+    return any(keyword in place.schema for keyword in ("$ref", "anyOf")) and asserts(place.schema)
 
 
 def _is_taken_for_inclusive(keyword: str) -> Callable[[Place], bool]:
@@ -75,7 +75,6 @@ def _is_rounded(keyword: str) -> Callable[[Place], bool]:
 
 def _rounds_to(bound: Any, others: Sequence[Any]) -> bool:
     """Return whether a whole number is the whole part of one of the others, which is a fraction."""
-    # Numbers alone are bounds: an early draft's `exclusiveMinimum: true` is not.
     if not _is_number(bound) or bound != int(bound):
         return False
     return any(_is_number(other) and other != bound and int(other) == bound for other in others)

@@ -10,10 +10,10 @@ from typing import Any, Final
 from guided_contract.wire import Kind
 from guided_grammar import texts
 from guided_grammar.backend import Unsupported
-from guided_grammar.json_schema.alternatives import are_apart, is_ruled_alone
 from guided_grammar.json_schema.keywords import BOUNDS, has_lengths, numbers
+from guided_grammar.json_schema.ruled_alone import RULERS, is_ruled_alone
 from guided_grammar.json_schema.subschemas import Place, walk
-from guided_grammar.rules import Rule, always, by_keyword, concern, first, is_untyped, seen
+from guided_grammar.rules import Rule, by_keyword, concern, first, is_untyped, seen
 
 _FORMATS: Final = frozenset(
     [
@@ -36,10 +36,9 @@ _REPEAT_DIGITS: Final = len(str(_REPEAT_LIMIT))
 _LONGEST: Final = (1 << 63) - 1
 _DECIMALS: Final = 6
 _OTHERWISE: Final = "xgrammar takes a whole text for it, without escapes and anchors within"
-_NOT_ENFORCED: Final = "xgrammar does not enforce it"
 _LONG_REPEAT: Final = f"xgrammar refuses a repeat bound over {_REPEAT_LIMIT}"
 _PLAIN_NAME: Final = re.compile(r"[ !#-\[\]-~]*")
-_OPEN: Final = ("additionalProperties", "patternProperties", "unevaluatedProperties")
+_OPEN: Final = ("additionalProperties", "patternProperties")
 
 
 def lacks(kind: Kind, value: Any) -> Unsupported | None:
@@ -49,10 +48,6 @@ def lacks(kind: Kind, value: Any) -> Unsupported | None:
     if kind == "regex" and _repeats_too_often(value):
         return Unsupported(None, _LONG_REPEAT)
     return None
-
-
-def _is_set(place: Place) -> bool:
-    return place.allows("array") and place.schema["uniqueItems"] is not False
 
 
 def _in_bounded_string(place: Place) -> bool:
@@ -67,32 +62,12 @@ def _has_long_repeat(place: Place) -> bool:
     return _repeats_too_often(place.schema["pattern"])
 
 
-def _names_meet_properties(place: Place) -> bool:
-    names = place.schema["propertyNames"]
-    bounded = isinstance(names, dict) and ("pattern" in names or "format" in names) and has_lengths(names)
-    beside = "properties" in place.schema or "patternProperties" in place.schema
-    return bounded or beside or place.schema.get("unevaluatedProperties", True) is not True
-
-
 def _patterns_meet(place: Place) -> bool:
     return "properties" in place.schema or len(place.schema["patternProperties"]) > 1
 
 
 def _has_branches(place: Place) -> bool:
     return len(place.schema["allOf"]) > 1
-
-
-def _branches_meet(place: Place) -> bool:
-    return not are_apart(place.schema["oneOf"])
-
-
-def _leads_elsewhere(place: Place) -> bool:
-    reference = place.schema["$ref"]
-    return not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/"))
-
-
-def _is_inner(place: Place) -> bool:
-    return place.path != "$"
 
 
 def _names_come_twice(place: Place) -> bool:
@@ -148,19 +123,11 @@ def _repeats_too_often(pattern: str) -> bool:
 RULES: Final = by_keyword(
     (
         *seen("xgrammar"),
-        Rule("not", always, _NOT_ENFORCED),
-        Rule("dependentRequired", always, _NOT_ENFORCED),
-        Rule("dependencies", always, _NOT_ENFORCED),
-        Rule("$recursiveRef", always, _NOT_ENFORCED),
         Rule("format", is_untyped, "xgrammar does not enforce it without a type beside it"),
-        Rule("uniqueItems", _is_set, _NOT_ENFORCED),
         *(
             Rule(keyword, is_ruled_alone, "xgrammar does not enforce what stands beside it")
-            for keyword in ("$ref", "const", "enum", "anyOf", "oneOf", "allOf")
+            for keyword in RULERS
         ),
-        Rule("$ref", _leads_elsewhere, "xgrammar follows plain paths from the schema's root only"),
-        Rule("$id", _is_inner, "xgrammar follows references from the schema's root only"),
-        Rule("oneOf", _branches_meet, "xgrammar takes what several branches of oneOf allow"),
         Rule("properties", _names_come_twice, "xgrammar takes a name with escapes also for a further one"),
         Rule("required", _names_unknown, "xgrammar does not enforce a name that is no key of properties"),
         Rule("format", _has_pattern, "xgrammar does not enforce a pattern beside a format"),
@@ -180,9 +147,6 @@ RULES: Final = by_keyword(
         Rule("format", _in_bounded_string, "xgrammar does not enforce a length beside a format"),
         Rule("pattern", _in_bounded_string, "xgrammar does not enforce a length beside a pattern"),
         Rule("pattern", _has_long_repeat, _LONG_REPEAT),
-        Rule(
-            "propertyNames", _names_meet_properties, "xgrammar does not enforce it beside the other keywords"
-        ),
         Rule("patternProperties", _patterns_meet, "xgrammar does not enforce it beside the other keywords"),
     )
 )

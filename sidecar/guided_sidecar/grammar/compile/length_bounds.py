@@ -3,9 +3,9 @@
 A bound can be counted where the path to a string alone tells that it applies: wherever the text may stand
 when it begins a value, every schema that may then hold must want the same of a string, and take any
 characters. So the schema is followed as a finite automaton is made deterministic: a place is the set of all
-schemas that may hold there. What does not decide (a pattern, an enum, branches that differ, keywords that
-are not understood) keeps its bounds in the grammar; a schema is relaxed only if all of its places decide.
-A minLength alone some libraries compile to masks that cost less than counting.
+schemas that may hold there. What does not decide (a pattern, an enum, branches that differ) keeps its bounds
+in the grammar; a schema is relaxed only if all of its places decide. A minLength alone some libraries compile
+to masks that cost less than counting.
 """
 
 import dataclasses
@@ -17,7 +17,8 @@ import msgspec
 from guided_contract.counting import NOTHING, Position
 from guided_contract.wire import Backend
 from guided_grammar.json_schema import keywords
-from guided_grammar.json_schema.keywords import ANY, BRANCHES, LENGTHS, UndecidableError, allows
+from guided_grammar.json_schema.keywords import ANY, BRANCHES, LENGTHS, allows
+from guided_grammar.json_schema.subschemas import referred
 from guided_grammar.registry import library
 
 # Sets of schemas can grow without end in theory; such a schema is compiled as it is. So is one whose many
@@ -28,6 +29,10 @@ _MOST_LOOKS: Final = 1 << 16  # at a schema, at all places together
 _MOST_BYTES: Final = 1 << 20
 
 
+class _TooManyError(Exception):
+    """A schema has too many places."""
+
+
 class Counted(NamedTuple):
     """A schema without the bounds that are counted, and these; no positions: nothing is counted."""
 
@@ -36,13 +41,13 @@ class Counted(NamedTuple):
 
 
 def split(schema: Any, backend: Backend) -> Counted:
-    """Take what is better counted than compiled out of a schema that has been checked; it stays as it is."""
+    """Take what is better counted than compiled out of a schema's normal form, which stays as it is."""
     if not _has_lengths(schema):
         return Counted(schema, [])
     try:
         analysis = _Analysis(schema, counts_minimum_alone=library(backend).counts_minimum_alone)
         analysis.explore()
-    except UndecidableError:
+    except _TooManyError:
         return Counted(schema, [])
     positions = analysis.positions()
     if not positions or len(msgspec.msgpack.encode(positions)) > _MOST_BYTES:
@@ -88,7 +93,7 @@ class _Analysis:
             self._enter_arrays(place)
             parts += len(place.properties) + len(place.prefix)
             if parts > _MOST_PARTS:
-                raise UndecidableError
+                raise _TooManyError
 
     @property
     def relaxed(self) -> set[int]:
@@ -150,19 +155,17 @@ class _Analysis:
         names = dict.fromkeys(name for schema in schemas for name in schema.get("properties", ()))
         place.properties = {name: self._begin(keywords.of_name(schemas, name)) for name in names}
         place.others = self._begin(part for schema in schemas for part in keywords.of_other_names(schema))
-        for schema in schemas:
-            self._compile(schema.get("propertyNames"))
 
     def _enter_arrays(self, place: _Place) -> None:
         schemas = [schema for schema in place.schemas if allows(schema, "array")]
-        prefixes = [keywords.first_items(schema) for schema in schemas]
+        prefixes = [schema.get("prefixItems", ()) for schema in schemas]
         for index in range(max(map(len, prefixes), default=0)):
             parts = [
-                prefix[index] if index < len(prefix) else keywords.other_items(schema)
+                prefix[index] if index < len(prefix) else schema.get("items", True)
                 for prefix, schema in zip(prefixes, schemas, strict=True)
             ]
             place.prefix.append(self._begin(parts))
-        place.items = self._begin(map(keywords.other_items, schemas))
+        place.items = self._begin(schema.get("items", True) for schema in schemas)
 
     def _begin(self, schemas: Iterable[Any]) -> int:
         """Return the number of the place where these schemas may hold, NOTHING if no value can be there."""
@@ -172,7 +175,7 @@ class _Analysis:
         key = frozenset(leaves)
         if key not in self._known:
             if len(self._places) >= _MOST_PLACES:
-                raise UndecidableError
+                raise _TooManyError
             self._known[key] = len(self._places)
             self._places.append(_Place(tuple(leaves.values())))
         return self._known[key]
@@ -187,20 +190,17 @@ class _Analysis:
             schema = stack.pop()
             self._looks += 1
             if self._looks > _MOST_LOOKS:
-                raise UndecidableError
+                raise _TooManyError
             if schema is False or id(schema) in seen:
                 continue
             seen.add(id(schema))
-            is_followed = isinstance(schema, dict) and keywords.is_understood(
-                schema, is_root=schema is self._root
-            )
-            if not is_followed:
+            if not isinstance(schema, dict) or not keywords.is_understood(schema):
                 self._compile(schema)
                 yield ANY
                 continue
             branches = [branch for keyword in BRANCHES for branch in schema.get(keyword, ())]
             if "$ref" in schema:
-                branches.append(keywords.target(self._root, schema["$ref"]))
+                branches.append(referred(self._root, schema["$ref"]))
             stack.extend(branches)
             if not branches or keywords.asserts(schema):
                 yield schema
@@ -216,8 +216,8 @@ class _Analysis:
                 self._swept.add(id(current))
                 self._compiled.add(id(current))
                 stack.extend(current.values())
-                if isinstance(current.get("$ref"), str):
-                    stack.append(keywords.target(self._root, current["$ref"]))
+                if isinstance(current.get("$ref"), str):  # no property of that name
+                    stack.append(referred(self._root, current["$ref"]))
 
 
 def _has_lengths(value: Any) -> bool:

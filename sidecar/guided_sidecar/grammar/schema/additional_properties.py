@@ -112,7 +112,7 @@ class _Closing:
         """Return a schema that alone judges a value, but for what names the properties `around`, closed."""
         if part is True and around:
             part = {}
-        if not isinstance(part, dict) or "oneOf" in part or (part.keys() == {"$ref"} and not around):
+        if not isinstance(part, dict) or (part.keys() == {"$ref"} and not around):
             return part
         if self._says_more(part):
             written = _with_others(self._left_open(part))
@@ -133,7 +133,7 @@ class _Closing:
 
     def _left_open(self, part: Any) -> Any:
         """Return a schema whose own objects and arrays stay as they are; those below them are closed."""
-        if not isinstance(part, dict) or "oneOf" in part:
+        if not isinstance(part, dict):
             return part
         written = dict(part)
         for keyword in _MAPS:
@@ -183,7 +183,7 @@ class _Closing:
         if not isinstance(part, dict):
             return
         yield from _own(part)
-        for keyword in ("allOf", "anyOf", "oneOf"):
+        for keyword in ("allOf", "anyOf"):
             for one in part.get(keyword, ()):
                 yield from self._all(one, seen)
         if "$ref" in part:
