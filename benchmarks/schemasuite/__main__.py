@@ -13,6 +13,7 @@ from guided_contract.backends import DISTRIBUTIONS
 from schemasuite import keywords, table
 from schemasuite.cases import DRAFTS, cases
 from schemasuite.outcomes import Outcome, judge
+from schemasuite.pairs import pairs
 from schemasuite.subjects import Subject, subjects
 from schemasuite.typed import typed
 
@@ -31,16 +32,17 @@ def main() -> int:
         outcomes = {one.name: [judge(one, case) for case in cases(Path(suite))] for one in asked}
         untyped = {one.name: keywords.made(_required(outcomes[one.name])) for one in asked[1:]}
         of_typed = {one.name: _typed_outcomes(one, Path(suite)) for one in asked}
+        of_pairs = {one.name: [judge(one, case) for case in pairs()] for one in asked}
         with_type = {one.name: keywords.made(of_typed[one.name]) for one in asked[1:]}
     versions = {name: metadata.version(name) for name in DISTRIBUTIONS}
     out = Path(os.environ.get("OUT") or _ROOT)
     for path, text in (
         (_MODULE, keywords.module(versions, untyped, with_type)),
-        (_DOCUMENT, table.document(versions, outcomes, untyped, with_type)),
+        (_DOCUMENT, table.document(versions, outcomes, untyped, with_type, of_pairs)),
     ):
         (out / path).parent.mkdir(parents=True, exist_ok=True)
         (out / path).write_text(text)
-    missed = _missed(outcomes, of_typed["ours"])
+    missed = _missed(outcomes, [*of_typed["ours"], *of_pairs["ours"]])
     print("\n".join([*missed, f"written to {out}: {_DOCUMENT}, {_MODULE}"]))
     return 1 if missed else 0
 
@@ -53,18 +55,20 @@ def _typed_outcomes(subject: Subject, suite: Path) -> list[Outcome]:
     return [judge(subject, case) for case in typed(case for case in cases(suite) if not case.is_optional)]
 
 
-def _missed(outcomes: dict[str, list[Outcome]], of_typed: list[Outcome]) -> list[str]:
+def _missed(outcomes: dict[str, list[Outcome]], ours: list[Outcome]) -> list[str]:
     """Return what is missed: nothing produced though invalid, no less enforced than by a library alone."""
     found = [
-        f"with types: {one.case.description} is produced though invalid" for one in of_typed if one.produced
+        f"{one.case.description} is produced though invalid: {one.case.schema} takes {one.produced}"
+        for one in ours
+        if one.produced
     ]
     for draft in DRAFTS:
-        ours, *libraries = (table.counts(found, draft, optional=False) for found in outcomes.values())
-        if ours.cases["produced"]:
-            found.append(f"{draft}: {ours.cases['produced']} cases are produced though invalid")
+        mine, *libraries = (table.counts(found, draft, optional=False) for found in outcomes.values())
+        if mine.cases["produced"]:
+            found.append(f"{draft}: {mine.cases['produced']} cases are produced though invalid")
         better = max(library.cases["enforced"] for library in libraries)
-        if ours.cases["enforced"] < better:
-            found.append(f"{draft}: {ours.cases['enforced']} cases enforced, {better} by a library alone")
+        if mine.cases["enforced"] < better:
+            found.append(f"{draft}: {mine.cases['enforced']} cases enforced, {better} by a library alone")
     return found
 
 

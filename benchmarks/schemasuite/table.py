@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from schemasuite.cases import DRAFTS
-from schemasuite.keywords import Made
+from schemasuite.keywords import Made, shares
 from schemasuite.outcomes import Counts, Outcome
+from schemasuite.pairs import PairCounts
 
 _NAMES: Final = {"ours": "ours (`Auto`)", "xgrammar": "xgrammar alone", "guidance": "llguidance alone"}
 _HEAD: Final = ("cases enforced", "refused", "**produced though invalid**", "without any valid one")
@@ -45,8 +46,12 @@ keywords and compares.
   with `additionalProperties: true` any. A schema whose keywords are all about one type has that type.
 - **Spelling**: numbers and escapes that mean the same may be spelt otherwise by the two libraries.
 
+## Two keywords at a time
+{pairs}
+
 ## Keywords
-What each library makes of a keyword, without a type beside it and with one: *enforced*, *ignored*
+Ours: of the suite's cases about a keyword that have an invalid instance, those enforced; the others are
+refused. What each library makes of it alone, without a type beside it and with one: *enforced*, *ignored*
 (accepted, and something invalid can be generated in every case), *partly*, *refused*. Under
 `unsupportedKeywords: Route` a schema goes to a library that enforces all of it; where none does, and
 under `Reject` where the first choice does not, the answer is 400 `grammar_unsupported` with the keyword's
@@ -63,6 +68,7 @@ def document(
     outcomes: Mapping[str, Sequence[Outcome]],
     untyped: Mapping[str, Mapping[str, Made]],
     typed: Mapping[str, Mapping[str, Made]],
+    of_pairs: Mapping[str, Sequence[Outcome]],
 ) -> str:
     """Return the page's text.
 
@@ -72,12 +78,16 @@ def document(
         Of all cases, by subject.
     untyped, typed
         What a library makes of a keyword.
+    of_pairs
+        Of all pairs of keywords, by subject.
     """
+    ours = [one for one in outcomes["ours"] if not one.case.is_optional]
     return (
         _DOCUMENT.replace("{versions}", ", ".join(f"{name} {version}" for name, version in versions.items()))
         .replace("{tables}", "\n".join(_tables(outcomes)))
         .replace("{optional}", _optional(outcomes["ours"]))
-        .replace("{keywords}", "\n".join(_keywords(untyped, typed)))
+        .replace("{pairs}", "\n".join(_pairs(of_pairs)))
+        .replace("{keywords}", "\n".join(_keywords(shares(ours), untyped, typed)))
     )
 
 
@@ -120,18 +130,37 @@ def _optional(ours: Sequence[Outcome]) -> str:
     return f"What we produce though invalid there is in {', '.join(f'`{name}`' for name in names)}."
 
 
+def _pairs(outcomes: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
+    counted = {name: PairCounts.of(found) for name, found in outcomes.items()}
+    yield f"{len(outcomes['ours'])} pairs (`benchmarks/schemasuite/pairs.py`), of one type each:\n"
+    yield _row(("", "enforced", "refused", "**produced though invalid**"))
+    yield _row(["---"] * 4)
+    for name, counts in counted.items():
+        cells = [str(counts.cases[verdict]) for verdict in ("enforced", "refused", "produced")]
+        yield _row((_NAMES[name], *cells))
+    ours = counted["ours"]
+    yield ""
+    for name, others in sorted(ours.refused.items()):
+        if len(others) == ours.by_keyword[name].total():
+            yield f"- `{name}` is refused beside each."
+        elif alone := [other for other in others if len(ours.refused[other]) <= len(others)]:
+            yield f"- `{name}` is refused beside {', '.join(f'`{other}`' for other in sorted({*alone}))}."
+
+
 def _keywords(
-    untyped: Mapping[str, Mapping[str, Made]], typed: Mapping[str, Mapping[str, Made]]
+    ours: Mapping[str, str],
+    untyped: Mapping[str, Mapping[str, Made]],
+    typed: Mapping[str, Mapping[str, Made]],
 ) -> Iterator[str]:
-    yield _row(("keyword", "xgrammar", "with a type", "llguidance", "with a type"))
-    yield _row(["---"] * 5)
+    yield _row(("keyword", "ours", "xgrammar", "with a type", "llguidance", "with a type"))
+    yield _row(["---"] * 6)
     for keyword in sorted({name for made in untyped.values() for name in made}):
         cells = [
             made[backend].get(keyword, "")
             for backend in ("xgrammar", "guidance")
             for made in (untyped, typed)
         ]
-        yield _row((f"`{keyword}`", *cells))
+        yield _row((f"`{keyword}`", ours[keyword], *cells))
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -109,7 +109,8 @@ class TestLink:
             service.stop()
             wait_until(lambda: "lost" in done)
             service.start()
-        assert done == ["worked on", "lost"]
+        # Lost again, should it have tried once more before the service was back.
+        assert list(dict.fromkeys(done)) == ["worked on", "lost"]
 
     def test_has_a_stack_for_what_a_worker_has_proven(self, path: Path) -> None:
         """Without a limit of the process's stack, as some sites have it, glibc gives a thread 2 MiB."""

@@ -15,6 +15,7 @@ from guided_contract import records, status
 from guided_contract.config import PodConfig, TelemetryConfig
 from guided_contract.records import HttpRequest
 from guided_contract.wire import Prepared, Refused
+from support import grammars
 from support.collectors import GrpcCollector, HttpCollector, Kept, eventually
 from support.engine import pod_config
 from support.sidecar import Api, Rank, Sidecar, kill
@@ -75,7 +76,11 @@ async def test_a_request_is_one_trace_also_when_a_worker_dies_and_at_the_end(
             await eventually(lambda: len(sidecar.workers() - before) >= len(before))
             assert isinstance(await api.prepare("regex", "[ab]{3}", traceparent=PARENT), Prepared)
             assert isinstance(await api.prepare("json", '{"type": "no"}', traceparent=PARENT), Refused)
-            shared = [api.begin("regex", "[cd]{3}", traceparent=f"00-{end * 16}-{ROOT}-01") for end in JOINED]
+            slow = grammars.slow_regex(100)  # the second is there before it is compiled
+            shared = [
+                api.begin("regex", slow, traceparent=f"00-{end * 16}-{ROOT}-01", backend="xgrammar")
+                for end in JOINED
+            ]
             answers = await asyncio.gather(*(answer for _, answer in shared))
             assert {type(answer) for answer in answers} == {Prepared}
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
