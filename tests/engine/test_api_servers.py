@@ -131,10 +131,14 @@ def test_told_to_stop_they_lose_no_request(engine: Engine) -> None:
 
 
 def servers(engine: Engine) -> list[int]:
-    """Return the API servers' processes."""
-    found = dict.fromkeys(re.findall(r"\(ApiServer_\d pid=(\d+)\)", engine.process.log.read_text()))
-    assert len(found) == 2
-    return [int(pid) for pid in found]
+    """Return the API servers' processes, once both have said a word: the engine counts as started by one."""
+
+    def found() -> list[str]:
+        log = engine.process.log.read_text()
+        return list(dict.fromkeys(re.findall(r"\(ApiServer_\d pid=(\d+)\)", log)))
+
+    wait_until(lambda: len(found()) == 2, 120)
+    return [int(pid) for pid in found()]
 
 
 def sidecar_metrics(engine: Engine) -> str:
