@@ -21,10 +21,9 @@ def fill_walks(walks: Sequence[Walk[Any]], bitmask: Bitmask, fill: Fill) -> None
         for walk in live:
             _fill_alone(walk, bitmask, fill)
     for walk in walks:
-        if walk.filled < walk.rows:
-            if walk.matcher.is_terminated():
-                walk.valid = len(walk.drafts)
-            bitmask[walk.row + walk.filled : walk.end] = FULL_MASK
+        if walk.matcher.is_terminated() and walk.filled < walk.rows:
+            walk.valid = len(walk.drafts)
+        _allow_rest(walk, bitmask)
 
 
 def mark_slow(walks: Sequence[Walk[Any]], bitmask: Bitmask, fill: Fill, limit_ns: int) -> bool:
@@ -35,6 +34,7 @@ def mark_slow(walks: Sequence[Walk[Any]], bitmask: Bitmask, fill: Fill, limit_ns
     live = [walk for walk in walks if walk.error is None and not walk.matcher.is_terminated()]
     for walk in live:
         walk.is_slow = all(_refill(walk, bitmask, fill) > limit_ns for _ in range(2))
+        _allow_rest(walk, bitmask)
     return any(walk.is_slow for walk in live)
 
 
@@ -43,6 +43,11 @@ def _refill(walk: Walk[Any], bitmask: Bitmask, fill: Fill) -> int:
     start_ns, cpu_ns = time.perf_counter_ns(), time.process_time_ns()
     _fill_alone(walk, bitmask, fill)
     return min(time.perf_counter_ns() - start_ns, time.process_time_ns() - cpu_ns)
+
+
+def _allow_rest(walk: Walk[Any], bitmask: Bitmask) -> None:
+    """Let the rows that are not filled allow everything."""
+    bitmask[walk.row + walk.filled : walk.end] = FULL_MASK
 
 
 def _restrict(walks: Sequence[Walk[Any]], bitmask: Bitmask) -> None:
