@@ -66,8 +66,20 @@ _VALUES: Final[dict[str, list[Any]]] = {
     ],
     "string": ["", "a", "b", "x", "ba", "xa", "xx", "abc", "xyz", "baba", "2024-02-29", "2024-02-30"],
 }
-# About values of any type, given some that are allowed: a list of each type.
 _ANY: Final = ("$ref", "allOf", "anyOf", "const", "enum", "if", "not", "oneOf")
+# What is asked of the values themselves is of no use for lists and objects that nobody lists.
+_OF_PARTS: Final[dict[str, dict[str, dict[str, Any]]]] = {
+    "array": {
+        "if": {"if": {"minItems": 3}, "then": {"items": {"enum": [1, 2]}}},
+        "not": {"not": {"contains": {"const": 3}}},
+        "oneOf": {"oneOf": [{"maxItems": 1}, {"minItems": 3}]},
+    },
+    "object": {
+        "if": {"if": {"required": ["a"]}, "then": {"required": ["b"]}},
+        "not": {"not": {"required": ["c"]}},
+        "oneOf": {"oneOf": [{"required": ["a"]}, {"required": ["c"]}]},
+    },
+}
 
 
 @dataclass(slots=True)
@@ -101,7 +113,7 @@ class PairCounts:
 def pairs() -> Iterator[Case]:
     """Yield a case for each two keywords that may say something of the same value."""
     for kind, about in _ABOUT.items():
-        known = about | {name: _of_any(name, _VALUES[kind]) for name in _ANY}
+        known = about | {name: _of_any(name, _VALUES[kind]) for name in _ANY} | _OF_PARTS.get(kind, {})
         for (name, one), (other, another) in itertools.combinations(sorted(known.items()), 2):
             if name in _ANY and other in _ANY and kind != "object":
                 continue  # the type says nothing more
