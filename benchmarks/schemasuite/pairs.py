@@ -6,14 +6,14 @@ Each is about values of one type; jsonschema judges them.
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import jsonschema
 
 from schemasuite.cases import Case, Instance
-from schemasuite.outcomes import Outcome, Verdict
+from schemasuite.outcomes import Outcome
 
+_AND: Final = " + "
 _INTEGER: Final = {"type": "integer"}
 # By the type of values that they are about, schemas of one keyword each. Where a keyword says nothing without
 # another, that one is there, too.
@@ -66,6 +66,7 @@ _VALUES: Final[dict[str, list[Any]]] = {
     ],
     "string": ["", "a", "b", "x", "ba", "xa", "xx", "abc", "xyz", "baba", "2024-02-29", "2024-02-30"],
 }
+# Keywords about values of any type. Two of them are paired once, of objects.
 _ANY: Final = ("$ref", "allOf", "anyOf", "const", "enum", "if", "not", "oneOf")
 # What is asked of the values themselves is of no use for lists and objects that nobody lists.
 _OF_PARTS: Final[dict[str, dict[str, dict[str, Any]]]] = {
@@ -82,32 +83,20 @@ _OF_PARTS: Final[dict[str, dict[str, dict[str, Any]]]] = {
 }
 
 
-@dataclass(slots=True)
-class PairCounts:
-    """Pairs by verdict, in all and by keyword.
-
-    Attributes
-    ----------
-    refused
-        By keyword, those beside which it is refused.
-    """
-
-    cases: Counter[Verdict] = field(default_factory=Counter)
-    by_keyword: dict[str, Counter[Verdict]] = field(default_factory=dict)
-    refused: dict[str, list[str]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, outcomes: Iterable[Outcome]) -> Self:
-        """Count outcomes."""
-        counts = cls()
-        for outcome in outcomes:
-            name, other = outcome.case.keyword.split(" + ")
-            counts.cases[outcome.verdict] += 1
-            for one, beside in ((name, other), (other, name)):
-                counts.by_keyword.setdefault(one, Counter())[outcome.verdict] += 1
-                if outcome.refusal:
-                    counts.refused.setdefault(one, []).append(beside)
-        return counts
+def refusals(outcomes: Iterable[Outcome]) -> dict[str, list[str] | None]:
+    """Return beside which keywords each is refused that is so beside any; None: beside all."""
+    beside: dict[str, list[str]] = {}
+    total: Counter[str] = Counter()
+    for outcome in outcomes:
+        one, other = outcome.case.keyword.split(_AND)
+        total.update((one, other))
+        if outcome.refusal:
+            beside.setdefault(one, []).append(other)
+            beside.setdefault(other, []).append(one)
+    return {
+        name: None if len(others) == total[name] else sorted({*others})
+        for name, others in sorted(beside.items())
+    }
 
 
 def pairs() -> Iterator[Case]:
@@ -116,7 +105,7 @@ def pairs() -> Iterator[Case]:
         known = about | {name: _of_any(name, _VALUES[kind]) for name in _ANY} | _OF_PARTS.get(kind, {})
         for (name, one), (other, another) in itertools.combinations(sorted(known.items()), 2):
             if name in _ANY and other in _ANY and kind != "object":
-                continue  # the type says nothing more
+                continue
             case = _case(kind, (name, other), (one, another))
             if any(one.is_valid for one in case.instances):  # else the two contradict each other
                 yield case
@@ -148,5 +137,5 @@ def _case(kind: str, names: tuple[str, str], parts: tuple[dict[str, Any], dict[s
         schema = {"type": kind, **one, **other}
     judge = jsonschema.Draft202012Validator(schema)
     instances = tuple(Instance(value, judge.is_valid(value)) for value in _VALUES[kind])
-    keyword = " + ".join(names)
+    keyword = _AND.join(names)
     return Case("draft2020-12", keyword, f"{keyword}, of {kind}", schema, instances)

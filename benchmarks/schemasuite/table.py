@@ -6,7 +6,7 @@ from typing import Final
 from schemasuite.cases import DRAFTS
 from schemasuite.keywords import Made, shares
 from schemasuite.outcomes import Counts, Outcome
-from schemasuite.pairs import PairCounts
+from schemasuite.pairs import refusals
 
 _NAMES: Final = {"ours": "ours (`Auto`)", "xgrammar": "xgrammar alone", "guidance": "llguidance alone"}
 _HEAD: Final = ("cases enforced", "refused", "**produced though invalid**", "without any valid one")
@@ -131,20 +131,17 @@ def _optional(ours: Sequence[Outcome]) -> str:
 
 
 def _pairs(outcomes: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
-    counted = {name: PairCounts.of(found) for name, found in outcomes.items()}
     yield f"{len(outcomes['ours'])} pairs (`benchmarks/schemasuite/pairs.py`), of one type each:\n"
-    yield _row(("", "enforced", "refused", "**produced though invalid**"))
-    yield _row(["---"] * 4)
-    for name, counts in counted.items():
-        cells = [str(counts.cases[verdict]) for verdict in ("enforced", "refused", "produced")]
-        yield _row((_NAMES[name], *cells))
-    ours = counted["ours"]
+    yield _row(("", *_HEAD))
+    yield _row(["---"] * (1 + len(_HEAD)))
+    for name, found in outcomes.items():
+        counted = Counts.of(found)
+        cells = [str(counted.cases[verdict]) for verdict in ("enforced", "refused", "produced")]
+        yield _row((_NAMES[name], *cells, str(counted.barren)))
     yield ""
-    for name, others in sorted(ours.refused.items()):
-        if len(others) == ours.by_keyword[name].total():
-            yield f"- `{name}` is refused beside each."
-        elif alone := [other for other in others if len(ours.refused[other]) <= len(others)]:
-            yield f"- `{name}` is refused beside {', '.join(f'`{other}`' for other in sorted({*alone}))}."
+    for name, others in refusals(outcomes["ours"]).items():
+        beside = "each" if others is None else ", ".join(f"`{other}`" for other in others)
+        yield f"- `{name}` is refused beside {beside}."
 
 
 def _keywords(

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from guided_contract.backends import Backend, entry
 from guided_grammar import measured
 from guided_grammar.backend import Unsupported
-from guided_grammar.json_schema.keywords import NORMAL
+from guided_grammar.json_schema.keywords import NORMAL_FORM
 from guided_grammar.json_schema.ruled_alone import is_ruled_alone
 from guided_grammar.json_schema.subschemas import Place, within
 
@@ -59,7 +59,7 @@ def seen(backend: Backend) -> Iterator[Rule]:
     """Yield a rule for each keyword that a library was seen to ignore, always or where no type is named."""
     library = entry(backend).distribution
     for keyword, made in measured.KEYWORDS[backend].items():
-        if keyword not in NORMAL:
+        if keyword not in NORMAL_FORM:
             continue
         if (made.untyped, made.typed) == ("ignored", "ignored"):
             applies = _is_about(measured.TYPES.get(keyword))

@@ -85,6 +85,11 @@ COUNTED: dict[str, tuple[Any, list[Any], list[Any]]] = {
     ),
     "names that must be escaped": (obj(**{'"\\é': S}), [{'"\\é': "abc"}], [{'"\\é': "abcd"}]),
     "beside a string that cannot be": (obj(a=S, b={**S, "pattern": "^x"}), [{"b": "long"}], [{"a": "long"}]),
+    "beside a value that looks like a reference": (
+        obj(a=S, b={"enum": [{"$ref": "nowhere"}, {"$ref": "#/nowhere"}]}, c={"const": [{"$ref": 1}]}),
+        [{"a": "abc"}],
+        [{"a": "long"}],
+    ),
     "with numbers and enums as alternatives": ({"anyOf": [S, {"enum": [1, None]}]}, [1], ["long"]),
 }
 

@@ -7,7 +7,7 @@ import pytest
 
 from guided_contract.errors import GuidedError
 from guided_grammar import measured, rules
-from guided_grammar.json_schema.keywords import NORMAL
+from guided_grammar.json_schema.keywords import NORMAL_FORM
 from guided_grammar.llguidance import unenforced as llguidance_unenforced
 from guided_grammar.registry import library
 from guided_grammar.xgrammar import unenforced as xgrammar_unenforced
@@ -134,7 +134,7 @@ def test_every_keyword_that_a_library_was_seen_to_ignore_has_a_rule() -> None:
     values: dict[str | None, Any] = {"array": [], "number": 0, "object": {}, "string": "", None: {}}
     for backend, keywords in measured.KEYWORDS.items():
         for keyword, seen in keywords.items():
-            if seen.untyped == "ignored" and keyword in NORMAL:
+            if seen.untyped == "ignored" and keyword in NORMAL_FORM:
                 schema = {keyword: values[measured.TYPES.get(keyword)], "properties": {}}
                 assert library(backend).lacks("json", schema) is not None, f"{backend}, {keyword}"
 
@@ -195,6 +195,6 @@ def test_a_keyword_is_enforced_or_refused_with_its_path(fields: dict[str, Any], 
 def test_a_rule_is_about_a_word_of_the_normal_form_and_doubted_in_another_version() -> None:
     """A new rule's keyword must be among those that `rules.are_about` knows."""
     for module in (xgrammar_unenforced, llguidance_unenforced):
-        assert module.RULES.keys() <= NORMAL
+        assert module.RULES.keys() <= NORMAL_FORM
         assert not [keyword for keyword in module.RULES if not rules.are_about({keyword: 1})]
     assert not rules.are_about({"$defs": {}})

@@ -15,7 +15,7 @@ from grammarbench import corpus
 
 from guided_contract.errors import GuidedError
 from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.keywords import NORMAL
+from guided_grammar.json_schema.keywords import NORMAL_FORM
 from guided_sidecar.grammar.schema import additional_properties, normal, schema
 from support import drawn_schemas
 
@@ -39,7 +39,7 @@ def takes(form: Any, value: Any) -> bool:
 
 
 def has_own_words(form: Any) -> bool:
-    return all(part.keys() <= NORMAL for part in subschemas.within(form))
+    return all(part.keys() <= NORMAL_FORM for part in subschemas.within(form))
 
 
 EXACT: list[tuple[str, Any, list[Any], list[Any]]] = [

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 LENGTHS: Final = ("minLength", "maxLength")
 # The words of the normal form: what any schema is written in when a library is asked about it.
-NORMAL: Final = frozenset(
+NORMAL_FORM: Final = frozenset(
     [
         "$defs",
         "$ref",
@@ -38,7 +38,7 @@ NORMAL: Final = frozenset(
 )
 BRANCHES: Final = ("allOf", "anyOf")
 _DEFINITIONS: Final = frozenset(["$defs", "definitions"])
-CONSTRAINTS: Final = NORMAL - _DEFINITIONS
+CONSTRAINTS: Final = NORMAL_FORM - _DEFINITIONS
 _NO_CONSTRAINT: Final = _DEFINITIONS | {"$ref", *BRANCHES}
 _TEXTS: Final = frozenset(["const", "enum", "format", "pattern"])
 

@@ -40,7 +40,6 @@ _ANSWERS: Final = {
 _NOT_ITS_FAULT: Final = (
     "a grammar worker crashed; its replacement could not finish",
     "the grammar worker was given",
-    "all grammar workers were busy",
 )
 
 
@@ -112,7 +111,8 @@ class Strikes:
 
     async def _attack(self, kind: str) -> None:
         request = _hostile(kind, next(self._numbers))
-        self.attacks.append((kind, await traffic.send(self._client, request)))
+        ask_for = traffic.persist if self._load.persists else traffic.send
+        self.attacks.append((kind, await ask_for(self._client, request)))
 
 
 def _hostile(kind: str, number: int) -> Request:

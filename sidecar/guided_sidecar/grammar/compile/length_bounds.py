@@ -18,7 +18,7 @@ from guided_contract.counting import NOTHING, Position
 from guided_contract.wire import Backend
 from guided_grammar.json_schema import keywords
 from guided_grammar.json_schema.keywords import ANY, BRANCHES, LENGTHS, allows
-from guided_grammar.json_schema.subschemas import referred
+from guided_grammar.json_schema.subschemas import children, referred
 from guided_grammar.registry import library
 
 # Sets of schemas can grow without end in theory; such a schema is compiled as it is. So is one whose many
@@ -210,13 +210,11 @@ class _Analysis:
         stack = [schema]
         while stack:
             current = stack.pop()
-            if isinstance(current, list):
-                stack.extend(current)
-            elif isinstance(current, dict) and id(current) not in self._swept:
+            if isinstance(current, dict) and id(current) not in self._swept:
                 self._swept.add(id(current))
                 self._compiled.add(id(current))
-                stack.extend(current.values())
-                if isinstance(current.get("$ref"), str):  # no property of that name
+                stack.extend(children(current))
+                if "$ref" in current:
                     stack.append(referred(self._root, current["$ref"]))
 
 
