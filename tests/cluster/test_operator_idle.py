@@ -19,7 +19,7 @@ from guided_contract import names
 from guided_operator.api import ManifestError, parse
 from guided_operator.builders import cluster_site
 from guided_operator.kube import kinds
-from guided_operator.kube.apiserver import ApiServer, ObjectInvalid, ObjectNotFound
+from guided_operator.kube.apiserver import ApiServer, ObjectInvalid, ObjectNotFound, ServerUnavailable
 from guided_operator.kube.queue import Key
 from guided_operator.policy.spec_checks import check
 from guided_operator.reconcile.apply import Applier
@@ -122,6 +122,24 @@ def test_idle_changes_of_a_child_that_come_together_are_one_pass(
         time.sleep(REST_S)
         passes = operator.figure("guidedmodel_operator_reconcile_seconds_count") - before
     assert 1 <= passes <= 10, passes
+
+
+def test_a_list_of_none_is_a_list(
+    api_server: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API server writes null for it where metadata alone is asked for."""
+    connect_to(api_server, monkeypatch)
+    install(api_server)
+
+    async def listed() -> list[Any] | None:
+        path = kinds.MODEL.path(namespace)
+        try:
+            async with ApiServer.connected() as api:
+                return [(await api.read(path, metadata_only=is_bare))["items"] for is_bare in (True, False)]
+        except ServerUnavailable:  # as long as it prepares to store a new kind
+            return None
+
+    assert eventually(lambda: asyncio.run(listed()), what="models can be listed") == [[], []]
 
 
 async def _annotate(path: str, times: int) -> None:

@@ -183,7 +183,10 @@ class ApiServer:
     ) -> Object:
         """Return the object or list at `path`; `metadata_only`: a list, of objects without the rest."""
         headers = {"Accept": _METADATA_LIST} if metadata_only else {}
-        return await self._request("GET", path, params=params, headers=headers, timeout_s=timeout_s)
+        answer = await self._request("GET", path, params=params, headers=headers, timeout_s=timeout_s)
+        if "items" in answer and answer["items"] is None:  # so Go writes an empty list of metadata
+            answer["items"] = []
+        return answer
 
     async def create(self, path: str, body: Object, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Object:
         """Create the object in the collection at `path`, and return it as stored."""
