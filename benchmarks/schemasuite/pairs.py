@@ -135,7 +135,8 @@ def _case(kind: str, names: tuple[str, str], parts: tuple[dict[str, Any], dict[s
         schema = {"type": kind, "allOf": [one, other]}
     else:
         schema = {"type": kind, **one, **other}
-    judge = jsonschema.Draft202012Validator(schema)
+    kind_of_judge = jsonschema.Draft202012Validator
+    judge = kind_of_judge(schema, format_checker=kind_of_judge.FORMAT_CHECKER)
     instances = tuple(Instance(value, judge.is_valid(value)) for value in _VALUES[kind])
     keyword = _AND.join(names)
     return Case("draft2020-12", keyword, f"{keyword}, of {kind}", schema, instances)

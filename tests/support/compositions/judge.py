@@ -64,7 +64,9 @@ class Judge:
             return f"no JSON: {error}"
         try:
             error = next(self._validator.iter_errors(value), None)
-        except Exception as failure:  # a reference to what is no schema, a regex that Python has not
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as failure:  # a reference in a circle (a panic of rpds'), a regex of others
             raise UnknownError(str(failure)) from failure
         return None if error is None else f"{error.json_path}: {error.message[:200]}, by {error.validator}"
 

@@ -5,7 +5,7 @@ import math
 from typing import Any, Final
 
 from guided_grammar.json_schema.subschemas import JsonPath
-from guided_sidecar.grammar.schema import disjoint
+from guided_sidecar.grammar.schema import disjoint, listed
 from guided_sidecar.grammar.schema.writing import (
     PLACES,
     Schema,
@@ -45,17 +45,17 @@ def differ(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> Non
     if said.get("uniqueItems") is not True or said.get("maxItems", 2) <= 1:
         return
     at = JsonPath(path, "uniqueItems")
-    listed = _values(writer, said.get("items", True), at)
-    if listed is None or "prefixItems" in said or "contains" in said:
+    values = _values(writer, said.get("items", True), at)
+    if values is None or "prefixItems" in said or "contains" in said:
         raise unsupported(at, "it is enforced where items is an enum of a few values, or maxItems is 1")
-    most = min(said.get("maxItems", len(listed)), len(listed))
+    most = min(said.get("maxItems", len(values)), len(values))
     sizes = range(said.get("minItems", 0), most + 1)
     draw: Any = itertools.permutations
-    if sum(math.perm(len(listed), size) for size in sizes) > _MOST_ARRAYS:
+    if sum(math.perm(len(values), size) for size in sizes) > _MOST_ARRAYS:
         draw = itertools.combinations  # in the enum's order
-    if sum(math.comb(len(listed), size) for size in sizes) > _MOST_ARRAYS:
-        raise unsupported(at, f"items have {len(listed)} values, and too many arrays hold each once")
-    arrays = [list(chosen) for size in sizes for chosen in draw(listed, size)]
+    if sum(math.comb(len(values), size) for size in sizes) > _MOST_ARRAYS:
+        raise unsupported(at, f"items have {len(values)} values, and too many arrays hold each once")
+    arrays = [list(chosen) for size in sizes for chosen in draw(values, size)]
     for keyword in ("items", "minItems", "maxItems"):
         written.pop(keyword, None)
     also(written, either([*of_other_types(disjoint.types(said), "array"), {"enum": arrays}]))
@@ -64,11 +64,5 @@ def differ(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> Non
 def _values(writer: Writer, items: Any, path: JsonPath) -> list[Any] | None:
     """Return the values that items may have, each once; None: they are not listed."""
     items = writer.resolved(items, path)
-    if not isinstance(items, dict):
-        return None
-    said = writer.said(items, path)
-    found = disjoint.values(said)
-    if found is None or not said.keys() <= {"enum", "const", "type"}:
-        return None
-    unique = {disjoint.text(value): value for value in found if disjoint.is_valid(said, value)}
-    return list(unique.values())
+    found = listed.kept(writer.said(items, path), writer.draft) if isinstance(items, dict) else None
+    return None if found is None else list({disjoint.text(value): value for value in found}.values())

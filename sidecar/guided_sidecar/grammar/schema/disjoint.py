@@ -1,19 +1,13 @@
 """Whether no value meets two schemas, as far as that is plain to see."""
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-import jsonschema
-
 from guided_grammar.json_schema.subschemas import ROOT
+from guided_sidecar.grammar.schema.listed import values
 from guided_sidecar.grammar.schema.writing import TYPES, Schema, Writer
 
-_REPEAT: Final = re.compile(r"[*+?{]")
-_REPEATED_GROUP: Final = re.compile(r"\)[*+{]")
-_MOST_REPEATS: Final = 8
-_LONGEST: Final = 64
 _DEEPEST: Final = 12
 _MOST_LOOKS: Final = 20_000
 
@@ -28,14 +22,6 @@ def types(said: Schema) -> frozenset[str]:
     return found if listed is None else found & {_type(value) for value in listed}
 
 
-def values(said: Schema) -> list[Any] | None:
-    """Return the values that a schema lists; None: it lists none."""
-    if "const" in said:
-        return [said["const"]]
-    listed: list[Any] | None = said.get("enum")
-    return listed
-
-
 def text(value: Any) -> str:
     """Return a value as text in which 1 and 1.0 are one."""
     if isinstance(value, list):
@@ -45,28 +31,6 @@ def text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return json.dumps(value)
-
-
-def is_valid(said: Schema, value: Any) -> bool:
-    """Return whether a value meets a schema without references; False also where that cannot be told soon."""
-    if not _are_quick(said, value):
-        return False
-    try:
-        return bool(jsonschema.Draft202012Validator(said).is_valid(value))
-    except Exception:  # noqa: BLE001 - a regex that Python has not, a reference
-        return False
-
-
-def _are_quick(said: Schema, value: Any) -> bool:
-    """Return whether Python's regexes, which may take for ever, are few and simple in a schema."""
-    text = json.dumps(said)
-    if '"pattern' not in text:
-        return True
-    return (
-        len(json.dumps(value)) <= _LONGEST
-        and _REPEATED_GROUP.search(text) is None
-        and (len(_REPEAT.findall(text)) <= _MOST_REPEATS)
-    )
 
 
 class Judge:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath
-from guided_sidecar.grammar.schema import disjoint, patterns
+from guided_sidecar.grammar.schema import disjoint, listed, patterns
 from guided_sidecar.grammar.schema.writing import PLACES, TYPES, Alternatives, Schema, Writer, either, item_at
 
 _DEEPEST: Final = 60
@@ -91,7 +91,7 @@ class Negation:
         return [{"type": sorted(others)}] if others else []
 
     def _values(self, said: Schema, _path: JsonPath) -> Alternatives:
-        values = disjoint.values(said) or []
+        values = listed.values(said) or []
         by_type: dict[str, list[Any]] = {}
         for value in values:
             by_type.setdefault(next(iter(disjoint.types({"const": value}))), []).append(value)

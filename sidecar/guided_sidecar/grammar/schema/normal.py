@@ -7,6 +7,7 @@ the same, it takes less. `form` writes each schema with the words of draft 2020-
 written                             normal form
 ==================================  ========================================================================
 $ref of any kind                    $ref to #, or to a key of $defs or definitions
+enum, const beside other keywords   enum of the values that meet them
 not                                 what the schema forbids, as alternatives (negation.py)
 oneOf                               anyOf; a branch without what others take, where they are not apart
 if, then, else                      anyOf of `if` with `then`, and of not `if` with `else`
@@ -24,7 +25,7 @@ from typing import Any, Final
 
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath
-from guided_sidecar.grammar.schema import arrays, branches, dialect, disjoint, negation, objects
+from guided_sidecar.grammar.schema import arrays, branches, dialect, disjoint, listed, negation, objects
 from guided_sidecar.grammar.schema.references import References
 from guided_sidecar.grammar.schema.writing import TYPES, Schema, also, conditions, too_many, unsupported
 
@@ -80,7 +81,7 @@ class _Normaliser:
 
     def __init__(self, root: Schema) -> None:
         self._root = root
-        self._draft = dialect.of(root)
+        self.draft = dialect.of(root)
         self.references = References(root)
         self._waiting: list[tuple[Any, Schema, JsonPath]] = []
         self._looks_left = _MOST_LOOKS + _LOOKS * len(subschemas.within(root))
@@ -108,7 +109,7 @@ class _Normaliser:
         if self._looks_left < 0:
             raise too_many(path)
         if id(part) not in self._said:
-            self._said[id(part)] = dialect.read(part, self._draft, path)
+            self._said[id(part)] = dialect.read(part, self.draft, path)
         return self._said[id(part)]
 
     def write(self, part: Any, path: JsonPath) -> Any:
@@ -124,6 +125,9 @@ class _Normaliser:
             self._depth -= 1
 
     def _written(self, said: Schema, path: JsonPath) -> Any:
+        values = listed.kept(said, self.draft)
+        if values is not None:
+            return _flat({"enum": values})
         written: Schema = {}
         for keyword, value in said.items():
             if keyword in _SINGLE:
@@ -236,6 +240,9 @@ def _bound(part: Schema) -> None:
 
 def _flat(written: Schema) -> Any:
     """Return a schema that is one other schema alone as that one."""
+    if written.keys() == {"enum"}:
+        values = written["enum"]
+        return {"const": values[0]} if len(values) == 1 else written if values else False
     if written.get("patternProperties") == {}:
         del written["patternProperties"]
     if True in written.get("allOf", ()):

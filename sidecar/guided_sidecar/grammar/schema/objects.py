@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from guided_grammar.json_schema.subschemas import JsonPath
-from guided_sidecar.grammar.schema import disjoint
+from guided_sidecar.grammar.schema import disjoint, listed
 from guided_sidecar.grammar.schema.writing import (
     Alternatives,
     Schema,
@@ -29,9 +29,8 @@ def name(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> None:
         return
     asked = {"enum": []} if names is False else writer.said(names, at)
     further = written.get("additionalProperties", True)
-    listed = disjoint.values(asked)
-    if listed is not None:
-        wanted = [one for one in listed if isinstance(one, str)]
+    if listed.values(asked) is not None:
+        wanted = [one for one in listed.kept(asked, writer.draft) or () if isinstance(one, str)]
         named = {one: further for one in wanted if one not in written.get("properties", {})}
     else:
         named = {}
@@ -43,7 +42,7 @@ def name(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> None:
         if further is not False:
             written["patternProperties"] = {pattern: further}
     own = written.get("properties", {})
-    kept = {key: one if disjoint.is_valid(asked, key) else False for key, one in own.items()}
+    kept = {key: one if listed.is_valid(asked, key) else False for key, one in own.items()}
     if kept or named:
         written["properties"] = kept | named
     written["additionalProperties"] = False

@@ -14,7 +14,15 @@ PLACES: Final = 8  # of the first items, at which an item that is asked for may 
 
 
 class Writer(Protocol):
-    """Reads the schema as written, and writes parts of its normal form; paths are for refusals."""
+    """Reads the schema as written, and writes parts of its normal form; paths are for refusals.
+
+    Attributes
+    ----------
+    draft
+        4, 6, 7, 2019 or 2020.
+    """
+
+    draft: int
 
     def said(self, part: Schema, path: JsonPath) -> Schema:
         """Return what a part of the schema as written asserts; see dialect.read."""
