@@ -98,6 +98,34 @@ def test_ranks_compile_again_what_took_no_time(words: Vocabulary, monkeypatch: p
     assert compiler.is_worn
 
 
+PART = {"begin": "<f>", "schema": json.loads(grammars.PERSON), "end": "</f>"}
+TAGS = {
+    "old": {"structures": [PART], "triggers": ["<f"]},
+    "new": {
+        "type": "structural_tag",
+        "format": {"type": "json_schema", "json_schema": json.loads(grammars.PERSON)},
+    },
+    "special": {
+        "type": "structural_tag",
+        "format": {
+            "type": "triggered_tags",
+            "triggers": ["<|eos|>"],
+            "tags": [{"begin": "<|eos|>f", "content": {"type": "any_text"}, "end": "</f>"}],
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("name", TAGS)
+def test_a_rank_makes_of_a_tag_what_the_worker_made(
+    words: Vocabulary, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(xgrammar_backend, "_QUICK_S", math.inf)
+    compiled = Backends(words)["xgrammar"].compile("structural_tag", json.dumps(TAGS[name]))
+    loaded = Backends(words)["xgrammar"].load(compiled.source(), None)
+    assert loaded.native.serialize_json() == compiled.artifact()
+
+
 ODD = {
     "key": (
         "json",
@@ -128,9 +156,7 @@ def test_characters_that_xgrammar_escapes_are_not_lost_on_the_way(words: Vocabul
     compiled = backend.compile(kind, limits.canonical(kind, spec, CompileConfig()))
     info = words.native("xgrammar")
     sent = [xgrammar.CompiledGrammar.deserialize_json(compiled.artifact(), info)]
-    if source := compiled.source():
-        ranks = xgrammar.GrammarCompiler(info, max_threads=1)
-        sent.append(ranks.compile_grammar(xgrammar.Grammar.deserialize_json(source)))
+    sent.append(Backends(words)["xgrammar"].load(compiled.source(), None).native)
     for grammar in sent:
         assert xgrammar.GrammarMatcher(grammar).accept_string(TEXTS.get(name, "gr\u00f6\u00dfe"))
 

@@ -21,10 +21,12 @@ from guided_grammar.xgrammar.matcher import XGrammarMatcher
 from guided_grammar.xgrammar.special import SpecialTokens
 from guided_grammar.xgrammar.strings import PlainStrings, PlainTokens
 
-# What a worker compiles within so much CPU time, and holds in so much memory, a rank compiles again: writing
-# and loading its artefact takes 5 to 15 times as long.
-_QUICK_S: Final = 0.02
-_SMALL_BYTES: Final = 1 << 20
+# What takes a worker so little CPU time a rank compiles again: writing and loading its artefact, of up to
+# hundreds of MB, takes 2 to 90 times as long. Beyond, it takes less.
+_QUICK_S: Final = 0.2
+# Begins the source of what is compiled without a cache. With one, xgrammar writes a grammar out and reads it
+# again, and loses bytes that are no text, and escapes (see is_plain).
+_UNCACHED: Final = "uncached:"
 _CACHE_BYTES: Final = 64 << 20
 
 
@@ -61,10 +63,11 @@ class XGrammarBackend:
         """Compile one grammar; see Backend."""
         begin_s = time.process_time()
         try:
-            grammar = self._grammar(kind, spec)
-            compiled = (
-                self._whole(kind, spec) if grammar is None else self._compiler().compile_grammar(grammar)
-            )
+            source = self._source(kind, spec)
+            if source is None:
+                compiled = self._compiler().compile_lark(self._special().in_lark(spec))
+            else:
+                compiled = self._of_source(source)
         except MemoryError:
             raise
         except Exception as error:  # whatever a library trips over in a client's text
@@ -72,8 +75,7 @@ class XGrammarBackend:
         finally:
             is_quick = time.process_time() - begin_s < _QUICK_S
             self.is_worn |= not is_quick
-        is_cheap = is_quick and compiled.memory_size_bytes < _SMALL_BYTES
-        return CompiledByXGrammar(compiled, self.vocab_size, grammar if is_cheap else None)
+        return CompiledByXGrammar(compiled, self.vocab_size, source if is_quick else None)
 
     def draft(self, kind: Kind, spec: str) -> None:
         """Return None: it is the compile that tells how long it takes; see Backend."""
@@ -87,7 +89,7 @@ class XGrammarBackend:
     ) -> "LoadedByXGrammar":
         """Load what a worker compiled; see Backend."""
         if source:
-            compiled = self._compiler().compile_grammar(xgrammar.Grammar.deserialize_json(source))
+            compiled = self._of_source(source)
         elif artifact is not None:
             compiled = xgrammar.CompiledGrammar.deserialize_json(artifact.decode(), self._info)
         else:
@@ -102,51 +104,50 @@ class XGrammarBackend:
         """Return each token's bytes; see Backend."""
         return self._plain_tokens().texts
 
-    def _grammar(self, kind: Kind, spec: str) -> Any | None:
-        """Return the grammar that upstream's call compiles; None: of this one, only all at once."""
-        grammar = xgrammar.Grammar
-        if not is_plain(spec):
-            return None
-        if kind in ("json", "json_object"):
-            return grammar.from_json_schema(spec or ANY_OBJECT)
-        if kind == "regex":
-            return grammar.from_regex(spec)
-        if kind == "choice":
-            return grammar.from_ebnf(choice_as_ebnf(json.loads(spec)))
-        return grammar.from_ebnf(spec) if kind == "grammar" and not is_lark(spec) else None
-
-    def _whole(self, kind: Kind, spec: str) -> Any:
-        """Compile as upstream does: what is not plain, and what names the compiler's special tokens."""
-        if kind in ("json", "json_object"):
-            return self._compiler().compile_json_schema(spec)
-        if kind == "regex":
-            return self._compiler().compile_regex(spec)
-        if kind == "choice":
-            return self._compiler().compile_grammar(choice_as_ebnf(json.loads(spec)))
-        if kind == "grammar":
-            if is_lark(spec):
-                return self._compiler().compile_lark(self._special().in_lark(spec))
-            return self._compiler().compile_grammar(spec)
-        return self._structural_tag(json.loads(spec))
-
-    def _structural_tag(self, tag: Any) -> Any:
-        if "structures" in tag:
-            items = [
-                xgrammar.StructuralTagItem(
-                    begin=item["begin"], schema=json.dumps(item["schema"]), end=item["end"]
-                )
-                for item in tag["structures"]
-            ]
-            form = xgrammar.StructuralTag.from_legacy_structural_tag(items, tag["triggers"])
-            tag = json.loads(form.model_dump_json(indent=None))
-        grammar = self._special().in_tag(tag)
+    def _source(self, kind: Kind, spec: str) -> str | None:
+        """Return the grammar of upstream's call, written out; None: of Lark there is none."""
+        marked = None
+        if kind == "structural_tag":
+            tag = _new_form(json.loads(spec))
+            marked = self._special().in_tag(tag)
+            grammar = marked or xgrammar.Grammar.from_structural_tag(json.dumps(tag))
+        else:
+            grammar = _grammar(kind, spec)
         if grammar is None:
-            return self._compiler().compile_structural_tag(json.dumps(tag))
-        # With a cache, xgrammar writes the grammar out and reads it again, and loses bytes that are no text.
-        threads = self._threads.compile
-        return xgrammar.GrammarCompiler(self._info, max_threads=threads, cache_enabled=False).compile_grammar(
-            grammar
-        )
+            return None
+        is_cached = marked is None and is_plain(spec)
+        return f"{'' if is_cached else _UNCACHED}{grammar.serialize_json()}"
+
+    def _of_source(self, source: str) -> Any:
+        written = source.removeprefix(_UNCACHED)
+        compiler = self._compiler()
+        if written != source:
+            threads = self._threads.compile
+            compiler = xgrammar.GrammarCompiler(self._info, max_threads=threads, cache_enabled=False)
+        return compiler.compile_grammar(xgrammar.Grammar.deserialize_json(written))
+
+
+def _grammar(kind: Kind, spec: str) -> Any | None:
+    grammar = xgrammar.Grammar
+    if kind in ("json", "json_object"):
+        return grammar.from_json_schema(spec or ANY_OBJECT)
+    if kind == "regex":
+        return grammar.from_regex(spec)
+    if kind == "choice":
+        return grammar.from_ebnf(choice_as_ebnf(json.loads(spec)))
+    return None if is_lark(spec) else grammar.from_ebnf(spec)
+
+
+def _new_form(tag: Any) -> Any:
+    """Return a structural tag in the form that names a `format`."""
+    if "structures" not in tag:
+        return tag
+    items = [
+        xgrammar.StructuralTagItem(begin=item["begin"], schema=json.dumps(item["schema"]), end=item["end"])
+        for item in tag["structures"]
+    ]
+    form = xgrammar.StructuralTag.from_legacy_structural_tag(items, tag["triggers"])
+    return json.loads(form.model_dump_json(indent=None))
 
 
 class LoadedByXGrammar:
@@ -166,15 +167,15 @@ class CompiledByXGrammar(LoadedByXGrammar):
 
     backend = "xgrammar"
 
-    def __init__(self, compiled: Any, vocab_size: int, grammar: Any | None) -> None:
+    def __init__(self, compiled: Any, vocab_size: int, source: str | None) -> None:
         super().__init__(compiled)
         self.vocab_size = vocab_size
         self.memory_bytes = int(compiled.memory_size_bytes)
-        self._grammar = grammar
+        self._source = source
 
     def source(self) -> str | None:
         """Return the grammar that a rank compiles again; see Compiled."""
-        return None if self._grammar is None else str(self._grammar.serialize_json())
+        return self._source
 
     def artifact(self) -> str:
         """Return the compiled grammar's JSON."""
