@@ -12,7 +12,17 @@ DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 VALUES: list[Any] = [
     *(None, True, False, 0, 1, -1, 0.5, 2.0, -0.5, 1e300, "", "a", "string", "integer", "#/$defs/a", "#"),
     *([], ["a"], ["a", "a"], ["string", "null"], ["string", "string"], [1], [True], [{}], [{}, 1], [[]]),
-    *({}, {"a": {}}, {"a": True}, {"a": 1}, {"a": []}, {"a": ["b"]}, {"type": "string"}, {"type": "strng"}),
+    *(
+        {},
+        {"a": {}},
+        {"a": True},
+        {"a": 1},
+        {"a": []},
+        {"a": ["b"]},
+        {"a": ["b", "b"]},
+        {"type": "string"},
+        {"type": "strng"},
+    ),
     *({"a": {"type": 1}}, [{"type": "x"}], {"minimum": "x"}),
 ]
 KEYWORDS = sorted(

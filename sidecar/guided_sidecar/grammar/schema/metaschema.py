@@ -119,12 +119,13 @@ _CHECKS: Final = {
         *("minContains", "minItems", "minLength", "minProperties"),
     ),
     "multipleOf": lambda value: _is_number(value) and value > 0,
+    "dependentRequired": lambda value: isinstance(value, dict) and all(map(_are_names, value.values())),
     "required": _are_names,
     "type": _is_type,
     **_of(
         _is_doubtful,
         *("$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef"),
-        *("$vocabulary", "dependencies", "dependentRequired"),
+        *("$vocabulary", "dependencies"),
     ),
 }
 _CHECKS_7: Final = _CHECKS | {"items": lambda value: _is_schema(value) or _are_schemas(value)}
