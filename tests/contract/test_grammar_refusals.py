@@ -111,6 +111,7 @@ SCHEMAS: list[tuple[Any, str, str]] = [
     ({"type": "string", "format": "date", "maxLength": 5}, DEAD_END, "$.maxLength"),
     ({"allOf": [text("^a+$"), text("^b+$")]}, DEAD_END, "$.allOf"),
     ({"const": 1, "type": "string"}, DEAD_END, "$.const"),
+    ({"enum": ["2021-02-29", "x"], "format": "date"}, DEAD_END, "$.enum"),
     ({**of(a={}), "required": ["a", "b"], "additionalProperties": False}, DEAD_END, "$.required"),
 ]
 OTHERS: list[tuple[str, str, str]] = [

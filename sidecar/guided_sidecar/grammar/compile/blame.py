@@ -19,6 +19,8 @@ from guided_sidecar.grammar.schema import patterns
 _MOST_TRIES: Final = 48
 _BUDGET_S: Final = 0.5
 _DEFINITIONS: Final = ("$defs", "definitions")
+# Each library's words for a schema that nothing meets.
+_EMPTY: Final = ("nsatisfiable", "must not be empty")
 _WORD: Final = re.compile(r"[A-Za-z$]+")
 
 Schema = dict[str, Any]
@@ -36,10 +38,12 @@ def explained(grammar: Grammar, said: str, refuses: Refuses) -> GuidedError:
         Whether the library refuses a JSON schema in its normal form, too.
     """
     found = _place(grammar, said, refuses)
+    if found is not None and any(words in said for words in _EMPTY):
+        return GuidedError(
+            ErrorCode.GRAMMAR_DEAD_END, f"{found}: no value meets the schema ({said})", path=found
+        )
     if found is not None:
-        is_empty = "nsatisfiable" in said
-        code = ErrorCode.GRAMMAR_DEAD_END if is_empty else ErrorCode.GRAMMAR_UNSUPPORTED
-        return GuidedError(code, f"{found}: {said}", path=found)
+        return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{found}: {said}", path=found)
     is_limit = "support" in said or "Unimplemented" in said or "ignored" in said
     if grammar.value is None:  # what was broken was refused when it was read
         is_limit = True

@@ -11,8 +11,8 @@ from guided_sidecar.grammar.schema.writing import Schema
 _LISTS: Final = frozenset(["const", "enum"])
 _MOST_WORK: Final = 1 << 18  # characters of the schema, for each value
 _LONGEST: Final = 64  # characters of a value that patterns are searched in; and
-_MOST_REPEATS: Final = 8  # of the patterns: Python's regexes may take for ever
-_REPEAT: Final = re.compile(r"(?<!\()[*+?{]")
+_MOST_REPEATS: Final = 4  # of the patterns, each of which Python may try at every length
+_REPEAT: Final = re.compile(r"[*+]|(?<!\()\?|\{\d*,")
 _REPEATED_GROUP: Final = re.compile(r"\)[*+{]")
 # jsonschema is not asked about what stands elsewhere, formats, and what it reads by another draft or rounds.
 _UNTOLD: Final = re.compile(r'"(?:\$\w*[rR]ef|format|dependencies|multipleOf)":')
