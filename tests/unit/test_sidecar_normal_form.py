@@ -102,6 +102,18 @@ EXACT: list[tuple[str, Any, list[Any], list[Any]]] = [
         [[1], []],
     ),
     (
+        "one at most that is contained",
+        {"type": "array", "contains": INTEGER, "maxContains": 1},
+        [[1], ["a", 1], [1, "a"]],
+        [[], ["a"], [1, 2], [1, "a", 2]],
+    ),
+    (
+        "two at most that are contained, or none",
+        {"type": "array", "contains": INTEGER, "minContains": 0, "maxContains": 2},
+        [[], ["a"], [1, "a"], [1, 2]],
+        [[1, 2, 3]],
+    ),
+    (
         "unique values of a list",
         {"type": "array", "items": RED, "uniqueItems": True},
         [[], ["red"], ["blue", "red"], ["red", "green", "blue"]],

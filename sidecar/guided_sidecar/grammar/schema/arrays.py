@@ -21,22 +21,25 @@ _MOST_ARRAYS: Final = 512
 
 
 def contain(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> None:
-    """Write contains and minContains."""
+    """Write contains, minContains and maxContains."""
     if "contains" not in said:
         return
     at = JsonPath(path, "contains")
-    if "maxContains" in said:
-        reason = "the number of items that meet contains is not enforced"
-        raise unsupported(JsonPath(path, "maxContains"), reason)
-    least = said.get("minContains", 1)
-    if not least:
+    least, most = said.get("minContains", 1), said.get("maxContains")
+    if most is None and not least:
         return
     if least > PLACES:
         raise unsupported(JsonPath(path, "minContains"), f"more than {PLACES} are not enforced")
-    item = writer.write(said["contains"], at)
+    item, others, counts = writer.write(said["contains"], at), True, range(least, least + 1)
+    if most is not None:
+        others = either(writer.without(said["contains"], at))
+        counts = range(least, min(most, PLACES) + 1)
+        if others is False:
+            raise unsupported(JsonPath(path, "maxContains"), "what does not meet contains cannot be told")
     found = of_other_types(disjoint.types(said), "array")
-    places = min(PLACES, said.get("maxItems", PLACES)) if least == 1 else 1
-    found += [item_at(place, item, least) for place in range(places)]
+    for count in counts:
+        places = min(PLACES, said.get("maxItems", PLACES)) if count == 1 else 1
+        found += [item_at(place, item, count, others=others) for place in range(places)]
     also(written, either(found))
 
 

@@ -12,7 +12,7 @@ not                                 what the schema forbids, as alternatives (ne
 oneOf                               anyOf; a branch without what others take, where they are not apart
 if, then, else                      anyOf of `if` with `then`, and of not `if` with `else`
 dependentRequired, -Schemas         anyOf of the name's absence, and of what it asks for
-contains, minContains               anyOf of the places, among the first eight, where the item may be
+contains, min- and maxContains      anyOf of the places, among the first eight, where the item may be
 uniqueItems                         over a few values the arrays themselves, as an enum
 propertyNames                       patternProperties, or properties, and no others
 minProperties, maxProperties        over named properties alone anyOf of those that are there; else refused

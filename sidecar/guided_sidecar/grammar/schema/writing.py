@@ -82,7 +82,8 @@ def conditions(pattern: str, path: JsonPath) -> list[str]:
         raise unsupported(path, str(error)) from error
 
 
-def item_at(place: int, item: Any, count: int = 1) -> Schema:
-    """Return an array that has `item` at a place, counted from 0, and at `count` places in all."""
-    first = [True] * place + [item] * count
-    return {"type": "array", "prefixItems": first, "items": True, "minItems": len(first)}
+def item_at(place: int, item: Any, count: int = 1, *, others: Any = True) -> Schema:
+    """Return an array that has `item` at `count` places from one on, from 0, and `others` elsewhere."""
+    first = [others] * place + [item] * count
+    prefix = {"prefixItems": first} if first else {}
+    return {"type": "array", **prefix, "items": others, "minItems": len(first)}
