@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from devtools import tinymodel
 
+from guided_contract import wire
 from guided_contract.config import CompileConfig
 from guided_contract.wire import Kind
 from guided_grammar.masks import words as mask_words
@@ -96,6 +97,14 @@ def test_ranks_compile_again_what_took_no_time(words: Vocabulary, monkeypatch: p
     monkeypatch.setattr(xgrammar_backend, "_QUICK_S", 0.0)
     assert compiler.compile("regex", grammars.slow_regex(200)).source() is None
     assert compiler.is_worn
+
+
+def test_no_source_is_too_long_for_a_message(words: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xgrammar_backend, "_QUICK_S", math.inf)
+    short, long = (json.dumps([f"{number:06d}" * 4 for number in range(count)]) for count in (1000, 20_000))
+    sources = [Backends(words)["xgrammar"].compile("choice", choice).source() for choice in (short, long)]
+    assert [source is None for source in sources] == [False, True]
+    assert len(sources[0]) < wire.MAX_FRAME_BYTES / 2
 
 
 PART = {"begin": "<f>", "schema": json.loads(grammars.PERSON), "end": "</f>"}

@@ -44,24 +44,24 @@ async def test_a_full_tmpfs_is_told_as_that_and_corrupts_nothing(
             Rank.connected(pod) as rank,
             Api.connected(pod) as api,
         ):
-            known = await api.prepare("structural_tag", grammars.tag("known"))
+            known = await api.prepare("grammar", grammars.filed("known"))
             filler = run / "filler"
             with contextlib.suppress(OSError), filler.open("wb") as file:
                 while True:
                     file.write(b"x" * 4096)
-            refused = await api.prepare("structural_tag", grammars.tag("new"))
+            refused = await api.prepare("grammar", grammars.filed("new"))
             assert isinstance(refused, Refused)
             assert refused.code == "grammar_storage_full", refused.message
             assert refused.retry_after_s
             assert "No space left" in refused.message
-            again = await api.prepare("structural_tag", grammars.tag("known"))
+            again = await api.prepare("grammar", grammars.filed("known"))
             assert again == msgspec.structs.replace(known, id=3)
             for schema in (grammars.BOUNDED, grammars.PERSON):
                 assert isinstance(await api.prepare("json", schema), Prepared), "it needs no file"
             assert {path.name for path in pod.grammars_folder.iterdir()} == {known.key}  # type: ignore[union-attr]
 
             filler.unlink()
-            again = await api.prepare("structural_tag", grammars.tag("new"))
+            again = await api.prepare("grammar", grammars.filed("new"))
             assert isinstance(again, Prepared), again
             load = next(load for load in rank.loads if load.key == again.key)
             content = (pod.grammars_folder / again.key).read_bytes()
@@ -80,7 +80,7 @@ async def test_grammars_in_use_are_bounded_and_unused_ones_make_room(
     ):
         held: dict[int, str] = {}
         for number in range(40):
-            identity, answer = api.begin("structural_tag", grammars.tag(f"n{number}"))
+            identity, answer = api.begin("grammar", grammars.filed(f"n{number}"))
             prepared = await answer
             if isinstance(prepared, Refused):
                 break

@@ -221,11 +221,11 @@ async def test_unused_grammars_are_unloaded_and_leased_ones_never(
         Rank.connected(pod) as rank,
         Api.connected(pod) as api,
     ):
-        kept = await api.prepare("structural_tag", grammars.tag("kept"))
+        kept = await api.prepare("grammar", grammars.filed("kept"))
         assert isinstance(kept, Prepared)
         dropped = []
         for number in range(4):
-            identity, answer = api.begin("structural_tag", grammars.tag(f"n{number}"))
+            identity, answer = api.begin("grammar", grammars.filed(f"n{number}"))
             prepared = await answer
             assert isinstance(prepared, Prepared)
             dropped.append(prepared.key)

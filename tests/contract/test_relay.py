@@ -74,14 +74,14 @@ async def test_every_nodes_ranks_have_the_very_same_grammar(sidecars: tuple[Side
 
 async def test_artefact_of_several_chunks_arrives_whole(sidecars: tuple[Sidecar, Sidecar]) -> None:
     first, second = (sidecar.pod for sidecar in sidecars)
-    words = json.dumps({"enum": [f"{n:06d}" * 3 for n in range(1500)]})
+    words = " | ".join(f'"{n:06d}{n:06d}{n:06d}"' for n in range(1500))
     async with (
         Rank.connected(first, 0),
         Rank.connected(second, 1) as far,
         Api.connected(first) as api,
         asyncio.timeout(90),
     ):
-        answer = await api.prepare("json", words)
+        answer = await api.prepare("grammar", f"start: {words}")
         assert isinstance(answer, Prepared), answer
         content = artefact(second, answer.key)
         assert content == artefact(first, answer.key)

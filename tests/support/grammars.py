@@ -20,9 +20,15 @@ BOUNDED = json.dumps({"type": "object", "properties": {"note": {"type": "string"
 
 
 def tag(name: str) -> str:
-    """Return a structural tag: what ranks load from a file, however small it is."""
+    """Return a structural tag."""
     structure = {"begin": f"<{name}>", "schema": {"type": "object"}, "end": f"</{name}>"}
     return json.dumps({"structures": [structure], "triggers": [f"<{name}"]})
+
+
+def filed(name: str) -> str:
+    """Return a Lark grammar: what ranks load from a file, however small it is; of more than 100 KB."""
+    words = " | ".join(f"/[a-z]{{{length}}}-[0-9]+/" for length in range(1, 9))
+    return f'start: "{name}" word*\nword: {words}'
 
 
 TAGS = tag("f")

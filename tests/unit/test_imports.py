@@ -45,7 +45,6 @@ IMPORTS: Final = {
     "engine/guided_contract": {"msgspec"},
     "engine/guided_grammar": {
         "guided_contract",
-        "jsonschema",
         "llguidance",
         "numpy",
         "transformers",

@@ -24,6 +24,7 @@ from guided_grammar.xgrammar.strings import PlainStrings, PlainTokens
 # What takes a worker so little CPU time a rank compiles again: writing and loading its artefact, of up to
 # hundreds of MB, takes 2 to 90 times as long. Beyond, it takes less.
 _QUICK_S: Final = 0.2
+_LONGEST: Final = 1 << 20  # characters of a source, which is sent in one message
 # Begins the source of what is compiled without a cache. With one, xgrammar writes a grammar out and reads it
 # again, and loses bytes that are no text, and escapes (see is_plain).
 _UNCACHED: Final = "uncached:"
@@ -75,7 +76,8 @@ class XGrammarBackend:
         finally:
             is_quick = time.process_time() - begin_s < _QUICK_S
             self.is_worn |= not is_quick
-        return CompiledByXGrammar(compiled, self.vocab_size, source if is_quick else None)
+        is_sent = is_quick and source is not None and len(source) <= _LONGEST
+        return CompiledByXGrammar(compiled, self.vocab_size, source if is_sent else None)
 
     def draft(self, kind: Kind, spec: str) -> None:
         """Return None: it is the compile that tells how long it takes; see Backend."""
