@@ -73,6 +73,15 @@ def test_each_admits_and_refuses(engine: Engine, other: int) -> None:
     wait_until(lambda: "guidedmodel_grammar_leases 0.0" in sidecar_metrics(engine))
 
 
+def reason(sidecar: Sidecar) -> str:
+    """Return what the sidecar's status says, nothing until it listens."""
+    try:
+        answer = httpx.get(f"http://127.0.0.1:{sidecar.pod.ports.sidecar}/status")
+    except httpx.ConnectError:
+        return ""
+    return str(answer.json()["reason"])
+
+
 def test_with_another_tokenizer_in_the_sidecar_only_unguided_requests_are_served(
     engine: Engine, sidecar: Sidecar, tmp_path: Path
 ) -> None:
@@ -86,8 +95,7 @@ def test_with_another_tokenizer_in_the_sidecar_only_unguided_requests_are_served
     sidecar.stop()
     other = Sidecar.start(msgspec.structs.replace(sidecar.pod, tokenizer=str(folder)))
     try:
-        reason = f"http://127.0.0.1:{sidecar.pod.ports.sidecar}/status"
-        wait_until(lambda: httpx.get(reason).json()["reason"] == "TokenizersDiffer", 120)
+        wait_until(lambda: reason(other) == "TokenizersDiffer", 120)
         guided = openai.guided(engine.url, "x", "choice", ["a", "b"])
         assert openai.error_code(guided) == (503, "grammar_tokenizers_differ")
         assert guided.headers["Retry-After"]
