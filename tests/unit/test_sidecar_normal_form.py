@@ -304,6 +304,7 @@ def test_parts_of_an_open_object_ask_for_their_names_however_they_are_spelt() ->
         ({"items": {"type": "string", "not": {"pattern": "a.c"}}}, "$.items.not"),
         ({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, "$.uniqueItems"),
         ({"type": "array", "contains": {}, "maxContains": 2}, "$.maxContains"),
+        ({"type": "object", "propertyNames": {"enum": ["\u00e9"], "pattern": "^\\w$"}}, "$.propertyNames"),
         ({"type": "object", "minProperties": 2}, "$.minProperties"),
         ({"type": "string", "pattern": r"^(a)\1$"}, "$.pattern"),
         ({"type": "string", "pattern": "a(?=b)"}, "$.pattern"),

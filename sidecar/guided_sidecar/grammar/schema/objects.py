@@ -30,7 +30,10 @@ def name(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> None:
     asked = {"enum": []} if names is False else writer.said(names, at)
     further = written.get("additionalProperties", True)
     if listed.values(asked) is not None:
-        wanted = [one for one in listed.kept(asked, writer.draft) or () if isinstance(one, str)]
+        kept_names = listed.kept(asked, writer.draft)
+        if kept_names is None:
+            raise unsupported(at, "which of the listed names meet its other keywords cannot be told")
+        wanted = [one for one in kept_names if isinstance(one, str)]
         named = {one: further for one in wanted if one not in written.get("properties", {})}
     else:
         named = {}
