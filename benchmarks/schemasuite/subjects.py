@@ -16,7 +16,7 @@ from guided_sidecar.grammar.compile import vocabulary
 from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.prepare.jobs import load_of
 from guided_sidecar.grammar.schema import limits
-from guided_sidecar.grammar.worker_messages import Job
+from guided_sidecar.grammar.worker_messages import Done, Job
 
 Accepts = Callable[[str], bool]  # whether a JSON text may be generated, from its first token to its end
 _THREADS: Final = 2
@@ -110,15 +110,25 @@ class Ours:
             It is not taken; the cause is a GuidedError where the sidecar refused it.
         """
         try:
-            spec = limits.canonical("json", json.dumps(schema), CompileConfig())
-            key = hashlib.sha256(spec.encode()).hexdigest()
-            done = self._compiler.run(self._job(key, spec))
+            key, done = self.compiled(schema)
         except GuidedError as error:
             raise RefusedError(str(error)) from error
         loaded = self._ranks.load(load_of(key, done))
         if loaded.error:
             raise RefusedError(loaded.error)
         return lambda: self._ranks.matcher(key, [self._words.eos])
+
+    def compiled(self, schema: Any) -> tuple[str, Done]:
+        """Compile and prove a schema; return its key, and what ranks are to load.
+
+        Raises
+        ------
+        GuidedError
+            It is refused.
+        """
+        spec = limits.canonical("json", json.dumps(schema), CompileConfig())
+        key = hashlib.sha256(spec.encode()).hexdigest()
+        return key, self._compiler.run(self._job(key, spec))
 
     def _job(self, key: str, spec: str) -> Job:
         return Job(

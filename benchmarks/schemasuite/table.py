@@ -43,7 +43,12 @@ keywords and compares.
 - **Annotations**, which change nothing: unknown keywords and formats, keywords of a later draft than
   the schema's, and keywords about other types than `type` names.
 - **Closed**: an object that names properties and says nothing about others has those that are named,
-  with `additionalProperties: true` any. A schema whose keywords are all about one type has that type.
+  with `additionalProperties: true` any; an array with `prefixItems` and without `items` has no further
+  items. A schema whose keywords are all about one type has that type.
+- **Valid, and never generated**: negative numbers with `multipleOf`; with `contains` beside `minContains` or
+  `maxContains`, what is counted behind the first items; with `not`, what cannot be said as alternatives
+  (numbers that are no integers, arrays and objects that a list does not hold). An `if` that cannot be
+  negated, and a branch of `oneOf` that cannot be told from the others, are refused instead.
 - **Spelling**: numbers and escapes that mean the same may be spelt otherwise by the two libraries.
 
 ## Two keywords at a time

@@ -215,4 +215,5 @@ def one_line(error: object) -> str:
     """
     said = str(error) if isinstance(error, str | RuntimeError | ValueError) else ""
     text = re.sub(r"\[\d\d:\d\d:\d\d\] \S+?:\d+: ?", "", said)
-    return " ".join(text.split())[:500] or "it cannot be read"
+    line = " ".join(text.split())
+    return (line if len(line) <= 500 else f"{line[:250]}…{line[-249:]}") or "it cannot be read"

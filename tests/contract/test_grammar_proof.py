@@ -258,21 +258,13 @@ def test_a_text_that_the_schema_forbids_is_found(monkeypatch: pytest.MonkeyPatch
     assert run(compiler, fraction).backend == "guidance"
 
 
-@pytest.mark.parametrize(
-    ("kind", "spec", "path"),
-    [
-        ("json", {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, "$"),
-        ("grammar", 'root ::= "a" [0-9] b\nb ::= b "c"', None),
-    ],
-)
-def test_a_grammar_without_a_finite_text_is_refused(
-    compiler: Compiler, kind: Any, spec: Any, path: str | None
-) -> None:
+def test_a_grammar_without_a_finite_text_is_refused(compiler: Compiler) -> None:
+    spec = 'root ::= "a" [0-9] b\nb ::= b "c"'
     with pytest.raises(GuidedError) as refusal:
-        run(compiler, spec, kind=kind, backends=["xgrammar"])
+        run(compiler, spec, kind="grammar", backends=["xgrammar"])
 
-    assert (refusal.value.code, refusal.value.path) == ("grammar_dead_end", path)
-    assert run(compiler, spec, kind=kind, backends=["xgrammar"], is_proven=False).backend == "xgrammar"
+    assert (refusal.value.code, refusal.value.path) == ("grammar_dead_end", None)
+    assert run(compiler, spec, kind="grammar", backends=["xgrammar"], is_proven=False).backend == "xgrammar"
 
 
 @pytest.mark.parametrize("backend", ["xgrammar", "guidance"])

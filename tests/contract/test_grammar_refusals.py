@@ -241,7 +241,7 @@ def test_looking_for_the_place_ends() -> None:
         return len(json.dumps(form)) > 100
 
     grammar = Grammar("json", schema, [Schema("$", schema, schema)])
-    error = blame.explained(grammar, "library: no", refuses)
+    error = blame.explained(grammar, "xgrammar", "no", refuses)
 
     assert error.path is not None
     assert len(tried) <= 48

@@ -44,7 +44,7 @@ SAMPLE: list[tuple[str, Any, Any, Any]] = [
     ("minimum", {"minimum": 3}, 2, 3),
     ("multipleOf", {"type": "number", "multipleOf": 3}, 4, 6),
     ("not", {"type": "string", "not": {"const": "a"}}, "a", "b"),
-    ("oneOf", {"oneOf": [{"type": "integer"}, {"type": "number", "minimum": 3}]}, 4, 1),
+    ("oneOf", {"oneOf": [{"type": "string"}, {"enum": ["a", 7]}]}, "a", "b"),
     ("pattern", {"pattern": "^a+$"}, "b", "aa"),
     ("patternProperties", {"patternProperties": {"^a": {"type": "integer"}}}, {"a": "b"}, {"a": 1}),
     ("properties", {"properties": {"a": {"type": "integer"}}}, {"a": "b"}, {"a": 1}),

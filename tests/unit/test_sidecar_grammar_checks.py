@@ -67,7 +67,7 @@ def test_an_invalid_schema_names_the_keyword(text: Any, path: str, words: str) -
     ["(", "a)", "a(?=b", "[", "[b-a]", "*a", "a|*", "a{2,1}", "\\", "(?P<n", "(?<n", "(?"],
 )
 def test_a_broken_pattern_is_told_from_others(pattern: str) -> None:
-    assert patterns.is_broken(pattern)
+    assert patterns.broken(pattern)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_broken_pattern_is_told_from_others(pattern: str) -> None:
     ],
 )
 def test_a_pattern_that_python_alone_refuses_is_not_broken(pattern: str) -> None:
-    assert not patterns.is_broken(pattern)
+    assert patterns.broken(pattern) is None
 
 
 def test_all_faults_of_a_schema_are_told_at_once() -> None:

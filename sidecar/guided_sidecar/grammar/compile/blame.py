@@ -11,10 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.wire import Backend
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath, Place
+from guided_sidecar.grammar.compile import library_words
 from guided_sidecar.grammar.compile.routing import Grammar
 from guided_sidecar.grammar.schema import patterns
+from guided_sidecar.grammar.schema.faults import fault
 
 _MOST_TRIES: Final = 48
 _BUDGET_S: Final = 0.5
@@ -27,29 +30,30 @@ Schema = dict[str, Any]
 Refuses = Callable[[Any], bool]
 
 
-def explained(grammar: Grammar, said: str, refuses: Refuses) -> GuidedError:
+def explained(grammar: Grammar, backend: Backend, said: str, refuses: Refuses) -> GuidedError:
     """Turn a library's refusal into our error.
 
     Parameters
     ----------
     said
-        The library's name and its words.
+        The library's words.
     refuses
         Whether the library refuses a JSON schema in its normal form, too.
     """
     found = _place(grammar, said, refuses)
     if found is not None and any(words in said for words in _EMPTY):
-        return GuidedError(
-            ErrorCode.GRAMMAR_DEAD_END, f"{found}: no value meets the schema ({said})", path=found
-        )
+        return fault(found, "no value meets the schema", ErrorCode.GRAMMAR_DEAD_END)
+    reason = f"{backend}: {library_words.plain(said)}"
     if found is not None:
-        return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{found}: {said}", path=found)
+        return fault(found, reason, ErrorCode.GRAMMAR_UNSUPPORTED)
     is_limit = "support" in said or "Unimplemented" in said or "ignored" in said
     if grammar.value is None:  # what was broken was refused when it was read
         is_limit = True
     elif grammar.kind == "regex":
-        is_limit = not patterns.is_broken(grammar.value)
-    return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED if is_limit else ErrorCode.GRAMMAR_INVALID, said)
+        broken = patterns.broken(grammar.value)
+        is_limit = broken is None
+        reason = f"the regex is broken: {broken}" if broken else reason
+    return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED if is_limit else ErrorCode.GRAMMAR_INVALID, reason)
 
 
 def _place(grammar: Grammar, said: str, refuses: Refuses) -> str | None:

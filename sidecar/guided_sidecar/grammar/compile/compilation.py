@@ -218,7 +218,7 @@ class Compiler:
                 return True
             return False
 
-        return blame.explained(grammar, f"{backend}: {refusal}", refuses)
+        return blame.explained(grammar, backend, str(refusal), refuses)
 
     def _proven(self, job: Job, grammar: Grammar, compiled: CompiledGrammar, done: Done) -> Done:
         """Prove what was compiled; where that refuses it, its artefact goes."""

@@ -14,6 +14,7 @@ from guided_grammar.backend import Compiled
 from guided_grammar.bounds import Bounds, Where
 from guided_grammar.masks import words
 from guided_grammar.matching import Matcher, MatcherError
+from guided_sidecar.grammar.compile import library_words
 from guided_sidecar.grammar.compile.token_choice import TokenChoice
 
 # CPU time for one mask, or for accepting one token. A rank that takes so long for one sequence holds up its
@@ -117,7 +118,9 @@ class Walk:
     def given_up(self, error: MatcherError, step: int | None = None) -> Fault:
         """Return the fault where the library, and not the grammar, has come to its end."""
         after = len(self._steps) if step is None else step
-        message = f"after {after} tokens, {self._compiled.backend} gives up: {error.said[:200]}"
+        message = (
+            f"after {after} tokens, {self._compiled.backend} gives up: {library_words.plain(error.said)}"
+        )
         return Fault(ErrorCode.GRAMMAR_UNSUPPORTED, message)
 
     def _end(self, step: int) -> Fault:
@@ -134,11 +137,10 @@ class Walk:
     def repeated_fault(self, until_s: float) -> Fault | None:
         """Repeat tokens where the walk came through, first where it took longest.
 
-        After so much CPU time of this thread no other token is tried.
-
+        After so much CPU time of this thread no other token is tried; one is: what is slow has spent it.
         An ambiguous grammar takes ever longer for the same text once more, and a model may write just that.
         """
-        repeated = 0
+        repeated = tried = 0
         by_cost = sorted(range(len(self._steps)), key=lambda index: -self._steps[index].took_s)
         # The last place first: an ambiguity that a text runs into is as long as the text.
         for index in itertools.islice(dict.fromkeys([*range(len(by_cost))[-1:], *by_cost]), _MOST_PLACES):
@@ -146,10 +148,13 @@ class Walk:
             others = itertools.islice(
                 self._choice.among(self._mask[0], self._chooser, ends_soon=False), _OTHERS
             )
-            for token in {self._steps[index].token, *others}:
-                if time.thread_time() > until_s:
+            own = self.tokens[: index + 1]
+            cycles = [(index, (token,)) for token in dict.fromkeys([own[-1], *others])]
+            for start, cycle in [*cycles, (max(0, index - 1), tuple(own[-2:]))]:
+                if tried and time.thread_time() > until_s:
                     return None
-                repeats, fault = self._repeat(index, token)
+                tried += 1
+                repeats, fault = self._repeat(start, cycle)
                 if fault is not None:
                     return fault
                 repeated += repeats > 1
@@ -168,17 +173,16 @@ class Walk:
             return _slow_token(step, cpu_s)
         return None
 
-    def _repeat(self, index: int, token: int) -> tuple[int, Fault | None]:
-        """Return how often a token was accepted in place of a step's and on, and what is wrong."""
+    def _repeat(self, index: int, cycle: Sequence[int]) -> tuple[int, Fault | None]:
+        """Return how many tokens were accepted that go round, from a step's place on, and what is wrong."""
         matcher = self._replay(index)
         where = self._steps[index - 1].where if index else Where()
-        text = self._tokens(token)
-        most = _REPEATED_BYTES // max(1, len(text))
+        most = _REPEATED_BYTES * len(cycle) // max(1, sum(len(self._tokens(token)) for token in cycle))
         costs_s: list[float] = []
         until_s = time.thread_time() + _SLOW_REPEATING_S
-        while len(costs_s) < most:
+        for token in itertools.islice(itertools.cycle(cycle), most):
             if self._bounds is not None:
-                after = self._bounds.advance(where, text)
+                after = self._bounds.advance(where, self._tokens(token))
                 if after is None:
                     break
                 where = after
@@ -186,15 +190,12 @@ class Walk:
             if not is_allowed or matcher.is_terminated():
                 return len(costs_s), None
             costs_s.append(took_s)
-            if (
-                took_s > SLOW_S
-                and (cpu_s := self._replayed([*self.tokens[:index], *[token] * len(costs_s)])) > SLOW_S
-            ):
-                return len(costs_s), _slow_token(index + len(costs_s) - 1, cpu_s)
+            if took_s > SLOW_S:
+                taken = [*self.tokens[:index], *itertools.islice(itertools.cycle(cycle), len(costs_s))]
+                if (cpu_s := self._replayed(taken)) > SLOW_S:
+                    return len(costs_s), _slow_token(len(taken) - 1, cpu_s)
             if took_s > _LONG_S and time.thread_time() > until_s:
-                message = (
-                    f"accepting one token {len(costs_s)} times takes over {1e3 * _SLOW_REPEATING_S:.0f} ms"
-                )
+                message = f"accepting {len(costs_s)} tokens takes over {1e3 * _SLOW_REPEATING_S:.0f} ms"
                 return len(costs_s), Fault(ErrorCode.GRAMMAR_SLOW, message)
             if _is_looked_at(len(costs_s)) and not _grows(costs_s):
                 break

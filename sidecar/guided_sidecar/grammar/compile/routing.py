@@ -15,7 +15,7 @@ from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.subschemas import JsonPath
 from guided_grammar.registry import library
 from guided_sidecar.grammar import trust
-from guided_sidecar.grammar.schema import faults, normal, reference_depth, schema
+from guided_sidecar.grammar.schema import endless, faults, normal, reference_depth, schema
 from guided_sidecar.grammar.worker_messages import Job
 
 _NESTED: Final = re.compile(r"[*+}][^()]*(?:\)[^()]*)*\)[*+{]")  # a repeat within a group that is repeated
@@ -88,6 +88,8 @@ def read(job: Job) -> Grammar:
         written = json.loads(job.spec)
         form = _normal(written)
         return Grammar(job.kind, form, [Schema("$", form, written)])
+    if job.kind == "regex" and (len(job.spec) - len(job.spec.rstrip("\\"))) % 2:
+        raise GuidedError(ErrorCode.GRAMMAR_INVALID, "the regex is broken: it ends in a backslash")
     if job.kind != "structural_tag":
         return Grammar(job.kind, job.spec, [])
     schemas: list[Schema] = []
@@ -107,7 +109,7 @@ def read(job: Job) -> Grammar:
 def _normal(written: Any) -> Any:
     """Check a JSON schema, and return its normal form."""
     schema.check(written)
-    form = normal.form(written)
+    form = endless.cut(normal.form(written))
     reference_depth.check(form)
     return form
 

@@ -5,7 +5,7 @@ import math
 from typing import Any, Final
 
 from guided_grammar.json_schema.subschemas import JsonPath
-from guided_sidecar.grammar.schema import disjoint, listed
+from guided_sidecar.grammar.schema import disjoint, listed, negation
 from guided_sidecar.grammar.schema.writing import (
     PLACES,
     Schema,
@@ -18,6 +18,7 @@ from guided_sidecar.grammar.schema.writing import (
 )
 
 _MOST_ARRAYS: Final = 512
+_MOST_WAYS: Final = 64  # to place the items that contains asks for
 
 
 def contain(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> None:
@@ -32,15 +33,26 @@ def contain(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> No
         raise unsupported(JsonPath(path, "minContains"), f"more than {PLACES} are not enforced")
     item, others, counts = writer.write(said["contains"], at), True, range(least, least + 1)
     if most is not None:
-        others = either(writer.without(said["contains"], at))
+        rest, _ = writer.without(said["contains"], at)
+        items = said.get("items", True)
+        are_integers = isinstance(items, dict) and disjoint.are_integers(writer.said(items, at))
+        others = either(negation.of_integers(rest) if are_integers else rest)
         counts = range(least, min(most, PLACES) + 1)
         if others is False:
             raise unsupported(JsonPath(path, "maxContains"), "what does not meet contains cannot be told")
     found = of_other_types(disjoint.types(said), "array")
-    for count in counts:
-        places = min(PLACES, said.get("maxItems", PLACES)) if count == 1 else 1
-        found += [item_at(place, item, count, others=others) for place in range(places)]
+    for places in _places(counts, said.get("maxItems", PLACES)):
+        found.append(item_at(places, item, others=others))
     also(written, either(found))
+
+
+def _places(counts: range, most: int) -> list[tuple[int, ...]]:
+    """Return which items may be the ones that are asked for: as many ways as are worth writing out."""
+    for first in range(min(PLACES, most), 0, -1):
+        found = [some for count in counts for some in itertools.combinations(range(first), count)]
+        if len(found) <= _MOST_WAYS or first <= counts[0]:
+            return found
+    return [()] if 0 in counts else []
 
 
 def differ(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> None:

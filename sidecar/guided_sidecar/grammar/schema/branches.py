@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from guided_grammar.json_schema.subschemas import JsonPath
-from guided_sidecar.grammar.schema import disjoint, negation
+from guided_sidecar.grammar.schema import disjoint, listed, negation
 from guided_sidecar.grammar.schema.writing import Schema, Writer, also, both, either, unsupported
 
 _MOST_COMPARED: Final = 128  # each with all others
@@ -21,10 +21,7 @@ def choose(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> Non
         raise unsupported(at, reason)
     else:
         types = disjoint.types(said)
-        written_out = (_alone(writer, judge, branches, index, types, at) for index in range(len(branches)))
-        found = [branch for branch in written_out if branch is not None]
-    if not found:
-        raise unsupported(at, "its branches cannot be told from each other, so that one alone is met")
+        found = [_alone(writer, judge, branches, index, types, at) for index in range(len(branches))]
     if "anyOf" in written:
         also(written, {"anyOf": found})
     else:
@@ -39,24 +36,45 @@ def _alone(  # noqa: PLR0913, PLR0917 - one branch among others
     types: frozenset[str],
     at: JsonPath,
 ) -> Any:
-    """Return a branch without what the others take; None: that cannot be told."""
+    """Return a branch without what the others take."""
     branch = branches[index]
-    if isinstance(branch, dict):
-        types &= disjoint.types(writer.said(branch, at))
-    kept = [writer.write(branch, JsonPath(at, index))]
-    for number, other in enumerate(branches):
-        if number != index and not judge.are_apart(branch, other):
-            absent = negation.plainest(writer.without(other, JsonPath(at, number), types))
-            if not absent:
-                return None
-            kept.append(either(absent))
-    return both(kept)
+    said = writer.said(branch, at) if isinstance(branch, dict) else {}
+    types &= disjoint.types(said)
+    others = [
+        (number, other)
+        for number, other in enumerate(branches)
+        if number != index and not judge.are_apart(branch, other)
+    ]
+    values = listed.kept(said, writer.draft)
+    kept: list[Any] = []
+    for number, other in others:
+        shared = _shared(writer, values, other, at)
+        if values is not None and shared is not None:
+            values = [value for value in values if disjoint.text(value) not in shared]
+            continue
+        absent, is_all = writer.without(other, JsonPath(at, number), types)
+        if not absent and not is_all:
+            raise unsupported(JsonPath(at, index), f"what of it meets oneOf[{number}], too, cannot be told")
+        kept.append(either(negation.plainest(absent)))
+    if values is not None:
+        return both([{"enum": values}, *kept]) if values else False
+    return both([writer.write(branch, JsonPath(at, index)), *kept])
+
+
+def _shared(writer: Writer, values: list[Any] | None, other: Any, at: JsonPath) -> set[str] | None:
+    """Return which of some values another branch takes; None: that cannot be told."""
+    if values is None or isinstance(other, bool):
+        return None
+    found = listed.meeting(values, writer.said(other, at), writer.draft)
+    return None if found is None else set(map(disjoint.text, found))
 
 
 def forbid(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> None:
     """Write not."""
     at = JsonPath(path, "not")
-    found = writer.without(said["not"], at, disjoint.types(said))
+    found, _ = writer.without(said["not"], at, disjoint.types(said))
+    if disjoint.are_integers(said):
+        found = negation.of_integers(found)
     if not found:
         raise unsupported(at, "what it forbids cannot be told from what is allowed")
     also(written, either(found))
@@ -68,8 +86,8 @@ def branch(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> Non
         return
     condition, at = said["if"], JsonPath(path, "if")
     met = [writer.write(condition, at)]
-    unmet = writer.without(condition, at, disjoint.types(said))
-    if not unmet and "else" in said:
+    unmet, is_all = writer.without(condition, at, disjoint.types(said))
+    if not is_all:
         raise unsupported(at, "when it is not met cannot be told")
     if "then" in said:
         met.append(writer.write(said["then"], JsonPath(path, "then")))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from guided_grammar.json_schema.subschemas import ROOT
-from guided_sidecar.grammar.schema.listed import values
+from guided_sidecar.grammar.schema.listed import meeting, values
 from guided_sidecar.grammar.schema.writing import TYPES, Schema, Writer
 
 _DEEPEST: Final = 12
@@ -20,6 +20,12 @@ def types(said: Schema) -> frozenset[str]:
         found = frozenset("number" if name == "integer" else name for name in _listed(named))
     listed = values(said)
     return found if listed is None else found & {_type(value) for value in listed}
+
+
+def are_integers(said: Schema) -> bool:
+    """Return whether all numbers that a schema's own keywords let through are integers."""
+    named = _listed(said.get("type", "number"))
+    return "integer" in named and "number" not in named
 
 
 def text(value: Any) -> str:
@@ -86,7 +92,12 @@ class Judge:
         listed, others = values(one), values(other)
         if listed is not None and others is not None:
             return {text(value) for value in listed}.isdisjoint(map(text, others))
+        if self._meeting(listed, other) == [] or self._meeting(others, one) == []:
+            return True
         return all(self._APART[kind](self, one, other, depth) for kind in shared)
+
+    def _meeting(self, listed: list[Any] | None, said: Schema) -> list[Any] | None:
+        return None if listed is None else meeting(listed, said, self._reader.draft)
 
     def _objects_apart(self, one: Schema, other: Schema, depth: int) -> bool:
         if any(

@@ -8,12 +8,15 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema import subschemas
 
 MOST: Final = 10  # that are told at once
+_MOST_LOOKED_AT: Final = 200
+_MOST_PATH: Final = 160  # characters
 _MOST_CHARACTERS: Final = 700  # of all of them; of a longer text, a worker's answer keeps begin and end
 
 
 def fault(path: str, reason: str, code: ErrorCode = ErrorCode.GRAMMAR_INVALID) -> GuidedError:
-    """Return one fault, in the form `path: reason`."""
-    return GuidedError(code, f"{path}: {reason}", path=path)
+    """Return one fault, in the form `path: reason`; a long path is shortened there."""
+    where = path if len(path) <= _MOST_PATH else f"{path[: _MOST_PATH // 2]}…{path[-_MOST_PATH // 2 :]}"
+    return GuidedError(code, f"{where}: {reason}", path=path)
 
 
 def refuse(found: Iterable[GuidedError]) -> None:
@@ -24,7 +27,10 @@ def refuse(found: Iterable[GuidedError]) -> None:
     GuidedError
         With a line for each fault; its code and path are the first one's.
     """
-    first = list(itertools.islice(found, MOST + 1))
+    told = {
+        one.message: one for one in itertools.islice(found, _MOST_LOOKED_AT)
+    }  # a metaschema tells one often
+    first = list(itertools.islice(told.values(), MOST + 1))
     lines: list[str] = []
     for one in first[:MOST]:
         if lines and sum(map(len, lines)) + len(one.message) > _MOST_CHARACTERS:

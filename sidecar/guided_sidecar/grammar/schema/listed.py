@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import jsonschema
@@ -15,7 +16,8 @@ _MOST_REPEATS: Final = 4  # of the patterns, each of which Python may try at eve
 _REPEAT: Final = re.compile(r"[*+]|(?<!\()\?|\{\d*,")
 _REPEATED_GROUP: Final = re.compile(r"\)[*+{]")
 # jsonschema is not asked about what stands elsewhere, formats, and what it reads by another draft or rounds.
-_UNTOLD: Final = re.compile(r'"(?:\$\w*[rR]ef|format|dependencies|multipleOf)":')
+_UNTOLD: Final = re.compile(r'"(?:\$\w*[rR]ef|format|dependencies)":|"multipleOf": (?!\d+[,}])')
+_NO_INTEGERS: Final = re.compile(r"\d[.eE]")
 _NEWEST: Final = 2020
 _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "array": (list,),
@@ -43,6 +45,11 @@ def kept(said: Schema, draft: int) -> list[Any] | None:
         return None
     if said.keys() - {"type"} in ({"const"}, {"enum"}):
         return [value for value in listed if "type" not in said or _is_of(said["type"], value)]
+    return meeting(listed, said, draft)
+
+
+def meeting(listed: Sequence[Any], said: Schema, draft: int) -> list[Any] | None:
+    """Return those of some values that meet a schema; None: that is not told soon."""
     parts = (said[keyword] for keyword in said.keys() - _LISTS - {"required", "type"})
     if draft < _NEWEST and any(isinstance(part, dict | list) for part in parts):
         return None  # schemas in an older draft's words
@@ -55,7 +62,10 @@ def kept(said: Schema, draft: int) -> list[Any] | None:
 def is_valid(said: Schema, value: Any) -> bool | None:
     """Return whether a value meets a schema; None: that cannot be told soon."""
     text = json.dumps(said)
-    if _UNTOLD.search(text) or ('"pattern' in text and not _is_searched_soon(text, json.dumps(value))):
+    written = json.dumps(value)
+    if _UNTOLD.search(text) or ('"pattern' in text and not _is_searched_soon(text, written)):
+        return None
+    if '"multipleOf"' in text and _NO_INTEGERS.search(written):
         return None
     try:
         return bool(jsonschema.Draft202012Validator(said).is_valid(value))

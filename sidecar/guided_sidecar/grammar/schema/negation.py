@@ -2,15 +2,16 @@
 
 Each keyword that a value can fail gives alternatives; of several types, so each says its own. A keyword whose
 failure has no words (a format, most patterns, multipleOf) gives none: what is returned is never more than
-what the schema leaves, and may be less.
+what the schema leaves, and may be less, which `is_exact` tells.
 """
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath
-from guided_sidecar.grammar.schema import disjoint, listed, patterns
+from guided_sidecar.grammar.schema import dialect, disjoint, listed, patterns
 from guided_sidecar.grammar.schema.writing import PLACES, TYPES, Alternatives, Schema, Writer, either, item_at
 
 _DEEPEST: Final = 60
@@ -36,6 +37,17 @@ def plainest(alternatives: Alternatives) -> Alternatives:
     return [*others, *absent] if absent else alternatives
 
 
+def of_integers(alternatives: Alternatives) -> Alternatives:
+    """Return those that an integer may meet: a library ends at bounds between which there is none."""
+    return [one for one in alternatives if not (isinstance(one, dict) and _is_between_integers(one))]
+
+
+def _is_between_integers(one: Schema) -> bool:
+    if "exclusiveMinimum" not in one or "exclusiveMaximum" not in one:
+        return False
+    return bool(math.floor(one["exclusiveMinimum"]) + 1 >= one["exclusiveMaximum"])
+
+
 def _is_absence(one: Schema) -> bool:
     return one.keys() == {"type", "properties"} and all(part is False for part in one["properties"].values())
 
@@ -47,22 +59,31 @@ class Negation:
     ----------
     types
         Of the values that are asked about.
+
+    Attributes
+    ----------
+    is_exact
+        Whether all that was returned so far is all that the parts do not take, but for arrays that fail
+        behind the first eight items.
     """
 
     def __init__(self, writer: Writer, types: frozenset[str] = TYPES, depth: int = 0) -> None:
         self._writer = writer
         self._types = types
         self._depth = depth
+        self.is_exact = True
 
     def of(self, part: Any, path: JsonPath) -> Alternatives:
         """Return alternatives, none of which takes a value that `part` takes."""
         if isinstance(part, bool):
             return [] if part else [self._anything()]
         if self._depth > _DEEPEST:
-            return []
+            return self._less()
         self._depth += 1
         try:
             said = self._writer.said(part, path)
+            if any(dialect.OF_TYPE.get(one) in {None, *self._types} for one in said.keys() - self._TOLD):
+                self._less()
             return [
                 one
                 for keyword in said
@@ -73,9 +94,16 @@ class Negation:
         finally:
             self._depth -= 1
 
-    def _inside(self, part: Any, path: JsonPath) -> Any:
-        """Return what a part does not take, of all types, as one schema; False: nothing that is known."""
-        found = Negation(self._writer, depth=self._depth).of(part, path)
+    def _less(self) -> Alternatives:
+        """Return nothing, where something may be left."""
+        self.is_exact = False
+        return []
+
+    def _inside(self, part: Any, path: JsonPath, types: frozenset[str] = TYPES) -> Any:
+        """Return what a part does not take, of some types, as one schema; False: nothing that is known."""
+        inside = Negation(self._writer, types, self._depth)
+        found = inside.of(part, path)
+        self.is_exact &= inside.is_exact
         return either(found)
 
     def _anything(self) -> Any:
@@ -88,6 +116,9 @@ class Negation:
 
     def _type(self, said: Schema, _path: JsonPath) -> Alternatives:
         others = self._types - disjoint.types({"type": said["type"]})
+        named = said["type"] if isinstance(said["type"], list) else [said["type"]]
+        if "integer" in named and "number" not in named and "number" in self._types:
+            self._less()
         return [{"type": sorted(others)}] if others else []
 
     def _values(self, said: Schema, _path: JsonPath) -> Alternatives:
@@ -103,12 +134,16 @@ class Negation:
         found += _between(sorted(set(by_type.get("number", ()))))
         if "string" in by_type and (pattern := patterns.other_than(by_type["string"])):
             found.append({"type": "string", "pattern": pattern})
+        elif "string" in by_type:
+            self._less()
+        if not self._types.isdisjoint(by_type.keys() & {"array", "object"}):
+            self._less()
         return found
 
     def _pattern(self, said: Schema, _path: JsonPath) -> Alternatives:
         texts = patterns.texts(said["pattern"])
         pattern = patterns.other_than(texts) if texts is not None else None
-        return [{"type": "string", "pattern": pattern}] if pattern else []
+        return [{"type": "string", "pattern": pattern}] if pattern else self._less()
 
     def _all(self, said: Schema, path: JsonPath) -> Alternatives:
         return [one for i, part in enumerate(said["allOf"]) for one in self.of(part, JsonPath(path, i))]
@@ -116,6 +151,8 @@ class Negation:
     def _some(self, said: Schema, path: JsonPath) -> Alternatives:
         """Return what no branch of anyOf takes; no branch of oneOf, which is less than oneOf leaves."""
         parts = said[str(path.last)]
+        if path.last == "oneOf":
+            self._less()
         found = [either(self.of(part, JsonPath(path, i))) for i, part in enumerate(parts)]
         if any(one is False for one in found):
             return []
@@ -158,7 +195,7 @@ class Negation:
 
     def _dependent_schemas(self, said: Schema, path: JsonPath) -> Alternatives:
         found = [
-            (name, either(Negation(self._writer, frozenset(["object"]), self._depth).of(part, path)))
+            (name, self._inside(part, path, frozenset(["object"])))
             for name, part in said["dependentSchemas"].items()
         ]
         return [
@@ -181,15 +218,15 @@ class Negation:
         failed, before = self._inside(said["items"], path), len(said.get("prefixItems", ()))
         if failed is False:
             return []
-        return [item_at(before + place, failed) for place in range(PLACES)]
+        return [item_at([before + place], failed) for place in range(PLACES)]
 
     def _prefix(self, said: Schema, path: JsonPath) -> Alternatives:
         parts = [self._inside(part, JsonPath(path, i)) for i, part in enumerate(said["prefixItems"])]
-        return [item_at(place, failed) for place, failed in enumerate(parts) if failed is not False]
+        return [item_at([place], failed) for place, failed in enumerate(parts) if failed is not False]
 
     def _contains(self, said: Schema, path: JsonPath) -> Alternatives:
-        if said.get("minContains", 1) != 1:
-            return []
+        if said.get("minContains", 1) != 1 or "maxContains" in said:
+            return self._less()
         failed = self._inside(said["contains"], path)
         return [{"type": "array", "maxItems": 0} if failed is False else {"type": "array", "items": failed}]
 
@@ -217,6 +254,7 @@ class Negation:
         **dict.fromkeys(_LEAST, _count),
         **dict.fromkeys(_BOUNDS, _bound),
     }
+    _TOLD: Final = _WAYS.keys() | {"else", "maxContains", "minContains", "then"}
 
 
 def _between(values: Sequence[float]) -> Alternatives:

@@ -23,11 +23,21 @@ pattern with lookahead at its start  allOf of patterns
 from collections.abc import Iterable
 from typing import Any, Final
 
+from guided_contract.errors import ErrorCode
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath
 from guided_sidecar.grammar.schema import arrays, branches, dialect, disjoint, listed, negation, objects
+from guided_sidecar.grammar.schema.faults import fault
 from guided_sidecar.grammar.schema.references import References
-from guided_sidecar.grammar.schema.writing import TYPES, Schema, also, conditions, too_many, unsupported
+from guided_sidecar.grammar.schema.writing import (
+    TYPES,
+    Alternatives,
+    Schema,
+    also,
+    conditions,
+    too_many,
+    unsupported,
+)
 
 _MOST_LOOKS: Final = 1 << 13  # at parts of the schema, and
 _LOOKS: Final = 16  # for each of them
@@ -35,6 +45,9 @@ _MOST_PARTS: Final = 1 << 16  # of the normal form, where some of it stands in s
 _DEEPEST: Final = 200
 _MOST_NUMBER: Final = 1 << 53
 _MOST_INTEGER: Final = {1: (1 << 63) - 1, -1: 1 << 62}  # by its sign: near -2^63 llguidance does not end
+_ITEMS: Final = frozenset(["maxItems", "minItems"])
+_COUNTED: Final = _ITEMS | {"multipleOf"}
+_MOST_ITEMS: Final = 1 << 14  # for each of which llguidance keeps 3 KB, in each rank
 _SIGNS: Final = {"maximum": 1, "exclusiveMaximum": 1, "minimum": -1, "exclusiveMinimum": -1}
 _REFERENCES: Final = frozenset(["$dynamicRef", "$recursiveRef", "$ref"])
 _UNEVALUATED: Final = frozenset(["unevaluatedItems", "unevaluatedProperties"])
@@ -144,6 +157,8 @@ class _Normaliser:
                 written[keyword] = value
         if not _REWRITTEN.isdisjoint(said):
             self._rewrite(said, written, path)
+        if not _COUNTED.isdisjoint(written):
+            _count(written, path)
         return _flat(written)
 
     def _rewrite(self, said: Schema, written: Schema, path: JsonPath) -> None:
@@ -170,9 +185,10 @@ class _Normaliser:
         if "if" in said:
             branches.branch(self, said, written, path)
 
-    def without(self, part: Any, path: JsonPath, types: frozenset[str] = TYPES) -> list[Any]:
-        """Return alternatives that together take what a part does not, of some types."""
-        return negation.Negation(self, types).of(part, path)
+    def without(self, part: Any, path: JsonPath, types: frozenset[str] = TYPES) -> tuple[Alternatives, bool]:
+        """Return alternatives that take what a part does not, of some types, and whether they are all."""
+        found = negation.Negation(self, types)
+        return found.of(part, path), found.is_exact
 
     def follow(self, part: Schema, keyword: str, path: JsonPath) -> Any:
         """Return what a reference names."""
@@ -206,6 +222,21 @@ class _Normaliser:
         *others, written["pattern"] = conditions(pattern, path)
         for other in others:
             also(written, {"pattern": other})
+
+
+def _count(written: Schema, path: JsonPath) -> None:
+    """Refuse counts of items and multiples that are not enforced; multiples of 1 are integers."""
+    for keyword in _ITEMS & written.keys():
+        if written[keyword] > _MOST_ITEMS:
+            reason = f"more than {_MOST_ITEMS} items are not enforced"
+            raise fault(str(JsonPath(path, keyword)), reason, ErrorCode.GRAMMAR_TOO_LARGE)
+    if "multipleOf" not in written:
+        return
+    if written["multipleOf"] == 1 and written.get("type") in ("integer", "number"):
+        written["type"] = "integer"
+        del written["multipleOf"]
+    elif written.get("maximum", 0) < 0 or written.get("exclusiveMaximum", 1) <= 0:
+        raise unsupported(JsonPath(path, "multipleOf"), "multiples below 0 are not enforced")
 
 
 def _size(written: Any) -> int:

@@ -12,6 +12,7 @@ from guided_sidecar.grammar.schema.writing import (
     Schema,
     Writer,
     also,
+    both,
     conditions,
     either,
     of_other_types,
@@ -35,6 +36,7 @@ def name(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> None:
             raise unsupported(at, "which of the listed names meet its other keywords cannot be told")
         wanted = [one for one in kept_names if isinstance(one, str)]
         named = {one: further for one in wanted if one not in written.get("properties", {})}
+        _apply(written, named, writer.draft, JsonPath(path, "patternProperties"))
     else:
         named = {}
         pattern = _pattern(asked, at)
@@ -45,10 +47,30 @@ def name(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> None:
         if further is not False:
             written["patternProperties"] = {pattern: further}
     own = written.get("properties", {})
-    kept = {key: one if listed.is_valid(asked, key) else False for key, one in own.items()}
+    kept_own = listed.meeting(list(own), asked, writer.draft)
+    if kept_own is None:
+        raise unsupported(at, "which of the properties it allows cannot be told")
+    kept = {key: one if key in kept_own else False for key, one in own.items()}
     if kept or named:
         written["properties"] = kept | named
     written["additionalProperties"] = False
+
+
+def _apply(written: Schema, named: Schema, draft: int, path: JsonPath) -> None:
+    """Write what patternProperties asks of properties that are named, which are all there are, with them."""
+    own = written.get("properties", {})
+    matched: set[str] = set()
+    for pattern, part in written.pop("patternProperties", {}).items():
+        names = listed.meeting([*own, *named], {"pattern": pattern}, draft)
+        if names is None:
+            raise unsupported(JsonPath(path, pattern), "which of the listed names it matches cannot be told")
+        for one in names:
+            properties = own if one in own else named
+            is_first = (
+                properties is named and one not in matched
+            )  # additionalProperties is about no such name
+            properties[one] = part if is_first else both([properties[one], part])
+            matched.add(one)
 
 
 def _pattern(asked: Schema, path: JsonPath) -> str | None:
@@ -110,11 +132,13 @@ def count(said: Schema, written: Schema, path: JsonPath) -> None:
     is_closed = written.get("additionalProperties") is False and "patternProperties" not in written
     least = said.get("minProperties", 0) - len(required)
     most = said.get("maxProperties", math.inf) - len(required)
-    if least > 1 and not is_closed:
+    is_silent = "additionalProperties" not in written and "patternProperties" not in written
+    suffices = is_closed or (is_silent and len(names) >= said.get("minProperties", 0))
+    if least > 1 and not suffices:
         at = JsonPath(path, "minProperties")
         raise unsupported(at, "it is not enforced where names are open: one may come twice")
     if least > 0:
-        if is_closed and (least > 1 or required):
+        if suffices and (least > 1 or required):
             _any_of(written, optional, least, "minProperties", path)
         else:
             written["minProperties"] = said["minProperties"]

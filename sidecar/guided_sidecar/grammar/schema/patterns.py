@@ -6,7 +6,7 @@ A library ignores lookaround or refuses it. At the start of an anchored pattern 
 
 import re
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 _LOOKAROUND: Final = re.compile(r"\(\?(?:=|!|<=|<!)")
@@ -32,6 +32,11 @@ _PYTHONS_LIMITS: Final = re.compile(
     r"global flags|group reference|open group|redefinition"
 )
 _AT_START: Final = "lookaround is enforced at the start of a pattern alone, behind ^"
+# One character of a class, or several that an escape stands for.
+_IN_CLASS: Final = re.compile(
+    r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|[uUpP]\{[^}]*\}|c[A-Za-z]|.)|.", re.DOTALL
+)
+_OPERATORS: Final = ("&&", "--", "~~", "[")  # of sets of characters, to a library
 _ANY: Final = r"[\s\S]"
 _CONTROLS: Final = "".join(map(chr, range(32)))
 _MANY_CONTROLS: Final = 16
@@ -91,14 +96,14 @@ def _listed(alternatives: str) -> frozenset[str] | None:
     return frozenset(_ESCAPE.sub(r"\1", part) for part in parts)
 
 
-def is_broken(pattern: str) -> bool:
-    """Return whether a text is no regular expression, neither ECMA's nor any library's."""
+def broken(pattern: str) -> str | None:
+    """Return why a text is no regular expression, neither ECMA's nor any library's; None: it may be one."""
     if _fault(pattern) is None:
-        return False
+        return None
     for written, meant in _ECMA:
         pattern = written.sub(meant, pattern)
     said = _fault(pattern)
-    return said is not None and _PYTHONS_LIMITS.search(said) is None
+    return None if said is None or _PYTHONS_LIMITS.search(said) else said
 
 
 def _fault(pattern: str) -> str | None:
@@ -149,9 +154,10 @@ def conditions(pattern: str) -> list[str]:
 
 
 def _exact(pattern: str) -> str:
-    """Return a pattern without control characters in classes that exclude a quote or a backslash.
+    """Return a pattern whose classes of characters a library reads as ECMA does.
 
-    llguidance takes all escapes of JSON for such a class, those of quote and backslash among them.
+    Without what would be operators of sets, and without control characters where a class excludes a quote
+    or a backslash: llguidance takes all escapes of JSON for such a class, those of both among them.
     """
     written, index = [], 0
     while index < len(pattern):
@@ -163,9 +169,29 @@ def _exact(pattern: str) -> str:
                 end += 2 if pattern[end] == "\\" else 1
             end += 1
         part = pattern[index:end]
-        written.append(_without_controls(part) if part.startswith("[") and part.endswith("]") else part)
+        is_class = part.startswith("[") and part.endswith("]")
+        written.append(_without_controls(_without_operators(part)) if is_class else part)
         index = end
     return "".join(written)
+
+
+def _without_operators(characters: str) -> str:
+    """Return a class in which a library finds no operator of sets: ECMA has none."""
+    start = "[^" if characters.startswith("[^") else "["
+    found = _IN_CLASS.findall(characters[len(start) : -1])
+    alone = "".join(one if len(one) == 1 else " " for one in found)
+    operators = {operator[0] for operator in _OPERATORS if operator in alone}
+    return f"{start}{''.join(_of_class(found, operators))}]" if operators else characters
+
+
+def _of_class(found: Sequence[str], plain: Collection[str]) -> Iterator[str]:
+    """Yield what stands in a class, characters and ranges, with a backslash before what is `plain`."""
+    index = 0
+    while index < len(found):
+        is_range = index + 2 < len(found) and found[index + 1] == "-"
+        ends = [found[index], found[index + 2]] if is_range else [found[index]]
+        yield "-".join(f"\\{one}" if one in plain else one for one in ends)
+        index += 3 if is_range else 1
 
 
 def _without_controls(characters: str) -> str:

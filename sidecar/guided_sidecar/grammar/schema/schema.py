@@ -137,6 +137,11 @@ def _reason(error: Any) -> str:
     value, expected = shown(error.instance), error.validator_value
     if error.validator in ("anyOf", "enum") and error.path and error.path[-1] == "type":
         return f"{value} is not a JSON type; those are {', '.join(_TYPES)}"
+    if error.path and error.path[-1] == "items" and isinstance(error.instance, list):
+        return f"{value} is an array: write prefixItems, or name an older draft in $schema"
+    if error.validator == "dependencies":
+        lone = next(one for one in expected if one in error.instance)
+        return f"{lone} needs {' and '.join(expected[lone])} beside it"
     words = _WORDS.get(error.validator)
     return f"{value} {words(expected) if words else 'is not allowed here'}"
 
@@ -176,7 +181,8 @@ def _fault(place: Place) -> GuidedError:
         return fault(place.at(empty.keyword), empty.reason)
     broken = _broken(place.schema)
     if broken is not None:
-        return fault(place.at(broken[0]), f"{shown(broken[1])} is not a regular expression")
+        reason = f"{shown(broken[1])} is not a regular expression: {patterns.broken(broken[1])}"
+        return fault(place.at(broken[0]), reason)
     path, reference = place.at("$ref"), place.schema["$ref"]
     if reference.startswith("#"):
         return fault(path, f"{shown(reference)} does not exist in the schema")
@@ -190,7 +196,7 @@ def _broken(part: dict[str, Any]) -> tuple[str, str] | None:
     found = [("patternProperties", name) for name in names] if isinstance(names, dict) else []
     if isinstance(part.get("pattern"), str):
         found.insert(0, ("pattern", part["pattern"]))
-    return next((one for one in found if patterns.is_broken(one[1])), None)
+    return next((one for one in found if patterns.broken(one[1])), None)
 
 
 def _exists(schema: Any, pointer: str) -> bool:

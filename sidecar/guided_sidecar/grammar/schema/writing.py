@@ -1,10 +1,12 @@
 """What all who write parts of a normal form share."""
 
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema.subschemas import JsonPath
 from guided_sidecar.grammar.schema import patterns
+from guided_sidecar.grammar.schema.faults import fault
 
 Schema = dict[str, Any]
 Alternatives = list[Any]
@@ -36,19 +38,19 @@ class Writer(Protocol):
     def write(self, part: Any, path: JsonPath) -> Any:
         """Return the normal form of a part."""
 
-    def without(self, part: Any, path: JsonPath, types: frozenset[str] = TYPES) -> Alternatives:
-        """Return alternatives that together take what a part does not, of some types."""
+    def without(self, part: Any, path: JsonPath, types: frozenset[str] = TYPES) -> tuple[Alternatives, bool]:
+        """Return alternatives that take what a part does not, of some types, and whether they are all."""
 
 
 def unsupported(path: JsonPath, reason: str) -> GuidedError:
     """Return the refusal of a keyword that has no normal form."""
-    return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{path}: {reason}", path=str(path))
+    return fault(str(path), reason, ErrorCode.GRAMMAR_UNSUPPORTED)
 
 
 def too_many(path: JsonPath) -> GuidedError:
     """Return the refusal of a schema whose normal form is too long."""
-    message = f"{path}: its alternatives are too many to be written out"
-    return GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message, path=str(path))
+    reason = "its alternatives are too many to be written out"
+    return fault(str(path), reason, ErrorCode.GRAMMAR_TOO_LARGE)
 
 
 def also(written: Schema, other: Any) -> None:
@@ -82,8 +84,8 @@ def conditions(pattern: str, path: JsonPath) -> list[str]:
         raise unsupported(path, str(error)) from error
 
 
-def item_at(place: int, item: Any, count: int = 1, *, others: Any = True) -> Schema:
-    """Return an array that has `item` at `count` places from one on, from 0, and `others` elsewhere."""
-    first = [others] * place + [item] * count
+def item_at(places: Sequence[int], item: Any, *, others: Any = True) -> Schema:
+    """Return an array that has `item` at some places, which are counted from 0, and `others` elsewhere."""
+    first = [item if place in places else others for place in range(max(places, default=-1) + 1)]
     prefix = {"prefixItems": first} if first else {}
     return {"type": "array", **prefix, "items": others, "minItems": len(first)}

@@ -1,0 +1,104 @@
+"""Schemas that no finite value meets: each of their values has to hold another one of them.
+
+A library begins such a value and never ends it. In a normal form it is what nothing meets, `false`.
+"""
+
+from typing import Any, Final
+
+from guided_contract.errors import ErrorCode
+from guided_grammar.json_schema import subschemas
+from guided_sidecar.grammar.schema import dialect
+from guided_sidecar.grammar.schema.faults import fault
+from guided_sidecar.grammar.schema.writing import TYPES
+
+Schema = dict[str, Any]
+
+_MOST_LOOKS: Final = 16  # at each part; a chain of references that is longer is not looked through
+_SINGLE: Final = ("additionalProperties", "items")
+_MAPS: Final = ("patternProperties", "properties")
+_LISTS: Final = ("allOf", "anyOf", "prefixItems")
+_DEFINITIONS: Final = frozenset(["$defs", "definitions"])
+
+
+def cut(form: Any) -> Any:
+    """Return a normal form without schemas that no finite value meets; what is given is changed.
+
+    Raises
+    ------
+    GuidedError
+        grammar_dead_end: none meets the whole.
+    """
+    parts = subschemas.within(form)
+    if not any("$ref" in part for part in parts):
+        return form
+    endless = _endless(form, parts)
+    if id(form) in endless:
+        path = subschemas.find(form, "$ref") or "$"
+        raise fault(path, "each value would hold another one, without end", ErrorCode.GRAMMAR_DEAD_END)
+    if endless:
+        for part in parts:
+            _replace(part, endless)
+    return form
+
+
+def _endless(form: Schema, parts: list[Schema]) -> set[int]:
+    """Return which parts, by their id, no finite value meets; some may be missing."""
+    endless = {id(part) for part in parts}
+    targets = {part["$ref"]: subschemas.referred(form, part["$ref"]) for part in parts if "$ref" in part}
+    for _ in range(_MOST_LOOKS):
+        before = len(endless)
+        for part in reversed(parts):  # from the innermost on, so that few rounds suffice
+            if id(part) in endless and _ends(part, endless, targets):
+                endless.remove(id(part))
+        if len(endless) == before:
+            return endless
+    return set()
+
+
+def _ends(part: Schema, endless: set[int], targets: Schema) -> bool:
+    """Return whether some finite value meets a schema, if those that are called endless have none."""
+
+    def is_finite(one: Any) -> bool:
+        return id(one) not in endless
+
+    if "const" in part or "enum" in part:
+        return True
+    together = [*part.get("allOf", ()), *([targets[part["$ref"]]] if "$ref" in part else ())]
+    if not all(map(is_finite, together)) or not any(map(is_finite, part.get("anyOf", [True]))):
+        return False
+    asked = {"array": _items, "object": _properties}
+    return any(kind not in asked or all(map(is_finite, asked[kind](part))) for kind in _types(part))
+
+
+def _items(part: Schema) -> list[Any]:
+    """Return the schemas of the items that an array must have."""
+    least = part.get("minItems", 0)
+    first: list[Any] = part.get("prefixItems", [])[:least]
+    return [*first, part.get("items", True)] if least > len(first) else first
+
+
+def _properties(part: Schema) -> list[Any]:
+    """Return the schemas of the properties that an object must have."""
+    known, further = part.get("properties", {}), part.get("additionalProperties", True)
+    # A name that is not among the properties may be one of a pattern: nothing is said of it.
+    return [known.get(name, "patternProperties" in part or further) for name in part.get("required", ())]
+
+
+def _types(part: Schema) -> frozenset[str]:
+    """Return the types that a schema's own keywords let through, or imply."""
+    if "type" in part:
+        return frozenset([part["type"]] if isinstance(part["type"], str) else part["type"])
+    implied = {dialect.OF_TYPE.get(keyword, "") for keyword in part.keys() - _DEFINITIONS}
+    return frozenset(implied) if len(implied) == 1 and "" not in implied else TYPES
+
+
+def _replace(part: Schema, endless: set[int]) -> None:
+    def finite(one: Any) -> Any:
+        return False if id(one) in endless else one
+
+    for keyword in part.keys() & _SINGLE:
+        part[keyword] = finite(part[keyword])
+    for keyword in part.keys() & _MAPS:
+        part[keyword] = {name: finite(one) for name, one in part[keyword].items()}
+    for keyword in part.keys() & _LISTS:
+        part[keyword] = [finite(one) for one in part[keyword]]

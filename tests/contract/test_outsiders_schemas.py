@@ -1,0 +1,126 @@
+"""Schemas with which somebody who knows the claims alone broke them: whole path, a rank's matchers.
+
+jsonschema judges each value; what is valid can be generated, in the schema's order, and what is not cannot.
+"""
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+from devtools import tinymodel
+from schemasuite.subjects import Ours, Words
+
+from guided_contract.errors import GuidedError
+from guided_grammar.backend import Threads
+from guided_grammar.registry import Backends
+
+AB = {"enum": ["a", "bb"]}
+
+
+def text(pattern: str) -> dict[str, Any]:
+    return {"type": "string", "pattern": pattern}
+
+
+def of(schema: Any) -> dict[str, Any]:
+    """Return an object that has to have `a`."""
+    return {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+
+
+SERVED: list[tuple[Any, list[Any]]] = [
+    # Operators of sets of characters are a library's, not ECMA's.
+    *((text(pattern), ["-", ",", "+", "a", "b", "c", "&", "~", "A", "1", "_", "[", "]", "z"]) for pattern in (
+        "^[^+--]$", "^[+--]$", "^[^a&&b]$", "^[a-c&&b]$", r"^[\w&&b]$", "^[a~~b]$", "^[^a~~b]$", "^[a-z--b]$",
+        "^[[]$", "^[^[]$", "^[a[b]c]$", r"^[\--b]$", "^[&-~]$", r"^[\]&&a]$", "^[[:alpha:]]$",
+    )),
+    # What is listed beside what has no opposite.
+    ({"oneOf": [{"const": "auto"}, text("^[0-9]+px$")]}, ["auto", "3px", "x"]),
+    ({"type": "string", "oneOf": [{"enum": ["a", "b"]}, {"pattern": "^b"}]}, ["a", "b", "bb"]),
+    ({"type": "string", "oneOf": [{"const": "x"}, {"format": "date"}]}, ["x", "2020-01-01", "y"]),
+    ({"oneOf": [{"const": 10}, {"type": "integer", "multipleOf": 3}]}, [10, 9, 8]),
+    ({"oneOf": [of({"enum": ["x"]}), of(text("^y"))]}, [{"a": "x"}, {"a": "yy"}, {"a": "z"}]),
+    ({"oneOf": [{"type": "string"}, {"type": "string", "maxLength": 2}]}, ["abc", "ab"]),
+    ({"type": "integer", "oneOf": [{"enum": [1, 10]}, {"oneOf": [{"exclusiveMaximum": 2}, {}]}]}, [1, 5, 10]),
+    ({"type": "integer", "not": {"enum": [0, 1, 5]}}, [-5, 0, 1, 2, 5, 6]),
+    # The items that are counted may be anywhere.
+    ({"type": "array", "contains": {"type": "integer"}, "minContains": 2},
+     [["a", 1, 2], [1, "b", 2], [1, "b"], [1, 2]]),
+    ({"type": "array", "contains": {"type": "integer"}, "maxContains": 2},
+     [["a", 1, 2], [1, "b", 2], [1, 2, 3], ["a"], [1]]),
+    ({"items": {"type": ["integer", "string"]}, "contains": {"enum": [1, 2]}, "maxContains": 2},
+     [["a", 1, 2], [1, "b", 2], [1, 2, 1], [1]]),
+    # Listed names beside patterns of names.
+    ({"type": ["object", "null"], "propertyNames": {"const": "a"}, "additionalProperties": True,
+      "patternProperties": {".": {"type": "boolean"}}}, [{"a": True}, {"a": 1}, {"b": True}, None]),
+    ({"type": "object", "propertyNames": AB, "additionalProperties": {"type": "integer"},
+      "patternProperties": {"^b": {"type": "boolean"}, "b$": {"const": True}}},
+     [{"a": 1}, {"bb": True}, {"bb": False}, {"bb": 1}, {"x": 1}]),
+    ({"type": "object", "properties": {"a": {}, "b": {}, "c": {}}, "minProperties": 2},
+     [{"a": 1}, {"a": 1, "c": 2}, {"b": 1, "c": 1}, {}]),
+    ({"type": "number", "multipleOf": 1}, [-5, 3, 2.5]),
+    # What no finite value meets is no way out of the others.
+    ({"type": "object", "properties": {"b": {"$ref": "#/$defs/t"}, "c": {"type": "integer"}},
+      "$defs": {"t": of({"$ref": "#/$defs/t"})}}, [{"c": 1}, {}, {"b": 1}, {"c": "x"}]),
+]  # fmt: skip
+REFUSED: list[tuple[Any, str, str]] = [
+    ({"oneOf": [{"enum": [[1], ["a"]]}, {"type": "array", "items": {"const": "a"}}]},
+     "unsupported", "$.oneOf[1]"),
+    ({"type": "string", "if": {"pattern": "^a"}, "then": {"minLength": 2}}, "unsupported", "$.if"),
+    ({"type": "number", "if": {"type": "integer"}, "then": {"minimum": 3}}, "unsupported", "$.if"),
+    ({"type": "object", "if": of({"multipleOf": 2}), "then": {"required": ["b"]}}, "unsupported", "$.if"),
+    ({"type": "object", "if": {"additionalProperties": {"type": "integer"}}, "then": {"required": ["a"]}},
+     "unsupported", "$.if"),
+    ({"type": "integer", "multipleOf": 5, "maximum": -3}, "unsupported", "$.multipleOf"),
+    (of({"$ref": "#"}), "dead_end", "$.properties.a.$ref"),
+    ({"type": "array", "items": {"$ref": "#"}, "minItems": 1}, "dead_end", "$.items.$ref"),
+    ({"type": "array", "maxItems": 1_000_000_000}, "too_large", "$.maxItems"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Ours:
+    words = Words(tinymodel.models() / "tiny")
+    return Ours(words, Backends(words.vocabulary, Threads(compile=1)), tmp_path_factory.mktemp("artefacts"))
+
+
+@pytest.mark.parametrize(("schema", "values"), SERVED, ids=lambda one: json.dumps(one)[:60])
+def test_what_is_valid_can_be_generated_and_nothing_else(ours: Ours, schema: Any, values: list[Any]) -> None:
+    formats = jsonschema.Draft202012Validator.FORMAT_CHECKER
+    accepts, judge = ours.take(schema), jsonschema.Draft202012Validator(schema, format_checker=formats)
+
+    assert [value for value in values if accepts(json.dumps(value)) != judge.is_valid(value)] == []
+
+
+@pytest.mark.parametrize(("schema", "code", "path"), REFUSED, ids=lambda one: json.dumps(one)[:60])
+def test_what_cannot_be_enforced_whole_is_refused(ours: Ours, schema: Any, code: str, path: str) -> None:
+    with pytest.raises(GuidedError) as refusal:
+        ours.compiled(schema)
+    assert (refusal.value.code, refusal.value.path) == (f"grammar_{code}", path)
+
+
+LONG = "SECRET" * 100
+WORDS: list[tuple[Any, str]] = [
+    ({"type": "string", "pattern": r"\bfoo"}, "word boundaries"),
+    ({"type": "string", "pattern": LONG + r"\b"}, "word boundaries"),
+    ({"const": LONG, "pattern": "^x"}, "no value meets"),
+    ({"enum": ["a"], "const": "b"}, "no value meets"),
+    ({"type": "array", "contains": False}, "no value meets"),
+    ({"type": "number", "multipleOf": 1e300}, "too many digits"),
+    ({"items": [{"type": "string"}]}, "write prefixItems"),
+    ({"not": []}, "is not an object or a boolean"),
+    ({"type": "object", "properties": {LONG: {"type": "nope"}}}, '"nope" is not a JSON type'),
+    ({"$schema": "http://json-schema.org/draft-04/schema#", "exclusiveMaximum": True}, "needs maximum"),
+    ({"type": "string", "pattern": f"({LONG}"}, "unterminated subpattern at position 0"),
+]
+
+
+@pytest.mark.parametrize(("schema", "words"), WORDS, ids=lambda one: json.dumps(one)[:40])
+def test_a_refusal_is_short_and_in_plain_words(ours: Ours, schema: Any, words: str) -> None:
+    with pytest.raises(GuidedError) as refusal:
+        ours.compiled(schema)
+    message = refusal.value.message
+
+    assert words in message
+    assert len(message) < 300
+    assert message.count("\n") == 0
+    assert not [one for one in ("Some(", "Unicode", "Unsatisfiable", "(And", "anyOf is") if one in message]
