@@ -1,5 +1,6 @@
 """Grammars as texts: which language one is in, how a choice is written, and what xgrammar would misread."""
 
+import json
 import re
 from collections.abc import Iterable
 from typing import Any, Final
@@ -45,6 +46,12 @@ def _pattern(node: dict[str, Any]) -> str:
         return ""
     among = ways[0] if len(ways) == 1 and "" not in node else f"(?:{'|'.join(ways)})"
     return f"{among}?" if "" in node else among
+
+
+def choice_as_lark(choices: list[str]) -> str:
+    """Write a choice as one terminal of llguidance's Lark: its parser follows 2,000 alternatives at most."""
+    texts = (json.dumps(choice, ensure_ascii=False) for choice in choices)
+    return f"start: CHOICE\nCHOICE: {' | '.join(texts)}"
 
 
 def choice_as_ebnf(choices: list[str]) -> str:

@@ -1,6 +1,7 @@
-"""llguidance with one tokenizer: compiles just as vLLM 0.32 does (v1/structured_output/backend_guidance.py).
+"""llguidance with one tokenizer: compiles as vLLM 0.32 does (v1/structured_output/backend_guidance.py).
 
-Equal calls make equal masks; the contract test compares them with vLLM's own class.
+A choice is written otherwise, so that it may be long. Masks are equal; the contract test compares them with
+vLLM's own class.
 """
 
 import functools
@@ -16,7 +17,7 @@ from guided_contract.wire import Kind
 from guided_grammar.backend import ANY_OBJECT, BackendError, Threads, one_line
 from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
 from guided_grammar.masks import Bitmask
-from guided_grammar.texts import is_lark, one_of
+from guided_grammar.texts import choice_as_lark, is_lark, one_of
 from guided_grammar.walk import Walk
 
 
@@ -112,6 +113,8 @@ class GuidanceBackend:
             if not tags:
                 raise ValueError("the structural tag has no structures")
             return str(llguidance.StructTag.to_grammar(tags))
+        if kind == "choice":
+            kind, spec = "grammar", choice_as_lark(json.loads(spec))
         return str(llguidance.grammar_from(kind, spec))
 
     def _tags(self, tag: Any) -> Iterator[Any]:

@@ -23,7 +23,7 @@ from guided_sidecar.grammar.compile import blame, drafts, heard, library_texts, 
 from guided_sidecar.grammar.compile.allowance import WHOLE, Allowance
 from guided_sidecar.grammar.compile.instance_check import Judge
 from guided_sidecar.grammar.compile.proof import Prover
-from guided_sidecar.grammar.compile.proof_walk import Fault
+from guided_sidecar.grammar.compile.proof_faults import Fault
 from guided_sidecar.grammar.compile.routing import Grammar
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 from guided_sidecar.grammar.schema import limits

@@ -19,7 +19,8 @@ from guided_contract.errors import ErrorCode
 from guided_grammar.backend import Compiled
 from guided_grammar.matching import MatcherError
 from guided_sidecar.grammar.compile.instance_check import Judge, NotJsonError
-from guided_sidecar.grammar.compile.proof_walk import Fault, Walk
+from guided_sidecar.grammar.compile.proof_faults import Fault
+from guided_sidecar.grammar.compile.proof_walk import Walk
 from guided_sidecar.grammar.compile.token_choice import TokenChoice
 
 _WALKS: Final = 2

@@ -14,12 +14,10 @@ from guided_grammar.backend import Compiled
 from guided_grammar.bounds import Bounds, Where
 from guided_grammar.masks import words
 from guided_grammar.matching import Matcher, MatcherError
-from guided_sidecar.grammar.compile import library_words
+from guided_sidecar.grammar.compile import library_words, proof_faults
+from guided_sidecar.grammar.compile.proof_faults import SLOW_S, Fault
 from guided_sidecar.grammar.compile.token_choice import TokenChoice
 
-# CPU time for one mask, or for accepting one token. A rank that takes so long for one sequence holds up its
-# whole batch: a forward pass takes about as long, and real schemas take a thousandth.
-SLOW_S: Final = 0.01
 _REPEATED_BYTES: Final = 512  # for which one token is repeated
 _SLOW_REPEATING_S: Final = 0.1  # CPU time for all of them
 _FIRST_REPEATS: Final = 16  # after twice as many, a token whose cost does not grow is repeated no more
@@ -31,14 +29,6 @@ _ENOUGH: Final = 2
 _DEAD_END: Final = "NoExtension"  # llguidance's word for a dead end
 _TURN_EVERY: Final = 16  # steps in a string: letters alone end no address, nor digits a date
 _OTHERS: Final = 3  # tokens at one place, beside the one that was taken there
-
-
-class Fault(NamedTuple):
-    """Why a grammar is refused; fields as in errors.GuidedError."""
-
-    code: ErrorCode
-    message: str
-    path: str | None = None
 
 
 class _Step(NamedTuple):
@@ -98,7 +88,7 @@ class Walk:
         where, text, is_in_string = Where(), b"", False
         for step in range(most_steps):
             if (slow := self._fill(self._matcher)) > SLOW_S:
-                return _slow_mask(step, slow)
+                return proof_faults.slow_mask(step, slow)
             chosen = self._choose(where, ends_soon=step >= self._play, is_in_string=is_in_string)
             if chosen is None:
                 return self._end(step)
@@ -126,7 +116,7 @@ class Walk:
     def _end(self, step: int) -> Fault:
         """Return the fault of a step that no token can follow."""
         if self._gave_up is None or _DEAD_END in self._gave_up.said:
-            return _dead_end(step)
+            return proof_faults.dead_end(step)
         return self.given_up(self._gave_up, step)
 
     @property
@@ -166,11 +156,11 @@ class Walk:
         step = len(self._steps)
         took_s, is_allowed = _timed(self._matcher, token)
         if not is_allowed:
-            message = f"after {step} tokens, it rejects a token that its mask allows"
-            return Fault(ErrorCode.GRAMMAR_DEAD_END, f"the grammar has a dead end: {message}")
+            self._fill(self._matcher)
+            return self.given_up(self._gave_up) if self._gave_up is not None else proof_faults.rejects(step)
         self._steps.append(_Step(token, where, took_s))
         if took_s > SLOW_S and (cpu_s := self._replayed(self.tokens)) > SLOW_S:
-            return _slow_token(step, cpu_s)
+            return proof_faults.slow_token(step, cpu_s)
         return None
 
     def _repeat(self, index: int, cycle: Sequence[int]) -> tuple[int, Fault | None]:
@@ -193,14 +183,14 @@ class Walk:
             if took_s > SLOW_S:
                 taken = [*self.tokens[:index], *itertools.islice(itertools.cycle(cycle), len(costs_s))]
                 if (cpu_s := self._replayed(taken)) > SLOW_S:
-                    return len(costs_s), _slow_token(len(taken) - 1, cpu_s)
+                    return len(costs_s), proof_faults.slow_token(len(taken) - 1, cpu_s)
             if took_s > _LONG_S and time.thread_time() > until_s:
                 message = f"accepting {len(costs_s)} tokens takes over {1e3 * _SLOW_REPEATING_S:.0f} ms"
                 return len(costs_s), Fault(ErrorCode.GRAMMAR_SLOW, message)
             if _is_looked_at(len(costs_s)) and not _grows(costs_s):
                 break
         if (slow := self._fill(matcher)) > SLOW_S:
-            return len(costs_s), _slow_mask(index + len(costs_s), slow)
+            return len(costs_s), proof_faults.slow_mask(index + len(costs_s), slow)
         return len(costs_s), None if self._mask.any() else self._end(index + len(costs_s))
 
     def _replay(self, steps: int) -> Matcher:
@@ -277,24 +267,3 @@ def _grows(costs_s: Sequence[float]) -> bool:
     """Return whether the second half of the repeats took longer than the first."""
     half = len(costs_s) // 2
     return sum(costs_s[half:]) > _GROWTH * sum(costs_s[:half])
-
-
-def _dead_end(step: int) -> Fault:
-    after = (
-        f"after {step} tokens no token can follow"
-        if step
-        else "no token can begin it, because no finite text matches it"
-    )
-    return Fault(ErrorCode.GRAMMAR_DEAD_END, f"the grammar has a dead end: {after}")
-
-
-def _slow_mask(step: int, took_s: float) -> Fault:
-    return _slow(f"after {step} tokens, computing the next token mask takes {1e3 * took_s:.0f} ms")
-
-
-def _slow_token(step: int, took_s: float) -> Fault:
-    return _slow(f"after {step} tokens, accepting the next one takes {1e3 * took_s:.0f} ms")
-
-
-def _slow(message: str) -> Fault:
-    return Fault(ErrorCode.GRAMMAR_SLOW, f"{message}; the limit is {1e3 * SLOW_S:.0f} ms")

@@ -20,6 +20,7 @@ Names = tuple[Name, ...]
 _DEFINITIONS: Final = ("$defs", "definitions")
 _MAPS: Final = ("properties", "patternProperties")
 _SINGLE: Final = ("additionalProperties", "items")
+_OF_ITEMS: Final = frozenset(["const", "enum", "items", "prefixItems"])
 
 
 def close(schema: Any) -> Any:
@@ -136,6 +137,7 @@ class _Closing:
         if not isinstance(part, dict):
             return part
         written = dict(part)
+        written |= _items_of(part)
         for keyword in _MAPS:
             if keyword in part:
                 written[keyword] = {name: self._closed(one) for name, one in part[keyword].items()}
@@ -188,6 +190,12 @@ class _Closing:
                 yield from self._all(one, seen)
         if "$ref" in part:
             yield from self._named(part["$ref"], seen)
+
+
+def _items_of(part: Schema) -> Schema:
+    """Return what an array may hold that is silent: in a part of allOf, xgrammar takes that for nothing."""
+    is_silent = "array" in part.get("type", ()) and part.keys().isdisjoint(_OF_ITEMS)
+    return {"items": True} if is_silent else {}
 
 
 def _own(part: Schema) -> Iterator[Name]:

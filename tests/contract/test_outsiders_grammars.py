@@ -1,9 +1,10 @@
-"""Schemas with which somebody who knows the claims alone broke them: whole path, a rank's matchers.
+"""Grammars with which somebody who knows the claims alone broke them: whole path, a rank's matchers.
 
 jsonschema judges each value; what is valid can be generated, in the schema's order, and what is not cannot.
 """
 
 import json
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -14,6 +15,8 @@ from schemasuite.subjects import Ours, Words
 from guided_contract.errors import GuidedError
 from guided_grammar.backend import Threads
 from guided_grammar.registry import Backends
+from guided_sidecar.grammar.compile.compilation import Compiler
+from guided_sidecar.grammar.worker_messages import Job
 
 AB = {"enum": ["a", "bb"]}
 
@@ -78,9 +81,18 @@ REFUSED: list[tuple[Any, str, str]] = [
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Ours:
-    words = Words(tinymodel.models() / "tiny")
-    return Ours(words, Backends(words.vocabulary, Threads(compile=1)), tmp_path_factory.mktemp("artefacts"))
+def tiny() -> Words:
+    return Words(tinymodel.models() / "tiny")
+
+
+@pytest.fixture(scope="module")
+def known(tiny: Words) -> Backends:
+    return Backends(tiny.vocabulary, Threads(compile=1))
+
+
+@pytest.fixture(scope="module")
+def ours(tiny: Words, known: Backends, tmp_path_factory: pytest.TempPathFactory) -> Ours:
+    return Ours(tiny, known, tmp_path_factory.mktemp("artefacts"))
 
 
 @pytest.mark.parametrize(("schema", "values"), SERVED, ids=lambda one: json.dumps(one)[:60])
@@ -124,3 +136,37 @@ def test_a_refusal_is_short_and_in_plain_words(ours: Ours, schema: Any, words: s
     assert len(message) < 300
     assert message.count("\n") == 0
     assert not [one for one in ("Some(", "Unicode", "Unsatisfiable", "(And", "anyOf is") if one in message]
+
+
+def test_a_long_choice_is_compiled_soon_by_the_library_that_is_asked_first(
+    tmp_path: Path, tiny: Words, known: Backends
+) -> None:
+    """Each alternative was an item of a parser's row, of which llguidance has 2,000: refused, a dead end."""
+    spec = json.dumps([f"option {number}" for number in range(5000)])
+    job = Job(key="k", kind="choice", spec=spec, backends=list(known), timeout_s=60, memory_bytes=1 << 40)
+
+    assert Compiler(known, tiny.vocabulary, tmp_path).run(job).backend == "guidance"
+
+
+@pytest.mark.parametrize("depth", [20, 40, 150])
+def test_groups_that_repeat_what_repeats_are_refused_at_every_depth(
+    tmp_path: Path, tiny: Words, known: Backends, depth: int
+) -> None:
+    """Coming to where a token was to be repeated had used up the time for repeating it."""
+    spec = f'root ::= {"(" * depth}"a"{")*" * depth}'
+    job = Job(key="k", kind="grammar", spec=spec, backends=list(known), timeout_s=60, memory_bytes=1 << 40)
+
+    with pytest.raises(GuidedError) as refusal:
+        Compiler(known, tiny.vocabulary, tmp_path).run(job)
+    assert refusal.value.code == "grammar_slow"
+
+
+@pytest.mark.parametrize("regex", ["\\", "a\\", "(\\"])
+def test_a_regex_that_ends_in_a_backslash_is_broken(
+    tmp_path: Path, tiny: Words, known: Backends, regex: str
+) -> None:
+    job = Job(key="k", kind="regex", spec=regex, backends=list(known), timeout_s=60, memory_bytes=1 << 40)
+
+    with pytest.raises(GuidedError) as refusal:
+        Compiler(known, tiny.vocabulary, tmp_path).run(job)
+    assert refusal.value.code == "grammar_invalid"
