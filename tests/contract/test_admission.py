@@ -288,6 +288,30 @@ def test_a_forced_calls_arguments_are_held_to_the_tool(
     assert stage.record().kind == "structural_tag"
 
 
+@pytest.mark.parametrize("route", ["/v1/completions", "/v1/chat/completions", "/v1/responses"])
+def test_what_vllm_would_trip_over_or_drop_is_400(stage: Stage, route: str) -> None:
+    """With ids, and over a connection that serves the next request."""
+    plain = {"name": "f", "parameters": CARD}
+    tool = {"type": "function", **(plain if route == "/v1/responses" else {"function": plain})}
+    regex = {"structured_outputs": {"regex": "a"}}
+    asked: list[tuple[dict[str, Any], str]] = [
+        ({"structured_outputs": "json"}, "structured_outputs"),
+        ({"ignore_eos": True, **regex}, "ignore_eos"),
+        ({"stop": "\ud800"}, "stop"),
+    ]
+    if route != "/v1/completions":
+        asked.append(({"tools": [tool], "tool_choice": "required", **regex}, "structured_outputs"))
+        asked.append(({"tools": [tool], "tool_choice": "required", "ignore_eos": True}, "ignore_eos"))
+    for more, param in asked:
+        text = json.dumps(_unguided(route) | more)
+        response = stage.client.post(route, content=text, headers={"content-type": "application/json"})
+        assert response.status_code == 400, response.text
+        error = error_of(response)
+        assert (error["param"], error["request_id"]) == (param, response.headers["x-request-id"])
+        assert isinstance(error["code"], str)
+    assert not stage.service.received(wire.Prepare)
+
+
 def test_other_routes_refuse_guided_requests(stage: Stage) -> None:
     assert stage.client.post("/invocations", json=completion(max_tokens=4)).status_code == 200
     body = completion(max_tokens=4, structured_outputs={"regex": "a"})
@@ -322,7 +346,11 @@ def test_no_route_runs_native_code_here(stage: Stage, route: str) -> None:
             sent = {"model": "tiny", "stream": stream, **body} if asked.pieces else {"model": "tiny", **body}
             response = stage.client.post(asked.path, json=sent)
             assert response.status_code == 400, response.text
-            assert error_of(response)["code"] in {"grammar_invalid", "grammar_unsupported"}
+            is_double = body.get("tool_choice") == "required" and "structured_outputs" in body
+            codes = (
+                {"request_unknown_constraint"} if is_double else {"grammar_invalid", "grammar_unsupported"}
+            )
+            assert error_of(response)["code"] in codes
     for rendered in (f"{asked.path}/render", "/invocations"):
         for body in bodies:
             stage.client.post(rendered, json={"model": "tiny", **body})

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import jsonschema
 import pytest
 import xgrammar
 
 from guided_contract.config import PodConfig
-from guided_engine.compat import tools
+from guided_engine.compat import tool_markers, tools
 
 POD = PodConfig(name="t", model="m", tokenizer="m", served_name="m", run_dir="/nowhere")
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
@@ -156,3 +156,71 @@ def test_parameters_that_allow_no_object_are_refused() -> None:
     with pytest.raises(GuidedRequestError) as refusal:
         tag_of("hermes", chat("required", None, {"type": "string"}))
     assert (refusal.value.error.code, refusal.value.error.path) == ("grammar_invalid", "tools")
+
+
+class TestBranches:
+    """No library enforces a type beside branches or a reference, so it goes where it is enforced."""
+
+    OTHER: ClassVar = {"type": "object", "properties": {"b": {"type": "integer"}}, "required": ["b"]}
+
+    @pytest.mark.parametrize(
+        "parameters",
+        [
+            {"anyOf": [SCHEMA, OTHER]},
+            {"type": "object", "oneOf": [SCHEMA, OTHER]},
+            {"anyOf": [UNTYPED, OTHER], "title": "x"},
+            {"anyOf": [{"$ref": "#/$defs/s"}, OTHER], "$defs": {"s": SCHEMA}},
+            {"$ref": "#/$defs/s", "$defs": {"s": SCHEMA}},
+        ],
+    )
+    def test_arguments_are_an_object(self, parameters: Any) -> None:
+        for schema in schemas(tag_of("hermes", chat("required", None, parameters)).model_dump()):
+            assert "type" not in schema
+            judge = jsonschema.Draft202012Validator(schema)
+            assert judge.is_valid({"a": 1})
+            assert not any(map(judge.is_valid, (False, None, "x", 1, [], {"a": "x"})))
+
+    @pytest.mark.parametrize(
+        "parameters",
+        [
+            {"anyOf": [SCHEMA, {"type": "string"}]},
+            {"anyOf": [SCHEMA, True]},
+            {"anyOf": [SCHEMA], "required": ["a"]},
+            {"$ref": "#/$defs/s", "$defs": {"s": UNTYPED}},
+            {"$ref": "#"},
+        ],
+    )
+    def test_others_keep_the_type_beside_them(self, parameters: Any) -> None:
+        for schema in schemas(tag_of("hermes", chat("required", None, parameters)).model_dump()):
+            assert schema == {**parameters, "type": "object"}
+
+
+class TestMarks:
+    """A call ends, for its parser, with the first mark of an end."""
+
+    MARK: ClassVar = "</tool_call>"
+
+    @pytest.mark.parametrize("make", [chat, responses])
+    @pytest.mark.parametrize(
+        ("schema", "is_cut"),
+        [
+            ({"const": f"a{MARK}"}, True),
+            ({"enum": [1, {"x": [MARK]}]}, True),
+            ({"type": "object", "properties": {MARK: {"type": "null"}}}, True),
+            ({"type": "string", "pattern": f"^{MARK}$"}, True),
+            ({"type": "string", "description": f"never {MARK}"}, False),
+            ({"type": "object", "properties": {"description": {"const": MARK}}}, True),
+            ({"const": "</other>"}, False),
+        ],
+    )
+    def test_what_holds_one_is_refused(self, make: Any, schema: Any, *, is_cut: bool) -> None:
+        request = make("required", None, {"type": "object", "properties": {"a": schema}})
+        error = tool_markers.cut_calls(request.tools, tag_of("hermes", request).model_dump_json())
+        assert (error is not None) == is_cut
+        if error is not None:
+            assert (error.code, error.path) == ("grammar_unsupported", "tools[0]")
+
+    @pytest.mark.parametrize("model", MODELS)
+    def test_every_format_is_read(self, model: str) -> None:
+        request = chat("required", None)
+        assert tool_markers.cut_calls(request.tools, tag_of(model, request).model_dump_json()) is None

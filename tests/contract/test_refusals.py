@@ -1,7 +1,6 @@
 """Ways into vLLM on which a constraint would be lost are refused: vLLM's own classes, patched."""
 
 import importlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,9 @@ import pytest
 from guided_contract import wire
 from guided_contract.config import PodConfig
 from guided_contract.errors import GuidedError
-from guided_engine.admission import request_words, trace
+from guided_engine.admission import trace
 from guided_engine.admission.exchange import HttpExchange, current
 from guided_engine.admission.gate import Gate
-from guided_engine.admission.request_body import keys_of
 from guided_engine.admission.service_client import GrammarClient
 from guided_engine.compat import api, refusals, serve
 from guided_engine.telemetry import Telemetry
@@ -233,52 +231,3 @@ def test_a_line_of_a_batch_file_in_other_words() -> None:
         "request_unknown_constraint",
         "guided_json",
     )
-
-
-CLASSES = {
-    "/v1/chat/completions": ("openai.chat_completion", "ChatCompletionRequest"),
-    "/v1/chat/completions/batch": ("openai.chat_completion", "BatchChatCompletionRequest"),
-    "/v1/completions": ("openai.completion", "CompletionRequest"),
-    "/v1/responses": ("openai.responses", "ResponsesRequest"),
-    "/v1/messages": ("anthropic", "AnthropicMessagesRequest"),
-    "/inference/v1/generate": ("scale_out.token_in_token_out", "GenerateRequest"),
-}
-
-
-@pytest.mark.parametrize("route", CLASSES)
-def test_no_word_that_vllm_reads_is_taken_for_another_servers(route: str) -> None:
-    """One that a later vLLM reads under such a name would be refused for ever."""
-    module, name = CLASSES[route]
-    fields = getattr(importlib.import_module(f"vllm.entrypoints.{module}.protocol"), name).model_fields
-    assert len(fields) > 5
-    words = {*fields, *(field.alias for field in fields.values() if field.alias)}
-    words.discard("guided_decoding_backend")  # a remnant of the batch's: nobody reads it
-    for word in words:
-        keys = keys_of(json.dumps({word: {"x": 1}}).encode())
-        assert keys
-        found = request_words.fault(route, keys)
-        # Of what holds a constraint, x is refused.
-        assert found is None or "no effect" not in found.message, word
-
-
-def test_the_keys_of_constraints_are_vllms() -> None:
-    from dataclasses import fields
-
-    from openai.types.responses import ResponseFormatTextJSONSchemaConfig
-    from vllm.entrypoints.anthropic.protocol import AnthropicJsonOutputFormat
-    from vllm.entrypoints.generate.base import protocol
-    from vllm.sampling_params import StructuredOutputsParams
-
-    def keys(model: Any) -> set[str]:
-        return {field.alias or name for name, field in model.model_fields.items()}
-
-    structured = {field.name for field in fields(StructuredOutputsParams) if field.init}
-    assert structured == set(request_words._STRUCTURED)
-    assert keys(protocol.JsonSchemaResponseFormat) == set(request_words._NAMED_SCHEMA)
-    formats = request_words._FORMATS
-    chat = formats["response_format"]
-    assert keys(protocol.ResponseFormat) == set(chat["json_schema"]) == {*chat["text"], "json_schema"}
-    tags = keys(protocol.StructuralTagResponseFormat) | keys(protocol.LegacyStructuralTagResponseFormat)
-    assert tags == set(chat["structural_tag"])
-    assert keys(ResponseFormatTextJSONSchemaConfig) == set(formats["text.format"]["json_schema"])
-    assert keys(AnthropicJsonOutputFormat) == set(formats["output_config.format"]["json_schema"])

@@ -105,6 +105,39 @@ async def test_a_structural_tag_is_waited_for(service: FakeService, client: Gram
         current.set(None)
 
 
+@pytest.mark.parametrize(
+    "asked", [(structured_outputs(regex="a"), None), (None, {"guided_grammar": "card"})], ids=["own", "named"]
+)
+@pytest.mark.parametrize(
+    ("route", "path"),
+    [("/v1/completions", "ignore_eos"), ("/inference/v1/generate", "sampling_params.ignore_eos")],
+)
+async def test_a_guided_text_ends_with_its_grammar(
+    service: FakeService, client: GrammarClient, asked: Any, route: str, path: str
+) -> None:
+    pod = pod_config(service.path.parent)
+    gate = gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
+    current.set(HttpExchange(trace.begin([], 1), "POST", route))
+    try:
+        with pytest.raises(GuidedError, match="cannot be combined with a constraint") as raised:
+            await gate.admit(*asked, ignores_end=True)
+        assert (await gate.admit(None, None, ignores_end=True)).lease is None
+    finally:
+        current.set(None)
+    assert raised.value.path == path
+
+
+async def test_what_cannot_be_chosen_is_refused_without_a_constraint_too(
+    service: FakeService, client: GrammarClient
+) -> None:
+    pod = pod_config(service.path.parent)
+    gate = gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
+    with pytest.raises(GuidedError, match="must be xgrammar or guidance") as raised:
+        await gate.admit(None, {"guided_backend": 5})
+    assert raised.value.code is ErrorCode.GRAMMAR_UNSUPPORTED
+    assert (await gate.admit(None, {"guided_backend": "guidance"})).lease is None
+
+
 CHOSEN = {
     "guided_backend": "guidance",
     "guided_whitespace": "compact",

@@ -53,6 +53,18 @@ def found(route: str, body: dict[str, Any]) -> Fault | None:
         ("response_fromat", FORMAT, None),
         ("structred_outputs", {"regex": "a"}, None),
         ("functions", [{"name": "f"}], None),
+        ("GUIDED-JSON", SCHEMA, "json"),  # spellings of one word
+        ("guidedDecoding", {"regex": "a"}, None),
+        ("Regex", "a+", "regex"),
+        ("response_schema", SCHEMA, "json"),  # Gemini
+        ("responseMimeType", "application/json", "json"),
+        ("gbnf", "root ::= x", "grammar"),
+        ("cfg", "root ::= x", "grammar"),
+        ("json_mode", True, "json"),
+        ("outputSchema", SCHEMA, "json"),
+        ("choices", ["a"], "choice"),
+        ("pattern", "a+", "regex"),
+        ("constraint", {"regex": "a"}, None),
     ],
 )
 def test_a_word_of_another_server_is_refused_everywhere(route: str, word: str, value: Any, kind: Any) -> None:
@@ -84,6 +96,9 @@ def test_a_word_of_another_server_is_refused_everywhere(route: str, word: str, v
         (CHAT, {"nvext": {"guided_choice": ["a"]}}, 'structured_outputs: {"choice": ...}'),
         (CHAT, {"sampling_params": {"ebnf": "root ::= x"}}, 'structured_outputs: {"grammar": ...}'),
         (CHAT, {"function_call": {"name": "f"}}, "tool_choice: {"),
+        (CHAT, {"tool_choise": "required"}, "did you mean tool_choice?"),
+        (COMPLETIONS, {"tool_choise": "required"}, "did you mean tool_choice?"),
+        (MESSAGES, {"toolConfig": {"a": 1}}, 'tool_choice: {"type": "tool", "name": NAME}'),
         (COMPLETIONS, {"tools": [], "tool_choice": "required"}, "only /v1/chat/completions, /v1/responses"),
         (GENERATE, {"tool_choice": {"type": "function"}}, "only /v1/chat/completions"),
     ],
@@ -154,10 +169,36 @@ def test_a_misspelt_constraint_is_told_by_its_path(
     assert refusal.error.message.startswith(f"{refusal.path}: ")
 
 
+@pytest.mark.parametrize("route", sorted(ROUTES))
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({"generationConfig": {"responseSchema": SCHEMA}}, "generationConfig.responseSchema"),
+        ({"parameters": {"grammar": {"type": "json"}}}, "parameters.grammar"),
+        ({"options": {"format": "json"}}, "options.format"),
+        ({"extra_args": {"regex": "a"}}, "extra_args.regex"),
+        ({"sampling_params ": {"regex": "a"}}, "sampling_params .regex"),
+        ({"extra_body": {"extra_body": {"format": "json"}}}, "extra_body.extra_body.format"),
+        ({"mine": {"deep": {"response_format": FORMAT}}}, "mine.deep.response_format"),
+    ],
+)
+def test_an_object_that_nobody_reads_is_looked_into(route: str, body: dict[str, Any], path: str) -> None:
+    refusal = found(route, body)
+    assert refusal is not None
+    near = path.partition(".")[0] if (route, *body) == (GENERATE, "sampling_params ") else path
+    assert refusal.path == near
+
+
 @pytest.mark.parametrize(
     ("route", "body"),
     [
         *((route, {}) for route in sorted(ROUTES)),
+        *(
+            (route, {"user_data": {"format": "pdf"}, "options": {"num_predict": 3, "text": "x"}, "cfg": 1})
+            for route in sorted(ROUTES)
+        ),
+        *((route, {"cfg": 1.5, "format": "text", "json_mode": False}) for route in sorted(ROUTES)),
+        (CHAT, {"metadata": {"response_format": "x"}, "chat_template_kwargs": {"response_format": {}}}),
         *(
             (route, {"guided_json": None, "regex": None, "format": "", "functions": None})
             for route in sorted(ROUTES)
@@ -239,9 +280,7 @@ def test_a_body_is_read_once_with_its_last_chunk() -> None:
     pieces = [text[start : start + 7] for start in range(0, len(text), 7)]
     for piece in pieces[:-1]:
         assert body.take({"type": "http.request", "body": piece, "more_body": True}) is None
-    keys = body.take({"type": "http.request", "body": pieces[-1], "more_body": False})
-    assert keys is not None
-    assert set(keys) == {"guided_json", "prompt"}
+    assert body.take({"type": "http.request", "body": pieces[-1], "more_body": False}) == text
     assert body.take({"type": "http.disconnect"}) is None
 
 

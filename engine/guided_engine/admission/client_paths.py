@@ -7,6 +7,7 @@ path of a fault is followed from the outside in, until it meets something that t
 import itertools
 import re
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -62,6 +63,21 @@ def written(keys: Keys) -> Mapping[str, bytes]:
 
 def translated(error: GuidedError, exchange: HttpExchange) -> GuidedError:
     """Return the error with paths in the request's body instead of those in its grammar, where known."""
+    found = _found_again(error, exchange)
+    if exchange.place is None or found.path not in (None, "$") or not _is_about_grammar(found):
+        return found
+    message = found.message
+    if found.path == "$":
+        message = _PATH.sub(lambda path: f"{exchange.place}{path[0][1:]}", message)
+    return GuidedError(found.code, message, path=exchange.place, retry_after_s=found.retry_after_s)
+
+
+def _is_about_grammar(error: GuidedError) -> bool:
+    return error.entry.http_status == HTTPStatus.BAD_REQUEST and error.code.startswith("grammar_")
+
+
+def _found_again(error: GuidedError, exchange: HttpExchange) -> GuidedError:
+    """Return the error with paths of schemas that the client wrote."""
     if error.path is None or not error.path.startswith("$") or not exchange.written:
         return error
     spec = exchange.spec if exchange.kind in ("regex", "grammar") else _parsed(exchange.spec)

@@ -88,18 +88,24 @@ def constraint_of(structured_outputs: Any, max_bytes: int) -> Constraint:
                 raise GuidedError(
                     ErrorCode.GRAMMAR_TOO_LARGE, "the schema is nested too deeply", path="$"
                 ) from error
-            except (TypeError, ValueError) as error:  # not JSON, or half a surrogate pair
-                raise GuidedError(ErrorCode.GRAMMAR_INVALID, f"{kind} cannot be read: {error}") from error
+            except UnicodeEncodeError as error:
+                message = f"{kind} holds half of a surrogate pair, which is no text"
+                raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path="$") from error
+            except (TypeError, ValueError) as error:
+                message = f"{kind} cannot be read: {error}"
+                raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path="$") from error
             if size > max_bytes:
-                raise GuidedError(
-                    ErrorCode.GRAMMAR_TOO_LARGE, f"{kind} has {size} bytes; at most {max_bytes} are allowed"
-                )
+                message = f"{kind} has {size} bytes; at most {max_bytes} are allowed"
+                raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message, path="$")
             return constraint
     raise GuidedError(ErrorCode.GRAMMAR_INVALID, "no constraint is given")
 
 
 def _json_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, allow_nan=False)
+    try:
+        return value if isinstance(value, str) else json.dumps(value, allow_nan=False)
+    except ValueError as error:
+        raise ValueError("NaN and Infinity are not JSON") from error
 
 
 def _object_text(value: Any) -> str:

@@ -19,6 +19,7 @@ class HttpExchange:
     `failure` is the error to answer with, whatever the handler makes of it;
     `request_id` is what client and vLLM call the request, "" until either has said so;
     `written` is where the client wrote constraints and tools, as JSON, by the body's keys;
+    `place` is the path of all that its grammar comes from, None where that is written in several places;
     `spec` is the text of the constraint that came of it, as wire.Prepare takes it;
     `unenforced` are JSONPaths of what its grammars ask for, and are not enforced in.
     """
@@ -33,6 +34,7 @@ class HttpExchange:
     grammar_key: str | None = None
     request_id: str = ""
     written: Mapping[str, bytes] = field(default_factory=dict)
+    place: str | None = None
     spec: str = ""
     unenforced: list[str] = field(default_factory=list)
 

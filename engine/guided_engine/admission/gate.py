@@ -79,8 +79,10 @@ class Gate:
         """Whether requests are admitted in this process (else vLLM's own path serves guided ones)."""
         return any(patch.name == "admission" and patch.state == "Applied" for patch in ledger.applied())
 
-    async def admit(self, structured_outputs: Any, extra_args: Mapping[str, Any] | None) -> Admitted:
-        """Admit a request by its sampling parameters.
+    async def admit(
+        self, structured_outputs: Any, extra_args: Mapping[str, Any] | None, *, ignores_end: bool = False
+    ) -> Admitted:
+        """Admit a request by its sampling parameters; `ignores_end`: it goes on after an end of its text.
 
         Raises
         ------
@@ -92,14 +94,14 @@ class Gate:
             exchange.kind = kind_of(structured_outputs) or exchange.kind  # of refusals, too
         try:
             _refuse_reserved(extra_args)
+            options = options_of(extra_args, self.config.guided_decoding)
             named = named_grammar(structured_outputs, extra_args)
             if structured_outputs is None and named is None:
                 if exchange is not None:
                     exchange.decided = True
                 return Admitted(exchange)
-            asked = named or structured_outputs
-            options = options_of(extra_args, self.config.guided_decoding)
-            return await self._admit_guided(asked, exchange, options)
+            _refuse_open_end(exchange, ignores_end=ignores_end)
+            return await self._admit_guided(named or structured_outputs, exchange, options)
         except GuidedError as error:
             if exchange is not None:
                 exchange.fail(error)
@@ -170,6 +172,14 @@ def _refuse_reserved(extra_args: Mapping[str, Any] | None) -> None:
             f"{names.RESERVED_PREFIX!r} are reserved",
             path=f"vllm_xargs.{reserved[0]}",
         )
+
+
+def _refuse_open_end(exchange: HttpExchange | None, *, ignores_end: bool) -> None:
+    if ignores_end:
+        in_tokens = exchange is not None and exchange.route == "/inference/v1/generate"
+        message = "ignore_eos cannot be combined with a constraint: what follows its end would be free"
+        path = "sampling_params.ignore_eos" if in_tokens else "ignore_eos"
+        raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path)
 
 
 def _hello(placement: wire.Placement) -> wire.Hello:

@@ -11,13 +11,15 @@ from guided_engine.admission import (
     draining,
     error_responses,
     identifiers,
-    request_words,
+    request_checks,
+    request_tools,
     response_headers,
     trace,
+    validation,
 )
 from guided_engine.admission.exchange import HttpExchange, current
 from guided_engine.admission.gate import ROUTES, UNGUIDED_ROUTES, process_gate
-from guided_engine.admission.request_body import Keys, RequestBody
+from guided_engine.admission.request_body import RequestBody, keys_of
 from guided_engine.telemetry import Telemetry
 
 Message = MutableMapping[str, Any]
@@ -90,7 +92,9 @@ class _Response:
         try:
             try:
                 await app(scope, self._receive, self._send)
-            except Exception:
+            except Exception as error:
+                if self._status is None and validation.failed(error):
+                    self._exchange.fail(validation.REFUSAL)
                 # A stream of Responses lets its errors out; those that are ours are answered below.
                 if self._exchange.failure is None:
                     self._status = self._status or 500
@@ -103,21 +107,26 @@ class _Response:
         message = await self._receive_inner()
         if message["type"] == "http.disconnect" and not self._over:
             self._client_gone = True
-        keys = self._body.take(message)
-        if keys is not None:
-            self._read(keys)
+        text = self._body.take(message)
+        if text is not None:
+            self._read(text)
         return message
 
-    def _read(self, keys: Keys) -> None:
+    def _read(self, text: bytes) -> None:
         """Look at the body before the application does.
 
         Raises
         ------
         GuidedError
-            It asks for something that vLLM would ignore; raised, so that the application goes no further.
+            It asks for something that vLLM would ignore, or trips over; raised, so that the application goes
+            no further.
         """
+        keys, route = keys_of(text), self._exchange.route
+        if keys is None:
+            return
+        fault = request_checks.fault(route, text, keys)
         self._exchange.written = client_paths.written(keys)
-        fault = request_words.fault(self._exchange.route, keys)
+        self._exchange.place = request_tools.place(route, keys) if fault is None else None
         if fault is not None:
             self._exchange.kind = fault.kind
             self._exchange.fail(fault.error)

@@ -18,22 +18,19 @@ class RequestBody:
     def __init__(self) -> None:
         self._chunks: list[bytes] = []
 
-    def take(self, message: Mapping[str, Any]) -> Keys | None:
-        """Take an ASGI message; return the body's keys with the last chunk of it.
-
-        None: more is to come, or it is no JSON object, which vLLM refuses itself.
-        """
+    def take(self, message: Mapping[str, Any]) -> bytes | None:
+        """Take an ASGI message; return the body with the last chunk of it. None: more is to come."""
         if message["type"] != "http.request":
             return None
         self._chunks.append(message.get("body", b""))
         if message.get("more_body"):
             return None
         chunks, self._chunks = self._chunks, []
-        return keys_of(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 def keys_of(text: bytes | msgspec.Raw) -> Keys | None:
-    """Return the keys of a JSON object; None: it is none.
+    """Return the keys of a JSON object; None: it is none, which vLLM refuses itself.
 
     Takes what vLLM takes, which is Python's idea of JSON: NaN, UTF-16 and half surrogate pairs, too.
     """

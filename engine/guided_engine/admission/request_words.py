@@ -5,117 +5,30 @@ route, or a refusal; in an object that is nothing but a constraint, so is every 
 """
 
 import difflib
-import functools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple, cast, get_args
+from typing import Final, cast
 
 import msgspec
 
-from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Kind
+from guided_engine.admission import foreign_words
+from guided_engine.admission.foreign_words import ANY, KINDS, Word
 from guided_engine.admission.request_body import Keys, keys_of, value_of
+from guided_engine.admission.request_fault import Fault
+from guided_engine.admission.request_routes import OPTIONS, ROUTES, Route
 
-
-class Fault(NamedTuple):
-    """What is wrong with the words of a request.
-
-    Attributes
-    ----------
-    kind
-        Of the constraint that was meant, where it is known.
-    """
-
-    path: str
-    message: str
-    kind: Kind | None
-
-    @property
-    def error(self) -> GuidedError:
-        """Return the refusal."""
-        path = self.path if len(self.path) <= _MOST_CHARACTERS else f"{self.path[:_MOST_CHARACTERS]}…"
-        return GuidedError(ErrorCode.REQUEST_UNKNOWN_CONSTRAINT, f"{path}: {self.message}", path=path)
-
-
-class _Route(NamedTuple):
-    """Where a route takes constraints.
-
-    Attributes
-    ----------
-    read
-        Paths of the objects that are nothing but a constraint.
-    schema
-        How to ask for a JSON schema.
-    others
-        How to ask for another kind, which stands for %s.
-    has_tools
-        Whether a call can be forced.
-    """
-
-    read: tuple[str, ...]
-    schema: str
-    others: str = 'structured_outputs: {"%s": ...}'
-    has_tools: bool = True
-
-    def write(self, meaning: str) -> str:
-        """Return what to write on this route for what was meant."""
-        if meaning in _ADVICE:
-            return _ADVICE[meaning]
-        if meaning == _ANY:
-            return f"write {self.schema} or {self.others % 'KIND'} instead"
-        return f"write {self.schema if meaning == 'json' else self.others % meaning} instead"
-
-
-_ANY: Final = ""  # a constraint of some kind
-_KINDS: Final = frozenset(get_args(Kind))
-_OPENAI: Final = _Route(
-    ("response_format", "structured_outputs"),
-    'response_format: {"type": "json_schema", "json_schema": {"name": NAME, "schema": SCHEMA}}',
-)
-_ROUTES: Final[Mapping[str, _Route]] = {
-    **dict.fromkeys(("/v1/chat/completions", "/v1/chat/completions/batch", "/invocations"), _OPENAI),
-    "/v1/completions": _OPENAI._replace(has_tools=False),
-    "/v1/responses": _Route(
-        ("text.format", "structured_outputs"),
-        'text: {"format": {"type": "json_schema", "name": NAME, "schema": SCHEMA}}',
-    ),
-    "/v1/messages": _Route(
-        ("output_config.format",),
-        'output_config: {"format": {"type": "json_schema", "schema": SCHEMA}}',
-        'structured_outputs: {"%s": ...} on /v1/chat/completions',
-    ),
-    "/inference/v1/generate": _Route(
-        ("sampling_params.structured_outputs",),
-        'sampling_params: {"structured_outputs": {"json": SCHEMA}}',
-        'sampling_params: {"structured_outputs": {"%s": ...}}',
-        has_tools=False,
-    ),
-}
-_ADVICE: Final = {
-    "backend": 'write vllm_xargs: {"guided_backend": "xgrammar"} or "guidance" instead',
-    "whitespace": 'write vllm_xargs: {"guided_whitespace": "flexible"}, "compact" or "unbounded" instead',
-    "tools": 'write tools: [{"type": "function", "function": ...}] instead',
-    "call": "only /v1/chat/completions, /v1/responses and /v1/messages have tools",
-    "tool_choice": 'write tool_choice: {"type": "function", "function": {"name": NAME}} instead',
-}
 # Only what stands below their `format` is a constraint.
-_WITH_FORMAT: Final = ("text", "output_config")
-# What keys ask for elsewhere: in former versions of vLLM, SGLang, Ollama, llama.cpp, and on other routes.
-_WORDS: Final[Mapping[str, str]] = {
-    **{kind: kind for kind in _KINDS},
-    **{f"guided_{kind}": kind for kind in _KINDS},
-    **dict.fromkeys(("json_schema", "schema", "format", "output_format", *_WITH_FORMAT), "json"),
-    **dict.fromkeys(("response_format", "structured_output", "structured_outputs"), _ANY),
-    **dict.fromkeys(("guided_decoding_backend", "guided_backend", "_backend", "backend"), "backend"),
-    "ebnf": "grammar",
-    **dict.fromkeys(("guided_whitespace_pattern", "guided_whitespace"), "whitespace"),
-    "functions": "tools",
-    "function_call": "tool_choice",
-    "tool_choice": "call",
-}
-# Objects that vLLM does not read: what a client library would have unfolded, NVIDIA's, SGLang's.
-_UNREAD: Final = ("extra_body", "nvext", "sampling_params")
+_WITH_FORMAT: Final = ("text", "outputconfig")
+# Objects that are read, and hold what clients please.
+_THEIR_OWN: Final = frozenset(
+    {
+        *("chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs", "vllm_xargs", "logit_bias"),
+        *("kv_transfer_params", "ec_transfer_params", "metadata", "prompt", "stream_options"),
+        *("repetition_detection", "reasoning", "thinking", "features", "reasoning_parser_kwargs"),
+    }
+)
 _STRUCTURED: Final = (
-    *sorted(_KINDS),
+    *sorted(KINDS),
     *("whitespace_pattern", "disable_any_whitespace", "disable_additional_properties"),
 )
 # Keys of formats by their type: those of OpenAI's chat, of its Responses, and of Anthropic.
@@ -134,91 +47,132 @@ _FORMATS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "output_config.format": {"json_schema": ("type", "schema")},
 }
 _NAMED_SCHEMA: Final = ("name", "description", "schema", "strict")
+# Of what type a constraint is, and how its text in JSON begins.
+_TYPES: Final[Mapping[str, tuple[str, tuple[bytes, ...]]]] = {
+    "json": ("an object, or its JSON as a string", (b"{", b'"')),
+    "json_object": ("true, or left out", (b"true",)),
+    "regex": ("a string", (b'"',)),
+    "choice": ("a list of strings, not empty", (b"[",)),
+    "grammar": ("a string", (b'"',)),
+    "structural_tag": ("its JSON as a string", (b'"',)),
+}
+_EMPTY: Final = dict.fromkeys(("json", "choice", "grammar", "structural_tag"), (b'""', b"[]"))
 # More and longer ones nobody writes, and each takes up to 0.1 ms to be compared.
 _MOST_KEYS: Final = 200
 _LONGEST: Final = 64
-_MOST_CHARACTERS: Final = 200  # of a path, which may hold a client's own words
-_CLOSE: Final = 0.8  # difflib's ratio from which a key is taken for a misspelt one
+_LEVELS: Final = 4  # of objects that are read by nobody, in each other
 _NOTHING: Final = frozenset([b"null", b"false", b'""'])
-_DEFAULTS: Final = frozenset([b'"none"', b'"auto"'])  # of what is no text of a constraint
+# What asks for nothing, of words that are no text of a constraint.
+_DEFAULTS: Final = frozenset([b'"none"', b'"auto"'])
+_PLAIN: Final = frozenset([b'"text"', b'"text/plain"'])
 _MISSING: Final = msgspec.Raw(b"null")
 
 
 def fault(route: str, keys: Keys) -> Fault | None:
     """Return what a request asks for in words that vLLM ignores on its route; None: there is nothing."""
-    known = _ROUTES.get(route)
+    known = ROUTES.get(route)
     return None if known is None else next(_faults(known, keys), None)
 
 
-def _faults(route: _Route, keys: Keys) -> Iterator[Fault]:
+def asked(route: Route, keys: Keys) -> list[str]:
+    """Return the paths at which a request asks for a constraint."""
+    return [path for path in route.read if _asks(_at(keys, path))]
+
+
+def _faults(route: Route, keys: Keys) -> Iterator[Fault]:
     outer = {path.partition(".")[0]: path.partition(".")[2] for path in route.read}
-    yield from _foreign(route, keys, (*outer, *(("tool_choice",) if route.has_tools else ())), "")
-    for name in sorted({*_UNREAD, *outer} & keys.keys()):
-        if name in _UNREAD or outer[name]:
-            inner = keys_of(keys[name]) or {}
-            yield from _foreign(route, inner, (outer.get(name, ""),), f"{name}.")
+    read = (*outer, *(("tools", "tool_choice") if route.tools else ("tools",)))
+    for path, word in _foreign(keys, read, "", _LEVELS):
+        yield _told(route, path, word)
+    for name in sorted(outer.keys() & keys.keys()):
+        inner = keys_of(keys[name])
+        if inner is None and bytes(keys[name]) != b"null":
+            yield Fault(name, f"it is no object; {route.write(ANY)}")
+        if inner and outer[name]:
+            for path, word in _foreign(inner, (outer[name],), f"{name}.", 0):
+                yield _told(route, path, word)
     for path in route.read:
         found = _at(keys, path)
-        if not _asks(found):
+        if bytes(found) == b"null":
             continue
         if path.endswith("structured_outputs"):
-            yield from _of_structured_outputs(path, found)
+            yield from _of_structured_outputs(route, path, found)
         else:
             yield from _of_format(route, path, found)
+    several = asked(route, keys)
+    if len(several) > 1:
+        yield Fault(several[-1], f"only one constraint is possible, not {' and '.join(several)}")
 
 
-def _foreign(route: _Route, keys: Keys, read: tuple[str, ...], path: str) -> Iterator[Fault]:
-    """Yield the keys of an object that ask for a constraint, and are none of those that are read."""
+def _foreign(
+    keys: Keys, read: tuple[str, ...], path: str, levels: int, *, is_open: bool = True
+) -> Iterator[tuple[str, Word]]:
+    """Yield paths of an object's keys that ask for a constraint, and are none of those that are read.
+
+    `levels`: how far to look into objects that nobody reads; `is_open`: whether any word counts, not only
+    those that mean a constraint wherever they stand.
+    """
     for key, value in keys.items():
+        if key in read:
+            continue
         may_be_near = len(keys) <= _MOST_KEYS and len(key) <= _LONGEST
-        meaning = _near(key, read) if may_be_near else _exact(key)
-        if (
-            key in read
-            or meaning is None
-            or not _asks(value)
-            or (meaning in _ADVICE and bytes(value) in _DEFAULTS)
-        ):
-            continue
-        if key in _WITH_FORMAT and not _asks((keys_of(value) or {}).get("format", _MISSING)):
-            continue
-        kind = cast("Kind", meaning) if meaning in _KINDS else None
-        yield Fault(path + key, f"it has no effect here; {route.write(meaning)}", kind)
+        word = foreign_words.near(key, read) if may_be_near else foreign_words.exact(key)
+        if word is not None and (is_open or word.is_certain):
+            if _asks_for(word, key, value):
+                yield path + key, word
+        elif levels and key not in _THEIR_OWN and bytes(memoryview(value)[:1]) == b"{":
+            below = foreign_words.is_container(key)
+            yield from _foreign(keys_of(value) or {}, (), f"{path}{key}.", levels - 1, is_open=below)
 
 
-def _exact(key: str) -> str | None:
-    """Return what a key asks for; None: no constraint."""
-    return _WORDS.get(key, _ANY if key.startswith("guided_") else None)
+def _told(route: Route, path: str, word: Word) -> Fault:
+    meant = f"did you mean {word.near}? " if word.near else ""
+    kind = cast("Kind", word.meaning) if word.meaning in KINDS else None
+    return Fault(path, f"it has no effect here; {meant}{route.write(word.meaning)}", kind)
 
 
-@functools.lru_cache(1024)  # clients send the same few keys again and again
-def _near(key: str, read: tuple[str, ...]) -> str | None:
-    """Return what a key asks for, or one that it is near to; None: no constraint."""
-    meaning = _exact(key)
-    words = [*read, "response_format", "structured_outputs"]
-    return _ANY if meaning is None and difflib.get_close_matches(key, words, 1, _CLOSE) else meaning
+def _asks_for(word: Word, key: str, value: msgspec.Raw) -> bool:
+    """Return whether a foreign word's value asks for anything."""
+    text = bytes(value)
+    if not _asks(value):
+        return False
+    if foreign_words.folded(key) in _WITH_FORMAT:
+        return _asks((keys_of(value) or {}).get("format", _MISSING))
+    if word.meaning in {*OPTIONS, "tools", "tool_choice"}:
+        return text not in _DEFAULTS
+    if word.meaning == "json" and text in _PLAIN:
+        return False
+    return word.is_certain or text[:1] not in b"-0123456789"  # a number is no constraint
 
 
-def _of_structured_outputs(path: str, value: msgspec.Raw) -> Iterator[Fault]:
+def _of_structured_outputs(route: Route, path: str, value: msgspec.Raw) -> Iterator[Fault]:
     keys = keys_of(value)
     if keys is None:
-        return  # vLLM says of which type it must be
+        yield Fault(path, f"it is no object; {route.write(ANY)}")
+        return
     yield from _unknown(path, keys, _STRUCTURED, None)
-    asked = [key for key in keys if key in _KINDS and bytes(keys[key]) != b"null"]
-    if not asked:
-        yield Fault(path, f"it holds no constraint; give one of {', '.join(sorted(_KINDS))}", None)
-    if len(asked) > 1:
-        yield Fault(path, f"only one constraint is possible, not {' and '.join(asked)}", None)
+    kinds = [key for key in keys if key in KINDS and bytes(keys[key]) != b"null"]
+    if not kinds:
+        yield Fault(path, f"it holds no constraint; give one of {', '.join(sorted(KINDS))}")
+    if len(kinds) > 1:
+        yield Fault(path, f"only one constraint is possible, not {' and '.join(kinds)}")
+    for kind in kinds:
+        what, begins = _TYPES[kind]
+        text = bytes(keys[kind])
+        if not text.startswith(begins) or text in _EMPTY.get(kind, ()):
+            yield Fault(f"{path}.{kind}", f"it must be {what}", cast("Kind", kind))
 
 
-def _of_format(route: _Route, path: str, value: msgspec.Raw) -> Iterator[Fault]:
+def _of_format(route: Route, path: str, value: msgspec.Raw) -> Iterator[Fault]:
     keys, formats = keys_of(value), _FORMATS[path]
     if keys is None:
-        yield Fault(path, f"it is no object; {route.write(_ANY)}", None)
+        yield Fault(path, f"it is no object; {route.write(ANY)}")
         return
     named = value_of(keys["type"]) if "type" in keys else "json_schema"
     if not isinstance(named, str) or named not in formats:
-        message = f"it is not one of {', '.join(formats)}; {route.write(_WORDS.get(str(named), _ANY))}"
-        yield Fault(f"{path}.type", message, None)
+        meant = foreign_words.exact(str(named))
+        write = route.write(meant.meaning if meant else ANY)
+        yield Fault(f"{path}.type", f"it is not one of {', '.join(formats)}; {write}")
         return
     kind = cast("Kind", {"json_schema": "json", "text": None}.get(named, named))
     advice = route.write("json") if named != "structural_tag" else ""
@@ -228,8 +182,10 @@ def _of_format(route: _Route, path: str, value: msgspec.Raw) -> Iterator[Fault]:
     if "json_schema" in formats[named]:
         path, keys = f"{path}.json_schema", keys_of(keys.get("json_schema", _MISSING)) or {}
         yield from _unknown(path, keys, _NAMED_SCHEMA, kind, advice)
-    if not _asks(keys.get("schema", _MISSING)):
-        yield Fault(f"{path}.schema", f"it is missing; {advice}", kind)
+    schema = bytes(keys.get("schema", _MISSING))
+    if not schema.startswith(b"{"):
+        what = "missing" if schema == b"null" else "no object"
+        yield Fault(f"{path}.schema", f"it is {what}; {advice}", kind)
 
 
 def _unknown(
@@ -241,7 +197,8 @@ def _unknown(
             continue
         close = difflib.get_close_matches(key, known, 1)
         what = f"no such key; did you mean {close[0]}?" if close else "no such key;"
-        write = _ADVICE.get(_WORDS.get(key, _ANY)) or advice or f"the keys are {', '.join(known)}"
+        word = foreign_words.exact(key)
+        write = OPTIONS.get(word.meaning if word else "") or advice or f"the keys are {', '.join(known)}"
         yield Fault(f"{path}.{key}", f"{what} {write}", kind)
 
 

@@ -46,7 +46,11 @@ def _admitting(add_request: AddRequest) -> AddRequest:
             return await add_request(self, request_id, prompt, params, *args, **kwargs)
         identifiers.called(request_id)
         try:
-            admitted = await gate.admit(call.sampling.structured_outputs, call.sampling.extra_args)
+            admitted = await gate.admit(
+                call.sampling.structured_outputs,
+                call.sampling.extra_args,
+                ignores_end=call.sampling.ignore_eos,
+            )
         except GuidedError as error:
             raise GuidedRequestError(error) from error
         gate.client.serve(self, _end)

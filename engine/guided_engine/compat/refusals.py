@@ -12,6 +12,7 @@ from guided_contract.wire import Kind
 from guided_engine.admission import request_body, request_words
 from guided_engine.admission.constraints import asks_for_grammar, kind_of
 from guided_engine.admission.exchange import current
+from guided_engine.compat.tool_markers import cut_calls
 from guided_engine.compat.tools import is_forced
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
 from guided_engine.ranks.tickets import ticket_of
@@ -64,7 +65,16 @@ def _apply_strict_tools(config: PodConfig) -> None:
     from vllm.entrypoints.openai.responses.protocol import ResponsesRequest  # noqa: PLC0415 - as above
 
     for request in (ChatCompletionRequest, ResponsesRequest):
-        request.to_sampling_params = _checked(request.to_sampling_params, _loose_tools)
+        request.to_sampling_params = _checked(request.to_sampling_params, _unsound_tools)
+
+
+def _unsound_tools(request: Any) -> GuidedError | None:
+    """Return why calls would go unconstrained, or be cut; None: they would not."""
+    loose = _loose_tools(request)
+    constraint = request.extract_structured_outputs() if loose is None and request.tools else None
+    if constraint is None or not constraint.structural_tag:
+        return loose
+    return cut_calls(request.tools, constraint.structural_tag)
 
 
 def _loose_tools(request: Any) -> GuidedError | None:
@@ -84,7 +94,11 @@ def _loose_tools(request: Any) -> GuidedError | None:
     if constraint is not None and (forced or ours or constraint.structural_tag):
         return None
     if forced:
-        message = "this engine's tool parser cannot force a call: set tool_choice to auto"
+        message = (
+            "a call of some of the tools cannot be forced: send those alone, with tool_choice required"
+            if hasattr(request.tool_choice, "mode")
+            else "this engine's tool parser cannot force a call: set tool_choice to auto"
+        )
         return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path="tool_choice")
     message = "this engine's tool parser does not support strict tools: send them without strict"
     return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path="tools")
@@ -159,8 +173,9 @@ ENTRIES: Final = (
     ),
     LedgerEntry(
         name="strict-tools",
-        why="a parser without structural tags leaves strict tools unconstrained, with a line in the log",
-        goes_when="vLLM refuses strict tools that it cannot constrain",
+        why="a parser without structural tags leaves strict tools unconstrained, with a line in the log; one "
+        "with them cuts a call that holds its own mark",
+        goes_when="vLLM refuses strict tools that it cannot constrain, and calls that it could not read",
         apply=_apply_strict_tools,
     ),
     LedgerEntry(

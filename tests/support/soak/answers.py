@@ -75,8 +75,7 @@ class Judge:
             return None if request.kind in {"json", "structural_tag"} else f"{backend} refuses: {error}"
         for position, token in enumerate(choice.tokens):
             if matcher.has_ended():
-                ignores = request.sampling.get("ignore_eos")
-                return None if ignores else f"{backend} had ended before token {position}"
+                return f"{backend} had ended before token {position}"
             if not matcher.accept(token):
                 return f"{backend} refuses token {position}, {token}, of {choice.text!r}"
         if choice.is_whole and not matcher.has_ended():

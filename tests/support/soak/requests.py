@@ -97,7 +97,7 @@ def requests(draw: DrawFn) -> Request:
         kind=kind,
         constraint=constraint,
         regex=regex,
-        sampling=draw(_sampling()),
+        sampling=draw(_sampling(is_guided=kind != "none")),
         abort_after_s=draw(weighted((11, st.none()), (1, st.floats(0.02, 3)))),
     )
 
@@ -127,7 +127,7 @@ def _tags() -> SearchStrategy[str]:
 
 
 @st.composite
-def _sampling(draw: DrawFn) -> dict[str, Any]:
+def _sampling(draw: DrawFn, *, is_guided: bool) -> dict[str, Any]:
     sampling: dict[str, Any] = {
         "max_tokens": draw(weighted((1, st.integers(1, 8)), (5, st.integers(16, MAX_TOKENS)))),
         "temperature": draw(st.sampled_from([0, 1, 1, 0.7])),
@@ -149,7 +149,7 @@ def _sampling(draw: DrawFn) -> dict[str, Any]:
         {"stop": ["0"], "include_stop_str_in_output": True},
         {"min_tokens": min(4, sampling["max_tokens"])},
         {"logprobs": 3},
-        {"ignore_eos": True},
+        *([] if is_guided else [{"ignore_eos": True}]),
     ]
     sampling |= draw(weighted((14, st.just({})), *((1, st.just(fields)) for fields in odd)))
     return sampling | draw(weighted((3, st.just({})), (1, st.just({"stream": True}))))

@@ -1,0 +1,194 @@
+"""vLLM's own classes read what passes our own look at a body: nothing is judged wrongly, or breaks."""
+
+import importlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from pydantic import TypeAdapter
+
+from guided_engine.admission import request_checks, request_words, validation
+from guided_engine.admission.request_body import keys_of
+from guided_engine.compat import validators
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+CLASSES = {
+    "/v1/chat/completions": ("openai.chat_completion", "ChatCompletionRequest"),
+    "/v1/chat/completions/batch": ("openai.chat_completion", "BatchChatCompletionRequest"),
+    "/v1/completions": ("openai.completion", "CompletionRequest"),
+    "/v1/responses": ("openai.responses", "ResponsesRequest"),
+    "/v1/messages": ("anthropic", "AnthropicMessagesRequest"),
+    "/inference/v1/generate": ("scale_out.token_in_token_out", "GenerateRequest"),
+}
+
+# The least that each of them takes.
+LEAST: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}]},
+    "/v1/chat/completions/batch": {"messages": [[{"role": "user", "content": "x"}]]},
+    "/v1/completions": {"prompt": "x"},
+    "/v1/responses": {"input": "x"},
+    "/v1/messages": {"messages": [{"role": "user", "content": "x"}], "max_tokens": 5, "model": "m"},
+    "/inference/v1/generate": {"token_ids": [1], "sampling_params": {"max_tokens": 3}},
+}
+ODD: tuple[Any, ...] = (
+    "x",
+    "",
+    [],
+    [1],
+    0,
+    5,
+    1.5,
+    True,
+    False,
+    {},
+    {"a": 1},
+    None,
+    [{}],
+    [[]],
+    [None],
+    {"type": 5},
+)
+HELD = {
+    "response_format": ("type", "json_schema", "format", "structures", "triggers"),
+    "structured_outputs": ("json", "json_object", "regex", "choice", "grammar", "structural_tag"),
+    "sampling_params": ("structured_outputs", "extra_args"),
+    "text": ("format",),
+    "output_config": ("format",),
+    "tool_choice": ("type", "name", "function", "mode", "tools"),
+}
+TOOL = {"type": "function", "name": "f", "parameters": {}, "input_schema": {}, "function": {"name": "f"}}
+
+
+def request_of(route: str) -> Any:
+    module, name = CLASSES[route]
+    return getattr(importlib.import_module(f"vllm.entrypoints.{module}.protocol"), name)
+
+
+def odd_bodies(route: str) -> Iterator[dict[str, Any]]:
+    """Yield bodies with a value of another type, wherever a constraint or a tool is written."""
+    for odd in ODD:
+        for field in request_of(route).model_fields:
+            yield {field: odd}
+        for field, keys in HELD.items():
+            for key in keys:
+                yield {field: {key: odd}}
+                yield {field: {"type": "json_schema" if "format" in field else "function", key: odd}}
+        for choice in ("auto", "required", {"type": "function", "name": "f", "function": {"name": "f"}}):
+            yield {"tools": [odd], "tool_choice": choice}
+            for key in TOOL:
+                yield {"tools": [{**TOOL, key: odd}], "tool_choice": choice}
+                yield {
+                    "tools": [{"type": "function", "function": {"name": "f", key: odd}}],
+                    "tool_choice": choice,
+                }
+
+
+@pytest.mark.parametrize("route", CLASSES)
+def test_what_passes_is_taken_or_refused_and_nothing_else(
+    route: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other errors than these vLLM answers with 500, and then its server closes the connection."""
+    from vllm.exceptions import VLLMError
+    from vllm.v1.structured_output import backend_xgrammar
+
+    monkeypatch.setattr(backend_xgrammar, "validate_xgrammar_grammar", validators.rewrite_choice)
+    broken = []
+    for changed in odd_bodies(route):
+        text = json.dumps({**LEAST[route], **changed}).encode()
+        keys = keys_of(text)
+        assert keys
+        if request_checks.fault(route, text, keys) is not None:
+            continue
+        try:
+            request_of(route).model_validate(json.loads(text))
+        except (ValueError, TypeError, VLLMError):
+            continue
+        except Exception as error:  # noqa: BLE001 - what is looked for
+            broken.append((changed, error))
+    assert not broken
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+async def test_an_error_while_a_body_is_read_is_told_from_one_of_the_handler(*, is_read: bool) -> None:
+    application = FastAPI()
+    chat = request_of("/v1/chat/completions")
+
+    @application.post("/")
+    async def handle(_request: chat) -> None:
+        raise KeyError("of the handler")
+
+    caught: list[Exception] = []
+
+    async def catching(scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await application(scope, receive, send)
+        except Exception as error:  # noqa: BLE001 - as the middleware does
+            caught.append(error)
+
+    body = {**LEAST["/v1/chat/completions"], **({} if is_read else {"structured_outputs": "json"})}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(catching), base_url="http://x") as client:
+        await client.post("/", json=body)
+    assert [validation.failed(error) for error in caught] == [not is_read]
+
+
+@pytest.mark.parametrize("route", CLASSES)
+def test_no_word_that_vllm_reads_is_taken_for_another_servers(route: str) -> None:
+    """One that a later vLLM reads under such a name would be refused for ever."""
+    fields = request_of(route).model_fields
+    assert len(fields) > 5
+    words = {*fields, *(field.alias for field in fields.values() if field.alias)}
+    words.discard("guided_decoding_backend")  # a remnant of the batch's: nobody reads it
+    for word in words:
+        keys = keys_of(json.dumps({word: {"x": 1}}).encode())
+        assert keys
+        found = request_words.fault(route, keys)
+        # Of what holds a constraint, x is refused.
+        assert found is None or "no effect" not in found.message, word
+
+
+@pytest.mark.parametrize("route", CLASSES)
+def test_objects_that_vllm_reads_are_not_looked_into(route: str) -> None:
+    """What they hold is a client's own: arguments of a template, say."""
+    from vllm.exceptions import VLLMError
+
+    def takes(annotation: Any, value: Any) -> bool:
+        try:
+            TypeAdapter(annotation).validate_python(value)
+        except (ValueError, VLLMError):
+            return False
+        return True
+
+    fields = request_of(route).model_fields
+    inner = {"response_format": {"x": 1}}
+    for word in {word for word, field in fields.items() if takes(field.annotation, inner)}:
+        keys = keys_of(json.dumps({word: inner}).encode())
+        assert keys
+        is_constraint = word in {"response_format", "text", "output_config", "sampling_params"}
+        assert is_constraint or request_words.fault(route, keys) is None, word
+
+
+def test_the_keys_of_constraints_are_vllms() -> None:
+    from dataclasses import fields
+
+    from openai.types.responses import ResponseFormatTextJSONSchemaConfig
+    from vllm.entrypoints.anthropic.protocol import AnthropicJsonOutputFormat
+    from vllm.entrypoints.generate.base import protocol
+    from vllm.sampling_params import StructuredOutputsParams
+
+    def keys(model: Any) -> set[str]:
+        return {field.alias or name for name, field in model.model_fields.items()}
+
+    structured = {field.name for field in fields(StructuredOutputsParams) if field.init}
+    assert structured == set(request_words._STRUCTURED)
+    assert keys(protocol.JsonSchemaResponseFormat) == set(request_words._NAMED_SCHEMA)
+    formats = request_words._FORMATS
+    chat = formats["response_format"]
+    assert keys(protocol.ResponseFormat) == set(chat["json_schema"]) == {*chat["text"], "json_schema"}
+    tags = keys(protocol.StructuralTagResponseFormat) | keys(protocol.LegacyStructuralTagResponseFormat)
+    assert tags == set(chat["structural_tag"])
+    assert keys(ResponseFormatTextJSONSchemaConfig) == set(formats["text.format"]["json_schema"])
+    assert keys(AnthropicJsonOutputFormat) == set(formats["output_config.format"]["json_schema"])
