@@ -51,14 +51,19 @@ demo: $(if $(wildcard $(SETUP)),$(SETUP),$(VENV)/.demo)  ## real vLLM on this ma
 PYTEST := $(VENV)/bin/pytest --durations=15
 # Of the quick tiers each process takes one core, and waits for most of its time: two run side by side.
 QUICK := -n 2 --dist loadfile --no-loadscope-reorder -q tests/unit tests/contract
-# With 4 CPUs or more the engines run beside everything else; tests/conftest.py says what belongs to them.
+# Tests of the API server wait, too, and run beside them. With 4 CPUs or more the engines run beside the node's
+# tests; tests/conftest.py says what belongs to them.
 WORKERS := $(shell [ "$$(nproc)" -ge 4 ] && echo "-n 2 --dist loadgroup -v")
+SLOWEST := --durations=40 --durations-min=5
+OTHERS := $(addprefix --ignore=tests/,unit contract cluster)
 
 .PHONY: test
 test: $(SETUP)  ## every test tier: unit, contract, engine matrix (pairwise), drawn requests, real API server, real node
-	@$(PY) -m devtools.prebuild & trap "kill $$! 2>/dev/null || true" EXIT; \
-	$(PYTEST) $(QUICK) --durations=40 --durations-min=5; quick=$$?; \
-	$(PYTEST) $(WORKERS) --ignore=tests/unit --ignore=tests/contract --durations=40 --durations-min=5 && exit $$quick
+	@$(PY) -m devtools.prebuild & trap 'kill $$(jobs -p) 2>/dev/null || true' EXIT; \
+	log=$$(mktemp); $(PYTEST) -q $(SLOWEST) tests/cluster > $$log 2>&1 & cluster=$$!; \
+	$(PYTEST) $(QUICK) $(SLOWEST); quick=$$?; \
+	wait $$cluster; cluster=$$?; cat $$log; rm $$log; \
+	$(PYTEST) $(WORKERS) $(SLOWEST) $(OTHERS) && exit $$((quick | cluster))
 
 .PHONY: test-unit
 test-unit: $(SETUP)  ## the tests that take seconds

@@ -26,6 +26,7 @@ class ErrorCode(enum.StrEnum):
     GRAMMAR_RANK_RESTARTED = "grammar_rank_restarted"
     GRAMMAR_UNKNOWN = "grammar_unknown"
     REQUEST_RESERVED_ARGUMENT = "request_reserved_argument"
+    REQUEST_INVALID = "request_invalid"
     REQUEST_NOT_ADMITTED = "request_not_admitted"
     REQUEST_UNKNOWN_CONSTRAINT = "request_unknown_constraint"
     SEQUENCE_DEAD_END = "sequence_dead_end"
@@ -94,6 +95,7 @@ CATALOGUE: Final[dict[ErrorCode, ErrorEntry]] = {
     ErrorCode.REQUEST_RESERVED_ARGUMENT: ErrorEntry(
         400, False, "vllm_xargs contains a key with the reserved prefix"
     ),
+    ErrorCode.REQUEST_INVALID: ErrorEntry(400, False, "the request cannot be read, or contradicts itself"),
     ErrorCode.REQUEST_NOT_ADMITTED: ErrorEntry(400, False, "guided requests are not supported on this route"),
     ErrorCode.REQUEST_UNKNOWN_CONSTRAINT: ErrorEntry(
         400, False, "the request asks for a constraint in words that this server does not read"

@@ -150,7 +150,7 @@ class TestTools:
     def test_a_call_of_no_tool(self, route: str, choice: Any, path: str) -> None:
         fault = found(route, {"tools": [TOOLS[route]()], "tool_choice": choice})
         assert fault is not None
-        assert (fault.path, fault.code) == (path, "grammar_invalid")
+        assert (fault.path, fault.code) == (path, "request_invalid")
 
     @pytest.mark.parametrize("route", TOOLS)
     def test_what_a_forced_call_cannot_be_made_of(self, route: str) -> None:

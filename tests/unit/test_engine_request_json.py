@@ -41,7 +41,7 @@ def found(text: bytes, route: str = "/v1/chat/completions") -> Fault | None:
 def test_a_key_twice(text: bytes, path: str) -> None:
     fault = found(text)
     assert fault is not None
-    assert (fault.path, fault.code) == (path, "grammar_invalid")
+    assert (fault.path, fault.code) == (path, "request_invalid")
     assert "twice; which one counts is undefined" in fault.message
 
 
@@ -74,7 +74,7 @@ def test_keys_that_count(text: bytes) -> None:
 def test_half_of_a_surrogate_pair(text: bytes, path: str) -> None:
     fault = found(text)
     assert fault is not None
-    assert (fault.path, fault.code) == (path, "grammar_invalid")
+    assert (fault.path, fault.code) == (path, "request_invalid")
     assert "is no text" in fault.message
 
 

@@ -179,7 +179,7 @@ def _refuse_open_end(exchange: HttpExchange | None, *, ignores_end: bool) -> Non
         in_tokens = exchange is not None and exchange.route == "/inference/v1/generate"
         message = "ignore_eos cannot be combined with a constraint: what follows its end would be free"
         path = "sampling_params.ignore_eos" if in_tokens else "ignore_eos"
-        raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=path)
+        raise GuidedError(ErrorCode.REQUEST_INVALID, message, path=path)
 
 
 def _hello(placement: wire.Placement) -> wire.Hello:

@@ -80,7 +80,7 @@ def _twice(text: bytes, path: str, *, is_deep: bool = True) -> Fault | None:
         if counted and counted[0][1] > 1:
             key = counted[0][0]
             message = f"the object has the key {_shown(key)} twice; which one counts is undefined"
-            return Fault(_step(place, key), message, code=ErrorCode.GRAMMAR_INVALID)
+            return Fault(_step(place, key), message, code=ErrorCode.REQUEST_INVALID)
     return None
 
 
@@ -97,7 +97,7 @@ def _no_json(value: Any, path: str) -> Fault | None:
             ),
             path,
         )
-        return Fault(place, "NaN and Infinity are not JSON", code=ErrorCode.GRAMMAR_INVALID)
+        return Fault(place, "NaN and Infinity are not JSON", code=ErrorCode.REQUEST_INVALID)
     except RecursionError:  # whoever compiles it says so
         return None
     return None
@@ -125,7 +125,7 @@ def _no_text(value: Any, path: str) -> Fault | None:
     for place, inner in _objects(value, path):
         key = next((key for key in inner if not _is_text(key)), None) if isinstance(inner, dict) else None
         if key is not None or (isinstance(inner, str) and not _is_text(inner)):
-            return Fault(place, message, code=ErrorCode.GRAMMAR_INVALID)
+            return Fault(place, message, code=ErrorCode.REQUEST_INVALID)
     return None
 
 

@@ -196,4 +196,4 @@ def _value(keys: Keys, name: str) -> Any:
 
 
 def _invalid(path: str, message: str) -> Fault:
-    return Fault(path, message, code=ErrorCode.GRAMMAR_INVALID)
+    return Fault(path, message, code=ErrorCode.REQUEST_INVALID)

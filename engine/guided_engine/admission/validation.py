@@ -3,13 +3,16 @@
 import traceback
 from typing import Final
 
+from guided_contract.errors import ErrorCode
 from guided_engine.admission.request_fault import Fault
 
 # FastAPI's module in which a body becomes vLLM's request; nothing of the handler is called from there.
 _READING: Final = "fastapi.dependencies.utils"
 
 REFUSAL: Final = Fault(
-    "", "the request cannot be read: a field has a value of a type that it does not take"
+    "",
+    "the request cannot be read: a field has a value of a type that it does not take",
+    code=ErrorCode.REQUEST_INVALID,
 ).error
 
 
