@@ -59,10 +59,11 @@ OTHERS := $(addprefix --ignore=tests/,unit contract cluster)
 
 .PHONY: test
 test: $(SETUP)  ## every test tier: unit, contract, engine matrix (pairwise), drawn requests, real API server, real node
-	@$(PY) -m devtools.prebuild & trap 'kill $$(jobs -p) 2>/dev/null || true' EXIT; \
-	log=$$(mktemp); $(PYTEST) -q $(SLOWEST) tests/cluster > $$log 2>&1 & cluster=$$!; \
+	@log=$$(mktemp); trap 'kill $$(jobs -p) 2>/dev/null; rm -f $$log' EXIT; trap 'exit 130' INT TERM; \
+	$(PY) -m devtools.prebuild & \
+	$(PYTEST) -q $(SLOWEST) tests/cluster > $$log 2>&1 & cluster=$$!; \
 	$(PYTEST) $(QUICK) $(SLOWEST); quick=$$?; \
-	wait $$cluster; cluster=$$?; cat $$log; rm $$log; \
+	wait $$cluster; cluster=$$?; cat $$log; \
 	$(PYTEST) $(WORKERS) $(SLOWEST) $(OTHERS) && exit $$((quick | cluster))
 
 .PHONY: test-unit

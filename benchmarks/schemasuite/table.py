@@ -43,12 +43,14 @@ keywords and compares.
 - **Annotations**, which change nothing: unknown keywords and formats, keywords of a later draft than
   the schema's, and keywords about other types than `type` names.
 - **Closed**: an object that names properties and says nothing about others has those that are named,
-  with `additionalProperties: true` any; an array with `prefixItems` and without `items` has no further
-  items. A schema whose keywords are all about one type has that type.
-- **Valid, and never generated**: negative numbers with `multipleOf`; with `contains` beside `minContains` or
-  `maxContains`, what is counted behind the first items; with `not`, what cannot be said as alternatives
-  (numbers that are no integers, arrays and objects that a list does not hold). An `if` that cannot be
-  negated, and a branch of `oneOf` that cannot be told from the others, are refused instead.
+  with `additionalProperties: true` any; an array with `prefixItems`, and nothing beside them that says or
+  needs more, has no further items. A schema whose keywords are all about one type has that type.
+- **Valid, and never generated**: negative numbers with `multipleOf`; an array of more than 16,384 items; with
+  `contains`, an array whose items that count stand behind the eighth; with `uniqueItems` over a long list,
+  another order than the list's; with `not`, what cannot be said as alternatives (numbers that are no
+  integers, arrays and objects that a list does not hold); of a branch of `oneOf`, what has a property that
+  another branch requires. An `if` that cannot be negated, and a branch of `oneOf` that cannot be told from
+  the others, are refused instead.
 - **Spelling**: numbers and escapes that mean the same may be spelt otherwise by the two libraries.
 
 ## Two keywords at a time

@@ -50,7 +50,7 @@ def _pattern(node: dict[str, Any]) -> str:
 
 def choice_as_lark(choices: list[str]) -> str:
     """Write a choice as one terminal of llguidance's Lark: its parser follows 2,000 alternatives at most."""
-    texts = (json.dumps(choice, ensure_ascii=False) for choice in choices)
+    texts = (json.dumps(choice, ensure_ascii=False).replace("\x7f", "\\u007f") for choice in choices)
     return f"start: CHOICE\nCHOICE: {' | '.join(texts)}"
 
 

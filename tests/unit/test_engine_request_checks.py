@@ -110,10 +110,17 @@ class TestTools:
         "key", ["schema", "paramters", "inputSchema", "parameters_json_schema", "format"]
     )
     def test_a_schema_under_another_name(self, route: str, key: str) -> None:
-        fault = found(route, {"tools": [TOOLS[route](**{key: SCHEMA})]})
+        right = "input_schema" if route == MESSAGES else "parameters"
+        fault = found(route, {"tools": [TOOLS[route](**{right: None, key: SCHEMA})]})
         assert fault is not None
         assert fault.path == ("tools[0].function." if route == CHAT else "tools[0].") + key
-        assert f"as {'input_schema' if route == MESSAGES else 'parameters'}" in fault.message
+        assert f"as {right}" in fault.message
+
+    @pytest.mark.parametrize("route", TOOLS)
+    def test_what_clients_write_beside_a_schema_is_theirs(self, route: str) -> None:
+        """As transformers' get_json_schema writes what a function returns."""
+        more = {"return": {"type": "number"}, "metadata": {"a": 1}, "output_schema": SCHEMA, "schema": {}}
+        assert found(route, {"tools": [TOOLS[route](**more)]}) is None
 
     @pytest.mark.parametrize(
         ("route", "tool", "path"),
@@ -234,3 +241,28 @@ def test_an_error_that_knows_no_place_has_that_of_the_only_constraint(
         assert told.message == (f"{param}: no" if path else "no")
     for other in (ErrorCode.GRAMMAR_RANKS_NOT_READY, ErrorCode.REQUEST_NOT_ADMITTED):
         assert client_paths.translated(GuidedError(other, "no"), exchange).path is None
+
+
+@pytest.mark.parametrize("options", [5, True, "a", [], None, {}])
+def test_options_of_a_wrong_type_are_no_place(options: Any) -> None:
+    keys = keys_of(json.dumps({"vllm_xargs": options, "response_format": FORMAT}).encode())
+    assert keys is not None
+    assert request_tools.place(CHAT, keys) == "response_format.json_schema.schema"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"functions": []}, {"constraints": {}}, {"json_schema": []}, {"tool_choise": None},
+        {"analytics": {"tool_choices": ["search"]}},
+    ],
+)  # fmt: skip
+def test_what_asks_for_nothing_passes(body: Any) -> None:
+    assert found(CHAT, body) is None
+
+
+def test_a_word_near_to_tools_is_told_of_tools() -> None:
+    fault = found(CHAT, {"toolss": [{}]})
+    assert fault is not None
+    assert "did you mean tools?" in fault.message
+    assert "response_format" not in fault.message

@@ -85,7 +85,8 @@ def near(key: str, read: tuple[str, ...]) -> Word | None:
     close = [] if known else difflib.get_close_matches(key, words, 1, _CLOSE)
     if not close:
         return known
-    return Word("tool_choice" if close[0] == "tool_choice" else ANY, near=close[0])
+    meaning = close[0] if close[0] in ("tools", "tool_choice") else ANY
+    return Word(meaning, is_certain=False, near=close[0])
 
 
 def is_container(key: str) -> bool:

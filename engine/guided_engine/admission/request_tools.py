@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from guided_contract import names
 from guided_contract.errors import ErrorCode
+from guided_engine.admission.foreign_words import folded
 from guided_engine.admission.request_body import Keys, value_of
 from guided_engine.admission.request_fault import Fault
 from guided_engine.admission.request_routes import ROUTES
@@ -53,8 +54,12 @@ _FORMS: Final = {
     "/v1/responses": _Form("", "parameters", ("function",), ("required",)),
     "/v1/messages": _Form("", "input_schema", (None, "custom"), ("any", "tool")),
 }
-# Of a function. `cache_control` is a client's to its provider, and no schema.
-_KNOWN: Final = ("name", "description", "strict", "defer_loading", "type", "cache_control")
+# What others call the arguments' schema; clients write more beside it, such as what a function returns.
+_SCHEMAS: Final = (
+    *("parameters", "inputschema", "parametersjsonschema", "jsonschema", "schema"),
+    *("args", "arguments", "input"),
+)
+_THEIR_OWN: Final = ("cache_control", "metadata", "annotations", "returns", "return", "output")
 # What stands beside a function's holder though it belongs inside.
 _MISPLACED: Final = ("strict", "parameters", "input_schema")
 
@@ -70,7 +75,8 @@ def fault(route: str, keys: Keys) -> Fault | None:
 
 def place(route: str, keys: Keys) -> str | None:
     """Return where the client wrote all that its grammar comes from; None: nowhere, or in several places."""
-    if names.GRAMMAR_ARG in (_value(keys, "vllm_xargs") or {}):
+    options = _value(keys, "vllm_xargs")
+    if isinstance(options, dict) and names.GRAMMAR_ARG in options:
         return None
     known = ROUTES.get(route)
     places = [] if known is None else [_text_at(path, keys) for path in asked(known, keys)]
@@ -97,7 +103,7 @@ def _faults(route: str, form: _Form, keys: Keys) -> Iterator[Fault]:
             known.append(_Tool(f"{path}.{form.holder}" if form.holder else path, inner, form.schema))
     for one in known:
         yield from _of_function(one)
-    forced = choice not in (None, "none") and _is_forced(form, choice)
+    forced = _is_forced(form, choice)
     yield from _of_choice(route, form, choice, known if len(known) == len(tools or []) else None)
     yield from _of_grammars(known, is_forced=forced)
     constraint = _value(keys, "structured_outputs")
@@ -119,8 +125,15 @@ def _of_tool(route: str, form: _Form, path: str, tool: dict[str, Any]) -> Iterat
     inner = tool[form.holder] if form.holder else tool
     at = f"{path}.{form.holder}" if form.holder else path
     for key, value in inner.items():
-        if isinstance(value, dict) and key not in (*_KNOWN, form.schema):
+        if isinstance(value, dict) and value and key != form.schema and _is_schema(key, form, inner):
             yield Fault(f"{at}.{key}", f"no such key; write the arguments' schema as {form.schema}")
+
+
+def _is_schema(key: str, form: _Form, function: dict[str, Any]) -> bool:
+    """Return whether a key of a function holds what should stand as the arguments' schema."""
+    if function.get(form.schema) is None and key not in _THEIR_OWN:
+        return True
+    return folded(key) in _SCHEMAS
 
 
 def _of_function(tool: _Tool) -> Iterator[Fault]:

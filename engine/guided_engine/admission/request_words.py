@@ -115,7 +115,8 @@ def _foreign(
     for key, value in keys.items():
         if key in read:
             continue
-        may_be_near = len(keys) <= _MOST_KEYS and len(key) <= _LONGEST
+        # Where nothing is read, a misspelling says little, and comparing takes long.
+        may_be_near = bool(read) and len(keys) <= _MOST_KEYS and len(key) <= _LONGEST
         word = foreign_words.near(key, read) if may_be_near else foreign_words.exact(key)
         if word is not None and (is_open or word.is_certain):
             if _asks_for(word, key, value):
@@ -134,7 +135,7 @@ def _told(route: Route, path: str, word: Word) -> Fault:
 def _asks_for(word: Word, key: str, value: msgspec.Raw) -> bool:
     """Return whether a foreign word's value asks for anything."""
     text = bytes(value)
-    if not _asks(value):
+    if not _asks(value) or text == b"[]" or (text == b"{}" and not word.is_certain):
         return False
     if foreign_words.folded(key) in _WITH_FORMAT:
         return _asks((keys_of(value) or {}).get("format", _MISSING))

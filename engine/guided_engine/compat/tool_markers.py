@@ -11,6 +11,7 @@ from typing import Any, Final
 from guided_contract.errors import ErrorCode, GuidedError
 
 _MARK: Final = re.compile(r"<[^<>\s]+>")
+# Unless they are names of properties, which hold schemas.
 _NEVER_WRITTEN: Final = frozenset(("title", "description", "$comment", "examples", "default", "$ref", "$id"))
 
 
@@ -19,16 +20,13 @@ def cut_calls(tools: Sequence[Any], structural_tag: str) -> GuidedError | None:
     marks = {mark for end in _ends(json.loads(structural_tag)) for mark in _MARK.findall(end)}
     for number, tool in enumerate(tools) if marks else ():
         function = getattr(tool, "function", tool)  # a chat's tool has it inside, a Response's is it
-        for text in _texts({"name": getattr(function, "name", ""), **(_parameters(function) or {})}):
+        parameters = getattr(function, "parameters", None) or {}
+        for text in _texts({"name": getattr(function, "name", ""), **parameters}):
             mark = next((mark for mark in marks if mark in text), None)
             if mark is not None:
                 message = f"a call with {mark} in it cannot be read by this engine's tool parser: remove it"
                 return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=f"tools[{number}]")
     return None
-
-
-def _parameters(function: Any) -> dict[str, Any] | None:
-    return getattr(function, "parameters", None)
 
 
 def _ends(value: Any) -> Iterator[str]:
@@ -54,7 +52,9 @@ def _texts(value: Any) -> Iterator[str]:
         elif isinstance(inner, dict):
             yield from inner
             level += [
-                one for key, one in inner.items() if not (key in _NEVER_WRITTEN and isinstance(one, str))
+                one
+                for key, one in inner.items()
+                if not (key in _NEVER_WRITTEN and isinstance(one, str | list))
             ]
         elif isinstance(inner, list):
             level += inner

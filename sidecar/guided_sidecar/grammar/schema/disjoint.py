@@ -92,9 +92,9 @@ class Judge:
         listed, others = values(one), values(other)
         if listed is not None and others is not None:
             return {text(value) for value in listed}.isdisjoint(map(text, others))
-        if self._meeting(listed, other) == [] or self._meeting(others, one) == []:
+        if all(self._APART[kind](self, one, other, depth) for kind in shared):
             return True
-        return all(self._APART[kind](self, one, other, depth) for kind in shared)
+        return self._meeting(listed, other) == [] or self._meeting(others, one) == []
 
     def _meeting(self, listed: list[Any] | None, said: Schema) -> list[Any] | None:
         return None if listed is None else meeting(listed, said, self._reader.draft)

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from guided_contract.errors import ErrorCode
 from guided_grammar.json_schema import subschemas
-from guided_sidecar.grammar.schema import dialect
 from guided_sidecar.grammar.schema.faults import fault
 from guided_sidecar.grammar.schema.writing import TYPES
 
@@ -17,7 +16,6 @@ _MOST_LOOKS: Final = 16  # at each part; a chain of references that is longer is
 _SINGLE: Final = ("additionalProperties", "items")
 _MAPS: Final = ("patternProperties", "properties")
 _LISTS: Final = ("allOf", "anyOf", "prefixItems")
-_DEFINITIONS: Final = frozenset(["$defs", "definitions"])
 
 
 def cut(form: Any) -> Any:
@@ -85,11 +83,9 @@ def _properties(part: Schema) -> list[Any]:
 
 
 def _types(part: Schema) -> frozenset[str]:
-    """Return the types that a schema's own keywords let through, or imply."""
-    if "type" in part:
-        return frozenset([part["type"]] if isinstance(part["type"], str) else part["type"])
-    implied = {dialect.OF_TYPE.get(keyword, "") for keyword in part.keys() - _DEFINITIONS}
-    return frozenset(implied) if len(implied) == 1 and "" not in implied else TYPES
+    """Return the types that a schema names; all, where it names none."""
+    named = part.get("type", TYPES)
+    return frozenset([named] if isinstance(named, str) else named)
 
 
 def _replace(part: Schema, endless: set[int]) -> None:

@@ -63,8 +63,8 @@ class Negation:
     Attributes
     ----------
     is_exact
-        Whether all that was returned so far is all that the parts do not take, but for arrays that fail
-        behind the first eight items.
+        Whether all that was returned so far is all that the parts do not take, as far as the normal form
+        of what they forbid is: it looks at the first eight items of an array.
     """
 
     def __init__(self, writer: Writer, types: frozenset[str] = TYPES, depth: int = 0) -> None:

@@ -45,8 +45,7 @@ _MOST_PARTS: Final = 1 << 16  # of the normal form, where some of it stands in s
 _DEEPEST: Final = 200
 _MOST_NUMBER: Final = 1 << 53
 _MOST_INTEGER: Final = {1: (1 << 63) - 1, -1: 1 << 62}  # by its sign: near -2^63 llguidance does not end
-_ITEMS: Final = frozenset(["maxItems", "minItems"])
-_COUNTED: Final = _ITEMS | {"multipleOf"}
+_COUNTED: Final = frozenset(["maxItems", "minItems", "multipleOf"])
 _MOST_ITEMS: Final = 1 << 14  # for each of which llguidance keeps 3 KB, in each rank
 _SIGNS: Final = {"maximum": 1, "exclusiveMaximum": 1, "minimum": -1, "exclusiveMinimum": -1}
 _REFERENCES: Final = frozenset(["$dynamicRef", "$recursiveRef", "$ref"])
@@ -225,11 +224,12 @@ class _Normaliser:
 
 
 def _count(written: Schema, path: JsonPath) -> None:
-    """Refuse counts of items and multiples that are not enforced; multiples of 1 are integers."""
-    for keyword in _ITEMS & written.keys():
-        if written[keyword] > _MOST_ITEMS:
-            reason = f"more than {_MOST_ITEMS} items are not enforced"
-            raise fault(str(JsonPath(path, keyword)), reason, ErrorCode.GRAMMAR_TOO_LARGE)
+    """Bring counts of items to what is enforced, and multiples; those of 1 are integers."""
+    if written.get("minItems", 0) > _MOST_ITEMS:
+        reason = f"more than {_MOST_ITEMS} items are not enforced"
+        raise fault(str(JsonPath(path, "minItems")), reason, ErrorCode.GRAMMAR_TOO_LARGE)
+    if "maxItems" in written:
+        written["maxItems"] = min(written["maxItems"], _MOST_ITEMS)
     if "multipleOf" not in written:
         return
     if written["multipleOf"] == 1 and written.get("type") in ("integer", "number"):

@@ -66,9 +66,8 @@ def _apply(written: Schema, named: Schema, draft: int, path: JsonPath) -> None:
             raise unsupported(JsonPath(path, pattern), "which of the listed names it matches cannot be told")
         for one in names:
             properties = own if one in own else named
-            is_first = (
-                properties is named and one not in matched
-            )  # additionalProperties is about no such name
+            # additionalProperties, which named properties have until now, is about no name with a pattern.
+            is_first = properties is named and one not in matched
             properties[one] = part if is_first else both([properties[one], part])
             matched.add(one)
 

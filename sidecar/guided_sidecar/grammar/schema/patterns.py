@@ -38,6 +38,7 @@ _IN_CLASS: Final = re.compile(
 )
 _OPERATORS: Final = ("&&", "--", "~~", "[")  # of sets of characters, to a library
 _ANY: Final = r"[\s\S]"
+_EMPTY_CLASSES: Final = {"[]": r"[^\s\S]", "[^]": _ANY}
 _CONTROLS: Final = "".join(map(chr, range(32)))
 _MANY_CONTROLS: Final = 16
 _MOST_CHARACTERS: Final = 1 << 14
@@ -177,6 +178,8 @@ def _exact(pattern: str) -> str:
 
 def _without_operators(characters: str) -> str:
     """Return a class in which a library finds no operator of sets: ECMA has none."""
+    if characters in _EMPTY_CLASSES:
+        return _EMPTY_CLASSES[characters]
     start = "[^" if characters.startswith("[^") else "["
     found = _IN_CLASS.findall(characters[len(start) : -1])
     alone = "".join(one if len(one) == 1 else " " for one in found)
