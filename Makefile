@@ -51,8 +51,8 @@ demo: $(if $(wildcard $(SETUP)),$(SETUP),$(VENV)/.demo)  ## real vLLM on this ma
 PYTEST := $(VENV)/bin/pytest --durations=15
 # Of the quick tiers each process takes one core, and waits for most of its time: two run side by side.
 QUICK := -n 2 --dist loadfile --no-loadscope-reorder -q tests/unit tests/contract
-# Tests of the API server wait, too, and run beside them. With 4 CPUs or more the engines run beside the node's
-# tests; tests/conftest.py says what belongs to them.
+# Tests of the API server wait, too, and run beside them; on a new machine the first waits for what Go builds.
+# With 4 CPUs or more the engines run beside the node's tests; tests/conftest.py says what belongs to them.
 WORKERS := $(shell [ "$$(nproc)" -ge 4 ] && echo "-n 2 --dist loadgroup -v")
 SLOWEST := --durations=40 --durations-min=5
 OTHERS := $(addprefix --ignore=tests/,unit contract cluster)
@@ -61,7 +61,7 @@ OTHERS := $(addprefix --ignore=tests/,unit contract cluster)
 test: $(SETUP)  ## every test tier: unit, contract, engine matrix (pairwise), drawn requests, real API server, real node
 	@log=$$(mktemp); trap 'kill $$(jobs -p) 2>/dev/null; rm -f $$log' EXIT; trap 'exit 130' INT TERM; \
 	$(PY) -m devtools.prebuild & \
-	$(PYTEST) -q $(SLOWEST) tests/cluster > $$log 2>&1 & cluster=$$!; \
+	$(PYTEST) -q --timeout=2400 $(SLOWEST) tests/cluster > $$log 2>&1 & cluster=$$!; \
 	$(PYTEST) $(QUICK) $(SLOWEST); quick=$$?; \
 	wait $$cluster; cluster=$$?; cat $$log; \
 	$(PYTEST) $(WORKERS) $(SLOWEST) $(OTHERS) && exit $$((quick | cluster))

@@ -115,7 +115,7 @@ def test_guided_answer(stage: Stage, route: str, *, stream: bool) -> None:
     assert '\\"stone\\"' in response.text or '\\"water\\"' in response.text or stream or in_tokens
     asked = stage.service.wait_for(wire.Prepare)
     assert json.loads(asked.spec) == {"enum": ["stone", "water"]}
-    assert stage.service.wait_for(wire.Release).id == asked.id
+    stage.wait_released(asked.id)
     record = stage.record()
     assert response.headers["traceresponse"] == f"00-{record.trace_id}-{record.span_id}-01"
     name = response.headers["x-request-id"]
@@ -407,7 +407,7 @@ def test_disconnect_while_preparing_cancels(stage: Stage, *, stream: bool) -> No
     connection.request("POST", "/v1/completions", json.dumps(body), headers)
     asked = stage.service.wait_for(wire.Prepare)
     connection.close()
-    assert stage.service.wait_for(wire.Release).id == asked.id
+    stage.wait_released(asked.id)
     assert stage.record().status == 499
 
 
@@ -418,7 +418,7 @@ def test_disconnect_while_generating_releases(stage: Stage) -> None:
         assert response.status_code == 200
         next(response.iter_lines())
     asked = stage.service.wait_for(wire.Prepare)
-    assert stage.service.wait_for(wire.Release).id == asked.id
+    stage.wait_released(asked.id)
     assert stage.record().status == 499
 
 
@@ -426,16 +426,17 @@ def test_one_lease_for_all_sequences(stage: Stage) -> None:
     body = guided("/v1/completions", {"enum": ["stone"]}, n=3, temperature=1)
     response = stage.client.post("/v1/completions", json=body)
     assert [choice["text"] for choice in response.json()["choices"]] == ['"stone"'] * 3
-    wait_until(lambda: stage.service.received(wire.Release))
+    [asked] = stage.service.received(wire.Prepare)
+    stage.wait_released(asked.id)
     wait_until(lambda: stage.running() == 0)
-    assert len(stage.service.received(wire.Prepare)) == len(stage.service.received(wire.Release)) == 1
+    assert stage.released() == [asked.id]
 
 
 def test_many_prompts_in_one_request(stage: Stage) -> None:
     body = guided("/v1/completions", {"enum": ["stone"]}) | {"prompt": ["a", "b"]}
     response = stage.client.post("/v1/completions", json=body)
     assert [choice["text"] for choice in response.json()["choices"]] == ['"stone"'] * 2
-    wait_until(lambda: len(stage.service.received(wire.Release)) == 2)
+    wait_until(lambda: len(stage.released()) == 2)
 
 
 def test_parallel_requests_keep_their_verdicts(stage: Stage) -> None:
@@ -474,7 +475,7 @@ class TestSequenceFailures:
         last = json.loads(next(line for line in reversed(data) if line != "[DONE]"))
         error = last if route == "/v1/responses" else last["error"]
         assert error["code"] == "sequence_processor_failed"
-        assert stage.service.wait_for(wire.Release)
+        stage.wait_released(stage.service.wait_for(wire.Prepare).id)
 
     def test_every_choice_ends_with_the_one_that_fails(self, stage: Stage) -> None:
         """n > 1 streamed: the error is the last event, and no sibling goes on behind it."""
@@ -571,7 +572,7 @@ class TestBeforeTheProof:
         response = coming.result(30)
         assert response.status_code == 200
         assert stage.record().stream == stream
-        assert stage.service.wait_for(wire.Release).id == number
+        stage.wait_released(number)
         if route == "/v1/completions" and not stream:
             assert response.json()["choices"][0]["text"] == '"stone"'
 
@@ -618,7 +619,7 @@ class TestBeforeTheProof:
         asked = stage.service.wait_for(wire.Prepare)
         wait_until(lambda: asked.id in stage.service.held_back)
         connection.close()
-        assert stage.service.wait_for(wire.Release).id == asked.id
+        stage.wait_released(asked.id)
         assert stage.record().status == 499
 
     @pytest.mark.parametrize("refused", [False, True])
@@ -645,7 +646,7 @@ class TestBeforeTheProof:
         stage.service.start()
         response = coming.result(30)
         assert response.json()["choices"][0]["text"] == '"stone"'
-        assert stage.service.wait_for(wire.Release).id == stage.service.wait_for(wire.Prepare).id
+        stage.wait_released(stage.service.wait_for(wire.Prepare).id)
         stage.service.wait_for(wire.Hello, lambda hello: hello.role == "api")
         wait_until(lambda: stage.service.peers("rank") and stage.service.peers("api"))
 

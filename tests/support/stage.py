@@ -96,6 +96,15 @@ class Stage:
                 found.append(datagram)
         return found
 
+    def released(self) -> list[int]:
+        """Return the ids of this test's grammars that were released: others' may be so late."""
+        asked = {message.id for message in self.service.received(wire.Prepare)}
+        return [message.id for message in self.service.received(wire.Release) if message.id in asked]
+
+    def wait_released(self, number: int) -> None:
+        """Wait until a request's grammar is released."""
+        self.service.wait_for(wire.Release, lambda message: message.id == number)
+
     def running(self) -> float:
         """Return how many requests the engine works on, by its own metrics."""
         lines = self.client.get("/metrics").text.splitlines()
