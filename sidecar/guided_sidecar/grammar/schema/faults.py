@@ -27,10 +27,9 @@ def refuse(found: Iterable[GuidedError]) -> None:
     GuidedError
         With a line for each fault; its code and path are the first one's.
     """
-    told = {
-        one.message: one for one in itertools.islice(found, _MOST_LOOKED_AT)
-    }  # a metaschema tells one often
-    first = list(itertools.islice(told.values(), MOST + 1))
+    # A metaschema has several parts, each of which tells the same.
+    told = {one.message: one for one in itertools.islice(found, _MOST_LOOKED_AT)}
+    first = list(told.values())[: MOST + 1]
     lines: list[str] = []
     for one in first[:MOST]:
         if lines and sum(map(len, lines)) + len(one.message) > _MOST_CHARACTERS:
