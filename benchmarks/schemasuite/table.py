@@ -37,7 +37,9 @@ keywords and compares.
   bounds of counts, as far as they can be written as alternatives; a pattern means a match anywhere in
   the text, unless it has anchors; of the formats `date`, `time` and `date-time` (RFC 3339 with capital
   letters; days that the month has, no leap seconds), `json-pointer`, `relative-json-pointer`,
-  `duration`, `email`, `hostname`, `ipv4`, `ipv6`, `uri`, `uuid`, `uri-reference` and `uri-template`.
+  `duration`, `email`, `hostname`, `ipv4`, `ipv6`, `uri`, `uuid`, `uri-reference` and `uri-template`;
+  `uniqueItems` over enums, over strings without `maxLength` or `pattern`, and over integers without bounds
+  (not in the parameters of a tool, where only that over enums is enforced).
 - **Refused**, with the path: what cannot be written so, other formats of the specification, bounds
   beyond 2^53 (of integers 2^63) that leave nothing else, and values that both libraries round.
 - **Annotations**, which change nothing: unknown keywords and formats, keywords of a later draft than
@@ -46,7 +48,7 @@ keywords and compares.
   with `additionalProperties: true` any; an array with `prefixItems`, and nothing beside them that says or
   needs more, has no further items. A schema whose keywords are all about one type has that type.
 - **Valid, and never generated**: negative numbers with `multipleOf`; an array of more than 16,384 items; with
-  `contains`, an array whose items that count stand behind the eighth; with `uniqueItems` over a long list,
+  `contains`, an array whose items that count stand behind the eighth; with `uniqueItems` over a long enum,
   another order than the list's; with `not`, what cannot be said as alternatives (numbers that are no
   integers, arrays and objects that a list does not hold); of a branch of `oneOf`, what has a property that
   another branch requires. An `if` that cannot be negated, and a branch of `oneOf` that cannot be told from

@@ -1,8 +1,8 @@
-"""Bounds of strings that are counted along a text instead of compiled into its grammar, as they are sent.
+"""What ranks follow along a text instead of having it compiled into its grammar, as it is sent.
 
-The sidecar takes `minLength` and `maxLength` out of a schema where the path to a string decides them, and
-sends what it took out as Positions; guided_grammar.bounds follows a text through them. Characters are Unicode
-code points, as JSON Schema counts them.
+The sidecar takes `minLength`, `maxLength` and `uniqueItems` out of a schema where the path to a value decides
+them, and sends what it took out as Positions; guided_grammar.bounds follows a text through them, and
+guided_grammar.unique_items its arrays. Characters are Unicode code points, as JSON Schema counts them.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-NOTHING: Final = -1  # no Position: nothing below is bounded
+NOTHING: Final = -1  # no Position: nothing below is followed
 UNBOUNDED: Final = 1 << 62
 
 
@@ -28,6 +28,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
         Positions of an object's values by property, and of all that are not named.
     prefix, items
         Positions of an array's first items, and of all that follow.
+    unique_items
+        Whether an array's items, which are all strings or all integers, differ.
     """
 
     minimum: Characters = 0
@@ -36,6 +38,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     others: int = NOTHING
     prefix: list[int] = []
     items: int = NOTHING
+    unique_items: bool = False
 
 
 def are_whole(positions: Sequence[Position]) -> bool:

@@ -138,6 +138,8 @@ class Bounds:
     `minima` and `maxima` are by Position; their last entry, which is NOTHING's, bounds nothing.
     """
 
+    start = Where()
+
     def __init__(self, positions: Sequence[Position]) -> None:
         self.minima = [position.minimum for position in positions] + [0]
         self.maxima = [UNBOUNDED if p.maximum is None else p.maximum for p in positions] + [UNBOUNDED]

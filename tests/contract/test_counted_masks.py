@@ -26,7 +26,7 @@ from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
 from guided_grammar.walk import Walk
 from guided_sidecar.grammar import artifacts
-from guided_sidecar.grammar.compile import length_bounds, vocabulary
+from guided_sidecar.grammar.compile import followed, vocabulary
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 from support import tokenizers
 
@@ -56,7 +56,7 @@ class Words:
 
     def _loaded(self, backend: Backend, kind: str, text: str, count: bool) -> Callable[[], Matcher]:  # noqa: FBT001 - the question itself
         """Load a grammar as a rank does, its bounds counted or compiled."""
-        split = length_bounds.split(json.loads(text), backend) if count else length_bounds.Counted(None, [])
+        split = followed.split(json.loads(text), backend) if count else followed.Followed(None, [])
         spec = json.dumps(split.schema) if count else text
         compiled = self.backends[backend].compile(kind, spec).artifact()
         load = Load(key=KEY, backend=backend, spec=compiled, positions=split.positions)
@@ -200,7 +200,7 @@ class TestAgainstXGrammar:
     def _compare(words: Words, bound: dict[str, Any], values: list[str], rng: Any, same: Same = None) -> None:
         for schema, texts in same_everywhere(bound):
             text = json.dumps(schema)
-            relaxed = length_bounds.split(json.loads(text), "xgrammar").schema
+            relaxed = followed.split(json.loads(text), "xgrammar").schema
             grammar = with_bounded_strings(relaxed, bound.get("minLength", 0), bound.get("maxLength"))
             ours = words.loaded("xgrammar", "json", text, True)
             theirs = words.loaded("xgrammar", "grammar", grammar, False)

@@ -119,7 +119,7 @@ def load_all(
     """Compile every grammar as the sidecar does, and have all ranks load it."""
     from guided_grammar.registry import Backends
     from guided_sidecar.grammar import artifacts
-    from guided_sidecar.grammar.compile import length_bounds, vocabulary
+    from guided_sidecar.grammar.compile import followed, vocabulary
 
     assert job.pod is not None
     wait_until(lambda: len(samplers(service)) == job.pod.tensor_parallel, LOAD_TIMEOUT_S)
@@ -132,7 +132,7 @@ def load_all(
         key = hashlib.sha256(f"{backend}:{request.key}".encode()).hexdigest()
         spec, positions = request.spec, []
         if request.kind == "json":
-            relaxed, positions = length_bounds.split(json.loads(spec), backend)
+            relaxed, positions = followed.split(json.loads(spec), backend)
             spec = json.dumps(relaxed)
         compiled = compiler.compile(request.kind, spec)
         load = wire.Load(key=key, backend=backend, spec=compiled.source(), positions=positions)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from guided_grammar.bounds import OUTSIDE, Bounds, Where
-from guided_sidecar.grammar.compile import length_bounds
+from guided_sidecar.grammar.compile import followed
 
 S: dict[str, Any] = {"type": "string", "maxLength": 3}
 L: dict[str, Any] = {"type": "string", "minLength": 2, "maxLength": 9}
@@ -99,7 +99,7 @@ def test_what_the_path_decides_is_counted(name: str) -> None:
     before, allowed, refused = COUNTED[name]
     schema = _parsed(before)
 
-    relaxed, positions = length_bounds.split(schema, "xgrammar")
+    relaxed, positions = followed.split(schema, "xgrammar")
 
     assert schema == before
     assert "Length" not in json.dumps(relaxed).replace(json.dumps({**S, "pattern": "^x"}), "")
@@ -149,7 +149,7 @@ COMPILED: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", COMPILED)
 def test_what_it_does_not_decide_stays_in_the_grammar(name: str) -> None:
-    assert length_bounds.split(_parsed(COMPILED[name]), "xgrammar") == (COMPILED[name], [])
+    assert followed.split(_parsed(COMPILED[name]), "xgrammar") == (COMPILED[name], [])
 
 
 def test_a_minimum_alone_stays_with_llguidance() -> None:
@@ -157,12 +157,12 @@ def test_a_minimum_alone_stays_with_llguidance() -> None:
     alone = {"type": "string", "minLength": 2}
     schema = _parsed(obj(a=alone, b=L))
 
-    relaxed, positions = length_bounds.split(schema, "guidance")
+    relaxed, positions = followed.split(schema, "guidance")
 
     assert relaxed == obj(a=alone, b=T)
     assert [(position.minimum, position.maximum) for position in positions] == [(0, None), (2, 9)]
-    assert length_bounds.split(alone, "guidance") == (alone, [])
-    assert length_bounds.split(alone, "xgrammar").positions
+    assert followed.split(alone, "guidance") == (alone, [])
+    assert followed.split(alone, "xgrammar").positions
 
 
 @pytest.mark.timeout(60)
@@ -172,9 +172,9 @@ def test_a_schema_with_too_many_places_is_compiled_as_it_is() -> None:
     defs |= {"n0": obj(a={"anyOf": [_reference(0), _reference(1)]}, b=_reference(0)), "n14": obj(s=S)}
     schema = _parsed({"$defs": defs, "$ref": "#/$defs/n0"})
 
-    assert length_bounds.split(schema, "xgrammar") == (schema, [])
+    assert followed.split(schema, "xgrammar") == (schema, [])
     del defs["n0"]["properties"]["a"]["anyOf"][0]
-    assert length_bounds.split(_parsed({"$defs": defs, "$ref": "#/$defs/n0"}), "xgrammar").positions
+    assert followed.split(_parsed({"$defs": defs, "$ref": "#/$defs/n0"}), "xgrammar").positions
 
 
 def _reference(level: int) -> dict[str, Any]:

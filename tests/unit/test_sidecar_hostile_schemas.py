@@ -8,7 +8,7 @@ import pytest
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.registry import library
 from guided_sidecar.grammar import worker_messages
-from guided_sidecar.grammar.compile import length_bounds, worker
+from guided_sidecar.grammar.compile import followed, worker
 from guided_sidecar.grammar.schema import additional_properties, normal, schema
 from guided_sidecar.grammar.worker_messages import Done, Failed, Job
 
@@ -59,7 +59,7 @@ def test_odd_values_are_followed_or_left_to_the_libraries(text: Any) -> None:
     form = normal.form(text)
     for backend in ("xgrammar", "guidance"):
         library(backend).lacks("json", form)
-        relaxed, positions = length_bounds.split(additional_properties.close(form), backend)
+        relaxed, positions = followed.split(additional_properties.close(form), backend)
         json.dumps(relaxed)
         worker_messages.frame(Done(backend=backend, positions=positions))
 
@@ -83,7 +83,7 @@ def test_positions_that_would_fill_a_message_are_not_counted(count: int, length:
     defs["n0"] = {"type": "object", "properties": named, "additionalProperties": False}
     text = json.loads(json.dumps({"$defs": defs, "$ref": "#/$defs/n0"}))
 
-    assert length_bounds.split(text, "xgrammar") == (text, [])
+    assert followed.split(text, "xgrammar") == (text, [])
 
 
 @pytest.mark.parametrize(

@@ -302,7 +302,7 @@ def test_parts_of_an_open_object_ask_for_their_names_however_they_are_spelt() ->
         ({"items": {"type": "string", "format": "regex"}}, "$.items.format"),
         ({"not": {}}, "$.not"),
         ({"items": {"type": "string", "not": {"pattern": "a.c"}}}, "$.items.not"),
-        ({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, "$.uniqueItems"),
+        ({"type": "array", "items": {"type": "number"}, "uniqueItems": True}, "$.uniqueItems"),
         ({"type": "array", "contains": {}, "maxContains": 2}, "$.maxContains"),
         ({"type": "object", "propertyNames": {"enum": ["\u00e9"], "pattern": "^\\w$"}}, "$.propertyNames"),
         ({"type": "object", "minProperties": 2}, "$.minProperties"),

@@ -12,7 +12,7 @@ from guided_contract.config import CompileConfig
 from guided_contract.errors import GuidedError
 from guided_contract.wire import Kind
 from guided_grammar.registry import library
-from guided_sidecar.grammar.compile import length_bounds
+from guided_sidecar.grammar.compile import followed
 from guided_sidecar.grammar.schema import additional_properties, limits, normal, reference_depth, schema
 
 Family = Callable[[int], dict[str, Any]]
@@ -78,7 +78,7 @@ def passes(parsed: Any) -> None:
         return
     library("xgrammar").lacks("json", form)
     library("guidance").lacks("json", form)
-    length_bounds.split(additional_properties.close(form), "xgrammar")
+    followed.split(additional_properties.close(form), "xgrammar")
 
 
 def calls(work: Callable[..., object], *arguments: Any) -> int:

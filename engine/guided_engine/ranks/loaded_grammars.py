@@ -19,6 +19,7 @@ from guided_contract.wire import Backend, Load, Loaded, Unload
 from guided_engine.ranks.counted_text import CountedText, Rule
 from guided_engine.ranks.length_masks import CountedGrammar
 from guided_engine.ranks.token_lengths import TokenTable
+from guided_engine.ranks.unique_masks import ItemTable, UniqueRule
 from guided_engine.ranks.whitespace_masks import BoundedSpace, BoundedSpaceInTags, SpaceTable
 from guided_grammar.backend import Backend as GrammarBackend
 from guided_grammar.backend import Loaded as LoadedGrammar
@@ -68,6 +69,7 @@ class Prototypes:
         self._by_key: dict[str, _Prototype] = {}
         # Each once, at the first use or before.
         self._table = functools.cache(self._made_table)
+        self._items = functools.cache(self._made_items)
         self._space = functools.lru_cache(_MOST_BOUNDS)(self._made_space)
 
     def warm(self) -> None:
@@ -79,6 +81,7 @@ class Prototypes:
             try:
                 warm(self._backends[name])
                 self._table(name)
+                self._items(name)
                 for most in MOST.values():
                     if most is not None:
                         self._space(name, most)
@@ -149,20 +152,30 @@ class Prototypes:
         if message.artifact and message.sha256 and not message.spec:
             content = read_artifact(self._folder, message.artifact, message.sha256)
         loaded = self._backends[message.backend].load(message.spec, content, is_draft=message.is_draft)
-        counted: list[Rule] = []
-        if message.positions:
-            counted.append(CountedGrammar(message.positions, self._table(message.backend)))
-        if message.whitespace is not None:
-            space = BoundedSpaceInTags if message.is_tagged else BoundedSpace
-            counted.append(space(self._space(message.backend, message.whitespace)))
         whole = msgspec.structs.replace(message, is_draft=False)
-        prototype = _Prototype(whole, loaded, counted, self._clock())
+        prototype = _Prototype(whole, loaded, self._rules(message), self._clock())
         with self._lock:
             self._by_key[message.key] = prototype
+
+    def _rules(self, message: Load) -> list[Rule]:
+        """Return what holds beside the grammar."""
+        found: list[Rule] = []
+        if message.whitespace is not None:
+            space = BoundedSpaceInTags if message.is_tagged else BoundedSpace
+            found.append(space(self._space(message.backend, message.whitespace)))
+        if any(position.minimum or position.maximum is not None for position in message.positions):
+            found.append(CountedGrammar(message.positions, self._table(message.backend)))
+        if any(position.unique_items for position in message.positions):
+            found.append(UniqueRule(message.positions, self._items(message.backend)))
+        return found
 
     def _made_table(self, backend: Backend) -> TokenTable:
         library = self._backends[backend]
         return TokenTable(library.tokens(), library.vocab_size)
+
+    def _made_items(self, backend: Backend) -> ItemTable:
+        library = self._backends[backend]
+        return ItemTable(library.tokens(), library.vocab_size)
 
     def _made_space(self, backend: Backend, most: int) -> SpaceTable:
         library = self._backends[backend]

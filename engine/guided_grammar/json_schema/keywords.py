@@ -34,6 +34,7 @@ NORMAL_FORM: Final = frozenset(
         "properties",
         "required",
         "type",
+        "uniqueItems",
     ]
 )
 BRANCHES: Final = ("allOf", "anyOf")
@@ -95,6 +96,13 @@ def text(schema: dict[str, Any]) -> Text | None:
         None if maximum is None else min(int(maximum), _LONGEST),
     )
     return None if minimum > (_LONGEST if maximum is None else maximum) else (minimum, maximum)
+
+
+def endless_kind(schema: dict[str, Any]) -> str | None:
+    """Return `string` or `integer` if a schema takes those alone, and each may be made longer; else None."""
+    kind = schema.get("type")
+    beside = {"string": {"minLength"}, "integer": frozenset()}.get(kind) if isinstance(kind, str) else None
+    return kind if beside is not None and schema.keys() <= {"type", *beside} else None
 
 
 def of_name(schemas: list[dict[str, Any]], name: str) -> Iterator[Any]:

@@ -16,7 +16,7 @@ from guided_contract.wire import Backend, Kind
 from guided_grammar.json_schema import subschemas
 from guided_grammar.registry import library
 from guided_sidecar.grammar import worker_messages
-from guided_sidecar.grammar.compile import length_bounds
+from guided_sidecar.grammar.compile import followed
 from guided_sidecar.grammar.prepare import cache_keys
 from guided_sidecar.grammar.schema import additional_properties, limits, normal, schema
 from guided_sidecar.grammar.worker_messages import Done
@@ -103,7 +103,7 @@ def _follow(parsed: Any) -> None:
     for backend in backends:
         if (gap := library(backend).lacks("json", form)) is not None:
             msgspec.msgpack.encode(gap)
-        relaxed, positions = length_bounds.split(additional_properties.close(form), backend)
+        relaxed, positions = followed.split(additional_properties.close(form), backend)
         worker_messages.frame(Done(backend=backend, spec=json.dumps(relaxed), positions=positions))
     assert json.dumps(parsed) == before, "the schema itself was changed"
 

@@ -1,7 +1,7 @@
-"""What a library is to compile of a grammar, and what ranks count beside it."""
+"""What a library is to compile of a grammar, and what ranks follow beside it."""
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from guided_contract.choices import BOUND
 from guided_contract.counting import Position
@@ -10,12 +10,14 @@ from guided_contract.wire import Backend
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import LENGTHS
 from guided_grammar.registry import library
-from guided_sidecar.grammar.compile import length_bounds
-from guided_sidecar.grammar.compile.routing import Grammar
+from guided_sidecar.grammar.compile import followed
+from guided_sidecar.grammar.compile.routing import Grammar, Schema
 from guided_sidecar.grammar.schema import additional_properties
 from guided_sidecar.grammar.worker_messages import Job
 
-Relaxed = tuple[str, list[Position]]  # the text to compile, and the bounds that ranks count beside it
+Relaxed = tuple[str, list[Position]]  # the text to compile, and what ranks follow beside it
+
+_UNIQUE: Final = "uniqueItems"
 
 
 def of(job: Job, grammar: Grammar, backend: Backend) -> Relaxed:
@@ -24,8 +26,15 @@ def of(job: Job, grammar: Grammar, backend: Backend) -> Relaxed:
         return job.spec, []
     if job.kind == "structural_tag":
         tag = subschemas.with_each_of_tag(grammar.value, lambda _, form: _meant(form, job, backend))
+        for schema in grammar.schemas:
+            _check_unique(schema, schema.form)
         return json.dumps(tag), []
-    return of_schema(grammar.value, job, backend) if job.kind == "json" else (job.spec, [])
+    if job.kind != "json":
+        return job.spec, []
+    text, positions = of_schema(grammar.value, job, backend)
+    if f'"{_UNIQUE}"' in text:
+        _check_unique(grammar.schemas[0], json.loads(text))
+    return text, positions
 
 
 def of_schema(form: Any, job: Job, backend: Backend) -> Relaxed:
@@ -38,9 +47,9 @@ def of_schema(form: Any, job: Job, backend: Backend) -> Relaxed:
     """
     meant = _meant(form, job, backend)
     text = json.dumps(meant)
-    if not any(f'"{keyword}"' in text for keyword in LENGTHS):
+    if not any(f'"{keyword}"' in text for keyword in (*LENGTHS, _UNIQUE)):
         return text, []
-    relaxed, positions = length_bounds.split(meant, backend)
+    relaxed, positions = followed.split(meant, backend)
     if not library(backend).compiles_lengths and backend != job.named:
         _check_lengths(relaxed, backend)
     return json.dumps(relaxed), positions
@@ -51,6 +60,14 @@ def whitespace(job: Job) -> int | None:
     if job.kind == "structural_tag" and job.whitespace is not None:
         return max(job.whitespace, BOUND)  # else what a tag has of its own between two calls would go, too
     return job.whitespace if job.kind in ("json", "json_object") else None
+
+
+def _check_unique(schema: Schema, left: Any) -> None:
+    """Refuse what is left of uniqueItems: no library enforces it."""
+    if (found := subschemas.find(left, _UNIQUE)) is not None:
+        path = schema.at(found)
+        message = f"{path}: it is not enforced here, where other schemas may hold of the same array"
+        raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=path)
 
 
 def _check_lengths(relaxed: Any, backend: Backend) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode
 from guided_grammar.backend import Compiled
-from guided_grammar.bounds import Bounds, Where
 from guided_grammar.masks import words
 from guided_grammar.matching import Matcher, MatcherError
+from guided_grammar.unique_items import follower
 from guided_sidecar.grammar.compile import library_words, proof_faults
 from guided_sidecar.grammar.compile.proof_faults import SLOW_S, Fault
 from guided_sidecar.grammar.compile.token_choice import TokenChoice
@@ -32,10 +32,10 @@ _OTHERS: Final = 3  # tokens at one place, beside the one that was taken there
 
 
 class _Step(NamedTuple):
-    """A token that was accepted, where that left the counted bounds, and the seconds that it took."""
+    """A token that was accepted, where that left what ranks follow, and the seconds that it took."""
 
     token: int
-    where: Where
+    where: Any
     took_s: float
 
 
@@ -47,7 +47,7 @@ class Walk:
     choice, tokens
         The tokenizer's; a token that ends a text has none.
     positions
-        The bounds that ranks count beside the grammar: the walk keeps them as they do.
+        What ranks follow beside the grammar: the walk keeps to it as they do.
     play
         After how many steps it takes what ends it.
     taken
@@ -75,8 +75,9 @@ class Walk:
         self._compiled = compiled
         self._matcher = compiled.matcher()
         self._mask: Any = np.empty((1, words(compiled.vocab_size)), dtype=np.int32)  # [1, words]
-        # Without bounds the text may be none that they could follow: a regex's, an EBNF grammar's.
-        self._bounds = Bounds(positions) if positions else None
+        # Without Positions the text may be none that could be followed: a regex's, an EBNF grammar's.
+        self._beside = follower(positions)
+        self._start = self._beside.start if self._beside is not None else None
         self._chooser = chooser
         self._play = play
         self._taken = taken
@@ -85,7 +86,7 @@ class Walk:
 
     def fault(self, most_steps: int, until_s: float) -> Fault | None:
         """Walk to the end, or for so many steps, or until this thread has had so much CPU time."""
-        where, text, is_in_string = Where(), b"", False
+        where, text, is_in_string = self._start, b"", False
         for step in range(most_steps):
             if (slow := self._fill(self._matcher)) > SLOW_S:
                 return proof_faults.slow_mask(step, slow)
@@ -152,7 +153,7 @@ class Walk:
                 break
         return None
 
-    def _accept(self, token: int, where: Where) -> Fault | None:
+    def _accept(self, token: int, where: Any) -> Fault | None:
         step = len(self._steps)
         took_s, is_allowed = _timed(self._matcher, token)
         if not is_allowed:
@@ -166,13 +167,13 @@ class Walk:
     def _repeat(self, index: int, cycle: Sequence[int]) -> tuple[int, Fault | None]:
         """Return how many tokens were accepted that go round, from a step's place on, and what is wrong."""
         matcher = self._replay(index)
-        where = self._steps[index - 1].where if index else Where()
+        where = self._steps[index - 1].where if index else self._start
         most = _REPEATED_BYTES * len(cycle) // max(1, sum(len(self._tokens(token)) for token in cycle))
         costs_s: list[float] = []
         until_s = time.thread_time() + _SLOW_REPEATING_S
         for token in itertools.islice(itertools.cycle(cycle), most):
-            if self._bounds is not None:
-                after = self._bounds.advance(where, self._tokens(token))
+            if self._beside is not None:
+                after = self._beside.advance(where, self._tokens(token))
                 if after is None:
                     break
                 where = after
@@ -226,7 +227,7 @@ class Walk:
             self._gave_up = error
         return clock() - start
 
-    def _choose(self, where: Where, *, ends_soon: bool, is_in_string: bool) -> tuple[int, Where] | None:
+    def _choose(self, where: Any, *, ends_soon: bool, is_in_string: bool) -> tuple[int, Any] | None:
         tokens = self._choice.among(
             self._mask[0],
             self._chooser,
@@ -234,10 +235,10 @@ class Walk:
             is_in_string=is_in_string,
             is_turning=is_in_string and len(self._steps) % _TURN_EVERY == 0,
         )
-        known: tuple[int, Where] | None = None
+        known: tuple[int, Any] | None = None
         for tried, token in enumerate(tokens):
-            after = self._bounds.advance(where, self._tokens(token)) if self._bounds is not None else where
-            if after is None:
+            after = self._beside.advance(where, self._tokens(token)) if self._beside is not None else where
+            if after is None and self._beside is not None:
                 continue
             if ends_soon or token not in self._taken:
                 return token, after

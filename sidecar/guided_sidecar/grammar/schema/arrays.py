@@ -4,6 +4,7 @@ import itertools
 import math
 from typing import Any, Final
 
+from guided_grammar.json_schema import keywords
 from guided_grammar.json_schema.subschemas import JsonPath
 from guided_sidecar.grammar.schema import disjoint, listed, negation
 from guided_sidecar.grammar.schema.writing import (
@@ -56,13 +57,21 @@ def _places(counts: range, most: int) -> list[tuple[int, ...]]:
 
 
 def differ(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> None:
-    """Write uniqueItems, over a few values that items may have."""
+    """Write uniqueItems over a few values that items may have, or leave it to ranks where they can tell."""
     if said.get("uniqueItems") is not True or said.get("maxItems", 2) <= 1:
         return
     at = JsonPath(path, "uniqueItems")
-    values = _values(writer, said.get("items", True), at)
-    if values is None or "prefixItems" in said or "contains" in said:
-        raise unsupported(at, "it is enforced where items is an enum of a few values, or maxItems is 1")
+    items = said.get("items", True)
+    values = _values(writer, items, at)
+    if "prefixItems" in said or "contains" in said or (values is None and not _is_free(writer, items, at)):
+        reason = (
+            "it is enforced where items is an enum of a few values, strings of any characters and without "
+            "maxLength, or integers without bounds, or maxItems is 1"
+        )
+        raise unsupported(at, reason)
+    if values is None:
+        written["uniqueItems"] = True
+        return
     most = min(said.get("maxItems", len(values)), len(values))
     sizes = range(said.get("minItems", 0), most + 1)
     draw: Any = itertools.permutations
@@ -74,6 +83,12 @@ def differ(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> Non
     for keyword in ("items", "minItems", "maxItems"):
         written.pop(keyword, None)
     also(written, either([*of_other_types(disjoint.types(said), "array"), {"enum": arrays}]))
+
+
+def _is_free(writer: Writer, items: Any, path: JsonPath) -> bool:
+    """Return whether any item that there may be can be made longer; see guided_grammar.unique_items."""
+    items = writer.resolved(items, path)
+    return isinstance(items, dict) and keywords.endless_kind(writer.said(items, path)) is not None
 
 
 def _values(writer: Writer, items: Any, path: JsonPath) -> list[Any] | None:

@@ -13,7 +13,7 @@ oneOf                               anyOf; a branch without what others take, wh
 if, then, else                      anyOf of `if` with `then`, and of not `if` with `else`
 dependentRequired, -Schemas         anyOf of the name's absence, and of what it asks for
 contains, min- and maxContains      anyOf of the places, among the first eight, where the item may be
-uniqueItems                         over a few values the arrays themselves, as an enum
+uniqueItems                         over a few values the arrays themselves, as an enum; else left to ranks
 propertyNames                       patternProperties, or properties, and no others
 minProperties, maxProperties        over named properties alone anyOf of those that are there; else refused
 pattern with lookahead at its start  allOf of patterns

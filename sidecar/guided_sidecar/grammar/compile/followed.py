@@ -1,4 +1,4 @@
-"""Which minLength and maxLength the ranks can count, so that they need not be compiled.
+"""Which minLength, maxLength and uniqueItems the ranks can follow, so that they need not be compiled.
 
 A bound can be counted where the path to a string alone tells that it applies: wherever the text may stand
 when it begins a value, every schema that may then hold must want the same of a string, and take any
@@ -6,6 +6,9 @@ characters. So the schema is followed as a finite automaton is made deterministi
 schemas that may hold there. What does not decide (a pattern, an enum, branches that differ) keeps its bounds
 in the grammar; a schema is relaxed only if all of its places decide. A minLength alone some libraries compile
 to masks that cost less than counting.
+
+So are arrays whose items differ: they do where every schema that may hold of an array wants it, and its items
+are all strings or all integers that can be made longer. No library enforces what is left of uniqueItems.
 """
 
 import dataclasses
@@ -18,7 +21,7 @@ from guided_contract.counting import NOTHING, Position
 from guided_contract.wire import Backend
 from guided_grammar.json_schema import keywords
 from guided_grammar.json_schema.keywords import ANY, BRANCHES, LENGTHS, allows
-from guided_grammar.json_schema.subschemas import children, referred
+from guided_grammar.json_schema.subschemas import children, referred, within
 from guided_grammar.registry import library
 
 # Sets of schemas can grow without end in theory; such a schema is compiled as it is. So is one whose many
@@ -33,26 +36,26 @@ class _TooManyError(Exception):
     """A schema has too many places."""
 
 
-class Counted(NamedTuple):
-    """A schema without the bounds that are counted, and these; no positions: nothing is counted."""
+class Followed(NamedTuple):
+    """A schema without what ranks follow, and that as Positions; none: they follow nothing."""
 
     schema: Any
     positions: list[Position]
 
 
-def split(schema: Any, backend: Backend) -> Counted:
-    """Take what is better counted than compiled out of a schema's normal form, which stays as it is."""
-    if not _has_lengths(schema):
-        return Counted(schema, [])
+def split(schema: Any, backend: Backend) -> Followed:
+    """Take what is better followed than compiled out of a schema's normal form, which stays as it is."""
+    if not any(map(_is_about, within(schema))):
+        return Followed(schema, [])
     try:
         analysis = _Analysis(schema, counts_minimum_alone=library(backend).counts_minimum_alone)
         analysis.explore()
     except _TooManyError:
-        return Counted(schema, [])
+        return Followed(schema, [])
     positions = analysis.positions()
     if not positions or len(msgspec.msgpack.encode(positions)) > _MOST_BYTES:
-        return Counted(schema, [])
-    return Counted(_without(schema, analysis.relaxed), positions)
+        return Followed(schema, [])
+    return Followed(_without(schema, analysis.relaxed, analysis.unique), positions)
 
 
 @dataclasses.dataclass(slots=True)
@@ -65,6 +68,7 @@ class _Place:
     others: int = NOTHING
     prefix: list[int] = dataclasses.field(default_factory=list)
     items: int = NOTHING
+    unique_items: bool = False
 
     def parts(self) -> Iterator[int]:
         yield from self.properties.values()
@@ -82,6 +86,7 @@ class _Analysis:
         self._looks = 0
         self._compiled: set[int] = set()  # schemas, by id, whose bounds must stay in the grammar
         self._swept: set[int] = set()  # those whose parts are in _compiled, too
+        self._undecided: set[int] = set()  # schemas, by id, whose uniqueItems ranks cannot follow
         self._begin([schema])
 
     def explore(self) -> None:
@@ -94,6 +99,8 @@ class _Analysis:
             parts += len(place.properties) + len(place.prefix)
             if parts > _MOST_PARTS:
                 raise _TooManyError
+        for place in self._places:
+            self._decide_arrays(place)
 
     @property
     def relaxed(self) -> set[int]:
@@ -101,11 +108,20 @@ class _Analysis:
         found = {id(s) for place in self._places for s in place.schemas if keywords.has_lengths(s)}
         return found - self._compiled
 
+    @property
+    def unique(self) -> set[int]:
+        """The schemas, by id, whose uniqueItems ranks follow."""
+        found = {id(s) for place in self._places if place.unique_items for s in place.schemas}
+        return found - self._undecided
+
     def positions(self) -> list[Position]:
-        """Return the places from which a counted string can be reached, the root first."""
+        """Return the places from which what is followed can be reached, the root first."""
         relaxed = self.relaxed
         counted = [any(id(schema) in relaxed for schema in place.schemas) for place in self._places]
-        useful = self._leading_to({index for index, is_counted in enumerate(counted) if is_counted})
+        followed = zip(counted, self._places, strict=True)
+        useful = self._leading_to(
+            {index for index, (is_counted, place) in enumerate(followed) if is_counted or place.unique_items}
+        )
         order = [index for index in range(len(self._places)) if index in useful]
         if not order or order[0] != 0:
             return []
@@ -127,6 +143,7 @@ class _Analysis:
             others=others,
             prefix=prefix,
             items=items,
+            unique_items=place.unique_items,
         )
 
     def _leading_to(self, goals: set[int]) -> set[int]:
@@ -149,6 +166,19 @@ class _Analysis:
             place.bounds = bounds
         else:
             self._compiled.update(id(schema) for schema in place.schemas)
+
+    def _decide_arrays(self, place: _Place) -> None:
+        """Find whether an array's items must differ here, and whether ranks can see to it."""
+        arrays = [schema for schema in place.schemas if allows(schema, "array")]
+        wanting = [schema for schema in arrays if "uniqueItems" in schema]
+        if not wanting:
+            return
+        items = self._places[place.items].schemas if place.items != NOTHING else ()
+        kinds = {keywords.endless_kind(schema) for schema in items}
+        if len(wanting) == len(arrays) and not place.prefix and None not in kinds and len(kinds) <= 1:
+            place.unique_items = True
+        else:
+            self._undecided.update(map(id, wanting))
 
     def _enter_objects(self, place: _Place) -> None:
         schemas = [schema for schema in place.schemas if allows(schema, "object")]
@@ -218,19 +248,15 @@ class _Analysis:
                     stack.append(referred(self._root, current["$ref"]))
 
 
-def _has_lengths(value: Any) -> bool:
-    level = [value]
-    while level:
-        objects = [part for part in level if isinstance(part, dict)]
-        if any(map(keywords.has_lengths, objects)):
-            return True
-        parts = [part.values() for part in objects] + [part for part in level if isinstance(part, list)]
-        level = [inner for part in parts for inner in part if isinstance(inner, dict | list)]
-    return False
+def _is_about(schema: dict[str, Any]) -> bool:
+    return keywords.has_lengths(schema) or "uniqueItems" in schema
 
 
-def _without(value: Any, relaxed: set[int]) -> Any:
+def _without(value: Any, relaxed: set[int], unique: set[int]) -> Any:
     if isinstance(value, dict):
-        dropped = LENGTHS if id(value) in relaxed else ()
-        return {name: _without(part, relaxed) for name, part in value.items() if name not in dropped}
-    return [_without(part, relaxed) for part in value] if isinstance(value, list) else value
+        dropped = {
+            *(LENGTHS if id(value) in relaxed else ()),
+            *(["uniqueItems"] if id(value) in unique else ()),
+        }
+        return {name: _without(part, relaxed, unique) for name, part in value.items() if name not in dropped}
+    return [_without(part, relaxed, unique) for part in value] if isinstance(value, list) else value
