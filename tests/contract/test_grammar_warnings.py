@@ -95,9 +95,9 @@ def test_xgrammars_warning_is_heard_where_no_rule_knows_it(
 
 
 def test_llguidances_warning_is_heard(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    lenient = {"x-guidance": {"lenient": True}, "type": "array", "uniqueItems": True}
+    lenient = {"x-guidance": {"lenient": True}, "type": "array", "contains": {}}
     monkeypatch.setattr(library_texts, "_meant", lambda *_: lenient)
-    with pytest.raises(GuidedError, match="uniqueItems") as refusal:
+    with pytest.raises(GuidedError, match="contains") as refusal:
         run(compiler, "json", {"type": "array"}, ["guidance"])
     assert refusal.value.code == "grammar_unsupported"
 
