@@ -38,8 +38,8 @@ keywords and compares.
   the text, unless it has anchors; of the formats `date`, `time` and `date-time` (RFC 3339 with capital
   letters; days that the month has, no leap seconds), `json-pointer`, `relative-json-pointer`,
   `duration`, `email`, `hostname`, `ipv4`, `ipv6`, `uri`, `uuid`, `uri-reference` and `uri-template`;
-  `uniqueItems` over enums, over strings without `maxLength` or `pattern`, and over integers without bounds
-  (not in the parameters of a tool, where only that over enums is enforced).
+  `uniqueItems` over an enum of few values, over strings with nothing but a `minLength`, and over integers
+  without bounds (in tools and structural tags over an enum alone).
 - **Refused**, with the path: what cannot be written so, other formats of the specification, bounds
   beyond 2^53 (of integers 2^63) that leave nothing else, and values that both libraries round.
 - **Annotations**, which change nothing: unknown keywords and formats, keywords of a later draft than

@@ -17,13 +17,13 @@ from devtools import tinymodel
 
 from guided_contract.config import PodConfig
 from guided_contract.errors import GuidedError
-from guided_contract.wire import Backend, Load
+from guided_contract.wire import Backend, Kind, Load
 from guided_engine.ranks.loaded_grammars import Prototypes
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile import vocabulary
 from guided_sidecar.grammar.compile.compilation import Compiler
-from guided_sidecar.grammar.worker_messages import Job
+from guided_sidecar.grammar.worker_messages import Done, Job
 from support import tokenizers
 
 KEY = "0" * 64
@@ -108,16 +108,13 @@ class Words:
         self._backends = Backends(known)
         self._compiler = Compiler(self._backends, known, folder)
 
+    def compiled(self, kind: Kind, grammar: Any, backend: Backend) -> Done:
+        spec = json.dumps(grammar)
+        job = Job(key=KEY, kind=kind, spec=spec, backends=[backend], timeout_s=60, memory_bytes=1 << 40)
+        return self._compiler.run(job)
+
     def matcher(self, schema: Any, backend: Backend) -> Matcher:
-        job = Job(
-            key=KEY,
-            kind="json",
-            spec=json.dumps(schema),
-            backends=[backend],
-            timeout_s=60,
-            memory_bytes=1 << 40,
-        )
-        done = self._compiler.run(job)
+        done = self.compiled("json", schema, backend)
         ranks = Prototypes(self._folder, self._backends)
         load = Load(
             key=KEY,
@@ -250,3 +247,15 @@ def test_what_cannot_be_seen_to_is_refused_with_its_path(words: Words, case: str
     with pytest.raises(GuidedError) as refusal:
         words.matcher(schema, "guidance")
     assert (refusal.value.code, refusal.value.path) == ("grammar_unsupported", path)
+
+
+def test_in_a_tool_it_is_refused_in_words_that_say_so(words: Words) -> None:
+    form = {"type": "json_schema", "json_schema": obj(a=STRINGS)}
+    tag = {
+        "type": "structural_tag",
+        "format": {"type": "tag", "begin": "<a>", "content": form, "end": "</a>"},
+    }
+    with pytest.raises(GuidedError, match="in tools and structural tags") as refusal:
+        words.compiled("structural_tag", tag, "xgrammar")
+    assert refusal.value.code == "grammar_unsupported"
+    assert (refusal.value.path or "").endswith("json_schema.properties.a.uniqueItems")

@@ -27,13 +27,16 @@ def of(job: Job, grammar: Grammar, backend: Backend) -> Relaxed:
     if job.kind == "structural_tag":
         tag = subschemas.with_each_of_tag(grammar.value, lambda _, form: _meant(form, job, backend))
         for schema in grammar.schemas:
-            _check_unique(schema, schema.form)
+            _check_unique(
+                schema, schema.form, "in tools and structural tags, it is enforced over an enum alone"
+            )
         return json.dumps(tag), []
     if job.kind != "json":
         return job.spec, []
     text, positions = of_schema(grammar.value, job, backend)
     if f'"{_UNIQUE}"' in text:
-        _check_unique(grammar.schemas[0], json.loads(text))
+        reason = "it is not enforced where other schemas may hold of the same array"
+        _check_unique(grammar.schemas[0], json.loads(text), reason)
     return text, positions
 
 
@@ -62,12 +65,11 @@ def whitespace(job: Job) -> int | None:
     return job.whitespace if job.kind in ("json", "json_object") else None
 
 
-def _check_unique(schema: Schema, left: Any) -> None:
+def _check_unique(schema: Schema, left: Any, reason: str) -> None:
     """Refuse what is left of uniqueItems: no library enforces it."""
     if (found := subschemas.find(left, _UNIQUE)) is not None:
         path = schema.at(found)
-        message = f"{path}: it is not enforced here, where other schemas may hold of the same array"
-        raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=path)
+        raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{path}: {reason}", path=path)
 
 
 def _check_lengths(relaxed: Any, backend: Backend) -> None:
