@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Final, Self, TypeAlias
 
 from guided_contract import wire
+from guided_grammar import stack
 
 FIRST_DELAY_S: Final = 0.05
 MAX_DELAY_S: Final = 2.0
 MAX_UNSENT: Final = 1024
-STACK_BYTES: Final = 16 << 20  # twice a worker's
 
 _log = logging.getLogger("guided_engine")
 
@@ -196,18 +196,8 @@ class Lanes:
         lane.put(message)
 
     def _start(self) -> None:
-        # A library loads a grammar by calling itself. Where a process's stack has no limit, as some sites
-        # have it, a thread's has 2 MiB: a grammar that a worker has compiled would take the engine along.
-        before = threading.stack_size(STACK_BYTES)
-        try:
-            for lane in (self._quick, self._files):
-                thread = threading.Thread(
-                    target=self._run, args=(lane,), name="guided-service-load", daemon=True
-                )
-                self._threads.append(thread)
-                thread.start()
-        finally:
-            threading.stack_size(before)
+        for lane in (self._quick, self._files):
+            self._threads.append(stack.start("guided-service-load", self._run, lane))
 
     def _run(self, lane: "_Lane") -> None:
         while (message := lane.get()) is not None and not self._ended:

@@ -25,6 +25,10 @@ class MatcherError(Exception):
         super().__init__(message)
 
 
+class SpentError(MatcherError):
+    """What comes next in this text takes the library more work than it allows itself for a token."""
+
+
 class Beside(Protocol):
     """What holds beside a grammar and is not compiled into it, followed along one sequence's text."""
 

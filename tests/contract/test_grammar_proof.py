@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -126,13 +126,23 @@ def test_an_ambiguous_grammar_is_refused_or_cheap(
         assert refusal.code in {"grammar_slow", "grammar_dead_end", "grammar_unsupported"}  # noqa: PT017 - as good
         return
     artifact = None if done.artifact is None else compiler._folder.joinpath(done.artifact).read_bytes()
-    matcher = backends[done.backend].load(done.spec, artifact).matcher()
-    for text in (b'"',) * (kind == "json") + (b"b",) * 300 * ("bb" in spec) + (b"a",) * 512:
-        token = backends[done.backend].tokens().index(text)
+    loaded, tokens = backends[done.backend].load(done.spec, artifact), backends[done.backend].tokens()
+    texts = (b'"',) * (kind == "json") + (b"b",) * 300 * ("bb" in spec) + (b"a",) * 512
+    walks = [accept_times(loaded.matcher(), map(tokens.index, texts)) for _ in range(3)]
+    # What the machine did meanwhile is not in the quickest of three.
+    assert max(map(min, zip(*walks, strict=True))) < 0.02
+
+
+def accept_times(matcher: Any, tokens: Iterable[int]) -> list[float]:
+    """CPU seconds of each token until one is refused."""
+    times = []
+    for token in tokens:
         start = time.thread_time()
-        if not matcher.accept((token,)):
-            return
-        assert time.thread_time() - start < 0.02
+        accepted = matcher.accept((token,))
+        times.append(time.thread_time() - start)
+        if not accepted:
+            break
+    return times
 
 
 @pytest.mark.parametrize("others", [3, 300])

@@ -51,33 +51,38 @@ def test_its_own_deadline_counts_from_the_worker_that_has_it(events: tuple[str, 
             had = None
         elif had is not None:
             had += LIMIT_S / (2 if event.startswith("half") else 1)
-    assert progress.was_late == (had is not None and had >= LIMIT_S)
+    assert progress.late_after_s == (LIMIT_S if had is not None and had >= LIMIT_S else None)
     assert progress.ran_for(LIMIT_S / 2) == (had is not None and had >= LIMIT_S / 2)
     assert progress.deaths == events.count("its worker dies")
 
 
 @pytest.mark.parametrize("events", [(), ("a worker gets it",), ("a worker gets it", "its worker dies")])
-def test_who_waited_says_why_it_was_ended(events: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("limit_s", [None, 1.0])
+def test_who_waited_says_why_it_was_ended(events: tuple[str, ...], limit_s: float | None) -> None:
     progress, _ = played(events)
-    progress.give_up(late=False)
-    assert not progress.was_late
-    progress.give_up(late=True)
-    assert progress.was_late
+    progress.give_up(limit_s)
+    assert progress.late_after_s == limit_s
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_how_long_its_worker_takes_to_end_changes_nothing(late: bool) -> None:  # noqa: FBT001 - a case
-    progress, clock = played(("a worker gets it", "half of its time"))
-    progress.give_up(late=late)
-    clock.now += LIMIT_S
-    assert progress.was_late == late
+@pytest.mark.parametrize("used_s", [0.05, 1.0])
+def test_how_long_its_worker_takes_to_end_changes_nothing(used_s: float) -> None:
+    """Who waited, the trace and the metrics are told the same."""
+    progress, clock = played(("a worker gets it",))
+    clock.now, clock.cpu_s = clock.now + 1, clock.cpu_s + used_s
+    progress.give_up(1.0)
+    told = progress.too_late(1.0)
+    clock.now, clock.cpu_s = clock.now + LIMIT_S, clock.cpu_s + LIMIT_S
+    progress.stop()
+    assert progress.late_after_s == 1.0
+    assert (progress.too_late(1.0).code, progress.too_late(1.0).message) == (told.code, told.message)
+    assert told.code == ("grammar_compile_timeout" if used_s == 1.0 else "grammar_service_unavailable")
 
 
 def test_both_run_out_in_the_same_moment() -> None:
     """A client that leaves as the compile's own time ends takes nothing from that."""
     progress, _ = played(("a worker gets it", "all of its time"))
-    progress.give_up(late=False)
-    assert progress.was_late
+    progress.give_up(None)
+    assert progress.late_after_s == LIMIT_S
 
 
 @pytest.mark.parametrize("ended", [False, True])

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from guided_contract.errors import ErrorCode
 from guided_engine.ranks.bitmasks import BitmaskBuffer, settle_dead_ends
-from guided_engine.ranks.sequence import GuidedSequence
+from guided_engine.ranks.sequence import GuidedSequence, failure_of
 from guided_engine.ranks.step import Masks
 from guided_grammar.masks import FULL_MASK
 from guided_grammar.walk import Walk
@@ -62,7 +62,7 @@ def masks_of(parts: Sequence[Part], bitmasks: BitmaskBuffer) -> Masks:
         sequence.tally.count_fill(duration_ns * walk.rows)
         if walk.error is not None:
             _log.warning("guidedmodel: the matcher of %s failed: %s", sequence.request_id, walk.error)
-            sequence.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
+            sequence.fail(failure_of(walk.error))
         elif walk.is_slow:
             sequence.fail(ErrorCode.SEQUENCE_SLOW)
         elif id(walk) in dead:

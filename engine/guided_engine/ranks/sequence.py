@@ -13,7 +13,7 @@ from guided_engine.ranks.agreement import Progress
 from guided_engine.ranks.mask_wait import Waits
 from guided_engine.ranks.reasoning import Boundary, Reasoning
 from guided_engine.ranks.slowness import Stopwatch
-from guided_grammar.matching import Matcher
+from guided_grammar.matching import Matcher, SpentError
 
 _log = logging.getLogger("guided_engine")
 
@@ -140,8 +140,8 @@ class GuidedSequence:
         try:
             self.stopwatch.start()
             kept = drafts[: first + self.matcher.valid_prefix(drafts[first:])]
-        except Exception:  # noqa: BLE001 - native code; only this sequence pays
-            self.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
+        except Exception as error:  # noqa: BLE001 - native code; only this sequence pays
+            self.fail(failure_of(error))
             return []
         if self.stopwatch.is_over(len(drafts)):
             self.fail(ErrorCode.SEQUENCE_SLOW)
@@ -219,8 +219,8 @@ class GuidedSequence:
                 self.fail(ErrorCode.SEQUENCE_TOKEN_REJECTED)
             if self.stopwatch.is_over(len(tokens)):
                 self.fail(ErrorCode.SEQUENCE_SLOW)
-        except Exception:  # noqa: BLE001 - native code; only this sequence pays
-            self.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
+        except Exception as error:  # noqa: BLE001 - native code; only this sequence pays
+            self.fail(failure_of(error))
 
     def _advance_processors(self, tokens: Sequence[int]) -> None:
         try:
@@ -229,3 +229,9 @@ class GuidedSequence:
                     processor.accept(token)
         except Exception:  # noqa: BLE001 - the user's code; only this sequence pays
             self.fail(ErrorCode.SEQUENCE_PROCESSOR_FAILED)
+
+
+def failure_of(error: Exception) -> ErrorCode:
+    """Return how a sequence ends whose matcher raised this."""
+    is_spent = isinstance(error, SpentError)
+    return ErrorCode.SEQUENCE_SLOW if is_spent else ErrorCode.SEQUENCE_MATCHER_FAILED

@@ -16,6 +16,7 @@ import llguidance
 from guided_contract.wire import Kind
 from guided_grammar.backend import ANY_OBJECT, BackendError, Threads, one_line
 from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
+from guided_grammar.llguidance.prototype import Prototype
 from guided_grammar.masks import Bitmask
 from guided_grammar.texts import choice_as_lark, is_lark, one_of
 from guided_grammar.walk import Walk
@@ -163,13 +164,14 @@ class GuidanceGrammar:
         self.vocab_size = int(tokenizer.vocab_size)
         self._text = text
         self._eos_token = int(tokenizer.eos_token)
-        self._prototype = llguidance.LLMatcher(tokenizer, text, log_level=0, limits=limits)
-        if self._prototype.is_error():
-            raise BackendError(one_line(self._prototype.get_error()))
+        make = functools.partial(llguidance.LLMatcher, tokenizer, text, log_level=0, limits=limits)
+        self._prototype = Prototype(make)
+        if self._prototype.native.is_error():
+            raise BackendError(one_line(self._prototype.native.get_error()))
 
     def warnings(self) -> list[str]:
         """Return what llguidance says of a grammar that it took all the same."""
-        return list(self._prototype.get_grammar_warnings())
+        return list(self._prototype.native.get_grammar_warnings())
 
     def source(self) -> str:
         """Return llguidance's own text of the grammar."""

@@ -6,9 +6,12 @@ from typing import Any
 import llguidance
 import llguidance.numpy as llguidance_numpy
 
+from guided_grammar.llguidance.prototype import Prototype
 from guided_grammar.masks import Bitmask
-from guided_grammar.matching import Matcher, MatcherError
+from guided_grammar.matching import Matcher, MatcherError, SpentError
 from guided_grammar.walk import Walk
+
+_SPENT = "lexer error"  # how llguidance's words begin where the lexer is spent that copies share
 
 
 class GuidanceMatcher(Matcher):
@@ -19,19 +22,45 @@ class GuidanceMatcher(Matcher):
 
     backend = "guidance"
 
-    def __init__(self, prototype: Any, eos_token: int) -> None:
+    def __init__(self, prototype: Prototype, eos_token: int) -> None:
         super().__init__((eos_token,))
-        self.native = prototype.deep_copy()
+        self._prototype = prototype
+        self._origin = prototype.native
+        self.native = self._origin.deep_copy()
+        self._taken: list[int] = []
 
     def check(self) -> None:
         """Raise MatcherError if the native matcher is in its error state, where its masks mean nothing."""
         if self.native.is_error():
             said = self.native.get_error().partition("\n")[0]
+            if said.startswith(_SPENT):
+                self._prototype.spend(self._origin)
+                raise SpentError("llguidance's lexer is spent", said)
             raise MatcherError("the llguidance matcher is in an error state", said)
 
+    def revive(self) -> bool:
+        """Go on with a new lexer where the shared one is spent, and return whether it did."""
+        if not self.native.is_error() or not self.native.get_error().startswith(_SPENT):
+            return False
+        origin = self._prototype.instead_of(self._origin)
+        if origin is None:
+            return False
+        self._origin = origin
+        self.native = origin.deep_copy()
+        return bool(self.native.consume_tokens(self._taken))
+
     def _consume(self, tokens: Sequence[int]) -> bool:
+        self.revive()
         self.check()
-        return bool(self.native.is_stopped() or self.native.consume_tokens(list(tokens)))
+        if self.native.is_stopped():
+            return True
+        taken = list(tokens)
+        if not self.native.consume_tokens(taken) and not (self.revive() and self.native.consume_tokens(taken)):
+            if self.native.get_error().startswith(_SPENT):
+                self.check()
+            return False
+        self._taken += taken
+        return True
 
     def _count_valid(self, drafts: Sequence[int]) -> int:
         return 0 if self.native.is_stopped() else int(self.native.validate_tokens(list(drafts)))
@@ -39,10 +68,13 @@ class GuidanceMatcher(Matcher):
     def _fill(self, bitmask: Bitmask, row: int) -> None:
         """Write the mask of the next token: only the end-of-sequence token once stopped."""
         llguidance_numpy.fill_next_token_bitmask(self.native, bitmask, row)
+        if self.revive():
+            llguidance_numpy.fill_next_token_bitmask(self.native, bitmask, row)
         self.check()
 
     def _rewind(self) -> None:
         self.native.reset()
+        self._taken = []
 
 
 class GuidanceFiller:
@@ -53,6 +85,15 @@ class GuidanceFiller:
 
     def fill(self, walks: Sequence[Walk[GuidanceMatcher]], bitmask: Bitmask) -> None:
         """Fill the rows of sequences that are not terminated; raises what the library raises."""
+        are_revived = [walk.matcher.revive() for walk in walks]
+        self._fill(walks, bitmask)
+        # Of many, the caller finds out which one spends a lexer.
+        if are_revived == [False] and walks[0].matcher.revive():
+            self._fill(walks, bitmask)
+        for walk in walks:
+            walk.matcher.check()
+
+    def _fill(self, walks: Sequence[Walk[GuidanceMatcher]], bitmask: Bitmask) -> None:
         single, drafted = [], []
         for walk in walks:
             matcher = walk.matcher
@@ -71,5 +112,3 @@ class GuidanceFiller:
             llguidance_numpy.fill_next_token_bitmask_par_with_draft_tokens(self._executor, drafted, bitmask)
         if single:
             llguidance_numpy.fill_next_token_bitmask_par(self._executor, single, bitmask)
-        for walk in walks:
-            walk.matcher.check()

@@ -12,7 +12,7 @@ from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode
 from guided_grammar.backend import Compiled
 from guided_grammar.masks import words
-from guided_grammar.matching import Matcher, MatcherError
+from guided_grammar.matching import Matcher, MatcherError, SpentError
 from guided_grammar.unique_items import follower
 from guided_sidecar.grammar.compile import library_words, proof_faults
 from guided_sidecar.grammar.compile.proof_faults import SLOW_S, Fault
@@ -254,6 +254,8 @@ def _timed(
     start = clock()
     try:
         is_allowed = matcher.accept((token,))
+    except SpentError:
+        raise
     except MatcherError:
         is_allowed = False
     return clock() - start, is_allowed

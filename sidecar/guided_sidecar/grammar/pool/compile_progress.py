@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from guided_contract.errors import GuidedError
+from guided_contract.errors import ErrorCode, GuidedError
 from guided_sidecar.grammar.worker_messages import Compiled
 
 # A compile that ran out of time is to blame for it only if a worker had it for so much of the limit, and used
 # so much of the limit as CPU time: on a busy machine a worker may wait for a CPU longer than it runs.
 _SHARE_WITH_A_WORKER: Final = 0.5
 _SHARE_OF_CPU: Final = 0.1
+_RETRY_AFTER_S: Final = 1
 
 
 @dataclasses.dataclass(slots=True)
@@ -50,7 +51,8 @@ class CompileProgress:
     _worker_cpu_s: Callable[[], float] = lambda: 0.0
     _cpu_before_s: float = 0.0
     _cpu_s: float | None = None  # None: its worker goes on
-    _gave_up_late: bool | None = None  # None: somebody waits
+    _given_up: float | None = None  # when; None: somebody waits
+    _late_after_s: float | None = None
 
     def start(self, cpu_s: Callable[[], float]) -> None:
         """Note that a worker has it from now on; `cpu_s` reads the CPU seconds of that worker."""
@@ -60,7 +62,8 @@ class CompileProgress:
 
     def stop(self) -> None:
         """Note that its worker ends, which takes what is known of it away."""
-        self._cpu_s = self.cpu_s
+        if self._given_up is None:
+            self._cpu_s = self.cpu_s
 
     def queue(self) -> None:
         """Note that no worker has it."""
@@ -73,7 +76,8 @@ class CompileProgress:
 
     def ran_for(self, time_s: float) -> bool:
         """Return whether its worker has had it for so long by now; False where it waits for one."""
-        return self._started is not None and self.clock() - self._started >= time_s
+        now = self.clock() if self._given_up is None else self._given_up
+        return self._started is not None and now - self._started >= time_s
 
     def excuse(self, limit_s: float) -> str:
         """Return why it could not be done in a time limit without being to blame; "": it is to blame."""
@@ -85,14 +89,27 @@ class CompileProgress:
             return f"the grammar worker was given {used_s:.2f} s of CPU time within {limit}"
         return ""
 
-    def give_up(self, *, late: bool) -> None:
-        """Note that nobody waits for it any more; `late`: the last who did ran out of time.
+    def too_late(self, limit_s: float) -> GuidedError:
+        """Return what is said of it where it was not done in a time limit."""
+        if excuse := self.excuse(limit_s):
+            return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, excuse, retry_after_s=_RETRY_AFTER_S)
+        message = f"the grammar did not compile within {limit_s:g} s"
+        if (first := self.refusal) is None:
+            return GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT, message)
+        said = f"{first.message}; with the other library {message}"
+        return GuidedError(first.code, said, path=first.path)
 
-        How long its worker takes to end then changes nothing.
+    def give_up(self, late_after_s: float | None) -> None:
+        """Note that nobody waits for it any more; what is said of it is said of this moment.
+
+        Parameters
+        ----------
+        late_after_s
+            The limit of the last who waited, where that is over; None: it left.
         """
-        self._gave_up_late = late or self.ran_for(self.limit_s)
+        self._cpu_s, self._given_up, self._late_after_s = self.cpu_s, self.clock(), late_after_s
 
     @property
-    def was_late(self) -> bool:
-        """Whether it was ended for its time: its own, or that of the last who waited for it."""
-        return self.ran_for(self.limit_s) if self._gave_up_late is None else self._gave_up_late
+    def late_after_s(self) -> float | None:
+        """The limit that it was ended for, its own or that of the last who waited for it; None: for none."""
+        return self.limit_s if self.ran_for(self.limit_s) else self._late_after_s

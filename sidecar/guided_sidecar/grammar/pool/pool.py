@@ -27,7 +27,6 @@ from guided_sidecar.telemetry.incidents import WorkerRestarts
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 2  # a crash is tried once more, on another worker
-_RETRY_AFTER_S = 1
 # Of the time for a compile, for a library that is asked because another refused: it is the slower one.
 _FALLBACK_SHARE = 0.25
 _CANARY = '{"type": "boolean"}'
@@ -93,14 +92,9 @@ class Pool:
 
     def too_late(self, limit_s: float, progress: CompileProgress) -> GuidedError:
         """Return what is said of a compile that was not done in a time limit; note what is its own fault."""
-        if excuse := progress.excuse(limit_s):
-            return GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, excuse, retry_after_s=_RETRY_AFTER_S)
-        message = f"the grammar did not compile within {limit_s:g} s"
-        error = GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT, message)
-        if (first := progress.refusal) is not None:
-            said = f"{first.message}; with the other library {message}"
-            error = GuidedError(first.code, said, path=first.path)
-        self.note(error.code, error.message)
+        error = progress.too_late(limit_s)
+        if error.code is not ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE:
+            self.note(error.code, error.message)
         return error
 
     async def compile(self, job: Job, progress: CompileProgress) -> Outcome:
@@ -185,7 +179,7 @@ class Pool:
             loss = "deadline"
             raise self.too_late(limit_s, progress) from error
         except asyncio.CancelledError:
-            loss = "deadline" if progress.was_late else "cancelled"
+            loss = "cancelled" if progress.late_after_s is None else "deadline"
             raise
         except WorkerDiedError as death:
             loss = _loss(worker, death)

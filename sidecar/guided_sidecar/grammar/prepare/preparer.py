@@ -256,7 +256,7 @@ class Preparer:
         waiter.flight = flight
         loading = asyncio.create_task(self._load_unproven(waiter, flight, loaded)) if loaded else None
         try:
-            entry = await self._single_flight.wait(flight, waiter.until)
+            entry = await self._single_flight.wait(flight, waiter.limit_s, waiter.until)
         finally:
             if loading is not None:
                 loading.cancel()

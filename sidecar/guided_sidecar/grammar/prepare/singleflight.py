@@ -104,8 +104,17 @@ class SingleFlight:
         flight.task.add_done_callback(lambda task: self._ended(flight, task))
         return flight
 
-    async def wait(self, flight: InFlight, until: float) -> Entry:
-        """Wait for a flight; the last who leaves ends it. `until`: the caller's deadline, monotonic seconds.
+    async def wait(self, flight: InFlight, limit_s: float, until: float) -> Entry:
+        """Wait for a flight; the last who leaves ends it.
+
+        Parameters
+        ----------
+        flight
+            The grammar's.
+        limit_s
+            How long the caller waits, in seconds.
+        until
+            When that is over, in monotonic seconds.
 
         Raises
         ------
@@ -121,7 +130,7 @@ class SingleFlight:
             if not flight.waiters and not flight.task.done():
                 self._forget(flight)
                 self._retract(flight)  # before another flight of this key begins
-                flight.progress.give_up(late=time.monotonic() >= until)
+                flight.progress.give_up(limit_s if time.monotonic() >= until else None)
                 flight.task.cancel()
                 # The answer is given when the worker is gone from the process table.
                 await asyncio.wait([flight.task])
@@ -184,8 +193,8 @@ class SingleFlight:
             error_code = error.code.value
             raise
         except asyncio.CancelledError:
-            if flight.progress.was_late:
-                error_code = ErrorCode.GRAMMAR_COMPILE_TIMEOUT.value
+            if (limit_s := flight.progress.late_after_s) is not None:
+                error_code = flight.progress.too_late(limit_s).code.value
                 if not flight.progress.excuse(job.timeout_s):
                     self._refusals.record(job.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT))
             elif deaths := flight.progress.deaths:  # who leaves while it is tried again takes no guilt away
