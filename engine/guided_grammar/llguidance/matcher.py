@@ -1,7 +1,6 @@
 """One sequence's state in an llguidance grammar, and how llguidance fills the masks of a step."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import llguidance
 import llguidance.numpy as llguidance_numpy
@@ -55,7 +54,9 @@ class GuidanceMatcher(Matcher):
         if self.native.is_stopped():
             return True
         taken = list(tokens)
-        if not self.native.consume_tokens(taken) and not (self.revive() and self.native.consume_tokens(taken)):
+        if not self.native.consume_tokens(taken) and not (
+            self.revive() and self.native.consume_tokens(taken)
+        ):
             if self.native.get_error().startswith(_SPENT):
                 self.check()
             return False

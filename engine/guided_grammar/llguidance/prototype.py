@@ -40,7 +40,8 @@ class Prototype:
         self._make = make
         self._clock = clock
         self._renewals = collections.deque[float](maxlen=_MOST)
-        self._thread: threading.Thread | None = None
+        self._is_done = threading.Event()
+        self._is_done.set()
 
     def spend(self, native: Any) -> None:
         """Take note that what was copied is spent."""
@@ -52,18 +53,19 @@ class Prototype:
         None: there is nothing (yet). It is made in a thread, as the step has too little stack and no time.
         """
         self.spend(spent)
-        if self._is_spent and not self._is_busy() and not self._is_often():
+        if self._is_spent and self._is_done.is_set() and not self._is_often():
             self._renewals.append(self._clock())
-            self._thread = stack.start("guided-renew", self._renew)
-            self._thread.join(_WAIT_S)
+            self._is_done.clear()
+            stack.start("guided-renew", self._renew)
+            self._is_done.wait(_WAIT_S)
         return None if self._is_spent else self.native
-
-    def _is_busy(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
 
     def _is_often(self) -> bool:
         return len(self._renewals) == _MOST and self._clock() - self._renewals[0] < _WITHIN_S
 
     def _renew(self) -> None:
-        self.native = self._make()
-        self._is_spent = False
+        try:
+            self.native = self._make()
+            self._is_spent = False
+        finally:
+            self._is_done.set()
