@@ -108,7 +108,7 @@ def test_a_grammar_whose_texts_go_on_spending_it_is_not_made_anew_for_ever() -> 
     assert len(times) == 5
     with pytest.raises(SpentError):
         GuidanceMatcher(prototype, EOS).accept([A])
-    clock.now += 60
+    clock.now += 10
     assert GuidanceMatcher(prototype, EOS).accept([A])
     assert len(times) == 6
 

@@ -37,6 +37,10 @@ NORMAL_FORM: Final = frozenset(
         "uniqueItems",
     ]
 )
+# Of these, what holds one schema, a list of schemas, or schemas by name; definitions apart.
+NORMAL_SINGLE: Final = ("additionalProperties", "items")
+NORMAL_LISTS: Final = ("allOf", "anyOf", "prefixItems")
+NORMAL_MAPS: Final = ("properties", "patternProperties")
 BRANCHES: Final = ("allOf", "anyOf")
 _DEFINITIONS: Final = frozenset(["$defs", "definitions"])
 CONSTRAINTS: Final = NORMAL_FORM - _DEFINITIONS

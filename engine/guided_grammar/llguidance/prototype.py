@@ -15,7 +15,7 @@ from guided_grammar import stack
 
 _WAIT_S: Final = 0.05  # which a step may wait for a new one; most take a few milliseconds
 _MOST: Final = 4  # new ones within so many seconds: what texts of this grammar spend at once is no accident
-_WITHIN_S: Final = 60.0
+_WITHIN_S: Final = 10.0
 
 
 class Prototype:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from guided_grammar.json_schema import subschemas
+from guided_grammar.json_schema.keywords import NORMAL_MAPS, NORMAL_SINGLE
 from guided_sidecar.grammar.schema import dialect, patterns
 
 Schema = dict[str, Any]
@@ -18,8 +19,6 @@ Name = tuple[str, str]  # `properties` and a name, or `patternProperties` and a 
 Names = tuple[Name, ...]
 
 _DEFINITIONS: Final = ("$defs", "definitions")
-_MAPS: Final = ("properties", "patternProperties")
-_SINGLE: Final = ("additionalProperties", "items")
 _OF_ITEMS: Final = frozenset(["const", "enum", "items", "prefixItems"])
 
 
@@ -87,7 +86,7 @@ def _with_others(written: Any) -> Any:
 def _is_respelt(part: Schema) -> bool:
     if part.get("additionalProperties", False) is False:
         return False
-    return any(keyword in part for keyword in (*_MAPS, "required"))
+    return any(keyword in part for keyword in (*NORMAL_MAPS, "required"))
 
 
 class _Closing:
@@ -138,10 +137,10 @@ class _Closing:
             return part
         written = dict(part)
         written |= _items_of(part)
-        for keyword in _MAPS:
+        for keyword in NORMAL_MAPS:
             if keyword in part:
                 written[keyword] = {name: self._closed(one) for name, one in part[keyword].items()}
-        for keyword in _SINGLE:
+        for keyword in NORMAL_SINGLE:
             if keyword in part:
                 written[keyword] = self._closed(part[keyword])
         if "prefixItems" in part:
@@ -199,7 +198,7 @@ def _items_of(part: Schema) -> Schema:
 
 
 def _own(part: Schema) -> Iterator[Name]:
-    for keyword in _MAPS:
+    for keyword in NORMAL_MAPS:
         yield from ((keyword, name) for name in part.get(keyword, ()))
     yield from (("properties", name) for name in part.get("required", ()))
 

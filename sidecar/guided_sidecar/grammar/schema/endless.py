@@ -7,15 +7,13 @@ from typing import Any, Final
 
 from guided_contract.errors import ErrorCode
 from guided_grammar.json_schema import subschemas
+from guided_grammar.json_schema.keywords import NORMAL_LISTS, NORMAL_MAPS, NORMAL_SINGLE
 from guided_sidecar.grammar.schema.faults import fault
 from guided_sidecar.grammar.schema.writing import TYPES
 
 Schema = dict[str, Any]
 
 _MOST_LOOKS: Final = 16  # at each part; a chain of references that is longer is not looked through
-_SINGLE: Final = ("additionalProperties", "items")
-_MAPS: Final = ("patternProperties", "properties")
-_LISTS: Final = ("allOf", "anyOf", "prefixItems")
 
 
 def cut(form: Any) -> Any:
@@ -92,9 +90,9 @@ def _replace(part: Schema, endless: set[int]) -> None:
     def finite(one: Any) -> Any:
         return False if id(one) in endless else one
 
-    for keyword in part.keys() & _SINGLE:
+    for keyword in part.keys() & NORMAL_SINGLE:
         part[keyword] = finite(part[keyword])
-    for keyword in part.keys() & _MAPS:
+    for keyword in part.keys() & NORMAL_MAPS:
         part[keyword] = {name: finite(one) for name, one in part[keyword].items()}
-    for keyword in part.keys() & _LISTS:
+    for keyword in part.keys() & NORMAL_LISTS:
         part[keyword] = [finite(one) for one in part[keyword]]

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from guided_contract.errors import ErrorCode
 from guided_grammar.json_schema import subschemas
+from guided_grammar.json_schema.keywords import NORMAL_LISTS, NORMAL_MAPS, NORMAL_SINGLE
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath
 from guided_sidecar.grammar.schema import arrays, branches, dialect, disjoint, listed, negation, objects
 from guided_sidecar.grammar.schema.faults import fault
@@ -50,9 +51,6 @@ _MOST_ITEMS: Final = 1 << 14  # for each of which llguidance keeps 3 KB, in each
 _SIGNS: Final = {"maximum": 1, "exclusiveMaximum": 1, "minimum": -1, "exclusiveMinimum": -1}
 _REFERENCES: Final = frozenset(["$dynamicRef", "$recursiveRef", "$ref"])
 _UNEVALUATED: Final = frozenset(["unevaluatedItems", "unevaluatedProperties"])
-_SINGLE: Final = frozenset(["additionalProperties", "items"])
-_LISTS: Final = frozenset(["allOf", "anyOf", "prefixItems"])
-_MAPS: Final = frozenset(["patternProperties", "properties"])
 _REWRITTEN: Final = frozenset(
     [
         "contains",
@@ -142,12 +140,12 @@ class _Normaliser:
             return _flat({"enum": values})
         written: Schema = {}
         for keyword, value in said.items():
-            if keyword in _SINGLE:
+            if keyword in NORMAL_SINGLE:
                 written[keyword] = self.write(value, JsonPath(path, keyword))
-            elif keyword in _LISTS:
+            elif keyword in NORMAL_LISTS:
                 at = JsonPath(path, keyword)
                 written[keyword] = [self.write(one, JsonPath(at, i)) for i, one in enumerate(value)]
-            elif keyword in _MAPS:
+            elif keyword in NORMAL_MAPS:
                 at = JsonPath(path, keyword)
                 written[keyword] = {name: self.write(one, JsonPath(at, name)) for name, one in value.items()}
                 if keyword == "patternProperties":
