@@ -111,7 +111,7 @@ def test_a_walk_comes_to_the_end_of_a_text(compiler: Compiler) -> None:
             texts.append(compiler.proofs[-1].texts)
     assert len(refused) <= 0.1 * len(entries), refused
     # A walk through strings that only a long text ends is cut by its CPU time.
-    assert sum(map(bool, texts)) >= 0.95 * len(texts)
+    assert sum(map(bool, texts)) >= 0.98 * len(texts)
 
 
 @pytest.mark.parametrize("asked", [{}, {"backends": ["xgrammar"]}], ids=["Auto", "xgrammar"])

@@ -68,6 +68,23 @@ def test_what_ends_a_text_comes_first_when_it_is_to_end(choice: TokenChoice) -> 
         assert firsts == wanted
 
 
+@pytest.mark.parametrize("needed", [b"Z", b"T", b":", b"@"], ids=bytes.decode)
+def test_what_a_string_needs_to_end_comes_first_at_some_turn(needed: bytes) -> None:
+    """A URI's scheme has no end without a colon, and takes any number of capital letters."""
+    turns = (b"Z", b"T", b":", b"-", b"@")
+    tokens = [b"abc", b"12", *turns]
+    choice = TokenChoice(tokens, frozenset())
+    row = _row(set(range(len(tokens))))
+    firsts = {
+        tokens[
+            next(choice.among(row, random.Random(seed), ends_soon=True, is_in_string=True, is_turning=True))
+        ]
+        for seed in range(200)
+    }
+    assert needed in firsts
+    assert firsts <= set(turns)
+
+
 @pytest.mark.parametrize("allowed", [{7, 8, 500, 900}, set(range(100, 900))], ids=["few", "most"])
 def test_every_token_may_come_first(choice: TokenChoice, allowed: set[int]) -> None:
     seeds = 50 * len(allowed)

@@ -67,7 +67,7 @@ class TokenChoice:
         stops = [token for token in stop_tokens if token < len(tokens)]
         self._after_value = _Enders(stops, tokens, _AFTER_VALUE)
         self._in_string = _Enders(stops, tokens, _IN_STRING)
-        self._turns = _Enders((), tokens, _TURNS)
+        self._turns = [_Enders((), tokens, (turn,)) for turn in _TURNS]
 
     def among(
         self,
@@ -92,7 +92,8 @@ class TokenChoice:
         else:
             yield from (self._in_string if is_in_string else self._after_value).allowed(row, chooser)
             if is_turning:
-                yield from self._turns.allowed(row, chooser)
+                for turn in chooser.sample(self._turns, len(self._turns)):
+                    yield from turn.allowed(row, chooser)
         filled = np.flatnonzero(row)
         drawn = [token for token in _some(filled, row[filled], chooser) if token < self._count]
         if ends_soon:  # the longest, so that what is written letter by letter comes to its end
