@@ -19,6 +19,7 @@ _DEFAULTS: Final = Settings(PodConfig(name="", model="", tokenizer="", served_na
 _DISK_BYTES: Final = CompileConfig().cache_bytes
 _MOST_GROWTH_BYTES: Final = 64 << 20
 _CORES: Final = 4
+_WHOLE: Final = 0.99
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -34,6 +35,7 @@ def bars(records: Records) -> list[Bar]:
         _cold(records, "Auto, no proof", 50),
         _cold(records, "Auto", 100),
         _hop(records),
+        _whole_texts(records),
         *_usage(records.usage),
     ]
 
@@ -127,6 +129,16 @@ def _hop(records: Records) -> Bar:
         return Bar(asks, "not measured", None)
     found = percentile(times, 0.5)
     return Bar(asks, f"{found:.2f} ms", found <= 1)
+
+
+def _whole_texts(records: Records) -> Bar:
+    asks = f"Auto: a walk of the proof ends in a whole text for >= {_WHOLE:.0%} of what is served"
+    record = records.modes.get("Auto")
+    ended = {name: count for name, count in record.proofs.items() if name != "refused"} if record else {}
+    if not sum(ended.values()):
+        return Bar(asks, "not measured", None)
+    share = ended.get("finished", 0) / sum(ended.values())
+    return Bar(asks, f"{share:.1%}", share >= _WHOLE)
 
 
 def _usage(usage: Usage | None) -> Iterator[Bar]:

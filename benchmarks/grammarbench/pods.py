@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import httpx
 import msgspec
+from prometheus_client.parser import text_string_to_metric_families
 
 from guided_contract import wire
 from guided_contract.config import GuidedDecodingConfig, PodConfig
@@ -89,3 +91,14 @@ async def prepare(api: Api, text: str, kind: Kind = "json") -> Answer:
     api.release(number)
     begun_s = api.begun_s.pop(number) - start
     return Answer(took_s, answer.backend, is_prepared=True, begun_s=begun_s)
+
+
+def proofs(config: PodConfig) -> dict[str, float]:
+    """Return the sidecar's proofs so far by their result, as its metrics tell them."""
+    page = httpx.get(f"http://127.0.0.1:{config.ports.sidecar}/metrics", timeout=10).raise_for_status().text
+    (family,) = (
+        family
+        for family in text_string_to_metric_families(page)
+        if family.name == "guidedmodel_grammar_proofs"
+    )
+    return {sample.labels["result"]: sample.value for sample in family.samples}

@@ -20,10 +20,11 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct):
-    """All samples of one mode."""
+    """All samples of one mode, and its proofs by what came of them."""
 
     mode: str
     samples: list[Sample] = []
+    proofs: dict[str, float] = {}
 
 
 class Usage(msgspec.Struct):

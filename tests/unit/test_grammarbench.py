@@ -47,6 +47,14 @@ def test_a_request_may_begin_before_the_proof(tmp_path: Any) -> None:
     assert bars.bars(made)[1].met
 
 
+@pytest.mark.parametrize(("finished", "met"), [(99, True), (98, False)])
+def test_of_what_is_served_walks_come_to_the_end(tmp_path: Any, finished: int, met: bool) -> None:  # noqa: FBT001 - a case
+    made = records(tmp_path)
+    proofs = {"finished": finished, "unfinished": 100 - finished, "refused": 30}
+    made.add(Record("Auto", [], proofs))
+    assert [bar.met for bar in bars.bars(made) if "whole text" in bar.asks] == [met]
+
+
 def test_a_run_goes_on_with_what_its_file_holds(tmp_path: Any) -> None:
     usage = dict.fromkeys(Usage.__struct_fields__, 1)
     made = records(tmp_path, auto={"cold": 1})
@@ -78,4 +86,4 @@ def test_what_many_schemas_leave_is_bounded(tmp_path: Any, fields: Any, met: lis
     if "memory_after" not in fields:
         made.usage.memory_after = 210 << 20
 
-    assert [bar.met for bar in bars.bars(made)[5:]] == met
+    assert [bar.met for bar in bars.bars(made)[6:]] == met

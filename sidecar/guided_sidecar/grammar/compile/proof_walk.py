@@ -86,7 +86,7 @@ class Walk:
 
     def fault(self, most_steps: int, until_s: float) -> Fault | None:
         """Walk to the end, or for so many steps, or until this thread has had so much CPU time."""
-        where, text, is_in_string = self._start, b"", False
+        where, text, is_in_string, is_escaped = self._start, b"", False, False
         for step in range(most_steps):
             if (slow := self._fill(self._matcher)) > SLOW_S:
                 return proof_faults.slow_mask(step, slow)
@@ -97,7 +97,7 @@ class Walk:
             if fault := self._accept(token, where):
                 return fault
             data = self._tokens(token)
-            is_in_string ^= data.replace(b'\\"', b"").count(b'"') % 2 == 1
+            is_in_string, is_escaped = _string_after(data, is_in_string, is_escaped)
             text += data
             if self._matcher.is_terminated():
                 self.text = text
@@ -259,6 +259,20 @@ def _timed(
     except MatcherError:
         is_allowed = False
     return clock() - start, is_allowed
+
+
+def _string_after(data: bytes, is_in_string: bool, is_escaped: bool) -> tuple[bool, bool]:  # noqa: FBT001 - a state
+    """Return whether JSON text stands in a string, and behind a backslash there, after more of it."""
+    if b'"' not in data and b"\\" not in data:
+        return is_in_string, False
+    for letter in data:
+        if is_escaped:
+            is_escaped = False
+        elif letter == ord('"'):
+            is_in_string = not is_in_string
+        else:
+            is_escaped = is_in_string and letter == ord("\\")
+    return is_in_string, is_escaped
 
 
 def _is_looked_at(repeats: int) -> bool:
