@@ -58,7 +58,7 @@ class Compiled(Loaded, Protocol):
 
     backend: str
     vocab_size: int  # tokens that a mask row of it has
-    memory_bytes: int  # what a rank holds of it, where the library tells, else 0
+    memory_bytes: int  # what a rank holds of it, where that can be told, else 0
 
     def source(self) -> str | None:
         """Return what a rank compiles it of again; None: that takes long, and it loads a file."""

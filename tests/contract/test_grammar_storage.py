@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,6 +97,29 @@ async def test_grammars_in_use_are_bounded_and_unused_ones_make_room(
             api.release(identity)
         await until(lambda: service.snapshot().cache.leases <= len(held) - len(held) // 2)
         assert isinstance(await api.prepare("choice", '["room again"]'), Prepared)
+
+
+async def test_what_ranks_hold_of_a_short_text_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An array of 16,000 places is 60 bytes of schema and 12 MB in each rank."""
+    async with (
+        serving(tmp_path, monkeypatch, settings={"artifact_bytes": 40_000_000}, guided_decoding=PATIENT) as (
+            service,
+            pod,
+        ),
+        Rank.connected(pod),
+        Api.connected(pod) as api,
+    ):
+        for count in range(16_000, 16_010):
+            schema = {"type": "array", "items": {"type": "null"}, "maxItems": count}
+            _, answer = api.begin("json", json.dumps(schema))
+            prepared = await answer
+            if isinstance(prepared, Refused):
+                break
+        assert isinstance(prepared, Refused), "no end to them"
+        assert prepared.code == "grammar_storage_full"
+        assert 20_000_000 < service.snapshot().cache.leased_bytes <= 40_000_000
 
 
 async def test_a_full_disk_costs_no_request_and_is_counted(

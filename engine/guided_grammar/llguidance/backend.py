@@ -14,6 +14,7 @@ from typing import Any
 import llguidance
 
 from guided_contract.wire import Kind
+from guided_grammar import heap
 from guided_grammar.backend import ANY_OBJECT, BackendError, Threads, one_line
 from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
 from guided_grammar.llguidance.prototype import Prototype
@@ -55,7 +56,9 @@ class GuidanceBackend:
             raise
         except Exception as error:  # whatever a library trips over in a client's text
             raise BackendError(one_line(error)) from error
+        before_bytes = heap.in_use()
         grammar = GuidanceGrammar(self._tokenizer, text)
+        grammar.memory_bytes = max(0, heap.in_use() - before_bytes)
         for said in grammar.warnings():
             warnings.warn(said, stacklevel=2)
         return grammar
@@ -158,7 +161,7 @@ class GuidanceGrammar:
     """
 
     backend = "guidance"
-    memory_bytes = 0
+    memory_bytes = 0  # as loaded; a worker measures it
 
     def __init__(self, tokenizer: Any, text: str, limits: Any = None) -> None:
         self.vocab_size = int(tokenizer.vocab_size)
