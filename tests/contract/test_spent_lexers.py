@@ -1,6 +1,8 @@
 """Matchers of one llguidance grammar share its lexer: one text that spends it ends no other sequence."""
 
+import random
 import threading
+import time
 from typing import Any
 
 import llguidance
@@ -9,13 +11,14 @@ import pytest
 from llguidance.numpy import fill_next_token_bitmask
 
 from guided_grammar.llguidance.matcher import GuidanceMatcher
-from guided_grammar.llguidance.prototype import Prototype
+from guided_grammar.llguidance.prototype import Allowance, Prototype
 from guided_grammar.matching import SpentError
-from support.rank import EOS, TOKENIZER, VOCAB, A, B, Rank, allowed, arrival
+from support.rank import EOS, TOKENIZER, VOCAB, A, B, C, Rank, allowed, arrival
 
 # The lexer knows how often the letter stood where it could have been in any of the inner groups.
 HUNGRY = "x?(a{0,100}){0,100}z"
 GRAMMAR = llguidance.LLMatcher.grammar_from_regex(HUNGRY)
+LETTERS = "abcdefghijklmnopqrstuvwx"
 MOST = 200  # letters; it gives up before
 
 
@@ -23,9 +26,10 @@ def made() -> Any:
     return llguidance.LLMatcher(TOKENIZER, GRAMMAR, log_level=0)
 
 
-def judged(text: bytes) -> list[int]:
+def judged(text: bytes, grammar: str = GRAMMAR) -> list[int]:
     """Return what a matcher allows that shares nothing."""
-    matcher, mask = made(), np.zeros((1, (VOCAB + 31) // 32), dtype=np.int32)
+    matcher = llguidance.LLMatcher(TOKENIZER, grammar, log_level=0)
+    mask = np.zeros((1, (VOCAB + 31) // 32), dtype=np.int32)
     assert matcher.consume_tokens(list(text))
     fill_next_token_bitmask(matcher, mask, 0)
     return np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
@@ -81,6 +85,33 @@ def test_who_spends_a_lexer_ends_alone(tmp_path: Any, drafts: list[int]) -> None
     assert allowed(masks, 0) == allowed(masks, 1) == [EOS]
 
 
+# Alternatives with gaps: each place has states of its own, so that 12,000 letters in all texts spend a lexer.
+GAPS = "|".join(f".*{first}.{{12}}{last}.*" for first, last in zip(LETTERS[::2], LETTERS[1::2], strict=True))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_all_texts_together_spend_ends_nobody(tmp_path: Any, seed: int) -> None:
+    """The second lexer is spent sooner than the first, as it has all texts at once; then each has its own."""
+    chooser = random.Random(seed)
+    rank = Rank(tmp_path)
+    ticket = rank.load(GAPS)
+    texts = {f"s{number}": bytearray() for number in range(8)}
+    rank.step([arrival(name, ticket) for name in texts])
+    grammar = llguidance.LLMatcher.grammar_from_regex(GAPS)
+    matchers = [rank.guide._sequences[name].matcher for name in texts]
+    while min(matcher.renewals for matcher in matchers if isinstance(matcher, GuidanceMatcher)) < 2:
+        drawn = {name: ord(chooser.choice(LETTERS[::2])) for name in texts}
+        for name, letter in drawn.items():
+            texts[name].append(letter)
+        assert rank.sampled(**{name: [letter] for name, letter in drawn.items()}) == {}, seed
+        masks = rank.step(
+            computed={n: 3 + len(t) for n, t in texts.items()}, scheduled=dict.fromkeys(texts, 1)
+        )
+    assert masks is not None
+    for row, name in enumerate(masks.request_ids):
+        assert allowed(masks, row) == judged(bytes(texts[name]), grammar)
+
+
 class Clock:
     now = 0.0
 
@@ -88,29 +119,24 @@ class Clock:
         return self.now
 
 
-def spend(prototype: Prototype) -> None:
+def spent(prototype: Prototype) -> int:
+    """Return how often a matcher was brought to another lexer before it had spent all that it may."""
     matcher = GuidanceMatcher(prototype, EOS)
     with pytest.raises(SpentError):
         all(matcher.accept([A]) for _ in range(MOST))
+    return matcher.renewals
 
 
-def test_a_grammar_whose_texts_go_on_spending_it_is_not_made_anew_for_ever() -> None:
+def test_sequences_that_go_on_spending_lexers_hold_a_rank_up_for_a_bounded_time() -> None:
     clock = Clock()
-    times = []
-
-    def counted() -> Any:
-        times.append(clock.now)
-        return made()
-
-    prototype = Prototype(counted, clock)
-    for _ in range(20):
-        spend(prototype)
-    assert len(times) == 5
-    with pytest.raises(SpentError):
-        GuidanceMatcher(prototype, EOS).accept([A])
-    clock.now += 10
+    allowance = Allowance(clock)
+    prototype = Prototype(made, allowance)
+    assert spent(prototype) == 2
+    while spent(prototype):
+        assert allowance.left_s > -allowance.MOST_S
+    clock.now += 2 * allowance.MOST_S / 0.05
+    assert allowance.left_s == allowance.MOST_S
     assert GuidanceMatcher(prototype, EOS).accept([A])
-    assert len(times) == 6
 
 
 def test_a_step_does_not_wait_for_a_grammar_that_takes_long_to_make() -> None:
@@ -122,10 +148,29 @@ def test_a_step_does_not_wait_for_a_grammar_that_takes_long_to_make() -> None:
         begun.set()
         return made()
 
-    prototype = Prototype(make)
-    spend(prototype)
-    with pytest.raises(SpentError):
-        GuidanceMatcher(prototype, EOS).accept([A])
+    prototype = Prototype(make, Allowance(Clock()))
+    assert spent(prototype) == 0
+    begin = time.thread_time()
+    assert spent(prototype) == 0
+    assert time.thread_time() - begin < 1
     go_on.set()
-    assert prototype._is_done.wait(60)
+    assert prototype._is_made.wait(60)
     assert GuidanceMatcher(prototype, EOS).accept([A])
+
+
+def test_what_another_text_spent_does_not_make_a_sequence_slow(tmp_path: Any) -> None:
+    """To take 20,000 tokens again takes longer than a token may."""
+    rank = Rank(tmp_path)
+    ticket = rank.load("(" + HUNGRY + "|y[bc]*)")
+    rank.step([arrival("long", ticket), arrival("greedy", ticket)])
+    rank.sampled(long=[ord("y"), *[B] * 5_000], greedy=[A])
+    failed: dict[str, str] = {}
+    count = 1
+    while not failed:
+        assert rank.step(computed={"long": 5_004, "greedy": 3 + count}, scheduled={"long": 1, "greedy": 1})
+        failed = rank.sampled(greedy=[A])
+        count += 1
+    assert failed == {"greedy": "sequence_slow"}
+    assert rank.sampled(long=[B] * 2) == {}
+    masks = rank.step(computed={"long": 5_004}, scheduled={"long": 1}, finished={"greedy": "abort"})
+    assert allowed(masks) == [B, C, EOS]

@@ -215,9 +215,11 @@ class GuidedSequence:
             if self.reasoning is not None:
                 tokens = tokens[self.reasoning.accept(known, tokens) :]
             self.stopwatch.start()
+            renewals = self.matcher.renewals
             if not self.matcher.accept(tokens):
                 self.fail(ErrorCode.SEQUENCE_TOKEN_REJECTED)
-            if self.stopwatch.is_over(len(tokens)):
+            # What another's text used up is not this one's time.
+            if self.matcher.renewals == renewals and self.stopwatch.is_over(len(tokens)):
                 self.fail(ErrorCode.SEQUENCE_SLOW)
         except Exception as error:  # noqa: BLE001 - native code; only this sequence pays
             self.fail(failure_of(error))

@@ -17,7 +17,7 @@ from guided_contract.wire import Kind
 from guided_grammar import heap
 from guided_grammar.backend import ANY_OBJECT, BackendError, Threads, one_line
 from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
-from guided_grammar.llguidance.prototype import Prototype
+from guided_grammar.llguidance.prototype import Allowance, Prototype
 from guided_grammar.masks import Bitmask
 from guided_grammar.texts import choice_as_lark, is_lark, one_of
 from guided_grammar.walk import Walk
@@ -40,6 +40,7 @@ class GuidanceBackend:
         self.vocab_size = int(tokenizer.vocab_size)
         self.stop_tokens = frozenset((tokenizer.eos_token,))
         self._tokenizer = tokenizer
+        self._allowance = Allowance()
         # Each made once, at the first use or before.
         self._filler = functools.cache(lambda: GuidanceFiller(threads.fill))
         self._tokens = functools.cache(
@@ -57,7 +58,7 @@ class GuidanceBackend:
         except Exception as error:  # whatever a library trips over in a client's text
             raise BackendError(one_line(error)) from error
         before_bytes = heap.in_use()
-        grammar = GuidanceGrammar(self._tokenizer, text)
+        grammar = GuidanceGrammar(self._tokenizer, text, self._allowance)
         grammar.memory_bytes = max(0, heap.in_use() - before_bytes)
         for said in grammar.warnings():
             warnings.warn(said, stacklevel=2)
@@ -81,7 +82,9 @@ class GuidanceBackend:
         if not source:
             raise BackendError("an llguidance grammar needs its text")
         try:
-            return GuidanceGrammar(self._tokenizer, source, _of_a_draft() if is_draft else None)
+            return GuidanceGrammar(
+                self._tokenizer, source, self._allowance, _of_a_draft() if is_draft else None
+            )
         except BackendError:
             raise BackendError("llguidance refuses the grammar") from None  # its message may quote the text
 
@@ -163,12 +166,12 @@ class GuidanceGrammar:
     backend = "guidance"
     memory_bytes = 0  # as loaded; a worker measures it
 
-    def __init__(self, tokenizer: Any, text: str, limits: Any = None) -> None:
+    def __init__(self, tokenizer: Any, text: str, allowance: Allowance, limits: Any = None) -> None:
         self.vocab_size = int(tokenizer.vocab_size)
         self._text = text
         self._eos_token = int(tokenizer.eos_token)
         make = functools.partial(llguidance.LLMatcher, tokenizer, text, log_level=0, limits=limits)
-        self._prototype = Prototype(make)
+        self._prototype = Prototype(make, allowance)
         if self._prototype.native.is_error():
             raise BackendError(one_line(self._prototype.native.get_error()))
 

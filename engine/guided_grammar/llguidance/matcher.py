@@ -1,6 +1,7 @@
 """One sequence's state in an llguidance grammar, and how llguidance fills the masks of a step."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import llguidance
 import llguidance.numpy as llguidance_numpy
@@ -10,7 +11,9 @@ from guided_grammar.masks import Bitmask
 from guided_grammar.matching import Matcher, MatcherError, SpentError
 from guided_grammar.walk import Walk
 
-_SPENT = "lexer error"  # how llguidance's words begin where the lexer is spent that copies share
+_SPENT: Final = "lexer error"  # how llguidance's words begin where the lexer is spent that copies share
+_MOST_RENEWALS: Final = 2
+_TOKEN_S: Final = 5e-6  # to take a token again
 
 
 class GuidanceMatcher(Matcher):
@@ -30,23 +33,42 @@ class GuidanceMatcher(Matcher):
 
     def check(self) -> None:
         """Raise MatcherError if the native matcher is in its error state, where its masks mean nothing."""
-        if self.native.is_error():
-            said = self.native.get_error().partition("\n")[0]
-            if said.startswith(_SPENT):
-                self._prototype.spend(self._origin)
-                raise SpentError("llguidance's lexer is spent", said)
-            raise MatcherError("the llguidance matcher is in an error state", said)
+        if not self.native.is_error():
+            return
+        if self._is_spent():
+            raise SpentError("llguidance's lexer is spent", self._said())
+        raise MatcherError("the llguidance matcher is in an error state", self._said())
 
     def revive(self) -> bool:
-        """Go on with a new lexer where the shared one is spent, and return whether it did."""
-        if not self.native.is_error() or not self.native.get_error().startswith(_SPENT):
+        """Go on with another lexer where this one is spent, and return whether it did.
+
+        The first time with a new one that is shared again, then with one of its own, and no third time.
+        """
+        if not self.native.is_error() or not self._is_spent() or self.renewals == _MOST_RENEWALS:
             return False
-        origin = self._prototype.instead_of(self._origin)
-        if origin is None:
+        allowance = self._prototype.allowance
+        if self._prototype.cost_s + len(self._taken) * _TOKEN_S > allowance.left_s:
             return False
-        self._origin = origin
-        self.native = origin.deep_copy()
-        return bool(self.native.consume_tokens(self._taken))
+        with allowance.used():
+            if not self.renewals:
+                self._origin = self._prototype.copied(self._origin)
+                native = self._origin and self._origin.deep_copy()
+            else:
+                self._origin = native = self._prototype.own()
+            if native is None:
+                return False
+            self.native = native
+            self.renewals += 1
+            return bool(native.consume_tokens(self._taken))
+
+    def _is_spent(self) -> bool:
+        is_spent = self._said().startswith(_SPENT)
+        if is_spent:
+            self._prototype.spend(self._origin)
+        return is_spent
+
+    def _said(self) -> str:
+        return str(self.native.get_error().partition("\n")[0])
 
     def _consume(self, tokens: Sequence[int]) -> bool:
         self.revive()
@@ -54,12 +76,11 @@ class GuidanceMatcher(Matcher):
         if self.native.is_stopped():
             return True
         taken = list(tokens)
-        if not self.native.consume_tokens(taken) and not (
-            self.revive() and self.native.consume_tokens(taken)
-        ):
-            if self.native.get_error().startswith(_SPENT):
-                self.check()
-            return False
+        while not self.native.consume_tokens(taken):
+            if not self.revive():
+                if self._is_spent():
+                    self.check()
+                return False
         self._taken += taken
         return True
 
@@ -69,7 +90,7 @@ class GuidanceMatcher(Matcher):
     def _fill(self, bitmask: Bitmask, row: int) -> None:
         """Write the mask of the next token: only the end-of-sequence token once stopped."""
         llguidance_numpy.fill_next_token_bitmask(self.native, bitmask, row)
-        if self.revive():
+        while self.revive():
             llguidance_numpy.fill_next_token_bitmask(self.native, bitmask, row)
         self.check()
 
@@ -86,10 +107,11 @@ class GuidanceFiller:
 
     def fill(self, walks: Sequence[Walk[GuidanceMatcher]], bitmask: Bitmask) -> None:
         """Fill the rows of sequences that are not terminated; raises what the library raises."""
-        are_revived = [walk.matcher.revive() for walk in walks]
+        for walk in walks:
+            walk.matcher.revive()
         self._fill(walks, bitmask)
         # Of many, the caller finds out which one spends a lexer.
-        if are_revived == [False] and walks[0].matcher.revive():
+        while len(walks) == 1 and walks[0].matcher.revive():
             self._fill(walks, bitmask)
         for walk in walks:
             walk.matcher.check()
