@@ -21,7 +21,7 @@ def found(route: str, body: Any) -> Fault | None:
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
     keys = keys_of(text)
     assert keys is not None
-    return request_checks.fault(route, text, keys)
+    return request_checks.fault(route, text, keys, 1 << 18)
 
 
 def function(name: Any = "f", **fields: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from guided_engine.admission.request_fault import Fault
 def found(text: bytes, route: str = "/v1/chat/completions") -> Fault | None:
     keys = keys_of(text)
     assert keys is not None
-    return request_checks.fault(route, text, keys)
+    return request_checks.fault(route, text, keys, 1 << 18)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_numbers_that_are_none(number: bytes) -> None:
     fault = found(b'{"structured_outputs": {"json": {"enum": [1, %s]}}}' % number)
     assert fault is not None
     assert fault.path == "structured_outputs.json.enum[1]"
-    assert "NaN and Infinity are not JSON" in fault.message
+    assert "NaN, Infinity and numbers beyond 1.8e308 are not JSON" in fault.message
     assert found(b'{"prompt": "x", "temperature": %s}' % number) is None
 
 

@@ -28,6 +28,23 @@ def test_the_service_refuses_what_is_too_long_or_no_text(kind: Kind, spec: str, 
     assert refusal.value.code == code
 
 
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("choice", '["a", "b\ufffd"]'),
+        ("choice", '["\\ufffd"]'),
+        ("regex", "a\ufffd"),
+        ("grammar", 'root ::= "\ufffd"'),
+    ],
+)
+def test_a_character_that_vllm_drops_is_not_promised(kind: Kind, spec: str) -> None:
+    """It takes it for a part of a character that is not whole yet, and at the end of a text none comes."""
+    with pytest.raises(GuidedError, match="U\\+FFFD") as refusal:
+        limits.canonical(kind, spec, CompileConfig())
+    assert refusal.value.code == "grammar_unsupported"
+    assert limits.canonical("json", '{"enum": ["\ufffd"]}', CompileConfig())
+
+
 def test_the_service_takes_a_text_as_it_is() -> None:
     """Reading it is a worker's: a long one would hold up all others."""
     assert cache_keys.taken("json", "{" * 1000, 1000) == "{" * 1000

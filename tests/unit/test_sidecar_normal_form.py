@@ -412,3 +412,17 @@ def test_the_normal_form_has_words_of_its_own() -> None:
         assert has_own_words(form), text
         assert has_own_words(additional_properties.spell_once(additional_properties.close(form))), text
     assert written > len(texts) / 2
+
+
+@pytest.mark.parametrize(
+    ("written", "path"),
+    [
+        ({"properties": {"b": {"type": "number", "minimum": 1e30}}}, "$.properties.b.minimum"),
+        ({"items": {"anyOf": [{"type": "integer", "maximum": -(1 << 63)}]}}, "$.items.anyOf[0].maximum"),
+        ({"type": "number", "exclusiveMinimum": 1e300}, "$.exclusiveMinimum"),
+    ],
+)
+def test_a_bound_that_no_library_counts_to_is_told_where_it_stands(written: Any, path: str) -> None:
+    with pytest.raises(GuidedError, match="are not enforced") as refused:
+        normal.form(written)
+    assert refused.value.path == path

@@ -24,9 +24,9 @@ def given(headers: Headers) -> str:
 
 
 def called(name: str) -> None:
-    """Note what vLLM calls the current request, unless its client has named it."""
+    """Note what vLLM calls the current request, unless its client has named it, or named it at length."""
     exchange = current.get()
-    if exchange is not None and not exchange.request_id:
+    if exchange is not None and not exchange.request_id and len(name) <= 2 * _MOST_CHARACTERS:
         exchange.request_id = name
 
 

@@ -69,14 +69,16 @@ class AdmissionMiddleware:
         if pod.telemetry.endpoint is not None:
             # Without an endpoint nobody exports our span, and a caller's stays the parent of vLLM's.
             scope = {**scope, "headers": trace.continued(scope["headers"], span)}
-        await _Response(exchange, receive, send).serve(self._app, scope, self._gate.telemetry)
+        most_bytes = pod.guided_decoding.compile.max_schema_bytes
+        await _Response(exchange, receive, send, most_bytes).serve(self._app, scope, self._gate.telemetry)
 
 
 class _Response:
     """The response to one request, between vLLM's application and the server."""
 
-    def __init__(self, exchange: HttpExchange, receive: Receive, send: Send) -> None:
+    def __init__(self, exchange: HttpExchange, receive: Receive, send: Send, most_bytes: int) -> None:
         self._exchange = exchange
+        self._most_bytes = most_bytes  # of a schema
         self._receive_inner = receive
         self._send_inner = send
         self._kept: list[Message] = []  # not sent yet, for want of a verdict
@@ -122,11 +124,11 @@ class _Response:
             no further.
         """
         keys, route = keys_of(text), self._exchange.route
-        if keys is None:
-            return
-        fault = request_checks.fault(route, text, keys)
-        self._exchange.written = client_paths.written(keys)
-        self._exchange.place = request_tools.place(route, keys) if fault is None else None
+        fault = request_checks.unreadable(route, text)
+        if fault is None and keys is not None:
+            fault = request_checks.fault(route, text, keys, self._most_bytes)
+            self._exchange.written = client_paths.written(keys)
+            self._exchange.place = request_tools.place(route, keys) if fault is None else None
         if fault is not None:
             self._exchange.kind = fault.kind
             self._exchange.fail(fault.error)

@@ -6,6 +6,7 @@ pairs, which are no text. vLLM fails at them late, or with somebody else's words
 
 import collections
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ _LOOKED_INTO: Final = (
     *("tools", "tool_choice", "response_format", "structured_outputs", "text", "output_config"),
     *("sampling_params", "vllm_xargs"),
 )
+_LONG_NUMBER: Final = re.compile(rb"\d{19}")
 _SEPARATORS: Final = ((b",", b":"), (b", ", b": "))  # of nearly all clients
 
 
@@ -37,6 +39,8 @@ def fault(text: bytes, keys: Keys) -> Fault | None:
         found = (_twice(part, name) if has_twice else None) or _no_json(value, name)
         if found is not None:
             return found
+    if _LONG_NUMBER.search(text) and (found := _too_long(value_of(text))) is not None:
+        return found
     return _no_text(value_of(text), "") if _may_hold_surrogates(text) else None
 
 
@@ -97,9 +101,20 @@ def _no_json(value: Any, path: str) -> Fault | None:
             ),
             path,
         )
-        return Fault(place, "NaN and Infinity are not JSON", code=ErrorCode.REQUEST_INVALID)
+        return Fault(
+            place, "NaN, Infinity and numbers beyond 1.8e308 are not JSON", code=ErrorCode.REQUEST_INVALID
+        )
     except RecursionError:  # whoever compiles it says so
         return None
+    return None
+
+
+def _too_long(value: Any) -> Fault | None:
+    """Return where an integer stands that vLLM cannot send to its engine; tools go there as a text."""
+    body = {key: one for key, one in value.items() if key != "tools"} if isinstance(value, dict) else value
+    for place, inner in _objects(body, ""):
+        if isinstance(inner, int) and not -(1 << 63) <= inner < 1 << 64:
+            return Fault(place, "an integer of more than 64 bits", code=ErrorCode.REQUEST_INVALID)
     return None
 
 

@@ -21,6 +21,8 @@ class Route(NamedTuple):
         How to write tools; "": the route has none.
     call
         How to force a call of one.
+    arguments
+        Where it takes what vLLM gives to plugins.
     """
 
     read: tuple[str, ...]
@@ -28,13 +30,14 @@ class Route(NamedTuple):
     others: str = 'structured_outputs: {"%s": ...}'
     tools: str = 'tools: [{"type": "function", "function": {"name": NAME, "parameters": SCHEMA}}]'
     call: str = 'tool_choice: {"type": "function", "function": {"name": NAME}}'
+    arguments: str = "vllm_xargs"
 
     def write(self, meaning: str) -> str:
         """Return what to write on this route for what was meant."""
         if meaning in OPTIONS:
             return OPTIONS[meaning]
         if meaning == "tool_choice":
-            return f"write {self.call} instead" if self.tools else _NO_TOOLS
+            return f"write {self.call} instead" if self.tools else NO_TOOLS
         if meaning == "tools":
             return f"write {self.tools or _OPENAI.tools} instead"
         if meaning == ANY:
@@ -46,7 +49,7 @@ OPTIONS: Final = {
     "backend": 'write vllm_xargs: {"guided_backend": "xgrammar"} or "guidance" instead',
     "whitespace": 'write vllm_xargs: {"guided_whitespace": "flexible"}, "compact" or "unbounded" instead',
 }
-_NO_TOOLS: Final = "only /v1/chat/completions, /v1/responses and /v1/messages have tools"
+NO_TOOLS: Final = "only /v1/chat/completions, /v1/responses and /v1/messages have tools"
 _OPENAI: Final = Route(
     ("response_format", "structured_outputs"),
     'response_format: {"type": "json_schema", "json_schema": {"name": NAME, "schema": SCHEMA}}',
@@ -72,5 +75,15 @@ ROUTES: Final[Mapping[str, Route]] = {
         'sampling_params: {"structured_outputs": {"json": SCHEMA}}',
         'sampling_params: {"structured_outputs": {"%s": ...}}',
         tools="",
+        arguments="sampling_params.extra_args",
     ),
+}
+# Routes that take no constraint at all.
+UNGUIDED: Final[Mapping[str, Route]] = {
+    "/generative_scoring": Route(
+        (),
+        f"{_OPENAI.schema} on /v1/chat/completions",
+        f"{_OPENAI.others} on /v1/chat/completions",
+        tools="",
+    )
 }

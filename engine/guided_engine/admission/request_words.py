@@ -10,12 +10,13 @@ from typing import Final, cast
 
 import msgspec
 
+from guided_contract import names
 from guided_contract.wire import Kind
 from guided_engine.admission import foreign_words
 from guided_engine.admission.foreign_words import ANY, KINDS, Word
 from guided_engine.admission.request_body import Keys, keys_of, value_of
 from guided_engine.admission.request_fault import Fault
-from guided_engine.admission.request_routes import OPTIONS, ROUTES, Route
+from guided_engine.admission.request_routes import NO_TOOLS, OPTIONS, ROUTES, UNGUIDED, Route
 
 # Only what stands below their `format` is a constraint.
 _WITH_FORMAT: Final = ("text", "outputconfig")
@@ -66,11 +67,12 @@ _NOTHING: Final = frozenset([b"null", b"false", b'""'])
 _DEFAULTS: Final = frozenset([b'"none"', b'"auto"'])
 _PLAIN: Final = frozenset([b'"text"', b'"text/plain"'])
 _MISSING: Final = msgspec.Raw(b"null")
+_ARGUMENTS: Final = "vllm_xargs"
 
 
 def fault(route: str, keys: Keys) -> Fault | None:
     """Return what a request asks for in words that vLLM ignores on its route; None: there is nothing."""
-    known = ROUTES.get(route)
+    known = ROUTES.get(route) or UNGUIDED.get(route)
     return None if known is None else next(_faults(known, keys), None)
 
 
@@ -91,6 +93,7 @@ def _faults(route: Route, keys: Keys) -> Iterator[Fault]:
         if inner and outer[name]:
             for path, word in _foreign(inner, (outer[name],), f"{name}.", 0):
                 yield _told(route, path, word)
+    yield from _unread(route, keys)
     for path in route.read:
         found = _at(keys, path)
         if bytes(found) == b"null":
@@ -102,6 +105,21 @@ def _faults(route: Route, keys: Keys) -> Iterator[Fault]:
     several = asked(route, keys)
     if len(several) > 1:
         yield Fault(several[-1], f"only one constraint is possible, not {' and '.join(several)}")
+
+
+def _unread(route: Route, keys: Keys) -> Iterator[Fault]:
+    """Yield constraints among what vLLM gives to plugins, and our own where this route reads none."""
+    if not route.tools and b'"strict"' in bytes(keys.get("tools", b"")):
+        yield Fault("tools", f"they have no effect here: {NO_TOOLS}")
+    for path in {route.arguments, _ARGUMENTS}:
+        for key, value in (keys_of(_at(keys, path)) or {}).items():
+            word = foreign_words.exact(key)
+            if word is None or not word.is_certain or not _asks(value):
+                continue
+            if path != route.arguments:
+                yield Fault(f"{path}.{key}", f"it has no effect here; write it in {route.arguments}")
+            elif not key.startswith(names.RESERVED_PREFIX):
+                yield _told(route, f"{path}.{key}", word)
 
 
 def _foreign(

@@ -100,7 +100,11 @@ def _loose_tools(request: Any) -> GuidedError | None:
             else "this engine's tool parser cannot force a call: set tool_choice to auto"
         )
         return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path="tool_choice")
-    message = "this engine's tool parser does not support strict tools: send them without strict"
+    message = (
+        "with tool_choice null nobody reads calls: leave it out"
+        if request.tool_choice is None
+        else "this engine's tool parser does not support strict tools: send them without strict"
+    )
     return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path="tools")
 
 

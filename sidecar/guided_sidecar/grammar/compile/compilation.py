@@ -26,7 +26,7 @@ from guided_sidecar.grammar.compile.proof import Prover
 from guided_sidecar.grammar.compile.proof_faults import Fault
 from guided_sidecar.grammar.compile.routing import Grammar
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
-from guided_sidecar.grammar.schema import limits
+from guided_sidecar.grammar.schema import limits, tag_words
 from guided_sidecar.grammar.worker_errors import ran_out_of_memory
 from guided_sidecar.grammar.worker_messages import Compiled, Done, Job, Meanwhile, Proof, Unenforced
 
@@ -111,6 +111,8 @@ class Compiler:
             message = "the tokenizer has changed on the Hugging Face hub since the pod started"
             raise GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message)
         job = msgspec.structs.replace(job, spec=limits.canonical(job.kind, job.spec, job.limits))
+        if job.kind == "structural_tag":
+            tag_words.check(json.loads(job.spec))
         return self._allowing(job, start) if job.allows else self._enforcing(job, start)
 
     def _allowing(self, job: Job, start: int) -> Done:

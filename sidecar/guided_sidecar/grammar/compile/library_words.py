@@ -17,6 +17,11 @@ _PLAIN: Final = tuple(
         (r"look-around, including look-ahead and look-behind, is not supported", _LOOKAROUND),
         (r"Failed to generate regex for integer range:.*", "no integer is within its bounds"),
         (r"lexer error: too many expressions constructed", "its repetitions are too many"),
+        (
+            r"panic: assertion failed: grammar\.symbols\.len.*",
+            "it has more than 65,000 parts; maxItems counts",
+        ),
+        (r"panic: (.{0,80}).*", r"\1"),
         (r"Failed to convert the grammar from GBNF to Lark: ", ""),
         (r"Invalid structural tag error: ", ""),
         (r"; following special tokens are available:.*", ""),

@@ -179,6 +179,7 @@ def _choice(spec: str, limits: CompileConfig) -> str:
             ErrorCode.GRAMMAR_INVALID, "a choice must be a list of at least one string", path="$"
         )
     faults.refuse(_excess(len(value), limits.max_enum, "strings", lambda: "$"))
+    _refuse_replacement("".join(value))
     return json.dumps(value)
 
 
@@ -217,6 +218,7 @@ def _regex(spec: str, limits: CompileConfig) -> str:
     if "\x00" in spec:
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a regex must not contain a NUL character")
     faults.refuse(_excess(len(spec), limits.max_regex_chars, "characters", lambda: None))
+    _refuse_replacement(spec)
     return spec
 
 
@@ -224,11 +226,18 @@ def _grammar(spec: str, limits: CompileConfig) -> str:  # noqa: ARG001 - a table
     if not spec.strip():
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "the grammar is empty")
     faults.refuse(_excess(len(_LARK_RULE.findall(spec)), _MOST_LARK_RULES, "rules", lambda: None))
+    _refuse_replacement(spec)
     return spec
 
 
 def _json_object(spec: str, limits: CompileConfig) -> str:  # noqa: ARG001 - a table's function
     return ""
+
+
+def _refuse_replacement(text: str) -> None:
+    """Refuse the character that vLLM takes for a part of one, and drops at the end of a text."""
+    if "\ufffd" in text:
+        raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, "U+FFFD is lost at the end of an answer")
 
 
 def _check_characters(text: str) -> None:

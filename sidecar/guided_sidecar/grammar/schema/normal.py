@@ -44,8 +44,9 @@ _MOST_LOOKS: Final = 1 << 13  # at parts of the schema, and
 _LOOKS: Final = 16  # for each of them
 _MOST_PARTS: Final = 1 << 16  # of the normal form, where some of it stands in several places
 _DEEPEST: Final = 200
-_MOST_NUMBER: Final = 1 << 53
+_MOST_NUMBER: Final = {1: 1 << 53, -1: 1 << 53}
 _MOST_INTEGER: Final = {1: (1 << 63) - 1, -1: 1 << 62}  # by its sign: near -2^63 llguidance does not end
+_TOO_FAR: Final = f"numbers beyond {1 << 53} and integers beyond {1 << 62} are not enforced"
 _COUNTED: Final = frozenset(["maxItems", "minItems", "multipleOf"])
 _MOST_ITEMS: Final = 1 << 14  # for each of which llguidance keeps 3 KB, in each rank
 _SIGNS: Final = {"maximum": 1, "exclusiveMaximum": 1, "minimum": -1, "exclusiveMinimum": -1}
@@ -110,7 +111,9 @@ class _Normaliser:
         if self._is_rewritten and _size(written) > _MOST_PARTS:
             raise too_many(ROOT)
         for part in subschemas.within(written):
-            _bound(part)
+            if (keyword := _bound(part)) is not None:
+                place = next(place for place in subschemas.walk(written) if place.schema is part)
+                raise fault(place.at(keyword) or "$", _TOO_FAR, ErrorCode.GRAMMAR_UNSUPPORTED)
         return written
 
     def said(self, part: Schema, path: JsonPath) -> Schema:
@@ -256,15 +259,16 @@ def _parts(value: Any) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value
 
 
-def _bound(part: Schema) -> None:
-    """Move a bound that is further out than libraries count to where they do."""
+def _bound(part: Schema) -> str | None:
+    """Move bounds that are further out than libraries count to where they do; return one that cannot be."""
     for keyword, sign in _SIGNS.items():
-        most = _MOST_INTEGER[sign] if part.get("type") == "integer" else _MOST_NUMBER
+        most = _MOST_INTEGER if part.get("type") == "integer" else _MOST_NUMBER
         value = sign * part.get(keyword, 0)
-        if value > most:
-            part[keyword] = sign * most
-        elif value < -(_MOST_INTEGER[-sign] if part.get("type") == "integer" else _MOST_NUMBER):
-            raise unsupported(JsonPath(ROOT, keyword), f"numbers beyond {most} are not enforced")
+        if value > most[sign]:
+            part[keyword] = sign * most[sign]
+        elif value < -most[-sign]:
+            return keyword
+    return None
 
 
 def _flat(written: Schema) -> Any:

@@ -1,0 +1,82 @@
+"""The keys of a structural tag: xgrammar ignores one that it does not know, and with it what was meant."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_grammar.json_schema.subschemas import ROOT, JsonPath
+from guided_sidecar.grammar.schema import faults
+
+# As xgrammar 0.2.8 has them (xgrammar/structural_tag.py), by type; a contract test compares them.
+FORMATS: Final[Mapping[str, frozenset[str]]] = {
+    name: frozenset(["type", *words.split()])
+    for name, words in {
+        "any_text": "excludes max_tokens max_chars",
+        "any_tokens": "exclude_tokens max_tokens",
+        "const_string": "value",
+        "dispatch": "rules loop excludes",
+        "exclude_token": "exclude_tokens",
+        "grammar": "grammar",
+        "json_schema": "json_schema style any_order max_whitespace_cnt excludes",
+        "optional": "content",
+        "or": "elements",
+        "plus": "content",
+        "qwen_xml_parameter": "json_schema",
+        "regex": "pattern",
+        "repeat": "min max content",
+        "sequence": "elements",
+        "star": "content",
+        "structural_tag": "format",
+        "tag": "begin content end",
+        "tags_with_separator": "tags separator at_least_one stop_after_first",
+        "token": "token",
+        "token_dispatch": "rules loop exclude_tokens",
+        "token_triggered_tags": "trigger_tokens tags exclude_tokens at_least_one stop_after_first",
+        "triggered_tags": "triggers tags at_least_one stop_after_first excludes",
+    }.items()
+}
+_OLD: Final = frozenset(["type", "structures", "triggers"])
+_STRUCTURE: Final = frozenset(["begin", "schema", "end"])
+
+
+def check(tag: dict[str, Any]) -> None:
+    """Refuse keys that nobody reads; types and values are the library's to judge.
+
+    Raises
+    ------
+    GuidedError
+        grammar_unsupported, with the path of each of up to ten.
+    """
+    faults.refuse(_of_old(tag) if "structures" in tag else _of_new({"type": "structural_tag", **tag}, ROOT))
+
+
+def _of_old(tag: dict[str, Any]) -> Iterator[GuidedError]:
+    yield from _unknown(tag, _OLD, ROOT)
+    for number, structure in enumerate(tag["structures"]):
+        yield from _unknown(structure, _STRUCTURE, JsonPath(JsonPath(ROOT, "structures"), number))
+
+
+def _of_new(value: Any, path: JsonPath) -> Iterator[GuidedError]:
+    if isinstance(value, list):
+        for number, one in enumerate(value):
+            yield from _of_new(one, JsonPath(path, number))
+        return
+    if not isinstance(value, dict):
+        return
+    named = value.get("type", "tag")  # which a tag among others may leave out
+    known = FORMATS.get(named) if isinstance(named, str) else None
+    if known is None:
+        return
+    yield from _unknown(value, known, path)
+    for key in ("format", "content", "elements", "tags", "rules", "begin", "end"):
+        if key in known:
+            yield from _of_new(value.get(key), JsonPath(path, key))
+
+
+def _unknown(value: dict[str, Any], known: frozenset[str], path: JsonPath) -> Iterator[GuidedError]:
+    for key in value.keys() - known:
+        close = difflib.get_close_matches(key[:100], known, 1)
+        meant = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(sorted(known))}"
+        reason = f"no such key; {meant}"
+        yield faults.fault(str(JsonPath(path, key)), reason, ErrorCode.GRAMMAR_UNSUPPORTED)

@@ -1,0 +1,72 @@
+"""The keys of a structural tag are xgrammar's, and others are refused with their path."""
+
+import json
+from typing import Any, get_args
+
+import pydantic
+import pytest
+import xgrammar.structural_tag as upstream
+
+from guided_contract.errors import GuidedError
+from guided_sidecar.grammar.schema import tag_words
+
+NUMBER = {"type": "regex", "pattern": "[0-9]+"}
+TAG = {"begin": "<a>", "content": NUMBER, "end": "</a>"}
+
+
+def test_they_are_the_librarys() -> None:
+    known = {}
+    for model in vars(upstream).values():
+        if isinstance(model, type) and issubclass(model, pydantic.BaseModel) and "type" in model.model_fields:
+            (name,) = get_args(model.model_fields["type"].annotation)
+            known[name] = {field.alias or key for key, field in model.model_fields.items()}
+    assert known == tag_words.FORMATS
+
+
+def _format(value: Any) -> dict[str, Any]:
+    return {"type": "structural_tag", "format": value}
+
+
+@pytest.mark.parametrize(
+    ("tag", "path"),
+    [
+        (_format({"type": "any_text", "max_length": 3}), "$.format.max_length"),
+        (_format({**NUMBER, "patern": "b"}), "$.format.patern"),
+        (_format({"type": "json_schema", "json_schema": {}, "schema": {}}), "$.format.schema"),
+        ({**_format(NUMBER), "strict": True}, "$.strict"),
+        (_format({"type": "sequence", "elements": [NUMBER, {**NUMBER, "x": 1}]}), "$.format.elements[1].x"),
+        (
+            _format({"type": "triggered_tags", "triggers": ["<a"], "tags": [{**TAG, "schema": {}}]}),
+            "$.format.tags[0].schema",
+        ),
+        (
+            _format({"type": "tag", **TAG, "content": {"type": "star", "content": {**NUMBER, "max": 2}}}),
+            "$.format.content.content.max",
+        ),
+        (_format({"type": "dispatch", "rules": [["a", {**NUMBER, "x": 1}]]}), "$.format.rules[0][1].x"),
+        (
+            {"structures": [{"begin": "a", "schema": {}, "end": "b", "content": 1}], "triggers": ["a"]},
+            "$.structures[0].content",
+        ),
+        ({"structures": [], "triggers": ["a"], "at_least_one": True}, "$.at_least_one"),
+    ],
+)
+def test_one_that_nobody_reads_is_told(tag: Any, path: str) -> None:
+    with pytest.raises(GuidedError) as refused:
+        tag_words.check(tag)
+    assert (refused.value.code, refused.value.path) == ("grammar_unsupported", path)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        NUMBER,
+        {"type": "json_schema", "json_schema": {"x-mine": 1, "type": "object"}},
+        {"type": "triggered_tags", "triggers": ["<a"], "tags": [TAG], "at_least_one": True},
+        {"type": "tag", **TAG, "begin": {"type": "token", "token": 5}},
+        {"type": "nobody's", "x": 1},
+    ],
+    ids=json.dumps,
+)
+def test_what_is_read_goes_on(value: Any) -> None:
+    tag_words.check(_format(value))

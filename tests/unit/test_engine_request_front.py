@@ -1,0 +1,159 @@
+"""What outsiders sent to a running pod that was answered with a 500, ignored, cut, or slow for all others."""
+
+import json
+from typing import Any
+
+import pytest
+
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_engine.admission import error_responses, request_checks, trace
+from guided_engine.admission.exchange import HttpExchange
+from guided_engine.admission.request_body import keys_of
+from guided_engine.admission.request_fault import Fault
+
+CHAT, COMPLETIONS, BATCH = "/v1/chat/completions", "/v1/completions", "/v1/chat/completions/batch"
+RESPONSES, MESSAGES, GENERATE = "/v1/responses", "/v1/messages", "/inference/v1/generate"
+SCORING = "/generative_scoring"
+MOST = 1000
+SCHEMA = {"type": "object"}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
+STRICT = {"type": "function", "function": {"name": "f", "parameters": SCHEMA, "strict": True}}
+
+
+def found(route: str, body: Any, most_bytes: int = MOST) -> Fault | None:
+    text = json.dumps(body).encode()
+    keys = keys_of(text)
+    assert keys is not None
+    return request_checks.fault(route, text, keys, most_bytes)
+
+
+@pytest.mark.parametrize("number", [1 << 64, -(1 << 63) - 1, 10**400])
+@pytest.mark.parametrize(
+    ("place", "wrapped"),
+    [
+        ("top_k", lambda number: {"top_k": number}),
+        (
+            "structured_outputs.json.maximum",
+            lambda number: {"structured_outputs": {"json": {"maximum": number}}},
+        ),
+        ("structured_outputs.json.x[1]", lambda number: {"structured_outputs": {"json": {"x": [0, number]}}}),
+    ],
+)
+def test_an_integer_that_does_not_fit_is_told_where(place: str, wrapped: Any, number: int) -> None:
+    """vLLM's message to its engine has 64 bits for one: the answer was a 500 without a word."""
+    fault = found(COMPLETIONS, wrapped(number))
+    assert fault is not None
+    assert (fault.path, fault.code) == (place, ErrorCode.REQUEST_INVALID)
+    assert "64 bits" in fault.message
+
+
+@pytest.mark.parametrize("number", [(1 << 64) - 1, -(1 << 63), 12345678901234567890])
+def test_one_that_fits_is_nobodys_fault(number: int) -> None:
+    assert found(COMPLETIONS, {"structured_outputs": {"json": {"default": number}}}) is None
+    assert found(CHAT, {"tools": [{**TOOL, "x": number << 64}], "prompt": "9" * 30}) is None
+
+
+def test_a_batch_is_not_streamed() -> None:
+    """vLLM answers with the first part of it, and `stop`."""
+    fault = found(BATCH, {"stream": True, "messages": []})
+    assert fault is not None
+    assert fault.path == "stream"
+    assert found(BATCH, {"stream": False, "messages": []}) is None
+    assert found(CHAT, {"stream": True, "messages": []}) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("structured_outputs", {"structured_outputs": {"json": {"description": "x" * 3 * MOST}}}),
+        ("response_format", {"response_format": {"type": "json_object", "x": "x" * 3 * MOST}}),
+        ("tools", {"tools": [TOOL] * MOST, "tool_choice": "required"}),
+        ("tools", {"tools": [TOOL] * MOST + [STRICT]}),
+        ("tools", {"tools": [TOOL] * MOST, "tool_choice": {"type": "function", "function": {"name": "f"}}}),
+    ],
+)
+def test_what_is_too_large_is_refused_before_anybody_reads_it(path: str, body: Any) -> None:
+    """30,000 tools held up all other requests for 7 s, and were refused then."""
+    fault = found(CHAT, body)
+    assert fault is not None
+    assert (fault.path, fault.code) == (path, ErrorCode.GRAMMAR_TOO_LARGE)
+    assert found(CHAT, body, most_bytes=1 << 20) != fault
+
+
+@pytest.mark.parametrize("choice", [None, "auto", "none"])
+def test_tools_that_become_no_grammar_may_be_large(choice: Any) -> None:
+    assert found(CHAT, {"tools": [TOOL] * MOST, "tool_choice": choice}) is None
+
+
+@pytest.mark.parametrize(
+    ("route", "path", "body"),
+    [
+        (GENERATE, "vllm_xargs.guided_grammar", {"vllm_xargs": {"guided_grammar": "x"}}),
+        (GENERATE, "vllm_xargs.structured_outputs", {"vllm_xargs": {"structured_outputs": {"json": SCHEMA}}}),
+        (
+            GENERATE,
+            "sampling_params.extra_args.response_format",
+            {"sampling_params": {"extra_args": {"response_format": SCHEMA}}},
+        ),
+        (CHAT, "vllm_xargs.structured_outputs", {"vllm_xargs": {"structured_outputs": "x"}}),
+        (CHAT, "vllm_xargs.response_format", {"vllm_xargs": {"response_format": "json"}}),
+        (CHAT, "vllm_xargs.json_schema", {"vllm_xargs": {"json_schema": "{}"}}),
+        (CHAT, "vllm_xargs.ebnf", {"vllm_xargs": {"ebnf": "x"}}),
+        (CHAT, "vllm_xargs.Guided_Grammar", {"vllm_xargs": {"Guided_Grammar": "x"}}),
+        (COMPLETIONS, "tools", {"tools": [STRICT]}),
+        (GENERATE, "tools", {"tools": [STRICT]}),
+        (SCORING, "structured_outputs", {"structured_outputs": {"json": SCHEMA}}),
+        (SCORING, "response_format", {"response_format": {"type": "json_object"}}),
+        (SCORING, "guided_json", {"guided_json": SCHEMA}),
+    ],
+)
+def test_a_constraint_that_nobody_reads_is_told(route: str, path: str, body: Any) -> None:
+    fault = found(route, body)
+    assert fault is not None
+    assert fault.path == path
+
+
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        (CHAT, {"vllm_xargs": {"guided_grammar": "x", "guided_backend": "guidance"}}),
+        (CHAT, {"vllm_xargs": {"regex": "a processor's own", "pattern": "x", "bias": 2}}),
+        (GENERATE, {"sampling_params": {"extra_args": {"guided_grammar": "x"}}}),
+        (COMPLETIONS, {"tools": [TOOL]}),
+        (SCORING, {"query": "x", "items": ["a"]}),
+    ],
+)
+def test_what_is_read_or_asks_for_nothing_goes_on(route: str, body: Any) -> None:
+    assert found(route, body) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"prompt": "\xff"}', "UTF-8"),
+        (b"\x1f\x8b\x08\x00\xff", "Content-Encoding"),
+        (b"[" * 100_000, "too deeply"),
+        (b'{"n": ' + b"9" * 5000 + b"}", "too many digits"),
+    ],
+)
+def test_a_body_that_nobody_can_read_is_told_why(body: bytes, words: str) -> None:
+    fault = request_checks.unreadable(CHAT, body)
+    assert fault is not None
+    assert words in fault.message
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b'"x"', b'{"a": 1}'])
+def test_of_others_vllm_says_it(body: bytes) -> None:
+    assert request_checks.unreadable(CHAT, body) is None
+
+
+def test_a_body_that_is_no_json_on_its_route_is_let_through() -> None:
+    assert request_checks.unreadable("/v1/audio/transcriptions", b"--x\r\n\xff") is None
+
+
+def test_an_error_does_not_quote_a_client_at_length() -> None:
+    exchange = HttpExchange(trace.begin([], 1.0), "POST", CHAT)
+    error = GuidedError(ErrorCode.REQUEST_INVALID, "x" * 50_000, path="p" * 50_000)
+    start, body = error_responses.response(error, exchange)
+    assert len(body["body"]) < 4000
+    assert int(dict(start["headers"])[b"content-length"]) == len(body["body"])
