@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 from devtools import tinymodel
@@ -59,7 +58,7 @@ def upstream() -> Any:
 
 
 CASES = [(backend, name) for backend in ("xgrammar", "guidance") for name in grammars.OF_EVERY_KIND]
-CASES.remove(("guidance", "structural tag"))  # upstream's enforces no schema: see below
+CASES.remove(("guidance", "structural tag"))  # upstream's enforces no schema: test_structural_tags.py
 
 
 @pytest.mark.parametrize(("backend", "name"), CASES)
@@ -125,58 +124,6 @@ TAGS = {
         },
     },
 }
-
-
-INSTANCES = [
-    '{"zq": 1}',
-    '{"zq": 10, "o": ["a"]}',
-    '{"zq": 1, "x": 2}',
-    "{}",
-    '{"zq": "1"}',
-    "5",
-    '": "',
-    "[]",
-    '""',
-]
-SCHEMAS: list[Any] = [
-    {
-        "type": "object",
-        "properties": {"zq": {"type": "integer"}, "o": {"type": "array", "items": {"$ref": "#/$defs/s"}}},
-        "required": ["zq"],
-        "additionalProperties": False,
-        "$defs": {"s": {"type": "string"}},
-    },
-    {"type": "array", "maxItems": 0},
-    {"enum": [5, ""]},
-    True,
-    {},
-]
-
-
-@pytest.mark.parametrize("schema", SCHEMAS, ids=str)
-@pytest.mark.parametrize(("trigger", "begin"), [("name", "name"), ("{", "{"), ("<f", "<f=x>"), ("a", "a ")])
-@pytest.mark.parametrize("backend", ["xgrammar", "guidance"])
-def test_the_schema_of_a_tag_is_enforced(
-    words: Vocabulary, backend: Any, trigger: str, begin: str, schema: Any
-) -> None:
-    """vLLM 0.32 gives llguidance a grammar where that takes a schema: any JSON is then generated."""
-    tag = {"structures": [{"begin": begin, "schema": schema, "end": "!"}], "triggers": [trigger]}
-    library = Backends(words)[backend]
-    compiled = library.compile("structural_tag", json.dumps(tag))
-    validator = jsonschema.Draft202012Validator(schema)
-    for instance in INSTANCES:
-        matcher = compiled.matcher()
-        text = f"x {begin}{instance}!".encode()
-        taken = all(matcher.accept((library.tokens().index(bytes([byte])),)) for byte in text)
-        assert taken == (is_json(instance) and validator.is_valid(json.loads(instance))), instance
-
-
-def is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("name", TAGS)

@@ -1,14 +1,19 @@
-"""The keys of a structural tag are xgrammar's, and others are refused with their path."""
+"""A structural tag: its schema is enforced with both libraries, and keys that nobody reads are refused."""
 
 import json
 from typing import Any, get_args
 
+import jsonschema
 import pydantic
 import pytest
 import xgrammar.structural_tag as upstream
 
 from guided_contract.errors import GuidedError
+from guided_grammar.registry import Backends
+from guided_sidecar.grammar.compile import vocabulary
+from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 from guided_sidecar.grammar.schema import tag_words
+from support.engine import pod_config
 
 NUMBER = {"type": "regex", "pattern": "[0-9]+"}
 TAG = {"begin": "<a>", "content": NUMBER, "end": "</a>"}
@@ -70,3 +75,60 @@ def test_one_that_nobody_reads_is_told(tag: Any, path: str) -> None:
 )
 def test_what_is_read_goes_on(value: Any) -> None:
     tag_words.check(_format(value))
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+    return vocabulary.load(pod_config(tmp_path_factory.mktemp("pod")))
+
+
+INSTANCES = [
+    '{"zq": 1}',
+    '{"zq": 10, "o": ["a"]}',
+    '{"zq": 1, "x": 2}',
+    "{}",
+    '{"zq": "1"}',
+    "5",
+    '": "',
+    "[]",
+    '""',
+]
+SCHEMAS: list[Any] = [
+    {
+        "type": "object",
+        "properties": {"zq": {"type": "integer"}, "o": {"type": "array", "items": {"$ref": "#/$defs/s"}}},
+        "required": ["zq"],
+        "additionalProperties": False,
+        "$defs": {"s": {"type": "string"}},
+    },
+    {"type": "array", "maxItems": 0},
+    {"enum": [5, ""]},
+    True,
+    {},
+]
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=str)
+@pytest.mark.parametrize(("trigger", "begin"), [("name", "name"), ("{", "{"), ("<f", "<f=x>"), ("a", "a ")])
+@pytest.mark.parametrize("backend", ["xgrammar", "guidance"])
+def test_the_schema_of_a_tag_is_enforced(
+    words: Vocabulary, backend: Any, trigger: str, begin: str, schema: Any
+) -> None:
+    """vLLM 0.32 gives llguidance a grammar where that takes a schema: any JSON is then generated."""
+    tag = {"structures": [{"begin": begin, "schema": schema, "end": "!"}], "triggers": [trigger]}
+    library = Backends(words)[backend]
+    compiled = library.compile("structural_tag", json.dumps(tag))
+    validator = jsonschema.Draft202012Validator(schema)
+    for instance in INSTANCES:
+        matcher = compiled.matcher()
+        text = f"x {begin}{instance}!".encode()
+        taken = all(matcher.accept((library.tokens().index(bytes([byte])),)) for byte in text)
+        assert taken == (is_json(instance) and validator.is_valid(json.loads(instance))), instance
+
+
+def is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
