@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_engine.admission import error_responses, request_checks, trace
+from guided_engine.admission import client_paths, error_responses, request_checks, trace
 from guided_engine.admission.exchange import HttpExchange
 from guided_engine.admission.request_body import keys_of
 from guided_engine.admission.request_fault import Fault
@@ -78,6 +78,24 @@ def test_what_is_too_large_is_refused_before_anybody_reads_it(path: str, body: A
     assert fault is not None
     assert (fault.path, fault.code) == (path, ErrorCode.GRAMMAR_TOO_LARGE)
     assert found(CHAT, body, most_bytes=1 << 20) != fault
+
+
+def test_what_tools_become_is_not_called_by_a_name_that_the_client_does_not_know() -> None:
+    exchange = HttpExchange(trace.begin([], 1.0), "POST", CHAT)
+    exchange.place = "tools"
+    said = "structural_tag has 279125 bytes; at most 262144 are allowed"
+    told = client_paths.translated(GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, said, path="$"), exchange)
+    assert "structural_tag" not in told.message
+    assert "279125" in told.message
+    assert told.path == "tools"
+
+
+@pytest.mark.parametrize("strict", [True, "true", 1])
+def test_strict_is_what_vllm_takes_for_true(strict: Any) -> None:
+    function = {"name": "f", "parameters": {"type": "objct"}, "strict": strict}
+    fault = found(CHAT, {"tools": [{"type": "function", "function": function}]})
+    assert fault is not None
+    assert fault.path == "tools[0].function.parameters.type"
 
 
 @pytest.mark.parametrize("choice", [None, "auto", "none"])

@@ -67,6 +67,8 @@ def translated(error: GuidedError, exchange: HttpExchange) -> GuidedError:
     if exchange.place is None or found.path not in (None, "$") or not _is_about_grammar(found):
         return found
     message = found.message
+    if exchange.place == "tools":
+        message = message.replace("structural_tag has", "the grammar that they become has", 1)
     if found.path == "$":
         message = _PATH.sub(lambda path: f"{exchange.place}{path[0][1:]}", message)
     return GuidedError(found.code, message, path=exchange.place, retry_after_s=found.retry_after_s)

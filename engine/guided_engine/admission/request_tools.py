@@ -60,6 +60,7 @@ _SCHEMAS: Final = (
     *("args", "arguments", "input"),
 )
 _THEIR_OWN: Final = ("cache_control", "metadata", "annotations", "returns", "return", "output")
+_TRUE: Final = (True, "true", "True", "1")  # of what pydantic takes for it
 # What stands beside a function's holder though it belongs inside.
 _MISPLACED: Final = ("strict", "parameters", "input_schema")
 
@@ -167,7 +168,7 @@ def _of_choice(route: str, form: _Form, choice: Any, tools: list[_Tool] | None) 
 
 def _of_grammars(tools: list[_Tool], *, is_forced: bool) -> Iterator[Fault]:
     """Yield what is wrong with tools that become a grammar together."""
-    enforced = [tool for tool in tools if is_forced or tool.function.get("strict") is True]
+    enforced = [tool for tool in tools if is_forced or tool.function.get("strict") in _TRUE]
     taken: set[str] = set()
     for tool in enforced and tools:
         name = tool.function["name"]
