@@ -44,8 +44,15 @@ class GuidanceMatcher(Matcher):
 
         The first time with a new one that is shared again, then with one of its own, and no third time.
         """
-        if not self.native.is_error() or not self._is_spent() or self.renewals == _MOST_RENEWALS:
-            return False
+        is_revived = False
+        while self.native.is_error() and self._is_spent() and self.renewals < _MOST_RENEWALS:
+            if not self._renew():
+                return False
+            is_revived = not self.native.is_error()
+        return is_revived
+
+    def _renew(self) -> bool:
+        """Take all tokens again with another lexer, which may be spent by that; False: there is none."""
         allowance = self._prototype.allowance
         if self._prototype.cost_s + len(self._taken) * _TOKEN_S > allowance.left_s:
             return False
@@ -59,7 +66,8 @@ class GuidanceMatcher(Matcher):
                 return False
             self.native = native
             self.renewals += 1
-            return bool(native.consume_tokens(self._taken))
+            self.native.consume_tokens(self._taken)
+        return True
 
     def _is_spent(self) -> bool:
         is_spent = self._said().startswith(_SPENT)
