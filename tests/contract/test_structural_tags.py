@@ -9,6 +9,7 @@ import pytest
 import xgrammar.structural_tag as upstream
 
 from guided_contract.errors import GuidedError
+from guided_grammar.backend import BackendError
 from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile import vocabulary
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
@@ -60,6 +61,38 @@ def test_one_that_nobody_reads_is_told(tag: Any, path: str) -> None:
     with pytest.raises(GuidedError) as refused:
         tag_words.check(tag)
     assert (refused.value.code, refused.value.path) == ("grammar_unsupported", path)
+
+
+AB = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        ({"json_schema": AB, "any_order": True}, "$.format.any_order"),
+        ({"json_schema": {"items": {"pattern": "^[a-z]*$"}}, "excludes": ["zz"]}, "$.format.excludes"),
+        ({"json_schema": {"type": "string", "format": "email"}, "excludes": ["zz"]}, "$.format.excludes"),
+        ({"json_schema": AB, "any_order": False}, None),
+        ({"json_schema": {"type": "object", "properties": {"a": {}}}, "any_order": True}, None),
+        ({"json_schema": {"type": "string"}, "excludes": ["zz"]}, None),
+        ({"json_schema": True, "excludes": ["zz"]}, None),
+    ],
+)
+def test_what_the_library_does_not_hold_is_refused(value: Any, path: str | None) -> None:
+    """Of `any_order` it counts the entries alone, and in patterns it does not look for what is excluded."""
+    tag = _format({"type": "json_schema", **value})
+    if path is None:
+        tag_words.check(tag)
+        return
+    with pytest.raises(GuidedError, match="not enforced beside") as refused:
+        tag_words.check(tag)
+    assert refused.value.path == path
+
+
+def test_a_trigger_that_begins_no_tag_is_told(words: Vocabulary) -> None:
+    tag = {"structures": [{"begin": "<f=", "schema": {}, "end": ">"}], "triggers": ["<f", "<z"]}
+    with pytest.raises(BackendError, match="no tag begins with the trigger '<z'"):
+        Backends(words)["guidance"].compile("structural_tag", json.dumps(tag))
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,9 @@ class GuidanceBackend:
         return str(llguidance.grammar_from(kind, spec))
 
     def _tags(self, tag: Any) -> Iterator[Any]:
+        for trigger in tag["triggers"]:
+            if not any(item["begin"].startswith(trigger) for item in tag["structures"]):
+                raise ValueError(f"no tag begins with the trigger {trigger!r:.80}")
         for item in tag["structures"]:
             begin = item["begin"]
             trigger = next((text for text in tag["triggers"] if begin.startswith(text)), None)

@@ -1,10 +1,11 @@
-"""The keys of a structural tag: xgrammar ignores one that it does not know, and with it what was meant."""
+"""The keys of a structural tag that xgrammar ignores: all that it does not know, and some beside others."""
 
 import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from guided_contract.errors import ErrorCode, GuidedError
+from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath
 from guided_sidecar.grammar.schema import faults
 
@@ -41,7 +42,7 @@ _STRUCTURE: Final = frozenset(["begin", "schema", "end"])
 
 
 def check(tag: dict[str, Any]) -> None:
-    """Refuse keys that nobody reads; types and values are the library's to judge.
+    """Refuse keys that nobody reads, or that are not enforced; types and values are the library's to judge.
 
     Raises
     ------
@@ -69,6 +70,8 @@ def _of_new(value: Any, path: JsonPath) -> Iterator[GuidedError]:
     if known is None:
         return
     yield from _unknown(value, known, path)
+    if named == "json_schema":
+        yield from _unenforced(value, path)
     for key in ("format", "content", "elements", "tags", "rules", "begin", "end"):
         if key in known:
             yield from _of_new(value.get(key), JsonPath(path, key))
@@ -80,3 +83,13 @@ def _unknown(value: dict[str, Any], known: frozenset[str], path: JsonPath) -> It
         meant = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(sorted(known))}"
         reason = f"no such key; {meant}"
         yield faults.fault(str(JsonPath(path, key)), reason, ErrorCode.GRAMMAR_UNSUPPORTED)
+
+
+def _unenforced(value: dict[str, Any], path: JsonPath) -> Iterator[GuidedError]:
+    """Yield what xgrammar 0.2.8 takes and does not hold: of any order it counts the entries alone."""
+    parts = list(subschemas.within(value.get("json_schema")))
+    for key, beside in (("any_order", {"required"}), ("excludes", {"format", "pattern"})):
+        found = sorted(beside & set().union(*parts)) if parts and value.get(key) else []
+        if found:
+            reason = f"it is not enforced beside {found[0]}"
+            yield faults.fault(str(JsonPath(path, key)), reason, ErrorCode.GRAMMAR_UNSUPPORTED)
