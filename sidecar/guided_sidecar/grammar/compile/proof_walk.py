@@ -27,7 +27,7 @@ _LONG_S: Final = _SLOW_REPEATING_S / _REPEATED_BYTES
 _MOST_PLACES: Final = 6  # that are looked at for some where a token may be repeated
 _ENOUGH: Final = 2
 _DEAD_END: Final = "NoExtension"  # llguidance's word for a dead end
-_TURN_EVERY: Final = 16  # steps in a string: letters alone end no address, nor digits a date
+_TURN_EVERY: Final = 4  # steps in a string: letters alone end no address, nor digits a date
 _OTHERS: Final = 3  # tokens at one place, beside the one that was taken there
 
 
