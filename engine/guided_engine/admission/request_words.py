@@ -111,7 +111,7 @@ def _unread(route: Route, keys: Keys) -> Iterator[Fault]:
     """Yield constraints among what vLLM gives to plugins, and our own where this route reads none."""
     if not route.tools and b'"strict"' in bytes(keys.get("tools", b"")):
         yield Fault("tools", f"they have no effect here: {NO_TOOLS}")
-    for path in {route.arguments, _ARGUMENTS}:
+    for path in dict.fromkeys((route.arguments, _ARGUMENTS)):
         for key, value in (keys_of(_at(keys, path)) or {}).items():
             word = foreign_words.exact(key)
             if word is None or not word.is_certain or not _asks(value):

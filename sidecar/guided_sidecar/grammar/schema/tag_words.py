@@ -78,8 +78,8 @@ def _of_new(value: Any, path: JsonPath) -> Iterator[GuidedError]:
 
 
 def _unknown(value: dict[str, Any], known: frozenset[str], path: JsonPath) -> Iterator[GuidedError]:
-    for key in value.keys() - known:
-        close = difflib.get_close_matches(key[:100], known, 1)
+    for key in (key for key in value if key not in known):
+        close = difflib.get_close_matches(key[:100], sorted(known), 1)
         meant = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(sorted(known))}"
         reason = f"no such key; {meant}"
         yield faults.fault(str(JsonPath(path, key)), reason, ErrorCode.GRAMMAR_UNSUPPORTED)
