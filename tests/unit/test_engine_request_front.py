@@ -138,6 +138,7 @@ def test_a_constraint_that_nobody_reads_is_told(route: str, path: str, body: Any
         (CHAT, {"vllm_xargs": {"regex": "a processor's own", "pattern": "x", "bias": 2}}),
         (GENERATE, {"sampling_params": {"extra_args": {"guided_grammar": "x"}}}),
         (COMPLETIONS, {"tools": [TOOL]}),
+        (COMPLETIONS, {"tools": [{**TOOL, "strict": False}, {**TOOL, "strict": None}]}),
         (SCORING, {"query": "x", "items": ["a"]}),
     ],
 )

@@ -64,7 +64,7 @@ def _too_large(keys: Keys, most_bytes: int) -> Fault | None:
     most = _TIMES * most_bytes  # as written, with what a grammar does not have of it
     for name in filter(keys.__contains__, _CONSTRAINTS):
         size = len(memoryview(keys[name]))
-        is_guided = name != "tools" or b'"strict"' in bytes(keys[name]) or _forces(keys)
+        is_guided = name != "tools" or request_words.is_strict(keys) or _forces(keys)
         if size > most and is_guided:
             message = f"it has {size} bytes; at most {most} are read"
             return Fault(name, message, code=ErrorCode.GRAMMAR_TOO_LARGE)

@@ -5,6 +5,7 @@ route, or a refusal; in an object that is nothing but a constraint, so is every 
 """
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, cast
 
@@ -68,12 +69,18 @@ _DEFAULTS: Final = frozenset([b'"none"', b'"auto"'])
 _PLAIN: Final = frozenset([b'"text"', b'"text/plain"'])
 _MISSING: Final = msgspec.Raw(b"null")
 _ARGUMENTS: Final = "vllm_xargs"
+_STRICT: Final = re.compile(rb'"strict"\s*:(?!\s*(?:false|null))')
 
 
 def fault(route: str, keys: Keys) -> Fault | None:
     """Return what a request asks for in words that vLLM ignores on its route; None: there is nothing."""
     known = ROUTES.get(route) or UNGUIDED.get(route)
     return None if known is None else next(_faults(known, keys), None)
+
+
+def is_strict(keys: Keys) -> bool:
+    """Return whether a tool of the request may be strict, without reading them all."""
+    return _STRICT.search(bytes(keys.get("tools", b""))) is not None
 
 
 def asked(route: Route, keys: Keys) -> list[str]:
@@ -109,7 +116,7 @@ def _faults(route: Route, keys: Keys) -> Iterator[Fault]:
 
 def _unread(route: Route, keys: Keys) -> Iterator[Fault]:
     """Yield constraints among what vLLM gives to plugins, and our own where this route reads none."""
-    if not route.tools and b'"strict"' in bytes(keys.get("tools", b"")):
+    if not route.tools and is_strict(keys):
         yield Fault("tools", f"they have no effect here: {NO_TOOLS}")
     for path in dict.fromkeys((route.arguments, _ARGUMENTS)):
         for key, value in (keys_of(_at(keys, path)) or {}).items():
