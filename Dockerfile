@@ -6,6 +6,8 @@ FROM ${BASE} AS build
 # Where packages come from, for builders that have a mirror; both may be absent.
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
+# Its packages are pinned for one architecture: on another one pip would leave them all out, and say nothing.
+RUN test "$(uname -m)" = x86_64 || { echo "this image is for x86-64: build it with --platform=linux/amd64" >&2; exit 1; }
 WORKDIR /src
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1
 COPY requirements/operator.txt requirements/build.txt requirements/

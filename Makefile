@@ -48,6 +48,25 @@ generate: $(SETUP)  ## write what is generated anew: the CRD, its reference, the
 demo: $(if $(wildcard $(SETUP)),$(SETUP),$(VENV)/.demo)  ## real vLLM on this machine, five requests and their traces; KEEP=1 keeps serving
 	@$(PY) -m devtools.demo
 
+# The image that the chart installs: by docker, podman or buildah, whichever is there.
+BUILDER ?= $(firstword $(foreach each,docker podman buildah,$(if $(shell command -v $(each)),$(each))))
+VERSION := $(shell sed -n 's/^appVersion: *"\?\([^"]*\)"\?$$/\1/p' charts/guidedmodel/Chart.yaml)
+NEEDS_BUILDER = @test -n "$(BUILDER)" || { echo "$@: install docker, podman or buildah"; exit 1; }
+
+.PHONY: image
+image:  ## build the operator's image, guidedmodel:VERSION, with docker, podman or buildah (BUILDER=)
+	$(NEEDS_BUILDER)
+	$(BUILDER) build --platform=linux/amd64 --tag guidedmodel:$(VERSION) .
+
+.PHONY: push
+push:  ## build it and push it to REGISTRY/guidedmodel:VERSION
+	@test -n "$(REGISTRY)" || { echo "push: say where to, as in make push REGISTRY=registry.example/team"; exit 1; }
+	@$(MAKE) --no-print-directory image
+	$(BUILDER) tag guidedmodel:$(VERSION) $(REGISTRY)/guidedmodel:$(VERSION)
+	$(BUILDER) push $(REGISTRY)/guidedmodel:$(VERSION)
+	@echo "next: helm install guidedmodel charts/guidedmodel --namespace guidedmodel-system --create-namespace" \
+	  "--set image.repository=$(REGISTRY)/guidedmodel"
+
 PYTEST := $(VENV)/bin/pytest --durations=15
 # Of the quick tiers each process takes one core, and waits for most of its time: two run side by side.
 QUICK := -n 2 --dist loadfile --no-loadscope-reorder -q tests/unit tests/contract
@@ -148,7 +167,7 @@ bench-grammar: $(SETUP)  ## how long a grammar takes to be prepared, cold and ca
 	@PYTHONPATH=tools:benchmarks:tests $(PY) -m grammarbench
 
 .PHONY: bench-operator
-bench-operator: $(SETUP)  ## the operator with 100, 1,000 and 5,000 GuidedModels (N=, REPS=, IDLE=, CHANGE=, RATE=, CORES=, OUT=)
+bench-operator: $(SETUP)  ## the operator with 100, 1,000 and 5,000 GuidedModels (N=, REPS=, IDLE=, CHANGE=, RATE=, REVISIONS=, FOREIGN=, STORM=, CORES=, OUT=)
 	@PYTHONPATH=tools:benchmarks:tests $(PY) -m operatorbench
 
 .PHONY: bench-cpu

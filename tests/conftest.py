@@ -55,7 +55,7 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """A real one-node cluster with Jaeger, in namespaces of its own. Needs Go and root.
 
-    Containers of runtime class `hostvllm` see the stock engine environment.
+    Containers see the stock engine environment.
     """
     folder = tmp_path_factory.mktemp("node")
     try:

@@ -29,7 +29,8 @@ def main() -> int:
     golang.player()
     left_s, began = 60 * float(os.environ.get("MINUTES") or "inf"), time.monotonic()
     for wanted in _plan():
-        done = sum(run.count == wanted.count for run in runs)
+        asked = wanted.count, wanted.revisions, wanted.foreign
+        done = sum((run.count, run.revisions, run.foreign) == asked for run in runs)
         if done >= _reps():
             continue
         if time.monotonic() - began > left_s:
@@ -50,12 +51,19 @@ def _plan() -> list[Wanted]:
     counts = [int(each) for each in (os.environ.get("N") or "100,1000,5000").split(",")]
     idle_s = float(os.environ.get("IDLE") or _IDLE_S)
     change_s = float(os.environ.get("CHANGE") or _CHANGE_S)
+    revisions, foreign = (
+        int(os.environ.get(name) or least) for name, least in (("REVISIONS", 1), ("FOREIGN", 0))
+    )
+    storm_s = float(os.environ.get("STORM") or 0)
     rates = [float(each) for each in (os.environ.get("RATE") or _RATE).split(",")]
     return [
         Wanted(
             count,
+            revisions,
+            foreign,
+            storm_s,
             change_s,
-            rates if count == _CHANGED_COUNT or "RATE" in os.environ else (),
+            rates if count == _CHANGED_COUNT or os.environ.get("RATE") else (),
             idle_s,
             restart=True,
         )

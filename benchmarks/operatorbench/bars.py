@@ -51,6 +51,11 @@ def _of_run(run: Run) -> Iterator[Bar]:
     if run.restarted is not None:
         found = f"{run.restarted.writes} writes"
         yield Bar(f"{run.count:,} models: a restart writes nothing", found, run.restarted.writes == 0)
+    if run.storm is not None:
+        storm = run.storm
+        asks = f"{run.count:,} models, 403 for {storm.seconds:.0f} s: no status write, no event"
+        found = f"{storm.status_writes} and {storm.events}, in {storm.refused} refusals"
+        yield Bar(asks, found, storm.status_writes == storm.events == 0)
 
 
 def _each(run: Run) -> float:
@@ -58,7 +63,8 @@ def _each(run: Run) -> float:
 
 
 def _peak(run: Run) -> int:
-    return max(run.converged.peak_bytes, run.restarted.peak_bytes if run.restarted else 0)
+    others = (run.restarted, run.storm)
+    return max(run.converged.peak_bytes, *(each.peak_bytes for each in others if each is not None))
 
 
 def _writes(requests: dict[str, int]) -> int:
@@ -71,10 +77,29 @@ def report(runs: Sequence[Run]) -> list[str]:
         *_head("models", "children, s", "Ready, s", "CPU, s", "memory, MiB", "requests each", _OTHERS),
         *(_row(run) for run in sorted(runs, key=lambda run: run.count)),
         "",
-        *_head("models", "idle, of a core", "restart: CPU, s", "memory, MiB", "requests"),
+        *_head(
+            "models",
+            "revisions each",
+            "other ConfigMaps",
+            "idle, of a core",
+            "restart: CPU, s",
+            "memory, MiB",
+            "requests",
+            "after 403: memory, MiB",
+            "acts again after, s",
+        ),
         *(_second_row(run) for run in sorted(runs, key=lambda run: run.count)),
         "",
-        *_head("models", "changes a second", "acted on: p50, s", "p99", "most", "missed", "CPU, s"),
+        *_head(
+            "models",
+            "changes a second",
+            "acted on: p50, s",
+            "p99",
+            "most",
+            "missed",
+            "CPU each, ms",
+            "CPU, s",
+        ),
         *(_changed_row(run, changed) for run in runs for changed in run.changes),
         "",
         *(line for run in runs for line in _verbs(run)),
@@ -99,12 +124,16 @@ def _row(run: Run) -> str:
 
 
 def _second_row(run: Run) -> str:
-    idle, restarted = run.idle, run.restarted
+    idle, restarted, storm = run.idle, run.restarted, run.storm
     cells = [
+        str(run.revisions),
+        str(run.foreign),
         f"{idle.cpu_s / idle.seconds:.2%}" if idle else "",
         f"{restarted.cpu_s:.1f}" if restarted else "",
         f"{restarted.peak_bytes / _MIB:.0f}" if restarted else "",
         str(sum(restarted.requests.values())) if restarted else "",
+        f"{storm.peak_bytes / _MIB:.0f}" if storm else "",
+        f"{storm.back_s:.1f}" if storm else "",
     ]
     return f"| {run.count:,} | {' | '.join(cells)} |"
 
@@ -113,7 +142,8 @@ def _changed_row(run: Run, changed: Changed) -> str:
     cpu = ", ".join(f"{name} {used_s:.0f}" for name, used_s in changed.cpu_s.items())
     return (
         f"| {run.count:,} | {changed.rate:g} | {changed.p50:.3f} | {changed.p99:.3f} "
-        f"| {changed.max:.3f} | {changed.missed} of {changed.sent} | {cpu}, in {changed.seconds:.0f} s |"
+        f"| {changed.max:.3f} | {changed.missed} of {changed.sent} "
+        f"| {1000 * changed.cpu_s['operator'] / changed.sent:.1f} | {cpu}, in {changed.seconds:.0f} s |"
     )
 
 

@@ -50,8 +50,26 @@ class Restarted(msgspec.Struct):
     writes: int
 
 
+class Storm(msgspec.Struct):
+    """An API server that restarts, and then refuses the operator everything but its Lease for a while.
+
+    `status_writes`: models whose status was written though nobody changed them, `events`: those posted; both
+    until a change was acted on again, `back_s` after the rights were back.
+    """
+
+    seconds: float
+    refused: int
+    status_writes: int
+    events: int
+    back_s: float
+    peak_bytes: int
+
+
 class Run(msgspec.Struct):
-    """So many models, on a control plane of its own."""
+    """So many models, on a control plane of its own.
+
+    `revisions`: of each model, when the operator is restarted; `foreign`: ConfigMaps of 1 MiB.
+    """
 
     count: int
     conditions: str
@@ -59,6 +77,9 @@ class Run(msgspec.Struct):
     idle: Idle | None = None
     changes: list[Changed] = []
     restarted: Restarted | None = None
+    storm: Storm | None = None
+    revisions: int = 1
+    foreign: int = 0
 
 
 def load(path: Path) -> list[Run]:

@@ -12,14 +12,15 @@ from typing import Final
 from devtools.control_plane import Addresses, ControlPlane
 from devtools.process import Process
 
-from operatorbench import controller
+from operatorbench import controller, crowd
 from operatorbench.player import NAMESPACE, Player
-from operatorbench.records import Changed, Converged, Idle, Restarted, Run
+from operatorbench.records import Changed, Converged, Idle, Restarted, Run, Storm
 from support.audit import OPERATOR, Audit, Entry
 from support.cluster import Cluster
-from support.operator_process import install
+from support.operator_process import ACCOUNT, RBAC, install
 
 _SETTLE_S: Final = 120.0
+_BACK_TRIES: Final = 4  # of half a minute each
 # Of the operator's requests alone: writing down everybody's would be the API server's main work.
 _POLICY: Final = {
     "apiVersion": "audit.k8s.io/v1",
@@ -33,10 +34,14 @@ _POLICY: Final = {
 class Wanted:
     """What is measured, beside how long it takes to converge; 0 seconds: not that.
 
-    `rates`: of changes a second, each for `change_s`, one after the other.
+    `rates`: of changes a second, each for `change_s`, one after the other. `revisions`: of each model, when
+    the operator is restarted. `foreign`: ConfigMaps of others. `storm_s`: refusals after the restart.
     """
 
     count: int
+    revisions: int = 1
+    foreign: int = 0
+    storm_s: float = 0.0
     change_s: float = 0.0
     rates: Sequence[float] = ()
     idle_s: float = 0.0
@@ -61,17 +66,25 @@ def measure(wanted: Wanted, conditions: str) -> Run:
         cluster = Cluster(plane.kubeconfig, plane.addresses.url, plane.programs, plane.logs)
         install(cluster)
         cluster.kubectl("create", "namespace", NAMESPACE)
+        crowd.add_foreign(cluster.kubeconfig, NAMESPACE, wanted.foreign)
         stage = Stage(cluster, plane, stack.enter_context(Player.start(folder, plane.kubeconfig)))
         with controller.started(cluster, folder / "first") as process:
             run = Run(wanted.count, conditions, _converge(wanted, stage, process))
+            run.revisions, run.foreign = wanted.revisions, wanted.foreign
             for rate in wanted.rates:
                 run.changes.append(_change(wanted, rate, stage, process))
                 controller.demand_running(process)
             if wanted.idle_s:
                 run.idle = _idle(wanted, cluster, process)
                 controller.demand_running(process)
+        if wanted.revisions > 1:
+            crowd.add_history(cluster.kubeconfig, NAMESPACE, wanted.revisions - 1)
         if wanted.restart:
-            run.restarted = _restart(cluster, folder)
+            audit = Audit(cluster)
+            with controller.started(cluster, folder / "second") as process:
+                run.restarted = _restarted(audit, process)
+                if wanted.storm_s:
+                    run.storm = _storm(wanted, stage, process)
         return run
 
 
@@ -158,16 +171,53 @@ def _idle(wanted: Wanted, cluster: Cluster, process: Process) -> Idle:
     return Idle(took, used, _by_verb(audit.entries()))
 
 
-def _restart(cluster: Cluster, folder: Path) -> Restarted:
-    audit = Audit(cluster)
-    with controller.started(cluster, folder / "second") as process:
-        used = controller.settle(process, _SETTLE_S)
-        return Restarted(
-            cpu_s=used,
-            peak_bytes=controller.peak_bytes(process.pid),
-            requests=_by_verb(audit.entries()),
-            writes=len(audit.writes()),
-        )
+def _restarted(audit: Audit, process: Process) -> Restarted:
+    used = controller.settle(process, _SETTLE_S)
+    return Restarted(
+        cpu_s=used,
+        peak_bytes=controller.peak_bytes(process.pid),
+        requests=_by_verb(audit.entries()),
+        writes=len(audit.writes()),
+    )
+
+
+def _storm(wanted: Wanted, stage: Stage, process: Process) -> Storm:
+    """Take the operator's rights away, but those to its Lease, and restart the API server.
+
+    That is what one does that has not read yet who may what: it answers 403.
+    """
+    audit = Audit(stage.cluster)
+    stage.cluster.kubectl("delete", "clusterrolebinding", ACCOUNT)
+    stage.plane.restart_api_server()
+    time.sleep(wanted.storm_s)
+    stage.cluster.apply(RBAC)
+    refused = sum(each.code == 403 for each in audit.entries())
+    began = time.monotonic()
+    changed = _act_on_a_change(stage.player)
+    back_s = time.monotonic() - began
+    controller.demand_running(process)
+    entries = audit.entries()
+    told = {each.name for each in entries if each.resource == "guidedmodels/status"}
+    return Storm(
+        seconds=wanted.storm_s,
+        refused=refused,
+        status_writes=max(len(told) - changed, 0),
+        events=sum(each.resource == "events" and each.is_write for each in entries),
+        back_s=back_s,
+        peak_bytes=controller.peak_bytes(process.pid),
+    )
+
+
+def _act_on_a_change(player: Player) -> int:
+    """Change models until a change is acted on; return how many were changed."""
+    changed = 0
+    for _ in range(_BACK_TRIES):
+        player.order("change", rate=1.0, seconds=1.0)
+        found = player.wait_for(lambda report: report["event"] == "changed", 60)
+        changed += int(found["sent"])
+        if found["missed"] == 0:
+            return changed
+    raise RuntimeError(f"no change is acted on after the storm: {found}")
 
 
 def _by_verb(entries: Iterable[Entry]) -> dict[str, int]:

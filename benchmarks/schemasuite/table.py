@@ -36,11 +36,12 @@ keywords and compares.
 - **Enforced**: `$ref` of each kind, `not`, `if`, `oneOf`, `dependent*`, `contains`, `propertyNames`,
   bounds of counts, as far as they can be written as alternatives; a pattern means a match anywhere in
   the text, unless it has anchors; of the formats `date`, `time` and `date-time` (RFC 3339 with capital
-  letters; days that the month has, no leap seconds), `json-pointer`, `relative-json-pointer`,
-  `duration`, `email`, `hostname`, `ipv4`, `ipv6`, `uri`, `uuid`, `uri-reference` and `uri-template`;
+  letters; days that the month has, no leap seconds), `duration`, `email` and `idn-email`, `hostname` and
+  `idn-hostname` (all four in ASCII), `ipv4`, `ipv6`, `iri`, `iri-reference`, `json-pointer`,
+  `relative-json-pointer`, `uri`, `uri-reference`, `uri-template` and `uuid`;
   `uniqueItems` over an enum of few values, over strings with nothing but a `minLength`, and over integers
   without bounds (in tools and structural tags over an enum alone).
-- **Refused**, with the path: what cannot be written so, other formats of the specification, bounds
+- **Refused**, with the path: what cannot be written so, the format `regex`, bounds
   beyond 2^53 (of integers 2^63) that leave nothing else, and values that both libraries round.
 - **Annotations**, which change nothing: unknown keywords and formats, keywords of a later draft than
   the schema's, and keywords about other types than `type` names.
@@ -51,7 +52,8 @@ keywords and compares.
   `contains`, an array whose items that count stand behind the eighth; with `uniqueItems` over a long enum,
   another order than the list's; with `not`, what cannot be said as alternatives (numbers that are no
   integers, arrays and objects that a list does not hold); of a branch of `oneOf`, what has a property that
-  another branch requires. An `if` that cannot be negated, and a branch of `oneOf` that cannot be told from
+  another branch requires; beside `patternProperties` that list no beginnings, as `^x-` does, names that no
+  pattern matches. An `if` that cannot be negated, and a branch of `oneOf` that cannot be told from
   the others, are refused instead.
 - **Spelling**: numbers and escapes that mean the same may be spelt otherwise by the two libraries.
 

@@ -1,12 +1,13 @@
 """A pod's configuration file: written by operator or `guidedmodel run`, read by all its processes."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from guided_contract import names
+from guided_contract import names, otel_environment
 from guided_contract.backends import Choice
 from guided_contract.choices import RequestOption, UnsupportedKeywords, Whitespace
 from guided_contract.decoding import MALFORMED
@@ -80,6 +81,7 @@ class GuidedProbeConfig(Struct, frozen=True, kw_only=True):
 class ProbesConfig(Struct, frozen=True, kw_only=True):
     """Deadlines of health checks."""
 
+    startup_timeout_s: PositiveSeconds = 1800.0  # to load the model; vLLM's own deadlines are no shorter
     stall_timeout_s: PositiveSeconds = 120.0  # busy without a step for so long: restart
     guided: GuidedProbeConfig = GuidedProbeConfig()
 
@@ -112,6 +114,14 @@ class TelemetryConfig(Struct, frozen=True, kw_only=True):
     certificate_file: str | None = None
     key_file: str | None = None
     headers_folder: str | None = None  # a file per header
+
+    def within(self, env: Mapping[str, str]) -> "TelemetryConfig":
+        """Return what holds in an environment with OpenTelemetry's variables."""
+        if otel_environment.is_disabled(env):
+            return TelemetryConfig()
+        if self.endpoint is not None:
+            return self
+        return msgspec.structs.replace(self, **otel_environment.exporter(env))
 
 
 class PortsConfig(Struct, frozen=True, kw_only=True):
@@ -152,7 +162,6 @@ class PodConfig(Struct, frozen=True, kw_only=True):
     ports: PortsConfig = PortsConfig()
     guided_decoding: GuidedDecodingConfig = GuidedDecodingConfig()
     logits_processors: list[LogitsProcessorConfig] = []
-    speculative_method: Literal["NGram", "DraftModel", "Eagle3", "MTP"] | None = None
     probes: ProbesConfig = ProbesConfig()
     restart: RestartConfig = RestartConfig()
     # None: the engine stops at once, as no Service sends it requests (`guidedmodel run`).
@@ -200,6 +209,11 @@ class PodConfig(Struct, frozen=True, kw_only=True):
     def draining_file(self) -> Path:
         """Path of the file that is there while the pod drains; made by the launcher."""
         return Path(self.run_dir, names.DRAINING_FILE)
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether that file is there; whatever it is, for the engine's container could put anything there."""
+        return os.path.lexists(self.draining_file)
 
     @property
     def grammars_folder(self) -> Path:
@@ -259,4 +273,5 @@ def load() -> PodConfig | None:
         raise ConfigError(f"{path}: {error.strerror}") from error
     if len(data) > MAX_FILE_BYTES:
         raise ConfigError(f"{path}: more than {MAX_FILE_BYTES} bytes")
-    return decode(data, path)
+    pod = decode(data, path)
+    return msgspec.structs.replace(pod, telemetry=pod.telemetry.within(os.environ))

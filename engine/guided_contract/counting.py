@@ -30,6 +30,9 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
         Positions of an array's first items, and of all that follow.
     unique_items
         Whether an array's items, which are all strings or all integers, differ.
+    begins
+        Of the first Position alone, and of a text that is no JSON but has values of JSON in it: the Position
+        of the value that is behind each of these texts. None of them begins but where a value does.
     """
 
     minimum: Characters = 0
@@ -39,6 +42,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     prefix: list[int] = []
     items: int = NOTHING
     unique_items: bool = False
+    begins: dict[str, int] = {}
 
 
 def are_whole(positions: Sequence[Position]) -> bool:
@@ -47,5 +51,11 @@ def are_whole(positions: Sequence[Position]) -> bool:
     return all(
         index in known
         for position in positions
-        for index in (*position.properties.values(), position.others, *position.prefix, position.items)
+        for index in (
+            *position.properties.values(),
+            position.others,
+            *position.prefix,
+            position.items,
+            *position.begins.values(),
+        )
     )

@@ -1,7 +1,8 @@
-"""What the kernel does for us when a process dies: signal its children, or hand them to us to reap."""
+"""What the kernel does for a process: when one dies, and how many files one may open."""
 
 import ctypes
 import os
+import resource
 import signal
 from typing import Final
 
@@ -20,6 +21,15 @@ def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
 def reap_descendants() -> None:
     """Become the parent of our descendants' orphans, as PID 1 is by itself."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def raise_file_limit() -> None:
+    """Let this process, and those that it starts, open as many files as whoever set its limits allows.
+
+    Container runtimes leave the limit that counts at 1,024, for programs that call select.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _prctl(option: int, value: int) -> None:

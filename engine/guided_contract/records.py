@@ -4,12 +4,12 @@ They never hold prompt, output or schema text. Senders never block: a full or ab
 record and counts it. Ids are lowercase hex as in W3C traceparent; times are CLOCK_REALTIME nanoseconds.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from guided_contract.decoding import MALFORMED
-from guided_contract.trace_context import Tracestate
+from guided_contract.trace_context import SAMPLED, Tracestate
 from guided_contract.wire import Backend, Kind, Natural
 
 # Labels of metrics, which keep every value that they ever had: few can be told apart.
@@ -17,6 +17,9 @@ Status = Annotated[int, msgspec.Meta(ge=100, le=599)]
 Rank = Annotated[int, msgspec.Meta(ge=0, lt=8192)]  # as many as sample with the CRD's most tensor and data
 
 Word = Annotated[str, msgspec.Meta(max_length=256)]  # ours, never a client's
+MOST_NAME: Final = 256
+Name = Annotated[str, msgspec.Meta(max_length=MOST_NAME)]  # a client's word for a model or a host
+MOST_CHOICES: Final = 128
 
 
 # How a guided sequence ended: its grammar came to the end; it got its max_tokens or its context was full; a
@@ -32,12 +35,16 @@ class Record(msgspec.Struct, frozen=True, tag=True):
 
 
 class HttpRequest(Record, frozen=True, kw_only=True):
-    """One HTTP request on a generating route, ended: the root span of its trace."""
+    """One HTTP request on a generating route, ended: the root span of its trace.
+
+    Tokens and finish reasons are None and empty where nobody counted: nothing was generated, or vLLM's own
+    scheduler makes the masks.
+    """
 
     trace_id: str
     span_id: str
     parent_span_id: str | None = None
-    sampled: bool = True
+    flags: Annotated[int, msgspec.Meta(ge=0, le=255)] = 1  # as in traceparent
     tracestate: Tracestate | None = None
     start_ns: Natural
     end_ns: Natural
@@ -48,6 +55,18 @@ class HttpRequest(Record, frozen=True, kw_only=True):
     kind: Kind | None = None  # None: unguided
     grammar_key: str | None = None
     error_code: str | None = None
+    scheme: Literal["http", "https"] = "http"
+    server_address: Name | None = None  # as the client wrote it
+    server_port: Annotated[int, msgspec.Meta(ge=1, le=65535)] | None = None
+    model: Name | None = None  # as the client wrote it
+    input_tokens: Natural | None = None
+    output_tokens: Natural | None = None
+    finish_reasons: Annotated[list[Word], msgspec.Meta(max_length=MOST_CHOICES)] = []
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the trace is exported."""
+        return bool(self.flags & SAMPLED)
 
 
 class Decode(Record, frozen=True, kw_only=True):

@@ -1,11 +1,21 @@
 """What the sidecar's /status serves, and the operator reads as untrusted input."""
 
-from typing import Literal
+import re
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from guided_contract.decoding import MALFORMED
 from guided_contract.wire import Patch
+
+Count = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]  # whose sums are no endless numbers
+
+# In a text of JSON whose escaped backslashes stand apart: control characters but for the line feed, and what
+# turns the direction of a terminal's text.
+_CONTROLS: Final = re.compile(
+    r"\\u00[01][0-9a-f]|\\[bfrt]|[\x7f-\x9f\u202a-\u202e\u2066-\u2069]", re.IGNORECASE
+)
+_BACKSLASH: Final = "\0"  # no text of JSON has it as it is
 
 
 class Struct(msgspec.Struct, frozen=True, rename="camel"):
@@ -15,9 +25,9 @@ class Struct(msgspec.Struct, frozen=True, rename="camel"):
 class RankStatus(Struct, frozen=True, kw_only=True):
     """One rank, as the sidecar sees it."""
 
-    rank: int
+    rank: Count
     state: Literal["Connected", "Missing"]
-    desyncs: int = 0  # digests in which it differed from the other ranks, since the sidecar started
+    desyncs: Count = 0  # digests in which it differed from the other ranks, since the grammar service started
 
 
 class GrammarStatus(Struct, frozen=True, kw_only=True):
@@ -29,15 +39,15 @@ class GrammarStatus(Struct, frozen=True, kw_only=True):
 
     name: str
     state: Literal["Pending", "Ready", "Stale", "Failed"]
-    compile_millis: int = 0
+    compile_millis: Count = 0
     reason: str = ""
 
 
 class WorkersStatus(Struct, frozen=True, kw_only=True):
-    """The grammar workers: how many are ready, and restarts since the sidecar started."""
+    """The grammar workers: how many are ready, and restarts since the grammar service started."""
 
-    ready: int
-    restarts: int
+    ready: Count
+    restarts: Count
 
 
 class QuarantinedGrammar(Struct, frozen=True, kw_only=True):
@@ -48,14 +58,14 @@ class QuarantinedGrammar(Struct, frozen=True, kw_only=True):
 
     key: str
     code: str
-    killed: int
-    seconds: int
+    killed: Count
+    seconds: Count
 
 
 class QuarantineStatus(Struct, frozen=True, kw_only=True):
     """Grammars that are refused unseen for a while: how many, and those that are refused longest."""
 
-    count: int = 0
+    count: Count = 0
     grammars: list[QuarantinedGrammar] = []
 
 
@@ -82,14 +92,6 @@ class LibraryStatus(Struct, frozen=True, kw_only=True):
     measured: str
 
 
-class SpeculationStatus(Struct, frozen=True, kw_only=True):
-    """Speculative decoding: tokens guessed and accepted since the engine started, and how it schedules."""
-
-    drafted: int = 0
-    accepted: int = 0
-    scheduling: Literal["", "Async", "Sync"] = ""
-
-
 class PodStatus(Struct, frozen=True, kw_only=True):
     """The whole page."""
 
@@ -109,7 +111,7 @@ class PodStatus(Struct, frozen=True, kw_only=True):
     quarantine: QuarantineStatus = QuarantineStatus()
     guided_probe: ProbeStatus = ProbeStatus(state="Pending")
     last_failure: Failure | None = None
-    speculation: SpeculationStatus | None = None  # None: the pod does not speculate
+    scheduling: Literal["", "Async", "Sync"] = ""  # how the engine schedules; "" until a rank has said so
 
 
 def encode(status: PodStatus) -> bytes:
@@ -118,14 +120,22 @@ def encode(status: PodStatus) -> bytes:
 
 
 def decode(data: bytes) -> PodStatus:
-    """Parse a page.
+    """Parse a page, without its control characters.
 
     Raises
     ------
     ValueError
-        Not JSON, or a field has the wrong type.
+        Not JSON, or a field has the wrong type, or a number that no counter has.
     """
     try:
-        return msgspec.json.decode(data, type=PodStatus)
+        page = msgspec.json.decode(data, type=PodStatus)
+        text = encode(page).decode().replace(r"\\", _BACKSLASH)
+        plain = _CONTROLS.sub("", text)
+        return page if plain == text else decode_own(plain.replace(_BACKSLASH, r"\\").encode())
     except MALFORMED as error:
         raise ValueError(str(error)) from error
+
+
+def decode_own(data: bytes) -> PodStatus:
+    """Parse a page as `encode` wrote it, of one that `decode` returned."""
+    return msgspec.json.decode(data, type=PodStatus)

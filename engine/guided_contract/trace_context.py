@@ -14,9 +14,9 @@ import msgspec
 MOST_TRACESTATE: Final = 8192
 Tracestate = Annotated[str, msgspec.Meta(max_length=MOST_TRACESTATE)]
 
-_SAMPLED: Final = 0x01
+SAMPLED: Final = 0x01
 _RANDOM: Final = 0x02  # the trace id was drawn, so that samplers may decide by it
-_FLAGS: Final = _SAMPLED | _RANDOM  # others mean nothing yet, and are not handed on
+_FLAGS: Final = SAMPLED | _RANDOM  # others mean nothing yet, and are not handed on
 _RATIO_BITS: Final = 64  # of a trace id, by which the SDK's ratio sampler decides
 _TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
@@ -27,14 +27,14 @@ class TraceContext:
 
     trace_id: str
     span_id: str
-    flags: int = _SAMPLED
+    flags: int = SAMPLED
     parent_span_id: str | None = None
     tracestate: str | None = None
 
     @property
     def sampled(self) -> bool:
         """Whether the trace is exported."""
-        return bool(self.flags & _SAMPLED)
+        return bool(self.flags & SAMPLED)
 
     @property
     def traceparent(self) -> str:
@@ -64,4 +64,4 @@ def new(ratio: float) -> TraceContext:
     """Return the root of a new trace, of which the share `ratio` (0 to 1) is sampled."""
     trace_id = secrets.token_hex(16)
     sampled = int(trace_id, 16) % (1 << _RATIO_BITS) < ratio * (1 << _RATIO_BITS)
-    return TraceContext(trace_id, secrets.token_hex(8), _RANDOM | (_SAMPLED if sampled else 0))
+    return TraceContext(trace_id, secrets.token_hex(8), _RANDOM | (SAMPLED if sampled else 0))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from guided_contract.heartbeat import Beat, Heartbeats, now_ns
+from guided_contract.tasks import live_in_thread
 
 INTERVAL_S: Final = 1.0
 
@@ -33,7 +34,9 @@ class Pulse:
         self._step_ns = now_ns()
         self._file: Heartbeats | None = None
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="guided-pulse", daemon=True)
+        self._thread = threading.Thread(
+            name="guided-pulse", target=live_in_thread, args=("pulse", self._run, self._stopped), daemon=True
+        )
 
     def start(self) -> None:
         """Start the thread."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, Self, TypeAlias
 
 from guided_contract import wire
+from guided_contract.tasks import live_in_thread
 from guided_grammar import stack
 
 FIRST_DELAY_S: Final = 0.05
@@ -56,8 +57,13 @@ class ServiceLink:
         self._sending = threading.Lock()  # held for each frame
         self._unsent: deque[wire.ClientMessage] = deque(maxlen=MAX_UNSENT)
         self._awake = threading.Event()  # there may be something to send, and somebody to send it to
-        self._thread = threading.Thread(target=self._run, name="guided-service-link", daemon=True)
-        self._sender = threading.Thread(target=self._send_unsent, name="guided-service-send", daemon=True)
+        self._thread = self._living("guided-service-link", self._run)
+        self._sender = self._living("guided-service-send", self._send_unsent)
+
+    def _living(self, name: str, run: Callable[[], None]) -> threading.Thread:
+        return threading.Thread(
+            target=live_in_thread, args=(name, run, self._stopped), name=name, daemon=True
+        )
 
     def start(self) -> None:
         """Start the thread; it connects as soon as the service listens."""

@@ -149,8 +149,6 @@ class Library(Protocol):
     ----------
     compares_spellings
         Whether a property's name that is spelt with escapes is another name to it.
-    compiles_lengths
-        Whether a string is JSON, and what was meant, where its length is compiled and not counted by ranks.
     first_for
         The kinds of grammar for which it is asked first, where several libraries enforce one.
     counts_minimum_alone
@@ -164,7 +162,6 @@ class Library(Protocol):
     first_for: frozenset[Kind]
     counts_minimum_alone: bool
     own_language: str | None
-    compiles_lengths: bool
 
     def read(self, tokenizer: Any, vocab_size: int) -> Any:
         """Return the library's own form of a tokenizer.

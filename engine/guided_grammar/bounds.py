@@ -5,14 +5,18 @@ string may and must still get. Characters are Unicode code points, as JSON Schem
 one, two escapes of a surrogate pair are one together.
 """
 
+import bisect
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from guided_contract.counting import NOTHING, UNBOUNDED, Position
 
 _NAME_NEXT: Final = -2  # not a Position either: the next string is a property's name
+BETWEEN: Final = (
+    -1
+)  # where a text stands that is no JSON: around a structural tag's values, and behind a value
 
 # Where a text stands. The order matters: from TEXT on it is inside a string that is a value.
 (
@@ -39,6 +43,10 @@ _NAME_NEXT: Final = -2  # not a Position either: the next string is a property's
 _QUOTE, _COMMA = b'",'
 _OBJECT, _ARRAY = b"{["
 _STRUCTURE: Final = re.compile(rb'["{}\[\],]')
+_VALUE: Final = re.compile(rb"[^ \t\n\r]")
+_LONG: Final = b'"{['  # what begins a value that says where it ends
+_NEVER: Final = rb"(?!)"
+_MARK: Final = b"\xff"  # begins the bytes of a special token: see guided_grammar.xgrammar.special
 _SPECIAL: Final = re.compile(rb'["\\]')
 _CONTINUATIONS: Final = bytes(range(0x80, 0xC0))  # of UTF-8; every other byte begins a character
 _DIGITS: Final = b"0123456789abcdefABCDEF"
@@ -133,14 +141,23 @@ def scan(mode: int, data: bytes, start: int = 0) -> tuple[int, int, int]:
 
 
 class Bounds:
-    """Follows JSON texts through a schema's Positions; the first is the whole text's.
+    """Follows texts through Positions, the first of which is the whole text's: JSON, or one with JSON in it.
 
     `minima` and `maxima` are by Position; their last entry, which is NOTHING's, bounds nothing.
     """
 
-    start = Where()
-
     def __init__(self, positions: Sequence[Position]) -> None:
+        begins = positions[0].begins if positions else {}
+        self.start = Where(BETWEEN) if begins else Where()
+        self._begins = {text.encode(): position for text, position in begins.items()}
+        self._sorted = sorted(self._begins)
+        self._longest = max(map(len, self._begins), default=0)
+        self._first = re.compile(
+            b"[%s]" % re.escape(bytes({begin[0] for begin in self._begins})) if begins else _NEVER
+        )
+        self._any_begin = re.compile(b"|".join(map(re.escape, self._begins)))
+        ends = re.escape(bytes({begin[-1] for begin in self._begins}))
+        self._behind_begin = re.compile(rb'[%s][ \t\n\r]*["{\[]' % ends if begins else _NEVER)
         self.minima = [position.minimum for position in positions] + [0]
         self.maxima = [UNBOUNDED if p.maximum is None else p.maximum for p in positions] + [UNBOUNDED]
         self._names = [{_written(k): v for k, v in p.properties.items()} for p in positions] + [{}]
@@ -151,11 +168,13 @@ class Bounds:
     def advance(self, where: Where, data: bytes) -> Where | None:
         """Return where the text stands after more bytes, None if a string got too long or closed too short.
 
-        `data` must continue a valid JSON text; invalid JSON is not detected.
+        `data` must continue a valid JSON text; invalid JSON is not detected. A special token is told alone.
         """
         at = 0
         while at < len(data):
-            if where.mode == OUTSIDE:
+            if where.mode == BETWEEN:
+                where, at = self._between(where, data, at)
+            elif where.mode == OUTSIDE:
                 where, at = self._outside(where, data, at)
             elif where.mode < TEXT:
                 where, at = self._name(where, data, at)
@@ -169,15 +188,41 @@ class Bounds:
                     if count < self.minima[position]:
                         return None
                     position = NOTHING
+                    mode = OUTSIDE if frame else BETWEEN
                 where = Where(mode, count, position, name, frame)
         return where
 
+    def begun_by(self, tokens: Mapping[int, bytes], mode: int) -> list[int]:
+        """Return the tokens, given their bytes, that may begin a value and go on into it; some do not."""
+        if not self._begins:
+            return []
+        finds = (self._behind_begin if mode == BETWEEN else self._any_begin).search
+        return [token for token, text in tokens.items() if finds(text)]
+
+    def _between(self, where: Where, data: bytes, at: int) -> tuple[Where, int]:
+        """Look for what begins a value; its beginning, as far as it is there, is the name."""
+        if not self._begins:
+            return where, len(data)
+        text = where.name + data[at:].removeprefix(_MARK)
+        found = self._any_begin.search(text)
+        if found is not None:
+            return Where(OUTSIDE, 0, self._begins[found[0]]), len(data) - (len(text) - found.end())
+        text = text[-self._longest :]
+        for first in self._first.finditer(text):
+            begun = text[first.start() :]
+            after = bisect.bisect_left(self._sorted, begun)
+            if after < len(self._sorted) and self._sorted[after].startswith(begun):
+                return Where(BETWEEN, name=begun), len(data)
+        return Where(BETWEEN), len(data)
+
     def _outside(self, where: Where, data: bytes, at: int) -> tuple[Where, int]:
-        found = _STRUCTURE.search(data, at)
+        _, _, position, _, frame = where
+        found = (_STRUCTURE if frame else _VALUE).search(data, at)
         if found is None:
             return where, len(data)
         byte = data[found.start()]
-        _, _, position, _, frame = where
+        if frame is None and byte not in _LONG:  # a number, or a word
+            return Where(BETWEEN), found.start()
         if byte == _QUOTE:
             where = Where(NAME if position == _NAME_NEXT else TEXT, 0, position, b"", frame)
         elif byte == _COMMA:
@@ -187,12 +232,10 @@ class Bounds:
         elif byte == _ARRAY:
             where = Where(OUTSIDE, 0, self._item(position, 0), b"", (frame, position, 0))
         else:
-            where = Where(OUTSIDE, 0, NOTHING, b"", frame and frame[0])
+            where = Where(OUTSIDE if frame[0] else BETWEEN, 0, NOTHING, b"", frame[0])
         return where, found.end()
 
     def _next(self, frame: Any) -> Where:
-        if frame is None:
-            return Where(OUTSIDE, 0, NOTHING, b"", None)
         outer, position, index = frame
         if index < 0:
             return Where(OUTSIDE, 0, _NAME_NEXT, b"", frame)

@@ -155,7 +155,6 @@ class FakeLibrary:
     first_for = frozenset[Kind]()
     counts_minimum_alone = False
     own_language: str | None = None
-    compiles_lengths = True
 
     def read(self, tokenizer: Any, vocab_size: int) -> FakeTokenizer:
         """Return the tokens' texts; see Library."""

@@ -13,8 +13,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
-import aiohttp
-
+from guided_contract.tasks import live
 from guided_operator import health
 from guided_operator.builders.pod_paths import USER_ID, cluster_site
 from guided_operator.kube import kinds
@@ -22,6 +21,7 @@ from guided_operator.kube.apiserver import Api, ApiServer
 from guided_operator.kube.lease import LeaderApi, Lease, LeaseLostError
 from guided_operator.kube.queue import WorkQueue
 from guided_operator.kube.store import Store
+from guided_operator.own_events import OwnEvents
 from guided_operator.policy.installation_limits import Limits
 from guided_operator.reconcile.apply import Applier
 from guided_operator.reconcile.conditions.progress_deadline import Progress
@@ -34,7 +34,8 @@ from guided_operator.watch import handlers
 from guided_operator.watch.grammar_sources import GrammarSources
 from guided_operator.watch.guided_models import Models
 from guided_operator.watch.informers import Watches
-from guided_operator.watch.sidecar_status import HttpFetch, SidecarReader
+from guided_operator.watch.page_fetch import fetch
+from guided_operator.watch.sidecar_status import SidecarReader
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +71,7 @@ async def run(settings: OperatorSettings) -> None:
     async with AsyncExitStack() as stack:
         metrics = OperatorMetrics()
         api = await stack.enter_async_context(ApiServer.connected(requests.tell(metrics.requests)))
-        session = await stack.enter_async_context(aiohttp.ClientSession())
-        parts = assemble(settings, api, session, metrics)
+        parts = assemble(settings, api, metrics)
         await stack.enter_async_context(
             health.serve(settings.health_host, settings.health_port, parts.watches.is_synced, metrics.page)
         )
@@ -80,7 +80,7 @@ async def run(settings: OperatorSettings) -> None:
             [
                 _ended(asked_to_end),
                 parts.watches.run(),
-                parts.models.run(),
+                live("models", parts.models.run),
                 handlers.watch(api, settings.namespaces, parts.models),
                 _lead(parts),
             ]
@@ -96,17 +96,16 @@ class Parts:
     watches: Watches
     lease: Lease
     sidecars: SidecarReader
+    own_events: OwnEvents
     workers: Workers
     worker_count: int
 
 
-def assemble(
-    settings: OperatorSettings, api: Api, session: aiohttp.ClientSession, metrics: OperatorMetrics
-) -> Parts:
+def assemble(settings: OperatorSettings, api: Api, metrics: OperatorMetrics) -> Parts:
     """Put the parts together."""
     queue, store, clock = WorkQueue(time.monotonic), Store(), time.monotonic
     sources = GrammarSources(api)
-    sidecars = SidecarReader(HttpFetch(session), clock, queue.add)
+    sidecars = SidecarReader(fetch, clock, queue.add)
     models = Models(api, store, queue.add, settings.namespaces)
     watches = Watches(
         api, store, sources, functools.partial(queue.add, delay_s=_GATHER_S), settings.namespaces
@@ -114,20 +113,31 @@ def assemble(
     lease = Lease(api, settings.namespace, LEASE_NAME, _identity(settings.pod_name), clock=_lease_clock)
     leader_api = LeaderApi(api, lease)
     applier = Applier(leader_api, watches.take_written)
+    now = functools.partial(dt.datetime.now, dt.UTC)
     reconciler = Reconciler(
         api=leader_api,
         models=models,
-        observer=Observer(models, store, watches, sidecars, sources),
+        observer=Observer(models, store, watches, sidecars, sources, api),
         applier=applier,
         site=cluster_site(
             settings.plugin_image,
             settings.namespace,
             user_id=USER_ID if settings.user_ids == "Fixed" else None,
             hub_endpoint=settings.hub_endpoint,
+            plugin_pull_policy=settings.plugin_pull_policy,
+            pull_secrets=settings.pull_secrets,
         ),
-        limits=Limits(settings.allowed_images, settings.allowed_models, settings.remote_code),
-        now=functools.partial(dt.datetime.now, dt.UTC),
+        limits=Limits(
+            settings.allowed_images,
+            settings.allowed_models,
+            settings.remote_code,
+            settings.proxies,
+            settings.keda_triggers,
+            settings.arguments,
+        ),
+        now=now,
         condition_counts=metrics.condition_counts,
+        replica_counts=metrics.replica_counts,
         progress=Progress(clock),
     )
     metrics.attach(
@@ -137,10 +147,12 @@ def assemble(
             unsettled=lambda: applier.unsettled,
             forbidden=watches.forbidden,
             watch_failures=lambda: {**watches.failures(), kinds.MODEL.name: models.broken},
+            unreadable=watches.unreadable,
         )
     )
     workers = Workers(queue, reconciler, metrics)
-    return Parts(queue, models, watches, lease, sidecars, workers, settings.workers)
+    own_events = OwnEvents(leader_api, settings.namespace, LEASE_NAME, watches.unseen, now)
+    return Parts(queue, models, watches, lease, sidecars, own_events, workers, settings.workers)
 
 
 def _lease_clock() -> float:
@@ -158,7 +170,8 @@ async def _lead(parts: Parts) -> None:
     await parts.lease.acquire()
     async with asyncio.TaskGroup() as group:
         group.create_task(parts.lease.keep())
-        group.create_task(parts.sidecars.run())
+        group.create_task(live("sidecar-pages", parts.sidecars.run))
+        group.create_task(live("own-events", parts.own_events.run))
         group.create_task(work_together(parts.workers, parts.worker_count))
 
 

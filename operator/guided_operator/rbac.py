@@ -1,6 +1,7 @@
 """`python -m guided_operator.rbac` writes the operator's rights, made from its kinds; --check compares.
 
-Two files: for the whole cluster, and, as an example, for two namespaces. The chart renders the same rules.
+For the whole cluster, and, as an example, for two namespaces; the policy that holds the operator to its own
+objects; and what view, edit and admin may do with GuidedModels. The chart renders the same rules.
 """
 
 import itertools
@@ -13,6 +14,7 @@ from typing import Any, Final
 import yaml
 
 from guided_contract import names
+from guided_operator import admission_policy
 from guided_operator.kube import kinds
 from guided_operator.kube.kinds import Kind
 
@@ -22,11 +24,22 @@ FILES: Final = {
     Path("manifests/rbac/operator.yaml"): (),
     Path("manifests/rbac/operator-namespaces.yaml"): ("team-a", "team-b"),
 }
+POLICY_FILE: Final = Path("manifests/rbac/admission-policy.yaml")
+USERS_FILE: Final = Path("manifests/rbac/users.yaml")
 _HEADER: Final = """\
 # Made by `python -m guided_operator.rbac`; do not edit. What the operator may do {where},
 # and nothing more: tests run it with exactly these rights. The chart carries the same rules.
 """
+_POLICY_HEADER: Final = """\
+# Made by `python -m guided_operator.rbac`; do not edit. Holds the operator's account to objects of
+# GuidedModels, which RBAC cannot: tests run the operator with it. The chart carries the same policy.
+"""
+_USERS_HEADER: Final = """\
+# Made by `python -m guided_operator.rbac`; do not edit. Who has view, edit or admin in a namespace may do the
+# same with its GuidedModels. The chart carries the same roles.
+"""
 _READ: Final = ("get", "list", "watch")
+_CHANGE: Final = ("create", "update", "patch", "delete", "deletecollection")
 Object = dict[str, Any]
 
 
@@ -57,11 +70,12 @@ def rules() -> Iterator[Rule]:
     yield Rule("", ("events",), ("create",))
 
 
-def lease_rules() -> Iterator[Object]:
-    """Yield the rules for the Lease, in the operator's own namespace: which replica acts."""
+def own_rules() -> Iterator[Object]:
+    """Yield the rules in the operator's own namespace: the Lease, which says who acts, and its events."""
     group = "coordination.k8s.io"
     yield Rule(group, ("leases",), ("create",)).manifest()  # a create cannot be limited to a name
     yield {**Rule(group, ("leases",), ("get", "patch")).manifest(), "resourceNames": [NAME]}
+    yield Rule("", ("events",), ("create",)).manifest()
 
 
 def _merged(watched: Iterable[Kind]) -> Iterator[Rule]:
@@ -92,8 +106,27 @@ def manifests(namespace: str, served: Sequence[str] = ()) -> Iterator[Object]:
         # Another name than the Lease's, for the operator may serve its own namespace too.
         yield _object("Role", f"{NAME}-models", where, rules=granted)
         yield _binding("Role", f"{NAME}-models", namespace, where)
-    yield _object("Role", NAME, namespace, rules=list(lease_rules()))
+    yield _object("Role", NAME, namespace, rules=list(own_rules()))
     yield _binding("Role", NAME, namespace, namespace)
+
+
+def user_roles() -> Iterator[Object]:
+    """Yield the ClusterRoles that Kubernetes adds to its own: view, edit and admin."""
+    granted = {
+        "view": [
+            Rule(names.API_GROUP, (names.PLURAL,), _READ),
+            Rule(names.API_GROUP, (f"{names.PLURAL}/status", f"{names.PLURAL}/scale"), ("get",)),
+        ],
+        "edit": [
+            Rule(names.API_GROUP, (names.PLURAL,), (*_READ, *_CHANGE)),
+            Rule(names.API_GROUP, (f"{names.PLURAL}/scale",), ("get", "update", "patch")),
+        ],
+    }
+    added_to = {"view": ("view", "edit", "admin"), "edit": ("edit", "admin")}
+    for role, permitted in granted.items():
+        labels = {f"rbac.authorization.k8s.io/aggregate-to-{other}": "true" for other in added_to[role]}
+        made = _object("ClusterRole", f"guidedmodel-{role}", rules=[rule.manifest() for rule in permitted])
+        yield {**made, "metadata": {**made["metadata"], "labels": labels}}
 
 
 def _binding(kind: str, role: str, account_namespace: str, namespace: str = "") -> Object:
@@ -127,12 +160,23 @@ class _Dumper(yaml.SafeDumper):
 
 
 def text(served: Sequence[str]) -> str:
-    """Return a file."""
+    """Return a file of the operator's rights."""
     where = f"in {' and '.join(served)}" if served else "in the whole cluster"
-    objects = yaml.dump_all(
-        manifests(NAMESPACE, served), Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=110
-    )
-    return _HEADER.format(where=where) + objects
+    return _HEADER.format(where=where) + _yaml(manifests(NAMESPACE, served))
+
+
+def texts() -> dict[Path, str]:
+    """Return every file."""
+    return {
+        **{file: text(served) for file, served in FILES.items()},
+        POLICY_FILE: _POLICY_HEADER + _yaml(admission_policy.manifests(NAME, NAMESPACE)),
+        USERS_FILE: _USERS_HEADER + _yaml(user_roles()),
+    }
+
+
+def _yaml(objects: Iterable[Object]) -> str:
+    made: str = yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=110)
+    return made
 
 
 def main(arguments: list[str]) -> int:
@@ -140,15 +184,15 @@ def main(arguments: list[str]) -> int:
 
     Returns the exit status: 1 if --check finds a difference.
     """
-    outdated = [
-        file for file, served in FILES.items() if not file.exists() or file.read_text() != text(served)
-    ]
+    outdated = {
+        file: wanted for file, wanted in texts().items() if not file.exists() or file.read_text() != wanted
+    }
     if arguments == ["--check"]:
         for file in outdated:
             sys.stderr.write(f"{file} is out of date; run python -m guided_operator.rbac\n")
         return 1 if outdated else 0
-    for file in outdated:
-        file.write_text(text(FILES[file]))
+    for file, wanted in outdated.items():
+        file.write_text(wanted)
     return 0
 
 

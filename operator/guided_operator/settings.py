@@ -42,6 +42,11 @@ class OperatorSettings(BaseModel):
 
     plugin_image: Annotated[str, Field(min_length=1)]
     """Our own image, which pods copy the plugin from. No default: it is the one the operator runs from."""
+    plugin_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
+    """When nodes pull it for pods. Default: Kubernetes', by the image's tag."""
+    pull_secrets: Annotated[tuple[_Beginning, ...], BeforeValidator(_listed), Field(max_length=16)] = ()
+    """Secrets that all pods pull images with, separated by commas, beside their own. They have to be in each
+    namespace with GuidedModels. Default: none."""
     namespace: Annotated[str, Field(min_length=1)]
     """Namespace of the Lease. No default: two operators in two namespaces would both lead."""
     pod_name: str = Field(default_factory=socket.gethostname)
@@ -55,7 +60,17 @@ class OperatorSettings(BaseModel):
     """Beginnings of URIs of what engines may load, separated by commas, up to a "/", such as hf://meta-llama.
     Default: all."""
     remote_code: Literal["Allow", "Refuse"] = "Allow"
-    """Whether model.trustRemoteCode may be true. Default: Allow; Refuse where images alone bring code."""
+    """Whether model.trustRemoteCode may be true, and a claim may hold compiled code. Default: Allow; Refuse
+    where images alone bring code."""
+    proxies: Literal["Allow", "Refuse"] = "Refuse"
+    """Whether engine.env may hold proxies and CAs, and pod name servers and hostAliases, while
+    allowed_models limits what comes from the hub. Default: Refuse: they decide who is taken for the hub."""
+    keda_triggers: Annotated[tuple[_Beginning, ...], BeforeValidator(_listed), Field(max_length=100)] = ()
+    """Types of KEDA's triggers, separated by commas, such as prometheus. Default: all; KEDA follows them with
+    its own rights."""
+    arguments: Literal["Listed", "Any"] = "Listed"
+    """What engine.args and engine.env may hold: Listed, what is known of the version of vLLM to be harmless;
+    Any, whatever the schema does not refuse. Default: Listed."""
     user_ids: Literal["Fixed", "Platform"] = "Fixed"
     """Whose numeric user pods run as: Fixed, ours (10001); Platform, what OpenShift gives the namespace.
     Default: Fixed."""

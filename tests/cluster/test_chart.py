@@ -1,6 +1,7 @@
 """The chart: what it renders, what it refuses, and that it has no rules of its own."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from devtools.golang import MissingToolError
 from guided_operator.settings import OperatorSettings, variable_of
 from support.cluster import unavailable
 
+POLICY = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 RIGHTS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 
 
@@ -22,10 +24,20 @@ def _helm() -> None:
         unavailable(error)
 
 
+TEMPLATE = ("template", "release", str(chart.CHART), "--set=image.repository=here/guidedmodel")
+
+
+def everything(*values: str) -> list[dict[str, Any]]:
+    text = chart.helm(*TEMPLATE, "--namespace=elsewhere", *values)
+    return [one for one in yaml.safe_load_all(text) if one]
+
+
+def is_for_users(one: dict[str, Any]) -> bool:
+    return one["metadata"]["name"] in ("guidedmodel-view", "guidedmodel-edit")
+
+
 def rendered(*values: str) -> dict[str, dict[str, Any]]:
-    text = chart.helm("template", "release", str(chart.CHART), "--namespace=elsewhere", *values)
-    objects = [one for one in yaml.safe_load_all(text) if one]
-    return {one["kind"]: one for one in objects}
+    return {one["kind"]: one for one in everything(*values) if not is_for_users(one)}
 
 
 def test_copies_are_up_to_date() -> None:
@@ -47,6 +59,27 @@ def test_rules_are_those_that_the_operator_is_tested_with() -> None:
         assert {subject["namespace"] for subject in found.get("subjects", [])} <= {"elsewhere"}
 
 
+def test_policy_is_for_the_account_of_the_release() -> None:
+    source = (chart.ROOT / "manifests/rbac/admission-policy.yaml").read_text()
+    wanted = yaml.safe_load_all(source.replace("guidedmodel-system", "elsewhere"))
+    found = rendered()
+    for one in wanted:
+        assert found[one["kind"]]["spec"] == one["spec"]
+        assert found[one["kind"]]["metadata"]["name"] == "guidedmodel-operator.elsewhere"
+    assert set(found) >= POLICY
+    assert not POLICY & set(rendered("--set=operator.admissionPolicy=false"))
+
+
+def test_roles_of_users_are_those_that_are_tested() -> None:
+    found = {one["metadata"]["name"]: one for one in everything() if is_for_users(one)}
+    for one in yaml.safe_load_all((chart.ROOT / "manifests/rbac/users.yaml").read_text()):
+        made = found.pop(one["metadata"]["name"])
+        assert made["rules"] == one["rules"]
+        assert one["metadata"]["labels"].items() <= made["metadata"]["labels"].items()
+    assert found == {}
+    assert not [one for one in everything("--set=crd.aggregateRoles=false") if is_for_users(one)]
+
+
 def test_users_are_left_to_the_platform_where_it_has_them() -> None:
     for values, users in (
         ((), {"runAsUser": 65532, "runAsGroup": 65532}),
@@ -58,8 +91,9 @@ def test_users_are_left_to_the_platform_where_it_has_them() -> None:
 
 def test_list_of_namespaces_gets_rights_there_and_none_elsewhere() -> None:
     values = ("--set=operator.namespaces={team-a,team-b}", "--namespace=guidedmodel-system")
-    text = chart.helm("template", "release", str(chart.CHART), *values)
-    ours = [one for one in yaml.safe_load_all(text) if one and one["kind"] in RIGHTS]
+    text = chart.helm(*TEMPLATE, *values)
+    found = [one for one in yaml.safe_load_all(text) if one]
+    ours = [one for one in found if one["kind"] in RIGHTS and not is_for_users(one)]
     for one in ours:
         del one["metadata"]["labels"]
     golden = chart.ROOT / "manifests/rbac/operator-namespaces.yaml"
@@ -94,7 +128,10 @@ def test_limits_reach_the_operator() -> None:
     [container] = rendered(
         "--set=limits.images={registry.example,docker.io/vllm}",
         "--set=limits.models={hf://meta-llama}",
+        "--set=limits.arguments=Any",
+        "--set=limits.proxies=Allow",
         "--set=limits.remoteCode=Refuse",
+        "--set=limits.kedaTriggers={prometheus,cron}",
         "--set=pods.userIds=Platform",
         "--set=pods.hubEndpoint=https://hub.example",
     )["Deployment"]["spec"]["template"]["spec"]["containers"]
@@ -104,7 +141,22 @@ def test_limits_reach_the_operator() -> None:
     assert settings.allowed_images == ("registry.example", "docker.io/vllm")
     assert settings.allowed_models == ("hf://meta-llama",)
     assert (settings.remote_code, settings.user_ids) == ("Refuse", "Platform")
+    assert (settings.proxies, settings.keda_triggers) == ("Allow", ("prometheus", "cron"))
     assert settings.hub_endpoint == "https://hub.example"
+    assert settings.arguments == "Any"
+
+
+def test_limits_that_nobody_set() -> None:
+    """What others would do with rights of their own is allowed by name; an empty list allows all."""
+
+    def told(*values: str) -> dict[str, str]:
+        [container] = rendered(*values)["Deployment"]["spec"]["template"]["spec"]["containers"]
+        return {each["name"]: each["value"] for each in container["env"] if "value" in each}
+
+    assert told()["GUIDEDMODEL_KEDA_TRIGGERS"] == "prometheus"
+    assert told()["GUIDEDMODEL_PROXIES"] == "Refuse"
+    assert told()["GUIDEDMODEL_ARGUMENTS"] == "Listed"
+    assert "GUIDEDMODEL_KEDA_TRIGGERS" not in told("--set-json=limits.kedaTriggers=[]")
 
 
 def test_crd_is_the_generated_one_and_outlives_the_release() -> None:
@@ -131,10 +183,37 @@ def test_operator_is_locked_down() -> None:
     }
 
 
+def test_without_an_image_it_says_what_to_do() -> None:
+    with pytest.raises(
+        chart.HelmError, match=r"make push REGISTRY=.*--set image.repository=REGISTRY/guidedmodel"
+    ):
+        chart.helm("template", "release", str(chart.CHART))
+
+
+def test_image_is_pulled_as_asked_by_the_operator_and_by_pods() -> None:
+    digest = f"sha256:{64 * 'a'}"
+    values = (
+        f"--set=image.digest={digest}",
+        "--set=image.pullPolicy=Always",
+        "--set=imagePullSecrets[0].name=one",
+    )
+    spec = rendered(*values, "--set=imagePullSecrets[1].name=two")["Deployment"]["spec"]["template"]["spec"]
+    [container] = spec["containers"]
+    assert container["image"] == f"here/guidedmodel@{digest}"
+    assert spec["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
+    env = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in env.items():
+            patch.setenv(name, value)
+        settings = OperatorSettings(namespace="system")
+    assert settings.plugin_image == f"here/guidedmodel@{digest}"
+    assert (settings.plugin_pull_policy, settings.pull_secrets) == ("Always", ("one", "two"))
+
+
 def test_monitoring_is_off_by_default_and_what_the_manifests_hold() -> None:
     assert not {"PodMonitor", "PrometheusRule"} & set(rendered())
     text = chart.helm(
-        *("template", "release", str(chart.CHART), "--namespace=elsewhere"),
+        *(*TEMPLATE, "--namespace=elsewhere"),
         *(f"--set=monitoring.{name}=true" for name in ("podMonitor", "alerts", "dashboard")),
         "--set-string=monitoring.labels.release=prometheus",
     )
@@ -147,6 +226,18 @@ def test_monitoring_is_off_by_default_and_what_the_manifests_hold() -> None:
         assert found["metadata"]["labels"]["release"] == "prometheus"
     held = on["ConfigMap", "guidedmodel-dashboard"]["data"]["guidedmodel.json"]
     assert json.loads(held) == json.loads((chart.ROOT / "manifests/observability/dashboard.json").read_text())
+
+
+@pytest.mark.parametrize("folder", ["https://docs.test/gm", "https://docs.test/gm/"])
+def test_runbooks_are_where_the_installation_has_them(folder: str) -> None:
+    text = chart.helm(
+        *("template", "release", str(chart.CHART), "--set=image.repository=here/guidedmodel"),
+        "--set=monitoring.alerts=true",
+        f"--set-string=monitoring.runbooks={folder}",
+    )
+    urls = re.findall(r"runbook_url: (\S+)", text)
+    assert len(urls) > 15
+    assert all(re.fullmatch(r"https://docs\.test/gm/runbook\.md#guidedmodel[a-z]+", url) for url in urls)
 
 
 def test_pod_monitor_finds_the_operators_port() -> None:

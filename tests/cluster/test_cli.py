@@ -1,7 +1,9 @@
 """The row CLI: `guidedmodel` and `kubectl gm` as users call them, on a real API server with the operator."""
 
+import itertools
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -84,8 +86,8 @@ def test_status_tells_ready_or_not_and_what_to_do(
         "└─ next  nothing to do",
     )
     [pod] = api_server.get("pods", "-n", namespace)["items"]
-    assert f"{pod['metadata']['name']}  ready, grammar workers: 2 ready, 0 restarts" in out
-    assert "rank 0  Connected" in out
+    name = pod["metadata"]["name"]
+    assert f"{name}  ready, 2 of 2 ranks connected, grammar workers: 2 ready, 0 restarts" in out
     assert "grammar_compile_crashed: it crashed twice" in out
     assert "to do: stop sending the grammar" in out
 
@@ -111,6 +113,41 @@ def test_status_tells_ready_or_not_and_what_to_do(
     gone = environment | {"KUBECONFIG": "/no/such/file"}
     assert run(gone, *command)[0] == 2
     assert "there is no kubeconfig /no/such/file" in run(gone, *command)[2]
+
+
+def own_address() -> str:
+    """Return an address of this machine; an API server proxies to no loopback one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            pytest.skip("this machine has no address but loopback ones")
+        address: str = probe.getsockname()[0]
+    return address
+
+
+def test_what_the_status_leaves_out_is_read_from_the_pods_by_the_api_server(
+    api_server: Cluster, namespace: str, environment: dict[str, str], kubelet: Kubelet
+) -> None:
+    kubelet.addresses = itertools.chain([own_address()], kubelet.addresses)
+    kubelet.say(ranks=[status.RankStatus(rank=rank, state="Missing") for rank in range(12)])
+    api_server.apply(model(namespace))
+    await_condition(api_server, namespace, "Ready", "True")
+    seen = api_server.get("gm", "m", "-n", namespace)["status"]["ranks"]
+    assert (seen["total"], seen["missing"], len(seen["worst"])) == (12, 12, 8)
+    command = ("guidedmodel", "status", "m")
+    code, out, err = run(environment, *command)
+    assert (code, err) == (0, "")
+    assert [f"rank {rank} " in out for rank in range(12)] == [True] * 12
+    [told] = json.loads(run(environment, *command, "-o", "json")[1])["models"]
+    [page] = told["pages"].values()
+    assert len(page["ranks"]) == 12
+
+    api_server.kubectl("scale", "gm/m", "--replicas=2", "-n", namespace)
+    await_condition(api_server, namespace, "Ready", "True")
+    _, out, _ = run(environment, *command)
+    assert "its status page cannot be read: " in out, "of the pod at a loopback address"
+    assert "rank 11 " in out
 
 
 @pytest.mark.usefixtures("kubelet")

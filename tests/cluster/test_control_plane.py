@@ -95,5 +95,5 @@ def test_existing_cluster_without_an_image_or_a_claim_is_told_so(
     with pytest.raises(SystemExit, match="IMAGE="):
         cluster_demo.main()
     monkeypatch.setenv("IMAGE", "registry.test/guidedmodel:1")
-    with pytest.raises(SystemExit, match="claim `models`"):
+    with pytest.raises(SystemExit, match="apply manifests/samples/models"):
         cluster_demo.main()

@@ -3,23 +3,21 @@
 import functools
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from guided_operator.api import parse
-from guided_operator.api.crd import CRD_NAME
 from guided_operator.builders import cluster_site, manifest, render
 from guided_operator.kube.diff import differences
 from support.cluster import Cluster, KubectlError
 from support.drawn import FIELDS
 from support.manifests import changed, minimal
+from support.operator_process import install_crd
 
 pytestmark = pytest.mark.cluster
 
-CRD = Path(__file__).parents[2] / "manifests/crd"
 SITE = cluster_site("guidedmodel:1")
 COUNT = 60
 
@@ -47,8 +45,7 @@ def drawn() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def server(api_server: Cluster) -> Iterator[Cluster]:
-    api_server.kubectl("apply", "--server-side", "-f", str(CRD))
-    api_server.kubectl("wait", "--for=condition=Established", f"crd/{CRD_NAME}", "--timeout=60s")
+    install_crd(api_server)
     return api_server
 
 

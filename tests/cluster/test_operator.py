@@ -54,12 +54,16 @@ def test_model_gets_its_children_and_becomes_ready(api_server: Cluster, namespac
         "Progressing": "False",
         "Compatible": "True",
         "GuidedDecoding": "True",
-        "Telemetry": "False",
+        "AuxiliaryResourcesReady": "True",
     }
-    assert [rank["state"] for rank in seen["pods"][0]["ranks"]] == ["Connected", "Connected"]
-    assert seen["resolved"]["vllmVersion"] == "0.32.0"
-    assert seen["resolved"]["grammarLibraries"] == {"xgrammar": "0.2.8", "llguidance": "1.7.6"}
-    assert seen["patches"] == [{"name": "detach-grammar", "state": "Applied", "reason": ""}]
+    assert (seen["ranks"]["total"], seen["ranks"]["missing"]) == (4, 0)
+    assert {each["name"]: each["version"] for each in seen["resolved"]["components"]} == {
+        "vllm": "0.32.0",
+        "xgrammar": "0.2.8",
+        "llguidance": "1.7.6",
+    }
+    applied = [{"name": "detach-grammar", "state": "Applied", "reason": ""}]
+    assert seen["patches"] == {"applied": 1, "skipped": 0, "failed": 0, "worst": applied}
 
 
 @pytest.mark.usefixtures("kubelet")
@@ -95,8 +99,10 @@ def test_ranks_that_disagree_show_and_the_pod_stays_ready(
     api_server.apply(model(namespace))
     await_condition(api_server, namespace, "Ready", "True", "PodsReady")
     assert told in await_condition(api_server, namespace, "GuidedDecoding", "False", "Desync")["message"]
-    (state,) = api_server.get("gm", "m", "-n", namespace)["status"]["pods"]
-    assert [rank["desyncs"] for rank in state["ranks"]] == [0, 3]
+    seen = api_server.get("gm", "m", "-n", namespace)["status"]
+    assert [(rank["rank"], rank["desyncs"]) for rank in seen["ranks"]["worst"]] == [(1, 3), (0, 0)]
+    (state,) = seen["pods"]["worst"]
+    assert state["ranks"]["desynced"] == 1
 
 
 def test_named_grammars_are_followed_and_restart_nothing(
@@ -128,7 +134,7 @@ def test_named_grammars_are_followed_and_restart_nothing(
     kubelet.ready = True
     await_condition(api_server, namespace, "Ready", "True")
     await_condition(api_server, namespace, "GuidedDecoding", "True", "Active")
-    told = api_server.get("gm", "m", "-n", namespace)["status"]["grammars"]
+    told = api_server.get("gm", "m", "-n", namespace)["status"]["grammars"]["worst"]
     assert told == [{"name": "one", "state": "Ready", "compileMillis": 7, "reason": ""}]
     generation = deployment(api_server, namespace)["metadata"]["generation"]
 
@@ -238,9 +244,9 @@ def test_sidecar_that_lies_or_floods_hurts_nobody(
     kubelet.say(ready=False, reason="A reason/of its own" * 40, message="m" * 9000, ranks=[*twice, *twice])
     kubelet.ready = False
     lied = await_condition(api_server, namespace, "GuidedDecoding", "False", "NotReady")
-    assert len(lied["message"]) <= 4096
-    pod = api_server.get("gm", "m", "-n", namespace)["status"]["pods"][0]
-    assert [rank["rank"] for rank in pod["ranks"]] == [0]
+    assert len(lied["message"]) <= 1024
+    seen = api_server.get("gm", "m", "-n", namespace)["status"]
+    assert [rank["rank"] for rank in seen["ranks"]["worst"]] == [0]
 
 
 @pytest.mark.usefixtures("kubelet")

@@ -7,6 +7,7 @@ import pytest
 
 from guided_contract import names
 from support.cluster import Cluster
+from support.kstatus import kstatus
 from support.kubelet import Kubelet
 from support.optional_apis import installed
 from support.resources import await_condition, conditions, deployment, items, model
@@ -102,10 +103,11 @@ def test_missing_apis_are_conditions_and_used_once_they_are_there(
     around = {"autoscaling": KEDA, "telemetry": {"metrics": {"labels": {"release": "prometheus"}}}}
     api_server.apply(model(namespace, **around))
     await_condition(api_server, namespace, "Ready", "True")  # it serves all the same
-    missing = await_condition(api_server, namespace, "Compatible", "False", "APIMissing")
+    missing = await_condition(api_server, namespace, "AuxiliaryResourcesReady", "False", "APIMissing")
     assert "PodMonitor (monitoring.coreos.com/v1)" in missing["message"]
+    assert conditions(api_server, namespace)["Compatible"]["status"] == "True"
     with installed(api_server, "scaledobjects", "podmonitors"):
-        await_condition(api_server, namespace, "Compatible", "True")
+        await_condition(api_server, namespace, "AuxiliaryResourcesReady", "True")
         kinds = "scaledobjects.keda.sh,podmonitors.monitoring.coreos.com"
         eventually(lambda: kinds_of(api_server, namespace, kinds) == {"ScaledObject", "PodMonitor"})
         # As KEDA does: to none, and back.
@@ -117,11 +119,57 @@ def test_missing_apis_are_conditions_and_used_once_they_are_there(
         eventually(lambda: not items(api_server, namespace, kinds), what="they are pruned")
 
 
+@pytest.mark.usefixtures("kubelet")
+def test_what_is_refused_beside_the_pods_is_told_and_made_once_it_may_be(
+    api_server: Cluster, namespace: str
+) -> None:
+    counted = "count/horizontalpodautoscalers.autoscaling"
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "no-autoscalers", "namespace": namespace},
+        "spec": {"hard": {counted: "0"}},
+    }
+    api_server.apply(quota)
+
+    def is_counted() -> bool:
+        found = api_server.get("resourcequota", "no-autoscalers", "-n", namespace)
+        return counted in found.get("status", {}).get("hard", {})
+
+    eventually(is_counted, what="the quota is in force")
+    around = {"autoscaling": HPA, "networkPolicy": {}, "telemetry": {"metrics": {}}}
+    with installed(api_server, "podmonitors"):
+        api_server.apply(model(namespace, replicas=3, **around))
+        await_condition(api_server, namespace, "Ready", "True", "PodsReady")
+        refused = await_condition(api_server, namespace, "AuxiliaryResourcesReady", "False", "Forbidden")
+        assert refused["message"].startswith("HorizontalPodAutoscaler m: ")
+        assert "exceeded quota: no-autoscalers" in refused["message"]
+        kinds = f"{AROUND},podmonitors.monitoring.coreos.com"
+        others = {"PodDisruptionBudget", "NetworkPolicy", "PodMonitor"}
+        eventually(lambda: kinds_of(api_server, namespace, kinds) == others, what="the others are made")
+        gm = api_server.get("gm", "m", "-n", namespace)
+        assert kstatus(gm) == "Current"
+        assert not {"Stalled", "Reconciling"} & set(conditions(api_server, namespace))
+        events = [
+            (each["type"], each["reason"])
+            for each in api_server.get("events", "-n", namespace)["items"]
+            if each["involvedObject"]["kind"] == "GuidedModel"
+        ]
+        assert events == [("Warning", "Forbidden")]
+        api_server.kubectl("delete", "resourcequota", "no-autoscalers", "-n", namespace)
+        wanted = {*others, "HorizontalPodAutoscaler"}
+        eventually(  # by its backoff alone
+            lambda: kinds_of(api_server, namespace, kinds) == wanted, timeout_s=90, what="it is tried again"
+        )
+        await_condition(api_server, namespace, "AuxiliaryResourcesReady", "True", "Applied")
+        api_server.kubectl("delete", "gm/m", "-n", namespace)
+
+
 def test_several_nodes_are_groups_once_their_api_is_there(
     api_server: Cluster, namespace: str, kubelet: Kubelet
 ) -> None:
     spread, times = {"tensor": 2, "nodes": 2}, {"startupTimeout": "10s"}
-    rollout = {"progressDeadline": "10s"}
+    rollout = {"progressDeadline": "10s", "maxUnavailable": "25%"}  # of one or two groups: none
     api_server.apply(model(namespace, parallelism=spread, probes=times, rollout=rollout))
     missing = await_condition(api_server, namespace, "Ready", "False", "APIMissing")
     assert "LeaderWorkerSet (leaderworkerset.x-k8s.io/v1)" in missing["message"]
@@ -131,8 +179,9 @@ def test_several_nodes_are_groups_once_their_api_is_there(
         status = api_server.get("gm", "m", "-n", namespace)["status"]
         assert (status["replicas"], status["readyReplicas"], status["updatedReplicas"]) == (1, 1, 1)
         assert status["selector"] == f"{names.LABEL_NAME}=m,{names.LABEL_NODE}=0"
-        assert [pod["name"] for pod in status["pods"]] == ["m-nodes-0", "m-nodes-0-1"]
-        assert all(pod["ranks"] for pod in status["pods"]), "ranks of all pods"
+        pods = status["pods"]["worst"]
+        assert [pod["name"] for pod in pods] == ["m-nodes-0", "m-nodes-0-1"]
+        assert all(pod["ranks"]["total"] for pod in pods), "ranks of all pods"
         service = api_server.get("service", "m-nodes", "-n", namespace)["spec"]
         assert service["clusterIP"] == "None"
         assert kinds_of(api_server, namespace) == {"PodDisruptionBudget", "NetworkPolicy"}
@@ -146,6 +195,15 @@ def test_several_nodes_are_groups_once_their_api_is_there(
         workers = "leaderworkersets.leaderworkerset.x-k8s.io"
         api_server.kubectl("label", f"{workers}/m-nodes", f"{names.LABEL_NAME}-", "-n", namespace)
         eventually(lambda: items(api_server, namespace, workers), what="the set's label is repaired")
+        pods = {each["metadata"]["uid"] for each in items(api_server, namespace, "pods")}
+        ended = {"name": "engine", "image": "x", "imageID": "", "ready": False, "restartCount": 1}
+        kubelet.trouble = [{**ended, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]
+        eventually(
+            lambda: pods.isdisjoint(each["metadata"]["uid"] for each in items(api_server, namespace, "pods")),
+            what="the groups have begun again",
+        )
+        kubelet.trouble = []
+        await_condition(api_server, namespace, "Ready", "True")
         kubelet.ready = False
         await_condition(api_server, namespace, "Ready", "False")
         changed["spec"]["engine"]["env"][0]["value"] = "2"

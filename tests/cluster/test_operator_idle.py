@@ -19,7 +19,8 @@ from guided_contract import names
 from guided_operator.api import ManifestError, parse
 from guided_operator.builders import cluster_site
 from guided_operator.kube import kinds
-from guided_operator.kube.apiserver import ApiServer, ObjectInvalid, ObjectNotFound, ServerUnavailable
+from guided_operator.kube.api_errors import ObjectInvalid, ObjectNotFound, ServerUnavailable
+from guided_operator.kube.apiserver import ApiServer
 from guided_operator.kube.queue import Key
 from guided_operator.policy.spec_checks import check
 from guided_operator.reconcile.apply import Applier

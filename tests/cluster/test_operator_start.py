@@ -7,7 +7,7 @@ import pytest
 
 from support.cluster import Cluster
 from support.kubelet import Kubelet
-from support.operator_process import CRD, RBAC, install, running
+from support.operator_process import CRD, NAMESPACE, RBAC, install, running
 from support.resources import await_condition, deployment, environment, items, model
 from support.waiting import eventually
 
@@ -58,6 +58,15 @@ def test_new_release_restarts_no_pod_until_the_spec_changes(
             eventually(lambda: not items(api_server, namespace, "pods"), timeout_s=60)
 
 
+def told(cluster: Cluster, kind: str) -> list[str]:
+    """Return the reasons of the operator's own events about a kind that it cannot see."""
+    return [
+        event["reason"]
+        for event in cluster.get("events", "-n", NAMESPACE)["items"]
+        if event["involvedObject"]["kind"] == "Lease" and f"/{kind} cannot be seen" in event["message"]
+    ]
+
+
 @pytest.mark.parametrize(
     ("kind", "left"),
     [("pods", "Deployment"), ("networkpolicies", "Deployment")],
@@ -81,6 +90,8 @@ def test_watch_forbidden_kind_degrades_one_feature(
                 ready = await_condition(api_server, namespace, "Ready", "False")
                 assert ready["reason"] != "Forbidden"
             assert operator.figure("guidedmodel_operator_kind_forbidden") == 1
+            eventually(lambda: told(api_server, kind) == ["Forbidden"], what="one event of the operator")
+            assert not api_server.get("events", "-n", namespace, "--field-selector=reason=Forbidden")["items"]
     finally:
         api_server.apply(RBAC)
 

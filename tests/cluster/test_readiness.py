@@ -77,7 +77,7 @@ def test_readiness_reasons_from_pods(api_server: Cluster, namespace: str, kubele
         kubelet.say(ready=False, **page)
         poke(api_server, namespace)
         await_condition(api_server, namespace, "Ready", "False", reason)
-    [pod] = api_server.get("gm", "m", "-n", namespace)["status"]["pods"]
+    [pod] = api_server.get("gm", "m", "-n", namespace)["status"]["pods"]["worst"]
     assert (pod["reason"], pod["message"]) == ("EngineStalled", "no step for 20 s")
 
 
@@ -138,7 +138,7 @@ def test_restarts_of_grammar_workers_show_and_restart_no_pod(
         [pod] = eventually(
             lambda count=count: [
                 each
-                for each in api_server.get("gm", "m", "-n", namespace)["status"]["pods"]
+                for each in api_server.get("gm", "m", "-n", namespace)["status"]["pods"]["worst"]
                 if each["grammarWorkers"]["restarts"] == count
             ]
         )

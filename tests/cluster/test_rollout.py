@@ -129,6 +129,37 @@ def test_pause_leaves_pods_as_they_are_and_scaling_goes_on(
     settled(api_server, namespace, 2)
 
 
+def test_while_an_edit_is_refused_status_tells_of_what_runs_and_rollback_works(
+    api_server: Cluster, namespace: str, kubelet: Kubelet
+) -> None:
+    del kubelet
+
+    def told() -> Object:
+        status = api_server.get("gm", "m", "-n", namespace)["status"]
+        return {name: status[name] for name in ("revision", "resolved", "url", "replicas", "updatedReplicas")}
+
+    api_server.apply(variant(namespace, 1, replicas=1))
+    settled(api_server, namespace, 1, replicas=1)
+    before, pods = told(), set(live(api_server, namespace))
+    refused = variant(namespace, 1, replicas=1)
+    refused["spec"]["resources"] = {"limits": {"foo": "1"}}
+    api_server.apply(refused)
+    await_condition(api_server, namespace, "Ready", "False", "ApplyRefused")
+    assert told() == before
+    await_condition(api_server, namespace, "GuidedDecoding", "True")
+
+    refused = variant(namespace, 1, replicas=1)
+    refused["spec"]["engine"]["image"] = "vllm/vllm-openai:v0.1.0"
+    api_server.apply(refused)
+    await_condition(api_server, namespace, "Compatible", "False", "Invalid")
+    assert told() == before
+    refused["spec"]["rollout"] = {"rollbackTo": key(1)}
+    api_server.apply(refused)
+    await_condition(api_server, namespace, "Ready", "True")
+    await_condition(api_server, namespace, "Compatible", "True")
+    assert (told(), set(live(api_server, namespace))) == (before, pods), "nothing was replaced"
+
+
 def test_rollback_and_restart(api_server: Cluster, namespace: str, kubelet: Kubelet) -> None:
     del kubelet
     api_server.apply(variant(namespace, 1, replicas=1))

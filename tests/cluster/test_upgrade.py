@@ -17,8 +17,9 @@ from devtools import chart
 from guided_operator.api.crd import CRD_NAME, custom_resource_definition
 from support.cluster import Cluster, KubectlError
 from support.kubelet import Kubelet
-from support.operator_process import CRD, NAMESPACE, RBAC, running
-from support.resources import await_condition, deployment, environment, items, model
+from support.operator_process import CRD, NAMESPACE, POLICY, RBAC, USERS, running
+from support.resources import await_condition, deployment, environment, items
+from support.resources import model as newest
 from support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
@@ -44,7 +45,7 @@ def bare(api_server: Cluster) -> Iterator[Cluster]:
     """Return the cluster without CRD and rights, which helm takes from nobody; afterwards it is so again."""
 
     def clear() -> None:
-        for file in (CRD, RBAC):
+        for file in (CRD, RBAC, POLICY, USERS):
             api_server.kubectl("delete", "-f", str(file), "--ignore-not-found")
 
     clear()
@@ -61,6 +62,15 @@ def install(cluster: Cluster, root: Path) -> None:
     chart.helm(*command, "--set=image.repository=registry.test/guidedmodel", kubeconfig=cluster.kubeconfig)
 
 
+def model(namespace: str, **spec: Any) -> Object:
+    """Return a GuidedModel that says the same to both releases."""
+    # The one before wrote its default of the sidecar's resources out; this one has it where nothing is said.
+    said = {"resources": {"requests": {"cpu": "200m", "memory": "512Mi"}}}
+    made = newest(namespace, sidecar=said, **spec)
+    del made["spec"]["engine"]["accelerator"]
+    return made
+
+
 def pods(cluster: Cluster, namespace: str) -> set[str]:
     return {pod["metadata"]["uid"] for pod in items(cluster, namespace, "pods")}
 
@@ -73,10 +83,25 @@ def knows_rollout(cluster: Cluster) -> bool:
         return False
 
 
+def is_served(cluster: Cluster) -> bool:
+    """Say whether GuidedModels can be listed: for some seconds a new CRD answers 429."""
+    try:
+        cluster.kubectl("get", "guidedmodels", "--all-namespaces")
+    except KubectlError:
+        return False
+    return True
+
+
 def surge(cluster: Cluster, namespace: str) -> int | None:
     """Return what tells which release has acted last: the one before had a surge of 1. None: none has yet."""
     found = items(cluster, namespace, "deployments")
     return found[0]["spec"]["strategy"]["rollingUpdate"]["maxSurge"] if found else None
+
+
+def told(cluster: Cluster, namespace: str) -> list[Object]:
+    """Return the model's conditions, for who reads why a test failed."""
+    found: list[Object] = cluster.get("gm/m", "-n", namespace)["status"]["conditions"]
+    return found
 
 
 def test_upgrade_and_back_change_no_pod(bare: Cluster, previous: Path, tmp_path: Path) -> None:
@@ -85,12 +110,16 @@ def test_upgrade_and_back_change_no_pod(bare: Cluster, previous: Path, tmp_path:
     new = {"GUIDEDMODEL_PLUGIN_IMAGE": "registry.test/guidedmodel:2"}
 
     def settled(expected_surge: int) -> None:
-        eventually(lambda: surge(bare, namespace) == expected_surge, what="the release acts")
+        acts = "the release acts; the model's conditions"
+        eventually(
+            lambda: surge(bare, namespace) == expected_surge, what=lambda: f"{acts}: {told(bare, namespace)}"
+        )
         await_condition(bare, namespace, "Compatible", "True")
         await_condition(bare, namespace, "Ready", "True")
 
     with bare.namespace(namespace), Kubelet(bare.kubeconfig, namespace):
         install(bare, previous)
+        eventually(lambda: is_served(bare), what="GuidedModels are served")
         with running(bare, tmp_path, "before", **old):
             eventually(lambda: bare.get("crd", CRD_NAME), what="the CRD is there")
             bare.apply(model(namespace, replicas=2))
@@ -122,22 +151,23 @@ def test_upgrade_and_back_change_no_pod(bare: Cluster, previous: Path, tmp_path:
 
 
 def defaults(schema: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Return the default of each field that has one, objects aside: theirs follow from their parts."""
+    """Return the default of each field, if any, objects aside: theirs follow from their parts."""
     found = {}
     for name, field in schema.get("properties", {}).items():
-        if "default" in field and field.get("type") != "object":
-            found[f"{path}.{name}"] = field["default"]
+        if field.get("type") != "object":
+            found[f"{path}.{name}"] = field.get("default")
         found |= defaults(field, f"{path}.{name}")
     return found
 
 
 def test_default_never_changes_within_an_api_version(previous: Path) -> None:
-    """A default that changes restarts the pods of all who never wrote the field."""
+    """A default that changes restarts the pods of all who never wrote the field, where there still is one."""
     then = yaml.safe_load((previous / "charts/guidedmodel/files/crd.yaml").read_text())
     before, now = (
         defaults(each["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
         for each in (then, custom_resource_definition())
     )
-    assert before.items() <= now.items(), json.dumps(
-        {path: (value, now.get(path)) for path, value in before.items() if now.get(path) != value}
+    kept = {path: value for path, value in before.items() if value is not None and path in now}
+    assert kept.items() <= now.items(), json.dumps(
+        {path: (value, now[path]) for path, value in kept.items() if now[path] != value}
     )

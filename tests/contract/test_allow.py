@@ -116,6 +116,20 @@ def test_tags_too(pod: Pod) -> None:
     assert not pod.accepts(done, 'x <a>{"a": "x", "b": "y"}</a>')
 
 
+def test_keys_of_a_tag_that_nobody_reads_are_told_as_a_whole(pod: Pod) -> None:
+    tag = {"type": "structural_tag", "format": {"type": "regex", "pattern": "a", "patern": "b"}}
+    with pytest.raises(GuidedError):
+        pod.run(tag, kind="structural_tag", allows=False)
+    assert [one.path for one in pod.run(tag, kind="structural_tag").unenforced] == ["$"]
+
+
+def test_a_form_that_the_library_named_does_not_take_is_refused(pod: Pod) -> None:
+    tag = {"type": "structural_tag", "format": {"type": "regex", "pattern": "a"}}
+    with pytest.raises(GuidedError, match="old form only") as raised:
+        pod.run(tag, kind="structural_tag", backends=["guidance"])
+    assert raised.value.code is ErrorCode.GRAMMAR_UNSUPPORTED
+
+
 def test_what_is_enforced_as_a_whole_says_nothing(pod: Pod) -> None:
     assert pod.run(obj(a=STRING)).unenforced == []
     assert pod.run("ab+", kind="regex").unenforced == []

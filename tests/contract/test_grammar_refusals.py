@@ -14,6 +14,7 @@ from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile import blame
 from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.compile.routing import Grammar, Schema
+from guided_sidecar.grammar.schema.origins import Form
 from guided_sidecar.grammar.worker_messages import Job
 from support import tokenizers
 
@@ -34,7 +35,6 @@ SCHEMAS: list[tuple[Any, str, str]] = [
     (text("("), INVALID, "$.pattern"),
     (text("[b-a]"), INVALID, "$.pattern"),
     (text("a{2,1}"), INVALID, "$.pattern"),
-    (text("*a"), INVALID, "$.pattern"),
     (text("["), INVALID, "$.pattern"),
     (of(a=text("(?P<n")), INVALID, "$.properties.a.pattern"),
     (of(**MANY, q=text("a)")), INVALID, "$.properties.q.pattern"),
@@ -51,9 +51,6 @@ SCHEMAS: list[tuple[Any, str, str]] = [
     (text("a(?=b"), INVALID, "$.pattern"),
     ({"$ref": "#/x", "x": {"pattern": "("}}, INVALID, "$.x.pattern"),
     ({"type": "integer", "pattern": "("}, INVALID, "$.pattern"),
-    ({"type": "integer", "minimum": 5, "maximum": 3}, INVALID, "$.minimum"),
-    ({"type": "array", "minItems": 3, "maxItems": 1}, INVALID, "$.minItems"),
-    ({"type": "number", "exclusiveMinimum": 0, "maximum": 0}, INVALID, "$.exclusiveMinimum"),
     # Valid, and more than a library can do.
     (text("a(?=b)c"), UNSUPPORTED, "$.pattern"),
     (text("^(?<=a)b"), UNSUPPORTED, "$.pattern"),
@@ -95,6 +92,12 @@ SCHEMAS: list[tuple[Any, str, str]] = [
     ({"type": "object", "minProperties": 2}, UNSUPPORTED, "$.minProperties"),
     ({"type": "array", "uniqueItems": True}, UNSUPPORTED, "$.uniqueItems"),
     ({"type": "array", "contains": {"const": "a"}, "minContains": 20}, UNSUPPORTED, "$.minContains"),
+    (
+        {"allOf": [{"contains": {"type": "integer"}}, {"contains": {"type": "string"}}]},
+        UNSUPPORTED,
+        "$.allOf",
+    ),
+    ({"contains": {"type": "string"}, "not": {"items": {"type": "object"}}}, UNSUPPORTED, "$.not"),
     ({"$dynamicRef": "#x"}, UNSUPPORTED, "$.$dynamicRef"),
     ({"$ref": "http://a.b/c"}, UNSUPPORTED, "$.$ref"),
     ({"unevaluatedProperties": False, "anyOf": [of(a={}), of(b={})]}, UNSUPPORTED, "$.unevaluatedProperties"),
@@ -102,6 +105,9 @@ SCHEMAS: list[tuple[Any, str, str]] = [
     ({"type": "integer", "not": {"multipleOf": 3}}, UNSUPPORTED, "$.not"),
     ({"x-guidance": {"lenient": True}}, UNSUPPORTED, "$['x-guidance']"),
     # Valid, and nothing is valid under it.
+    ({"type": "integer", "minimum": 5, "maximum": 3}, DEAD_END, "$.minimum"),
+    ({"type": "array", "minItems": 3, "maxItems": 1}, DEAD_END, "$.minItems"),
+    ({"type": "number", "exclusiveMinimum": 0, "maximum": 0}, DEAD_END, "$.exclusiveMinimum"),
     (
         {"type": "array", "items": {"enum": [1, 2]}, "minItems": 3, "maxItems": 3, "uniqueItems": True},
         DEAD_END,
@@ -130,6 +136,8 @@ OTHERS: list[tuple[str, str, str]] = [
     ("grammar", "root ::= (((", INVALID),
     ("grammar", "root ::= unknown", INVALID),
     ("grammar", r"root ::= [\d]", UNSUPPORTED),
+    ("regex", r"a\ud800", UNSUPPORTED),
+    ("regex", r"\uD83D\uDE00", UNSUPPORTED),
     ("grammar", 'start: "a', INVALID),
     ("grammar", "start: unknown", INVALID),
     ("grammar", '%llguidance {\nstart: "a"', INVALID),
@@ -232,16 +240,61 @@ def test_each_library_counts_a_name_that_comes_twice_twice(
 
 
 def test_looking_for_the_place_ends() -> None:
-    """Only so many parts are tried, however large the schema is."""
+    """Only so many parts are tried."""
     tried = []
     schema = of(**{f"p{n}": of(**MANY) for n in range(50)})
 
-    def refuses(form: Any) -> bool:
+    def refuses(_kind: str, form: Any, _is_closed: bool) -> bool:  # noqa: FBT001 - blame.Refuses
         tried.append(form)
         return len(json.dumps(form)) > 100
 
-    grammar = Grammar("json", schema, [Schema("$", schema, schema)])
-    error = blame.explained(grammar, "xgrammar", "no", refuses)
+    grammar = Grammar("json", schema, [Schema("$", Form(schema, {}, []))])
+    error = blame.explained(grammar, "xgrammar", "no", refuses, lambda: False)
 
     assert error.path is not None
     assert len(tried) <= 48
+
+
+DIGITS = {"type": "regex", "pattern": "[0-9]+"}
+DIGITS_TAG = {"type": "tag", "begin": "<a>", "content": DIGITS, "end": "</a>"}
+
+
+@pytest.mark.parametrize(
+    ("form", "path"),
+    [
+        ({"type": "nope"}, "$.format.type"),
+        (5, "$.format"),
+        (
+            {"type": "sequence", "elements": [DIGITS, {"type": "regex", "pattern": "["}]},
+            "$.format.elements[1].pattern",
+        ),
+        ({"type": "triggered_tags", "triggers": [], "tags": [DIGITS_TAG]}, "$.format.triggers"),
+        (
+            {
+                "type": "triggered_tags",
+                "triggers": ["<a"],
+                "tags": [DIGITS_TAG, {**DIGITS_TAG, "begin": "<b"}],
+            },
+            "$.format.tags[1]",
+        ),
+        ({"type": "tags_with_separator", "tags": [DIGITS_TAG]}, "$.format.separator"),
+        ({**DIGITS_TAG, "end": []}, "$.format.end"),
+        ({**DIGITS_TAG, "content": {"type": "grammar", "grammar": "root ::= x"}}, "$.format.content.grammar"),
+        ({"type": "repeat", "min": -1, "max": 2, "content": DIGITS}, "$.format.min"),
+        ({"type": "dispatch", "rules": [["a", {"type": "star"}]]}, "$.format.rules[0][1].content"),
+        ({"type": "token", "token": "<nope>"}, "$.format.token"),
+        ({"type": "json_schema", "json_schema": {}, "style": "nope"}, "$.format.style"),
+    ],
+    ids=json.dumps,
+)
+def test_what_a_library_refuses_of_a_tag_has_a_path(compiler: Compiler, form: Any, path: str) -> None:
+    error = refusal(
+        compiler, "structural_tag", json.dumps({"type": "structural_tag", "format": form}), "xgrammar"
+    )
+    assert (error.code, error.path) == ("grammar_invalid", path)
+
+
+def test_so_has_what_it_refuses_of_the_older_form(compiler: Compiler) -> None:
+    one = {"begin": "<a>", "schema": {}, "end": "x"}
+    tag = {"structures": [one, {**one, "begin": "<b>"}], "triggers": ["<a"]}
+    assert refusal(compiler, "structural_tag", json.dumps(tag), "xgrammar").path == "$.structures[1]"

@@ -1,5 +1,6 @@
 """The launcher with real child processes: what it starts and answers, and that it leaves nothing behind."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -18,11 +19,12 @@ from guided_contract import names, wire
 from guided_contract.config import DrainConfig, PodConfig, ProbesConfig
 from guided_contract.heartbeat import Beat, Heartbeats, now_ns
 from guided_engine.launcher.stall import is_alive
-from support import fake_vllm
+from support import crowd, fake_vllm
 from support.engine import Engine, pod_config, wait_until, write_config
 from support.fake_service import FakeService
 
 SUPPORTED = "0.32.0"
+DEADLINES = ["--distributed-timeout-seconds", "1800", "--cpu-distributed-timeout-seconds", "1800"]
 OURS = ["--worker-cls", "guided_engine.worker.GuidedWorker"]
 OURS += ["--middleware", "guided_engine.admission.middleware.AdmissionMiddleware"]
 
@@ -66,7 +68,7 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
             environment = {
                 **os.environ,
                 names.ENV_CONFIG: str(write_config(pod)),
-                "PYTHONPATH": str(folder),
+                "PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH")))),
                 "FAKE_VLLM_OUT": str(out),
                 **(env or {}),
             }
@@ -91,7 +93,8 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
 def test_supported_version_gets_the_plugin(launch: Launch) -> None:
     launched = launch("--model", "m", "--plugins")
     said = launched.said
-    assert said["argv"] == ["--model", "m", "--plugins", "--port", str(launched.pod.ports.engine), *OURS]
+    port = str(launched.pod.ports.engine)
+    assert said["argv"] == [*DEADLINES, "--model", "m", "--plugins", "--port", port, *OURS]
     assert len(said["env"][names.ENV_BOOT]) == 32
     assert said["pgid"] == said["pids"][0] != os.getpgid(launched.process.pid)
     assert "admission" in said["patches"]
@@ -230,6 +233,28 @@ def test_startup_waits_for_health(launch: Launch) -> None:
     status, text = launched.probe("/startupz")
     assert status == 503
     assert "/health" in text
+
+
+async def test_strangers_on_its_port_keep_no_probe_from_its_answer(launch: Launch) -> None:
+    with crowd.few_files():
+        launched = launch()
+    port = launched.pod.ports.launcher
+    await asyncio.to_thread(wait_until, lambda: launched.probe("/startupz")[0] == 200)
+    async with crowd.half_open(port):
+        for _ in range(10):
+            assert await crowd.asked(port, "/livez") == 200
+            assert await crowd.asked(port, "/startupz") == 200
+    assert "Traceback" not in launched.log
+
+
+def test_a_pod_that_cannot_drain_still_ends_its_engine(launch: Launch) -> None:
+    launched = launch("--exit", "7", drain=DRAIN)
+    wait_until(lambda: launched.probe("/startupz")[0] == 200)
+    launched.pod.draining_file.symlink_to("nowhere/at all")  # by the engine, which owns the folder too
+    os.kill(launched.process.pid, signal.SIGTERM)
+    wait_until(lambda: not launched.process.is_running())
+    assert launched.exit_code == 7
+    assert "cannot drain" in launched.log
 
 
 def test_stalled_core_is_not_live(launch: Launch) -> None:

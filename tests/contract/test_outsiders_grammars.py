@@ -45,6 +45,16 @@ SERVED: list[tuple[Any, list[Any]]] = [
     ({"oneOf": [{"type": "string"}, {"type": "string", "maxLength": 2}]}, ["abc", "ab"]),
     ({"type": "integer", "oneOf": [{"enum": [1, 10]}, {"oneOf": [{"exclusiveMaximum": 2}, {}]}]}, [1, 5, 10]),
     ({"type": "integer", "not": {"enum": [0, 1, 5]}}, [-5, 0, 1, 2, 5, 6]),
+    ({"type": "string", "if": {"pattern": "^a"}, "then": {"minLength": 2}}, ["a", "ab", "b", ""]),
+    # Branches that patterns tell apart.
+    ({"oneOf": [of(text("^x")), of(text("^y")), of(text("^z"))]},
+     [{"a": "x1"}, {"a": "y"}, {"a": "zz"}, {"a": "a"}, {}]),
+    ({"oneOf": [of(text("^[0-9]+$")), of(text("^[a-z]+-$")), of(text(r"^\."))]},
+     [{"a": "12"}, {"a": "ab-"}, {"a": ".1"}, {"a": "1a"}]),
+    ({"type": "string", "oneOf": [{"pattern": "^x"}, {"pattern": "^(?:y|z)"}, {"format": "date"}]},
+     ["x", "yx", "2020-01-01", "a"]),
+    # Those of one type are more than one property short of being too many, and no other type is.
+    ({"additionalProperties": False, "properties": {"a": {}}, "minProperties": 2}, [1, "a", {"a": 1}, {}]),
     # The items that are counted may be anywhere.
     ({"type": "array", "contains": {"type": "integer"}, "minContains": 2},
      [["a", 1, 2], [1, "b", 2], [1, "b"], [1, 2]]),
@@ -68,7 +78,7 @@ SERVED: list[tuple[Any, list[Any]]] = [
 REFUSED: list[tuple[Any, str, str]] = [
     ({"oneOf": [{"enum": [[1], ["a"]]}, {"type": "array", "items": {"const": "a"}}]},
      "unsupported", "$.oneOf[1]"),
-    ({"type": "string", "if": {"pattern": "^a"}, "then": {"minLength": 2}}, "unsupported", "$.if"),
+    ({"type": "string", "if": {"pattern": "^a."}, "then": {"minLength": 2}}, "unsupported", "$.if"),
     ({"type": "number", "if": {"type": "integer"}, "then": {"minimum": 3}}, "unsupported", "$.if"),
     ({"type": "object", "if": of({"multipleOf": 2}), "then": {"required": ["b"]}}, "unsupported", "$.if"),
     ({"type": "object", "if": {"additionalProperties": {"type": "integer"}}, "then": {"required": ["a"]}},

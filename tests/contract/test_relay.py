@@ -22,6 +22,7 @@ from support.nodes import place, two_nodes
 from support.sidecar import Api, Client, Rank, Sidecar, until
 
 Object = dict[str, Any]
+_MOST = 256  # Settings.max_connections
 ENUM = json.dumps({"enum": ["red", "green", "blue"]})
 
 
@@ -155,3 +156,15 @@ async def test_first_node_that_begins_anew_is_told_of_all_ranks(sidecars: tuple[
         asyncio.timeout(60),
     ):
         assert isinstance(await api.prepare("choice", '["again"]'), Prepared)
+
+
+async def test_strangers_on_the_nodes_port_keep_nobody_out(sidecars: tuple[Sidecar, Sidecar]) -> None:
+    """Neither the pod's own processes, which have a socket of their own, nor other nodes' ranks."""
+    first, second = (sidecar.pod for sidecar in sidecars)
+    strangers = [await asyncio.open_connection("127.0.0.1", first.ports.nodes) for _ in range(2 * _MOST)]
+    try:
+        async with Api.connected(first), Rank.connected(second, 1, boot="other"):
+            await until(lambda: states(first).get(1) == "Connected", 30)
+    finally:
+        for _, writer in strangers:
+            writer.transport.abort()

@@ -1,32 +1,26 @@
 """A structural tag: its schema is enforced with both libraries, and keys that nobody reads are refused."""
 
 import json
-from typing import Any, get_args
+from pathlib import Path
+from typing import Any
 
 import jsonschema
-import pydantic
 import pytest
-import xgrammar.structural_tag as upstream
 
 from guided_contract.errors import GuidedError
+from guided_contract.wire import Load
+from guided_engine.ranks.loaded_grammars import Prototypes
 from guided_grammar.backend import BackendError
 from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile import vocabulary
+from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
 from guided_sidecar.grammar.schema import tag_words
+from guided_sidecar.grammar.worker_messages import Job
 from support.engine import pod_config
 
 NUMBER = {"type": "regex", "pattern": "[0-9]+"}
 TAG = {"begin": "<a>", "content": NUMBER, "end": "</a>"}
-
-
-def test_they_are_the_librarys() -> None:
-    known = {}
-    for model in vars(upstream).values():
-        if isinstance(model, type) and issubclass(model, pydantic.BaseModel) and "type" in model.model_fields:
-            (name,) = get_args(model.model_fields["type"].annotation)
-            known[name] = {field.alias or key for key, field in model.model_fields.items()}
-    assert known == tag_words.FORMATS
 
 
 def _format(value: Any) -> dict[str, Any]:
@@ -102,7 +96,6 @@ def test_a_trigger_that_begins_no_tag_is_told(words: Vocabulary) -> None:
         {"type": "json_schema", "json_schema": {"x-mine": 1, "type": "object"}},
         {"type": "triggered_tags", "triggers": ["<a"], "tags": [TAG], "at_least_one": True},
         {"type": "tag", **TAG, "begin": {"type": "token", "token": 5}},
-        {"type": "nobody's", "x": 1},
     ],
     ids=json.dumps,
 )
@@ -165,3 +158,118 @@ def is_json(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _job(form: Any) -> Job:
+    return Job(
+        key="a" * 64,
+        kind="structural_tag",
+        spec=json.dumps(_format(form)),
+        backends=["xgrammar"],
+        timeout_s=60,
+        memory_bytes=1 << 40,
+    )
+
+
+SHORT: Any = {"type": "string", "minLength": 1, "maxLength": 3}
+AROUND = {
+    "what stands before it can be nothing else": {
+        "type": "triggered_tags",
+        "triggers": ["<f"],
+        "tags": [None],
+    },
+    "a pattern could match it, too": {
+        "type": "sequence",
+        "elements": [{"type": "optional", "content": NUMBER}, None],
+    },
+}
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_a_bounded_string_of_a_tag_is_json(words: Vocabulary, name: str, tmp_path: Path) -> None:
+    """xgrammar's own takes tabs, which are no JSON."""
+    tag = {
+        "type": "tag",
+        "begin": "<f>",
+        "content": {"type": "json_schema", "json_schema": SHORT},
+        "end": "!",
+    }
+    form = json.loads(json.dumps(AROUND[name]).replace("null", json.dumps(tag)))
+    job = _job(form)
+    done = Compiler(Backends(words), words, tmp_path).run(job)
+    ranks = Prototypes(tmp_path, Backends(words))
+    taken = {name: getattr(done, name) for name in ("backend", "artifact", "sha256", "spec", "positions")}
+    assert not ranks.load(Load(key=job.key, **taken)).error
+    counted = bool(done.positions)
+    assert counted == (name != "a pattern could match it, too")
+    for text in ("abc", "\t", "a\x1fb", "é🙂x", "", "abcd", "\\n\\n\\n", '\\"', "\\ud83d\\ude00ab"):
+        matcher = ranks.matcher(job.key, None)
+        bytes_ = f'<f>"{text}"!'.encode()
+        is_taken = all(matcher.accept((words.tokens.index(bytes([byte])),)) for byte in bytes_)
+        is_valid = is_json(f'"{text}"') and 1 <= len(json.loads(f'"{text}"')) <= SHORT["maxLength"]
+        assert is_taken == (is_valid and (counted or "\\" not in text)), text
+
+
+@pytest.mark.parametrize(
+    "bounds", [{"maxLength": 1}, {"minLength": 1, "maxLength": 1}, {"maxLength": 2}], ids=str
+)
+def test_no_length_lets_a_control_character_in(words: Vocabulary, bounds: Any) -> None:
+    """Of one character xgrammar makes another rule than of two."""
+    library = Backends(words)["xgrammar"]
+    compiled = library.compile("json", json.dumps({"type": "string", **bounds}))
+    for text, is_taken in ((b'"\t"', False), (b'"a"', True)):
+        matcher = compiled.matcher()
+        assert all(matcher.accept((words.tokens.index(bytes([byte])),)) for byte in text) == is_taken
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "before"),
+    [
+        ("json", {}, '"'),
+        ("json", {"type": "string", "maxLength": 3}, '"'),
+        ("json", {"properties": {"a": {}}, "additionalProperties": {}}, '{"'),
+        ("regex", "b.b", "b"),
+        ("regex", "[^b]", ""),
+        ("grammar", "root ::= [^b]", ""),
+        ("grammar", "root ::= [\u0100-\uffff]", ""),
+        ("structural_tag", _format({"type": "regex", "pattern": "[^b]{3}"}), ""),
+    ],
+)
+@pytest.mark.parametrize("backend", ["xgrammar", "guidance"])
+def test_no_character_is_a_surrogate(
+    words: Vocabulary, backend: Any, kind: Any, spec: Any, before: str
+) -> None:
+    """An encoded one is no UTF-8: it is three characters for whoever reads it with replacement."""
+    library = Backends(words)[backend]
+    if backend == "guidance" and kind in {"grammar", "structural_tag"}:
+        pytest.skip("it does not take such a text")
+    compiled = library.compile(kind, spec if isinstance(spec, str) else json.dumps(spec))
+    for character, is_taken in (
+        (b"\xed\xa0\x80", False),
+        (b"\xed\xbf\xbf", False),
+        ("\ue000".encode(), True),
+    ):
+        matcher = compiled.matcher()
+        text = before.encode() + character
+        assert all(matcher.accept((words.tokens.index(bytes([byte])),)) for byte in text) == is_taken
+
+
+BOUNDED_TAG = {"begin": "<f>", "content": {"type": "json_schema", "json_schema": SHORT}, "end": "!"}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"type": "tag", **BOUNDED_TAG, "begin": 5},
+        {"type": "tag", **BOUNDED_TAG, "begin": {"type": "token", "token": "<nope>"}},
+        {"type": "tags_with_separator", "tags": [BOUNDED_TAG], "separator": 5},
+        {"type": "triggered_tags", "tags": [BOUNDED_TAG], "triggers": 5},
+        {"type": "triggered_tags", "tags": [BOUNDED_TAG], "triggers": [1]},
+        {"type": "sequence", "elements": [{"type": "tag", **BOUNDED_TAG}, {"type": "dispatch", "rules": 5}]},
+    ],
+    ids=json.dumps,
+)
+def test_a_malformed_tag_with_a_length_in_it_is_refused(words: Vocabulary, form: Any, tmp_path: Path) -> None:
+    with pytest.raises(GuidedError) as refused:
+        Compiler(Backends(words), words, tmp_path).run(_job(form))
+    assert refused.value.path

@@ -18,6 +18,7 @@ from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanKind
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -177,15 +178,17 @@ async def test_one_request_is_one_trace(
 
     (top,) = there.kept.named("POST /v1/completions")
     assert (top.trace_id, top.span_id, top.parent_span_id) == (TRACE, ROOT, "")
-    assert top.kind == 2
     assert top.attributes["http.response.status_code"] == 200
     assert {span.trace_id for span in there.kept.spans} == {TRACE}
     children = {span.name for span in there.kept.spans if span.parent_span_id == ROOT}
     assert children == {"grammar.prepare", "guided.decode", "llm_request"}
+    assert [span.name for span in there.kept.spans if span.kind == SpanKind.SPAN_KIND_SERVER] == [top.name]
+    (vllms,) = there.kept.named("llm_request")
+    assert vllms.attributes == {"gen_ai.usage.output_tokens": 7}
     (compiling,) = there.kept.named("grammar.compile")
     (preparing,) = there.kept.named("grammar.prepare")
     assert compiling.parent_span_id == preparing.span_id
-    assert (compiling.flags, preparing.flags) == (0x100, 0x300)
+    assert (compiling.flags, preparing.flags) == (0x101, 0x301)
     assert compiling.events == [("something", {"n": 1})]
     assert preparing.links == [("e" * 32, "f" * 16)]
     (decoded,) = there.kept.named("guided.decode")
@@ -219,9 +222,9 @@ async def test_a_span_tells_whether_its_parent_is_of_another_process(
     await telemetry.stop()
     flags = {(span.name, span.parent_span_id): span.flags for span in http.kept.spans}
     assert flags == {
-        ("POST /v1/completions", ""): 0x100,
-        ("POST /v1/completions", "00f067aa0ba902b7"): 0x300,
-        ("guided.decode", ROOT): 0x300,
+        ("POST /v1/completions", ""): 0x103,
+        ("POST /v1/completions", "00f067aa0ba902b7"): 0x301,
+        ("guided.decode", ROOT): 0x301,
     }
 
 

@@ -29,6 +29,7 @@ class Mounts:
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.folder / "headers" / "..data").mkdir(parents=True)
         (self.folder / "headers" / "Authorization").write_text(f"{token}\n")
+        (self.folder / "headers" / "Team-Bin").write_text("blue")  # gRPC takes bytes for it
         shutil.copy(ca, self.folder / "ca.crt")
         if client is not None:
             shutil.copy(client.certificate, self.folder / "tls.crt")
@@ -88,6 +89,7 @@ async def test_both_sides_show_certificates_and_headers_arrive(
     out = connect(mounts.config(there.endpoint, protocol))
     assert await sent(out) == Reply("Delivered")
     assert there.kept.headers["authorization"] == TOKEN
+    assert "blue" in there.kept.headers["team-bin"]
     assert "..data" not in there.kept.headers
     await out.close()
 

@@ -104,9 +104,10 @@ def metric(pod: Pod, name: str, url: str = "") -> float:
 
 def aborted(pod: Pod) -> float:
     """Return how many guided sequences ended before their grammar did, counted on each rank."""
+    ended = 'backend="xgrammar",end_reason="aborted"'
     return sum(
-        metric(pod, f'guidedmodel_sequences_total{{backend="xgrammar",end_reason="aborted",rank="{rank}"}}')
-        for rank in range(2)
+        metric(pod, f"guidedmodel_sequences_total{{{ended},{labels}}}")
+        for labels in ('rank="0",tp_rank="0"', 'rank="1",tp_rank="1"')
     )
 
 

@@ -1,73 +1,146 @@
-"""`make cluster CLUSTER=existing`: a bare node of ours is somebody else's cluster, with images of its own."""
+"""A bare node of ours is somebody else's cluster: README's lines, and `make cluster CLUSTER=existing` after.
 
+In place of the internet: a registry for our image, and under their own names images made here of vLLM, Jaeger
+and the collector. In place of a storage provisioner: one empty volume. The namespace
+enforces the Pod Security Standard *restricted*.
+"""
+
+import contextlib
 import json
-import os
+import re
+import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from devtools import cluster_demo, deploy, golang, image, oci
+from devtools import chart, cluster_demo, golang, image, oci
 from devtools.kubectl import Kubectl, KubectlError
 
+from support import jaeger, readme
 from support.cluster import Node
+from support.registry import environment, registry
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
 
 TIMEOUT_S = 600
+ENFORCE = "pod-security.kubernetes.io/enforce"
+OBSERVABILITY = cluster_demo.OBSERVABILITY.parent
+INSTALL, SERVE, ASK, ON_A_GPU, PROGRAMS = readme.blocks("On a cluster")
+VERSION = yaml.safe_load((chart.CHART / "Chart.yaml").read_text())["appVersion"]
 
 
-@pytest.fixture
-def environment(node: Node, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """What an administrator of the node gives the command; what it puts there goes again."""
+class User:
+    """Who follows the README on this machine."""
+
+    def __init__(self, node: Node, env: dict[str, str], address: str) -> None:
+        self.kubectl = Kubectl(node.kubeconfig)
+        self.image = f"{address}/team/guidedmodel:{VERSION}"
+        self._env = env
+        self._address = address
+
+    def runs(self, lines: str) -> str:
+        """Run lines as they stand, but for the registry's name and local ports; return what they print."""
+        lines = lines.replace("registry.example", self._address)
+        for port in re.findall(r"port-forward .* (\d+) &", lines):
+            free = _free_port()
+            lines = lines.replace(f" {port} &", f" {free}:{port} &").replace(f"host:{port}", f"host:{free}")
+        # What goes on in the background ends with the shell.
+        script = f"trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\nset -euo pipefail\n{lines}"
+        return self.finishes("/bin/bash", "-c", script)
+
+    def finishes(self, *command: str, **env: str) -> str:
+        """Run a command to its good end; return what it prints."""
+        done = subprocess.run(
+            command,
+            cwd=golang.TOOLS.parent,
+            env=self._env | env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{done.stdout}\n{_what_they_say(self.kubectl)}"
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def user(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
+    """Who follows the README on the node; what they put there goes again."""
     kubectl = Kubectl(node.kubeconfig)
     # Other modules' Jaeger, which runs beside the node: with two behind one name each gets a part of a trace.
     kubectl.run("delete", "namespace/observability", "--ignore-not-found")
-    for archive in (image.operator(), image.engine(), oci.jaeger_image(), oci.collector_image()):
+    node.devtools.import_image(image.engine())
+    for archive, name, manifest in (
+        (oci.jaeger_image(), oci.JAEGER, "jaeger"),
+        (oci.collector_image(), oci.COLLECTOR, "collector"),
+    ):
         node.devtools.import_image(archive)
-    deploy.create_models(kubectl, deploy.models())
-    sample, jaeger = tmp_path / "sample.yaml", tmp_path / "jaeger.yaml"
-    model = deploy.sample()
-    model["spec"]["telemetry"]["otlp"]["endpoint"] = "http://otel-collector.observability:4318"
-    sample.write_text(json.dumps(model))
-    jaeger.write_text(
-        yaml.safe_dump_all(
-            [
-                *_with_image(cluster_demo.OBSERVABILITY, oci.JAEGER),
-                *_with_image(cluster_demo.OBSERVABILITY.with_name("collector.yaml"), oci.COLLECTOR),
-            ]
-        )
-    )
-    yield os.environ | {
-        "PYTHONPATH": str(golang.TOOLS),
-        "KUBECONFIG": str(node.kubeconfig),
-        "CLUSTER": "existing",
-        "IMAGE": image.OPERATOR,
-        "SAMPLE": str(sample),
-        "JAEGER": str(jaeger),
+        node.devtools.name_image(name, f"docker.io/{_image(OBSERVABILITY / f'{manifest}.yaml')}")
+    kubectl.run("label", "namespace/default", f"{ENFORCE}=restricted")
+    volume = tmp_path_factory.mktemp("volume")
+    volume.chmod(0o777)
+    kubectl.apply(_volume(volume))
+    home = tmp_path_factory.mktemp("home")
+    # What PROGRAMS would install is in the environment that `make setup` made.
+    (home / ".guidedmodel").symlink_to(golang.TOOLS.parent / ".venv")
+    with registry(node, tmp_path_factory.mktemp("registry")) as found:
+        yield User(node, environment(node, found) | {"HOME": str(home)}, found.address)
+    kubectl.run("label", "namespace/default", f"{ENFORCE}-")
+    gone = "job/tiny-model configmap/tiny-model namespace/observability pvc/models pv/first-hour"
+    with contextlib.suppress(KubectlError):  # where the chart could not be installed it has no such kind
+        kubectl.run("delete", "guidedmodel/tiny", "--ignore-not-found")
+    for one in gone.split():
+        kubectl.run("delete", one, "--ignore-not-found")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _image(manifest: Path) -> str:
+    """Return the image of a manifest's Deployment."""
+    [deployment] = (one for one in yaml.safe_load_all(manifest.read_text()) if one["kind"] == "Deployment")
+    name: str = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
+    return name
+
+
+def _volume(folder: Path) -> dict[str, Any]:
+    """Return what a storage provisioner would make for the claim of the sample."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "first-hour"},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "hostPath": {"path": str(folder), "type": "Directory"},
+            "claimRef": {"name": "models", "namespace": "default"},
+        },
     }
-    for gone in ("guidedmodel/tiny", "namespace/observability", "pvc/models", "pv/models-default"):
-        kubectl.run("delete", gone, "--ignore-not-found")
-
-
-def _with_image(manifest: Path, image: str) -> list[dict[str, Any]]:
-    """Return a manifest's objects, with an image that this node has."""
-    objects = list(yaml.safe_load_all(manifest.read_text()))
-    [deployment] = (one for one in objects if one["kind"] == "Deployment")
-    deployment["spec"]["template"]["spec"]["containers"][0]["image"] = image
-    return objects
 
 
 def _what_they_say(kubectl: Kubectl) -> str:
-    """Return what those on a trace's way say of themselves, for whoever looks for one that is lost."""
+    """Return what those on the way say of themselves, for whoever looks for what is lost."""
     asked = (
-        ("get", "pods", "--all-namespaces", "-o=wide"),
+        ("get", "pods,jobs,pvc,guidedmodels", "--all-namespaces", "-o=wide"),
+        ("get", "events", "--sort-by=.lastTimestamp"),
         ("logs", "--namespace=observability", "deployment/otel-collector", "--tail=30"),
         ("logs", "--namespace=observability", "deployment/jaeger", "--tail=20"),
-        ("logs", "--namespace=default", "-l=app.kubernetes.io/instance=tiny", "-c=sidecar", "--tail=30"),
+        ("logs", "job/tiny-model", "--tail=30"),
+        ("logs", "-l=app.kubernetes.io/instance=tiny", "-c=engine", "--tail=30"),
+        ("logs", "-l=app.kubernetes.io/instance=tiny", "-c=sidecar", "--tail=30"),
     )
     said = []
     for arguments in asked:
@@ -78,23 +151,100 @@ def _what_they_say(kubectl: Kubectl) -> str:
     return "\n".join(said)
 
 
-def test_the_sample_answers_and_its_trace_reaches_a_jaeger_there_by_a_collector(
-    environment: dict[str, str], node: Node
-) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "devtools.cluster_demo"],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
+def test_our_image_is_pushed_and_the_operator_runs_from_there(user: User) -> None:
+    user.runs(INSTALL)
+    user.kubectl.run(
+        *("rollout", "status", "deployment/guidedmodel-operator"),
+        *("--namespace=guidedmodel-system", "--timeout=110s"),
     )
-    assert done.returncode == 0, done.stdout + _what_they_say(Kubectl(node.kubeconfig))
-    _, _, told = done.stdout.partition("the pod answered ")
+    pods = user.kubectl.get("pods", "--namespace=guidedmodel-system")["items"]
+    assert {one["image"] for pod in pods for one in pod["spec"]["containers"]} == {user.image}
+
+
+def test_the_sample_fills_its_claim_and_becomes_ready(user: User) -> None:
+    user.runs(SERVE)
+    [pod] = user.kubectl.get("pods", "--selector=guidedmodel.io/name=tiny")["items"]
+    started = [*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"]]
+    assert {one["restartCount"] for one in started} == {0}
+
+
+def test_it_answers_in_json_and_its_trace_is_in_jaeger(user: User) -> None:
+    said = user.runs(ASK)
+    answer, _ = json.JSONDecoder().raw_decode(said[said.index('{"id"') :])
+    assert json.loads(answer["choices"][0]["text"])["name"] == "Alice"
+    assert '{"data":' in said
+    with user.kubectl.forwarded("service/jaeger", 16686, "observability") as url:
+        # Each process exports its own spans, when it comes to it.
+        eventually(
+            lambda: any(trace.named("llm_request") for trace in jaeger.traces(url, "tiny", 0)),
+            60,
+            "vLLM's span of the request is in Jaeger",
+        )
+
+
+def test_our_programs_tell_that_it_is_ready(user: User) -> None:
+    """The first line is not run: it installs what `make setup` has installed."""
+    install, *lines = PROGRAMS.splitlines()
+    assert install.endswith("pip install '.[operator]'")
+    assert "GuidedModel default/tiny: ready" in user.runs("\n".join(lines))
+
+
+def test_the_sample_for_a_gpu_is_taken(user: User) -> None:
+    """Its wait is not run: nothing here has a GPU."""
+    apply, wait = ON_A_GPU.splitlines()
+    user.runs(f"{apply} --dry-run=server")
+    assert wait.startswith("kubectl wait --for=condition=Ready gm/qwen ")
+
+
+def test_make_cluster_shows_what_is_there(user: User) -> None:
+    said = user.finishes(
+        *(sys.executable, "-m", "devtools.cluster_demo"),
+        PYTHONPATH=str(golang.TOOLS),
+        CLUSTER="existing",
+        IMAGE=user.image,
+    )
+    _, _, told = said.partition("the pod answered ")
     answer, _, trace = told.partition("\n")
     assert json.loads(answer).keys() == {"name", "age", "note"}
     assert "its trace in Jaeger" in trace
     assert "llm_request" in trace
     assert "helm uninstall guidedmodel" in trace
+
+
+def test_the_collector_sends_on_to_that_jaeger(user: User) -> None:
+    user.kubectl.run("apply", f"--filename={OBSERVABILITY / 'collector.yaml'}")
+    rollout = ("rollout", "status", "deployment/otel-collector", "--namespace=observability")
+    user.kubectl.run(*rollout, "--timeout=110s")
+    with user.kubectl.forwarded("service/otel-collector", 4318, "observability") as url:
+        request = urllib.request.Request(
+            f"{url}/v1/traces", json.dumps(_SPAN).encode(), {"Content-Type": "application/json"}
+        )
+        with contextlib.closing(urllib.request.urlopen(request, timeout=30)) as answer:
+            assert answer.status == 200
+    with user.kubectl.forwarded("service/jaeger", 16686, "observability") as url:
+        eventually(lambda: jaeger.traces(url, "by-the-collector", 0), 60)
+
+
+_SPAN = {
+    "resourceSpans": [
+        {
+            "resource": {
+                "attributes": [{"key": "service.name", "value": {"stringValue": "by-the-collector"}}]
+            },
+            "scopeSpans": [
+                {
+                    "spans": [
+                        {
+                            "traceId": "0af7651916cd43dd8448eb211c80319c",
+                            "spanId": "b7ad6b7169203331",
+                            "name": "one",
+                            "kind": 1,
+                            "startTimeUnixNano": "1700000000000000000",
+                            "endTimeUnixNano": "1700000001000000000",
+                        }
+                    ]
+                }
+            ],
+        }
+    ]
+}

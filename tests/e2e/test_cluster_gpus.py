@@ -58,7 +58,7 @@ def _model(name: str, tensor: int) -> dict[str, Any]:
     model = copy.deepcopy(deploy.sample())
     model["metadata"] = {"name": name, "namespace": NAMESPACE}
     # Nothing to run, so that pods come and go at once: only where they are put, and with what, is looked at.
-    model["spec"]["engine"] |= {"device": "CUDA", "image": "localhost/none:1"}
+    model["spec"]["engine"] |= {"accelerator": {"resource": GPU}, "image": "localhost/none:1"}
     model["spec"]["parallelism"] = {"tensor": tensor}
     model["spec"]["resources"] = {"requests": {"cpu": "10m", "memory": "64Mi"}}
     model["spec"]["sidecar"] = {"resources": {"requests": {"cpu": "10m", "memory": "64Mi"}}}

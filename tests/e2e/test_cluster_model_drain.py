@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from devtools import image
-from devtools import node as devnode
 from devtools.control_plane import NODE_NAME
 from devtools.kubectl import KubectlError
 
@@ -54,7 +53,6 @@ class Clients:
             "volumeMounts": [{"name": "script", "mountPath": "/script"}],
         }
         spec = {
-            "runtimeClassName": devnode.RUNTIME_CLASS,
             "terminationGracePeriodSeconds": 0,
             "containers": [container],
             "volumes": [{"name": "script", "configMap": {"name": "load"}}],
@@ -132,7 +130,8 @@ def test_a_stalled_engine_is_unready_in_time_while_health_is_green(served: Serve
 
 def _reason(served: Served) -> str:
     """Return why the first pod is not ready, by the resource's status."""
-    return next((one.get("reason", "") for one in served.status()["pods"] if one["name"] == served.pod), "")
+    pods = served.status()["pods"]["worst"]
+    return next((one.get("reason", "") for one in pods if one["name"] == served.pod), "")
 
 
 def _drain_node(served: Served) -> None:

@@ -53,7 +53,7 @@ TROUBLES: dict[str, tuple[dict[str, Any], str, str, tuple[str, ...]]] = {
         ("container engine ended with exit code 2", "argument --dtype: invalid choice: 'float31'"),
     ),
     "memory": (
-        {"resources": {"requests": {"memory": "64Mi"}, "limits": {"memory": "128Mi"}}},
+        {"resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}}},
         "Ready",
         "OutOfMemory",
         ("container engine",),

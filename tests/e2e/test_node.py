@@ -61,7 +61,6 @@ def _create(node: Node, name: str, container: dict[str, object]) -> None:
             "kind": "Pod",
             "metadata": {"name": name, "namespace": "default"},
             "spec": {
-                "runtimeClassName": "hostvllm",
                 "restartPolicy": "Never",
                 "enableServiceLinks": False,
                 "securityContext": {

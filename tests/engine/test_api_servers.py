@@ -1,4 +1,4 @@
-"""Two API servers before one engine: admission in each of them, one sidecar for both."""
+"""Two API servers before one engine or two: admission in each of them, one sidecar for both."""
 
 import json
 import os
@@ -29,10 +29,10 @@ REQUESTS = 2 * len(KINDS)
 DRAIN = DrainConfig(timeout_s=60, endpoint_lag_s=1)
 
 
-@pytest.fixture(scope="module")
-def sidecar() -> Iterator[Sidecar]:
+@pytest.fixture(scope="module", params=[1, 2], ids=["asked for", "one for each engine"])
+def sidecar(request: pytest.FixtureRequest) -> Iterator[Sidecar]:
     with tempfile.TemporaryDirectory(prefix="gm-") as folder:
-        sidecar = Sidecar.start(pod_config(Path(folder), drain=DRAIN))
+        sidecar = Sidecar.start(pod_config(Path(folder), drain=DRAIN, data_parallel=request.param))
         try:
             yield sidecar
         finally:
@@ -41,7 +41,9 @@ def sidecar() -> Iterator[Sidecar]:
 
 @pytest.fixture(scope="module")
 def engine(sidecar: Sidecar) -> Iterator[Engine]:
-    engine = Engine.start(sidecar.pod, ["--api-server-count", "2"])
+    engines = sidecar.pod.data_parallel
+    args = ["--api-server-count", "2"] if engines == 1 else ["--data-parallel-size", str(engines)]
+    engine = Engine.start(sidecar.pod, args)
     try:
         engine.wait_started()
         yield engine

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
+import yaml
 
 from support.recipes import Command, are_tests, commands, imports, variables_read
 
@@ -57,6 +58,8 @@ PLAYED: Final = {
 }
 # Whose tests `make test` leaves out, and why.
 NOT_RUN: Final = {
+    "image": "tests/e2e build the same Dockerfile with buildah, on a base of their own",
+    "push": "tests/e2e/test_cluster_existing.py pushes it to a registry of its own",
     "picture": "viewer and browser have 1 GB, and a person looks at the picture",
     "test-gpu": "CI has no GPU",
     "test-keda": "KEDA takes minutes to build",
@@ -142,6 +145,26 @@ def test_requirements_are_those_that_pyproject_asks_for(tmp_path: Path) -> None:
     subprocess.run(["make", "lock"], cwd=tmp_path, env=ENV, check=True)
     for file in (ROOT / "requirements").iterdir():
         assert (tmp_path / "requirements" / file.name).read_text() == file.read_text(), file.name
+
+
+def test_the_image_is_built_and_pushed_by_whichever_builder_is_there(tmp_path: Path) -> None:
+    builder = tmp_path / "podman"
+    builder.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
+    builder.chmod(0o755)
+    found = ["make", "push", f"BUILDER={builder}"]
+    refused = subprocess.run(found, cwd=ROOT, env=ENV, capture_output=True, text=True, check=False)
+    assert refused.returncode
+    assert "make push REGISTRY=registry.example/team" in refused.stdout
+    done = subprocess.run(
+        [*found, "REGISTRY=r.example/t"], cwd=ROOT, env=ENV, capture_output=True, text=True, check=True
+    )
+    version = yaml.safe_load((ROOT / "charts/guidedmodel/Chart.yaml").read_text())["appVersion"]
+    assert (tmp_path / "asked").read_text().splitlines() == [
+        f"build --platform=linux/amd64 --tag guidedmodel:{version} .",
+        f"tag guidedmodel:{version} r.example/t/guidedmodel:{version}",
+        f"push r.example/t/guidedmodel:{version}",
+    ]
+    assert "--set image.repository=r.example/t/guidedmodel" in done.stdout
 
 
 def suite(folder: Path) -> Path:

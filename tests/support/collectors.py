@@ -9,6 +9,14 @@ from typing import Any
 
 import grpc
 from aiohttp import web
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
@@ -46,12 +54,13 @@ class Received:
 class Kept:
     """What a collector received; `bodies` are the exports' own bytes, where it sees them.
 
-    `headers` are those of the last export, names in lower case.
+    `headers` are those of the last export of traces, names in lower case; `metrics` are whole exports.
     """
 
     spans: list[Received] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
+    metrics: list[ExportMetricsServiceRequest] = field(default_factory=list)
 
     def add(self, request: ExportTraceServiceRequest) -> None:
         """Keep all spans of a request."""
@@ -87,7 +96,7 @@ class Tls:
 class HttpCollector:
     """OTLP/HTTP on loopback. `status` is what it answers; it keeps spans only with 200.
 
-    With `tls` it wants a certificate of its clients'.
+    `retry_after` is that header of its answers, if any. With `tls` it wants a certificate of its clients'.
     """
 
     def __init__(self, port: int, tls: Tls | None = None) -> None:
@@ -95,10 +104,12 @@ class HttpCollector:
         self._tls = tls
         self.kept = Kept()
         self.status = 200
+        self.retry_after = ""
         self.requests = 0
         self._port = port
         app = web.Application()
         app.router.add_post("/v1/traces", self._export)
+        app.router.add_post("/v1/metrics", self._export_metrics)
         self._runner = web.AppRunner(app, access_log=None)
 
     async def start(self) -> None:
@@ -111,6 +122,10 @@ class HttpCollector:
         """Stop listening."""
         await self._runner.cleanup()
 
+    async def _export_metrics(self, request: web.Request) -> web.Response:
+        self.kept.metrics.append(ExportMetricsServiceRequest.FromString(await request.read()))
+        return web.Response(content_type="application/x-protobuf")
+
     async def _export(self, request: web.Request) -> web.Response:
         self.requests += 1
         self.kept.headers = {name.lower(): value for name, value in request.headers.items()}
@@ -118,17 +133,27 @@ class HttpCollector:
             self.kept.bodies.append(await request.read())
             self.kept.add(ExportTraceServiceRequest.FromString(self.kept.bodies[-1]))
         body = ExportTraceServiceResponse().SerializeToString()
-        return web.Response(status=self.status, body=body, content_type="application/x-protobuf")
+        headers = {"Content-Type": "application/x-protobuf"}
+        if self.retry_after:
+            headers["Retry-After"] = self.retry_after
+        return web.Response(status=self.status, body=body, headers=headers)
 
 
 class GrpcCollector(trace_service_pb2_grpc.TraceServiceServicer):
-    """OTLP/gRPC on loopback. With `tls` it wants a certificate of its clients'."""
+    """OTLP/gRPC on loopback. With `tls` it wants a certificate of its clients'.
+
+    `code` is what it answers, with RetryInfo of so many seconds if `retry_s` is set.
+    """
 
     def __init__(self, port: int, tls: Tls | None = None) -> None:
         self.endpoint = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
         self.kept = Kept()
+        self.code = grpc.StatusCode.OK
+        self.retry_s: int | None = None
+        self.requests = 0
         self._server = grpc.aio.server()
         trace_service_pb2_grpc.add_TraceServiceServicer_to_server(self, self._server)
+        metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(_Metrics(self.kept), self._server)
         if tls is None:
             self._server.add_insecure_port(f"127.0.0.1:{port}")
         else:
@@ -146,9 +171,34 @@ class GrpcCollector(trace_service_pb2_grpc.TraceServiceServicer):
         self, request: ExportTraceServiceRequest, context: grpc.aio.ServicerContext
     ) -> ExportTraceServiceResponse:
         """Keep a request's spans."""
+        self.requests += 1
         self.kept.headers = {key: str(value) for key, value in context.invocation_metadata()}
+        if self.code != grpc.StatusCode.OK:
+            if self.retry_s is not None:
+                details = _retry_info(self.code, self.retry_s)
+                context.set_trailing_metadata((("grpc-status-details-bin", details),))
+            await context.abort(self.code, "not now")
         self.kept.add(request)
         return ExportTraceServiceResponse()
+
+
+class _Metrics(metrics_service_pb2_grpc.MetricsServiceServicer):
+    def __init__(self, kept: Kept) -> None:
+        self._kept = kept
+
+    async def Export(  # noqa: N802 - gRPC's name
+        self, request: ExportMetricsServiceRequest, context: grpc.aio.ServicerContext
+    ) -> ExportMetricsServiceResponse:
+        """Keep a request."""
+        del context
+        self._kept.metrics.append(request)
+        return ExportMetricsServiceResponse()
+
+
+def _retry_info(code: grpc.StatusCode, seconds: int) -> bytes:
+    status = Status(code=code.value[0])
+    status.details.add().Pack(RetryInfo(retry_delay=Duration(seconds=seconds)))
+    return status.SerializeToString()
 
 
 async def eventually(condition: Callable[[], object], *, deadline_s: float = 10.0) -> None:

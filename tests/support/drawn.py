@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from guided_operator.api import parse
+from guided_operator.api.quantity import amount
 from support.manifests import changed, minimal
 
 LOCAL_URIS = st.sampled_from(["pvc://models/a", "pvc://other.claim", "pvc://models/b/c", "file:///m"])
@@ -13,7 +14,18 @@ AMOUNTS = st.dictionaries(
     st.sampled_from(["cpu", "memory", "ephemeral-storage"]),
     st.sampled_from(["1", 2, "500m", "0.5", "1.5Gi", "1024Mi", "1e3", "2000m"]),
 )
-RESOURCES = st.fixed_dictionaries({}, optional={"requests": AMOUNTS, "limits": AMOUNTS})
+
+
+def is_within(resources: dict[str, Any]) -> bool:
+    """Say whether no request exceeds its limit."""
+    limits = resources.get("limits", {})
+    return all(
+        amount(str(value)) <= amount(str(limits.get(name, value)))
+        for name, value in resources.get("requests", {}).items()
+    )
+
+
+RESOURCES = st.fixed_dictionaries({}, optional={"requests": AMOUNTS, "limits": AMOUNTS}).filter(is_within)
 ABOVE = {"disableAbove": st.integers(1, 512)}
 SPECULATIVE = (
     st.fixed_dictionaries(
@@ -103,7 +115,7 @@ VOLUMES = st.sampled_from(
         {"emptyDir": {"medium": "Memory", "sizeLimit": "1024Mi"}},
     ]
 )
-POD_TEMPLATE = st.fixed_dictionaries(
+POD = st.fixed_dictionaries(
     {},
     optional={
         "labels": LABELS,
@@ -129,6 +141,9 @@ POD_TEMPLATE = st.fixed_dictionaries(
         ),
         "runAsUser": st.sampled_from([1, 1000, 2**31 - 1]),
         "fsGroup": st.sampled_from([1, 1000, 2**31 - 1]),
+        "resourceClaims": st.just([{"name": "channel", "resourceClaimName": "c"}]),
+        "dnsConfig": st.just({}) | st.just({"options": [{"name": "ndots", "value": "1"}]}),
+        "hostAliases": st.just([{"ip": "10.0.0.1", "hostnames": ["hub"]}]),
         "volumes": st.dictionaries(st.sampled_from(["a", "run", "tmp", "shm"]), VOLUMES, max_size=4).map(
             lambda volumes: [{"name": name} | volume for name, volume in volumes.items()]
         ),
@@ -149,29 +164,40 @@ LORA = st.fixed_dictionaries(
 STORAGE = st.fixed_dictionaries(
     {},
     optional={
-        "hub": st.just({"claim": "downloads"}) | st.fixed_dictionaries({"sizeLimit": SIZES}),
+        "cache": st.just({"persistentVolumeClaim": {"claimName": "compiled"}}),
+        "hub": st.just({"persistentVolumeClaim": {"claimName": "downloads"}})
+        | st.fixed_dictionaries({"sizeLimit": SIZES}),
         "sharedMemory": SIZES,
         "temporary": SIZES,
     },
+)
+ACCELERATORS = st.sampled_from(
+    [
+        {},
+        {"type": "None"},
+        {"resource": "amd.com/gpu"},
+        {"resource": "nvidia.com/mig-1g.10gb", "perRank": 2},
+        {"type": "Claims", "claims": [{"name": "gpus", "resourceClaimTemplateName": "one-gpu"}]},
+    ]
 )
 FIELDS = st.fixed_dictionaries(
     {"model__uri": URIS},
     optional={
         "model__servedName": st.sampled_from(["a", "org/model"]),
         "engine__plugin": st.sampled_from(["Inject", "Prebuilt"]),
-        "engine__device": st.sampled_from(["Auto", "CUDA", "CPU"]),
+        "engine__accelerator": ACCELERATORS,
         "engine__maxModelLen": st.integers(16, 10**6),
         "engine__gpuMemoryUtilization": st.sampled_from(["0.5", "0.01", "1"]),
-        "engine__apiKeySecretRef": SECRETS,
+        "engine__apiKeySecretKeyRef": SECRETS,
         "engine__version": st.just("0.32.0"),
         "engine__runtimeClassName": st.just("nvidia"),
         "engine__args": st.lists(
-            st.sampled_from(["--enforce-eager", "--max-num-seqs=3", "--seed=7"]), max_size=64
+            st.sampled_from(["--enforce-eager", "--max-logprobs=3", "--seed=7"]), max_size=64
         ),
         "engine__env": st.lists(
             st.fixed_dictionaries(
                 {
-                    "name": st.sampled_from(["OMP_NUM_THREADS", "HF_HUB_VERBOSITY", "APP_A", "HF_TOKEN"]),
+                    "name": st.sampled_from(["OMP_NUM_THREADS", "HF_HUB_VERBOSITY", "APP_A", "TZ"]),
                     "value": st.just("x"),
                 }
             ),
@@ -189,7 +215,7 @@ FIELDS = st.fixed_dictionaries(
         "sidecar__resources": RESOURCES,
         "lora": LORA,
         "storage": STORAGE,
-        "podTemplate": POD_TEMPLATE,
+        "pod": POD,
         "telemetry": st.just({})
         | st.just({"metrics": {"labels": {"release": "x"}}})
         | st.just({"otlp": {"endpoint": "http://c:4318"}}),

@@ -35,6 +35,7 @@ class Fault:
 
     status: int = 0
     reason: str = ""
+    message: str = ""
     headers: dict[str, str] = field(default_factory=dict)
     delay_s: float = 0.0
     ends_after_s: float | None = None
@@ -154,7 +155,7 @@ class FaultyProxy:
             body = {
                 "kind": "Status",
                 "status": "Failure",
-                "message": f"the proxy says {fault.status}",
+                "message": fault.message or f"the proxy says {fault.status}",
                 "reason": fault.reason,
                 "code": fault.status,
             }

@@ -43,7 +43,7 @@ def ready_page() -> status.PodStatus:
 class Sidecar:
     """One pod's sidecar: serves `page` at /status of its own address."""
 
-    def __init__(self, page: Callable[[], bytes]) -> None:
+    def __init__(self, page: Callable[[], bytes], address: str) -> None:
         sidecar = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -59,7 +59,7 @@ class Sidecar:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self.address = next(_addresses)
+        self.address = address
         self.reads = 0
         self._server = http.server.ThreadingHTTPServer((self.address, names.SIDECAR_PORT), Handler)
         self._server.daemon_threads = True
@@ -88,6 +88,8 @@ class Kubelet:
         What every sidecar's /status serves.
     trouble
         Container statuses that pods show instead of running; [] for none.
+    addresses
+        Of the pods to come.
     """
 
     def __init__(self, kubeconfig: Path, namespace: str) -> None:
@@ -104,6 +106,7 @@ class Kubelet:
         self.unready_pods: frozenset[str] = frozenset()
         self.page: bytes = status.encode(ready_page())
         self.trouble: list[Object] = []
+        self.addresses: Iterator[str] = _addresses
         self.sidecars: dict[str, Sidecar] = {}
 
     def __enter__(self) -> Self:
@@ -171,7 +174,7 @@ class Kubelet:
             binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": self._node}}
             self._core.create_namespaced_pod_binding(name, self._namespace, binding, _preload_content=False)
         if uid not in self.sidecars:
-            self.sidecars[uid] = Sidecar(lambda: self.page)
+            self.sidecars[uid] = Sidecar(lambda: self.page, next(self.addresses))
         held = pod["metadata"]["labels"].get(names.LABEL_REVISION) == self.unready_revision
         refused = name in self.unready_pods or (
             held and "True" not in _digest(pod.get("status", {}))["ready"]

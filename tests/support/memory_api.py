@@ -6,14 +6,14 @@ import itertools
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from guided_operator.kube.apiserver import (
+from guided_operator.kube.api_errors import (
     AlreadyExists,
     ApiError,
     ObjectInvalid,
     ObjectNotFound,
-    PatchType,
     WriteConflict,
 )
+from guided_operator.kube.apiserver import PatchType
 from guided_operator.kube.kinds import MODEL, REPLICA_SETS, WATCHED
 
 Object = dict[str, Any]
@@ -40,8 +40,9 @@ class MemoryApi:
         params: Mapping[str, str] | None = None,
         metadata_only: bool = False,
         timeout_s: float = 1,
+        most_bytes: int | None = None,
     ) -> Object:
-        del params, metadata_only, timeout_s
+        del params, metadata_only, timeout_s, most_bytes
         self._fail()
         if path in self.objects:
             return copy.deepcopy(self.objects[path])

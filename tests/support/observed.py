@@ -21,7 +21,7 @@ SITE = cluster_site("registry.test/guidedmodel:1")
 
 
 def model(**spec: Any) -> Object:
-    engine = {"image": "vllm/vllm-openai:v0.32.0", "device": "CPU"}
+    engine = {"image": "vllm/vllm-openai:v0.32.0", "accelerator": {"type": "None"}}
     metadata = {"name": "m", "namespace": "ns", "uid": UID, "generation": 3}
     return {
         "apiVersion": "guidedmodel.io/v1alpha1",
@@ -93,6 +93,7 @@ def reason(found: Situation, kind: str) -> tuple[str, str]:
 
 
 def with_deployment(found: Situation, **changes: Any) -> Situation:
-    deployment = {**(found.workload or {}), **changes}
+    known = found.workload or {}
+    deployment = {**known, **changes, "metadata": known.get("metadata", {}) | changes.get("metadata", {})}
     children = {**found.observed.children, "Deployment": {"m": deployment}}
     return dataclasses.replace(found, observed=dataclasses.replace(found.observed, children=children))

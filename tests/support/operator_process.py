@@ -21,14 +21,16 @@ from support.waiting import eventually as eventually  # noqa: PLC0414 - benchmar
 ROOT = Path(__file__).resolve().parents[2]
 CRD = ROOT / "manifests/crd/guidedmodels.guidedmodel.io.yaml"
 RBAC = ROOT / "manifests/rbac/operator.yaml"
+POLICY = ROOT / "manifests/rbac/admission-policy.yaml"
+USERS = ROOT / "manifests/rbac/users.yaml"
 NAMESPACE = "guidedmodel-system"
 ACCOUNT = "guidedmodel-operator"
 START_TIMEOUT_S = 60.0
 
 
-def install(cluster: Cluster) -> None:
-    """Install CRD and rights, and wait until the API server serves the kind."""
-    cluster.apply(CRD)
+def install_crd(cluster: Cluster) -> None:
+    """Install the CRD, and wait until the API server serves the kind."""
+    cluster.kubectl("apply", "--server-side", "-f", str(CRD))
     crd = ("crd", "guidedmodels.guidedmodel.io")  # `kubectl wait` fails while there is no condition at all
     eventually(
         lambda: any(
@@ -37,9 +39,15 @@ def install(cluster: Cluster) -> None:
         ),
         what="the CRD is established",
     )
+
+
+def install(cluster: Cluster) -> None:
+    """Install CRD, rights and the policy on them."""
+    install_crd(cluster)
     if NAMESPACE not in cluster.kubectl("get", "namespaces", "-o", "name"):
         cluster.kubectl("create", "namespace", NAMESPACE)
     cluster.apply(RBAC)
+    cluster.apply(POLICY)
 
 
 def kubeconfig(cluster: Cluster, path: Path, server: str = "") -> Path:

@@ -1,10 +1,11 @@
 """Prometheus' own query engine on expositions that a test has, without a server."""
 
+import functools
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from devtools import golang
 
@@ -15,12 +16,19 @@ TARGET = {"namespace": "models", "pod": "tiny-0", "model": "tiny", "job": "guide
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """A page of /metrics at a moment, in seconds."""
+    """A page of /metrics at a moment, in seconds.
+
+    `labels` are the target's, or with `relabel` those that it is discovered with. `state`: "down" where it
+    did not answer, "gone" where it is no longer there.
+    """
 
     at: float
     body: str
     content_type: str = "text/plain; version=0.0.4"
     labels: Mapping[str, str] = field(default_factory=lambda: TARGET)
+    relabel: Sequence[Mapping[str, Any]] = ()
+    honor_labels: bool = False
+    state: Literal["", "down", "gone"] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +40,61 @@ class Answer:
     reads: list[tuple[str, list[str]]]
 
 
+def as_sent(query: str, step_s: float) -> str:
+    """Return a dashboard's query as Grafana sends it with everything chosen, for scrapes each `step_s`."""
+    chosen = {"$__rate_interval": f"{2 * step_s:.0f}s", "$namespace": ".*", "$model": ".*"}
+    return functools.reduce(lambda text, name: text.replace(name, chosen[name]), chosen, query)
+
+
 def evaluate(scrapes: Sequence[Scrape], queries: Sequence[str], at: float) -> list[Answer]:
     """Return each query's answer at a moment; AssertionError for one that is wrong or draws a warning."""
-    asked = {
-        "scrapes": [
-            {"at": one.at, "labels": dict(one.labels), "content_type": one.content_type, "body": one.body}
-            for one in scrapes
-        ],
-        "queries": list(queries),
-        "at": at,
-    }
+    told = _ask({"scrapes": _plain(scrapes), "queries": list(queries), "at": at})
+    return [_answer(query, one) for query, one in zip(queries, told, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """An alert that began to fire, in seconds."""
+
+    at: float
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """The alert's name."""
+        return self.labels["alertname"]
+
+
+def alerts(
+    scrapes: Sequence[Scrape], groups: Sequence[Mapping[str, Any]], until: float, step: float
+) -> list[Firing]:
+    """Return what fires when groups of a PrometheusRule are evaluated every `step` seconds."""
+    asked = {"scrapes": _plain(scrapes), "groups": list(groups), "at": until, "step": step}
+    return [Firing(**one) for one in _ask(asked, "alerts")]
+
+
+@dataclass(frozen=True, slots=True)
+class Exemplar:
+    """What stands beside a sample: labels of the series, the exemplar's own, and its value."""
+
+    series: Mapping[str, str]
+    exemplar: Mapping[str, str]
+    value: float
+
+
+def exemplars(scrape: Scrape) -> list[Exemplar]:
+    """Return the exemplars that Prometheus finds on a page."""
+    return [Exemplar(**one) for one in _ask({"scrapes": _plain([scrape])}, "exemplars")]
+
+
+def _plain(scrapes: Sequence[Scrape]) -> list[dict[str, Any]]:
+    return [{name: getattr(one, name) for name in Scrape.__slots__} for one in scrapes]
+
+
+def _ask(asked: Mapping[str, Any], *arguments: str) -> list[Any]:
     done = subprocess.run(
-        [golang.promql() / "promql"],
+        [golang.promql() / "promql", *arguments],
         input=json.dumps(asked),
         capture_output=True,
         text=True,
@@ -51,7 +102,8 @@ def evaluate(scrapes: Sequence[Scrape], queries: Sequence[str], at: float) -> li
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return [_answer(query, one) for query, one in zip(queries, json.loads(done.stdout), strict=True)]
+    told: list[Any] = json.loads(done.stdout)
+    return told
 
 
 def _answer(query: str, told: Mapping[str, Any]) -> Answer:

@@ -1,4 +1,4 @@
-"""What the README shows of a command, and how it is compared with what the command prints now."""
+"""What the README shows: commands, and what they print, and how that is compared with what they print now."""
 
 import re
 from pathlib import Path
@@ -18,6 +18,13 @@ def shown(command: str) -> str:
     found = re.search(rf"```\n\$ {re.escape(command)}\n(.*?)\n```", README.read_text(), re.DOTALL)
     assert found, f"the README does not show: {command}"
     return found[1]
+
+
+def blocks(heading: str) -> list[str]:
+    """Return the blocks of shell commands below a heading of the README."""
+    _, _, below = README.read_text().partition(f"\n## {heading}\n")
+    assert below, f"the README has no heading: {heading}"
+    return re.findall(r"```sh\n(.*?)```", below.partition("\n## ")[0], re.DOTALL)
 
 
 def shape(text: str) -> list[str]:

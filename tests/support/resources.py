@@ -11,7 +11,7 @@ CHILDREN = "deployments,services,configmaps,serviceaccounts,controllerrevisions,
 
 
 def model(namespace: str, name: str = "m", **spec: Any) -> Object:
-    engine = {"image": "vllm/vllm-openai:v0.32.0", "device": "CPU"}
+    engine = {"image": "vllm/vllm-openai:v0.32.0", "accelerator": {"type": "None"}}
     return {
         "apiVersion": "guidedmodel.io/v1alpha1",
         "kind": "GuidedModel",

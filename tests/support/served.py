@@ -36,7 +36,7 @@ class Served:
 
     def grammars(self) -> dict[str, str]:
         """Return the state of each named grammar, by the resource's status."""
-        return {one["name"]: one["state"] for one in self.status().get("grammars", ())}
+        return {one["name"]: one["state"] for one in self.status()["grammars"]["worst"]}
 
     def restarts(self) -> dict[str, int]:
         """Return how often each container of the pod was restarted."""

@@ -1,12 +1,14 @@
 """Plays the LeaderWorkerSet's controller in one namespace: makes the groups' pods, and tells their status.
 
 The real one cannot be had here. What is played: a leader and workers per group with the controller's names,
-labels and environment; a group whose template or size has changed is made anew; groups beyond replicas go.
+labels and environment; a group whose template or size has changed, or whose containers restart, is made anew;
+groups beyond replicas go. What its webhook would refuse is an error of the test.
 """
 
 import hashlib
 import json
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,6 +16,7 @@ import kubernetes.client
 import kubernetes.config
 
 from guided_contract import names
+from support.worker_set_rules import is_recreated, refusals
 
 _POLL_S = 0.1
 _GROUP, _VERSION, _PLURAL = "leaderworkerset.x-k8s.io", "v1", "leaderworkersets"
@@ -59,6 +62,8 @@ class WorkerSets:
             self._error = error
 
     def _play(self, workers: Object) -> None:
+        if refused := refusals(workers):
+            raise AssertionError(f"the webhook refuses {workers['metadata']['name']}: {', '.join(refused)}")
         spec = workers["spec"]
         size = spec["leaderWorkerTemplate"]["size"]
         text = json.dumps(spec["leaderWorkerTemplate"], sort_keys=True)
@@ -73,8 +78,10 @@ class WorkerSets:
             for group in range(spec["replicas"])
             for node in range(size)
         }
+        restarting = self._restarting(workers, pods.values())
         for name, pod in pods.items():
-            stale = pod["metadata"]["labels"][_TEMPLATE] != template
+            labels = pod["metadata"]["labels"]
+            stale = labels[_TEMPLATE] != template or labels[names.LABEL_GROUP] in restarting
             if (name not in wanted or stale) and "deletionTimestamp" not in pod["metadata"]:
                 self._quietly(self._core.delete_namespaced_pod, name, self._namespace)
         for name, (group, node) in wanted.items():
@@ -84,6 +91,13 @@ class WorkerSets:
         self._tell(
             workers, [pod for pod in pods.values() if pod["metadata"]["labels"][_TEMPLATE] == template]
         )
+
+    @staticmethod
+    def _restarting(workers: Object, pods: Iterable[Object]) -> set[str]:
+        groups: dict[str, list[Object]] = {}
+        for pod in pods:
+            groups.setdefault(pod["metadata"]["labels"][names.LABEL_GROUP], []).append(pod)
+        return {group for group, members in groups.items() if is_recreated(workers, members)}
 
     @staticmethod
     def _pod_name(workers: Object, group: int, node: int) -> str:

@@ -43,8 +43,9 @@ def test_the_last_stage_samples_wherever_it_is(
 
 def command(node: str) -> tuple[str, ...]:
     env = {names.ENV_NODE: node, names.ENV_LEADER: "m-nodes-0.m-nodes.ns"}
-    start = program((), node=int(node))
-    return plan(pod(4, 1, 2), ("--model", "m"), env, Cpus((0, 1, 2, 3)), start).argv
+    spread = pod(4, 1, 2)
+    start = program(spread, (), node=int(node))
+    return plan(spread, ("--model", "m"), env, Cpus((0, 1, 2, 3)), start).argv
 
 
 def test_first_node_serves_and_the_others_have_ranks_alone() -> None:

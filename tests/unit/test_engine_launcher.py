@@ -1,10 +1,14 @@
 """What the launcher decides, without processes: threads, stalls, versions."""
 
+from typing import Any
+
 import pytest
 
+from guided_contract.config import PodConfig
 from guided_contract.heartbeat import Beat
+from guided_engine import versions
 from guided_engine.cpus import Cpus
-from guided_engine.launcher.command import program
+from guided_engine.launcher.command import plan, program
 from guided_engine.launcher.stall import HealthWatch, StallWatch
 
 SECOND = 10**9
@@ -25,17 +29,30 @@ def test_binding(cpus: Cpus, ranks: int, binding: str) -> None:
     assert cpus.binding(ranks) == binding
 
 
+def pod(**fields: Any) -> PodConfig:
+    return PodConfig(name="m", model="m", tokenizer="m", served_name="m", run_dir="/nowhere", **fields)
+
+
 @pytest.mark.parametrize(
-    ("args", "module"),
+    ("args", "engines", "module"),
     [
-        (["--port", "1"], "vllm.entrypoints.openai.api_server"),
-        (["--api-server-count", "2"], "guided_engine.compat.serve"),
-        (["--api_server_count=2"], "guided_engine.compat.serve"),
-        (["-asc", "2"], "guided_engine.compat.serve"),
+        (["--port", "1"], 1, "vllm.entrypoints.openai.api_server"),
+        (["--api-server-count", "2"], 1, "guided_engine.compat.serve"),
+        (["--api_server_count=2"], 1, "guided_engine.compat.serve"),
+        (["-asc", "2"], 1, "guided_engine.compat.serve"),
+        (["--port", "1"], 2, "guided_engine.compat.serve"),
     ],
 )
-def test_several_api_servers_have_a_program_of_their_own(args: list[str], module: str) -> None:
-    assert program(args)[-1] == module
+def test_several_api_servers_have_a_program_of_their_own(args: list[str], engines: int, module: str) -> None:
+    assert program(pod(data_parallel=engines), args)[-1] == module
+
+
+def test_an_unknown_vllm_is_started_by_its_own_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what it knows: ours imports what another version may have elsewhere."""
+    monkeypatch.setattr(versions, "installed_vllm", lambda: "0.31.0")
+    two = pod(data_parallel=2)
+    assert program(two, [])[-1] == "vllm.entrypoints.openai.api_server"
+    assert plan(two, ("--model", "m"), {}, Cpus((0,)), ("x",)).argv == ("x", "--model", "m")
 
 
 def test_only_a_quota_below_the_cpus_limits() -> None:

@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
 
 from guided_contract import records, wire
 from guided_contract.config import GuidedDecodingConfig, PodConfig, TelemetryConfig
@@ -138,6 +141,35 @@ class TestMiddleware:
         assert record.end_ns >= record.start_ns
 
     @pytest.mark.parametrize(
+        ("body", "host", "model", "server"),
+        [
+            (b'{"model": "tiny"}', b"models.example:8443", "tiny", ("models.example", 8443)),
+            (b'{"model": "ti\\u006ey"}', b"[fd00::1]:80", "tiny", ("fd00::1", 80)),
+            (b"{}", b"models.example", None, ("models.example", None)),
+            (b'{"model": 7}', b"models.example:99999", None, (None, None)),
+            (b'{"model": "\\ud800"}', b"m" * 300, None, (None, None)),
+            (b'{"model": "%b"}' % (b"m" * 300), b"\xff", None, (None, None)),
+        ],
+    )
+    async def test_the_record_says_what_the_client_asked_for_and_where(
+        self,
+        served: Served,
+        body: bytes,
+        host: bytes,
+        model: str | None,
+        server: tuple[Any, Any],
+    ) -> None:
+        async def app(_scope: Any, receive: Any, send: Any) -> None:
+            await receive()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send(chunk(b"", more=False))
+
+        await served.run(app, body=body, headers=((b"host", host),))
+        record = served.record
+        assert (record.model, (record.server_address, record.server_port)) == (model, server)
+        assert (record.flags, record.tracestate) == (1, STATE)
+
+    @pytest.mark.parametrize(
         "paths", [[], ["$.not"], ["$['é\r\nx: y']", *(f"$.properties.a{n}" for n in range(99))]]
     )
     async def test_a_response_says_what_is_not_enforced(self, served: Served, paths: list[str]) -> None:
@@ -201,6 +233,76 @@ class TestMiddleware:
         with pytest.raises(RuntimeError, match="upstream"):
             await served.run(app)
         assert served.record.status == 500
+
+    @pytest.mark.parametrize("decided", [False, True])
+    @pytest.mark.parametrize("pieces", [1, 3])
+    async def test_vllms_own_error_says_what_the_request_is_called(
+        self, served: Served, pieces: int, *, decided: bool
+    ) -> None:
+        theirs = {"object": "error", "error": {"message": "no such model", "code": 404}}
+        text = json.dumps(theirs).encode()
+        size = len(text) // pieces + 1
+
+        async def app(_scope: Any, _receive: Any, send: Any) -> None:
+            exchange = current.get()
+            assert exchange is not None
+            exchange.decided = decided
+            headers = [(b"content-type", b"application/json"), (b"Content-Length", str(len(text)).encode())]
+            await send({"type": "http.response.start", "status": 404, "headers": headers})
+            for number in range(pieces):
+                part = text[number * size : (number + 1) * size]
+                await send(chunk(part, more=number + 1 < pieces))
+
+        await served.run(app, headers=((b"x-request-id", b"mine"),))
+        record = served.record
+        names = {"request_id": "mine", "trace_id": record.trace_id}
+        assert json.loads(served.body) == theirs | {"error": {**theirs["error"], **names}}  # type: ignore[dict-item]
+        headers = dict(served.sent[0]["headers"])
+        assert headers[b"content-length"] == str(len(served.body)).encode()
+        assert (b"Content-Length" in headers, record.status) == (False, 404)
+
+    @pytest.mark.parametrize(
+        ("kind", "text"),
+        [
+            (b"text/plain", b'{"error": {}}'),
+            (b"application/json", b'{"error": "unauthorized"}'),
+            (b"application/json", b"[1]"),
+            (b"application/json", b"{"),
+            (b"application/json", b'{"error": {"message": "' + b"x" * (64 << 10) + b'"}}'),
+        ],
+    )
+    async def test_an_error_of_another_form_goes_out_as_it_came(
+        self, served: Served, kind: bytes, text: bytes
+    ) -> None:
+        async def app(_scope: Any, _receive: Any, send: Any) -> None:
+            await send({"type": "http.response.start", "status": 401, "headers": [(b"content-type", kind)]})
+            await send(chunk(text, more=False))
+
+        await served.run(app)
+        assert served.body == text
+        assert dict(served.sent[0]["headers"])[b"traceresponse"]
+
+    async def test_vllms_answer_to_what_nobody_foresaw_has_the_requests_names(self, served: Served) -> None:
+        async def handler() -> None:
+            raise RuntimeError("unforeseen")
+
+        app = FastAPI()
+        app.post("/v1/completions")(handler)
+        app.add_middleware(middleware.AdmissionMiddleware)
+
+        @app.exception_handler(Exception)  # as vLLM has one
+        async def handle(_request: Request, error: Exception) -> JSONResponse:
+            return JSONResponse({"error": {"message": str(error)}}, status_code=500)
+
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://t") as client:
+            answer = await client.post("/v1/completions", headers={"x-request-id": "mine"}, json={})
+        record = served.record
+        names = {"request_id": "mine", "trace_id": record.trace_id}
+        assert (answer.status_code, answer.json()) == (500, {"error": {"message": "unforeseen", **names}})
+        assert answer.headers["x-request-id"] == "mine"
+        assert answer.headers["traceresponse"] == f"00-{record.trace_id}-{record.span_id}-{record.flags:02x}"
+        assert record.status == 500
 
     @pytest.mark.parametrize(
         ("path", "event"),

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from guided_contract import config, records, wire
+from guided_operator.kube.reflector import Reflector
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.prepare import cache_keys, disk
 from guided_sidecar.telemetry import otlp_resources
@@ -39,6 +40,7 @@ FAULTS = {
     "workers": (worker_messages, "check", lambda _done, _key: None),
     "entries": (disk, "MALFORMED", (msgspec.MsgspecError, UnicodeDecodeError)),
     "files": (config, "MALFORMED", msgspec.MsgspecError),
+    "watched": (Reflector, "_put", lambda self, item: self._store.put(self._kind, item)),
 }
 
 

@@ -1,5 +1,6 @@
 """What is made from the models is up to date, and has the form that an API server takes."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -54,3 +55,71 @@ def test_status_has_no_default_but_that_nobody_has_seen_the_spec() -> None:
     status = schema["properties"]["status"]
     assert [path for path, node in nodes(status, "") if "default" in node] == [""]
     assert status["default"] == {"observedGeneration": -1}
+
+
+def test_every_column_shows_what_the_schema_has() -> None:
+    [version] = crd.custom_resource_definition()["spec"]["versions"]
+    root = version["schema"]["openAPIV3Schema"]
+    types = root["properties"]["status"]["properties"]["conditions"]["description"]
+    shown = {column["name"]: column for column in version["additionalPrinterColumns"]}
+    assert shown.pop("Age")["jsonPath"] == ".metadata.creationTimestamp"
+    for column in shown.values():
+        node = root
+        for name, condition in re.findall(r"\.(\w+)(?:\[\?\(@\.type==\"(\w+)\"\)\])?", column["jsonPath"]):
+            node = node["properties"][name]
+            if condition:
+                node = node["items"]
+                assert condition in types
+        assert node["type"] == column["type"], column
+
+
+# As Kubernetes has them: SecretKeySelector, LocalObjectReference, PersistentVolumeClaimVolumeSource.
+SHAPES = {
+    "keyref": {"name", "key"},
+    "secretref": {"name"},
+    "persistentvolumeclaim": {"claimName"},
+}
+
+
+def references(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, str, set[str]]]:
+    """Yield path, ending and fields of each reference to another object."""
+    for name, child in schema.get("properties", {}).items():
+        for ending in SHAPES:
+            if name.lower().endswith(ending):
+                yield f"{path}.{name}", ending, set(child["properties"])
+        yield from references(child, f"{path}.{name}")
+    if "items" in schema:
+        yield from references(schema["items"], f"{path}[]")
+
+
+def test_a_references_name_says_its_shape() -> None:
+    version = crd.custom_resource_definition()["spec"]["versions"][0]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    found = list(references(spec))
+    assert {ending for _, ending, _ in found} == set(SHAPES)
+    assert [(path, fields) for path, ending, fields in found if fields - {"readOnly"} != SHAPES[ending]] == []
+
+
+# Every other list is atomic: what comes first in it means something, or nobody applies a part of it.
+MERGED = {
+    "engine.env": "as in Kubernetes' containers",
+    "guidedDecoding.requestOptions": "a choice is there or not",
+    "guidedDecoding.grammars": "requests name one",
+    "lora.adapters": "requests name one",
+    "autoscaling.hpa.podMetrics": "the largest answer counts",
+    "engine.accelerator.claims": "as in Kubernetes' pods",
+    "pod.hostAliases": "as in Kubernetes' pods",
+    "pod.imagePullSecrets": "as in Kubernetes' pods",
+    "pod.resourceClaims": "as in Kubernetes' pods",
+    "pod.volumes": "as in Kubernetes' pods",
+}
+
+
+def test_lists_whose_order_means_something_are_not_merged() -> None:
+    schema = crd.custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    found = {
+        path.replace(".properties", "").removeprefix(".")
+        for path, node in nodes(schema["properties"]["spec"], "")
+        if node.get("x-kubernetes-list-type", "atomic") != "atomic"
+    }
+    assert found == MERGED.keys()

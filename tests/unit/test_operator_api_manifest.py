@@ -1,5 +1,6 @@
 """Reading manifests: what is valid, and that every fault is named by its field."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ def test_smallest_manifest_gets_the_defaults_of_the_documentation() -> None:
     gm = load(as_text(minimal()))
     spec = gm.spec
     assert gm.served_name == "tiny"
-    assert (spec.engine.plugin, spec.engine.device) == ("Inject", "Auto")
+    assert (spec.engine.plugin, spec.engine.accelerator.type) == ("Inject", "Resource")
     assert spec.parallelism.tensor == 1
     assert spec.guided_decoding.placement == "Rank"
     assert spec.guided_decoding.backend == "Auto"
@@ -41,7 +42,22 @@ def test_every_sample_is_valid(sample: Path) -> None:
 
 
 def test_there_are_samples() -> None:
-    assert {"tiny-cpu", "llama-cuda"} <= {sample.stem for sample in SAMPLES}
+    assert {"tiny-cpu", "qwen-one-gpu", "llama-cuda"} <= {sample.stem for sample in SAMPLES}
+
+
+def test_the_sample_for_one_gpu_asks_for_no_token_class_or_claim() -> None:
+    [sample] = (each for each in SAMPLES if each.stem == "qwen-one-gpu")
+    spec = load(sample.read_text()).spec
+    assert (spec.parallelism.ranks, spec.engine.runtime_class_name) == (1, None)
+    assert (spec.model.auth_secret_key_ref, spec.storage.hub.persistent_volume_claim) == (None, None)
+    assert re.fullmatch("[0-9a-f]{40}", str(spec.model.revision)), "a branch moves"
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
+def test_every_sample_says_what_it_needs(sample: Path) -> None:
+    """Without requests the scheduler puts a model where there is no room for it."""
+    resources = load(sample.read_text()).spec.resources
+    assert {"cpu", "memory"} <= resources.requests.keys()
 
 
 @pytest.mark.parametrize(
@@ -50,7 +66,10 @@ def test_there_are_samples() -> None:
         ({"engine__image": REMOVED}, ["spec.engine.image: is required"]),
         ({"replica": 2}, ["spec.replica: unknown field, did you mean replicas?"]),
         ({"speculative": {"method": "NGram", "numTokens": 3, "draftmodel": 1}}, ["did you mean draftModel?"]),
-        ({"engine__device": "GPU"}, ["spec.engine.device: must be 'Auto', 'CUDA' or 'CPU', is 'GPU'"]),
+        (
+            {"engine__accelerator": {"type": "GPU"}},
+            ["spec.engine.accelerator.type: must be 'Resource', 'Claims' or 'None', is 'GPU'"],
+        ),
         ({"parallelism__tensor": "2"}, ["spec.parallelism.tensor: input should be a valid integer"]),
         ({"parallelism__tensor": True}, ["spec.parallelism.tensor: input should be a valid integer"]),
         ({"parallelism__tensor": 0}, ["spec.parallelism.tensor: input should be greater than or equal to 1"]),
@@ -138,10 +157,19 @@ def test_comments_and_empty_documents_around_the_manifest_do_not_matter() -> Non
 def test_what_the_server_adds_is_accepted() -> None:
     manifest = minimal()
     manifest["metadata"] |= {"uid": "u", "generation": 3, "managedFields": [], "creationTimestamp": "x"}
-    manifest["status"] = {"replicas": 1, "fieldOfANewerRelease": 1, "pods": [{"name": "p", "ranks": []}]}
+    manifest["status"] = {
+        "replicas": 1,
+        "fieldOfANewerRelease": 1,
+        "pods": {"worst": [{"name": "p", "more": 1}]},
+    }
     gm = parse(manifest)
     assert (gm.metadata.uid, gm.metadata.generation) == ("u", 3)
-    assert gm.status.pods[0].name == "p"
+
+
+def test_a_status_in_another_releases_shapes_makes_no_spec_invalid() -> None:
+    """An upgrade stalled at it: a list had become a count, and the new operator called the spec Invalid."""
+    manifest = minimal() | {"status": {"pods": [{"name": "p"}], "patches": [], "replicas": "one"}}
+    assert parse(manifest) == parse(minimal())
 
 
 @pytest.mark.parametrize(

@@ -73,40 +73,6 @@ def test_version_that_contradicts_the_tag() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["--seed", "7", "evil/model"], "spec.engine.args[2]: is neither an option nor the value of one"),
-        (["--enforce-eager", "evil/model"], "spec.engine.args[1]: is neither an option nor the value of one"),
-        (["--seed=7", "8"], "spec.engine.args[1]: is neither an option nor the value of one"),
-        (["--seed"], "spec.engine.args[0]: --seed needs a value"),
-        (["--seed", "--enforce-eager"], "spec.engine.args[0]: --seed needs a value"),
-        (["--cudagraph-capture-sizes", "--seed=1"], "spec.engine.args[0]: --cudagraph-capture-sizes needs a"),
-        (["--no-enforce-eager=true"], "spec.engine.args[0]: --no-enforce-eager takes no value"),
-        (["--hf-overrides.rope_theta"], "spec.engine.args[0]: --hf-overrides needs a value"),
-    ],
-    ids=" ".join,
-)
-def test_words_that_vllm_would_take_for_something_else(words: list[str], expected: str) -> None:
-    (problem,) = problems(guided_model(engine__args=words))
-    assert problem.startswith(expected)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--seed", "7"],
-        ["--seed=-1", "--long_prefill_token_threshold", "-1"],
-        ["--cudagraph-capture-sizes", "1", "2", "4", "--no-enable-prefix-caching"],
-        ["--hf-overrides.rope_theta", "1e6", "--compilation-config.cudagraph_mode=PIECEWISE"],
-        ["--limit-mm-per-prompt", '{"image": 2}'],
-    ],
-    ids=" ".join,
-)
-def test_words_that_vllm_understands(words: list[str]) -> None:
-    assert problems(guided_model(engine__args=words)) == []
-
-
-@pytest.mark.parametrize(
     ("fields", "expected"),
     [
         (
@@ -122,16 +88,6 @@ def test_words_that_vllm_understands(words: list[str]) -> None:
 )
 def test_resources_that_kubernetes_refuses(fields: dict[str, Any], expected: str) -> None:
     assert problems(guided_model(**fields)) == [expected]
-
-
-def test_what_an_older_release_took_is_served_on() -> None:
-    """Said by arguments and variables then, by fields now."""
-    gm = guided_model(
-        model__uri="hf://o/n",
-        engine__args=["--gpu-memory-utilization", "0.9", "--max-num-seqs=4", "--enforce_eager"],
-        engine__env=[{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
-    )
-    assert check(gm) == []
 
 
 def test_rules_of_the_server_are_checked_again() -> None:

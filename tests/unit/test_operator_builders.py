@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from guided_contract import config
-from guided_operator.api import GuidedModel, load
+from guided_operator.api import GuidedModel, engine_env, load
 from guided_operator.builders import Site, cluster_site, manifest, pod_key, render, selector, url
 from support.manifests import guided_model
 
@@ -20,6 +20,7 @@ LOCAL = Site(
     plugin_dir="",
     home="",
     hub="",
+    cache="",
     models=lambda claim: f"/volumes/{claim}",
     bind_host="127.0.0.1",
     ports=config.PortsConfig(engine=1, launcher=2, sidecar=3, otlp=4),
@@ -65,8 +66,8 @@ def test_engine_runs_vllm_under_the_launcher() -> None:
 
 
 def test_users_arguments_come_last() -> None:
-    arguments = engine(guided_model(engine__args=["--max-num-seqs=4"], engine__maxModelLen=99))["args"]
-    assert arguments[-3:] == ["--max-model-len", "99", "--max-num-seqs=4"]
+    arguments = engine(guided_model(engine__args=["--seed=4"], engine__maxModelLen=99))["args"]
+    assert arguments[-3:] == ["--max-model-len", "99", "--seed=4"]
 
 
 def test_model_from_the_hub_names_its_revision_and_shares_the_download() -> None:
@@ -131,7 +132,6 @@ def test_speculation(speculative: dict[str, Any], expected: dict[str, Any], flag
     container = engine(gm)
     assert json.loads(option(container, "--speculative-config")) == expected
     assert [argument for argument in container["args"] if "async-scheduling" in argument] == flags
-    assert pod_config(gm).speculative_method == speculative["method"]
 
 
 def test_vllms_own_path_is_told_backend_and_whitespace() -> None:
@@ -159,7 +159,7 @@ def test_traces_go_to_the_sidecar_only_if_asked_for() -> None:
 
 
 def test_secrets_for_the_collector_are_files_of_the_sidecar_alone() -> None:
-    tls = {"caSecretRef": {"name": "ca", "key": "ca.pem"}, "clientSecretRef": {"name": "client"}}
+    tls = {"caSecretKeyRef": {"name": "ca", "key": "ca.pem"}, "clientSecretRef": {"name": "client"}}
     otlp = {"endpoint": "https://c:4318", "tls": tls, "headersSecretRef": {"name": "token"}}
     gm = guided_model(telemetry={"otlp": otlp})
     found = pod_config(gm).telemetry
@@ -186,18 +186,10 @@ def test_secrets_for_the_collector_are_files_of_the_sidecar_alone() -> None:
     assert not [one for one in engine(gm)["volumeMounts"] if one["name"].startswith("otlp")]
     assert "token" not in json.dumps([engine(gm)["env"], sidecar["env"]])
     # Half of it, and none.
-    only_ca = guided_model(telemetry={"otlp": otlp | {"tls": {"caSecretRef": tls["caSecretRef"]}}})
+    only_ca = guided_model(telemetry={"otlp": otlp | {"tls": {"caSecretKeyRef": tls["caSecretKeyRef"]}}})
     assert pod_config(only_ca).telemetry.certificate_file is None
     plain = guided_model(telemetry={"otlp": {"endpoint": "https://c:4318", "tls": {}}})
     assert not [one for one in pod(plain)["volumes"] if one["name"].startswith("otlp")]
-
-
-@pytest.mark.parametrize(("device", "gpus"), [("Auto", "4"), ("CUDA", "4"), ("CPU", None)])
-def test_gpus_follow_from_parallelism(device: str, gpus: str | None) -> None:
-    gm = guided_model(engine__device=device, parallelism__tensor=4, resources={"limits": {"memory": "1.5Gi"}})
-    limits = engine(gm)["resources"]["limits"]
-    assert limits.pop("nvidia.com/gpu", None) == gpus
-    assert limits == {"memory": "1536Mi"}
 
 
 def test_stages_and_engines_are_told_to_everyone_who_counts_ranks() -> None:
@@ -219,7 +211,9 @@ def test_shared_memory_grows_with_the_ranks(tensor: int, size: str) -> None:
 
 
 def test_cpu_ranks_share_the_cpus_of_the_pod() -> None:
-    gm = guided_model(engine__device="CPU", parallelism__tensor=2, resources={"limits": {"cpu": "5"}})
+    gm = guided_model(
+        engine__accelerator={"type": "None"}, parallelism__tensor=2, resources={"limits": {"cpu": "5"}}
+    )
     variables = environment(engine(gm))
     assert variables["OMP_NUM_THREADS"] == "2"
     assert variables["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
@@ -238,20 +232,20 @@ def test_users_environment_wins() -> None:
 
 def test_secrets_stay_references_and_reach_the_sidecar_only_for_the_hub() -> None:
     reference = {"secretKeyRef": {"name": "s", "key": "k"}}
-    env = [{"name": "HF_TOKEN", "valueFrom": reference}, {"name": "APP_KEY", "valueFrom": reference}]
+    env = [{"name": name, "valueFrom": reference} for name in ("HF_HUB_VERBOSITY", "APP_KEY")]
     spec = pod(guided_model(engine__env=env))
-    assert {"name": "HF_TOKEN", "valueFrom": reference} in spec["containers"][0]["env"]
+    assert {"name": "HF_HUB_VERBOSITY", "valueFrom": reference} in spec["containers"][0]["env"]
     names = {variable["name"] for variable in spec["initContainers"][1]["env"]}
-    assert "HF_TOKEN" in names
+    assert "HF_HUB_VERBOSITY" in names
     assert "APP_KEY" not in names
 
 
-def test_the_way_to_the_hub_is_the_sidecars_too() -> None:
-    """It reads the tokenizer from where the engine reads it: behind a proxy, by way of that proxy."""
-    env = [{"name": name, "value": "x"} for name in ("HTTPS_PROXY", "no_proxy", "SSL_CERT_FILE", "LC_ALL")]
-    variables = environment(pod(guided_model(engine__env=env))["initContainers"][1])
-    assert {"HTTPS_PROXY", "no_proxy", "SSL_CERT_FILE"} <= variables.keys()
-    assert "LC_ALL" not in variables
+def test_the_sidecar_alone_gets_opentelemetrys_variables() -> None:
+    env = [{"name": name, "value": "x"} for name in engine_env.TELEMETRY]
+    spec = pod(guided_model(engine__env=env))
+    engine, sidecar = environment(spec["containers"][0]), environment(spec["initContainers"][1])
+    assert set(engine_env.TELEMETRY) <= sidecar.keys()
+    assert not set(engine_env.TELEMETRY) & engine.keys()
 
 
 def test_sidecar_is_native_and_from_the_engines_image() -> None:
@@ -302,7 +296,7 @@ def test_service_reaches_exactly_the_models_pods() -> None:
     assert service["selector"] == selector(gm) == deployment["selector"]["matchLabels"]
     assert selector(gm).items() <= deployment["template"]["metadata"]["labels"].items()
     assert service["ports"][0]["targetPort"] == 8000
-    assert url(gm, SITE) == "http://abc.default.svc:8000"
+    assert url(gm.namespace, gm.name, SITE) == "http://abc.default.svc:8000"
 
 
 def test_configuration_belongs_to_its_revision() -> None:

@@ -80,7 +80,7 @@ def test_every_pod_is_canonical_restricted_and_consistent(gm: GuidedModel) -> No
 
 def quantities_are_canonical(made: Object) -> None:
     for path, value in leaves(made):
-        if ".resources." in path or path.endswith("sizeLimit"):
+        if ".resources.requests." in path or ".resources.limits." in path or path.endswith("sizeLimit"):
             assert value == canonical(value), path
 
 

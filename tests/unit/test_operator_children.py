@@ -54,7 +54,10 @@ class TestBuilders:
         monitor = child(model(telemetry=METRICS), "PodMonitor")
         assert monitor["metadata"]["labels"]["release"] == "p"
         assert monitor["metadata"]["labels"][names.LABEL_NAME] == "m"
-        assert [each["port"] for each in monitor["spec"]["podMetricsEndpoints"]] == ["sidecar", "http"]
+        endpoints = monitor["spec"]["podMetricsEndpoints"]
+        assert [each["port"] for each in endpoints] == ["sidecar", "http"]
+        targets = [each["relabelings"][-1]["targetLabel"] for each in endpoints]
+        assert targets == ["model", "model"], "alerts and dashboard tell models apart by it"
 
     def test_policy_opens_the_api_to_the_namespace_and_the_status_to_the_operator(self) -> None:
         spec = child(model(networkPolicy={}), "NetworkPolicy")["spec"]
@@ -179,7 +182,7 @@ class TestSeveralNodes:
 
     def test_gpus_are_those_of_a_node(self) -> None:
         raw = model(parallelism=NODES)
-        raw["spec"]["engine"]["device"] = "CUDA"
+        del raw["spec"]["engine"]["accelerator"]
         template = child(raw, "LeaderWorkerSet", "m-nodes")["spec"]["leaderWorkerTemplate"]["workerTemplate"]
         [engine] = template["spec"]["containers"]
         assert engine["resources"]["limits"]["nvidia.com/gpu"] == "2"
@@ -211,12 +214,15 @@ class TestMissingApi:
         told = serving(pod("a", revision_of(raw)), raw=raw)
         observed = dataclasses.replace(told.observed, absent=frozenset({"ScaledObject", "PodMonitor"}))
         found = decide(dataclasses.replace(told, observed=observed))
-        assert found["Ready"].status == "True"
-        assert found["Compatible"].reason == "APIMissing"
+        assert found["Ready"].status == found["Compatible"].status == "True"
+        auxiliary = found["AuxiliaryResourcesReady"]
+        assert (auxiliary.status, auxiliary.reason) == ("False", "APIMissing")
+        assert "ScaledObject (keda.sh/v1alpha1)" in auxiliary.message
+        assert "PodMonitor" not in auxiliary.message, "nobody asked for it"
 
     def test_api_that_nobody_asked_for_is_not_missed(self) -> None:
         found = self.findings(model(), "LeaderWorkerSet", "ScaledObject", "PodMonitor")
-        assert found["Compatible"].status == "True"
+        assert found["Compatible"].status == found["AuxiliaryResourcesReady"].status == "True"
 
     def test_right_that_nobody_needs_is_not_missed(self) -> None:
         blind = {"ScaledObject": "forbidden"}

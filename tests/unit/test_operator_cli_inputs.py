@@ -136,6 +136,7 @@ def test_one_fault_does_not_hide_another(tmp_path: Path, capsys: Capture) -> Non
     [
         ({"engine__image": "vllm/vllm-openai:v0.11.0"}, "spec.engine.image: "),
         ({"engine__args": ["--seed=1", "7"]}, "spec.engine.args[1]: is neither an option"),
+        ({"engine__args": ["--runner=x"]}, "spec.engine.args[0]: --runner is not listed for vLLM 0.32.0"),
         (
             {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}},
             "spec.resources.requests.cpu: 2 exceeds the limit, 1",
@@ -150,6 +151,16 @@ def test_what_only_reconcile_refuses_is_refused(
         assert main([command, "-f", file]) == 2
         told = capsys.readouterr()
         assert (told.out, told.err[: len(file) + 2 + len(said)]) == ("", f"{file}: {said}")
+
+
+def test_what_is_not_listed_is_for_the_installation_to_allow(tmp_path: Path, capsys: Capture) -> None:
+    file = write(tmp_path / "m.yaml", changed(minimal(), engine__args=["--runner=generate"]))
+    for command in ("validate", "render", "run"):
+        assert main([command, "-f", file]) == 2
+        assert "have whoever runs the operator set limits.arguments to Any" in capsys.readouterr().err
+    for command in ("validate", "render"):
+        assert main([command, "-f", file, "--arguments", "Any"]) == 0
+    assert "--runner=generate" in capsys.readouterr().out
 
 
 def test_a_model_that_stands_twice_is_named(tmp_path: Path, capsys: Capture) -> None:

@@ -124,29 +124,48 @@ def test_the_tree_tells_everything_that_the_status_holds() -> None:
                 "GuidedDecoding", "False", "GrammarsPending", "card: there is no ConfigMap texts\nat all"
             ),
         ],
-        resolved={"image": "vllm:v0.32.0", "vllmVersion": "0.32.0", "modelRunner": "V1"},
-        patches=[
-            {"name": "a", "state": "Applied"},
-            {"name": "b", "state": "Failed", "reason": "no such class"},
-            {"name": "c", "state": "Applied"},
-        ],
-        grammars=[
-            {"name": "code", "state": "Ready", "compileMillis": 12},
-            {"name": "card", "state": "Pending", "reason": "there is no ConfigMap texts"},
-        ],
-        pods=[
-            {
-                "name": "tiny-1",
-                "ready": True,
-                "ranks": [
-                    {"rank": 0, "state": "Connected", "desyncs": 0},
-                    {"rank": 1, "state": "Missing", "desyncs": 3},
-                ],
-                "grammarWorkers": {"ready": 2, "restarts": 1},
-                "lastFailure": failure,
-            },
-            {"name": "tiny-2", "ready": False, "reason": "ProbePending"},
-        ],
+        resolved={
+            "image": "vllm:v0.32.0",
+            "modelRunner": "V1",
+            "components": [{"name": "vllm", "version": "0.32.0"}, {"name": "new", "version": "7"}],
+        },
+        patches={
+            "applied": 2,
+            "skipped": 0,
+            "failed": 1,
+            "worst": [{"name": "b", "state": "Failed", "reason": "no such class"}],
+        },
+        grammars={
+            "ready": 3,
+            "pending": 1,
+            "worst": [
+                {"name": "card", "state": "Pending", "reason": "there is no ConfigMap texts"},
+                {"name": "code", "state": "Ready", "compileMillis": 12},
+            ],
+        },
+        pods={
+            "total": 3,
+            "ready": 1,
+            "worst": [
+                {"name": "tiny-2", "ready": False, "reason": "ProbePending"},
+                {
+                    "name": "tiny-1",
+                    "ready": True,
+                    "ranks": {"total": 4, "missing": 1, "desynced": 2},
+                    "grammarWorkers": {"ready": 2, "restarts": 1},
+                    "lastFailure": failure,
+                },
+            ],
+        },
+        ranks={
+            "total": 4,
+            "missing": 1,
+            "desynced": 2,
+            "worst": [
+                {"pod": "tiny-1", "rank": 1, "state": "Missing", "desyncs": 3},
+                {"pod": "tiny-1", "rank": 0, "state": "Connected", "desyncs": 0},
+            ],
+        },
     )
     assert tree.tree(shown, NOW) == (
         "GuidedModel models/tiny: ready\n"
@@ -157,19 +176,20 @@ def test_the_tree_tells_everything_that_the_status_holds() -> None:
         "│     at all\n"
         "├─ engine\n"
         "│  ├─ image     vllm:v0.32.0\n"
-        "│  ├─ versions  vLLM 0.32.0, model runner V1\n"
+        "│  ├─ versions  vLLM 0.32.0, new 7, model runner V1\n"
         "│  ├─ revision  b005473c1b\n"
         "│  └─ patches   2 applied, 1 failed: b: no such class\n"
-        "├─ grammars\n"
-        "│  ├─ code  Ready    compiled in 12 ms\n"
-        "│  └─ card  Pending  there is no ConfigMap texts\n"
+        "├─ grammars  the worst 2; 2 more\n"
+        "│  ├─ card  Pending  there is no ConfigMap texts\n"
+        "│  └─ code  Ready    compiled in 12 ms\n"
         "├─ pods  1 of 1 ready\n"
-        "│  ├─ tiny-1  ready, grammar workers: 2 ready, 1 restarts\n"
-        "│  │  ├─ rank 0  Connected\n"
-        "│  │  ├─ rank 1  Missing    differed from the others 3 times\n"
+        "│  ├─ tiny-2  not ready, ProbePending\n"
+        "│  ├─ tiny-1  ready, 3 of 4 ranks connected, grammar workers: 2 ready, 1 restarts\n"
+        "│  │  ├─ rank 1  Missing  differed from the others 3 times\n"
+        "│  │  ├─ more ranks are missing, or differed from the others\n"
         "│  │  └─ last failure 2h ago, grammar_compile_timeout: took 10 s\n"
         "│  │     └─ to do: the client must simplify its grammar, or raise guidedDecoding.compile.timeout\n"
-        "│  └─ tiny-2  not ready, ProbePending\n"
+        "│  └─ 1 more\n"
         "└─ next\n"
         "   └─ correct the ConfigMap or grammar in the message; running pods pick up the change"
     )
@@ -194,25 +214,31 @@ def test_the_readme_shows_what_is_printed() -> None:
             since(5, "Progressing", "False", "Complete", ready),
             since(130, "Compatible", "True", "Supported"),
             since(19, "GuidedDecoding", "True", "Active", "3 pods report guided decoding active"),
-            since(130, "Telemetry", "False", "Disabled", "telemetry.otlp is not set"),
+            since(130, "AuxiliaryResourcesReady", "True", "Applied", "PodDisruptionBudget"),
         ],
         resolved={
             "image": "localhost/vllm-cpu:0.32.0",
-            "vllmVersion": "0.32.0",
             "modelRunner": "V1",
-            "pluginVersion": "0.1.0",
-            "grammarLibraries": {"llguidance": "1.7.6", "xgrammar": "0.2.8"},
+            "components": [
+                {"name": "vllm", "version": "0.32.0"},
+                {"name": "guidedmodel", "version": "0.1.0"},
+                {"name": "xgrammar", "version": "0.2.8"},
+                {"name": "llguidance", "version": "1.7.6"},
+            ],
         },
-        patches=[{"name": f"patch-{number}", "state": "Applied"} for number in range(16)],
-        pods=[
-            {
-                "name": f"flow-868495b4f5-{suffix}",
-                "ready": True,
-                "ranks": [{"rank": 0, "state": "Connected", "desyncs": 0}],
-                "grammarWorkers": {"ready": 2, "restarts": 0},
-            }
-            for suffix in ("5gxh8", "cfkg7", "fgznd")
-        ],
+        patches={"applied": 16, "skipped": 0, "failed": 0},
+        pods={
+            "total": 3,
+            "worst": [
+                {
+                    "name": f"flow-868495b4f5-{suffix}",
+                    "ready": True,
+                    "ranks": {"total": 1, "missing": 0, "desynced": 0},
+                    "grammarWorkers": {"ready": 2, "restarts": 0},
+                }
+                for suffix in ("5gxh8", "cfkg7", "fgznd")
+            ],
+        },
     )
     flow |= {"metadata": {"name": "flow", "namespace": "drain", "generation": 2}, "spec": {"replicas": 3}}
     assert tree.tree(flow, now) == readme.shown("kubectl gm status flow -n drain")
@@ -221,7 +247,12 @@ def test_the_readme_shows_what_is_printed() -> None:
 @pytest.mark.parametrize(
     ("given", "steps"),
     [
-        ([("Ready", "True", "PodsReady"), ("Telemetry", "False", "Disabled")], []),
+        ([("Ready", "True", "PodsReady"), ("Telemetry", "True", "Configured")], []),
+        (
+            [("Ready", "True", "PodsReady"), ("AuxiliaryResourcesReady", "False", "APIMissing")],
+            [advice.REASONS["APIMissing"]],
+        ),
+        ([("Ready", "True", "PodsReady"), ("AuxiliaryResourcesReady", "True", "Applied")], []),
         # What is wrong with the spec first; what only says 'not yet' not at all.
         (
             [("Ready", "False", "PodsNotReady"), ("Compatible", "False", "Invalid")],
@@ -262,5 +293,5 @@ def test_what_nobody_has_looked_at_is_told_so() -> None:
 
 
 def test_a_status_of_another_release_is_shown_as_far_as_it_is_known() -> None:
-    odd = model(conditions=[{"type": "Ready"}], pods=[{"name": "x", "more": 1}], grammars=[{}], patches=[{}])
+    odd = model(conditions=[{"type": "Ready"}], pods={"worst": [{"more": 1}]}, grammars={"worst": [{}]})
     assert "not ready" in tree.tree(odd, NOW)

@@ -39,6 +39,16 @@ def test_tree_shows_children_below_their_parents_in_order_of_time() -> None:
     ]
 
 
+def test_tokens_stand_at_vllms_span_alone() -> None:
+    tokens = {"gen_ai.usage.input_tokens": 8, "gen_ai.usage.output_tokens": 23}
+    asked = span("POST /v1/completions", "a", attributes={"http.response.status_code": 200, **tokens})
+    lines = tree([asked, span("llm_request", "b", "a", 1, attributes=tokens)]).splitlines()
+    assert lines[1:] == [
+        "POST /v1/completions        5.0 ms  status 200",
+        "└─ llm_request              5.0 ms  prompt tokens 8, completion tokens 23",
+    ]
+
+
 def test_a_span_whose_parent_is_missing_stands_at_the_top() -> None:
     lines = tree([span("llm_request", "b", "gone", 2), span("POST /v1/x", "a", "", 1)]).splitlines()
     assert [line.split("  ")[0] for line in lines[1:]] == ["POST /v1/x", "llm_request"]

@@ -13,7 +13,7 @@ from guided_operator.api import parse
 from guided_operator.builders import cluster_site, manifest, pod_key, render
 from guided_operator.builders.grammars import merge
 from guided_operator.kube import kinds
-from guided_operator.kube.apiserver import ObjectNotFound
+from guided_operator.kube.api_errors import ObjectNotFound
 from guided_operator.kube.queue import Key
 from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.report import make_status
@@ -100,7 +100,7 @@ class TestPlan:
         observed = applied(seen(named(grammar("a")), sources={"texts": {"a": "x+"}}))
         stored = observed.children["ConfigMap"]["m-grammars"]
         assert stored["data"] == {"a.Regex": "x+"}
-        lost = dataclasses.replace(observed, sources={"texts": None})
+        lost = dataclasses.replace(observed, sources={"texts": None, "m-grammars": stored["data"]})
         plan = planned(lost)
         [wanted] = [each for each in plan.children if each["metadata"]["name"] == "m-grammars"]
         assert wanted["data"] == {"a.Regex": "x+"}
@@ -110,7 +110,7 @@ class TestPlan:
         observed = applied(seen(named(grammar("a")), sources={"texts": {"a": "x+"}}))
         stored = observed.children["ConfigMap"]["m-grammars"]
         stored["metadata"]["ownerReferences"][0]["uid"] = "another"
-        plan = planned(dataclasses.replace(observed, sources={}))
+        plan = planned(dataclasses.replace(observed, sources={"m-grammars": stored["data"]}))
         [wanted] = [each for each in plan.children if each["metadata"]["name"] == "m-grammars"]
         assert set(wanted["data"]) == {"a.Absent"}
 
@@ -124,7 +124,7 @@ class TestReport:
         condition = decide(found)["GuidedDecoding"]
         assert (condition.status, condition.reason) == ("False", "GrammarsPending")
         assert condition.message == "card: there is no ConfigMap texts"
-        [told] = make_status(found, NOW).grammars
+        [told] = make_status(found, NOW).grammars.worst
         assert (told.name, told.state, told.reason) == ("card", "Pending", "there is no ConfigMap texts")
 
     def test_pods_tell_and_the_worst_counts(self) -> None:
@@ -144,10 +144,11 @@ class TestReport:
         assert (condition.status, condition.reason) == ("False", "GrammarsPending")
         assert "pod y: grammar b is Stale: Unclosed" in condition.message
         status = make_status(found, NOW)
-        assert [(one.name, one.state, one.compile_millis, one.reason) for one in status.grammars] == [
-            ("a", "Ready", 4, ""),
+        assert [(one.name, one.state, one.compile_millis, one.reason) for one in status.grammars.worst] == [
             ("b", "Stale", 0, "Unclosed"),
+            ("a", "Ready", 4, ""),
         ]
+        assert (status.grammars.ready, status.grammars.stale) == (1, 1)
 
 
 class TestSources:
@@ -160,11 +161,11 @@ class TestSources:
         api = MemoryApi()
         sources = GrammarSources(api)
         texts = self.put(api, "texts", a="x")
-        assert await sources.read(Key("ns", "m"), ["texts", "texts", "none"]) == {
+        assert await sources.read(Key("ns", "m"), {"texts": {"a"}, "none": {"a"}}) == {
             "texts": {"a": "x"},
             "none": None,
         }
-        await sources.read(Key("ns", "other"), ["others"])
+        await sources.read(Key("ns", "other"), {"others": None})
         assert sources.put(kinds.GRAMMAR_SOURCE, texts) == {Key("ns", "m")}
         assert sources.drop(kinds.GRAMMAR_SOURCE, texts) == {Key("ns", "m")}
         assert sources.put(kinds.GRAMMAR_SOURCE, self.put(api, "texts", "elsewhere")) == set()
@@ -174,10 +175,10 @@ class TestSources:
         api = MemoryApi()
         sources = GrammarSources(api)
         texts = self.put(api, "texts", a="x")
-        await sources.read(Key("ns", "m"), ["texts"])
-        await sources.read(Key("ns", "m"), [])
+        await sources.read(Key("ns", "m"), {"texts": None})
+        await sources.read(Key("ns", "m"), {})
         assert sources.put(kinds.GRAMMAR_SOURCE, texts) == set()
-        await sources.read(Key("ns", "m"), ["texts"])
+        await sources.read(Key("ns", "m"), {"texts": None})
         sources.forget(Key("ns", "m"))
         assert not sources.keys()
 
@@ -193,5 +194,24 @@ class TestSources:
                 raise ObjectNotFound(path, status=404)
 
         sources._api = Changing()
-        await asyncio.wait_for(sources.read(Key("ns", "m"), ["texts"]), 5)
+        await asyncio.wait_for(sources.read(Key("ns", "m"), {"texts": None}), 5)
         assert rung == [{Key("ns", "m")}]
+
+    async def test_no_more_is_kept_than_pods_could_mount(self) -> None:
+        """Found by an attack: four models that name 64 ConfigMaps of 1 MB each took the operator 617 MiB."""
+        api = MemoryApi()
+        sources = GrammarSources(api)
+        most = grammar_files.MAX_BYTES
+        for number in range(8):
+            self.put(api, f"texts{number}", a=(most // 2) * "<", b=most * "<")
+        found = await sources.read(Key("ns", "m"), {f"texts{number}": {"a"} for number in range(8)})
+        texts = [found[name]["a"] for name in sorted(found)]  # type: ignore[index]
+        assert [text is not None for text in texts] == [True, True, *6 * [False]]
+        assert all(data is not None and data.keys() == {"a"} for data in found.values())
+        grammars = [
+            {"name": f"g{number}", "kind": "Regex", "configMapKeyRef": {"name": f"texts{number}", "key": "a"}}
+            for number in range(8)
+        ]
+        merged = merge(parse(model(guidedDecoding={"grammars": grammars})), found, {})
+        assert merged.faults.keys() >= {f"g{number}" for number in range(2, 8)}
+        assert "at most 1 MiB" in merged.faults["g7"]

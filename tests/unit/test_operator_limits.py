@@ -36,6 +36,12 @@ from support.observed import SITE, model, seen
         ("registry.example:5000/a/b:1", "registry.example:5000", True),
         ("evil/registry.example/a:1", "registry.example", False),
         ("localhost/a:1", "docker.io", False),
+        # As distribution/reference reads it, and so container runtimes: no folder of the hub has a capital.
+        ("EVIL/vllm:v0.32.0", "docker.io", False),
+        ("Evil/vllm-openai:v0.32.0", "vllm", False),
+        ("EVIL/vllm:v0.32.0", "EVIL/", True),
+        ("evil/vllm:v0.32.0", "EVIL/", False),
+        ("vllm:RC", "docker.io/library", True),
     ],
 )
 def test_images(image: str, allowed: str, permitted: bool) -> None:  # noqa: FBT001 - a table

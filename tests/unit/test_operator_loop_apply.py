@@ -2,12 +2,14 @@
 
 import copy
 import dataclasses
+import json
 from typing import Any
 
 import pytest
 
 from guided_operator.kube import kinds
-from guided_operator.kube.apiserver import AccessForbidden, ObjectInvalid, ServerUnavailable, as_yaml
+from guided_operator.kube.api_errors import AccessForbidden, ObjectInvalid, ServerUnavailable, error_of
+from guided_operator.kube.apiserver import as_yaml
 from guided_operator.reconcile.apply import Applier, Outcome
 from guided_operator.reconcile.observe import Observed
 from support.memory_api import MemoryApi
@@ -20,8 +22,8 @@ class World:
     """A fake API server, and an operator whose cache is up to date unless said otherwise."""
 
     def __init__(self) -> None:
-        self.api = MemoryApi()
-        self.applier = Applier(self.api, lambda *_: None)
+        self.api, self.now_s = MemoryApi(), 0.0
+        self.applier = Applier(self.api, lambda *_: None, lambda: self.now_s)
 
     def observed(self) -> Observed:
         children: dict[str, dict[str, Object]] = {}
@@ -114,7 +116,7 @@ async def test_object_made_anew_since_it_was_cached_is_not_scaled() -> None:
     assert world.object(kinds.DEPLOYMENT)["spec"]["replicas"] == 1
 
 
-async def test_foreign_object_ends_the_pass_untouched() -> None:
+async def test_foreign_object_is_left_untouched_and_no_pods_are_made_with_it() -> None:
     world = World()
     path = kinds.SERVICE.path("ns", "m")
     foreign = {"kind": "Service", "metadata": {"name": "m", "namespace": "ns", "uid": "u"}, "spec": {}}
@@ -123,6 +125,7 @@ async def test_foreign_object_ends_the_pass_untouched() -> None:
     assert [fault.reason for fault in outcome.faults] == ["NameConflict"]
     assert world.api.objects[path] == foreign
     assert kinds.DEPLOYMENT.path("ns", "m") not in world.api.objects, "nothing that would use it"
+    assert kinds.DISRUPTION_BUDGET.path("ns", "m") in world.api.objects, "what has nothing to do with it"
 
 
 async def test_object_that_changed_hands_since_it_was_cached_is_not_written() -> None:
@@ -184,6 +187,42 @@ async def test_refusal_is_a_fault_with_the_servers_words(error: Exception, reaso
     assert str(error) in fault.message
 
 
+def test_what_etcd_does_not_take_is_refused_and_no_fault_of_the_servers() -> None:
+    """Each try of it made other models' workers wait, as in an outage, and status said nothing."""
+    for status, message in ((500, "etcdserver: request is too large"), (413, "Request entity too large")):
+        error = error_of(status, json.dumps({"message": message}).encode())
+        assert isinstance(error, ObjectInvalid)
+        assert str(error) == message
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        AccessForbidden("Unauthorized", status=401),
+        AccessForbidden('User "operator" cannot create resource "services"', status=403),
+    ],
+)
+async def test_rights_that_are_refused_for_a_moment_are_nobodys_fault(refusal: AccessForbidden) -> None:
+    """An API server that has just started refuses some requests: no condition, no event says so."""
+    world = World()
+    for _ in range(2):
+        world.api.faults = [refusal]
+        with pytest.raises(AccessForbidden):
+            await world.settle()
+        assert kinds.DEPLOYMENT.path("ns", "m") not in world.api.objects, "pods wait for what they need"
+        world.now_s += 20
+    world.api.faults = [refusal]
+    [fault] = (await world.settle()).faults
+    assert fault.reason == "Forbidden", "it has lasted"
+    assert (await world.settle()).faults == ()
+    world.api.writes.clear()
+    world.applier = Applier(world.api, lambda *_: None, lambda: world.now_s)
+    world.object(kinds.SERVICE)["spec"]["selector"] = {}
+    world.api.faults = [refusal]
+    with pytest.raises(AccessForbidden):
+        await world.settle()
+
+
 async def test_outage_is_raised_to_be_retried() -> None:
     world = World()
     world.api.faults = [ServerUnavailable("down")]
@@ -210,7 +249,16 @@ async def test_pruning_spares_what_is_not_ours() -> None:
     theirs.children["ConfigMap"][name]["metadata"]["ownerReferences"][0]["uid"] = "another"
     await world.applier.apply(theirs, surplus)
     assert kinds.CONFIG_MAP.path("ns", name) in world.api.objects
-    await world.applier.apply(observed, surplus)
+    refusal = AccessForbidden('User "operator" cannot delete resource "configmaps"', status=403)
+    for _ in range(2):
+        world.api.faults = [refusal]
+        with pytest.raises(AccessForbidden):  # an API server that has just started: nothing is said of it
+            await world.applier.apply(observed, surplus)
+        world.now_s += 20
+    world.api.faults = [refusal]
+    [fault] = (await world.applier.apply(observed, surplus)).faults
+    assert (fault.reason, fault.auxiliary) == ("Forbidden", True)
+    assert (await world.applier.apply(observed, surplus)).faults == ()
     assert kinds.CONFIG_MAP.path("ns", name) not in world.api.objects
 
 

@@ -35,7 +35,8 @@ def model(version: int, replicas: int = 1) -> Object:
 
 
 def child() -> Object:
-    return {"metadata": {"name": "c", "namespace": "ns", "labels": {names.LABEL_NAME: "m"}}, "data": {}}
+    metadata = {"name": "c", "namespace": "ns", "uid": "c", "labels": {names.LABEL_NAME: "m"}}
+    return {"metadata": metadata, "data": {}}
 
 
 def test_events_change_the_store_and_ring() -> None:
@@ -106,3 +107,15 @@ async def test_look_forgets_what_is_gone_and_nothing_newer() -> None:
     looking.cancel()
     await asyncio.gather(looking, return_exceptions=True)
     assert kept.store.model(Key("ns", "new"))
+
+
+def test_a_status_that_we_wrote_rings_no_bell_and_what_came_with_it_does() -> None:
+    kept = Kept()
+    kept.models.take(None, model(5))
+    kept.rung.clear()
+    kept.models.take_written({**model(7), "status": {"message": "refused: id 1"}})
+    assert not kept.rung
+    kept.models.take("MODIFIED", {**model(7), "status": {"message": "refused: id 1"}})
+    assert not kept.rung, "the watch's word of it"
+    kept.models.take_written({**model(9, 2), "status": {"message": "refused: id 2"}})
+    assert kept.rung == [KEY], "somebody changed the spec before the write, and the watch's word is older"

@@ -28,7 +28,7 @@ class Cluster:
         sources = GrammarSources(self.api)
         watches = Watches(self.api, self.store, sources, lambda _key: None, [])
         sidecars = SidecarReader(self._no_page, lambda: 0.0, lambda _key: None)
-        self.observer = Observer(self.models, self.store, watches, sidecars, sources)
+        self.observer = Observer(self.models, self.store, watches, sidecars, sources, self.api)
 
     async def _no_page(self, _address: str) -> bytes:
         raise AssertionError("there are no pods")
@@ -52,7 +52,9 @@ def model(version: int, replicas: int, *, autoscaling: bool) -> Object:
 
 
 def child(kind: kinds.Kind, name: str, replicas: int) -> Object:
-    metadata = {"name": name, "namespace": "ns", "uid": "c", "labels": {names.LABEL_NAME: "m"}}
+    owner = {"kind": names.KIND, "uid": "u", "controller": True}
+    labels = {names.LABEL_NAME: "m"}
+    metadata = {"name": name, "namespace": "ns", "uid": "c", "labels": labels, "ownerReferences": [owner]}
     return {"kind": kind.name, "metadata": metadata, "spec": {"replicas": replicas}}
 
 

@@ -2,74 +2,18 @@
 
 import asyncio
 import dataclasses
-import itertools
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 from guided_contract import names
 from guided_operator.kube import kinds
-from guided_operator.kube.apiserver import AccessForbidden, ObjectNotFound, ServerUnavailable, WatchExpired
+from guided_operator.kube.api_errors import AccessForbidden, ObjectNotFound, ServerUnavailable, WatchExpired
 from guided_operator.kube.queue import Key
-from guided_operator.kube.reflector import Reflector
 from guided_operator.kube.store import Store, name_of
 from guided_operator.watch.informers import Watches
 from support.memory_api import MemoryApi
-from support.played import settled
+from support.watched import KEY, Watched
 
 Object = dict[str, Any]
-KEY = Key("ns", "m")
-
-
-class Watched:
-    """A reflector of ConfigMaps that runs; waiting takes no time."""
-
-    def __init__(self, kind: kinds.Kind = kinds.CONFIG_MAP) -> None:
-        self.api, self.store = MemoryApi(), Store()
-        self.rung: list[Key] = []
-        self._versions = itertools.count(7)
-        self.slept: list[float] = []
-        self.reflector = Reflector(self.api, kind, self.store, self.rung.append, sleep=self._sleep)
-
-    async def _sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        await asyncio.sleep(0)
-
-    def put(self, name: str, *, listed: bool = True, **data: str) -> Object:
-        item = {
-            "metadata": {
-                "name": name,
-                "namespace": "ns",
-                "uid": name,
-                "resourceVersion": str(next(self._versions)),
-                "labels": {names.LABEL_NAME: "m"},
-                "managedFields": [{}],
-            },
-            "data": data,
-        }
-        if listed:
-            self.api.objects[f"{kinds.CONFIG_MAP.path()}/{name}"] = item
-        return item
-
-    def seen(self) -> dict[str, Any]:
-        return {name: item["data"] for name, item in self.store.items(KEY, kinds.CONFIG_MAP).items()}
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.reflector.run())
-        try:
-            async with asyncio.timeout(5):
-                await self.reflector.settled.wait()
-                yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    async def until(self, lists: int) -> None:
-        """Wait until it has listed so often, and has taken in what it was sent."""
-        while self.api.lists < lists or not self.api.events.empty():  # noqa: ASYNC110 - a fake has no bell
-            await asyncio.sleep(0)
-        await settled()
 
 
 async def test_events_change_the_store_and_ring() -> None:
@@ -93,7 +37,7 @@ async def test_deletion_during_a_lost_watch_is_noticed() -> None:
     watched.put("a")
     watched.put("b")
     async with watched.running():
-        del watched.api.objects[f"{kinds.CONFIG_MAP.path()}/a"]
+        del watched.api.objects[f"{kinds.SERVICE.path()}/a"]
         watched.rung.clear()
         watched.api.events.put_nowait(WatchExpired("too old", status=410))
         await watched.until(2)
@@ -188,12 +132,15 @@ async def test_server_in_trouble_is_asked_less_and_less() -> None:
 
 
 async def test_forbidden_kind_is_remembered_and_tried_again() -> None:
+    """Also one that has never been seen: the server may have just started, as this process has."""
     watched = Watched()
     watched.put("a")
-    watched.api.faults = [AccessForbidden("you may not list configmaps", status=403)]
+    watched.api.faults = [AccessForbidden("you may not list configmaps", status=403) for _ in range(30)]
+    begin_s = watched.now_s
     task = asyncio.create_task(watched.reflector.run())
     await watched.reflector.settled.wait()
     assert "may not list" in watched.reflector.forbidden
+    assert watched.now_s - begin_s >= 30
     await watched.until(1)
     assert watched.reflector.forbidden == ""
     assert watched.seen() == {"a": {}}
@@ -201,17 +148,37 @@ async def test_forbidden_kind_is_remembered_and_tried_again() -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_what_was_seen_is_forbidden_only_when_refusals_last() -> None:
+    """An API server that has just started refuses everything for some seconds, half a minute at times."""
+    watched = Watched()
+    watched.put("a")
+    async with watched.running():
+        watched.rung.clear()
+        for refusals, is_forbidden in ((3, False), (6, False), (30, True)):
+            begin_s, lists = watched.now_s, watched.api.lists
+            watched.api.faults = [AccessForbidden("not yet", status=403) for _ in range(refusals)]
+            watched.api.events.put_nowait({"type": "ERROR", "object": {"code": 410}})
+            while watched.api.faults:
+                assert not watched.reflector.forbidden or watched.now_s - begin_s >= 60
+                await asyncio.sleep(0)
+            assert bool(watched.reflector.forbidden) == is_forbidden
+            assert watched.seen() == {"a": {}}, "what was known stays"
+            await watched.until(lists + 1)
+            assert not watched.reflector.forbidden
+    assert watched.rung == [KEY, KEY], "told once that it is forbidden, and once that it no longer is"
+
+
 async def test_store_keeps_what_is_used_and_follows_a_changed_label() -> None:
     store, watched = Store(), Watched()
     item = watched.put("a", x="1")
-    store.put(kinds.CONFIG_MAP, item)
-    assert "managedFields" not in store.items(KEY, kinds.CONFIG_MAP)["a"]["metadata"]
-    assert store.put(kinds.CONFIG_MAP, item) == set(), "the same version concerns nobody"
+    store.put(kinds.SERVICE, item)
+    assert "managedFields" not in store.items(KEY, kinds.SERVICE)["a"]["metadata"]
+    assert store.put(kinds.SERVICE, item) == set(), "the same version concerns nobody"
     moved = watched.put("a")
     moved["metadata"]["labels"] = {names.LABEL_NAME: "other"}
-    assert store.put(kinds.CONFIG_MAP, moved) == {KEY, Key("ns", "other")}
+    assert store.put(kinds.SERVICE, moved) == {KEY, Key("ns", "other")}
     assert store.keys() == {Key("ns", "other")}
-    store.retain(kinds.CONFIG_MAP, [])
+    store.retain(kinds.SERVICE, [])
     assert store.keys() == set()
 
 
@@ -230,9 +197,9 @@ def test_list_of_a_namespace_says_nothing_of_others() -> None:
     item = watched.put("a")
     other = {**item, "metadata": {**item["metadata"], "namespace": "other"}}
     for each in (item, other):
-        store.put(kinds.CONFIG_MAP, each)
-    assert store.retain(kinds.CONFIG_MAP, [name_of(other)], "other") == set()
-    assert store.retain(kinds.CONFIG_MAP, [], "other") == {Key("other", "m")}
+        store.put(kinds.SERVICE, each)
+    assert store.retain(kinds.SERVICE, [name_of(other)], "other") == set()
+    assert store.retain(kinds.SERVICE, [], "other") == {Key("other", "m")}
     assert store.keys() == {KEY}
 
 
@@ -259,8 +226,8 @@ async def test_each_namespace_is_watched_and_a_forbidden_one_is_blind_alone() ->
 
 
 async def test_api_that_is_not_installed_is_looked_for_until_it_is_there() -> None:
-    watched = Watched(dataclasses.replace(kinds.CONFIG_MAP, optional=True))
-    watched.store.put(kinds.SERVICE, watched.put("other", listed=False))
+    watched = Watched(dataclasses.replace(kinds.SERVICE, optional=True))
+    watched.store.put(kinds.CONFIG_MAP, watched.put("other", listed=False))
     watched.api.faults = [ObjectNotFound("no such kind", status=404)] * 3
     async with watched.running():
         assert watched.reflector.absent
@@ -273,8 +240,8 @@ async def test_api_that_is_not_installed_is_looked_for_until_it_is_there() -> No
 
 async def test_change_of_what_nobody_uses_rings_no_bell() -> None:
     store, item = Store(), Watched().put("c", a="1")
-    assert store.put(kinds.CONFIG_MAP, item) == {KEY}
+    assert store.put(kinds.SERVICE, item) == {KEY}
     item["metadata"] |= {"resourceVersion": "8", "managedFields": []}
-    assert store.put(kinds.CONFIG_MAP, item) == set()
-    item["data"] = {"a": "2"}
-    assert store.put(kinds.CONFIG_MAP, item) == {KEY}
+    assert store.put(kinds.SERVICE, item) == set()
+    item["spec"] = {"a": "2"}
+    assert store.put(kinds.SERVICE, item) == {KEY}

@@ -44,6 +44,31 @@ def test_golden_files_are_what_the_kinds_ask_for(file: Path, served: tuple[str, 
     assert (RBAC.parents[2] / file).read_text() == rbac.text(served)
 
 
+@pytest.mark.parametrize("file", [rbac.POLICY_FILE, rbac.USERS_FILE], ids=lambda file: file.stem)
+def test_golden_files_of_the_policy_and_of_users_are_up_to_date(file: Path) -> None:
+    assert (RBAC.parents[2] / file).read_text() == rbac.texts()[file]
+
+
+def test_policy_is_about_every_kind_that_the_operator_writes() -> None:
+    policy = next(yaml.safe_load_all((RBAC.parents[2] / rbac.POLICY_FILE).read_text()))
+    constraints = policy["spec"]["matchConstraints"]["resourceRules"]
+    held = {
+        (group, each) for rule in constraints for group in rule["apiGroups"] for each in rule["resources"]
+    }
+    objects = [each for each in yaml.safe_load_all(RBAC.read_text()) if each["kind"].endswith("Role")]
+    written = {
+        (group, resource)
+        for each in objects
+        for rule in each["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        if set(rule["verbs"]) - {"get", "list", "watch"}
+    }
+    own = {("guidedmodel.io", f"guidedmodels/{part}") for part in ("status", "finalizers")}
+    assert held == written - own
+    assert policy["spec"]["failurePolicy"] == "Fail"
+
+
 def test_list_of_namespaces_has_the_same_rights_there_and_none_elsewhere() -> None:
     objects = list(yaml.safe_load_all(NAMESPACED.read_text()))
     assert not [each for each in objects if each["kind"].startswith("Cluster")]
@@ -77,7 +102,8 @@ def test_only_what_is_pruned_may_be_deleted() -> None:
 
 
 def test_lease_is_granted_by_name_in_one_namespace() -> None:
-    create, keep = rules("Role")
+    create, keep, tell = rules("Role")
     assert (create["resources"], create["verbs"]) == (["leases"], ["create"])
     assert (keep["resources"], keep["resourceNames"]) == (["leases"], ["guidedmodel-operator"])
     assert set(keep["verbs"]) == {"get", "patch"}
+    assert (tell["resources"], tell["verbs"]) == (["events"], ["create"])

@@ -1,17 +1,18 @@
 """Reading sidecars: on change and now and then, bounded, and never believed blindly."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import random
+from collections.abc import Awaitable, Callable, Mapping
 
-import aiohttp
 import pytest
 from aiohttp import web
 
-from guided_contract import names, status
+from guided_contract import status
 from guided_operator.kube.pod_view import PodView
 from guided_operator.kube.queue import Key
 from guided_operator.watch import sidecar_status
-from guided_operator.watch.sidecar_status import HttpFetch, Page, PageError, SidecarReader
+from guided_operator.watch.page_fetch import PageError
+from guided_operator.watch.sidecar_status import Page, SidecarReader
 from support.observed import pod
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -48,8 +49,11 @@ class Following:
         self.reader = SidecarReader(self.network, self.clock, self.rung.append)
 
     async def read(self, *pods: PodView, grammars: frozenset[str] = frozenset()) -> Mapping[str, Page]:
-        """Read as a pass does."""
-        return await self.reader.read(KEY, pods, grammars)
+        """Ask as passes do, until there is an answer."""
+        while (pages := self.reader.pages(KEY, pods, grammars)) is None:
+            await self.reader.read_next()
+            assert self.rung.pop() == KEY
+        return pages
 
     async def reads_in(self, seconds: float) -> int:
         """Return how many pages are due by themselves at the end of so long, and read them."""
@@ -90,7 +94,10 @@ async def test_page_that_says_the_same_is_read_now_and_then_and_rings_not(follow
 
 async def test_pages_that_are_due_about_the_same_time_are_read_together(following: Following) -> None:
     for number in range(40):
-        await following.reader.read(Key("ns", str(number)), [pod(str(number), "r")])
+        key, pods = Key("ns", str(number)), [pod(str(number), "r")]
+        while following.reader.pages(key, pods) is None:
+            await following.reader.read_next()
+    following.rung.clear()
     reads = [await following.reads_in(0.79 * sidecar_status.READY_PERIOD_S)]
     reads += [await following.reads_in(3.0) for _ in range(27)]
     assert sum(reads) == 40
@@ -152,62 +159,35 @@ async def test_pods_that_are_gone_are_not_read_again(following: Following) -> No
     assert await following.reads_in(1.26 * sidecar_status.READY_PERIOD_S) == 0
 
 
-class TestHttp:
-    @pytest.fixture
-    async def fetch(self) -> AsyncIterator[HttpFetch]:
-        async with aiohttp.ClientSession() as session:
-            yield HttpFetch(session)
+def test_no_control_character_and_no_endless_number_of_a_page_gets_further() -> None:
+    page = status.PodStatus(
+        ready=False, message="a\x1b[2J\x9b\u202eb\nc\\u001bd\\\x07", versions={"x\x1b": "\x00"}
+    )
+    plain = status.decode(status.encode(page))
+    assert (plain.message, plain.versions) == ("a[2Jb\nc\\u001bd\\", {"x": ""})
+    for number in ("1e400", 400 * "9", str(1 << 63)):
+        data = b'{"ready": true, "grammarWorkers": {"ready": %s, "restarts": 0}}' % number.encode()
+        with pytest.raises(ValueError, match=r"ready|byte"):
+            status.decode(data)
 
-    @staticmethod
-    async def serve(handler: Handler, address: str) -> web.AppRunner:
-        application = web.Application()
-        application.add_routes([web.get("/status", handler)])
-        runner = web.AppRunner(application, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, address, names.SIDECAR_PORT).start()
-        return runner
 
-    async def test_page_is_fetched(self, fetch: HttpFetch) -> None:
-        async def page(_: web.Request) -> web.Response:
-            return web.Response(body=PAGE)
+TOLD = ("a", "\\", "n", "b", "u0001", "\x01", "\x1b", "\n", "\t", '"', "\x7f", "\u202e", "é", "\0")
 
-        runner = await self.serve(page, "127.78.0.1")
-        assert await fetch("127.78.0.1") == PAGE
-        await runner.cleanup()
 
-    async def test_endless_page_is_cut_off(self, fetch: HttpFetch) -> None:
-        async def endless(request: web.Request) -> web.StreamResponse:
-            response = web.StreamResponse()
-            await response.prepare(request)
-            while True:
-                await response.write(b"x" * 65536)
+def test_what_is_taken_from_a_page_are_its_control_characters_alone() -> None:
+    """Whatever stands beside them: one at a time is the same as all at once."""
+    chance = random.Random(1)
+    gone = {chr(number) for number in (*range(32), *range(0x7F, 0xA0)) if number != 10} | {"\u202e"}
+    for _ in range(500):
+        text = "".join(chance.choices(TOLD, k=12))
+        page = status.decode(status.encode(status.PodStatus(ready=True, message=text)))
+        assert page.message == "".join(letter for letter in text if letter not in gone)
 
-        runner = await self.serve(endless, "127.78.0.2")
-        with pytest.raises(PageError, match="larger than"):
-            await fetch("127.78.0.2")
-        await runner.cleanup()
 
-    async def test_silence_is_cut_off(self, fetch: HttpFetch, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(sidecar_status, "TIMEOUT_S", 0.2)
-
-        async def silent(_: web.Request) -> web.Response:
-            await asyncio.sleep(60)
-            return web.Response()
-
-        runner = await self.serve(silent, "127.78.0.3")
-        with pytest.raises(PageError, match="did not answer"):
-            await fetch("127.78.0.3")
-        await runner.cleanup()
-
-    async def test_redirect_is_not_followed(self, fetch: HttpFetch) -> None:
-        async def elsewhere(_: web.Request) -> web.Response:
-            raise web.HTTPFound("http://169.254.169.254/latest")
-
-        runner = await self.serve(elsewhere, "127.78.0.4")
-        with pytest.raises(PageError, match="answered 302"):
-            await fetch("127.78.0.4")
-        await runner.cleanup()
-
-    async def test_nobody_there(self, fetch: HttpFetch) -> None:
-        with pytest.raises(PageError, match="did not answer"):
-            await fetch("127.78.0.5")
+async def test_a_page_that_was_read_is_not_cleaned_again_in_each_pass(
+    following: Following, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of a pod which says much costs as much as all else in a pass."""
+    await following.read(pod("a", "r"))
+    monkeypatch.setattr(status, "_CONTROLS", None)
+    assert (await following.read(pod("a", "r")))["uid-a"].status == status.PodStatus(ready=True)

@@ -6,10 +6,12 @@ import datetime as dt
 import pytest
 
 from guided_contract import status, wire
-from guided_operator.kube.apiserver import AccessForbidden
+from guided_operator.kube.api_errors import AccessForbidden
 from guided_operator.reconcile.apply import Fault, Outcome
+from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.conditions.inputs import Situation
 from guided_operator.reconcile.report import make_status, report, to_object
+from guided_operator.watch.informers import OTHERS
 from guided_operator.watch.sidecar_status import Page
 from support.memory_api import MemoryApi
 from support.observed import applied, model, pod, reason, revision_of, seen, serving, situation
@@ -27,6 +29,13 @@ def test_conflict_and_blindness_come_before_pods() -> None:
     assert reason(dataclasses.replace(found, observed=blind), "Ready") == ("Unknown", "Forbidden")
 
 
+def test_others_config_maps_matter_to_models_with_grammars_in_them() -> None:
+    found = serving(pod("a", NEW))
+    for sources, expected in (({}, "True"), ({"g": {"data": {}}}, "Unknown")):
+        blind = dataclasses.replace(found.observed, blind={OTHERS: "no right"}, sources=sources)
+        assert reason(dataclasses.replace(found, observed=blind), "Ready")[0] == expected
+
+
 def test_model_that_turned_invalid_keeps_serving_and_says_both() -> None:
     raw = model()
     raw["spec"]["engine"]["image"] = "vllm/vllm-openai:v0.1.0"
@@ -35,6 +44,29 @@ def test_model_that_turned_invalid_keeps_serving_and_says_both() -> None:
     assert reason(found, "Compatible") == ("False", "Invalid")
     assert reason(found, "Ready") == ("False", "Incompatible")
     assert reason(found, "Available") == ("True", "SomePodsReady")
+
+
+def test_status_of_an_invalid_edit_says_what_runs() -> None:
+    image = "docker.io/vllm/vllm-openai@sha256:" + 64 * "a"
+    served = dataclasses.replace(
+        applied(seen()),
+        pods=(
+            dataclasses.replace(pod("a", NEW), image=image),
+            dataclasses.replace(pod("b", OLD), ready=False),
+            dataclasses.replace(pod("c", OLD), ready=False),
+        ),
+    )
+    right = make_status(situation(served), NOW)
+    for change in ({"engine": {"image": "vllm/vllm-openai:v0.1.0"}}, {"model": {"uri": 5}}):
+        raw = model()
+        raw["spec"] |= change
+        found = situation(dataclasses.replace(served, model=raw))
+        made = make_status(found, NOW)
+        assert reason(found, "Compatible") == ("False", "Invalid")
+        for field in ("url", "revision", "replicas", "ready_replicas", "updated_replicas", "resolved"):
+            assert getattr(made, field) == getattr(right, field), field
+        assert (made.revision, made.resolved.image) == (NEW, image)
+        assert made.url
 
 
 UNMEASURED = status.LibraryStatus(name="llguidance", version="1.7.9", measured="1.7.6")
@@ -96,7 +128,8 @@ def test_silent_sidecar_of_a_ready_pod_is_told() -> None:
 
 
 def test_telemetry() -> None:
-    assert reason(serving(), "Telemetry") == ("False", "Disabled")
+    assert "Telemetry" not in decide(serving())
+    assert "Telemetry" not in decide(serving(raw=model(telemetry={})))
     traced = model(telemetry={"otlp": {"endpoint": "http://collector:4318"}})
     assert reason(serving(raw=traced), "Telemetry") == ("True", "Configured")
 
@@ -136,12 +169,11 @@ def test_hostile_page_is_cut_to_what_the_crd_takes() -> None:
         grammar_workers=status.WorkersStatus(ready=-3, restarts=-1),
     )
     told = make_status(found, NOW)
-    [(name, told_version)] = told.resolved.grammar_libraries.items()
-    assert name == "xgrammar"
-    assert len(told_version) == 256
-    assert [rank.rank for rank in told.pods[0].ranks] == [0, 1]
-    assert told.pods[0].grammar_workers.ready == 0
-    assert len(told.patches) == 1
+    assert [each.name for each in told.resolved.components] == ["vllm", "xgrammar"]
+    assert told.resolved.components[0].version.endswith("v…")
+    assert [(rank.rank, rank.desyncs) for rank in told.ranks.worst] == [(0, 0), (1, 0)]
+    assert told.pods.worst[0].grammar_workers.ready == 0
+    assert told.patches.failed == len(told.patches.worst) == 1
 
 
 def test_worst_state_of_a_patch_counts() -> None:
@@ -152,8 +184,9 @@ def test_worst_state_of_a_patch_counts() -> None:
         ),
         "uid-b": Page(status.PodStatus(ready=True, patches=[wire.Patch(name="x", state="Applied")])),
     }
-    [told] = make_status(situation(dataclasses.replace(observed, pages=pages)), NOW).patches
-    assert (told.state, told.reason) == ("Failed", "y")
+    told = make_status(situation(dataclasses.replace(observed, pages=pages)), NOW).patches
+    assert (told.applied, told.failed) == (0, 1)
+    assert [(one.state, one.reason) for one in told.worst] == [("Failed", "y")]
 
 
 async def test_unchanged_status_is_not_written() -> None:

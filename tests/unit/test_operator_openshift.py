@@ -67,7 +67,7 @@ def pod(gm: GuidedModel, user_id: int | None) -> Object:
 @settings(deadline=None, max_examples=40)
 @given(drawn.MODELS)
 def test_a_pod_whose_user_is_left_to_the_platform_is_taken(gm: GuidedModel) -> None:
-    own = gm.spec.pod_template
+    own = gm.spec.pod
     asked_for = own.run_as_user or own.fs_group  # a user's own wish, which the namespace may not grant
     found = list(refusals(pod(gm, None)))
     assert not found or (asked_for and all("runAsUser" in why or "fsGroup" in why for why in found))
@@ -80,7 +80,7 @@ def test_a_fixed_user_is_refused_there() -> None:
 
 def test_nothing_in_a_pod_takes_a_user_for_granted() -> None:
     """The platform's user has no entry in passwd and no home: programs are told of both."""
-    spec = pod(guided_model(engine__device="CPU"), None)
+    spec = pod(guided_model(engine__accelerator={"type": "None"}), None)
     for container in [*spec["initContainers"], *spec["containers"]]:
         variables = {each["name"]: each.get("value") for each in container.get("env", ())}
         if container["name"] != "plugin":  # `cp` asks for neither

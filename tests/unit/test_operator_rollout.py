@@ -19,7 +19,7 @@ KEYS: dict[str, dict[str, Any]] = {
 
 
 def strategy(**fields: Any) -> dict[str, Any]:
-    found: dict[str, Any] = workload(guided_model(**fields), {}, 1)["spec"]
+    found: dict[str, Any] = workload(guided_model(**fields), {"metadata": {"labels": {}}}, 1)["spec"]
     return found
 
 

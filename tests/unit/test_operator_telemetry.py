@@ -11,10 +11,10 @@ import pytest
 from devtools import operator_names as names
 from prometheus_client.parser import text_string_to_metric_families
 
-from guided_operator.kube import apiserver
-from guided_operator.kube.apiserver import ApiError, ServerUnavailable, WriteConflict
+from guided_operator.kube.api_errors import ApiError, ServerUnavailable, WriteConflict
 from guided_operator.kube.lease import NotLeadingError
 from guided_operator.kube.queue import Key, WorkQueue
+from guided_operator.reconcile.apply import Fault
 from guided_operator.reconcile.loop import ChildFaultError, Workers
 from guided_operator.telemetry import logs, tracing
 from guided_operator.telemetry.metrics import REASONS, OperatorMetrics
@@ -55,7 +55,7 @@ def test_every_error_of_the_api_server_is_a_known_reason() -> None:
             yield each.__name__
             yield from errors(each)
 
-    assert set(errors(apiserver.ApiError)) - {"WatchExpired"} <= set(REASONS)
+    assert set(errors(ApiError)) - {"AnswerTooLarge", "WatchExpired"} <= set(REASONS)
 
 
 class Passes:
@@ -100,7 +100,7 @@ class Passes:
 async def test_passes_and_waits_are_counted_and_failures_by_reason() -> None:
     passes = Passes(
         None,
-        ChildFaultError("NameConflict", "x"),
+        ChildFaultError([Fault("NameConflict", "x")], again_s=3600.0),
         WriteConflict("y", status=409),
         NotLeadingError("z"),
         ValueError(),

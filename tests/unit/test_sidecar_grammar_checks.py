@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from guided_contract.backends import NAMES
-from guided_contract.errors import GuidedError
+from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Kind
 from guided_grammar.json_schema import subschemas
 from guided_sidecar.grammar import worker_errors
 from guided_sidecar.grammar.compile import routing
-from guided_sidecar.grammar.schema import patterns, schema
+from guided_sidecar.grammar.schema import normal, patterns, schema
 from guided_sidecar.grammar.worker_messages import Job
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
@@ -39,11 +39,6 @@ def test_schemas_are_found_in_structural_tags_of_both_forms() -> None:
         ({"type": ["string", "nil"]}, "$.type[1]", '"nil"'),
         ({"minLength": -1}, "$.minLength", "-1 is less than 0"),
         ({"allOf": []}, "$.allOf", "[]"),
-        (
-            {"properties": {"a": {"type": "string", "minLength": 3, "maxLength": 2}}},
-            "$.properties.a.minLength",
-            "no string has at least 3 and at most 2 characters",
-        ),
         ({"properties": {"type": "text"}}, "$.properties.type", '"text" is not an object or a boolean'),
         ({"$ref": None}, "$.$ref", "null is not a string"),
         ({"$defs": {"a": {"title": False}}}, "$.$defs.a.title", "false is not a string"),
@@ -106,7 +101,7 @@ def test_all_faults_of_a_schema_are_told_at_once() -> None:
             "a": {"type": "strng"},
             "b": {"minLength": -1, "required": ["x", 1]},
             "c": {"$ref": "#/$defs/gone"},
-            "d": {"type": "integer", "minimum": 5, "maximum": 3},
+            "d": {"pattern": "["},
         }
     }
     with pytest.raises(GuidedError) as refusal:
@@ -117,7 +112,7 @@ def test_all_faults_of_a_schema_are_told_at_once() -> None:
         "$.properties.b.minLength",
         "$.properties.b.required",
         "$.properties.c.$ref",
-        "$.properties.d.minimum",
+        "$.properties.d.pattern",
     ]
     assert refusal.value.path == lines[0].partition(": ")[0]
 
@@ -175,15 +170,17 @@ def test_faults_inside_a_tag_are_told_by_their_paths_there() -> None:
         ),
         ({"type": "array", "minItems": 3, "maxItems": 2}, "minItems", "no array"),
         ({"type": "object", "minProperties": 3, "maxProperties": 2}, "minProperties", "no object"),
+        ({"type": "string", "minLength": 3, "maxLength": 2}, "minLength", "no string has at least 3"),
         ({"enum": []}, "enum", "it lists no value"),
     ],
 )
 def test_a_schema_that_no_value_meets_names_the_keyword(text: Any, keyword: str, words: str) -> None:
     """A library says so of the whole schema alone, and in its own words."""
-    with pytest.raises(GuidedError) as refusal:
-        schema.check({"properties": {"a": text}})
-    assert refusal.value.path == f"$.properties.a.{keyword}"
-    assert words in refusal.value.message
+    made = normal.read({"type": "object", "properties": {"a": text}, "required": ["a"]})
+    told = made.told(GuidedError(ErrorCode.GRAMMAR_DEAD_END, "", path="$.required"))
+    assert made.schema["properties"]["a"] is False
+    assert (told.code, told.path) == ("grammar_dead_end", f"$.properties.a.{keyword}")
+    assert words in told.message
 
 
 def test_a_long_value_is_cut_in_the_message() -> None:

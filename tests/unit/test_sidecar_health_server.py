@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import unused_port
 
-from guided_contract import status
+from guided_contract import status, tasks
 from guided_contract.config import PodConfig, PortsConfig
 from guided_contract.heartbeat import Beat, Heartbeats, now_ns
 from guided_contract.records import HttpRequest
@@ -109,6 +109,15 @@ async def engine(pod: Pod) -> AsyncIterator[None]:
     await web.TCPSite(runner, "127.0.0.1", pod.config.ports.engine).start()
     yield
     await runner.cleanup()
+
+
+@pytest.mark.parametrize("target", ["nowhere", "draining", "n" * 300])
+async def test_whatever_is_called_draining_means_that_the_pod_drains(pod: Pod, target: str) -> None:
+    pod.config.draining_file.symlink_to(
+        target
+    )  # as the engine's container could, to a place that none can read
+    await eventually(lambda: pod.server._reading.draining)
+    assert not tasks.failures["judge"]
 
 
 async def test_startup_is_the_socket_and_never_the_engine(pod: Pod) -> None:

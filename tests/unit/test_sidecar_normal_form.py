@@ -16,7 +16,7 @@ from grammarbench import corpus
 from guided_contract.errors import GuidedError
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import NORMAL_FORM
-from guided_sidecar.grammar.schema import additional_properties, normal, schema
+from guided_sidecar.grammar.schema import additional_properties, normal, schema, spelling
 from support.compositions import schemas, values
 from support.compositions.judge import Judge, UnknownError
 
@@ -50,6 +50,8 @@ EXACT: list[tuple[str, Any, list[Any], list[Any]]] = [
     ("not a number", {**INTEGER, "not": {"const": 3}}, [2, 4, -1], [3]),
     ("not a range", {"type": "number", "not": {"minimum": 3}}, [2.5], [3, 4]),
     ("not some of these", {"not": {"anyOf": [{"type": "string"}, {"const": 1}]}}, [2, None], ["a", 1]),
+    ("not anything", {"anyOf": [{"not": {}}, INTEGER]}, [1], ["a"]),
+    ("not a beginning", {"type": "string", "not": {"pattern": "^(?:x|yz)"}}, ["", "y", "ax"], ["x", "yz1"]),
     ("not not", {"not": {"not": INTEGER}}, [1], ["a"]),
     ("not a listed pattern", {"type": "string", "not": {"pattern": "^(x|y)$"}}, ["z", "xy"], ["x", "y"]),
     ("not with an item", {"type": "array", "not": {"contains": {"const": 1}}}, [[], [2]], [[1], [2, 1]]),
@@ -279,7 +281,7 @@ def test_what_python_might_judge_otherwise_stays(written: Any) -> None:
 def test_further_names_are_none_of_the_named_ones(name: str) -> None:
     """Spelt with escapes a name would pass for another; a pattern asks for the name itself."""
     form = normal.form({**object_of(**{name: INTEGER}), "additionalProperties": {"type": "string"}})
-    spelt = additional_properties.spell_once(form)
+    spelt = spelling.once(form)
     assert spelt["additionalProperties"] is False
     assert takes(spelt, {name: 1, f"{name}b": "x"})
     assert not takes(spelt, {name: "x"})
@@ -288,9 +290,8 @@ def test_further_names_are_none_of_the_named_ones(name: str) -> None:
 def test_parts_of_an_open_object_ask_for_their_names_however_they_are_spelt() -> None:
     """Found by drawn compositions: `{"\\u006bind": 1}` passed for an object without `kind`."""
     open_object = {"minProperties": 1, "allOf": [{"type": "object", "properties": {"kind": False}}]}
-    spelt = additional_properties.spell_once(additional_properties.close(normal.form(open_object)))
-    [part] = spelt["allOf"]
-    assert part["additionalProperties"] is False
+    spelt = spelling.once(additional_properties.close(normal.form(open_object)))
+    assert spelt["allOf"][-1]["additionalProperties"] is False
     assert takes(spelt, {"kin": 1})
     assert not takes(spelt, {"kind": 1})
 
@@ -300,10 +301,8 @@ def test_parts_of_an_open_object_ask_for_their_names_however_they_are_spelt() ->
     [
         ({"properties": {"a": {"x-guidance": {"lenient": True}}}}, "$.properties.a['x-guidance']"),
         ({"items": {"type": "string", "format": "regex"}}, "$.items.format"),
-        ({"not": {}}, "$.not"),
         ({"items": {"type": "string", "not": {"pattern": "a.c"}}}, "$.items.not"),
         ({"type": "array", "items": {"type": "number"}, "uniqueItems": True}, "$.uniqueItems"),
-        ({"type": "array", "contains": {}, "maxContains": 2}, "$.maxContains"),
         ({"type": "object", "propertyNames": {"enum": ["\u00e9"], "pattern": "^\\w$"}}, "$.propertyNames"),
         ({"type": "object", "minProperties": 2}, "$.minProperties"),
         ({"type": "string", "pattern": r"^(a)\1$"}, "$.pattern"),
@@ -383,7 +382,7 @@ def test_drawn_schemas_take_nothing_that_they_forbid() -> None:
         except (GuidedError, RecursionError):  # which a worker refuses, too
             continue
         formed += 1
-        closed = additional_properties.spell_once(additional_properties.close(form))
+        closed = spelling.once(additional_properties.close(form))
         assert has_own_words(form), f"SEED={SEED}, {number}: {written}"
         judges = [Judge(one) for one in (written, form, closed)]
         for _ in range(20):
@@ -410,7 +409,7 @@ def test_the_normal_form_has_words_of_its_own() -> None:
             continue
         written += 1
         assert has_own_words(form), text
-        assert has_own_words(additional_properties.spell_once(additional_properties.close(form))), text
+        assert has_own_words(spelling.once(additional_properties.close(form))), text
     assert written > len(texts) / 2
 
 
@@ -426,3 +425,10 @@ def test_a_bound_that_no_library_counts_to_is_told_where_it_stands(written: Any,
     with pytest.raises(GuidedError, match="are not enforced") as refused:
         normal.form(written)
     assert refused.value.path == path
+
+
+def test_what_negates_itself_without_end_is_refused() -> None:
+    """Found by drawn compositions (seed 770550): a worker ended with a RecursionError."""
+    circle = {"oneOf": [{"type": "array"}, {"$ref": "#", "contains": {"type": "string"}}]}
+    with pytest.raises(GuidedError, match=r"too_large|unsupported"):
+        normal.form({"type": "array", "items": {"not": {"anyOf": [circle]}}})

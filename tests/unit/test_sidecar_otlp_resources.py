@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as gen_ai
 
 from guided_sidecar.telemetry import otlp_receiver
 from guided_sidecar.telemetry.otlp_resources import UnreadableError, described
@@ -59,6 +61,38 @@ def test_a_resource_gets_what_it_lacks_and_nothing_else_changes(
     for group in (*message.resource_spans, *changed.resource_spans):
         group.ClearField("resource")
     assert changed == message
+
+
+def one_span(*attributes: str, kind: Span.SpanKind = Span.SPAN_KIND_SERVER) -> ExportTraceServiceRequest:
+    message = ExportTraceServiceRequest()
+    span = message.resource_spans.add().scope_spans.add().spans.add(name="llm_request", kind=kind)
+    for number, name in enumerate(attributes):
+        span.attributes.add(key=name).value.int_value = number
+    return message
+
+
+def forwarded(message: ExportTraceServiceRequest) -> Span:
+    body, count = described(message.SerializeToString(), OURS)
+    assert count == 1
+    return ExportTraceServiceRequest.FromString(body).resource_spans[0].scope_spans[0].spans[0]
+
+
+def test_vllms_span_is_inside_ours_and_has_the_names_of_today() -> None:
+    from vllm.tracing import SpanAttributes
+
+    names = [name for key, name in vars(SpanAttributes).items() if key.startswith("GEN_AI")]
+    span = forwarded(one_span(*names))
+    assert span.kind == Span.SPAN_KIND_INTERNAL
+    told = {item.key for item in span.attributes}
+    assert {gen_ai.GEN_AI_USAGE_INPUT_TOKENS, gen_ai.GEN_AI_USAGE_OUTPUT_TOKENS} <= told
+    assert not told & {gen_ai.GEN_AI_USAGE_PROMPT_TOKENS, gen_ai.GEN_AI_USAGE_COMPLETION_TOKENS}
+
+
+@pytest.mark.parametrize("kind", [Span.SPAN_KIND_INTERNAL, Span.SPAN_KIND_CLIENT, Span.SPAN_KIND_PRODUCER])
+def test_other_spans_go_on_as_they_came(kind: Span.SpanKind) -> None:
+    both = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
+    message = one_span(*both, "x", kind=kind)
+    assert forwarded(message) == message.resource_spans[0].scope_spans[0].spans[0]
 
 
 def test_a_resource_in_two_parts_is_one() -> None:

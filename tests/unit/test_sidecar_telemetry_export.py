@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.trace import Tracer
+from opentelemetry.trace import Link, Tracer
 
 from guided_sidecar.telemetry import exporter, spans
 from guided_sidecar.telemetry.exporter import Backoff, Batch, Exporter, SpanBatches
@@ -139,6 +139,18 @@ async def test_unsampled_spans_stay_here() -> None:
         tracer.start_span("x", spans.remote(f"{PARENT}-00")).end()
         tracer.start_span("x", spans.remote(f"{PARENT}-01")).end()
     assert len(received(transport)) == 1
+
+
+@pytest.mark.parametrize("flags", [0x01, 0x03])
+async def test_the_flags_of_the_trace_leave_with_its_spans(flags: int) -> None:
+    async with exporting() as (tracer, transport):
+        span = tracer.start_span("x", spans.remote(f"{PARENT}-{flags:02x}"))
+        tracer.start_span("y", spans.below(span), links=[Link(span.get_span_context())]).end()
+        span.end()
+    assert [span.flags & 0xFF for span in received(transport)] == [flags, flags]
+    body = ExportTraceServiceRequest.FromString(transport.sent[0])
+    [link] = body.resource_spans[0].scope_spans[0].spans[0].links
+    assert link.flags & 0xFF == flags
 
 
 async def test_an_error_has_a_status_and_a_type() -> None:

@@ -97,7 +97,7 @@ def test_a_guided_request_that_was_answered_well_is_noted(
     folder: Path, changes: dict[str, object], *, served: bool
 ) -> None:
     taking = receiver(folder / "telemetry.sock", MemorySpans(), Counts())
-    taking._take(records.encode(msgspec.structs.replace(RECORD, sampled=False, **changes)))
+    taking._take(records.encode(msgspec.structs.replace(RECORD, flags=0, **changes)))
     assert (taking.guided_served_s > 0) == served
 
 

@@ -1,14 +1,13 @@
 """Spans before they leave: contexts, what is sampled, the records' spans."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.trace import SpanKind, use_span
+from opentelemetry.trace import use_span
 
 from guided_contract import records, trace_context
-from guided_contract.records import AnyRecord, Decode, HttpRequest
+from guided_contract.records import AnyRecord, Decode
 from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.decode_spans import Decodes
 from guided_sidecar.telemetry.incidents import Desyncs, WorkerRestarts
@@ -30,19 +29,6 @@ from support.spans import (
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01"
-
-
-def request(**changes: object) -> HttpRequest:
-    fields = {
-        "trace_id": TRACE,
-        "span_id": SPAN,
-        "start_ns": 10,
-        "end_ns": 20,
-        "method": "POST",
-        "route": "/v1/completions",
-        "status": 200,
-    }
-    return HttpRequest(**(fields | changes))  # type: ignore[arg-type]
 
 
 def decode(**changes: object) -> Decode:
@@ -135,54 +121,6 @@ def test_engine_and_sidecar_take_the_same_traceparents(text: str, *, valid: bool
     if ours is not None:
         assert (f"{theirs.trace_id:032x}", f"{theirs.span_id:016x}") == (ours.trace_id, ours.span_id)
         assert theirs.trace_flags == ours.flags
-
-
-def test_the_root_has_the_ids_that_the_api_server_chose() -> None:
-    (span,), _ = taken(request(parent_span_id="00f067aa0ba902b7", kind="json", grammar_key="k", stream=True))
-    assert span.name == "POST /v1/completions"
-    assert (trace_id(span), span_id(span), parent_id(span)) == (TRACE, SPAN, "00f067aa0ba902b7")
-    assert (span.kind, span.start_time, span.end_time, error_code(span)) == (SpanKind.SERVER, 10, 20, "")
-    assert attributes(span) == {
-        "http.request.method": "POST",
-        "http.route": "/v1/completions",
-        "http.response.status_code": 200,
-        "url.path": "/v1/completions",
-        "url.scheme": "http",
-        "guidedmodel.stream": True,
-        "guidedmodel.grammar.kind": "json",
-        "guidedmodel.grammar.key": "k",
-    }
-
-
-@pytest.mark.parametrize("changes", [{}, {"parent_span_id": "00f067aa0ba902b7"}])
-def test_the_api_server_has_decided_what_is_sampled(changes: dict[str, Any]) -> None:
-    (span,), _ = taken(request(**changes), share=0.0)
-    assert (trace_id(span), span_id(span), parent_id(span)) == (TRACE, SPAN, changes.get("parent_span_id"))
-    assert taken(request(**changes, sampled=False))[0] == []
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "error"),
-    [
-        (200, None, ""),
-        (404, None, ""),  # the conventions: a client's mistake is no error of the server's
-        (499, None, "499"),
-        (400, "grammar_invalid", "grammar_invalid"),
-        (200, "sequence_dead_end", "sequence_dead_end"),  # streaming had begun
-        (500, None, "500"),
-    ],
-)
-def test_the_root_is_an_error_when_the_caller_was_failed(status: int, code: str | None, error: str) -> None:
-    (span,), _ = taken(request(status=status, error_code=code))
-    assert error_code(span) == error
-
-
-@pytest.mark.parametrize("changes", [{"trace_id": "xyz"}, {"span_id": "0" * 16}, {"parent_span_id": "no"}])
-@pytest.mark.parametrize("sampled", [True, False])
-def test_ids_that_are_none_are_refused(changes: dict[str, str], *, sampled: bool) -> None:
-    made, metrics = taken(request(**changes, sampled=sampled))
-    assert made == []
-    assert b"guidedmodel_records_invalid_total 1.0" in metrics.render()
 
 
 async def test_a_decode_is_a_child_of_its_request() -> None:

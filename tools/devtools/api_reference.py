@@ -5,15 +5,17 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from guided_contract.compatibility import SUPPORTED_VLLM
 from guided_operator.api import engine_args, engine_env
 from guided_operator.api.crd import Schema, schema_of
 from guided_operator.api.rules import RULES
 from guided_operator.api.spec import GuidedModelSpec
-from guided_operator.api.status import GuidedModelStatus
+from guided_operator.api.status import MAX_BYTES, GuidedModelStatus
+from guided_operator.policy.arguments import VOCABULARIES
 
 REFERENCE_FILE: Final = Path("docs", "api.md")
 ARGUMENTS_FILE: Final = Path("docs", "arguments.md")
@@ -24,13 +26,21 @@ _HEAD: Final = """\
 Made by `python -m devtools.api_reference`; do not edit.
 Examples: [manifests/samples](../manifests/samples).
 
-- `kubectl get gm`, or as part of the categories `all` and `ai`; `kubectl scale gm/NAME --replicas=N` works.
+- `kubectl get gm`, or as part of the category `ai`; `kubectl scale gm/NAME --replicas=N` works.
 - The API server validates most rules itself, also while the operator is down. What only the operator can
   check sets the condition `Compatible` to False, with a message per field, and no pods are created. So does
-  an API that is not installed (LeaderWorkerSet, KEDA, PodMonitor); once it is there, the operator uses it.
+  a LeaderWorkerSet where its API is not installed; once it is there, the operator uses it.
+- What stands beside the pods (PodDisruptionBudget, HorizontalPodAutoscaler, ScaledObject, PodMonitor) has the
+  condition `AuxiliaryResourcesReady`: False while one is refused, or its API is not installed. The pods serve
+  without it, so it is no part of `Ready`, and `kubectl wait` and GitOps tools do not wait for it.
+- A status has at most {kib} KiB, however many pods and ranks there are. Patches, named grammars, pods and
+  ranks are counted, and the worst few are listed. Where that leaves out pods, or ranks that are missing or
+  disagreed, `kubectl gm status NAME` reads the pods' own [status pages](telemetry.md#health), by the rights
+  to list pods and to get `pods/proxy`.
 - Durations are text such as `90s`, `1m30s` or `500ms`; amounts are Kubernetes quantities.
 - In YAML, quote `"On"` and `"Off"`: unquoted they are booleans.
-- A default never changes within an API version. Setting a field to its default is no change.
+- A default never changes within an API version, and setting a field to its default is no change
+  ([versioning.md](versioning.md)).
 - The name is immutable, and so is whether `parallelism.nodes` is above 1; every other change is rolled out.
 - Pods run as user 10001 with a read-only root file system, no capabilities and no token. A claim must be
   readable by that user.
@@ -44,37 +54,88 @@ _ARGUMENTS_HEAD: Final = """\
 
 Made by `python -m devtools.api_reference`; do not edit.
 
-These are allow-lists: anything else is refused. Not allowed is what a typed field sets, what loads code by
-name or path, what opens ports or connects to other servers, what reads or writes files of the caller's
-choice, and what the pod does not support; `tests/support/left_out.py` has the reason for each option and
-variable of vLLM.
+- [Listed](#listed-for-vllm-{anchor}) for the version of vLLM is what is harmless by what vLLM says of it, or
+  was run here. The operator knows the list, not the API server: a model that carries anything else gets
+  `Compatible=False`, with what is wrong and what to do, and `guidedmodel validate` says the same.
+- What is [not listed](#not-listed) passes where whoever runs the operator has set `limits.arguments: Any`:
+  options and variables of vLLM, of its libraries, and of versions that we do not know.
+  [security.md](security.md#any-arguments) says what that costs.
+- [Refused](#refused-by-the-api-server) in every version is what another field sets, and what would have the
+  pod break its contract: code from elsewhere, other ports, other files.
 
-- Options have their full names, with dashes or underscores; `-O3` and the like are not allowed.
+How words are written:
+
+- Options have their full names, with dashes or underscores; `-O3` and the like are not allowed, nor
+  beginnings of names, which vLLM would complete.
 - A value follows its option as `--NAME=VALUE`, or as the next word. Any other word is refused: vLLM would
-  take it for the name of the model.
+  take it for the name of the model. The value of an option that is not listed is written `--NAME=VALUE`.
 - No word may contain a line break or another control character.
+- `--async-scheduling` only while `speculative` is unset, which has a field for it.
 """
+
+
+_LIMITED: Final = """\
+Where whoever runs the operator has set `limits.models`, a repository or folder in {repositories}, and each
+text with a `/` in {with_repositories}, must be allowed by it, listed or not; and these variables must be by
+`limits.proxies`: {variables}.
+"""
+
+
+def _listed(words: Iterable[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
 
 
 def arguments_text() -> str:
     """Return what a user may say beside typed fields, as Markdown."""
-    typed = ", ".join(f"`{name}` (`engine.{field}`)" for name, field in engine_args.TYPED_LATER.items())
+    version = SUPPORTED_VLLM[-1]
+    known = VOCABULARIES[version]
+    variables = known.variables.union(engine_env.WAY_TO_THE_HUB)
     parts = [
-        _ARGUMENTS_HEAD,
-        f"Only while the field is unset that says the same: {typed}, `--async-scheduling` (`speculative`).\n",
-        "## Alone, or as --no-NAME\n",
-        _names(engine_args.SWITCHES),
-        "## With a value\n",
-        _names(engine_args.VALUES),
-        "## With one or more values\n",
-        _names(engine_args.LISTS),
-        "## With a value of JSON, or by parts: --NAME.PART=VALUE\n",
-        _names((*engine_args.CONFIGURATIONS, *engine_args.PARTS)),
-        "## Variables\n",
-        f"Any name that begins with `{engine_env.OWN_PREFIX}`, for code of your own, and:\n",
-        " ".join(f"`{name}`" for name in sorted(engine_env.ALLOWED)) + "\n",
+        _ARGUMENTS_HEAD.format(anchor=version.replace(".", "")),
+        _LIMITED.format(
+            repositories=_listed(f"--{name}" for name in known.repositories),
+            with_repositories=_listed(f"--{name}" for name in sorted(known.with_repositories)),
+            variables=_listed(engine_env.WAY_TO_THE_HUB),
+        ),
+        f"## Listed for vLLM {version}\n",
+        "Alone, or as --no-NAME:\n",
+        _names(known.switches),
+        "With a value:\n",
+        _names(known.values),
+        "With one or more values:\n",
+        _names(known.lists),
+        "With a value of JSON, or by parts, --NAME.PART=VALUE:\n",
+        _names((*known.configurations, *known.parts)),
+        f"Variables: any name that begins with `{engine_env.OWN_PREFIX}`, for code of your own, and\n",
+        " ".join(f"`{name}`" for name in sorted(variables)) + "\n",
+        "## Not listed\n",
+        "| option or variable | why not |\n| --- | --- |",
+        *(
+            f"| {_listed(f'--{name}' for name in sorted(names))} | {why} |"
+            for why, names in known.unlisted.items()
+        ),
+        *(f"| {_listed(sorted(names))} | {why} |" for why, names in known.unlisted_variables.items()),
+        "\n## Refused by the API server\n",
+        "Beginnings of these options, their parts and their --no- forms are refused too.\n",
+        "| option or variable | why, and what to do |\n| --- | --- |",
+        *_refused("is set by the operator", engine_args.OWNED),
+        *_refused("is not allowed", engine_args.FORBIDDEN),
+        *(
+            f"| `{pattern.replace('|', chr(92) + '|')}` | {head}: {what} |"
+            for head, table in (
+                ("is set by the operator", engine_env.OWNED),
+                ("is not allowed", engine_env.FORBIDDEN),
+            )
+            for what, pattern in table.items()
+        ),
+        "",
     ]
     return "\n".join(parts)
+
+
+def _refused(head: str, table: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    for what, names in table.items():
+        yield f"| {_listed(f'--{name}' for name in sorted(names))} | {head}: {what} |"
 
 
 def _names(options: Iterable[str]) -> str:
@@ -84,7 +145,7 @@ def _names(options: Iterable[str]) -> str:
 def reference_text() -> str:
     """Return the reference as Markdown."""
     parts = [
-        _HEAD,
+        _HEAD.format(kib=MAX_BYTES >> 10),
         "## spec\n",
         _table(schema_of(GuidedModelSpec), "spec", with_default=True),
         "## Rules\n",

@@ -15,6 +15,8 @@ CHART = ROOT / "charts/guidedmodel"
 COPIES = {
     ROOT / "manifests/crd/guidedmodels.guidedmodel.io.yaml": CHART / "files/crd.yaml",
     ROOT / "manifests/rbac/operator.yaml": CHART / "files/rbac.yaml",
+    ROOT / "manifests/rbac/admission-policy.yaml": CHART / "files/admission-policy.yaml",
+    ROOT / "manifests/rbac/users.yaml": CHART / "files/users.yaml",
     ROOT / "manifests/observability/alerts.yaml": CHART / "files/alerts.yaml",
     ROOT / "manifests/observability/dashboard.json": CHART / "files/dashboard.json",
     **{

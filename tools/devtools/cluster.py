@@ -57,6 +57,10 @@ class NodeCluster:
         """Import an OCI archive into the node's image store."""
         node.import_image(self.folder / "containerd.sock", archive)
 
+    def name_image(self, known: str, name: str) -> None:
+        """Give an image of the node's store another name."""
+        node.name_image(self.folder / "containerd.sock", known, name)
+
     def save(self) -> None:
         """Write the state file that `load` reads."""
         self.folder.joinpath("cluster.json").write_text(json.dumps(asdict(self), default=str))
@@ -101,7 +105,7 @@ def start(
 ) -> NodeCluster:
     """Start a cluster with its state in an empty folder and wait until its node is Ready.
 
-    `mounts`: what containers of runtime class `hostvllm` see of the host, read-only. Unless `outlives_us`,
+    `mounts`: what containers see of the host, read-only. Unless `outlives_us`,
     the kernel ends the cluster when this process ends.
 
     Raises

@@ -1,7 +1,7 @@
 """`make cluster`: GuidedModel on a real one-node Kubernetes on this machine, or on the one that kubectl has.
 
 CLUSTER=existing takes the current kubeconfig instead of starting a node. IMAGE then names our image, pushed
-where that cluster finds it, and its namespace `default` has to have the claim `models` with a folder `tiny`.
+where that cluster finds it, and manifests/samples/models/tiny.yaml has to have filled its claim in `default`.
 A cluster that pulls from a registry of its own gets copies of the sample and of
 manifests/observability/jaeger.yaml with its images in them: SAMPLE=FILE and JAEGER=FILE.
 """
@@ -25,7 +25,7 @@ from devtools.process import StartError
 T = TypeVar("T")
 REQUEST_TIMEOUT_S = 120.0
 TRACE_TIMEOUT_S = 60.0
-OBSERVABILITY = golang.TOOLS.parent / "manifests/observability/jaeger.yaml"
+OBSERVABILITY = node_init.JAEGER
 SCHEMA = {
     "type": "object",
     "properties": {"name": {"type": "string"}, "age": {"type": "integer"}, "note": {"type": "string"}},
@@ -84,7 +84,7 @@ def _existing() -> tuple[Kubectl, str]:
     try:
         kubectl.run("get", "persistentvolumeclaim/models", "--namespace=default")
     except KubectlError as error:
-        raise KubectlError(f"the sample's model is in a claim `models`, folder `tiny`: {error}") from error
+        raise KubectlError(f"apply manifests/samples/models/tiny.yaml first: {error}") from error
     _progress("installing the chart", lambda: chart.install(deploy.NAMESPACE, image))
     kubectl.run("apply", f"--filename={jaeger}")
     kubectl.run("rollout", "status", "deployment/jaeger", "--namespace=observability", "--timeout=110s")

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from devtools import chart, golang, image, isolation, node, node_init, tinymodel
+from devtools import chart, golang, image, isolation, node_init, tinymodel
 from devtools.cluster import NodeCluster
 from devtools.kubectl import Kubectl, KubectlError
 
@@ -78,9 +78,8 @@ def create_models(kubectl: Kubectl, folder: Path, namespace: str = "default") ->
 
 
 def sample() -> dict[str, Any]:
-    """Return the sample as the test node needs it: there is no registry, and the engine is mounted."""
+    """Return the sample."""
     loaded: dict[str, Any] = yaml.safe_load(SAMPLE.read_text())
-    loaded["spec"]["engine"] |= {"image": image.ENGINE, "runtimeClassName": node.RUNTIME_CLASS}
     return loaded
 
 

@@ -96,7 +96,10 @@ def helm() -> Path:
 
 
 def jaeger() -> Path:
-    """Return the folder of Jaeger's `all-in-one`, a static program: OTLP in, its query API out."""
+    """Return the folder of Jaeger 2's `jaeger`, a static program: OTLP in, its query API out.
+
+    Its module counts by the last version of Jaeger 1, which was released with 2.13.0.
+    """
     module = TOOLS / "jaeger"
     static = {"CGO_ENABLED": "0"}
     return cache.built(
@@ -150,11 +153,31 @@ def promql() -> Path:
     )
 
 
+def expansion() -> Path:
+    """Return the folder of `expansion`, which expands containers' words with the kubelet's own function."""
+    module = TOOLS / "expansion"
+    return cache.built(
+        "expansion",
+        [module],
+        lambda folder: _go("build", "-ldflags", "-s -w", "-o", f"{folder}/", ".", cwd=module),
+    )
+
+
 def player() -> Path:
     """Return the folder of `player`, which plays nodes and users in `make bench-operator`."""
     module = TOOLS.parent / "benchmarks/operatorbench/player"
     return cache.built(
         "player",
+        [module],
+        lambda folder: _go("build", "-ldflags", "-s -w", "-o", f"{folder}/", ".", cwd=module),
+    )
+
+
+def registry() -> Path:
+    """Return the folder of `registry`, a container registry for the test node."""
+    module = TOOLS / "registry"
+    return cache.built(
+        "registry",
         [module],
         lambda folder: _go("build", "-ldflags", "-s -w", "-o", f"{folder}/", ".", cwd=module),
     )

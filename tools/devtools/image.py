@@ -11,7 +11,7 @@ from devtools import cache, golang, oci, packages
 
 ROOT = golang.TOOLS.parent
 BASE = "localhost/python-base:1"
-ENGINE = "localhost/vllm-cpu:0.32.0"
+ENGINE = "vllm/vllm-openai-cpu:v0.32.0"  # as the samples name it: there is no registry to pull it from
 OPERATOR = "localhost/guidedmodel:test"
 # Where a node shows its containers the engine environment. Not its own path: pods mount over /tmp and /run.
 ENGINE_ENV = Path("/opt/engine")
@@ -54,15 +54,15 @@ def base() -> Path:
 def engine() -> Path:
     """Return the archive of an engine image: the base, with the engine environment's programs on PATH.
 
-    The environment itself is mounted by the node's runtime class, at ENGINE_ENV.
+    The environment itself is mounted by the node, at ENGINE_ENV.
     """
     rootfs = base().parent / "rootfs"
 
     def build(folder: Path) -> None:
         path = oci.PATH.replace("=", f"={ENGINE_ENV}/bin:")
-        oci.archive(rootfs, ENGINE, folder / "image.tar", {"Cmd": ["python3"], "Env": [path]})
+        oci.archive(rootfs, f"docker.io/{ENGINE}", folder / "image.tar", {"Cmd": ["python3"], "Env": [path]})
 
-    return cache.built("engine-image", [str(rootfs), str(ENGINE_ENV)], build) / "image.tar"
+    return cache.built("engine-image", [str(rootfs), str(ENGINE_ENV), ENGINE], build) / "image.tar"
 
 
 def operator() -> Path:

@@ -14,13 +14,12 @@ from devtools.control_plane import NODE_NAME, POD_RANGE, ControlPlane
 from devtools.process import Process
 
 READY_TIMEOUT_S = 120.0
-RUNTIME_CLASS = "hostvllm"
 CNI_PLUGINS = Path("/usr/lib/cni")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """What one node is made of. Containers of the runtime class see `mounts`, (source, target), read-only."""
+    """What one node is made of. Its containers see `mounts`, (source, target), read-only."""
 
     cgroup_root: str
     mounts: Sequence[tuple[Path, Path]] = ()
@@ -55,7 +54,6 @@ class Node:
             "kube-proxy", [proxy, f"--config={self._proxy_config()}", f"--hostname-override={NODE_NAME}"]
         )
         kubelet.wait_ready(self._is_ready, READY_TIMEOUT_S)
-        self._create_runtime_class()
 
     @property
     def processes(self) -> tuple[Process, ...]:
@@ -65,11 +63,6 @@ class Node:
     def _is_ready(self) -> bool:
         path = '{.status.conditions[?(@.type=="Ready")].status}'
         return self._kubectl("get", f"node/{NODE_NAME}", f"-o=jsonpath={path}").stdout == "True"
-
-    def _create_runtime_class(self) -> None:
-        about = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": RUNTIME_CLASS}}
-        path = self._write("runtime-class.json", about | {"handler": RUNTIME_CLASS})
-        self._kubectl("create", "-f", str(path)).check_returncode()
 
     def _kubectl(self, *args: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(  # noqa: S603 - a program of ours
@@ -113,14 +106,13 @@ class Node:
             ],
         }
         self._write("cni/10-bridge.conflist", network)
-        runc = {"runtime_type": "io.containerd.runc.v2"}
-        host = runc | {"base_runtime_spec": str(self._runtime_spec())}
+        runc = {"runtime_type": "io.containerd.runc.v2", "base_runtime_spec": str(self._runtime_spec())}
         runtime = {
             "restrict_oom_score_adj": True,  # without CAP_SYS_RESOURCE it cannot be lowered
             "containerd": {
                 "snapshotter": self._snapshotter(),
                 "default_runtime_name": "runc",
-                "runtimes": {"runc": runc, RUNTIME_CLASS: host},
+                "runtimes": {"runc": runc},
             },
             "cni": {"bin_dirs": [str(CNI_PLUGINS)], "conf_dir": str(self._folder / "cni")},
         }
@@ -149,7 +141,7 @@ class Node:
         return "overlayfs"
 
     def _runtime_spec(self) -> Path:
-        """Write the specification that containers of the runtime class start from: ours plus the mounts.
+        """Write the specification that containers start from: containerd's plus the mounts.
 
         So a pod sees the engine's environment without an image of gigabytes, as it sees a GPU's driver.
         """
@@ -194,6 +186,8 @@ class Node:
                 "imagefs.available": "1%",
             },
             "imageGCHighThresholdPercent": 100,
+            # One image has several names here, pulled and imported; none of them needs credentials.
+            "imagePullCredentialsVerificationPolicy": "NeverVerify",
         }
         return [
             f"--kubeconfig={node}",
@@ -234,6 +228,13 @@ def import_image(socket: Path, archive: Path) -> None:
     done = _ctr(socket, "-n", "k8s.io", "images", "import", str(archive), timeout_s=300)
     if done.returncode:
         raise OSError(f"{archive} cannot be imported: {done.stderr}")
+
+
+def name_image(socket: Path, known: str, name: str) -> None:
+    """Give an image another name, as if it had been pulled by that one."""
+    done = _ctr(socket, "-n", "k8s.io", "images", "tag", "--force", known, name)
+    if done.returncode:
+        raise OSError(f"{known} cannot be named {name}: {done.stderr}")
 
 
 def _ctr(socket: Path, *args: str, timeout_s: float = 30) -> subprocess.CompletedProcess[str]:

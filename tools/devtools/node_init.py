@@ -16,6 +16,7 @@ from devtools.control_plane import NODE_NAME, Addresses, ControlPlane
 from devtools.node import Node, NodeConfig
 from devtools.process import Process
 
+JAEGER = golang.TOOLS.parent / "manifests/observability/jaeger.yaml"
 JAEGER_OTLP_PORT = 4318
 JAEGER_QUERY_PORT = 16686
 REAP_EVERY_S = 0.2
@@ -48,7 +49,7 @@ def main() -> None:
     config = InitConfig.read(Path(sys.argv[1]))
     folder = Path(config.folder)
     plane, node = _start(config, folder)
-    parts = [*plane.processes, *node.processes, _start_jaeger(plane.logs)]
+    parts = [*plane.processes, *node.processes, _start_jaeger(folder, plane.logs)]
     asyncio.run(_stay(config, parts, dns.service_address(plane.get)))
 
 
@@ -73,13 +74,21 @@ def _start(config: InitConfig, folder: Path) -> tuple[ControlPlane, Node]:
     return plane, node
 
 
-def _start_jaeger(logs: Path) -> Process:
-    flags = [
-        f"--collector.otlp.http.host-port=0.0.0.0:{JAEGER_OTLP_PORT}",
-        f"--query.http-server.host-port=127.0.0.1:{JAEGER_QUERY_PORT}",
-        "--memory.max-traces=20000",
-    ]
-    return Process.start("jaeger", [golang.jaeger() / "all-in-one", *flags], logs / "jaeger.log")
+def _start_jaeger(folder: Path, logs: Path) -> Process:
+    settings = folder / "jaeger.yaml"
+    settings.write_text(jaeger_settings())
+    query = f"--set=extensions.jaeger_query.http.endpoint=127.0.0.1:{JAEGER_QUERY_PORT}"
+    program = golang.jaeger() / "jaeger"
+    return Process.start("jaeger", [program, f"--config={settings}", query], logs / "jaeger.log")
+
+
+def jaeger_settings() -> str:
+    """Return Jaeger's configuration file, as our manifest has it."""
+    import yaml  # noqa: PLC0415 - builds begin before anything is installed
+
+    objects = yaml.safe_load_all(JAEGER.read_text())
+    [found] = (one["data"]["config.yaml"] for one in objects if one["kind"] == "ConfigMap")
+    return str(found)
 
 
 async def _stay(config: InitConfig, parts: list[Process], find: dns.Find) -> None:

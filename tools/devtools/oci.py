@@ -25,7 +25,7 @@ def pause_image() -> Path:
 
 def jaeger_image() -> Path:
     """Return the archive of an image that takes Jaeger's flags as arguments, as Jaeger's own does."""
-    return _of_program(golang.jaeger() / "all-in-one", JAEGER)
+    return _of_program(golang.jaeger() / "jaeger", JAEGER)
 
 
 def collector_image() -> Path:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from opentelemetry.sdk.resources import Resource
 
+from guided_contract import tasks
 from guided_contract.config import PodConfig
 from guided_contract.records import Decode, HttpRequest
 from guided_contract.status import ProbeStatus
@@ -17,11 +18,10 @@ from guided_sidecar.health.metrics import HealthCollector
 from guided_sidecar.health.readiness import Reading, Verdict
 from guided_sidecar.socket.snapshot import ServiceSnapshot
 from guided_sidecar.telemetry import conventions as c
-from guided_sidecar.telemetry import decode_spans, resource
+from guided_sidecar.telemetry import decode_spans, request_spans, resource
 from guided_sidecar.telemetry import spans as sdk
 from guided_sidecar.telemetry.exporter import ExportCounts
 from guided_sidecar.telemetry.metrics import ExportCollector, SidecarMetrics
-from guided_sidecar.telemetry.record_receiver import request_attributes
 from guided_sidecar.telemetry.span_metrics import MEASURED
 
 _TRACE: Final = "0af7651916cd43dd8448eb211c80319c"
@@ -36,6 +36,12 @@ _REQUEST: Final = HttpRequest(
     status=200,
     kind="json",
     grammar_key="key",
+    server_address="host",
+    server_port=8000,
+    model="model",
+    input_tokens=0,
+    output_tokens=0,
+    finish_reasons=["stop"],
 )
 _DECODE: Final = Decode(
     request_id="request",
@@ -83,9 +89,14 @@ def spans() -> tuple[SpanEntry, ...]:
             "{method} {route}",
             "the caller's span, if any",
             "the HTTP request in the API server",
-            sorted(request_attributes(_REQUEST)),
+            sorted(request_spans.attributes(_REQUEST)),
         ),
-        SpanEntry(c.LLM_REQUEST, "the HTTP request", "vLLM's own: queue, prefill and decode", ["gen_ai.*"]),
+        SpanEntry(
+            c.LLM_REQUEST,
+            "the HTTP request",
+            "vLLM's own: queue, prefill and decode",
+            ["gen_ai.*", *sorted(c.RENAMED.values())],
+        ),
         SpanEntry(
             c.GRAMMAR_PREPARE,
             "the HTTP request",
@@ -169,6 +180,7 @@ def metrics() -> tuple[MetricEntry, ...]:
         sdk.end(sdk.tracer(provider).start_span(name, sdk.NEVER), error_code=c.CANCELLED)
     emitted.registry.register(ExportCollector(ExportCounts()))
     emitted.registry.register(HealthCollector(lambda: (_reading(), Verdict(False))))
+    tasks.failures["judge"] += 0
     entries = []
     for family in emitted.registry.collect():
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}

@@ -1,14 +1,13 @@
 // promql answers PromQL queries about expositions: Prometheus' own parser, storage and engine, without a server.
 //
-// On standard input: {"scrapes": [{"at": SECONDS, "labels": {...}, "content_type": ..., "body": ...}],
-// "queries": [...], "at": SECONDS}; on standard output one answer for each query, in order.
+// On standard input: {"scrapes": [SCRAPE, ...], "queries": [...], "at": SECONDS}; on standard output one answer
+// for each query, in order. With "alerts" as its argument it plays rules instead: see alerts.go;
+// with "exemplars" it lists those of the scrapes.
 package main
 
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"log"
 	"math"
 	"os"
@@ -17,23 +16,17 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/model/textparse"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/tsdb"
 )
 
-type scrape struct {
-	At          float64           `json:"at"`
-	Labels      map[string]string `json:"labels"` // as a scrape configuration adds them to a target
-	ContentType string            `json:"content_type"`
-	Body        string            `json:"body"`
-}
-
 type question struct {
-	Scrapes []scrape `json:"scrapes"`
-	Queries []string `json:"queries"`
-	At      float64  `json:"at"`
+	Scrapes []scrape     `json:"scrapes"`
+	Queries []string     `json:"queries"`
+	At      float64      `json:"at"`
+	Groups  []rulesGroup `json:"groups"` // of alerts, evaluated every Step seconds until At
+	Step    float64      `json:"step"`
 }
 
 type selector struct {
@@ -64,7 +57,15 @@ func main() {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(folder)
-	answers, err := answerAll(asked, folder)
+	var answers any
+	switch {
+	case slices.Contains(os.Args[1:], "alerts"):
+		answers, err = play(asked, folder)
+	case slices.Contains(os.Args[1:], "exemplars"):
+		answers, err = exemplars(asked.Scrapes)
+	default:
+		answers, err = answerAll(asked, folder)
+	}
 	if err != nil {
 		os.RemoveAll(folder)
 		log.Fatal(err)
@@ -75,23 +76,12 @@ func main() {
 }
 
 func answerAll(asked question, folder string) ([]answer, error) {
-	options := tsdb.DefaultOptions()
-	options.MinBlockDuration = int64(24 * time.Hour / time.Millisecond)
-	options.MaxBlockDuration = options.MinBlockDuration
-	db, err := tsdb.Open(folder, nil, nil, options, tsdb.NewDBStats())
+	db, err := stored(asked.Scrapes, folder)
 	if err != nil {
 		return nil, err
 	}
 	defer db.Close()
-	for _, one := range asked.Scrapes {
-		if err := store(db, one); err != nil {
-			return nil, err
-		}
-	}
-	language := parser.NewParser(parser.Options{})
-	engine := promql.NewEngine(promql.EngineOpts{
-		MaxSamples: 1_000_000, Timeout: 10 * time.Second, Parser: language,
-	})
+	language, engine := engines()
 	answers := make([]answer, 0, len(asked.Queries))
 	for _, query := range asked.Queries {
 		answers = append(answers, evaluate(engine, language, db, query, asked.At))
@@ -99,35 +89,11 @@ func answerAll(asked question, folder string) ([]answer, error) {
 	return answers, nil
 }
 
-// store keeps a page's samples, as a scrape of its target at that time would.
-func store(db *tsdb.DB, one scrape) error {
-	page, err := textparse.New([]byte(one.Body), one.ContentType, labels.NewSymbolTable(), textparse.ParserOptions{})
-	if err != nil {
-		return err
-	}
-	appender := db.Appender(context.Background())
-	for {
-		entry, err := page.Next()
-		if errors.Is(err, io.EOF) {
-			return appender.Commit()
-		}
-		if err != nil {
-			return err
-		}
-		if entry != textparse.EntrySeries {
-			continue
-		}
-		_, _, value := page.Series()
-		var found labels.Labels
-		page.Labels(&found)
-		builder := labels.NewBuilder(found)
-		for name, value := range one.Labels {
-			builder.Set(name, value)
-		}
-		if _, err := appender.Append(0, builder.Labels(), milliseconds(one.At), value); err != nil {
-			return err
-		}
-	}
+func engines() (parser.Parser, *promql.Engine) {
+	language := parser.NewParser(parser.Options{})
+	return language, promql.NewEngine(promql.EngineOpts{
+		MaxSamples: 1_000_000, Timeout: 10 * time.Second, Parser: language,
+	})
 }
 
 func evaluate(engine *promql.Engine, language parser.Parser, db *tsdb.DB, query string, at float64) answer {

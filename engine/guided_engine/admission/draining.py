@@ -6,6 +6,7 @@ meanwhile is answered as ever.
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any, Final
@@ -59,4 +60,4 @@ async def close_idle(app: Any, config: DrainConfig, draining: Path) -> None:
 
 
 def _is_there(path: Path) -> bool:
-    return path.exists()
+    return os.path.lexists(path)  # never an error, whatever it is

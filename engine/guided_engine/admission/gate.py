@@ -3,7 +3,7 @@
 import functools
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from guided_contract import config, names, wire
@@ -11,7 +11,7 @@ from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine import ledger, versions
 from guided_engine.admission.constraints import NamedGrammar, constraint_of, kind_of, named_grammar
-from guided_engine.admission.exchange import HttpExchange, current
+from guided_engine.admission.exchange import HttpExchange, SequenceEnd, current
 from guided_engine.admission.options import Options, options_of
 from guided_engine.admission.service_client import GrammarClient, Lease, ticket
 from guided_engine.telemetry import Telemetry
@@ -43,10 +43,19 @@ UNGUIDED_ROUTES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """What a request brings through the gate. `lease` None: it is not guided."""
+    """What a request brings through the gate. `lease` None: it is not guided.
+
+    `ends` is where its sequences' ends are noted.
+    """
 
     exchange: HttpExchange | None
     lease: Lease | None = None
+    ends: dict[int, SequenceEnd] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Have its HTTP exchange tell of its sequences."""
+        if self.exchange is not None:
+            self.exchange.ends.append(self.ends)
 
     @property
     def is_unproven(self) -> bool:

@@ -1,11 +1,12 @@
 """The ASGI middleware that vLLM loads by `--middleware`: the HTTP span, and real statuses for refusals."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from guided_contract.records import HttpRequest
+from starlette.requests import Request
+
+from guided_contract.records import MOST_NAME
 from guided_engine.admission import (
     client_paths,
     draining,
@@ -19,7 +20,7 @@ from guided_engine.admission import (
 )
 from guided_engine.admission.exchange import HttpExchange, current
 from guided_engine.admission.gate import ROUTES, UNGUIDED_ROUTES, process_gate
-from guided_engine.admission.request_body import RequestBody, keys_of
+from guided_engine.admission.request_body import RequestBody, keys_of, text_of
 from guided_engine.telemetry import Telemetry
 
 Message = MutableMapping[str, Any]
@@ -28,6 +29,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 _CLIENT_GONE = 499
+_ERROR = 400
 _GENERATING = ROUTES | UNGUIDED_ROUTES
 
 
@@ -65,6 +67,7 @@ class AdmissionMiddleware:
         span = trace.begin(scope["headers"], pod.telemetry.sampling)
         exchange = HttpExchange(span, scope["method"], route, decided=not self._gate.active)
         exchange.request_id = identifiers.given(scope["headers"])
+        exchange.scheme, exchange.server = trace.asked(scope)
         current.set(exchange)
         if pod.telemetry.endpoint is not None:
             # Without an endpoint nobody exports our span, and a caller's stays the parent of vLLM's.
@@ -99,11 +102,22 @@ class _Response:
                     self._exchange.fail(validation.REFUSAL)
                 # A stream of Responses lets its errors out; those that are ours are answered below.
                 if self._exchange.failure is None:
+                    if self._status is None:
+                        await self._answer_crash(scope, error)
                     self._status = self._status or 500
                     raise
             await self._settle()
         finally:
-            telemetry.send(self._record())
+            status = None if self._client_gone else self._status
+            telemetry.send(self._exchange.record(status or _CLIENT_GONE, streams=self._streams))
+
+    async def _answer_crash(self, scope: MutableMapping[str, Any], error: Exception) -> None:
+        """Answer as vLLM's own handler would outside of us, where the answer would get no names."""
+        handlers = getattr(scope.get("app"), "exception_handlers", {})
+        if (answer := handlers.get(Exception)) is not None:
+            self._kept.clear()
+            response = await answer(Request(scope), error)
+            await response(scope, self._receive, self._send)
 
     async def _receive(self) -> Message:
         message = await self._receive_inner()
@@ -125,6 +139,8 @@ class _Response:
         """
         keys, route = keys_of(text), self._exchange.route
         fault = request_checks.unreadable(route, text)
+        if keys is not None:
+            self._exchange.model = text_of(keys, "model", MOST_NAME)
         if fault is None and keys is not None:
             fault = request_checks.fault(route, text, keys, self._most_bytes)
             self._exchange.written = client_paths.written(keys)
@@ -142,7 +158,13 @@ class _Response:
             await self._settle()
             return
         self._kept.append(message)
-        if self._exchange.decided or _is_last(message):
+        is_error = (
+            self._kept[0].get("status", 200) >= _ERROR
+        )  # its body is to tell what the request is called
+        if _is_last(message):
+            self._kept = error_responses.named(self._kept, self._exchange) if is_error else self._kept
+            await self._flush()
+        elif self._exchange.decided and not is_error:
             await self._flush()
 
     @property
@@ -175,25 +197,6 @@ class _Response:
                 self._events += 1
                 self._over = _is_last(message)
             await self._send_inner(message)
-
-    def _record(self) -> HttpRequest:
-        exchange = self._exchange
-        return HttpRequest(
-            trace_id=exchange.span.trace_id,
-            span_id=exchange.span.span_id,
-            parent_span_id=exchange.span.parent_span_id,
-            sampled=exchange.span.sampled,
-            tracestate=exchange.span.tracestate,
-            start_ns=exchange.start_ns,
-            end_ns=time.time_ns(),
-            method=exchange.method,
-            route=exchange.route,
-            status=_CLIENT_GONE if self._client_gone or self._status is None else self._status,
-            stream=self._streams,
-            kind=exchange.kind,
-            grammar_key=exchange.grammar_key,
-            error_code=exchange.failure.code if exchange.failure else None,
-        )
 
 
 def _is_last(message: Message) -> bool:

@@ -43,6 +43,15 @@ def keys_of(text: bytes | msgspec.Raw) -> Keys | None:
     return {key: msgspec.Raw(json.dumps(inner).encode()) for key, inner in value.items()}
 
 
+def text_of(keys: Keys, name: str, most: int) -> str | None:
+    """Return the string that a body has under a key; None: none that is short and printable."""
+    written = memoryview(keys.get(name, b""))
+    if len(written) > 6 * most + 2:  # each may be written \uXXXX
+        return None
+    text = value_of(bytes(written))
+    return text if isinstance(text, str) and len(text) <= most and text.isprintable() else None
+
+
 def value_of(text: bytes | msgspec.Raw) -> Any:
     """Return the value of a JSON text; None, too, where it is none."""
     try:

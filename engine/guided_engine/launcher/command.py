@@ -5,6 +5,7 @@ import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Final
 
 from guided_contract import names
@@ -19,6 +20,12 @@ _COUNT: Final = re.compile(r"(--api[-_]server[-_]count|-asc)(=.*)?")
 WORKER_CLASS: Final = "guided_engine.worker.GuidedWorker"
 # Of errors that llguidance makes as it goes: half of a compile's time, where RUST_BACKTRACE is set.
 _QUIET: Final = {"RUST_LIB_BACKTRACE": "0"}
+# How long ranks wait for one another, at first and once they have loaded (torch: 600 s by NCCL, 1,800 s
+# by gloo), and API servers for the engines (vLLM: 600 s). The startup probe is to be what ends a start.
+_DEADLINES: Final = ("--distributed-timeout-seconds", "--cpu-distributed-timeout-seconds")
+_READY: Final = "VLLM_ENGINE_READY_TIMEOUT_S"
+_TRACES: Final = "--otlp-traces-endpoint"
+_PROTOCOL: Final = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
 MIDDLEWARE: Final = "guided_engine.admission.middleware.AdmissionMiddleware"
 
 
@@ -32,12 +39,14 @@ class EngineCommand:
     unsupported: str
 
 
-def program(args: Sequence[str], *, node: int = 0) -> tuple[str, ...]:
-    """Return the program for vLLM's `args`: one API server, or several if the arguments ask for them.
+def program(pod: PodConfig, args: Sequence[str], *, node: int = 0) -> tuple[str, ...]:
+    """Return the program for vLLM's `args`: one API server, or several where `vllm serve` starts several.
 
-    `node` is the pod's place in its replica; only node 0 has an API server that serves.
+    Those are as many as the arguments ask for, else as many as there are engines. `node` is the pod's place
+    in its replica; only node 0 has an API server that serves.
     """
-    return API_SERVERS if node or any(map(_COUNT.fullmatch, args)) else API_SERVER
+    several = any(map(_COUNT.fullmatch, args)) or (pod.data_parallel > 1 and not versions.unsupported())
+    return API_SERVERS if node or several else API_SERVER
 
 
 def plan(
@@ -52,8 +61,22 @@ def plan(
     unsupported = versions.unsupported()
     ours = () if unsupported else ("--worker-cls", WORKER_CLASS, "--middleware", MIDDLEWARE)
     boot = uuid.uuid4().hex
-    child_env = {**_QUIET, **env, names.ENV_BOOT: boot, **_threads(pod, env, cpus)}
-    return EngineCommand((*program, *args, *ours, *_group(pod, env)), child_env, boot, unsupported)
+    start_s = str(ceil(pod.probes.startup_timeout_s))
+    # Before the user's own, which win.
+    deadlines = () if unsupported else tuple(word for name in _DEADLINES for word in (name, start_s))
+    child_env = {**_QUIET, _READY: start_s, **env, names.ENV_BOOT: boot, **_threads(pod, env, cpus)}
+    if (traces := _traces(pod, args)) and not unsupported:
+        child_env[_PROTOCOL] = "http/protobuf"  # what the sidecar receives
+        ours = (*ours, *traces)
+    argv = (*program, *deadlines, *args, *ours, *_group(pod, env))
+    return EngineCommand(argv, child_env, boot, unsupported)
+
+
+def _traces(pod: PodConfig, args: Sequence[str]) -> tuple[str, ...]:
+    """Return where vLLM sends its spans, where the environment alone has turned traces on."""
+    if pod.telemetry.endpoint is None or _TRACES in args:
+        return ()
+    return (_TRACES, f"http://127.0.0.1:{pod.ports.otlp}/v1/traces")
 
 
 def _group(pod: PodConfig, env: Mapping[str, str]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
     if argv[:1] != ["--"]:
         return _refuse("usage: python3 -m guided_engine.launcher -- VLLM_ARGS")
     args = argv[1:]
-    command = plan(pod, args, os.environ, Cpus.of_this_process(), program(args, node=config.node()))
+    command = plan(pod, args, os.environ, Cpus.of_this_process(), program(pod, args, node=config.node()))
     leader = os.environ.get(names.ENV_LEADER, "") if config.node() else ""
     return asyncio.run(Launcher(pod, command, leader=leader).run())
 

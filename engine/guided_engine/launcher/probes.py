@@ -10,6 +10,8 @@ from aiohttp import web
 
 from guided_contract.config import PodConfig
 from guided_contract.heartbeat import Heartbeats, core_slot, now_ns
+from guided_contract.http_port import HttpPort, answer_once
+from guided_contract.tasks import Living
 from guided_engine.launcher.stall import HealthWatch, StallWatch
 
 _log = logging.getLogger("guided_engine")
@@ -39,17 +41,17 @@ class Probes:
         self._engines = [StallWatch(pod.probes.stall_timeout_s) for _ in range(pod.data_parallel)]
         self._health = HealthWatch(pod.probes.stall_timeout_s)
         self._wrong: dict[str, str] = {}  # by watch; "" is right
-        self._runner: web.AppRunner | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._watches = (Living("steps", self._watch_steps), Living("health", self._watch_health))
+        app = web.Application()
+        app.on_response_prepare.append(answer_once)
+        app.add_routes([web.get("/startupz", self._startupz), web.get("/livez", self._livez)])
+        self._port = HttpPort(web.AppRunner(app, access_log=None), pod.bind_host, pod.ports.launcher)
 
     async def start(self) -> None:
         """Bind the port and begin to watch."""
-        app = web.Application()
-        app.add_routes([web.get("/startupz", self._startupz), web.get("/livez", self._livez)])
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, self._pod.bind_host, self._pod.ports.launcher).start()
-        self._tasks = [asyncio.create_task(watch()) for watch in (self._watch_steps, self._watch_health)]
+        await self._port.start()
+        for watch in self._watches:
+            watch.start()
 
     @property
     def serving(self) -> bool:
@@ -58,15 +60,14 @@ class Probes:
 
     def stop_judging(self) -> None:
         """Leave the verdicts as they are: vLLM ends because it was told to."""
-        for task in self._tasks:
-            task.cancel()
+        for watch in self._watches:
+            watch.cancel()
 
     async def stop(self) -> None:
         """Stop watching and close the port."""
-        self.stop_judging()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._runner is not None:
-            await self._runner.cleanup()
+        for watch in self._watches:
+            await watch.stop()
+        await self._port.stop()
 
     async def _startupz(self, _request: web.Request) -> web.Response:
         if self._health.started:

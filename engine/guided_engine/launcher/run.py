@@ -8,8 +8,9 @@ import signal
 from typing import Final
 
 from guided_contract import config, wire
-from guided_contract.config import PodConfig
+from guided_contract.config import DrainConfig, PodConfig
 from guided_contract.heartbeat import Heartbeats
+from guided_contract.tasks import Living
 from guided_engine import versions
 from guided_engine.admission.service_connection import ServiceConnection
 from guided_engine.launcher import drain
@@ -67,18 +68,18 @@ class Launcher:
         engine = EngineProcess(command)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop, engine, probes, number)
-        hello = asyncio.create_task(
-            ServiceConnection(pod.service_socket, self._hello, lambda _message: None).run()
-        )
+        connection = ServiceConnection(pod.service_socket, self._hello, lambda _message: None)
+        hello = Living("service-connection", connection.run)
+        hello.start()
         try:
             code = await engine.wait()
             return code if code or self._stopping is not None else _ENDED_UNASKED
         finally:
             await engine.stop_rest(REST_GRACE_S, REST_TERM_S)
-            tasks = [task for task in (hello, self._stopping) if task is not None]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await hello.stop()
+            if self._stopping is not None:
+                self._stopping.cancel()
+                await asyncio.gather(self._stopping, return_exceptions=True)
             await probes.stop()
             beats.close()
 
@@ -93,12 +94,10 @@ class Launcher:
         """Finish what was begun, then end the API server, by force if it has to be."""
         how = self._pod.drain
         if how is not None and may_drain:
-            self._pod.draining_file.touch()
-            if self._leader:
-                most_s = how.endpoint_lag_s + how.timeout_s
-                await drain.wait_gone(self._leader, self._pod.ports.launcher, most_s)
-            else:
-                await drain.wait(how, self._pod.ports.engine)
+            try:
+                await self._drain(how)
+            except OSError:
+                _log.exception("guidedmodel: the pod cannot drain; vLLM is ended at once")
         engine.signal(number)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._stop_s):
@@ -106,6 +105,14 @@ class Launcher:
                 return
         _log.warning("guidedmodel: vLLM did not stop within %.0f s; killing it", self._stop_s)
         engine.kill()
+
+    async def _drain(self, how: DrainConfig) -> None:
+        self._pod.draining_file.touch()
+        if self._leader:
+            most_s = how.endpoint_lag_s + how.timeout_s
+            await drain.wait_gone(self._leader, self._pod.ports.launcher, most_s)
+        else:
+            await drain.wait(how, self._pod.ports.engine)
 
     def _hello(self) -> wire.Hello:
         return wire.Hello(

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from guided_contract.counting import NOTHING, Position
 from guided_engine.ranks.token_lengths import TokenTable
-from guided_grammar.bounds import OUTSIDE, TEXT, Bounds, Where, scan
+from guided_grammar.bounds import BETWEEN, OUTSIDE, TEXT, Bounds, Where, scan
 
 _MOST_VERDICTS: Final = 256  # places of a grammar where tokens that open strings have been followed
 
@@ -23,10 +23,9 @@ _MOST_VERDICTS: Final = 256  # places of a grammar where tokens that open string
 class CountedGrammar:
     """The counted bounds of one grammar, shared by all of its sequences; see counted_text.Rule."""
 
-    start = Where()
-
     def __init__(self, positions: Sequence[Position], table: TokenTable) -> None:
         self.bounds = Bounds(positions)
+        self.start = self.bounds.start
         self.table = table
         self._smallest_maximum = min(self.bounds.maxima)
         self._largest_minimum = max(self.bounds.minima)
@@ -66,9 +65,12 @@ class CountedGrammar:
 
     def _find_suspects(self, mode: int) -> "_Bits":
         """Return the tokens that open, in this mode, a string that could break some bound of the grammar."""
+        begun = self.bounds.begun_by(self.table.quoting, mode)
+        if mode == BETWEEN:
+            return _Bits.of(begun)
         openers = self.table.openers(mode)
         could = (openers.longest > self._smallest_maximum) | (openers.shortest < self._largest_minimum)
-        return _Bits.of(openers.tokens[could].tolist())
+        return _Bits.of([*{*openers.tokens[could].tolist(), *begun}])
 
     def _restrict_suspects(self, row: npt.NDArray[np.int32], where: Where) -> None:
         """Follow the suspects that the row allows, each once at each place, and take out those that break."""
@@ -93,7 +95,8 @@ class CountedGrammar:
     def _opens_well(self, where: Where, token: bytes) -> bool:
         if where.mode >= TEXT:  # this string's own characters are counted above, and change with every token
             _, _, end = scan(where.mode, token)
-            where, token = Where(OUTSIDE, 0, NOTHING, b"", where.frame), token[end:]
+            mode = OUTSIDE if where.frame else BETWEEN
+            where, token = Where(mode, 0, NOTHING, b"", where.frame), token[end:]
         return self.bounds.advance(where, token) is not None
 
 

@@ -34,6 +34,11 @@ class TokenTable:
         Each token's bytes, empty for those that are no text.
     vocab_size
         How many tokens a mask row of that library has.
+
+    Attributes
+    ----------
+    quoting
+        The bytes of each token that has a quote.
     """
 
     def __init__(self, tokens: Sequence[bytes], vocab_size: int) -> None:
@@ -41,7 +46,7 @@ class TokenTable:
         self._words = words(vocab_size)
         self._joined = b"".join(tokens)
         self._first = np.array([token[0] if token else 0 for token in tokens], dtype=np.uint8)
-        self._quoting = [index for index, token in enumerate(tokens) if b'"' in token]
+        self.quoting = {index: token for index, token in enumerate(tokens) if b'"' in token}
         self._measured: dict[int, tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]] = {}
         self._openers: dict[int, Openers] = {}
         self._longest: dict[int, int] = {}
@@ -67,7 +72,7 @@ class TokenTable:
         if start not in self._openers:
             found = [
                 (index, max(lengths), min((n for n, closed in opened if closed), default=_NEVER_CLOSED))
-                for index in self._quoting
+                for index in self.quoting
                 if (opened := list(_opened(start, self.tokens[index])))
                 and (lengths := [n for n, _ in opened])
             ]

@@ -155,6 +155,16 @@ def referred(root: Any, pointer: str) -> Any:
     return current
 
 
+def way(root: Any, pointer: str) -> JsonPath:
+    """Return the path of what a local reference names, as far as something is there."""
+    path, current = ROOT, root
+    for key in names(pointer):
+        is_listed = isinstance(current, list) and key.isdecimal() and int(key) < len(current)
+        path = JsonPath(path, int(key) if is_listed else key)
+        current = current[int(key)] if is_listed else current.get(key) if isinstance(current, dict) else None
+    return path
+
+
 def names(pointer: str) -> list[str]:
     """Return the names on the way of a local reference."""
     parts = urllib.parse.unquote(pointer.partition("#")[2]).split("/")[1:]

@@ -103,7 +103,8 @@ class GuidanceBackend:
         structural tag's own texts, and what a Lark grammar has between `<` and `>`, mean the tokens.
         """
         if kind == "structural_tag":
-            texts = [_unescaped(json.dumps(item.get("schema"))) for item in json.loads(spec)["structures"]]
+            tags = json.loads(spec).get("structures", ())
+            texts = [_unescaped(json.dumps(item.get("schema"))) for item in tags]
         elif kind == "grammar":
             texts = [] if is_lark(spec) else [spec]
         else:
@@ -116,7 +117,10 @@ class GuidanceBackend:
         if kind in ("json", "json_object"):
             return _from_schema(spec or ANY_OBJECT)
         if kind == "structural_tag":
-            tags = list(self._tags(json.loads(spec)))
+            tag = json.loads(spec)
+            if "structures" not in tag:
+                raise ValueError("llguidance takes structural tags in their old form only")
+            tags = list(self._tags(tag))
             if not tags:
                 raise ValueError("the structural tag has no structures")
             return str(llguidance.StructTag.to_grammar(tags))

@@ -16,7 +16,6 @@ class GuidanceLibrary:
     # Such a bound it compiles to masks that cost less than counting (docs/decisions/0008).
     counts_minimum_alone = False
     own_language: str | None = "lark"
-    compiles_lengths = True
 
     def read(self, tokenizer: Any, vocab_size: int) -> Any:
         """Return an llguidance.LLTokenizer, as upstream makes it; see Library."""

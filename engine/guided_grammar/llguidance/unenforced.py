@@ -5,6 +5,7 @@ part, it takes an exclusive bound that is whole for an inclusive one (0 for excl
 0.5); and it rounds values beyond 2^53.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -17,6 +18,10 @@ from guided_grammar.rules import Rule, by_keyword, concern, first, seen
 _INCLUSIVE: Final = "llguidance takes the bound itself where the other bound has the same whole part"
 _LONGEST: Final = 1 << 53
 _ROUNDED: Final = f"llguidance rounds numbers beyond {_LONGEST}"
+# Of arrays in which one place or another has to hold something, all places are followed at once: with twenty,
+# where the items between can be anything, a mask takes more than llguidance may hold.
+_MOST_PLACES: Final = 12
+_PLACES: Final = f"more than {_MOST_PLACES} ways in which items of an array may meet it are not followed"
 _OPPOSITE: Final = {
     "exclusiveMinimum": ("maximum", "exclusiveMaximum"),
     "exclusiveMaximum": ("minimum", "exclusiveMinimum"),
@@ -26,7 +31,7 @@ _OPPOSITE: Final = {
 def lacks(kind: Kind, value: Any) -> Unsupported | None:
     """Return the first thing that llguidance does not enforce; see Library."""
     if kind == "structural_tag" and "structures" not in value:
-        return Unsupported(None, "llguidance takes structural tags in their old form only")
+        return Unsupported("$.format", "llguidance takes structural tags in their old form only")
     if kind != "json" or not concern(RULES, value):
         return None
     places = list(walk(value))
@@ -80,6 +85,37 @@ def _rounds_to(bound: Any, others: Sequence[Any]) -> bool:
     return any(_is_number(other) and other != bound and int(other) == bound for other in others)
 
 
+def _has_many_places(place: Place) -> bool:
+    schema = place.schema
+    parts = [schema, *(part for part in schema["allOf"] if isinstance(part, dict))]
+    is_closed = any(
+        "items" in part and "prefixItems" not in part and not _is_open(part["items"]) for part in parts
+    )
+    return not is_closed and _places(schema) > _MOST_PLACES
+
+
+def _places(schema: Any) -> int:
+    """Return in how many ways an array may meet a schema, by what its branches say of open items."""
+    if not isinstance(schema, dict):
+        return 1
+    own = sum(_places(branch) for branch in schema.get("anyOf", ()) if _chooses(branch))
+    return math.prod([max(own, 1), *map(_places, schema.get("allOf", ()))])
+
+
+def _chooses(branch: Any) -> bool:
+    return isinstance(branch, dict) and (
+        any(map(_is_open, branch.get("prefixItems", ()))) or _places(branch) > 1
+    )
+
+
+def _is_open(item: Any) -> bool:
+    """Return whether an item can hold further items, as far as its type tells."""
+    if not isinstance(item, dict):
+        return bool(item)
+    types = item.get("type", "array")
+    return not {"array", "object"}.isdisjoint([types] if isinstance(types, str) else types)
+
+
 def _is_number(value: Any) -> bool:
     return type(value) in {int, float}
 
@@ -87,6 +123,7 @@ def _is_number(value: Any) -> bool:
 RULES: Final = by_keyword(
     (
         *seen("guidance"),
+        Rule("allOf", _has_many_places, _PLACES),
         *(Rule(keyword, _is_rounded(keyword), _ROUNDED) for keyword in ("const", "enum")),
         *(Rule(keyword, _is_taken_for_inclusive(keyword), _INCLUSIVE) for keyword in _OPPOSITE),
     )

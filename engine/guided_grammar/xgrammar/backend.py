@@ -16,6 +16,7 @@ from guided_grammar.backend import ANY_OBJECT, BackendError, Threads, one_line
 from guided_grammar.masks import Bitmask
 from guided_grammar.texts import choice_as_ebnf, is_lark, is_plain
 from guided_grammar.walk import Walk
+from guided_grammar.xgrammar import classes
 from guided_grammar.xgrammar.filler import XGrammarFiller
 from guided_grammar.xgrammar.matcher import XGrammarMatcher
 from guided_grammar.xgrammar.special import SpecialTokens
@@ -29,6 +30,7 @@ _LONGEST: Final = 1 << 20  # characters of a source, which is sent in one messag
 # again, and loses bytes that are no text, and escapes (see is_plain).
 _UNCACHED: Final = "uncached:"
 _CACHE_BYTES: Final = 64 << 20
+_OF_SCHEMAS: Final = frozenset[Kind](["json", "structural_tag"])
 
 
 class XGrammarBackend:
@@ -118,7 +120,8 @@ class XGrammarBackend:
         if grammar is None:
             return None
         is_cached = marked is None and is_plain(spec)
-        return f"{'' if is_cached else _UNCACHED}{grammar.serialize_json()}"
+        written = classes.of_text(grammar.serialize_json(), is_json=kind in _OF_SCHEMAS)
+        return f"{'' if is_cached else _UNCACHED}{written}"
 
     def _of_source(self, source: str) -> Any:
         written = source.removeprefix(_UNCACHED)
@@ -190,5 +193,7 @@ def _compiler(info: Any, threads: int) -> Any:
     compiler = xgrammar.GrammarCompiler(
         info, max_threads=threads, cache_enabled=True, cache_limit_bytes=_CACHE_BYTES
     )
-    compiler.compile_json_schema(ANY_OBJECT)
+    # As the others are written: a class that differs finds its rule's place taken, and is compiled each time.
+    written = classes.of_text(xgrammar.Grammar.from_json_schema(ANY_OBJECT).serialize_json(), is_json=True)
+    compiler.compile_grammar(xgrammar.Grammar.deserialize_json(written))
     return compiler

@@ -15,8 +15,6 @@ class XGrammarLibrary:
     first_for = frozenset[Kind](["grammar", "structural_tag"])
     counts_minimum_alone = True
     own_language: str | None = "ebnf"
-    # It writes control characters into such a string as they are.
-    compiles_lengths = False
 
     def read(self, tokenizer: Any, vocab_size: int) -> Any:
         """Return an xgrammar.TokenizerInfo in which no special token is text; see Library."""

@@ -5,7 +5,7 @@ again, at each position, against whatever may follow the string. That work is th
 
 The grammar of every JSON Schema has one rule for the body of a plain string, where `S` is the rule itself:
 
-    S ::= "\"" | [^\0-\x1f\"\\\r\n] S | "\\" basic_escape S
+    S ::= "\"" | [^\0-\x1f\"\\\r\n\ud800-\udfff] S | "\\" basic_escape S
 
 Let the matcher's only state be at the start of S. After one character other than a quote, a backslash or a
 control character it is at the start of the S that ends the first one: the same rule, and after it the same
@@ -22,7 +22,8 @@ from typing import Any, Final
 from guided_grammar.masks import Bitmask, allows
 
 _BODY: Final = re.compile(
-    r'\(\("\\""\) \| \(\[\^\\0-\\x1f\\"\\\\\\r\\n\] (\w+)\) \| \("\\\\" basic_escape \1\)\)( \(=.*\))?$'
+    r'\(\("\\""\) \| \(\[\^\\0-\\x1f\\"\\\\\\r\\n(?:\\ud800-\\udfff)?\] (\w+)\) '
+    r'\| \("\\\\" basic_escape \1\)\)( \(=.*\))?$'
 )
 _ESCAPE: Final = re.compile(
     r'basic_escape ::= \(\(\[\\"\\\\/bfnrt\]\) \| \("u"( \[A-Fa-f0-9\]){4}\)\)( \(=.*\))?$', re.MULTILINE

@@ -37,8 +37,10 @@ _LONGEST: Final = (1 << 63) - 1
 _DECIMALS: Final = 6
 _OTHERWISE: Final = "xgrammar takes a whole text for it, without escapes and anchors within"
 _LONG_REPEAT: Final = f"xgrammar refuses a repeat bound over {_REPEAT_LIMIT}"
-_PLAIN_NAME: Final = re.compile(r"[ !#-\[\]-~]*")
 _OPEN: Final = ("additionalProperties", "patternProperties")
+
+_HALF: Final = "half of a surrogate pair is no character; write the character itself"
+_SURROGATE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\(?:u|u\{|U0000|x\{)[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 
 def lacks(kind: Kind, value: Any) -> Unsupported | None:
@@ -47,6 +49,8 @@ def lacks(kind: Kind, value: Any) -> Unsupported | None:
         return first(RULES, walk(value)) if concern(RULES, value) else None
     if kind == "regex" and _repeats_too_often(value):
         return Unsupported(None, _LONG_REPEAT)
+    if kind in {"regex", "grammar"} and _SURROGATE.search(value):
+        return Unsupported(None, _HALF)
     return None
 
 
@@ -71,9 +75,8 @@ def _has_branches(place: Place) -> bool:
 
 
 def _names_come_twice(place: Place) -> bool:
-    names = place.schema["properties"]
     is_open = any(place.schema.get(keyword, False) is not False for keyword in _OPEN)
-    return is_open and not all(_PLAIN_NAME.fullmatch(name) for name in names)
+    return is_open and not all(map(str.isascii, place.schema["properties"]))
 
 
 def _names_unknown(place: Place) -> bool:
@@ -128,7 +131,7 @@ RULES: Final = by_keyword(
             Rule(keyword, is_ruled_alone, "xgrammar does not enforce what stands beside it")
             for keyword in RULERS
         ),
-        Rule("properties", _names_come_twice, "xgrammar takes a name with escapes also for a further one"),
+        Rule("properties", _names_come_twice, "xgrammar takes a name beyond ASCII also for a further one"),
         Rule("required", _names_unknown, "xgrammar does not enforce a name that is no key of properties"),
         Rule("format", _has_pattern, "xgrammar does not enforce a pattern beside a format"),
         Rule("format", _is_ipv4, "xgrammar takes numbers with leading zeros"),

@@ -157,6 +157,9 @@ def text(most: int, *, pattern: str | None = None, least: int = 1) -> StringCons
     return StringConstraints(min_length=least, max_length=most, pattern=pattern)
 
 
+ObjectName = Annotated[str, text(253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+
+
 def unique_names(items: list[Any]) -> list[Any]:
     """Refuse a list-map with two items of one name, as the server does.
 

@@ -29,6 +29,7 @@ _COLUMNS: Final = (  # name, type, path, priority: 1 is shown by -o wide
     ("Model", "string", ".spec.model.uri", 1),
     ("Placement", "string", ".spec.guidedDecoding.placement", 1),
     ("TP", "integer", ".spec.parallelism.tensor", 1),
+    ("Missing", "integer", ".status.ranks.missing", 1),
     ("URL", "string", ".status.url", 1),
     ("Age", "date", ".metadata.creationTimestamp", 0),
 )
@@ -119,6 +120,8 @@ def _add_rules(root: Schema) -> None:
         for part in rule.at:
             node = node["items"] if part == "*" else node["properties"][part]
         validation = {"rule": rule.cel, "message": rule.message}
+        if rule.told is not None:
+            validation["messageExpression"] = rule.told[0]
         if rule.at and rule.field:
             validation["fieldPath"] = f".{rule.field}"
         node.setdefault("x-kubernetes-validations", []).append(validation)
@@ -174,7 +177,7 @@ def custom_resource_definition() -> Schema:
                 "plural": names.PLURAL,
                 "singular": names.KIND.lower(),
                 "shortNames": ["gm"],
-                "categories": ["all", "ai"],
+                "categories": ["ai"],
             },
             "versions": [version],
         },

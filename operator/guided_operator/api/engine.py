@@ -4,9 +4,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from guided_operator.api import engine_args, engine_env
+from guided_operator.api.accelerator import Accelerator
 from guided_operator.api.base import ApiModel, text, unique_names
-from guided_operator.api.rule import Rule, cel_list, cel_text, matches
+from guided_operator.api.rule import Rule, cel_text, matches
 from guided_operator.api.secret_refs import SecretKey
 
 # A line break or another control character is no part of an option, and some checks end at one.
@@ -24,8 +24,8 @@ class EnvVar(ApiModel):
 
     name: Annotated[str, text(128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = Field(
         description=(
-            "Name of the variable: one of those listed in docs/arguments.md or, for your own code, any "
-            "name that begins with APP_."
+            "Name of the variable: for your own code any that begins with APP_, else one that the operator "
+            "lists for the version of vLLM (docs/arguments.md), or any where its limits.arguments is Any."
         )
     )
     value: Annotated[str, text(4096, least=0)] | None = Field(
@@ -66,12 +66,9 @@ class Engine(ApiModel):
             "your own."
         ),
     )
-    device: Literal["Auto", "CUDA", "CPU"] = Field(
-        default="Auto",
-        description=(
-            "Device that the model runs on. CUDA: one GPU per rank (nvidia.com/gpu). CPU: no GPU. Auto: "
-            "requests GPUs as CUDA does, and lets vLLM detect the device. Default: Auto."
-        ),
+    accelerator: Accelerator = Field(
+        default=Accelerator(),
+        description="What the ranks run on. Default: one nvidia.com/gpu for each rank.",
     )
     max_model_len: Annotated[int, Field(ge=16, le=16_777_216)] | None = Field(
         default=None,
@@ -101,7 +98,7 @@ class Engine(ApiModel):
         default=None,
         description="RuntimeClass of the pods, for GPU drivers that need one. Default: none.",
     )
-    api_key_secret_ref: SecretKey | None = Field(
+    api_key_secret_key_ref: SecretKey | None = Field(
         default=None,
         description=(
             "Key of a Secret that holds the API key. Clients send it as Authorization: Bearer KEY; "
@@ -113,31 +110,18 @@ class Engine(ApiModel):
         default=[],
         description=(
             "Further arguments of vLLM's API server, one word per item: --NAME=VALUE, or --NAME followed "
-            "by its value. Only options listed in docs/arguments.md are allowed: none that a typed field "
-            "sets, and none that breaks the pod's isolation. Default: none."
+            "by its value. Options that the operator lists for the version of vLLM (docs/arguments.md), or "
+            "any where its limits.arguments is Any, but none that another field sets and none that breaks "
+            "the pod's isolation. Default: none."
         ),
     )
     env: Annotated[list[EnvVar], Field(max_length=64), AfterValidator(unique_names)] = Field(
         default=[],
         description=(
-            "Environment variables of the engine container, from the list in docs/arguments.md. They "
-            "override the operator's defaults. Default: none."
+            "Environment variables of the engine container (docs/arguments.md). They override the "
+            "operator's defaults. Default: none."
         ),
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
-    )
-
-
-def _typed_later_rule(option: str, field: str, attribute: str) -> Rule:
-    """Refuse an argument beside the typed field that came after it."""
-    beginning = f"^{option.replace('-', '[-_]').replace('[-_][-_]', '--', 1)}(=.*)?$"
-    return Rule(
-        ("spec", "engine"),
-        "args",
-        f"{option} is set by engine.{field}: remove one of them",
-        f"!has(self.{field}) || !has(self.args) || !self.args.exists(a, a.matches({cel_text(beginning)}))",
-        lambda engine: (
-            getattr(engine, attribute) is not None and any(matches(beginning, word) for word in engine.args)
-        ),
     )
 
 
@@ -145,24 +129,12 @@ _ASYNC: Final = "^--(no[-_])?async[-_]scheduling$"
 
 ENGINE_RULES: Final = (
     Rule(
-        ("spec", "engine", "args", "*"),
-        "",
-        "is not an allowed argument; docs/arguments.md lists those that are. Options that a typed "
-        "field sets, that the operator sets, or that break the pod's isolation are not",
-        f"!self.startsWith('-') || self.matches({cel_text(engine_args.NUMBER)}) || "
-        f"self.replace('_', '-').split('=')[0] in {cel_list(engine_args.ALLOWED)} || "
-        f"self.replace('_', '-').split('.')[0] in {cel_list(engine_args.WITH_PARTS)}",
-        lambda word: not engine_args.is_allowed(word),
-    ),
-    Rule(
         ("spec", "engine"),
         "args",
         "must begin with an option: vLLM takes a value without an option for the name of the model",
         "!has(self.args) || self.args.size() == 0 || self.args[0].startsWith('--')",
         lambda engine: bool(engine.args) and not engine.args[0].startswith("--"),
     ),
-    _typed_later_rule("--max-num-seqs", "maxNumSeqs", "max_num_seqs"),
-    _typed_later_rule("--gpu-memory-utilization", "gpuMemoryUtilization", "gpu_memory_utilization"),
     Rule(
         ("spec",),
         "engine.args",
@@ -173,42 +145,9 @@ ENGINE_RULES: Final = (
     ),
     Rule(
         ("spec", "engine", "env", "*"),
-        "name",
-        "this variable is set by the operator",
-        f"!self.name.matches({cel_text(engine_env.OWNED)})",
-        lambda variable: matches(engine_env.OWNED, variable.name),
-    ),
-    Rule(
-        ("spec", "engine", "env", "*"),
-        "name",
-        "is not an allowed variable; docs/arguments.md lists those that are. For your own code "
-        f"use a name that begins with {engine_env.OWN_PREFIX}",
-        f"self.name.matches({cel_text(engine_env.OWNED)}) || self.name.matches({cel_text(engine_env.OWN)}) "
-        f"|| self.name in {cel_list(engine_env.ALLOWED)}",
-        lambda variable: (
-            not (
-                matches(engine_env.OWNED, variable.name)
-                or matches(engine_env.OWN, variable.name)
-                or variable.name in engine_env.ALLOWED
-            )
-        ),
-    ),
-    Rule(
-        ("spec", "engine", "env", "*"),
         "value",
         "exactly one of value and valueFrom must be set",
         "has(self.value) != has(self.valueFrom)",
         lambda variable: (variable.value is None) == (variable.value_from is None),
-    ),
-    Rule(
-        ("spec",),
-        "engine.env",
-        "HF_TOKEN is set by model.authSecretRef: remove one of them",
-        "!has(self.model.authSecretRef) || !has(self.engine.env) || "
-        "!self.engine.env.exists(e, e.name == 'HF_TOKEN')",
-        lambda spec: (
-            spec.model.auth_secret_ref is not None
-            and any(variable.name == "HF_TOKEN" for variable in spec.engine.env)
-        ),
     ),
 )

@@ -1,83 +1,98 @@
-"""The options of vLLM's API server that `spec.engine.args` may carry: an allow-list.
+"""What no word of `spec.engine.args` may be, whatever the version of vLLM: the schema refuses it.
 
-What is not on it is refused, also an option that a later vLLM adds: what typed fields, launcher and plugin
-own; what loads code or opens a port; what reads or writes files of the user's choice; what the pod as it is
-made cannot serve. tests/contract compares with vLLM's own parser, by arity and name, and holds a reason for
-each option that is left out. Only full names: vLLM's parser takes a unique beginning for the option.
+Options that the operator sets from fields, and options by which a pod would not keep to its contract: they
+load code, open ports, read files of the caller's choice. What is known to be harmless differs between vLLM's
+versions, and stands in the operator (guided_operator.policy.arguments).
+
+vLLM's parser takes a unique beginning for the option: what begins a name here is refused as the name is.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 from typing import Final
 
-from guided_operator.api.rule import matches
+from guided_operator.api.rule import Rule, cel_list, cel_text, matches
 
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Alone, and as --no-NAME.
-SWITCHES: Final = _names("""
-    allow-credentials allow-deprecated-quantization async-scheduling cohere-is-reasoning-model
-    cudagraph-metrics disable-cascade-attn disable-chunked-mm-input disable-custom-all-reduce
-    disable-fastapi-docs disable-hybrid-kv-cache-manager disable-nccl-for-dp-synchronization
-    disable-sliding-window disable-uvicorn-access-log enable-auto-tool-choice
-    enable-batch-sharded-sampling enable-chunked-prefill enable-dbo enable-ep-weight-filter enable-eplb
-    enable-expert-parallel enable-flash-late-interaction enable-flashinfer-autotune
-    enable-force-include-usage enable-layerwise-nvtx-tracing enable-log-deltas enable-log-outputs
-    enable-log-requests enable-logging-iteration-details enable-mfu-metrics enable-mixed-moe-lora-format
-    enable-moe-shared-loras enable-per-request-metrics enable-prefix-caching enable-prompt-tokens-details
-    enable-request-id-headers enable-scale-out enable-server-load-tracking enable-tokenizer-info-endpoint
-    enable-tower-connector-lora enforce-eager exclude-tools-when-tool-choice-none fully-sharded-loras
-    interleave-mm-strings jit-monitor-verbose kv-cache-metrics kv-sharing-fast-prefill language-model-only
-    log-error-stack long-prefill-token-threshold-adaptive mm-device-do-normalize mm-encoder-only numa-bind
-    return-tokens-as-token-ids scheduler-reserve-full-isl skip-mm-profiling specialize-active-lora
-    swa-bounded-replay use-fp64-gumbel use-replayssm use-tqdm-on-load
-""")
-# With one value.
-VALUES: Final = _names("""
-    all2all-backend allowed-headers allowed-methods allowed-origins anthropic-disabled-thinking-effort
-    api-server-count attention-backend block-size chat-template chat-template-content-format cohere-format
-    config-format cpu-offload-gb dbo-decode-token-threshold dbo-prefill-token-threshold
-    disable-access-log-for-endpoints distributed-timeout-seconds dp-sync-interval dtype
-    expert-placement-strategy fingerprint-mode fingerprint-value gdn-prefill-backend generation-config
-    gpu-memory-utilization h11-max-header-count h11-max-incomplete-event-size kda-decode-backend
-    kda-prefill-backend kv-cache-dtype kv-cache-memory-bytes kv-cache-metrics-sample kv-offloading-size
-    linear-backend load-format log-level logprobs-mode long-prefill-token-threshold lora-dtype
-    mamba-backend mamba-block-size mamba-cache-dtype mamba-cache-mode mamba-ssm-cache-dtype
-    max-cudagraph-capture-size max-log-len max-logprobs max-lora-cls-labels max-num-active-seqs
-    max-num-batched-tokens max-num-queued-reqs max-num-queued-tokens max-num-scheduled-tokens max-num-seqs
-    max-parallel-loading-workers mm-encoder-attn-backend mm-encoder-tp-mode mm-hasher-algorithm
-    mm-processor-cache-gb mm-processor-cache-type mm-shm-cache-max-object-size-mb model-impl moe-backend
-    num-gpu-blocks-override optimization-level per-request-spec-decode-metrics performance-mode
-    prefill-schedule-interval prefix-caching-hash-algo quantization reasoning-parser renderer-num-workers
-    response-role safetensors-load-strategy safetensors-prefetch-num-threads scheduling-policy seed
-    show-hidden-metrics-for-version sse-keep-alive-interval stream-interval tokenizer-mode
-    tool-call-parser tool-strict-level ubatch-size uvicorn-log-level video-pruning-rate watermark
-""")
-# With several values.
-LISTS: Final = _names("""
-    allowed-media-domains collect-detailed-traces cudagraph-capture-sizes ignore-patterns
-    kv-cache-dtype-skip-layers lora-target-modules
-""")
-# With one value of JSON, or by parts: --NAME.PART=VALUE.
-CONFIGURATIONS: Final = _names("""
-    attention-config default-chat-template-kwargs eplb-config hf-overrides kernel-config
-    limit-mm-per-prompt media-io-kwargs mm-processor-kwargs override-generation-config quantization-config
-    reasoning-config
-""")
-# Of a configuration whose other parts load functions by their names, and caches from folders.
-PARTS: Final = _names("""
-    compilation-config.compile-sizes compilation-config.cudagraph-mode compilation-config.mode
-""")
-_ALONE: Final = SWITCHES | {f"no-{name}" for name in SWITCHES}
-_WITH_VALUE: Final = VALUES | LISTS | CONFIGURATIONS | PARTS
-ALLOWED: Final = tuple(sorted(f"--{name}" for name in _ALONE | _WITH_VALUE))
-WITH_PARTS: Final = tuple(sorted(f"--{name}" for name in CONFIGURATIONS))
-# Typed since a later release: a resource that was stored before may go on saying them by an argument.
-TYPED_LATER: Final = {"--max-num-seqs": "maxNumSeqs", "--gpu-memory-utilization": "gpuMemoryUtilization"}
-
+# What to do instead, after "is set by the operator: ".
+OWNED: Final = {
+    "set model.uri": _names("model tokenizer"),
+    "set model.revision": _names("revision tokenizer-revision code-revision"),
+    "set model.servedName": _names("served-model-name"),
+    "set model.trustRemoteCode": _names("trust-remote-code"),
+    "set model.authSecretKeyRef": _names("hf-token"),
+    "set engine.apiKeySecretKeyRef": _names("api-key"),
+    "set engine.maxModelLen": _names("max-model-len"),
+    "set engine.maxNumSeqs": _names("max-num-seqs"),
+    "set engine.gpuMemoryUtilization": _names("gpu-memory-utilization device-memory-utilization"),
+    "set parallelism.tensor": _names("tensor-parallel-size"),
+    "set parallelism.pipeline": _names("pipeline-parallel-size"),
+    "set parallelism.data": _names("""
+        data-parallel-size data-parallel-address data-parallel-backend data-parallel-external-lb
+        data-parallel-hybrid-lb data-parallel-multi-port-external-lb data-parallel-rank
+        data-parallel-rpc-port data-parallel-size-local data-parallel-start-rank
+    """),
+    "set parallelism.nodes": _names("master-addr master-port nnodes node-rank headless"),
+    "set speculative": _names("speculative-config spec-method spec-model spec-tokens"),
+    "set lora": _names("enable-lora lora-modules max-cpu-loras max-lora-rank max-loras default-mm-loras"),
+    "set guidedDecoding": _names("structured-outputs-config"),
+    "set logitsProcessors": _names("logits-processors"),
+    "set telemetry.otlp": _names("otlp-traces-endpoint"),
+    "set drain.timeout": _names("shutdown-timeout"),
+    "set storage.hub": _names("download-dir"),
+    "remove it; each option in it can be a word of engine.args": _names("config"),
+    "remove it; Service, probes and admission rely on it": _names("host port uds middleware"),
+    "remove it; the ranks run the plugin's worker": _names("worker-cls distributed-executor-backend"),
+}
+# Why it is not allowed, after "is not allowed: ", and what to do.
+FORBIDDEN: Final = {
+    "it loads code by name or path. Remove it; the engine runs the code of its image alone": _names("""
+        additional-config compilation-config hf-config-path io-processor-plugin log-config-file
+        logging-config model-class-overrides reasoning-parser-plugin scheduler-cls tool-parser-plugin
+        worker-extension-cls
+    """),
+    "it reads or writes files, or asks servers, of your choice. Remove it": _names("""
+        allowed-local-media-path mm-encoder-fp8-scale-path mm-encoder-fp8-scale-save-margin
+        mm-encoder-fp8-scale-save-path profiler-config tool-server
+    """),
+    "it replaces weights while they are served. Remove it; change model, and the pods follow": _names(
+        "weight-transfer-config"
+    ),
+    "it lets clients choose what only the pod's owner should. Remove it": _names("""
+        enable-mm-embeds enable-prompt-embeds trust-request-chat-template trust-request-mm-kwargs
+    """),
+    "it starts another front end, or one at another path, which admission and probes do not see. Remove it; "
+    "for TLS, put a gateway in front": _names("""
+        data-parallel-supervisor-port dp-supervisor-probe-failure-threshold dp-supervisor-probe-interval-s
+        dp-supervisor-probe-timeout-s enable-ssl-refresh grpc grpc-port help root-path ssl-ca-certs
+        ssl-cert-reqs ssl-certfile ssl-ciphers ssl-keyfile tokens-only
+    """),
+    "it starts ranks that the pod does not wait for, or puts them on other devices. Remove it; parallelism "
+    "says how many there are": _names("""
+        device-ids elastic-ep-max-dp-size enable-elastic-ep prefill-context-parallel-size
+    """),
+}
+_TABLES: Final = {"is set by the operator": OWNED, "is not allowed": FORBIDDEN}
+REFUSED: Final = {
+    name: f"{head}: {what}"
+    for head, table in _TABLES.items()
+    for what, names in table.items()
+    for name in names
+}
+# Full names that nothing above is meant by, though they begin one of it, or are a part of it.
+EXCEPTED: Final = (
+    "--reasoning-parser",
+    "--compilation-config.compile-sizes",
+    "--compilation-config.cudagraph-mode",
+    "--compilation-config.mode",
+)
 NUMBER: Final = r"^-([0-9]+|[0-9]*\.[0-9]+)$"  # a value that looks like an option
+_FULL: Final = r"^--[a-zA-Z0-9][a-zA-Z0-9_-]*(\.[^=]*)?(=.*)?$"
+# An option in CEL, as vLLM reads it, without its parts and the no- that denies.
+_BASE: Final = "self.replace('_', '-').split('=')[0].split('.')[0].replace('--no-', '--')"
 
 
 def option(word: str) -> str:
@@ -87,26 +102,58 @@ def option(word: str) -> str:
     return word.split("=", 1)[0].replace("_", "-")
 
 
-def is_allowed(word: str) -> bool:
-    """Return whether a word is a value, or an option on the list."""
-    name = option(word)
-    return not name or name in ALLOWED or name.split(".", 1)[0] in WITH_PARTS
+def refusal(word: str) -> str:
+    """Return what is wrong with the option that vLLM could read a word as; "" for none of the above."""
+    return next(filter(None, (_refusal(word, head) for head in _TABLES)), "")
 
 
-def misplaced(words: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Yield index and fault of allowed words that vLLM would not understand, or take for the model's name."""
-    room = 0  # values that the last option has room for
-    for index, word in enumerate(words):
-        name = option(word).removeprefix("--").split(".", 1)[0]
-        if not name:
-            if not room:
-                yield index, "is neither an option nor the value of one"
-            room -= 1
-        elif option(word).removeprefix("--") in _ALONE:
-            room = 0
-            if "=" in word:
-                yield index, f"--{name} takes no value"
-        else:
-            room = 0 if "=" in word else len(words) if name in LISTS else 1
-            if room and (index + 1 == len(words) or option(words[index + 1])):
-                yield index, f"--{name} needs a value"
+def _refusal(word: str, head: str) -> str:
+    given = option(word)
+    if not given.startswith("--") or given in _excepted(head):
+        return ""
+    base = given.split(".", 1)[0].replace("--no-", "--")
+    for what, names in _TABLES[head].items():
+        if any(f"--{name}".startswith(base) for name in names):
+            return f"{word.split('=', 1)[0]} {head}: {what}"
+    return ""
+
+
+def _excepted(head: str) -> tuple[str, ...]:
+    """Return names that are not meant, among them other rules' that begin one of these."""
+    own = [name for names in _TABLES[head].values() for name in names]
+    others = {name for name in REFUSED if name not in own and any(each.startswith(name) for each in own)}
+    return (*EXCEPTED, *sorted(f"--{name}" for name in others))
+
+
+def _among(names: Iterable[str]) -> str:
+    """Return, in CEL, whether an option is one of these, or begins one: of one text, that costs the least."""
+    return f"{cel_text(''.join(f' --{name}' for name in sorted(names)))}.contains(' ' + {_BASE})"
+
+
+def _rule(head: str) -> Rule:
+    table = _TABLES[head]
+    told = " : ".join(f"{_among(names)} ? {cel_text(what)}" for what, names in table.items())
+    return Rule(
+        ("spec", "engine", "args", "*"),
+        "",
+        f"{head}; docs/arguments.md says why, and what to do instead",
+        f"!self.startsWith('--') || self.replace('_', '-').split('=')[0] in {cel_list(_excepted(head))} || "
+        f"!{_among(name for names in table.values() for name in names)}",
+        lambda word: bool(_refusal(word, head)),
+        told=(
+            f"self.split('=')[0] + {cel_text(f' {head}: ')} + ({told} : '')",
+            lambda word: _refusal(word, head),
+        ),
+    )
+
+
+ARGS_RULES: Final = (
+    Rule(
+        ("spec", "engine", "args", "*"),
+        "",
+        "write the option with its full name, as --NAME or --NAME=VALUE",
+        f"!self.startsWith('-') || self.matches({cel_text(NUMBER)}) || self.matches({cel_text(_FULL)})",
+        lambda word: word.startswith("-") and not matches(NUMBER, word) and not matches(_FULL, word),
+    ),
+    *map(_rule, _TABLES),
+)

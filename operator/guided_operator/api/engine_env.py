@@ -1,86 +1,133 @@
-"""The variables that `spec.engine.env` may carry: an allow-list.
+"""What no variable of `spec.engine.env` may be, whatever the version of vLLM: the schema refuses it.
 
-What is not on it is refused: what typed fields, launcher and plugin own; what has the loader or Python load
-other code (LD_PRELOAD, PYTHONPATH); what names files, ports or another source of models; what hands the pod
-GPUs that the scheduler did not give it. tests/contract compares with vLLM's own variables, and holds a reason
-for each that is left out.
+Variables that the operator sets, and those that have the loader, Python or a library load other code, name
+files and other sources of models, or hand the pod devices that the scheduler did not give it. What is known
+to be harmless differs between versions, and stands in the operator (guided_operator.policy.arguments).
 """
 
 from typing import Final
 
+from guided_operator.api.rule import Rule, cel_list, cel_text, matches
+
 OWN_PREFIX: Final = "APP_"  # for code of the user's own, a logits processor's for instance
 OWN: Final = f"^{OWN_PREFIX}[A-Z0-9_]+$"
+# By what way, and trusting whom, models are reached: the sidecar gets them as well, for the tokenizer.
+_WAY_TO_THE_HUB: Final = """
+    ALL_PROXY AWS_CA_BUNDLE AWS_ENDPOINT_URL AWS_ENDPOINT_URL_S3 CURL_CA_BUNDLE HTTPS_PROXY HTTP_PROXY
+    NO_PROXY REQUESTS_CA_BUNDLE SSL_CERT_DIR SSL_CERT_FILE all_proxy http_proxy https_proxy no_proxy
+"""
+WAY_TO_THE_HUB: Final = tuple(_WAY_TO_THE_HUB.split())
+# How the sidecar tells of the pod; it alone gets them. Where telemetry goes is `spec.telemetry`'s to say.
+_TELEMETRY: Final = """
+    OTEL_BSP_MAX_EXPORT_BATCH_SIZE OTEL_BSP_SCHEDULE_DELAY OTEL_EXPORTER_OTLP_COMPRESSION
+    OTEL_EXPORTER_OTLP_TIMEOUT OTEL_EXPORTER_OTLP_TRACES_COMPRESSION OTEL_EXPORTER_OTLP_TRACES_TIMEOUT
+    OTEL_METRICS_EXPORTER OTEL_METRIC_EXPORT_INTERVAL OTEL_RESOURCE_ATTRIBUTES OTEL_SDK_DISABLED
+    OTEL_SERVICE_NAME
+"""
+TELEMETRY: Final = tuple(_TELEMETRY.split())
+# Names that end as those of code and files do, and are neither: a name of a library of the image, a table.
+NO_LOADERS: Final = ("NCCL_NET_PLUGIN", "NCCL_TUNER_CONFIG_PATH", "SSL_CERT_DIR", "SSL_CERT_FILE")
+_TAKEN: Final = (*NO_LOADERS, *TELEMETRY)
 
-_VLLM: Final = """
-    ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE
-    ALLOW_LONG_MAX_MODEL_LEN ALLREDUCE_USE_FLASHINFER ALLREDUCE_USE_FLASHINFER_PCIE_IPC
-    ALLREDUCE_USE_SYMM_MEM AUDIO_FETCH_TIMEOUT B12X_MOE_FP4_FORCE_A16 BATCH_INVARIANT
-    BLOCKSCALE_FP8_GEMM_FLASHINFER CHAT_TEMPLATE_RENDER_TIMEOUT COMPILE_CACHE_SAVE_FORMAT
-    COMPUTE_NANS_IN_LOGITS CPU_ATTN_SPLIT_KV CPU_CI_ENV CPU_INT4_W4A8 CPU_KVCACHE_SPACE
-    CPU_NUM_OF_RESERVED_CPU CPU_OMP_THREADS_BIND DBO_COMM_SMS DCP_Q_REPLICATE DEBUG_MFU_METRICS
-    DEBUG_WORKSPACE DEEPEPLL_NVFP4_DISPATCH DEEPEP_BUFFER_SIZE_MB DEEPEP_HIGH_THROUGHPUT_FORCE_INTRA_NODE
-    DEEPEP_LOW_LATENCY_USE_MNNVL DEEPEP_V2_ALLOW_HYBRID_MODE DEEPEP_V2_ALLOW_MULTIPLE_REDUCTION
-    DEEPEP_V2_PREFER_OVERLAP DEEP_GEMM_WARMUP DISABLED_KERNELS DISABLE_COMPILE_CACHE
-    DISABLE_DSV4_MEGAMOE_SHARED_EXPERT_FUSION DISABLE_LOG_LOGO DISABLE_PYNCCL
-    DISABLE_SHARED_EXPERTS_STREAM DISTRIBUTED_USE_SPLIT_GROUP DO_NOT_TRACK ENABLE_COHERE_API
-    ENABLE_CUDAGRAPH_GC ENABLE_FLA_PACKED_RECURRENT_DECODE ENABLE_GEMM_RS ENABLE_HPC_OPS
-    ENABLE_INDUCTOR_COORDINATE_DESCENT_TUNING ENABLE_INDUCTOR_MAX_AUTOTUNE ENABLE_PREGRAD_PASSES
-    ENABLE_RESPONSES_API_STORE ENFORCE_STRICT_TOOL_CALLING ENGINE_READY_TIMEOUT_S
-    EXECUTE_MODEL_TIMEOUT_SECONDS FASTSAFETENSORS_QUEUE_SIZE FLASHINFER_ALLREDUCE_BACKEND
-    FLASHINFER_AUTOTUNE_SKIP_OPS FLASHINFER_MOE_A2A_LOW_PRECISION_COMBINE FLASHINFER_WORKSPACE_BUFFER_SIZE
-    FLOAT32_MATMUL_PRECISION GC_DEBUG GDN_DECODE_KERNEL GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS GPU_SYNC_CHECK
-    HTTP_TIMEOUT_KEEP_ALIVE HUMMING_INPUT_QUANT_CONFIG HUMMING_MOE_GEMM_TYPE HUMMING_ONLINE_QUANT_CONFIG
-    HUMMING_USE_F16_ACCUM IMAGE_FETCH_TIMEOUT KIMI_K3_AUX_ATTN_RES_STREAM KIMI_K3_GEMM_AR
-    KIMI_K3_SHARD_SP_SHARED_EXPERT KV_CACHE_LAYOUT KV_EVENTS_USE_INT_BLOCK_HASHES
-    KV_OFFLOAD_MAX_BATCH_DESCRIPTORS LOGGING_COLOR LOGGING_LEVEL LOGGING_PREFIX LOG_BATCHSIZE_INTERVAL
-    LOG_MODEL_INSPECTION LOG_STATS_INTERVAL LORA_DISABLE_PDL LORA_ENABLE_DUAL_STREAM MARLIN_INPUT_DTYPE
-    MARLIN_USE_ATOMIC_ADD MAX_AUDIO_CLIP_FILESIZE_MB MAX_AUDIO_DECODE_BYTES MAX_AUDIO_DECODE_DURATION_S
-    MAX_AUDIO_PREPROCESS_WORKERS MAX_BAD_WORDS_TOTAL_TOKENS MAX_COMPLETION_PROMPTS MAX_EMBED_DECODE_BYTES
-    MAX_IMAGE_PIXELS MAX_MEDIA_DOWNLOAD_SIZE_MB MAX_NUM_BAD_WORDS MAX_N_SEQUENCES MAX_STOP_STRINGS
-    MAX_TOKENS_PER_EXPERT_FP4_MOE MEDIA_CACHE_MAX_SIZE_MB MEDIA_CACHE_TTL_HOURS MEDIA_FETCH_MAX_RETRIES
-    MEDIA_LOADING_THREAD_COUNT MEDIA_URL_ALLOW_REDIRECTS MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS MLA_DISABLE
-    MOE_SKIP_PADDING MOE_USE_DEEP_GEMM MQ_MAX_CHUNK_BYTES_MB MSGPACK_ZERO_COPY_THRESHOLD
-    MULTI_STREAM_GEMM_TOKEN_THRESHOLD MXFP4_EMULATION_DEQUANT_AT_LOAD MXFP8_EMULATION_DEQUANT_AT_LOAD
-    NO_USAGE_STATS P2P_HANDSHAKE_TIMEOUT_S P2P_IDLE_TIMEOUT_S P2P_MAX_PEERS PP_LAYER_PARTITION
-    RANDOMIZE_DP_DUMMY_INPUTS REGEX_COMPILATION_TIMEOUT_S REPLICATE_EMBED RINGBUFFER_WARNING_INTERVAL
-    ROCM_AITER_MEGA_MOE_FUSE_SHARED_EXPERTS ROCM_AITER_MLA_ASM_PADDING ROCM_AITER_MLA_DCP_VERIFY
-    ROCM_AITER_MOE_DISPATCH_POLICY ROCM_FP8_MFMA_PAGE_ATTN ROCM_FP8_PADDING ROCM_MOE_PADDING
-    ROCM_MONO_DECODE ROCM_QUICK_REDUCE_CAST_BF16_TO_FP16 ROCM_QUICK_REDUCE_MAX_SIZE_BYTES_MB
-    ROCM_QUICK_REDUCE_MIN_SIZE_BYTES_MB ROCM_QUICK_REDUCE_QUANTIZATION
-    ROCM_QUICK_REDUCE_QUANTIZATION_MIN_SIZE_KB ROCM_SHUFFLE_KV_CACHE_LAYOUT ROCM_SLEEP_MEM_CHUNK_SIZE
-    ROCM_USE_AITER ROCM_USE_AITER_CUSTOM_AR ROCM_USE_AITER_FP4BMM ROCM_USE_AITER_FP4_ASM_GEMM
-    ROCM_USE_AITER_FP8BMM ROCM_USE_AITER_FUSION_SHARED_EXPERTS ROCM_USE_AITER_LINEAR
-    ROCM_USE_AITER_LINEAR_HIPBMM ROCM_USE_AITER_MHA ROCM_USE_AITER_MLA ROCM_USE_AITER_MOE
-    ROCM_USE_AITER_MOE_A4W4_DSV4 ROCM_USE_AITER_MOE_SITUV2 ROCM_USE_AITER_RMSNORM
-    ROCM_USE_AITER_TRITON_GEMM ROCM_USE_AITER_TRITON_ROPE ROCM_USE_AITER_TRITON_SPARSE_MLA
-    ROCM_USE_AITER_UNIFIED_ATTENTION ROCM_USE_SKINNY_GEMM SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD
-    SKIP_P2P_CHECK SPARSE_INDEXER_MAX_LOGITS_MB SSM_CONV_STATE_LAYOUT TOOL_JSON_ERROR_AUTOMATIC_RETRY
-    TOOL_PARSE_REGEX_TIMEOUT_SECONDS TRITON_FORCE_FIRST_CONFIG TRITON_JIT_WARMUP_NUM_THREADS TRITON_USE_TD
-    USE_AOT_COMPILE USE_BREAKABLE_CUDAGRAPH USE_BYTECODE_HOOK USE_DEEP_GEMM USE_DEEP_GEMM_E8M0
-    USE_DEEP_GEMM_TMA_ALIGNED_SCALES USE_DIRECT_DCP_A2A USE_DIRECT_DCP_KV_GATHER USE_DIRECT_DCP_Q_GATHER
-    USE_FASTOKENS USE_FLASHINFER_MOE_INT4 USE_FLASHINFER_SAMPLER USE_FUSED_MOE_GROUPED_TOPK
-    USE_HW_AGNOSTIC USE_LAYERNAME USE_MEGA_AOT_ARTIFACT USE_NCCL_SYMM_MEM USE_OINK_OPS
-    USE_SIMPLE_KV_OFFLOAD USE_SPINLOOP_EXT USE_STANDALONE_COMPILE USE_TRITON_AWQ USE_V2_MODEL_RUNNER
-    V1_OUTPUT_PROC_CHUNK_SIZE V1_USE_OUTLINES_CACHE VIDEO_FETCH_TIMEOUT VIDEO_LOADER_BACKEND
-    WEIGHT_OFFLOADING_DISABLE_PIN_MEMORY WEIGHT_OFFLOADING_DISABLE_UVA WORKER_SHUTDOWN_TIMEOUT_SECONDS
-    WSL2_ENABLE_PIN_MEMORY XGRAMMAR_CACHE_MB XPU_FORCE_N_CONTIG_WEIGHT XPU_INC_WNA16_BACKEND
-    XPU_PP_MICROBATCH XPU_USE_SAMPLER_KERNEL ZENTORCH_WEIGHT_PREPACK
-"""
-_OTHERS: Final = """
-    CUDA_DEVICE_MAX_CONNECTIONS CUDA_DEVICE_ORDER CUDA_LAUNCH_BLOCKING CUDA_MODULE_LOADING CURL_CA_BUNDLE
-    GLOO_SOCKET_IFNAME HF_HUB_DISABLE_PROGRESS_BARS HF_HUB_DISABLE_TELEMETRY HF_HUB_DISABLE_XET
-    HF_HUB_DOWNLOAD_TIMEOUT HF_HUB_ENABLE_HF_TRANSFER HF_HUB_ETAG_TIMEOUT HF_HUB_VERBOSITY HF_TOKEN
-    HF_XET_HIGH_PERFORMANCE HTTPS_PROXY HTTP_PROXY KMP_BLOCKTIME LANG LC_ALL MKL_NUM_THREADS NCCL_ALGO
-    NCCL_BUFFSIZE NCCL_CROSS_NIC NCCL_CUMEM_ENABLE NCCL_DEBUG NCCL_DEBUG_SUBSYS NCCL_IB_DISABLE
-    NCCL_IB_GID_INDEX NCCL_IB_HCA NCCL_IB_QPS_PER_CONNECTION NCCL_IB_SL NCCL_IB_TC NCCL_IB_TIMEOUT
-    NCCL_MAX_NCHANNELS NCCL_MIN_NCHANNELS NCCL_NET_GDR_LEVEL NCCL_NVLS_ENABLE NCCL_P2P_DISABLE NCCL_P2P_LEVEL
-    NCCL_PROTO NCCL_SHM_DISABLE NCCL_SOCKET_FAMILY NCCL_SOCKET_IFNAME NO_COLOR NO_PROXY NVSHMEM_IB_GID_INDEX
-    OMP_NUM_THREADS PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF REQUESTS_CA_BUNDLE SSL_CERT_DIR SSL_CERT_FILE
-    TOKENIZERS_PARALLELISM TORCHDYNAMO_DISABLE TORCHINDUCTOR_COMPILE_THREADS TORCH_LOGS
-    TORCH_NCCL_ASYNC_ERROR_HANDLING TORCH_NCCL_BLOCKING_WAIT TRANSFORMERS_VERBOSITY TZ UCX_NET_DEVICES UCX_TLS
-    http_proxy https_proxy no_proxy
-"""
-VLLM: Final = tuple(f"VLLM_{name}" for name in _VLLM.split())
-ALLOWED: Final = (*VLLM, *_OTHERS.split())
-# What the operator sets; said apart, since these were once a user's to set, or look as if they were.
-OWNED: Final = r"^(GUIDEDMODEL_.*|VLLM_API_KEY|HOME|PYTHONPATH|OTEL_EXPORTER_OTLP_TRACES_PROTOCOL)$"
+
+def _one_of(names: str, *, prefix: str = "") -> str:
+    return f"^{prefix}({'|'.join(names.split())})$"
+
+
+# What to do instead, after "is set by the operator: ", for the names that a pattern matches.
+OWNED: Final = {
+    "set model.authSecretKeyRef": _one_of("HF_TOKEN HF_TOKEN_PATH HUGGING_FACE_HUB_TOKEN"),
+    "set engine.apiKeySecretKeyRef": "^VLLM_API_KEY$",
+    "set storage.hub for where downloads are kept, and have whoever runs the operator set pods.hubEndpoint "
+    "for a mirror": (
+        "^(HF_ENDPOINT|HF_HOME|HF_HUB_OFFLINE|HUGGINGFACE_CO_STAGING|TRANSFORMERS_OFFLINE|"
+        "(HF|HUGGINGFACE|TRANSFORMERS)_.*CACHE)$"
+    ),
+    "set telemetry.otlp": "^OTEL_",
+    "set parallelism; the scheduler gives the pod its devices": (
+        "^(NVIDIA_.*|(CUDA|HIP|ROCR)_VISIBLE_DEVICES|ZE_AFFINITY_MASK|CUDA_MPS_.*)$"
+    ),
+    "remove it": (
+        "^(GUIDEDMODEL_.*|KUBERNETES_.*|HOME|USER|SHELL|TMPDIR|TEMP|TMP|VLLM_(ENABLE_V1_MULTIPROCESSING|"
+        "HOST_IP|LOOPBACK_IP|PORT|RPC_BASE_PATH|TARGET_DEVICE|WORKER_MULTIPROC_METHOD|PLUGINS))$"
+    ),
+}
+# Why it is not allowed, after "is not allowed: ", and what to do.
+FORBIDDEN: Final = {
+    "it has the loader, Python or a compiler run other code. Remove it; the engine runs the code of its "
+    "image alone": (
+        "^(LD_|DYLD_|PYTHON|BASH|ENV$|IFS$|PS4$|SHELLOPTS$|GLIBC_|GCONV_|MALLOC_|PERL|NODE_|RUST_|CC$|CXX$|"
+        "NVCC|CUDAHOSTCXX|OPENSSL_|OMPI_|PMIX_|OPAL_|RAY_|NUMBA_|TRITON_|DG_JIT_|FLASHINFER_|CUDA_INJECTION|"
+        "NVTX_INJECTION|TORCH_EXTENSIONS|TORCHINDUCTOR_CACHE|IBV_DRIVERS|RDMAV_DRIVERS)"
+    ),
+    "by its name it names code, a file or a folder. Remove it, or call it APP_... if your own code reads "
+    "it": "(^|_)(PATHS?|HOME|DIRS?|DIRECTORY|ROOT|FOLDER|PRELOAD|PLUGINS?|LIB|LIBRARY|LIBRARIES|FILE|INIT)$",
+    "it loads code by name or path, or what may hold code. Remove it; the engine runs the code of its image "
+    "alone": _one_of(
+        """
+        ALLOW_INSECURE_SERIALIZATION CONFIGURE_LOGGING ENABLE_CUDA_COMPATIBILITY FORCE_AOT_LOAD
+        LOGGING_STREAM MEDIA_CONNECTOR USE_RUST_BENCH USE_RUST_FRONTEND
+        """,
+        prefix="VLLM_",
+    ),
+    "it is another place that models come from. Remove it; set model.uri": _one_of(
+        "LORA_RESOLVER_HF_REPO_LIST TEST_FORCE_LOAD_FORMAT USE_MODELSCOPE", prefix="VLLM_"
+    ),
+    "it reads or writes files, or asks servers, of your choice. Remove it": _one_of(
+        """
+        ASSETS_CACHE ASSETS_CACHE_MODEL_CLEAN GPT_OSS_SYSTEM_TOOL_MCP_LABELS MEDIA_CACHE TRACE_FUNCTION
+        USAGE_SOURCE USAGE_STATS_SERVER
+        """,
+        prefix="VLLM_",
+    ),
+    "it lets clients choose what only the pod's owner should. Remove it": _one_of(
+        """
+        ALLOW_RUNTIME_LORA_UPDATING DISABLE_REQUEST_ID_RANDOMIZATION SERVER_DEV_MODE
+        SKIP_MODEL_NAME_VALIDATION
+        """,
+        prefix="VLLM_",
+    ),
+    "it starts ranks that the pod does not wait for. Remove it; parallelism says how many there are": (
+        "^VLLM_(DP_(MASTER|RANK|SIZE).*|ELASTIC_EP_.*|RAY_.*|USE_RAY_.*|KEEP_ALIVE_ON_ENGINE_DEATH)$"
+    ),
+}
+_TABLES: Final = (("is set by the operator", OWNED), ("is not allowed", FORBIDDEN))
+_ROWS: Final = tuple(
+    (f"{head}: {what}", pattern) for head, table in _TABLES for what, pattern in table.items()
+)
+
+
+def refusal(name: str) -> str:
+    """Return what is wrong with a variable by its name; "" for none of the above."""
+    if name in _TAKEN or matches(OWN, name):
+        return ""
+    return next((f"{name} {told}" for told, pattern in _ROWS if matches(pattern, name)), "")
+
+
+def _is_no_name(value: str | None) -> bool:
+    return value is None or "/" in value
+
+
+_ANY_OF: Final = "|".join(pattern for _, pattern in _ROWS)
+_TOLD: Final = " : ".join(f"self.name.matches({cel_text(each)}) ? {cel_text(told)}" for told, each in _ROWS)
+
+ENV_RULES: Final = (
+    Rule(
+        ("spec", "engine", "env", "*"),
+        "name",
+        "is set by the operator, or would have the pod break its contract; docs/arguments.md says what to "
+        "do instead",
+        f"self.name in {cel_list(_TAKEN)} || self.name.matches({cel_text(OWN)}) || "
+        f"!self.name.matches({cel_text(_ANY_OF)})",
+        lambda variable: bool(refusal(variable.name)),
+        told=(f"self.name + ' ' + ({_TOLD} : '')", lambda variable: refusal(variable.name)),
+    ),
+    Rule(
+        ("spec", "engine", "env", "*"),
+        "value",
+        "of NCCL_NET_PLUGIN must be the name of a library in the image, without a /, and no Secret's: NCCL "
+        "would load a file as code",
+        "self.name != 'NCCL_NET_PLUGIN' || (has(self.value) && !self.value.contains('/'))",
+        lambda variable: variable.name == "NCCL_NET_PLUGIN" and _is_no_name(variable.value),
+    ),
+)

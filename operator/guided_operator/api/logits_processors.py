@@ -1,10 +1,18 @@
 """Stateful logits processors: `spec.logitsProcessors`."""
 
-from typing import Annotated, Any
+import json
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
 from guided_operator.api.base import ApiModel, text
+
+# Of one processor's params, as JSON. All 16 have room in the ConfigMap of the pod's configuration (1 MiB).
+MAX_PARAMS_BYTES: Final = 32 * 1024
+MAX_PARAMS_DEPTH: Final = 32  # pydantic writes 254 levels, and parsers of JSON end at a thousand or so
+# What the operator holds in place of params that are too large.
+LEFT_OUT: Final = {"": "left out"}
 
 
 class LogitsProcessor(ApiModel):
@@ -26,9 +34,30 @@ class LogitsProcessor(ApiModel):
         )
     )
     params: Annotated[dict[str, Any], Field(max_length=32)] = Field(
-        default={}, description="Keyword arguments for the factory, any JSON. Default: none."
+        default={},
+        description=(
+            "Keyword arguments for the factory, any JSON up to 32 KiB and 32 levels deep. Default: none."
+        ),
     )
     apply_by_default: bool = Field(
         default=True,
         description="Whether the processor also runs for requests that do not name it. Default: true.",
     )
+
+
+def is_too_large(params: Any) -> bool:
+    """Return whether params are data rather than settings; a schema cannot bound JSON of any shape."""
+    return params == LEFT_OUT or _is_deep(params) or len(json.dumps(params).encode()) > MAX_PARAMS_BYTES
+
+
+def _is_deep(params: Any) -> bool:
+    level = list(_containers([params]))
+    for _ in range(MAX_PARAMS_DEPTH):
+        level = [
+            one for each in level for one in _containers(each.values() if isinstance(each, dict) else each)
+        ]
+    return bool(level)
+
+
+def _containers(values: Iterable[Any]) -> Iterator[Any]:
+    return (each for each in values if isinstance(each, dict | list))

@@ -28,7 +28,8 @@ class Lora(ApiModel):
             description=(
                 "LoRA adapters; clients see each as a model of its own, with the same guided decoding. "
                 "All are loaded when the engine starts, none on request; a pod becomes ready once it has "
-                "loaded them."
+                "loaded them. From the hub (hf://) an adapter is its repository's default branch, whatever "
+                "model.revision says: vLLM has no word for another. To pin one, serve it from a claim."
             ),
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         )

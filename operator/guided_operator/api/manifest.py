@@ -159,6 +159,9 @@ def config_map(document: Mapping[str, Any]) -> ConfigMap:
 def parse(manifest: Mapping[str, Any], *, unknown: Literal["ignore"] | None = None) -> GuidedModel:
     """Read a GuidedModel from an object as the API server serves it.
 
+    Its status is left out: another release may have written it in other shapes, and it is no part of
+    what is to run.
+
     `unknown` "ignore" leaves out fields of the spec that this release does not know, which are a problem
     otherwise: a later one may have stored them.
 
@@ -170,8 +173,9 @@ def parse(manifest: Mapping[str, Any], *, unknown: Literal["ignore"] | None = No
     wrong_type = _wrong_type(manifest)
     if wrong_type:
         raise ManifestError(wrong_type)
+    wanted = {field: value for field, value in manifest.items() if field != "status"}
     try:
-        gm = GuidedModel.model_validate(manifest, extra=unknown)
+        gm = GuidedModel.model_validate(wanted, extra=unknown)
     except ValidationError as error:
         raise ManifestError([_problem(detail) for detail in error.errors(include_url=False)]) from error
     problems = broken_rules(gm)

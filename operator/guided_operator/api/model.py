@@ -13,6 +13,12 @@ _URI: Final = (
     f"^(hf://{_PART}(/{_PART})?|pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/{_PART})*|file://(/{_PART})+)$"
 )
 _SCHEME: Final = "^(hf|pvc|file)://"
+# A branch, a tag or a commit, as git lets them be called.
+_NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*"
+_REVISION: Final = f"^{_NAME}(/{_NAME})*$"
+# What else the hub may take for a revision: git looks for pr/7 below refs/, too.
+_REF: Final = r"(?i)^(refs/.*|pr/[0-9]+)$"
+MODELS_DIR: Final = "/models"  # where pods mount claims of models, each by its name
 
 Uri = Annotated[
     str,
@@ -30,8 +36,9 @@ Revision = Annotated[
     text(128, pattern=r"^[A-Za-z0-9._/-]+$"),
     Field(
         description=(
-            "Branch, tag or commit on the Hugging Face hub. Only with hf://. Only a commit cannot change "
-            "under running replicas. Default: the hub's default branch."
+            "Branch, tag or commit on the Hugging Face hub, never refs/... or pr/NUMBER, which anybody may "
+            "make there. Only with hf://. Only a commit cannot change under running replicas. Default: the "
+            "hub's default branch."
         )
     ),
 ]
@@ -55,7 +62,7 @@ class Model(ApiModel):
             'Name that clients send as "model". Default: metadata.name, which is unique in the namespace.'
         ),
     )
-    auth_secret_ref: SecretKey | None = Field(
+    auth_secret_key_ref: SecretKey | None = Field(
         default=None,
         description=(
             "Key of a Secret that holds a Hugging Face token, for private or gated models. Engine and "
@@ -103,21 +110,38 @@ def source_rules(*at: str) -> tuple[Rule, ...]:
             "!has(self.revision) || self.uri.startsWith('hf://')",
             lambda source: source.revision is not None and not source.uri.startswith("hf://"),
         ),
+        Rule(
+            at,
+            "revision",
+            "must be a branch, a tag or a commit: refs/... and pr/... may be anybody's, such as a pull "
+            "request of a stranger; merge it, and name the branch",
+            f"!has(self.revision) || (self.revision.matches({cel_text(_REVISION)}) && "
+            f"!self.revision.matches({cel_text(_REF)}))",
+            lambda source: (
+                source.revision is not None
+                and (not matches(_REVISION, source.revision) or matches(_REF, source.revision))
+            ),
+        ),
     )
+
+
+def is_uri(text: str) -> bool:
+    """Return whether a text is the location of weights."""
+    return matches(_URI, text)
 
 
 MODEL_RULES: Final = (
     *source_rules("spec", "model"),
     Rule(
         ("spec",),
-        "model.authSecretRef",
+        "model.authSecretKeyRef",
         "may be set only if the model, the draft model or an adapter comes from the Hugging Face hub (hf://)",
-        "!has(self.model.authSecretRef) || self.model.uri.startsWith('hf://') || "
+        "!has(self.model.authSecretKeyRef) || self.model.uri.startsWith('hf://') || "
         "(has(self.speculative) && has(self.speculative.draftModel) && "
         "self.speculative.draftModel.uri.startsWith('hf://')) || "
         "(has(self.lora) && self.lora.adapters.exists(a, a.uri.startsWith('hf://')))",
         lambda spec: (
-            spec.model.auth_secret_ref is not None
+            spec.model.auth_secret_key_ref is not None
             and not any(uri.startswith("hf://") for uri in spec.uris.values())
         ),
     ),

@@ -31,7 +31,7 @@ class Parallelism(ApiModel):
         default=1,
         description=(
             "Data parallel size: engines in a pod, each with all layers, that requests are distributed "
-            "over. Default: 1."
+            "over. vLLM starts as many API servers, as `vllm serve` does. Default: 1."
         ),
     )
     nodes: Annotated[int, Field(ge=1, le=64)] = Field(

@@ -41,8 +41,9 @@ class Probes(ApiModel):
     startup_timeout: Annotated[str, Between("10s", "24h")] = Field(
         default="30m",
         description=(
-            "Time that the engine has to load its model; after that the container is restarted. Default: "
-            "30m, for large models."
+            "Time that the engine has to load its model; after that the container is restarted. vLLM's own "
+            "waits while it starts are as long, so over several nodes this must cover how much later "
+            "another node's pod starts. Default: 30m, for large models."
         ),
     )
     stall_timeout: Annotated[str, Between("5s", "1h")] = Field(

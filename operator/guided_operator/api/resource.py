@@ -7,7 +7,6 @@ from pydantic import Field
 from guided_contract import names
 from guided_operator.api.base import ApiModel, ReportedModel
 from guided_operator.api.spec import GuidedModelSpec
-from guided_operator.api.status import GuidedModelStatus
 
 API_VERSION = f"{names.API_GROUP}/{names.API_VERSION}"
 
@@ -26,13 +25,12 @@ class Metadata(ReportedModel):
 
 
 class GuidedModel(ApiModel):
-    """A model served by vLLM, with guided decoding on every rank."""
+    """A model served by vLLM, with guided decoding on every rank; its status is told, and never read."""
 
     api_version: Literal["guidedmodel.io/v1alpha1"] = Field(default="guidedmodel.io/v1alpha1")
     kind: Literal["GuidedModel"] = Field(default="GuidedModel")
     metadata: Metadata
     spec: GuidedModelSpec
-    status: GuidedModelStatus = GuidedModelStatus()
 
     @property
     def name(self) -> str:

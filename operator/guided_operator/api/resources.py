@@ -12,8 +12,10 @@ Amounts = Annotated[dict[str, Quantity], Field(max_length=16)]
 class Resources(ApiModel):
     """Compute resources of a container, as in a pod."""
 
-    requests: Amounts = Field(default={}, description=("Amounts that the scheduler reserves. Default: none."))
+    requests: Amounts = Field(
+        default={}, description="Amounts that the scheduler reserves. Default: the container's."
+    )
     limits: Amounts = Field(
         default={},
-        description="Amounts that the container may not exceed. Default: none.",
+        description="Amounts that the container may not exceed. Default: the container's, if any.",
     )

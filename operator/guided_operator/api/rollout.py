@@ -11,6 +11,7 @@ from guided_operator.api.rule import Rule
 
 _PERCENT: Final = r"^(100|[1-9]?[0-9])%$"
 _MOST: Final = 10_000  # as replicas
+_REVISION: Final = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"  # of a label's value, whatever makes it up
 
 
 def _pods(value: int | str) -> int | str:
@@ -80,7 +81,7 @@ class Rollout(ApiModel):
             "pods that were rendered for it. Default: none."
         ),
     )
-    rollback_to: Annotated[str, text(10, pattern=r"^[0-9a-f]{10}$")] | None = Field(
+    rollback_to: Annotated[str, text(63, pattern=_REVISION)] | None = Field(
         default=None,
         description=(
             "Revision to run, as shown by status.revision. While it is set, other changes of the spec "

@@ -9,31 +9,25 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from guided_contract.backends import BACKENDS
+from guided_operator.api.accelerator import ACCELERATOR_RULES
 from guided_operator.api.autoscaling import AUTOSCALING_RULES
 from guided_operator.api.base import ApiModel, seconds
 from guided_operator.api.engine import ENGINE_RULES
+from guided_operator.api.engine_args import ARGS_RULES
+from guided_operator.api.engine_env import ENV_RULES
 from guided_operator.api.lora import LORA_RULES
 from guided_operator.api.model import MODEL_RULES
 from guided_operator.api.parallelism import PARALLELISM_RULES
-from guided_operator.api.pod_template import POD_TEMPLATE_RULES
+from guided_operator.api.pod import POD_RULES
 from guided_operator.api.resource import GuidedModel
 from guided_operator.api.rollout import ROLLOUT_RULES
 from guided_operator.api.rule import Problem, Rule, cel_text, matches
 from guided_operator.api.speculative import SPECULATIVE_RULES
 from guided_operator.api.storage import STORAGE_RULES
+from guided_operator.api.telemetry import TELEMETRY_RULES
 
 NAME_LENGTH: Final = 40  # leaves room for what Kubernetes appends to names of pods (63 in all)
 _NAME: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"  # a Service's name is stricter than a resource's
-
-
-def _gpu_rule(part: str) -> Rule:
-    return Rule(
-        ("spec", "resources"),
-        part,
-        "remove nvidia.com/gpu: GPUs are derived from engine.device and parallelism",
-        f"!has(self.{part}) || !('nvidia.com/gpu' in self.{part})",
-        lambda resources: "nvidia.com/gpu" in getattr(resources, part),
-    )
 
 
 RULES: Final = (
@@ -55,18 +49,15 @@ RULES: Final = (
         lambda gm: not matches(_NAME, gm.metadata.name),
     ),
     *MODEL_RULES,
+    *ARGS_RULES,
+    *ENV_RULES,
     *ENGINE_RULES,
+    *ACCELERATOR_RULES,
     *SPECULATIVE_RULES,
     *LORA_RULES,
     *STORAGE_RULES,
-    *POD_TEMPLATE_RULES,
-    Rule(
-        ("spec", "telemetry", "otlp"),
-        "tls",
-        "may be set only for an https:// endpoint",
-        "!has(self.tls) || self.endpoint.startsWith('https://')",
-        lambda otlp: otlp.tls is not None and not otlp.endpoint.startswith("https://"),
-    ),
+    *POD_RULES,
+    *TELEMETRY_RULES,
     Rule(
         ("spec", "guidedDecoding"),
         "whitespace",
@@ -86,6 +77,14 @@ RULES: Final = (
         lambda spec: bool(spec.logits_processors) and spec.guided_decoding.placement == "Scheduler",
     ),
     Rule(
+        ("spec",),
+        "logitsProcessors",
+        "each name must be there once",
+        "!has(self.logitsProcessors) || "
+        "self.logitsProcessors.all(a, self.logitsProcessors.exists_one(b, b.name == a.name))",
+        lambda spec: len({each.name for each in spec.logits_processors}) < len(spec.logits_processors),
+    ),
+    Rule(
         ("spec", "guidedDecoding"),
         "grammars",
         "not supported with placement Scheduler: named grammars are loaded by the ranks",
@@ -93,8 +92,6 @@ RULES: Final = (
         "!has(self.placement) || self.placement != 'Scheduler'",
         lambda guided: bool(guided.grammars) and guided.placement == "Scheduler",
     ),
-    _gpu_rule("requests"),
-    _gpu_rule("limits"),
     Rule(
         ("spec", "sidecar"),
         "restart",
@@ -131,7 +128,7 @@ def _attribute(model: type[ApiModel], part: str) -> str:
 def broken_rules(gm: GuidedModel) -> list[Problem]:
     """Return what the API server would refuse by CEL, in the order of the rules."""
     return [
-        Problem(".".join(filter(None, (path, rule.field))), rule.message)
+        Problem(".".join(filter(None, (path, rule.field))), rule.said(node))
         for rule in RULES
         for path, node in nodes(gm, rule.at)
         if rule.broken(node)

@@ -1,4 +1,4 @@
-"""Where pods may run, as Kubernetes' own pods say it: parts of `spec.podTemplate`."""
+"""Where pods may run, as Kubernetes' own pods say it: parts of `spec.pod`."""
 
 from typing import Annotated, Any, Final, Literal
 

@@ -1,4 +1,4 @@
-"""References to Secrets in the resource's namespace, which several fields share."""
+"""References to Secrets in the same namespace: `...SecretKeyRef` to a key, `...SecretRef` to a whole one."""
 
 from typing import Annotated
 

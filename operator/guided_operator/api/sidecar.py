@@ -30,20 +30,15 @@ class Restart(ApiModel):
     )
 
 
-SIDECAR_RESOURCES = Resources(
-    requests={"cpu": "100m", "memory": "512Mi"},
-    limits={"memory": "4Gi"},
-)
-
-
 class Sidecar(ApiModel):
     """The sidecar container: grammar workers, telemetry and health."""
 
     resources: Resources = Field(
-        default=SIDECAR_RESOURCES,
+        default=Resources(),
         description=(
             "Resources of the sidecar container. Default: requests of 100m CPU and 512Mi memory, and a "
-            "memory limit of 4Gi, enough for one worker at its own limit and a spare."
+            "memory limit of 4Gi, enough for one worker at its own limit and a spare. Whichever of CPU and "
+            "memory has a request or a limit here has no default."
         ),
     )
     restart: Restart = Field(default=Restart(), description="Restart budget of the grammar workers.")

@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from guided_operator.api.autoscaling import Autoscaling
-from guided_operator.api.base import ApiModel, unique_names
+from guided_operator.api.base import ApiModel
 from guided_operator.api.drain import Drain
 from guided_operator.api.engine import Engine
 from guided_operator.api.guided_decoding import GuidedDecoding
@@ -14,7 +14,7 @@ from guided_operator.api.lora import Lora
 from guided_operator.api.model import Model
 from guided_operator.api.network_policy import NetworkPolicy
 from guided_operator.api.parallelism import Parallelism
-from guided_operator.api.pod_template import PodTemplate
+from guided_operator.api.pod import Pod
 from guided_operator.api.probes import Probes
 from guided_operator.api.resources import Resources
 from guided_operator.api.rollout import Rollout
@@ -36,12 +36,13 @@ class GuidedModelSpec(ApiModel):
         default=GuidedDecoding(),
         description="How requests with a schema, regex, choice or grammar are served.",
     )
-    logits_processors: Annotated[
-        list[LogitsProcessor], Field(max_length=16), AfterValidator(unique_names)
-    ] = Field(
+    logits_processors: Annotated[list[LogitsProcessor], Field(max_length=16)] = Field(
         default=[],
-        description="Stateful logits processors, applied in this order. Default: none.",
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        description=(
+            "Stateful logits processors, applied in this order. The list is atomic: who applies it owns all "
+            "of it, because items merged by name would have no certain order. Default: none."
+        ),
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     speculative: Speculative | None = Field(default=None, description=("Speculative decoding. Default: off."))
     lora: Lora | None = Field(default=None, description="LoRA adapters. Default: none.")
@@ -62,7 +63,11 @@ class GuidedModelSpec(ApiModel):
     resources: Resources = Field(
         default=Resources(),
         description=(
-            "CPU and memory of the engine container. Default: none. GPUs are derived from parallelism."
+            "CPU and memory of the engine container. Default: requests of 1 CPU for each of the pod's ranks "
+            "and 2 for each of its engines (parallelism.data), and of 4Gi of memory for each rank and 4Gi "
+            "more; and of ephemeral-storage, what storage.temporary and storage.hub.sizeLimit allow. "
+            "Whichever has a request or a limit here has no default. Accelerators are set by "
+            "engine.accelerator."
         ),
     )
     rollout: Rollout = Field(default=Rollout(), description="How a change reaches the pods.")
@@ -75,9 +80,7 @@ class GuidedModelSpec(ApiModel):
         default=Sidecar(), description="The sidecar container: grammar workers, telemetry and health."
     )
     storage: Storage = Field(default=Storage(), description="Storage that pods write to.")
-    pod_template: PodTemplate = Field(
-        default=PodTemplate(), description="Metadata, scheduling and volumes of the pods."
-    )
+    pod: Pod = Field(default=Pod(), description="Metadata, scheduling and volumes of the pods.")
 
     @property
     def uris(self) -> dict[str, str]:

@@ -4,29 +4,49 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from guided_operator.api.base import ApiModel, BytesBetween, text
+from guided_operator.api.base import ApiModel, BytesBetween, ObjectName
 from guided_operator.api.rule import Rule
 
-_CLAIM = Annotated[str, text(253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+
+class Claim(ApiModel):
+    """A PersistentVolumeClaim in this namespace."""
+
+    claim_name: ObjectName = Field(description="Name of the PersistentVolumeClaim.")
 
 
 class HubStorage(ApiModel):
     """Where downloads from the Hugging Face hub are kept."""
 
-    claim: _CLAIM | None = Field(
+    persistent_volume_claim: Claim | None = Field(
         default=None,
         description=(
-            "PersistentVolumeClaim in this namespace that keeps downloads, so that new pods need not "
+            "PersistentVolumeClaim that keeps downloads, so that new pods need not "
             "download again. It must be ReadWriteMany if replicas run on several nodes, and writable by "
-            "the pod's user or podTemplate.fsGroup. Default: none, each pod downloads to its node's "
+            "the pod's user or pod.fsGroup. Default: none, each pod downloads to its node's "
             "storage."
         ),
     )
     size_limit: Annotated[str, BytesBetween("64Mi", "100Ti")] | None = Field(
         default=None,
         description=(
-            "Node storage that a pod's downloads may use; the kubelet evicts a pod that exceeds it. Not "
-            "allowed with claim. Default: none, no limit."
+            "Node storage that a pod's downloads may use. A pod requests it from the scheduler; the "
+            "kubelet evicts a pod that exceeds it. Not allowed with persistentVolumeClaim. Default: none, no "
+            "limit and no request."
+        ),
+    )
+
+
+class CacheStorage(ApiModel):
+    """Where compiled kernels and other results of the engine's start are kept."""
+
+    persistent_volume_claim: Claim | None = Field(
+        default=None,
+        description=(
+            "PersistentVolumeClaim that keeps the caches of vLLM, torch.compile, Triton, FlashInfer and "
+            "CUDA, so that new pods start faster. What it holds is run as code: let nobody else write to it. "
+            "vLLM also keeps there which GPUs of a node reach each other: let only nodes share it that are "
+            "alike. It must be ReadWriteMany if replicas run on several nodes, and writable by the pod's "
+            "user or pod.fsGroup. Default: none, each pod compiles anew."
         ),
     )
 
@@ -38,6 +58,9 @@ class Storage(ApiModel):
         default=HubStorage(),
         description="Downloads from the Hugging Face hub. Default: the node's storage, without a limit.",
     )
+    cache: CacheStorage = Field(
+        default=CacheStorage(), description="Compiled kernels. Default: they go with the pod."
+    )
     shared_memory: Annotated[str, BytesBetween("64Mi", "1Ti")] | None = Field(
         default=None,
         description=(
@@ -48,8 +71,9 @@ class Storage(ApiModel):
     temporary: Annotated[str, BytesBetween("64Mi", "10Ti")] | None = Field(
         default=None,
         description=(
-            "Node storage for temporary files and caches of the engine, such as compiled kernels; the "
-            "kubelet evicts a pod that exceeds it. Default: none, no limit."
+            "Node storage for temporary files of the engine, and for its caches where storage.cache has no "
+            "claim. A pod requests it from the scheduler; the kubelet evicts a pod that exceeds it. Default: "
+            "none, no limit and no request."
         ),
     )
 
@@ -58,8 +82,8 @@ STORAGE_RULES: Final = (
     Rule(
         ("spec", "storage", "hub"),
         "sizeLimit",
-        "must not be set together with claim, which has its own size",
-        "!has(self.claim) || !has(self.sizeLimit)",
-        lambda hub: hub.claim is not None and hub.size_limit is not None,
+        "must not be set together with persistentVolumeClaim, which has its own size",
+        "!has(self.persistentVolumeClaim) || !has(self.sizeLimit)",
+        lambda hub: hub.persistent_volume_claim is not None and hub.size_limit is not None,
     ),
 )

@@ -1,17 +1,23 @@
 """Where traces and metrics go: `spec.telemetry`."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from guided_operator.api.addresses import IPV6
 from guided_operator.api.base import ApiModel, Between, text
+from guided_operator.api.rule import Rule, cel_text, matches
 from guided_operator.api.secret_refs import SecretKey, SecretName
+
+# What the sidecar's own reader of URLs takes; one that it does not take would end it at each start.
+_PORT: Final = "[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
+_ENDPOINT: Final = rf"^https?://([A-Za-z0-9][A-Za-z0-9.-]*|\[({IPV6})\])(:({_PORT}))?(/[A-Za-z0-9._~/-]*)?$"
 
 
 class OtlpTls(ApiModel):
     """Certificates. The collector's certificate is always verified."""
 
-    ca_secret_ref: SecretKey | None = Field(
+    ca_secret_key_ref: SecretKey | None = Field(
         default=None,
         description=(
             "Key of a Secret that holds the CA certificates (PEM) to verify the collector's certificate "
@@ -80,3 +86,22 @@ class Telemetry(ApiModel):
         default=None,
         description="PodMonitor for the pods' metrics; {} creates one with all defaults. Default: none.",
     )
+
+
+TELEMETRY_RULES: Final = (
+    Rule(
+        ("spec", "telemetry", "otlp"),
+        "endpoint",
+        "must be a URL of a host name or an address (IPv6 in [ ]), with a port up to 65535 if any, such as "
+        "http://collector.observability:4318 or http://[fd00::1]:4318",
+        f"self.endpoint.matches({cel_text(_ENDPOINT)})",
+        lambda otlp: not matches(_ENDPOINT, otlp.endpoint),
+    ),
+    Rule(
+        ("spec", "telemetry", "otlp"),
+        "tls",
+        "may be set only for an https:// endpoint",
+        "!has(self.tls) || self.endpoint.startsWith('https://')",
+        lambda otlp: otlp.tls is not None and not otlp.endpoint.startswith("https://"),
+    ),
+)

@@ -6,8 +6,14 @@ from guided_operator.builders.grammars import Sources
 from guided_operator.builders.labels import leader_selector, selector
 from guided_operator.builders.objects import manifest
 from guided_operator.builders.pod_paths import PLUGIN_SOURCE, Site, cluster_site
-from guided_operator.builders.revision_key import pod_key
-from guided_operator.builders.workload import is_grouped, nodes_name, progress_deadline_s, workload
+from guided_operator.builders.revision_key import kept_spec, pod_key, with_kept_spec
+from guided_operator.builders.workload import (
+    is_grouped,
+    nodes_name,
+    pod_labels,
+    progress_deadline_s,
+    workload,
+)
 
 __all__ = [
     "PLUGIN_SOURCE",
@@ -18,14 +24,17 @@ __all__ = [
     "config_file",
     "config_map",
     "is_grouped",
+    "kept_spec",
     "leader_selector",
     "manifest",
     "nodes_name",
     "pod_config",
     "pod_key",
+    "pod_labels",
     "progress_deadline_s",
     "render",
     "selector",
     "url",
+    "with_kept_spec",
     "workload",
 ]

@@ -86,9 +86,9 @@ def render(gm: GuidedModel, site: Site, sources: Sources = NO_SOURCES) -> Childr
     return Children(gm, site, sources)
 
 
-def url(gm: GuidedModel, site: Site) -> str:
+def url(namespace: str, name: str, site: Site) -> str:
     """Return the URL of the OpenAI API within the cluster, without /v1."""
-    return f"http://{gm.name}.{gm.namespace}.svc:{site.ports.engine}"
+    return f"http://{name}.{namespace}.svc:{site.ports.engine}"
 
 
 def _present(*objects: Object | None) -> tuple[Object, ...]:

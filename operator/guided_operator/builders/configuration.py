@@ -24,7 +24,6 @@ def pod_config(gm: GuidedModel, site: Site) -> config.PodConfig:
     """Return what engine and sidecar of this model's pods read."""
     spec = gm.spec
     location = parse_source(spec.model.uri).location(site)
-    speculative = spec.speculative
     return config.PodConfig(
         name=gm.name,
         namespace=gm.namespace,
@@ -52,8 +51,8 @@ def pod_config(gm: GuidedModel, site: Site) -> config.PodConfig:
             )
             for processor in spec.logits_processors
         ],
-        speculative_method=speculative.method if speculative else None,
         probes=config.ProbesConfig(
+            startup_timeout_s=seconds(spec.probes.startup_timeout),
             stall_timeout_s=seconds(spec.probes.stall_timeout),
             guided=config.GuidedProbeConfig(
                 mode=spec.probes.guided.mode,
@@ -137,7 +136,7 @@ def _telemetry(gm: GuidedModel, site: Site) -> config.TelemetryConfig:
         endpoint=endpoint,
         protocol=otlp.protocol,
         sampling=float(gm.spec.telemetry.sampling) if gm.spec.telemetry is not None else 1.0,
-        ca_file=str(folder / TLS_FOLDER / CA_FILE) if tls.ca_secret_ref else None,
+        ca_file=str(folder / TLS_FOLDER / CA_FILE) if tls.ca_secret_key_ref else None,
         certificate_file=str(folder / TLS_FOLDER / CERTIFICATE_FILE) if tls.client_secret_ref else None,
         key_file=str(folder / TLS_FOLDER / KEY_FILE) if tls.client_secret_ref else None,
         headers_folder=str(folder / HEADERS_FOLDER) if otlp.headers_secret_ref else None,

@@ -6,31 +6,31 @@ from typing import Final
 from kubernetes.aio import client as k8s
 
 from guided_contract import names
-from guided_operator.api import GuidedModel
+from guided_operator.api import GuidedModel, engine_env
 from guided_operator.api.engine import EnvSource, EnvVar
 from guided_operator.api.quantity import amount
 from guided_operator.builders.configuration import traces_endpoint
 from guided_operator.builders.pod_paths import Site
-from guided_operator.builders.source import sources
+from guided_operator.builders.source import compile_cache, downloads
 
 # A connection that a client is about to use must not be closed meanwhile: longer than clients and gateways
 # keep an idle one, which is 60 s and less. vLLM's 5 s are less than they take, and a request is lost by it.
 _KEEP_ALIVE_S: Final = 75
-# Which hub the tokenizer comes from, and by what way: the sidecar's as well as the engine's.
-_OF_THE_HUB: Final = frozenset(
-    [
-        "CURL_CA_BUNDLE",
-        "HTTPS_PROXY",
-        "HTTP_PROXY",
-        "NO_PROXY",
-        "REQUESTS_CA_BUNDLE",
-        "SSL_CERT_DIR",
-        "SSL_CERT_FILE",
-        "http_proxy",
-        "https_proxy",
-        "no_proxy",
-    ]
-)
+# A vLLM image asks for all NVIDIA GPUs of the node by itself, which some container runtimes obey. NVIDIA's
+# device plugin says which ones instead; its driver for claims sets this, too.
+_NO_NVIDIA: Final = {"NVIDIA_VISIBLE_DEVICES": "void"}
+# What the engine compiles, by variable and folder of the claim that keeps it; DeepGEMM's is below vLLM's.
+COMPILE_CACHES: Final = {
+    "VLLM_CACHE_ROOT": "vllm",
+    "TORCHINDUCTOR_CACHE_DIR": "torchinductor",
+    "TRITON_CACHE_DIR": "triton",
+    "FLASHINFER_WORKSPACE_BASE": "flashinfer",
+    "TVM_FFI_CACHE_DIR": "tvm-ffi",
+    "CUDA_CACHE_PATH": "cuda",
+}
+_PROXIES: Final = {"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"}
+_EXCEPT: Final = {"NO_PROXY", "no_proxy"}
+_SAME_POD: Final = ("localhost", "127.0.0.1")
 
 
 def engine_environment(gm: GuidedModel, site: Site) -> list[k8s.V1EnvVar]:
@@ -40,9 +40,14 @@ def engine_environment(gm: GuidedModel, site: Site) -> list[k8s.V1EnvVar]:
     variables["VLLM_HTTP_TIMEOUT_KEEP_ALIVE"] = str(_KEEP_ALIVE_S)
     if traces_endpoint(gm, site) is not None:
         variables["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] = "http/protobuf"  # what the sidecar receives
-    if gm.spec.engine.device == "CPU":
+    if compile_cache(gm, site) is not None:
+        variables |= {name: f"{site.cache}/{folder}" for name, folder in COMPILE_CACHES.items()}
+    if gm.spec.engine.accelerator.type == "None":
         variables |= _cpu(gm)
-    merged = _merged(variables, [*_secrets(gm), *gm.spec.engine.env])
+    if not any(name.startswith("nvidia.com/") for name in gm.spec.engine.accelerator.resource_of(1)):
+        variables |= _NO_NVIDIA
+    theirs = [env for env in gm.spec.engine.env if env.name not in engine_env.TELEMETRY]
+    merged = _merged(variables, [*_secrets(gm), *_way(theirs)])
     if gm.spec.parallelism.nodes > 1:
         # Where the others' ranks find this node's; vLLM's own guess is the way to the internet.
         source = k8s.V1EnvVarSource(field_ref=k8s.V1ObjectFieldSelector(field_path="status.podIP"))
@@ -52,19 +57,36 @@ def engine_environment(gm: GuidedModel, site: Site) -> list[k8s.V1EnvVar]:
 
 
 def sidecar_environment(gm: GuidedModel, site: Site) -> list[k8s.V1EnvVar]:
-    """Return the sidecar container's variables: it loads the tokenizer as the engine does, and no GPU."""
-    variables = _shared(gm, site)
-    # A vLLM image asks for all GPUs of the node by itself, which some container runtimes obey.
-    variables["NVIDIA_VISIBLE_DEVICES"] = "void"
-    theirs = [env for env in gm.spec.engine.env if env.name.startswith("HF_") or env.name in _OF_THE_HUB]
-    return _merged(variables, [*_secrets(gm), *theirs])
+    """Return the sidecar container's variables: it loads the tokenizer as the engine does, and no GPU.
+
+    It sends telemetry, so OpenTelemetry's variables are its alone.
+    """
+    variables = _shared(gm, site) | _NO_NVIDIA
+    theirs = [
+        env
+        for env in gm.spec.engine.env
+        if env.name.startswith("HF_") or env.name in (*engine_env.WAY_TO_THE_HUB, *engine_env.TELEMETRY)
+    ]
+    return _merged(variables, [*_secrets(gm), *_way(theirs)])
+
+
+def _way(variables: list[EnvVar]) -> list[EnvVar]:
+    """Return the user's variables, by which no proxy stands between engine and sidecar."""
+    found = {variable.name: variable for variable in variables}
+    if not _PROXIES.isdisjoint(found):
+        for name in _EXCEPT & found.keys() or ("NO_PROXY",):
+            said = found.get(name, EnvVar(name=name, value=""))
+            if said.value is not None and said.value != "*":
+                value = ",".join(filter(None, (said.value, *_SAME_POD)))
+                found[name] = EnvVar(name=name, value=value)
+    return list(found.values())
 
 
 def _secrets(gm: GuidedModel) -> list[EnvVar]:
     """Return what engine and sidecar get from Secrets: the sidecar reads the hub, and asks the engine."""
     keys = {
-        names.ENV_HUB_TOKEN: gm.spec.model.auth_secret_ref,
-        names.ENV_API_KEY: gm.spec.engine.api_key_secret_ref,
+        names.ENV_HUB_TOKEN: gm.spec.model.auth_secret_key_ref,
+        names.ENV_API_KEY: gm.spec.engine.api_key_secret_key_ref,
     }
     return [
         EnvVar(name=name, value_from=EnvSource(secret_key_ref=key))
@@ -80,7 +102,7 @@ def _shared(gm: GuidedModel, site: Site) -> dict[str, str]:
     if site.home:
         # The user of the pod has no entry in the image's passwd: without USER, torch fails to name its cache.
         variables |= {"HOME": site.home, "USER": "guidedmodel"}
-    if all(source.is_local for source in sources(gm)):
+    if not downloads(gm):
         variables["HF_HUB_OFFLINE"] = "1"
         return variables
     if site.hub:

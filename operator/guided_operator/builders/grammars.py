@@ -10,9 +10,10 @@ from guided_contract import grammar_files
 from guided_operator.api import GuidedModel
 from guided_operator.builders.labels import metadata
 
-# ConfigMaps by name; None: there is no such ConfigMap.
-Sources = Mapping[str, Mapping[str, str] | None]
+# ConfigMaps by name; None: there is no such ConfigMap, or a text that is too large beside the others.
+Sources = Mapping[str, Mapping[str, str | None] | None]
 NO_SOURCES: Final[Sources] = {}
+_TOO_LARGE: Final = "too large: all grammars of a model together may have at most 1 MiB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +24,9 @@ class Grammars:
     faults: Mapping[str, str] = field(default_factory=dict)
 
 
-def map_name(gm: GuidedModel) -> str:
-    """Return the name of the ConfigMap that holds the model's grammars; no revision's is called so."""
-    return f"{gm.name}-grammars"
+def map_name(model: str) -> str:
+    """Return the name of the ConfigMap that holds a model's grammars; no revision's is called so."""
+    return f"{model}-grammars"
 
 
 def merge(gm: GuidedModel, sources: Sources, before: Mapping[str, str]) -> Grammars:
@@ -48,7 +49,7 @@ def merge(gm: GuidedModel, sources: Sources, before: Mapping[str, str]) -> Gramm
         reference = grammar.config_map_key_ref
         text, fault = _text(sources, reference.name, reference.key)
         if text is not None and size + _size(file, text) > grammar_files.MAX_BYTES:
-            text, fault = None, "too large: all grammars of a model together may have at most 1 MiB"
+            text, fault = None, _TOO_LARGE
         if fault:
             faults[grammar.name] = fault
             text = before.get(file)
@@ -62,7 +63,7 @@ def merge(gm: GuidedModel, sources: Sources, before: Mapping[str, str]) -> Gramm
 def config_map(gm: GuidedModel, data: Mapping[str, str]) -> k8s.V1ConfigMap:
     """Return the ConfigMap that the pods mount, `data` by file name; it exists even without grammars."""
     return k8s.V1ConfigMap(
-        api_version="v1", kind="ConfigMap", metadata=metadata(gm, map_name(gm)), data=dict(data)
+        api_version="v1", kind="ConfigMap", metadata=metadata(gm, map_name(gm.name)), data=dict(data)
     )
 
 
@@ -72,7 +73,8 @@ def _text(sources: Sources, name: str, key: str) -> tuple[str | None, str]:
         return None, f"there is no ConfigMap {name}"
     if key not in found:
         return None, f"ConfigMap {name} has no key {key}"
-    return found[key], ""
+    text = found[key]
+    return text, "" if text is not None else _TOO_LARGE
 
 
 def _size(file: str, text: str) -> int:

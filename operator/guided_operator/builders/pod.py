@@ -1,31 +1,31 @@
 """The pod template: engine, native sidecar of the same image, and the container that copies the plugin."""
 
-from typing import Final
-
 from kubernetes.aio import client as k8s
 
 from guided_contract import names
 from guided_operator.api import GuidedModel
-from guided_operator.api.resources import Resources
-from guided_operator.builders import probes, scheduling, volumes
+from guided_operator.builders import probes, resources, scheduling, volumes
 from guided_operator.builders.arguments import engine_arguments
 from guided_operator.builders.drain import grace_period_s, lifecycle
 from guided_operator.builders.environment import engine_environment, sidecar_environment
 from guided_operator.builders.labels import labels
+from guided_operator.builders.literal import escape
 from guided_operator.builders.pod_paths import PLUGIN_SOURCE, Site
 from guided_operator.builders.revision_key import pod_key
-
-GPU: Final = "nvidia.com/gpu"
 
 
 def pod_template(gm: GuidedModel, site: Site, config_map: str) -> k8s.V1PodTemplateSpec:
     """Return the template of the model's pods."""
-    own = gm.spec.pod_template
+    own = gm.spec.pod
     user_id = own.run_as_user or site.user_id
+    secrets = dict.fromkeys([*(secret.name for secret in own.image_pull_secrets), *site.pull_secrets])
+    made = volumes.volumes(gm, site, config_map)
     return k8s.V1PodTemplateSpec(
         metadata=k8s.V1ObjectMeta(
             labels={**own.labels, **labels(gm), names.LABEL_REVISION: pod_key(gm)},
             annotations={
+                # Nothing in them outlives the pod; else the autoscaler would keep its node for their sake.
+                "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": volumes.on_node(made),
                 **own.annotations,
                 "kubectl.kubernetes.io/default-container": names.ENGINE_CONTAINER,
             },
@@ -33,10 +33,7 @@ def pod_template(gm: GuidedModel, site: Site, config_map: str) -> k8s.V1PodTempl
         spec=k8s.V1PodSpec(
             **scheduling.fields(gm),
             service_account_name=own.service_account_name or gm.name,
-            image_pull_secrets=[
-                k8s.V1LocalObjectReference(name=secret.name) for secret in own.image_pull_secrets
-            ]
-            or None,
+            image_pull_secrets=[k8s.V1LocalObjectReference(name=name) for name in secrets] or None,
             automount_service_account_token=False,
             # A Service named "vllm" would otherwise set VLLM_PORT, and so vLLM's port, in every pod.
             enable_service_links=False,
@@ -51,9 +48,10 @@ def pod_template(gm: GuidedModel, site: Site, config_map: str) -> k8s.V1PodTempl
                 fs_group_change_policy="OnRootMismatch" if own.fs_group else None,
                 seccomp_profile=k8s.V1SeccompProfile(type="RuntimeDefault"),
             ),
-            init_containers=[*_plugin(gm, site), _sidecar(gm, site)],
-            containers=[_engine(gm, site)],
-            volumes=volumes.volumes(gm, site, config_map),
+            init_containers=[escape(each) for each in (*_plugin(gm, site), _sidecar(gm, site))],
+            containers=[escape(_engine(gm, site))],
+            volumes=made,
+            resource_claims=resources.resource_claims(gm) or None,
         ),
     )
 
@@ -69,7 +67,7 @@ def _engine(gm: GuidedModel, site: Site) -> k8s.V1Container:
             k8s.V1ContainerPort(name="http", container_port=site.ports.engine),
             k8s.V1ContainerPort(name="launcher", container_port=site.ports.launcher),
         ],
-        resources=_engine_resources(gm),
+        resources=resources.engine_resources(gm),
         startup_probe=probes.engine_startup(gm, site),
         liveness_probe=probes.engine_liveness(site),
         lifecycle=lifecycle(),
@@ -87,7 +85,7 @@ def _sidecar(gm: GuidedModel, site: Site) -> k8s.V1Container:
         command=[site.python, "-m", "guided_sidecar"],
         env=sidecar_environment(gm, site),
         ports=[k8s.V1ContainerPort(name="sidecar", container_port=site.ports.sidecar)],
-        resources=_resources(gm.spec.sidecar.resources),
+        resources=resources.sidecar_resources(gm),
         startup_probe=probes.sidecar_startup(site),
         readiness_probe=probes.sidecar_readiness(site),
         lifecycle=lifecycle(),
@@ -103,29 +101,15 @@ def _plugin(gm: GuidedModel, site: Site) -> list[k8s.V1Container]:
     container = k8s.V1Container(
         name=names.PLUGIN_CONTAINER,
         image=site.plugin_image,
+        image_pull_policy=site.plugin_pull_policy or None,
         # Runs again when the node rebuilds the pod's sandbox, over what the first run left.
         command=["cp", "-r", f"{PLUGIN_SOURCE}/.", site.plugin_dir],
-        resources=k8s.V1ResourceRequirements(
-            requests={"cpu": "10m", "memory": "32Mi"}, limits={"memory": "128Mi"}
-        ),
+        resources=resources.plugin_resources(),
         termination_message_policy="FallbackToLogsOnError",
         security_context=_locked_down(),
         volume_mounts=volumes.plugin_mounts(site),
     )
     return [container]
-
-
-def _engine_resources(gm: GuidedModel) -> k8s.V1ResourceRequirements:
-    resources = gm.spec.resources
-    if gm.spec.engine.device == "CPU":
-        return _resources(resources)
-    gpus = {GPU: str(gm.spec.parallelism.ranks)}
-    # The server adds requests equal to these limits; written out, the live object equals the wanted one.
-    return _resources(Resources(requests=resources.requests | gpus, limits=resources.limits | gpus))
-
-
-def _resources(resources: Resources) -> k8s.V1ResourceRequirements:
-    return k8s.V1ResourceRequirements(requests=resources.requests or None, limits=resources.limits or None)
 
 
 def _locked_down() -> k8s.V1SecurityContext:

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from guided_contract.config import PortsConfig
+from guided_operator.api.model import MODELS_DIR
 
 # Where the operator's image holds plugin, contract and sidecar with their dist-info, ready to be copied.
 PLUGIN_SOURCE: Final = "/opt/guidedmodel/plugin"
-MODELS_DIR: Final = "/models"
 USER_ID: Final = 10001  # no user of the image or, likely, of the node
 
 
@@ -24,6 +24,10 @@ class Site:
     ----------
     plugin_image
         Our own image, which the init container copies the plugin from.
+    plugin_pull_policy
+        When a node pulls it; "": as Kubernetes does by its tag.
+    pull_secrets
+        Secrets that every pod pulls images with, beside its own.
     operator_namespace
         Where the operator reads the pods' status from.
     python
@@ -44,6 +48,8 @@ class Site:
         Folder in which the sidecar keeps proven grammars, on disk.
     hub
         Folder of what is downloaded from the hub; "" leaves the user's own.
+    cache
+        Folder of the claim with the engine's compile caches; "" leaves the user's own.
     models
         From a claim's name to the folder with its content.
     own_volumes
@@ -64,6 +70,8 @@ class Site:
     """
 
     plugin_image: str
+    plugin_pull_policy: str = ""
+    pull_secrets: tuple[str, ...] = ()
     operator_namespace: str = "guidedmodel-system"
     python: str = "python3"
     run_dir: str = "/run/guidedmodel"
@@ -74,6 +82,7 @@ class Site:
     home: str = "/tmp"  # noqa: S108 - an emptyDir of the pod's own
     grammar_cache: str = "/tmp/grammars"  # noqa: S108 - likewise: it outlives the container, not the pod
     hub: str = "/hub"
+    cache: str = "/cache"
     models: Callable[[str], str] = _claim_folder
     own_volumes: str = "/mnt"
     bind_host: str = "0.0.0.0"  # noqa: S104 - inside a pod
@@ -84,12 +93,14 @@ class Site:
     otlp_endpoint: str | None = None
 
 
-def cluster_site(
+def cluster_site(  # noqa: PLR0913 - what differs between clusters
     plugin_image: str,
     operator_namespace: str = "guidedmodel-system",
     *,
     user_id: int | None = USER_ID,
     hub_endpoint: str = "",
+    plugin_pull_policy: str = "",
+    pull_secrets: tuple[str, ...] = (),
 ) -> Site:
     """Return the site of every pod of a cluster. All other fields of Site are the same in every cluster.
 
@@ -100,4 +111,6 @@ def cluster_site(
         operator_namespace=operator_namespace,
         user_id=user_id,
         hub_endpoint=hub_endpoint,
+        plugin_pull_policy=plugin_pull_policy,
+        pull_secrets=pull_secrets,
     )

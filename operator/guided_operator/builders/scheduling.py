@@ -1,4 +1,4 @@
-"""Where a pod may run: parts of `spec.podTemplate` in the words of a pod."""
+"""Where a pod may run, and how it finds others: parts of `spec.pod` in the words of a pod."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from guided_operator.builders.labels import selector
 
 
 def fields(gm: GuidedModel) -> dict[str, Any]:
-    """Return the fields of a pod's spec that say where it runs; None: as the cluster has it."""
-    own = gm.spec.pod_template
+    """Return the fields of a pod's spec that the user has as a pod has them; None: as the cluster has it."""
+    own = gm.spec.pod
     return {
         "node_selector": own.node_selector or None,
         "tolerations": [k8s.V1Toleration.model_validate(_plain(one)) for one in own.tolerations] or None,
@@ -21,6 +21,8 @@ def fields(gm: GuidedModel) -> dict[str, Any]:
         "topology_spread_constraints": [_spread(gm, one) for one in own.topology_spread] or None,
         "priority_class_name": own.priority_class_name,
         "scheduler_name": own.scheduler_name,
+        "dns_config": k8s.V1PodDNSConfig.model_validate(_plain(own.dns_config)) if own.dns_config else None,
+        "host_aliases": [k8s.V1HostAlias.model_validate(_plain(one)) for one in own.host_aliases] or None,
     }
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from guided_operator.api import GuidedModel
+from guided_operator.api.storage import Claim
 from guided_operator.builders.pod_paths import Site
 
 
@@ -39,6 +40,16 @@ def parse_source(uri: str) -> Source:
 def sources(gm: GuidedModel) -> list[Source]:
     """Return everything that the pod loads: the model, the draft model if any, the adapters."""
     return [parse_source(uri) for uri in gm.spec.uris.values()]
+
+
+def downloads(gm: GuidedModel) -> bool:
+    """Say whether the pod has to download anything."""
+    return not all(source.is_local for source in sources(gm))
+
+
+def compile_cache(gm: GuidedModel, site: Site) -> Claim | None:
+    """Return the claim that keeps what the engine compiles, if any; a laptop has its user's own folders."""
+    return gm.spec.storage.cache.persistent_volume_claim if site.cache else None
 
 
 def claims(gm: GuidedModel) -> list[str]:

@@ -5,9 +5,10 @@ from typing import Final
 
 from kubernetes.aio import client as k8s
 
-from guided_operator.api import GuidedModel
-from guided_operator.api.pod_template import EmptyVolume, Volume
+from guided_operator.api import GuidedModel, engine_env
+from guided_operator.api.pod import EmptyVolume, Volume
 from guided_operator.api.quantity import canonical
+from guided_operator.api.storage import Claim
 from guided_operator.api.telemetry import OtlpTls
 from guided_operator.builders.configuration import (
     CA_FILE,
@@ -19,7 +20,7 @@ from guided_operator.builders.configuration import (
 )
 from guided_operator.builders.grammars import map_name
 from guided_operator.builders.pod_paths import Site
-from guided_operator.builders.source import claims, sources
+from guided_operator.builders.source import claims, compile_cache, downloads
 
 _RUN: Final = "run"
 _CONFIG: Final = "config"
@@ -29,6 +30,7 @@ _SHM: Final = "shm"
 _ENGINE_TMP: Final = "engine-tmp"
 _SIDECAR_TMP: Final = "sidecar-tmp"
 _HUB: Final = "hub"
+_CACHE: Final = "cache"
 _OTLP: Final = "otlp-"
 _OWN: Final = "own-"
 
@@ -47,7 +49,7 @@ def volumes(gm: GuidedModel, site: Site, config_map: str) -> list[k8s.V1Volume]:
         k8s.V1Volume(name=_RUN, empty_dir=_memory(_RUN_LIMIT)),
         k8s.V1Volume(name=_CONFIG, config_map=k8s.V1ConfigMapVolumeSource(name=config_map)),
         # In every pod, and as a whole: the kubelet brings changes to no other kind of mount.
-        k8s.V1Volume(name=_GRAMMARS, config_map=k8s.V1ConfigMapVolumeSource(name=map_name(gm))),
+        k8s.V1Volume(name=_GRAMMARS, config_map=k8s.V1ConfigMapVolumeSource(name=map_name(gm.name))),
         k8s.V1Volume(name=_SHM, empty_dir=_memory(_shm_limit(gm))),
         k8s.V1Volume(name=_ENGINE_TMP, empty_dir=_disk(gm.spec.storage.temporary)),
         k8s.V1Volume(name=_SIDECAR_TMP, empty_dir=k8s.V1EmptyDirVolumeSource()),
@@ -56,30 +58,33 @@ def volumes(gm: GuidedModel, site: Site, config_map: str) -> list[k8s.V1Volume]:
         found.append(k8s.V1Volume(name=_PLUGIN, empty_dir=k8s.V1EmptyDirVolumeSource()))
     if _downloads(gm, site):
         found.append(_hub_volume(gm))
+    if (cache := compile_cache(gm, site)) is not None:
+        found.append(_claimed(_CACHE, cache))
     found += _otlp_volumes(gm)
-    found += [_own_volume(volume) for volume in gm.spec.pod_template.volumes]
+    found += [_own_volume(volume) for volume in gm.spec.pod.volumes]
     for claim in claims(gm):
         source = k8s.V1PersistentVolumeClaimVolumeSource(claim_name=claim, read_only=True)
         found.append(k8s.V1Volume(name=_claim_volume(gm, claim), persistent_volume_claim=source))
     return found
 
 
+def on_node(made: list[k8s.V1Volume]) -> str:
+    """Return our own folders on the node's disk, with commas; users' own are theirs to declare."""
+    folders = (one for one in made if one.empty_dir is not None and one.empty_dir.medium != "Memory")
+    return ",".join(one.name for one in folders if not one.name.startswith(_OWN))
+
+
 def engine_mounts(gm: GuidedModel, site: Site) -> list[k8s.V1VolumeMount]:
     """Return what the engine container sees."""
     shm = k8s.V1VolumeMount(name=_SHM, mount_path="/dev/shm")  # noqa: S108 - an emptyDir of the pod's own
-    own = [
-        k8s.V1VolumeMount(
-            name=f"{_OWN}{volume.name}",
-            mount_path=f"{site.own_volumes}/{volume.name}",
-            read_only=_is_read_only(volume) or None,
-        )
-        for volume in gm.spec.pod_template.volumes
-    ]
+    own = [_own_mount(site, volume, read_only=_is_read_only(volume)) for volume in gm.spec.pod.volumes]
+    if compile_cache(gm, site) is not None:
+        own.append(k8s.V1VolumeMount(name=_CACHE, mount_path=site.cache))
     return [*_shared_mounts(gm, site), shm, *own, *_home_mounts(site, _ENGINE_TMP)]
 
 
 def sidecar_mounts(gm: GuidedModel, site: Site) -> list[k8s.V1VolumeMount]:
-    """Return what the sidecar sees: the model too, for its tokenizer."""
+    """Return what the sidecar sees: for the tokenizer the model, or whom to trust on the way to the hub."""
     grammars = k8s.V1VolumeMount(name=_GRAMMARS, mount_path=site.named_grammars, read_only=True)
     secrets = [
         k8s.V1VolumeMount(
@@ -89,7 +94,8 @@ def sidecar_mounts(gm: GuidedModel, site: Site) -> list[k8s.V1VolumeMount]:
         )
         for volume in _otlp_volumes(gm)
     ]
-    return [*_shared_mounts(gm, site), grammars, *secrets, *_home_mounts(site, _SIDECAR_TMP)]
+    trust = [_own_mount(site, volume, read_only=True) for volume in _trusted(gm, site)]
+    return [*_shared_mounts(gm, site), grammars, *secrets, *trust, *_home_mounts(site, _SIDECAR_TMP)]
 
 
 def plugin_mounts(site: Site) -> list[k8s.V1VolumeMount]:
@@ -115,7 +121,7 @@ def _otlp_volumes(gm: GuidedModel) -> list[k8s.V1Volume]:
 
 def _certificates(tls: OtlpTls) -> list[k8s.V1VolumeProjection]:
     wanted = []
-    if (ca := tls.ca_secret_ref) is not None:
+    if (ca := tls.ca_secret_key_ref) is not None:
         wanted.append((ca.name, {ca.key: CA_FILE}))
     if (client := tls.client_secret_ref) is not None:
         wanted.append((client.name, {CERTIFICATE_FILE: CERTIFICATE_FILE, KEY_FILE: KEY_FILE}))
@@ -159,7 +165,7 @@ def _injects(gm: GuidedModel, site: Site) -> bool:
 
 
 def _downloads(gm: GuidedModel, site: Site) -> bool:
-    return bool(site.hub) and not all(source.is_local for source in sources(gm))
+    return bool(site.hub) and downloads(gm)
 
 
 def _shm_limit(gm: GuidedModel) -> str:
@@ -169,10 +175,36 @@ def _shm_limit(gm: GuidedModel) -> str:
 
 def _hub_volume(gm: GuidedModel) -> k8s.V1Volume:
     hub = gm.spec.storage.hub
-    if hub.claim is None:
+    if hub.persistent_volume_claim is None:
         return k8s.V1Volume(name=_HUB, empty_dir=_disk(hub.size_limit))
-    claim = k8s.V1PersistentVolumeClaimVolumeSource(claim_name=hub.claim)
-    return k8s.V1Volume(name=_HUB, persistent_volume_claim=claim)
+    return _claimed(_HUB, hub.persistent_volume_claim)
+
+
+def _claimed(name: str, claim: Claim) -> k8s.V1Volume:
+    source = k8s.V1PersistentVolumeClaimVolumeSource(claim_name=claim.claim_name)
+    return k8s.V1Volume(name=name, persistent_volume_claim=source)
+
+
+def _own_mount(site: Site, volume: Volume, *, read_only: bool) -> k8s.V1VolumeMount:
+    return k8s.V1VolumeMount(
+        name=f"{_OWN}{volume.name}",
+        mount_path=f"{site.own_volumes}/{volume.name}",
+        read_only=read_only or None,
+    )
+
+
+def _trusted(gm: GuidedModel, site: Site) -> list[Volume]:
+    """Return the user's volumes that variables of the way to the hub point into."""
+    files = [
+        PurePosixPath(variable.value or "")
+        for variable in gm.spec.engine.env
+        if variable.name in engine_env.WAY_TO_THE_HUB
+    ]
+    return [
+        volume
+        for volume in gm.spec.pod.volumes
+        if any(file.is_relative_to(f"{site.own_volumes}/{volume.name}") for file in files)
+    ]
 
 
 def _own_volume(volume: Volume) -> k8s.V1Volume:

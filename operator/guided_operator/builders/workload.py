@@ -7,6 +7,7 @@ from kubernetes.aio import client as k8s
 
 from guided_operator.api import GuidedModel
 from guided_operator.api.base import seconds
+from guided_operator.api.rollout import surge, unavailable
 from guided_operator.builders.labels import metadata, selector
 from guided_operator.builders.objects import manifest
 
@@ -14,6 +15,10 @@ Object = dict[str, Any]
 
 # On top of startupTimeout: pulling an image of some 10 GB.
 _PULL_S: Final = 1200
+# While a pod of a group is pending, a restart of another is no reason to begin again: each time would throw
+# away what the others have pulled. By its own name, a value of restartPolicy, only LeaderWorkerSet 0.9 knows
+# the rule; from 0.8 on it is known by this annotation, and earlier ones pay no heed to it.
+_AFTER_START: Final = "leaderworkerset.sigs.k8s.io/experimental-recreate-group-after-start"
 
 
 def is_grouped(gm: GuidedModel) -> bool:
@@ -40,7 +45,18 @@ def workload(gm: GuidedModel, template: Object, replicas: int) -> Object:
     replicas
         Number of pods; with parallelism.nodes above 1, of groups of pods.
     """
-    return _worker_set(gm, template, replicas) if is_grouped(gm) else _deployment(gm, template, replicas)
+    made = _worker_set(gm, template, replicas) if is_grouped(gm) else _deployment(gm, template, replicas)
+    # Those of its pods: Kueue reads its queue from the workload, and who pays is asked of both.
+    made["metadata"]["labels"] = {**template["metadata"]["labels"], **made["metadata"]["labels"]}
+    return made
+
+
+def pod_labels(made: Object) -> Object:
+    """Return the labels of the pods that a Deployment or LeaderWorkerSet makes."""
+    spec = made.get("spec", {})
+    template = spec.get("leaderWorkerTemplate", {}).get("workerTemplate") or spec.get("template", {})
+    labels: Object = template.get("metadata", {}).get("labels", {})
+    return labels
 
 
 def progress_deadline_s(gm: GuidedModel) -> int:
@@ -79,7 +95,7 @@ def _worker_set(gm: GuidedModel, template: Object, replicas: int) -> Object:
     return {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",
-        "metadata": manifest(metadata(gm, nodes_name(gm))),
+        "metadata": {**manifest(metadata(gm, nodes_name(gm))), "annotations": {_AFTER_START: "true"}},
         "spec": {
             "replicas": replicas,
             "startupPolicy": "LeaderCreated",  # no rank is ready before all are there
@@ -98,7 +114,11 @@ def _worker_set(gm: GuidedModel, template: Object, replicas: int) -> Object:
 
 
 def _worker_set_bounds(gm: GuidedModel, replicas: int) -> Object:
-    """Return how many groups may be too many or too few; paused: none from the first on is changed."""
+    """Return how many groups may be too many or too few, in numbers: percentages that come to 0 are refused.
+
+    Paused: no group from the first on is changed, and none beside them is made, which would stay.
+    """
     rollout = gm.spec.rollout
-    bounds: Object = {"maxSurge": rollout.max_surge, "maxUnavailable": rollout.max_unavailable}
-    return bounds | ({"partition": replicas} if rollout.paused else {})
+    if rollout.paused:
+        return {"maxSurge": 0, "maxUnavailable": 1, "partition": replicas}
+    return {"maxSurge": surge(rollout, replicas), "maxUnavailable": unavailable(rollout, replicas)}

@@ -131,7 +131,9 @@ def status(**options: Any) -> int:
     """Show the state of GuidedModels in the cluster, and what to do next.
 
     NAME: names of GuidedModels; default: all in the namespace. Shows their conditions, pods, ranks, grammars
-    and last failures. Exit status: 0 all are ready, 1 one is not, 2 they could not be read.
+    and last failures; of those that are named also what their status only counts, read from their pods, which
+    takes the rights to list pods and to get pods/proxy. Exit status: 0 all are ready, 1 one is not, 2 they
+    could not be read.
     """
     return int(_act("cluster.status:main", **options))
 
@@ -153,15 +155,26 @@ def _files(command: Command) -> Command:
     return option(more(command))
 
 
+# As the operator's limits.arguments, which a manifest does not say.
+_arguments = click.option(
+    "--arguments",
+    type=click.Choice(["Listed", "Any"]),
+    default="Listed",
+    show_default=True,
+    help="what engine.args and engine.env may hold, as limits.arguments of the operator",
+)
+
+
 @top.command(short_help="check GuidedModel manifests, without a cluster")
 @_files
-def validate(files: Sequence[str], more: Sequence[str]) -> int:
+@_arguments
+def validate(files: Sequence[str], more: Sequence[str], arguments: str) -> int:
     """Check GuidedModel manifests, without a cluster.
 
     Applies all rules of the API server and of the operator. If ConfigMaps are given too, they must hold all
     named grammars.
     """
-    return int(_act("validate:main", files=[*files, *more]))
+    return int(_act("validate:main", files=[*files, *more], arguments=arguments))
 
 
 @top.command(short_help="print the objects that the operator would create, without a cluster")
@@ -172,9 +185,10 @@ def validate(files: Sequence[str], more: Sequence[str]) -> int:
     show_default=True,
     help="image of the operator and plugin",
 )
-def render(files: Sequence[str], more: Sequence[str], plugin_image: str) -> int:
+@_arguments
+def render(files: Sequence[str], more: Sequence[str], plugin_image: str, arguments: str) -> int:
     """Print the objects that the operator would create, without a cluster."""
-    return int(_act("render:main", files=[*files, *more], plugin_image=plugin_image))
+    return int(_act("render:main", files=[*files, *more], plugin_image=plugin_image, arguments=arguments))
 
 
 @top.command(name="run", short_help="serve a GuidedModel on this machine until Ctrl-C")
@@ -205,6 +219,7 @@ def render(files: Sequence[str], more: Sequence[str], plugin_image: str) -> int:
     "repeated; default: the ConfigMaps in the manifest file",
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="port of the OpenAI API; default: 8000 if free")
+@_arguments
 @click.option("--viewer", is_flag=True, help="open a page with the traces (arize-phoenix)")
 def run_locally(**options: Any) -> int:
     """Serve a GuidedModel on this machine until Ctrl-C."""

@@ -12,25 +12,30 @@ from guided_operator.builders import Site, Sources, cluster_site
 from guided_operator.cli.inputs import gather
 from guided_operator.cli.validate import faults
 from guided_operator.kube.queue import Key
+from guided_operator.policy.arguments import Arguments
+from guided_operator.policy.installation_limits import NO_LIMITS, Limits
 from guided_operator.reconcile.observe import Observed
 from guided_operator.reconcile.plan import plan
 
 
-def main(files: Sequence[str], plugin_image: str) -> int:
+def main(files: Sequence[str], plugin_image: str, arguments: Arguments = "Listed") -> int:
     """Print the children of every model, in the order in which they are created; 2 if one has a fault."""
     inputs = gather(files)
-    if found := faults(inputs):
+    limits = Limits(arguments=arguments)
+    if found := faults(inputs, limits):
         for fault in found:
             sys.stderr.write(f"{fault}\n")
         return 2
     site = cluster_site(plugin_image)
     for _, model in inputs.models:
-        children = rendered(model, site, inputs.sources(model))
+        children = rendered(model, site, inputs.sources(model), limits)
         print(yaml.safe_dump_all(children, sort_keys=False, explicit_start=True), end="")
     return 0
 
 
-def rendered(model: GuidedModel, site: Site, sources: Sources) -> list[dict[str, Any]]:
+def rendered(
+    model: GuidedModel, site: Site, sources: Sources, limits: Limits = NO_LIMITS
+) -> list[dict[str, Any]]:
     """Return what the operator would make of a model that has just been created.
 
     By the operator's own plan. What has no uid yet can own nothing: the children have no owner references.
@@ -38,7 +43,7 @@ def rendered(model: GuidedModel, site: Site, sources: Sources) -> list[dict[str,
     as_served = model.model_dump(mode="json", by_alias=True, exclude_unset=True)
     as_served["metadata"] |= {"uid": "", "generation": 1}
     seen = Observed(Key(model.namespace, model.name), as_served, sources=sources)
-    return list(plan(seen, site).children)
+    return list(plan(seen, site, limits).children)
 
 
 def print_crd() -> int:

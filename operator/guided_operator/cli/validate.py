@@ -7,13 +7,15 @@ from guided_operator.api import GuidedModel, Problem
 from guided_operator.builders import Sources
 from guided_operator.builders.grammars import merge
 from guided_operator.cli.inputs import Fault, Inputs, gather
+from guided_operator.policy.arguments import Arguments
+from guided_operator.policy.installation_limits import Limits
 from guided_operator.policy.spec_checks import check
 
 
-def main(files: Sequence[str]) -> int:
+def main(files: Sequence[str], arguments: Arguments = "Listed") -> int:
     """Name every valid model on stdout and every fault on stderr; 2 if there is one."""
     inputs = gather(files)
-    found = faults(inputs)
+    found = faults(inputs, Limits(arguments=arguments))
     unfit = {fault.where for fault in found}
     for where, model in inputs.models:
         if where not in unfit:
@@ -23,12 +25,12 @@ def main(files: Sequence[str]) -> int:
     return 2 if found else 0
 
 
-def faults(inputs: Inputs) -> list[Fault]:
-    """Return all that is wrong with what was read."""
+def faults(inputs: Inputs, limits: Limits) -> list[Fault]:
+    """Return all that is wrong with what was read, where the operator has these limits."""
     return inputs.faults + [
         Fault(where, problem)
         for where, model in inputs.models
-        for problem in (*check(model), *_texts_missing(model, inputs.sources(model)))
+        for problem in (*check(model), *limits.check(model), *_texts_missing(model, inputs.sources(model)))
     ]
 
 

@@ -1,18 +1,6 @@
-"""The operator's one way to the API server: five verbs over a transport of kubernetes.aio, and their errors.
+"""The operator's one way to the API server: five verbs over a transport of kubernetes.aio."""
 
-::
-
-    ApiError
-    |- ObjectNotFound         404
-    |- AlreadyExists          409 on create
-    |- WriteConflict          409 otherwise: a stale resourceVersion, a field owned by another manager
-    |- AccessForbidden        401, 403
-    |- ObjectInvalid          400, 422: retrying the same bytes cannot help
-    |- WatchExpired           410: list again
-    `- ServerUnavailable      429, 5xx, no answer: the only ones worth a retry as they are
-"""
-
-import json
+import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -20,10 +8,17 @@ from typing import Any, Final, Literal, Protocol, Self
 
 import aiohttp
 import msgspec
+from aiohttp.http_exceptions import LineTooLong
 from kubernetes.aio.client import ApiClient
 from msgspec import MsgspecError
 
-from guided_operator.kube import transport
+from guided_operator.kube import json_text, transport
+from guided_operator.kube.api_errors import (
+    AnswerTooLarge,
+    ServerUnavailable,
+    WatchExpired,
+    error_of,
+)
 
 Object = dict[str, Any]
 PatchType = Literal["json", "merge", "apply"]
@@ -40,63 +35,14 @@ _METADATA: Final = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io
 _METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 _CONNECT_TIMEOUT_S: Final = 5.0
 _NOT_YAML: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
-# A refusal can quote the whole object; its beginning says what was wrong.
-MAX_MESSAGE_CHARS: Final = 500
-
-
-class ApiError(Exception):
-    """A request to the API server failed; the message is the server's own where it sent one."""
-
-    def __init__(self, message: str, *, status: int = 0, retry_after_s: float | None = None) -> None:
-        self.status = status
-        self.retry_after_s = retry_after_s
-        super().__init__(message)
-
-
-class ObjectNotFound(ApiError):  # noqa: N818 - named as Kubernetes names the reason
-    """The object, or its kind, does not exist."""
-
-
-class AlreadyExists(ApiError):  # noqa: N818 - named as Kubernetes names the reason
-    """An object of this name was there before the create."""
-
-
-class WriteConflict(ApiError):  # noqa: N818 - named as Kubernetes names the reason
-    """Somebody else wrote the object since it was read."""
-
-
-class AccessForbidden(ApiError):  # noqa: N818 - named as Kubernetes names the reason
-    """The operator's service account may not do this."""
-
-
-class ObjectInvalid(ApiError):  # noqa: N818 - named as Kubernetes names the reason
-    """The server refuses the object as it is."""
-
-
-class WatchExpired(ApiError):  # noqa: N818 - named as Kubernetes names the reason
-    """The resource version is too old to watch from: list again."""
-
-
-class ServerUnavailable(ApiError):  # noqa: N818 - named as Kubernetes names the reason
-    """No answer, an overloaded server or a server fault; `retry_after_s` where the server said when."""
-
-
-_BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
-    400: ObjectInvalid,
-    401: AccessForbidden,
-    403: AccessForbidden,
-    404: ObjectNotFound,
-    409: WriteConflict,
-    410: WatchExpired,
-    422: ObjectInvalid,
-}
 
 
 class Api(Protocol):
     """What the operator asks of the API server; `tests/support/memory_api.py` is its in-memory fake.
 
     `path` is absolute on the server, as `kinds.api_path` returns it. `params` are query parameters.
-    `timeout_s` bounds the whole request, in seconds. Every method raises an ApiError.
+    `timeout_s` bounds the whole request, in seconds; `most_bytes` an answer. Every method raises an ApiError.
+    An object that is nested too deeply comes as `json_text.CutObject`.
     """
 
     async def read(
@@ -106,6 +52,7 @@ class Api(Protocol):
         params: Mapping[str, str] | None = None,
         metadata_only: bool = False,
         timeout_s: float = REQUEST_TIMEOUT_S,
+        most_bytes: int | None = None,
     ) -> Object:
         """Return the object or list at `path`; `metadata_only`: a PartialObjectMetadataList."""
 
@@ -124,23 +71,6 @@ class Api(Protocol):
         self, path: str, *, params: Mapping[str, str], metadata_only: bool = False, timeout_s: float
     ) -> AsyncIterator[Object]:
         """Yield watch events of the collection at `path` until the server, or the timeout, ends it."""
-
-
-def error_of(status: int, body: bytes, retry_after: str | None = None) -> ApiError:
-    """Return the error that an HTTP response means; a `Status` object in `body` gives its message.
-
-    `retry_after` is the header Retry-After; only a number of seconds counts.
-    """
-    try:
-        answer = json.loads(body)
-    except (ValueError, RecursionError):
-        answer = {}
-    message = answer.get("message") if isinstance(answer, dict) else None
-    message = str(message or f"the API server answered {status}")[:MAX_MESSAGE_CHARS]
-    retry_after_s = float(retry_after) if retry_after and retry_after.isdigit() else None
-    if status == 409 and isinstance(answer, dict) and answer.get("reason") == "AlreadyExists":
-        return AlreadyExists(message, status=status)
-    return _BY_STATUS.get(status, ServerUnavailable)(message, status=status, retry_after_s=retry_after_s)
 
 
 def as_yaml(body: Object) -> str:
@@ -180,13 +110,20 @@ class ApiServer:
         params: Mapping[str, str] | None = None,
         metadata_only: bool = False,
         timeout_s: float = REQUEST_TIMEOUT_S,
+        most_bytes: int | None = None,
     ) -> Object:
         """Return the object or list at `path`; `metadata_only`: a list, of objects without the rest."""
         headers = {"Accept": _METADATA_LIST} if metadata_only else {}
-        answer = await self._request("GET", path, params=params, headers=headers, timeout_s=timeout_s)
+        answer = await self._request(
+            "GET", path, params=params, headers=headers, timeout_s=timeout_s, most_bytes=most_bytes
+        )
         if "items" in answer and answer["items"] is None:  # so Go writes an empty list of metadata
             answer["items"] = []
         return answer
+
+    async def fetch(self, path: str, *, timeout_s: float, most_bytes: int) -> bytes:
+        """Return what is at `path`, perhaps of a pod's own: it is not followed elsewhere."""
+        return await self._exchange("GET", path, timeout_s=timeout_s, most_bytes=most_bytes)
 
     async def create(self, path: str, body: Object, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Object:
         """Create the object in the collection at `path`, and return it as stored."""
@@ -234,11 +171,29 @@ class ApiServer:
                         response.status, await response.read(), response.headers.get("Retry-After")
                     )
                 async for line in response.content:
-                    yield msgspec.json.decode(line)
+                    yield await _decoded(line)
+            except LineTooLong as error:  # not to be had by a watch: a list has it
+                raise WatchExpired(f"a watch event was too long: {error}") from error
             finally:
                 response.close()
 
-    async def _request(  # noqa: PLR0913 - the parts of an HTTP request
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+        **parts: Any,
+    ) -> Object:
+        # The server too gives up then: a write that it was slow to begin is not made when nobody waits.
+        params = {**(params or {}), "timeout": f"{timeout_s:.3f}s"}
+        data = await self._exchange(method, path, params=params, timeout_s=timeout_s, **parts)
+        with _transport_faults():
+            answer: Object = await _decoded(data)
+        return answer
+
+    async def _exchange(  # noqa: PLR0913 - the parts of an HTTP request
         self,
         method: str,
         path: str,
@@ -246,21 +201,18 @@ class ApiServer:
         params: Mapping[str, str] | None = None,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-        timeout_s: float = REQUEST_TIMEOUT_S,
-    ) -> Object:
+        timeout_s: float,
+        most_bytes: int | None = None,
+    ) -> bytes:
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(_CONNECT_TIMEOUT_S, timeout_s))
-        # The server too gives up then: a write that it was slow to begin is not made when nobody waits.
-        params = {**(params or {}), "timeout": f"{timeout_s:.3f}s"}
         with _transport_faults():
             response = await self._send(
                 method, path, params=params, body=body, headers=headers, timeout=timeout
             )
-            data = await response.read()
+            data = await (response.read() if most_bytes is None else _read(response, most_bytes))
         if not 200 <= response.status < 300:
             raise error_of(response.status, data, response.headers.get("Retry-After"))
-        with _transport_faults():
-            answer: Object = msgspec.json.decode(data)
-        return answer
+        return data
 
     async def _send(  # noqa: PLR0913 - the parts of an HTTP request
         self,
@@ -283,8 +235,25 @@ class ApiServer:
             data=body,
             headers=sent,
             timeout=timeout,
+            allow_redirects=False,
             server_hostname=self._client.configuration.tls_server_name,
         )
+
+
+async def _decoded(text: bytes) -> Any:
+    if json_text.is_too_deep(text):  # takes up to a second, in which others must not wait
+        return await asyncio.to_thread(json_text.decode_cut, text)
+    return msgspec.json.decode(text)
+
+
+async def _read(response: aiohttp.ClientResponse, most_bytes: int) -> bytes:
+    data = bytearray()
+    async for chunk in response.content.iter_any():
+        data += chunk
+        if len(data) > most_bytes:
+            response.close()
+            raise AnswerTooLarge(f"the answer has more than {most_bytes} bytes")
+    return bytes(data)
 
 
 @contextmanager

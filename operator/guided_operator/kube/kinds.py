@@ -1,5 +1,6 @@
 """The kinds that the operator watches and writes: where each is served, and what is kept of an object."""
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,6 +19,7 @@ _METADATA: Final = (
     "annotations",
     "ownerReferences",
 )
+_IDENTITY: Final = ("name", "namespace", "uid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,22 +27,28 @@ class Kind:
     """One kind of object.
 
     `fields` are the top-level fields that are kept beside the metadata, of the status what `status` returns;
-    `view` replaces the projection.
+    `hashed` those of texts by name, of each of which a hash is kept; `view` replaces the projection.
+    `newest_alone`: of a model's objects that with the highest `revision` alone keeps its `data`.
+    `owners` are the kinds of controllers of which an object is kept; of others, whom it is named after.
     `selector` says by labels which objects are looked at, "": all; `metadata_only`: only their metadata.
     `optional`: somebody has to install its API, which may come and go. `pruned`: an object that is no longer
-    wanted is deleted.
+    wanted is deleted. `auxiliary`: it stands beside the pods, which serve without it.
     """
 
     name: str
     api_version: str
     plural: str
     fields: tuple[str, ...] = ()
+    hashed: tuple[str, ...] = ()
+    newest_alone: bool = False
+    owners: tuple[str, ...] = (names.KIND,)
     view: Callable[[Object], Any] | None = None
     status: Callable[[Object], Object] | None = None
     selector: str = names.LABEL_NAME
     metadata_only: bool = False
     optional: bool = False
     pruned: bool = False
+    auxiliary: bool = False
 
     def path(self, namespace: str = "", name: str = "") -> str:
         """Return the path of an object; see `api_path`."""
@@ -55,11 +63,26 @@ class Kind:
             return self.view(item)
         metadata = item["metadata"]
         kept: Object = {"apiVersion": self.api_version, "kind": self.name}
+        if self.selector and not self._belongs(metadata):  # that its name is taken is all that matters
+            return {**kept, "metadata": {field: metadata[field] for field in _IDENTITY}}
         kept["metadata"] = {field: metadata[field] for field in _METADATA if field in metadata}
         kept |= {field: item[field] for field in self.fields if field in item}
         if self.status is not None and "status" in kept:
             kept["status"] = self.status(kept["status"])
-        return kept
+        return self.compared(kept)
+
+    def compared(self, item: Object) -> Object:
+        """Return an object, or a manifest, with hashes for the texts of which no more is kept."""
+        hashed = {field: _hashes(item[field]) for field in self.hashed if item.get(field)}
+        return {**item, **hashed} if hashed else item
+
+    def _belongs(self, metadata: Object) -> bool:
+        references: Sequence[Object] = metadata.get("ownerReferences", ())
+        return any(each.get("controller") and each["kind"] in self.owners for each in references)
+
+
+def _hashes(texts: Mapping[str, str]) -> Mapping[str, str]:
+    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
 
 
 def is_owned(item: Object, owner_uid: str) -> bool:
@@ -100,17 +123,23 @@ MODEL: Final = Kind(
 )
 DEPLOYMENT: Final = Kind("Deployment", "apps/v1", "deployments", ("spec", "status"))
 SERVICE: Final = Kind("Service", "v1", "services", ("spec",))
-CONFIG_MAP: Final = Kind("ConfigMap", "v1", "configmaps", ("data",))
+CONFIG_MAP: Final = Kind("ConfigMap", "v1", "configmaps", ("data",), hashed=("data",))
 SERVICE_ACCOUNT: Final = Kind("ServiceAccount", "v1", "serviceaccounts", ("automountServiceAccountToken",))
-REVISION: Final = Kind("ControllerRevision", "apps/v1", "controllerrevisions", ("data", "revision"))
-DISRUPTION_BUDGET: Final = Kind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets", ("spec",))
+REVISION: Final = Kind(
+    "ControllerRevision", "apps/v1", "controllerrevisions", ("data", "revision"), newest_alone=True
+)
+DISRUPTION_BUDGET: Final = Kind(
+    "PodDisruptionBudget", "policy/v1", "poddisruptionbudgets", ("spec",), auxiliary=True
+)
 AUTOSCALER: Final = Kind(
     "HorizontalPodAutoscaler",
     "autoscaling/v2",
     "horizontalpodautoscalers",
     ("spec", "status"),
+    owners=(names.KIND, "ScaledObject"),
     status=_decisions,
     pruned=True,
+    auxiliary=True,
 )
 NETWORK_POLICY: Final = Kind(
     "NetworkPolicy", "networking.k8s.io/v1", "networkpolicies", ("spec",), pruned=True
@@ -130,9 +159,16 @@ SCALED_OBJECT: Final = Kind(
     status=_decisions,
     optional=True,
     pruned=True,
+    auxiliary=True,
 )
 POD_MONITOR: Final = Kind(
-    "PodMonitor", "monitoring.coreos.com/v1", "podmonitors", ("spec",), optional=True, pruned=True
+    "PodMonitor",
+    "monitoring.coreos.com/v1",
+    "podmonitors",
+    ("spec",),
+    optional=True,
+    pruned=True,
+    auxiliary=True,
 )
 POD: Final = Kind("Pod", "v1", "pods", view=pod_view.view)
 
@@ -154,6 +190,7 @@ WATCHED: Final = (
 GRAMMAR_SOURCE: Final = Kind(
     "ConfigMap", "v1", "configmaps", selector=f"!{names.LABEL_NAME}", metadata_only=True
 )
+WORKLOADS: Final = (DEPLOYMENT, WORKER_SET)  # what makes the pods
 # A Deployment's own, looked at only while its rollout turns.
 REPLICA_SETS: Final = "replicasets"
 BY_NAME: Final[Mapping[str, Kind]] = {kind.name: kind for kind in WATCHED}

@@ -13,29 +13,24 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from guided_operator.kube.apiserver import (
-    REQUEST_TIMEOUT_S,
-    AlreadyExists,
-    Api,
-    ApiError,
-    Object,
-    ObjectNotFound,
-    PatchType,
-    WriteConflict,
-)
+from guided_operator.kube.api_errors import AlreadyExists, ApiError, ObjectNotFound, WriteConflict
+from guided_operator.kube.apiserver import REQUEST_TIMEOUT_S, Api, Object, PatchType
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """How the Lease is kept, in seconds; request < deadline < duration, with room for a slow answer."""
+    """How the Lease is kept, in seconds, as client-go keeps it by default.
 
-    duration_s: float = 10.0  # unchanged for so long: a standby takes it
-    deadline_s: float = 7.0  # not renewed for so long: the holder stops acting and ends
-    renew_s: float = 3.0
+    Twice `request_s` is within `deadline_s`: one answer that is late costs nothing.
+    """
+
+    duration_s: float = 15.0  # unchanged for so long: a standby takes it
+    deadline_s: float = 10.0  # not renewed for so long: the holder stops acting and ends
+    renew_s: float = 2.0
     poll_s: float = 2.0  # how often a standby looks
-    request_s: float = 2.0
+    request_s: float = 4.0
 
 
 class LeaseLostError(Exception):
@@ -228,9 +223,12 @@ class LeaderApi:
         params: Mapping[str, str] | None = None,
         metadata_only: bool = False,
         timeout_s: float = REQUEST_TIMEOUT_S,
+        most_bytes: int | None = None,
     ) -> Object:
         """Return the object or list at `path`."""
-        return await self._api.read(path, params=params, metadata_only=metadata_only, timeout_s=timeout_s)
+        return await self._api.read(
+            path, params=params, metadata_only=metadata_only, timeout_s=timeout_s, most_bytes=most_bytes
+        )
 
     async def create(self, path: str, body: Object, *, timeout_s: float = REQUEST_TIMEOUT_S) -> Object:
         """Create an object, as leader."""

@@ -41,7 +41,7 @@ class PodView:
     version: str  # resourceVersion: differs after every change
     revision: str  # of the template it was made from
     group: str  # of pods over several nodes that are one replica; else its own name
-    node: int  # its place in the group, 0 is the one that serves
+    node: int  # its place in the group, 0 is the one that serves; -1: its label is no number
     ip: str
     phase: str
     ready: bool
@@ -72,7 +72,7 @@ def view(pod: Object) -> PodView:
         version=metadata["resourceVersion"],
         revision=labels.get(names.LABEL_REVISION, ""),
         group=labels.get(names.LABEL_GROUP, metadata["name"]),
-        node=int(labels.get(names.LABEL_NODE, "0")),
+        node=_number(labels.get(names.LABEL_NODE, "0")),
         ip=status.get("podIP", ""),
         phase=status.get("phase", "Pending"),
         ready=conditions.get("Ready", {}).get("status") == "True",
@@ -81,6 +81,10 @@ def view(pod: Object) -> PodView:
         containers=tuple(_container(item) for item in statuses),
         image=next((_image(item) for item in statuses if item["name"] == names.ENGINE_CONTAINER), ""),
     )
+
+
+def _number(label: str) -> int:
+    return int(label) if label.isascii() and label.isdecimal() else -1
 
 
 def _image(status: Object) -> str:

@@ -52,8 +52,8 @@ class Store:
         return set(self._items)
 
     def put(self, kind: Kind, item: Object) -> set[Key]:
-        """Take in a new or changed object."""
-        where = name_of(item)
+        """Take in a new or changed object; where it cannot be read, nothing has changed."""
+        where, kept = name_of(item), _keep(kind, item)
         key = Key(*where) if kind is MODEL else Key(where.namespace, _label(item))
         concerned = {key}
         before = self._owners.get(kind.name, {}).get(where)
@@ -61,7 +61,8 @@ class Store:
             concerned |= self._remove(kind, where)
         self._owners.setdefault(kind.name, {})[where] = key
         named = self._items.setdefault(key, {}).setdefault(kind.name, {})
-        kept = _keep(kind, item)
+        if kind.newest_alone:
+            kept = _newest_alone(named, where.name, kept)
         if named.get(where.name) == kept:  # what has changed is of no concern to anybody
             return set()
         named[where.name] = kept
@@ -116,6 +117,28 @@ def _keep(kind: Kind, item: Object) -> Any:
 
 def _content(kind: Kind, kept: Any) -> Any:
     return kept if kind.view else msgspec.json.decode(kept)
+
+
+def _newest_alone(named: dict[str, Any], name: str, kept: Any) -> Any:
+    """Take the data from all but the newest of several objects, one of which is about to be `kept`."""
+    numbers = {each: _revision(msgspec.json.decode(one)) for each, one in named.items() if each != name}
+    item = msgspec.json.decode(kept)
+    newest = max(numbers, key=lambda each: numbers[each], default=None)
+    if newest is None:
+        return kept
+    if _revision(item) < numbers[newest]:
+        return _without_data(item)
+    named[newest] = _without_data(msgspec.json.decode(named[newest]))
+    return kept
+
+
+def _revision(item: Object) -> int:
+    number = item.get("revision")
+    return number if isinstance(number, int) else 0
+
+
+def _without_data(item: Object) -> bytes:
+    return msgspec.json.encode({field: value for field, value in item.items() if field != "data"})
 
 
 def _label(item: Object) -> str:

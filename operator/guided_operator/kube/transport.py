@@ -16,7 +16,8 @@ from kubernetes.aio import client, config
 # before its Lease's deadline, and a standby takes over this much later (lease.LeaseTimes).
 UNSENT_MS: Final = 3000
 _IDLE_S, _PROBE_S = 20, 5  # a connection that carries nothing is looked at so often
-_EVENT_BYTES: Final = 2**21  # a watch event is one line, and holds an object of up to 1.5 MiB
+# A watch event is one line, of up to twice this: an object has up to 1.5 MiB, and Go writes `<` in six bytes.
+_EVENT_BYTES: Final = 5 << 20
 
 
 @asynccontextmanager

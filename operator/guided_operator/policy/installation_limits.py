@@ -1,4 +1,4 @@
-"""What an installation allows: which images and models, and whether models may run their own code.
+"""What an installation allows: images, models and their code, what scales, and what is not listed of vLLM.
 
 Set by who runs the operator; a GuidedModel outside of it gets the condition Compatible=False, and no pods.
 """
@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from guided_operator.api import GuidedModel, Problem
+from guided_operator.api import GuidedModel, Problem, engine_env
+from guided_operator.api.model import MODELS_DIR, is_uri
+from guided_operator.policy import arguments as words
 
 _HUB: Final = "docker.io"  # what an image without a registry means
 
@@ -21,14 +23,30 @@ class Limits:
     images
         Beginnings of images, up to a "/", ":" or "@": a registry, a folder of one, or an image.
     models
-        Beginnings of URIs of models, draft models and adapters, up to a "/".
+        Beginnings of URIs of models, draft models and adapters, up to a "/"; arguments that name a
+        repository, and a claim with downloads, are under them as well.
     remote_code
-        Whether model.trustRemoteCode may be true.
+        Whether model.trustRemoteCode may be true, and a claim may hold compiled code.
+    proxies
+        Whether engine.env, dnsConfig and hostAliases may say by what way, and trusting whom, the hub is
+        reached where `models` says what may come from there.
+    keda_triggers
+        Types of KEDA's triggers.
+    arguments
+        Whether engine.args and engine.env may hold only what is listed for the version of vLLM.
     """
 
     images: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     remote_code: Literal["Allow", "Refuse"] = "Allow"
+    proxies: Literal["Allow", "Refuse"] = "Refuse"
+    keda_triggers: tuple[str, ...] = ()
+    arguments: words.Arguments = "Listed"
+
+    @property
+    def concern_pods(self) -> bool:
+        """Whether anything is limited that pods are made from."""
+        return bool(self.images or self.models) or self.remote_code == "Refuse"
 
     def check(self, gm: GuidedModel) -> list[Problem]:
         """Return every reason for which this installation does not run the model."""
@@ -36,6 +54,10 @@ class Limits:
 
 
 NO_LIMITS: Final = Limits()
+
+
+def _argument_unlisted(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
+    return words.check(gm, limits.arguments)
 
 
 def _image_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
@@ -49,8 +71,51 @@ def _image_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
 
 def _model_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
     for field, uri in gm.spec.uris.items():
-        if limits.models and not any(_is_below(uri, allowed, "/") for allowed in limits.models):
+        if not _is_model_allowed(limits, uri):
             yield Problem(field, f"this operator allows only models from {', '.join(limits.models)}")
+
+
+def _argument_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
+    for index, option, name in words.repositories(gm):
+        if not _is_model_allowed(limits, _uri(name)):
+            yield Problem(
+                f"spec.engine.args[{index}]",
+                f"--{option} names {name!r}, and this operator allows only models from "
+                f"{', '.join(limits.models)}: name one of those, or leave it out for the model's own",
+            )
+
+
+def _downloads_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
+    """Find a claim that is believed to hold what the hub has, and may hold anything."""
+    claim = gm.spec.storage.hub.persistent_volume_claim
+    if claim is not None and not _is_model_allowed(limits, f"pvc://{claim.claim_name}"):
+        yield Problem(
+            "spec.storage.hub.persistentVolumeClaim.claimName",
+            f"what this claim holds is served as the hub's, and this operator allows only models from "
+            f"{', '.join(limits.models)}: leave it out, and each pod downloads to its node's storage",
+        )
+
+
+def _way_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
+    """Find variables, names and addresses by which the hub is whoever the GuidedModel says."""
+    if not limits.models or limits.proxies == "Allow":
+        return
+    own = gm.spec.pod
+    found = {
+        f"spec.engine.env[{index}].name": variable.name
+        for index, variable in enumerate(gm.spec.engine.env)
+        if variable.name in engine_env.WAY_TO_THE_HUB
+    }
+    if own.host_aliases:
+        found["spec.pod.hostAliases"] = "an address of hostAliases"
+    if own.dns_config is not None and (own.dns_config.nameservers or own.dns_config.searches):
+        found["spec.pod.dnsConfig"] = "a name server or domain of dnsConfig"
+    for field, what in found.items():
+        yield Problem(
+            field,
+            f"{what} decides who is taken for the hub, and this operator limits what may come "
+            "from there: remove it, or have whoever runs the operator set limits.proxies to Allow",
+        )
 
 
 def _code_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
@@ -59,6 +124,37 @@ def _code_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
             "spec.model.trustRemoteCode",
             "this operator does not allow code that comes with a model: set model.trustRemoteCode to false",
         )
+    if limits.remote_code == "Refuse" and gm.spec.storage.cache.persistent_volume_claim is not None:
+        yield Problem(
+            "spec.storage.cache.persistentVolumeClaim",
+            "what this claim holds is run as code, and this operator allows no code but the images': leave "
+            "it out, and each pod compiles in its own storage",
+        )
+
+
+def _trigger_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
+    """Find triggers that KEDA would follow with rights of its own."""
+    keda = gm.spec.autoscaling.keda if gm.spec.autoscaling is not None else None
+    for index, trigger in enumerate(keda.triggers if keda is not None else ()):
+        if limits.keda_triggers and trigger.type not in limits.keda_triggers:
+            yield Problem(
+                f"spec.autoscaling.keda.triggers[{index}].type",
+                f"KEDA acts on it with KEDA's own rights, and this operator allows only "
+                f"{', '.join(limits.keda_triggers)}: use one of those, or autoscaling.hpa",
+            )
+
+
+def _is_model_allowed(limits: Limits, uri: str) -> bool:
+    return not limits.models or (
+        is_uri(uri) and any(_is_below(uri, allowed, "/") for allowed in limits.models)
+    )
+
+
+def _uri(name: str) -> str:
+    """Return what vLLM loads by a name: a claim where it is mounted, another folder, or a repository."""
+    if name.startswith(f"{MODELS_DIR}/"):
+        return f"pvc://{name.removeprefix(f'{MODELS_DIR}/')}"
+    return f"file://{name}" if name.startswith("/") else f"hf://{name}"
 
 
 def _is_image_below(image: str, allowed: str) -> bool:
@@ -75,13 +171,19 @@ def _is_below(name: str, allowed: str, boundaries: str) -> bool:
 def _with_registry(image: str) -> str:
     """Return an image, or the beginning of one, with the registry that a container runtime takes it for."""
     first, slash, _ = image.partition("/")
-    if "." in first or (":" in first and slash) or first == "localhost":
+    # As distribution/reference: folders of the hub have no capitals, so a first part with one is a registry.
+    if "." in first or first == "localhost" or (slash and (":" in first or first != first.lower())):
         return image
     return f"{_HUB}/{image}" if slash else f"{_HUB}/library/{image}"
 
 
 _CHECKS: Final[tuple[Callable[[Limits, GuidedModel], Iterable[Problem]], ...]] = (
+    _argument_unlisted,
     _image_foreign,
     _model_foreign,
+    _argument_foreign,
+    _downloads_foreign,
+    _way_foreign,
     _code_foreign,
+    _trigger_foreign,
 )

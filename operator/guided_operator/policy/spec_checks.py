@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from guided_contract.compatibility import unsupported_vllm
-from guided_operator.api import GuidedModel, Problem, engine_args
+from guided_operator.api import GuidedModel, Problem
+from guided_operator.api.logits_processors import MAX_PARAMS_BYTES, MAX_PARAMS_DEPTH, is_too_large
 from guided_operator.api.quantity import amount
 from guided_operator.api.resources import Resources
 from guided_operator.api.rules import broken_rules
@@ -25,14 +26,23 @@ def check(gm: GuidedModel) -> list[Problem]:
     return [problem for find in _CHECKS for problem in find(gm)]
 
 
+def stated_vllm(gm: GuidedModel) -> str | None:
+    """Return the version of vLLM that a resource says it runs, None where neither field nor tag says one."""
+    return gm.spec.engine.version or _tagged_vllm(gm)
+
+
+def _tagged_vllm(gm: GuidedModel) -> str | None:
+    tagged = _VERSIONED_VLLM.search(gm.spec.engine.image)
+    return tagged[1] if tagged else None
+
+
 def _vllm_unsupported(gm: GuidedModel) -> Iterator[Problem]:
     """Find a vLLM that the plugin would leave untouched; with placement Scheduler that is what is wanted."""
-    tagged = _VERSIONED_VLLM.search(gm.spec.engine.image)
-    field, version = "spec.engine.image", tagged[1] if tagged else None
+    field, tagged, version = "spec.engine.image", _tagged_vllm(gm), stated_vllm(gm)
     if gm.spec.engine.version is not None:
-        if version is not None and version != gm.spec.engine.version:
-            yield Problem("spec.engine.version", f"the image's tag says {version}")
-        field, version = "spec.engine.version", gm.spec.engine.version
+        if tagged is not None and tagged != gm.spec.engine.version:
+            yield Problem("spec.engine.version", f"the image's tag says {tagged}")
+        field = "spec.engine.version"
     if version is None or gm.spec.guided_decoding.placement == "Scheduler":
         return
     reason = unsupported_vllm(version)
@@ -41,10 +51,15 @@ def _vllm_unsupported(gm: GuidedModel) -> Iterator[Problem]:
         yield Problem(field, message)
 
 
-def _argument_misplaced(gm: GuidedModel) -> Iterator[Problem]:
-    """Find words that vLLM would not understand, or take for the model; CEL has no word for neighbours."""
-    for index, fault in engine_args.misplaced(gm.spec.engine.args):
-        yield Problem(f"spec.engine.args[{index}]", fault)
+def _params_too_large(gm: GuidedModel) -> Iterator[Problem]:
+    """Find params that are data rather than settings; a schema cannot bound JSON of any shape."""
+    for index, processor in enumerate(gm.spec.logits_processors):
+        if is_too_large(processor.params):
+            yield Problem(
+                f"spec.logitsProcessors[{index}].params",
+                f"is larger than {MAX_PARAMS_BYTES} bytes of JSON, or nested deeper than {MAX_PARAMS_DEPTH} "
+                "levels: put data into a ConfigMap, mount it by pod.volumes, and name its file below /mnt",
+            )
 
 
 def _requests_exceed_limits(gm: GuidedModel) -> Iterator[Problem]:
@@ -67,6 +82,6 @@ def _exceeding(field: str, resources: Resources) -> Iterator[Problem]:
 _CHECKS: Final[tuple[Callable[[GuidedModel], Iterable[Problem]], ...]] = (
     broken_rules,
     _vllm_unsupported,
-    _argument_misplaced,
+    _params_too_large,
     _requests_exceed_limits,
 )

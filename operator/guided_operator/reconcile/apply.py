@@ -2,20 +2,21 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from guided_contract import names
 from guided_operator.kube import kinds
-from guided_operator.kube.apiserver import (
-    FIELD_MANAGER,
+from guided_operator.kube.api_errors import (
     AccessForbidden,
     AlreadyExists,
-    Api,
-    Object,
+    ApiError,
     ObjectInvalid,
     ObjectNotFound,
 )
+from guided_operator.kube.apiserver import FIELD_MANAGER, Api, Object
 from guided_operator.kube.diff import differences, digest
 from guided_operator.kube.kinds import Kind, is_owned
 from guided_operator.reconcile.observe import Observed
@@ -24,6 +25,10 @@ from guided_operator.reconcile.rollout import rollover
 
 logger = logging.getLogger(__name__)
 
+# As often, and for so long, rights are refused before anybody is told.
+MOST_DOUBTED: Final = 3
+DOUBTED_S: Final = 30.0
+
 
 class NameConflictError(Exception):
     """An object of the wanted name exists and is not ours."""
@@ -31,10 +36,15 @@ class NameConflictError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why a child is not as planned: a condition's reason and message."""
+    """Why a child is not as planned: a condition's reason and message.
+
+    `auxiliary`: the pods need nothing of it. `doubtful`: the error, where it may be over in a moment.
+    """
 
     reason: str
     message: str
+    auxiliary: bool = False
+    doubtful: ApiError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,45 +71,88 @@ class Applier:
         Writes only while this replica leads.
     tell
         Told each object as a write returned it.
+    clock
+        Monotonic seconds.
     """
 
-    def __init__(self, api: Api, tell: Callable[[Kind, Object], None]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        tell: Callable[[Kind, Object], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._api = api
         self._tell = tell
+        self._clock = clock
+        self._refused: dict[str, list[float]] = {}  # by path, when the account's rights were refused
         self._unsettled: dict[str, tuple[str, tuple[str, ...]]] = {}
         self.unsettled = 0
 
     async def apply(self, observed: Observed, plan: Plan) -> Outcome:
-        """Create, repair and prune, in the plan's order; a child that cannot be written ends the writes.
+        """Create, repair and prune, in the plan's order; a child that is refused keeps no other from it.
+
+        Only the pods wait: they are neither made nor changed while something that they need is refused.
 
         Raises
         ------
         ApiError
-            The API server did not answer, or somebody else wrote at the same time: worth a retry.
+            The API server did not answer, or somebody else wrote at the same time: worth a retry. So is
+            a refusal of the account's rights that has not lasted: nothing is said of it before.
         """
         live: dict[tuple[str, str], Object] = {}
         if kinds.REVISION.name in observed.blind:
             return Outcome()  # what pods are to be made of is not known, and they must not be made anew
+        faults: list[Fault] = []
         turning = False
         for wanted in plan.children:
             kind, name = kinds.BY_NAME[wanted["kind"]], wanted["metadata"]["name"]
             if kind.name in observed.blind or kind.name in observed.absent:
                 continue
+            if kind in kinds.WORKLOADS and _pods_lack(faults):
+                continue
             seen = observed.child(kind, name)
-            try:
-                written = await self._settle(kind, seen, wanted, observed.uid)
-            except NameConflictError:
-                message = f"{kind.name} {name} exists and does not belong to this GuidedModel"
-                return Outcome((Fault("NameConflict", message),), live)
-            except (AccessForbidden, ObjectInvalid) as error:
-                reason = "Forbidden" if isinstance(error, AccessForbidden) else "ApplyRefused"
-                return Outcome((Fault(reason, f"{kind.name} {name}: {error}"),), live)
+            written = await self._tried(kind, seen, wanted, observed.uid)
+            if isinstance(written, Fault):
+                faults.append(written)
+                continue
             if written is not None:
                 self._tell(kind, written)
                 live[kind.name, name] = kind.project(written)
             turning |= rollover.is_held(written or seen, wanted)
-        await self._prune(observed, plan)
-        return Outcome((), live, turning)
+        faults += await self._prune(observed, plan, revisions=not _pods_lack(faults))
+        for fault in faults:
+            if fault.doubtful is not None:
+                raise fault.doubtful
+        return Outcome(tuple(faults), live, turning)
+
+    async def _tried(
+        self, kind: Kind, seen: Object | None, wanted: Object, owner_uid: str
+    ) -> Object | Fault | None:
+        """Make one child as wanted; return it if it was written or read anew, or why it is refused."""
+        name, path = wanted["metadata"]["name"], _path(kind, wanted)
+        try:
+            written = await self._settle(kind, seen, wanted, owner_uid)
+        except NameConflictError:
+            message = f"{kind.name} {name} exists and does not belong to this GuidedModel"
+            return Fault("NameConflict", message, kind.auxiliary)
+        except ApiError as error:
+            return self._fault(error, kind, name, path, auxiliary=kind.auxiliary)
+        self._refused.pop(path, None)
+        return written
+
+    def _fault(self, error: ApiError, kind: Kind, name: str, path: str, *, auxiliary: bool) -> Fault:
+        fault = _refusal(error, kind, name, auxiliary=auxiliary)
+        return replace(fault, doubtful=error) if self._is_doubtful(error, path) else fault
+
+    def _is_doubtful(self, error: ApiError, path: str) -> bool:
+        """Return whether a refusal may be one of an API server that does not know all rights yet."""
+        if not (isinstance(error, AccessForbidden) and error.is_of_the_account):
+            return False
+        now_s = self._clock()
+        since = self._refused.setdefault(path, [])
+        since.append(now_s)
+        del since[1:-MOST_DOUBTED]
+        return len(since) < MOST_DOUBTED or now_s - since[0] < DOUBTED_S
 
     async def _is_known(self, seen: Object) -> bool:
         if not rollover.is_paused(seen):
@@ -115,10 +168,10 @@ class Applier:
             try:
                 return await self._api.create(kind.path(wanted["metadata"]["namespace"]), marked)
             except AlreadyExists:  # the reflector has not seen it yet, or it lost our label
-                seen = await self._api.read(_path(kind, wanted))
+                seen = kind.project(await self._api.read(_path(kind, wanted)))
         if not is_owned(seen, owner_uid):
             raise NameConflictError
-        if "deletionTimestamp" in seen["metadata"] or self._is_settled(seen, marked):
+        if "deletionTimestamp" in seen["metadata"] or self._is_settled(seen, kind.compared(marked)):
             return None
         if kind is kinds.DEPLOYMENT and rollover.is_turn(seen, wanted) and not await self._is_known(seen):
             wanted = rollover.paused(wanted)
@@ -153,15 +206,40 @@ class Applier:
             logger.warning("%s is not as wanted after it was applied: %s", path, ", ".join(missing))
         return written
 
-    async def _prune(self, observed: Observed, plan: Plan) -> None:
-        for kind, name in plan.surplus:
+    async def _prune(self, observed: Observed, plan: Plan, *, revisions: bool) -> list[Fault]:
+        """Delete what is no longer wanted, without `revisions` only what pods are not made of."""
+        faults = []
+        for kind, name in plan.surplus if revisions else [each for each in plan.surplus if each[0].pruned]:
             child = observed.child(kind, name)
             if child is None or not is_owned(child, observed.uid) or "deletionTimestamp" in child["metadata"]:
                 continue
+            path = kind.path(observed.key.namespace, name)
             try:
-                await self._api.delete(kind.path(observed.key.namespace, name), uid=child["metadata"]["uid"])
-            except ObjectNotFound:
-                continue
+                with contextlib.suppress(ObjectNotFound):
+                    await self._api.delete(path, uid=child["metadata"]["uid"])
+            except ApiError as error:  # the pods do not need what is no longer wanted
+                faults.append(self._fault(error, kind, name, path, auxiliary=True))
+            else:
+                self._refused.pop(path, None)
+        return faults
+
+
+def _pods_lack(faults: Iterable[Fault]) -> bool:
+    """Return whether something is refused that pods need."""
+    return any(not fault.auxiliary for fault in faults)
+
+
+def _refusal(error: ApiError, kind: Kind, name: str, *, auxiliary: bool) -> Fault:
+    """Return the fault of one object that the server refuses, in its words; another error is raised again.
+
+    A webhook refuses with any status, and one that cannot be called is a fault of the server (500). Beside
+    the pods it must hold up nothing, but for a server that did not answer, or has too much to do.
+    """
+    is_held_up = error.status in {0, 429} or not auxiliary
+    if is_held_up and not isinstance(error, AccessForbidden | ObjectInvalid):
+        raise error
+    reason = "Forbidden" if isinstance(error, AccessForbidden) else "ApplyRefused"
+    return Fault(reason, f"{kind.name} {name}: {error}", auxiliary)
 
 
 def _path(kind: Kind, item: Object) -> str:

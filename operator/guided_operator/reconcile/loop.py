@@ -6,24 +6,27 @@ import datetime as dt
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from guided_operator.builders import Site
-from guided_operator.kube.apiserver import Api, ApiError, ServerUnavailable
+from guided_operator.kube.api_errors import ApiError, ServerUnavailable
+from guided_operator.kube.apiserver import Api
 from guided_operator.kube.queue import Backoff, Key, WorkQueue
 from guided_operator.policy.installation_limits import Limits
-from guided_operator.reconcile.apply import Applier
+from guided_operator.reconcile.apply import Applier, Fault, Outcome
 from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.conditions.inputs import Situation
 from guided_operator.reconcile.conditions.progress_deadline import Progress
-from guided_operator.reconcile.observe import Observer
+from guided_operator.reconcile.observe import Observer, PagesAreReadError
 from guided_operator.reconcile.plan import plan
+from guided_operator.reconcile.replicas import replicas
 from guided_operator.reconcile.report import report
 from guided_operator.reconcile.rollout import rollover
 from guided_operator.telemetry import logs, tracing
 from guided_operator.telemetry.metrics import ConditionCounts, OperatorMetrics
+from guided_operator.telemetry.replicas import ReplicaCounts
 from guided_operator.watch.guided_models import Models
 
 logger = logging.getLogger(__name__)
@@ -48,12 +51,14 @@ class Reconciler:
     limits: Limits
     now: Callable[[], dt.datetime]
     condition_counts: ConditionCounts
+    replica_counts: ReplicaCounts
     progress: Progress
 
     async def reconcile(self, key: Key) -> float | None:
         """Make the cluster and the status like the spec; return the seconds until the next look.
 
-        None: there is nothing to look after. Level-triggered: which event queued the key does not matter.
+        None: there is nothing to look after, or what has to be known first rings when it is. Level-triggered:
+        which event queued the key does not matter.
 
         Raises
         ------
@@ -61,9 +66,13 @@ class Reconciler:
             The API server failed or refused: look again after a backoff.
         """
         with tracing.step("observe"):
-            observed = await self.observer.observe(key)
+            try:
+                observed = await self.observer.observe(key)
+            except PagesAreReadError:
+                return None
         if observed is None or "deletionTimestamp" in observed.model["metadata"]:
             self.condition_counts.forget(key)
+            self.replica_counts.forget(key)
             self.progress.forget(key)
             return None  # the garbage collector takes the children, by their owner references
         with tracing.step("plan"):
@@ -81,24 +90,32 @@ class Reconciler:
         self.condition_counts.count(
             observed.key, ((name, one.status, one.reason) for name, one in findings.items())
         )
+        self.replica_counts.count(observed.key, replicas(situation))
+        again_s = _again_s(outcome, left_s)
         if outcome.faults:
-            raise ChildFaultError(outcome.faults[0].reason, outcome.faults[0].message)
-        if outcome.turning:
-            return rollover.LOOK_S
-        if left_s:
-            return min(left_s, RESYNC_S)
-        return RESYNC_S * random.uniform(0.9, 1.0)  # noqa: S311 - spreads load
+            raise ChildFaultError(outcome.faults, again_s)
+        return again_s
+
+
+def _again_s(outcome: Outcome, left_s: float | None) -> float:
+    """Return the seconds until the next look where no event asks for one sooner."""
+    if outcome.turning:
+        return rollover.LOOK_S
+    if left_s:
+        return min(left_s, RESYNC_S)
+    return RESYNC_S * random.uniform(0.9, 1.0)  # noqa: S311 - spreads load
 
 
 class ChildFaultError(Exception):
-    """A child could not be made as planned; the status says so, and it is tried again after a backoff.
+    """Children could not be made as planned; the status says so, and they are tried again after a backoff.
 
-    `reason` is the condition's.
+    `reason` is the first one's. `again_s`: when the rest is to be looked at again, at the latest.
     """
 
-    def __init__(self, reason: str, message: str) -> None:
-        self.reason = reason
-        super().__init__(message)
+    def __init__(self, faults: Sequence[Fault], again_s: float) -> None:
+        self.reason = faults[0].reason
+        self.again_s = again_s
+        super().__init__("; ".join(fault.message for fault in faults))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +194,7 @@ class Workers:
         except ChildFaultError as error:
             failure = Failure(error.reason, str(error))
             logger.warning("%s; again in %.1f s", error, self.queue.failed(key))
+            self.queue.add(key, delay_s=error.again_s)
         except Exception as error:  # a fault of ours in one resource must not stop the others
             failure = Failure("Bug", repr(error))
             logger.exception("this is a bug; again in %.1f s", self.queue.failed(key))

@@ -1,13 +1,18 @@
 """Step one of a pass: everything that the decisions need, read once into one frozen value."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from guided_contract import names
 from guided_operator.api import ManifestError, parse
-from guided_operator.builders import Sources
+from guided_operator.api.guided_decoding import ConfigMapKey
+from guided_operator.builders import Sources, pod_key
+from guided_operator.builders.grammars import map_name
 from guided_operator.kube import kinds
-from guided_operator.kube.apiserver import Object
+from guided_operator.kube.api_errors import ObjectNotFound
+from guided_operator.kube.apiserver import Api, Object
 from guided_operator.kube.kinds import Kind
 from guided_operator.kube.pod_view import PodView
 from guided_operator.kube.queue import Key
@@ -55,6 +60,10 @@ class Observed:
         return self.children.get(kind.name, _NOTHING).get(name)
 
 
+class PagesAreReadError(Exception):
+    """There is nothing to decide by until the pods' pages have been read."""
+
+
 class Observer:
     """Makes `Observed` values.
 
@@ -66,25 +75,35 @@ class Observer:
         The pods' own word.
     sources
         The ConfigMaps of grammars.
+    api
+        Reads what the store does not hold.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - each is a place where a model is seen
         self,
         models: Models,
         store: Store,
         watches: Watches,
         sidecars: SidecarReader,
         sources: GrammarSources,
+        api: Api,
     ) -> None:
         self._models = models
         self._store = store
         self._watches = watches
         self._sidecars = sidecars
         self._sources = sources
+        self._api = api
 
     async def observe(self, key: Key) -> Observed | None:
-        """Return what is the case for `key`, or None if there is no such GuidedModel."""
-        children = {
+        """Return what is the case for `key`, or None if there is no such GuidedModel.
+
+        Raises
+        ------
+        PagesAreReadError
+            What its pods say is being read; the model is queued again then.
+        """
+        children: dict[str, Mapping[str, Object]] = {
             kind.name: self._store.items(key, kind) for kind in kinds.WATCHED if kind is not kinds.POD
         }
         # After its children were: an autoscaler writes the number first, and then that it has decided on it.
@@ -96,16 +115,43 @@ class Observer:
             return None
         pods = tuple(sorted(self._store.items(key, kinds.POD).values(), key=lambda pod: str(pod.name)))
         named = _grammars(model)
+        pages = self._sidecars.pages(key, pods, frozenset(named))
+        if pages is None:
+            raise PagesAreReadError
+        maps: dict[str, Collection[str] | None] = {**_keys(named.values())}
+        if named:
+            maps[map_name(key.name)] = None
+        children[kinds.REVISION.name] = await self._revisions(key, children[kinds.REVISION.name], model, pods)
         return Observed(
             key=key,
             model=model,
             children=children,
             pods=pods,
-            pages=await self._sidecars.read(key, pods, frozenset(named)),
-            sources=await self._sources.read(key, named.values()),
+            pages=pages,
+            sources=await self._sources.read(key, maps),
             blind=self._watches.blind(key.namespace),
             absent=self._watches.absent(key.namespace),
         )
+
+    async def _revisions(
+        self, key: Key, stored: Mapping[str, Object], model: Object, pods: Iterable[PodView]
+    ) -> Mapping[str, Object]:
+        """Return a model's revisions, with the data of those that a plan may need: older ones are read."""
+        if all("data" in item for item in stored.values()):
+            return stored
+        wanted = {pod.revision for pod in pods if pod.live}
+        with contextlib.suppress(ManifestError):  # the plan says so
+            parsed = parse(model, unknown="ignore")
+            wanted |= {pod_key(parsed), parsed.spec.rollout.rollback_to or ""}
+        found: dict[str, Object] = {}
+        for name, item in stored.items():
+            if "data" not in item and item["metadata"].get("labels", {}).get(names.LABEL_REVISION) in wanted:
+                with contextlib.suppress(ObjectNotFound):
+                    whole = await self._api.read(kinds.REVISION.path(key.namespace, name))
+                    found[name] = kinds.REVISION.project(whole)
+            else:
+                found[name] = item
+        return found
 
 
 def _may_fall(model: Object | None, children: Mapping[str, Mapping[str, Object]]) -> bool:
@@ -113,15 +159,21 @@ def _may_fall(model: Object | None, children: Mapping[str, Mapping[str, Object]]
     spec = (model or {}).get("spec") or {}
     if not spec.get("autoscaling"):  # most have none, and children are parsed when asked for
         return False
-    workloads = (
-        each for kind in (kinds.DEPLOYMENT, kinds.WORKER_SET) for each in children[kind.name].values()
-    )
+    workloads = (each for kind in kinds.WORKLOADS for each in children[kind.name].values())
     asked: int = spec.get("replicas", 0)
-    return any(asked < each["spec"].get("replicas", 0) for each in workloads)
+    return any(asked < (each.get("spec") or {}).get("replicas", 0) for each in workloads)
 
 
-def _grammars(model: Object) -> Mapping[str, str]:
-    """Return the model's grammars by name, with the ConfigMap that each is in."""
+def _keys(references: Iterable[ConfigMapKey]) -> Mapping[str, Collection[str]]:
+    """Return the keys that are referred to, by ConfigMap."""
+    found: dict[str, set[str]] = {}
+    for reference in references:
+        found.setdefault(reference.name, set()).add(reference.key)
+    return found
+
+
+def _grammars(model: Object) -> Mapping[str, ConfigMapKey]:
+    """Return the model's grammars by name, with where each is."""
     guided = (model.get("spec") or {}).get("guidedDecoding")
     if not isinstance(guided, dict) or not guided.get("grammars"):  # most have none, and parsing takes long
         return {}
@@ -129,4 +181,4 @@ def _grammars(model: Object) -> Mapping[str, str]:
         grammars = parse(model, unknown="ignore").spec.guided_decoding.grammars
     except ManifestError:  # the plan says so
         return {}
-    return {grammar.name: grammar.config_map_key_ref.name for grammar in grammars}
+    return {grammar.name: grammar.config_map_key_ref for grammar in grammars}

@@ -1,5 +1,6 @@
 """Step two of a pass: what there should be. Pure: the same answer for the same input."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,14 +11,17 @@ from guided_operator.builders import (
     Site,
     config_map,
     grammars,
+    kept_spec,
     manifest,
     pod_key,
     render,
     url,
+    with_kept_spec,
     workload,
 )
 from guided_operator.kube import kinds
 from guided_operator.kube.kinds import Kind
+from guided_operator.kube.pod_view import PodView, leaders
 from guided_operator.policy.installation_limits import NO_LIMITS, Limits
 from guided_operator.policy.spec_checks import check
 from guided_operator.reconcile.observe import Observed
@@ -31,12 +35,13 @@ Object = dict[str, Any]
 class Plan:
     """What there should be for one GuidedModel.
 
+    `model` is as it is to run: while it is rolled back, with what the revision's pods are made from.
     `children` are whole manifests in the order in which they are written. `problems`: why the resource
-    cannot be served; then nothing is written or pruned, and what runs goes on. `revision`: the key of what
-    pods are to be of; `asked` is that of the spec, another one while it is rolled back. `surplus`: our
-    objects that are no longer wanted. `replicas`: how many there should be now, which is not the spec's
-    number while an autoscaler takes over. `grammar_faults`: what is wrong with a named grammar's text, by
-    its name.
+    cannot be served; then nothing is written or pruned, and what runs goes on: revision, url and replicas
+    are its. `revision`: the key of what pods are to be of; `asked` is that of the spec, another one while it
+    is rolled back. `surplus`: our objects that are no longer wanted. `replicas`: how many there should be
+    now, which is not the spec's number while an autoscaler takes over. `grammar_faults`: what is wrong with
+    a named grammar's text, by its name.
     """
 
     model: GuidedModel | None
@@ -65,17 +70,21 @@ def plan(observed: Observed, site: Site, limits: Limits = NO_LIMITS) -> Plan:
     try:
         model = parse(observed.model, unknown="ignore")
     except ManifestError as error:
-        return Plan(None, tuple(error.problems))
-    problems = (*check(model), *limits.check(model))
-    if problems:
-        return Plan(model, problems)
+        return _as_it_is(observed, site, None, tuple(error.problems))
     asked = pod_key(model)
     known = revision.stored(observed.children.get(kinds.REVISION.name, {}), observed.uid)
     key = model.spec.rollout.rollback_to or asked
-    if key not in {asked, *known}:
-        return Plan(model, (_revision_missing(key, known),))
+    try:
+        running = model if _is_own(model, key, asked, known) else _as_stored(model, key, known, limits)
+    except ManifestError as error:
+        return _as_it_is(observed, site, model, tuple(error.problems))
+    problems = (*check(running), *limits.check(running))
+    if running is not model:
+        problems, model = tuple(_of_revision(key, each) for each in problems), running
+    if problems:
+        return _as_it_is(observed, site, model, problems)
     rendered = render(model, site)
-    merged = grammars.merge(model, observed.sources, _mounted(observed, grammars.map_name(model)))
+    merged = grammars.merge(model, observed.sources, _mounted(observed, grammars.map_name(model.name)))
     chosen = revision.choose(known, key, lambda: _content(rendered))
     in_use = {key, asked, *(pod.revision for pod in observed.pods if pod.live)}
     gone = revision.expired(known, in_use)
@@ -86,14 +95,14 @@ def plan(observed: Observed, site: Site, limits: Limits = NO_LIMITS) -> Plan:
         *rendered.before,
         *_config_maps(model, [chosen, *older]),
         manifest(grammars.config_map(model, merged.data)),
-        workload(model, chosen.data["template"], replicas),
+        workload(model, chosen.content["template"], replicas),
         *rendered.after,
     )
     return Plan(
         model=model,
         revision=key,
         asked=asked,
-        url=url(model, site),
+        url=url(*observed.key, site),
         replicas=replicas,
         children=children,
         surplus=(*_surplus(model.name, gone), *_unwanted(observed, children)),
@@ -101,29 +110,93 @@ def plan(observed: Observed, site: Site, limits: Limits = NO_LIMITS) -> Plan:
     )
 
 
-def _revision_missing(key: str, known: Mapping[str, revision.Revision]) -> Problem:
-    newest_first = sorted(known.values(), key=lambda each: -each.number)
-    stored = ", ".join(each.key for each in newest_first) or "none"
-    return Problem("spec.rollout.rollbackTo", f"revision {key} is not stored; stored revisions: {stored}")
+def serving(live: Iterable[PodView]) -> str:
+    """Return the revision that most ready pods are of, or any pod; "" without pods."""
+    shares = Counter[str]()
+    for pod in live:
+        shares[pod.revision] += pod.ready
+    return max(shares, key=lambda key: (shares[key], key), default="")
+
+
+def _as_it_is(
+    observed: Observed, site: Site, model: GuidedModel | None, problems: tuple[Problem, ...]
+) -> Plan:
+    """Return what runs, of a resource that cannot be served: of its pods' revisions the one that serves."""
+    live = [pod for pod in observed.pods if pod.live]
+    service = observed.child(kinds.SERVICE, observed.key.name)
+    is_served = service is not None and kinds.is_owned(service, observed.uid)
+    return Plan(
+        model,
+        problems,
+        revision=serving(live),
+        url=url(*observed.key, site) if is_served else "",
+        replicas=leaders(live),
+    )
+
+
+def _is_own(model: GuidedModel, key: str, asked: str, known: Mapping[str, revision.Revision]) -> bool:
+    """Return whether the spec is what the pods of the revision `key` are made from."""
+    # A key is short, and a spec can be made up that has the key of another.
+    kept = known[key].content.get("spec") if key in known else None
+    return key == asked and kept in (None, kept_spec(model))
+
+
+def _as_stored(
+    model: GuidedModel, key: str, known: Mapping[str, revision.Revision], limits: Limits
+) -> GuidedModel:
+    """Return the model with what the pods of the revision `key` are made from: what runs is what is checked.
+
+    Raises
+    ------
+    ManifestError
+        There is no such revision, or nothing to check it by.
+    """
+    if key not in known:
+        newest_first = sorted(known.values(), key=lambda each: -each.number)
+        stored = ", ".join(each.key for each in newest_first) or "none"
+        raise _refused(f"revision {key} is not stored; stored revisions: {stored}")
+    kept = known[key].content.get("spec")
+    if kept is not None:
+        try:
+            return parse(with_kept_spec(model, kept), unknown="ignore")
+        except ManifestError as error:
+            raise ManifestError([_of_revision(key, each) for each in error.problems]) from error
+    if limits.concern_pods:
+        raise _refused(
+            f"revision {key} was stored by an earlier release, without the spec that this operator's limits "
+            "are checked on: remove rollbackTo, and set the fields as they were"
+        )
+    return model
+
+
+def _of_revision(key: str, problem: Problem) -> Problem:
+    return Problem("spec.rollout.rollbackTo", f"revision {key} cannot run: {problem}")
+
+
+def _refused(message: str) -> ManifestError:
+    return ManifestError([Problem("spec.rollout.rollbackTo", message)])
 
 
 def _content(rendered: Children) -> Object:
     """Return what a revision stores of what was rendered: all that pods are made of."""
     template = manifest(rendered.template)
-    return {"template": template, "config": dict(rendered.config_map.data)}
+    config = dict(rendered.config_map.data)
+    return {"template": template, "config": config, "spec": kept_spec(rendered.model)}
 
 
 def _mounted(observed: Observed, name: str) -> Mapping[str, str]:
     """Return the grammars' files that pods have now."""
     child = observed.child(kinds.CONFIG_MAP, name)
-    data: Mapping[str, str] = (child or {}).get("data") or {}
-    return data if child is not None and kinds.is_owned(child, observed.uid) else {}
+    data = observed.sources.get(name)
+    if not data or child is None or not kinds.is_owned(child, observed.uid):
+        return {}
+    return {file: text for file, text in data.items() if text is not None}
 
 
 def _config_maps(model: GuidedModel, revisions: Iterable[revision.Revision]) -> Iterator[Object]:
     """Yield the configuration of each revision that is in use: an older one's pods may be made again, too."""
     for each in revisions:
-        yield manifest(config_map(model, each.key, each.data["config"]))
+        yield manifest(config_map(model, each.key, each.content["config"]))
 
 
 def _unwanted(observed: Observed, children: tuple[Object, ...]) -> Iterator[tuple[Kind, str]]:

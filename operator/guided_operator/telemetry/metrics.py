@@ -1,5 +1,9 @@
-"""The operator's metrics. Labels hold reasons, kinds and codes only: their number is bounded."""
+"""The operator's metrics.
 
+Labels hold reasons, kinds and codes only, so that their number is bounded; replicas.py names each model.
+"""
+
+import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +20,9 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from guided_contract import tasks
 from guided_operator.kube.queue import Key
+from guided_operator.telemetry.replicas import ReplicaCounts
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _PASS_BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -80,6 +86,7 @@ class Sources(Collector):
     unsettled: Callable[[], int]
     forbidden: Callable[[], Mapping[str, int]]
     watch_failures: Callable[[], Mapping[str, int]]
+    unreadable: Callable[[], Mapping[str, int]]
 
     def collect(self) -> Iterator[Metric]:
         """Yield a family for each."""
@@ -104,16 +111,37 @@ class Sources(Collector):
         broken = CounterMetricFamily(
             "guidedmodel_operator_watch_failures", "Watches that broke off, by kind", labels=("kind",)
         )
-        for family, counts in ((forbidden, self.forbidden()), (broken, self.watch_failures())):
+        unreadable = GaugeMetricFamily(
+            "guidedmodel_operator_unreadable_objects",
+            "Objects that cannot be read and are left out, by kind; the log has each one's name",
+            labels=("kind",),
+        )
+        failed = CounterMetricFamily(
+            "guidedmodel_operator_task_failures",
+            "Failures of tasks that go on after them: bugs",
+            labels=("task",),
+        )
+        for family, counts in (
+            (forbidden, self.forbidden()),
+            (broken, self.watch_failures()),
+            (unreadable, self.unreadable()),
+            (failed, tasks.failures),
+        ):
             for kind, count in counts.items():
                 family.add_metric((kind,), count)
             yield family
 
 
 class OperatorMetrics:
-    """All of the operator's metrics. Attributes are what the code counts with."""
+    """All of the operator's metrics. Attributes are what the code counts with.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    clock
+        Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # twice as many series, which nobody asks for
         self.registry = CollectorRegistry(auto_describe=False)
         self.passes = Histogram(
@@ -148,6 +176,8 @@ class OperatorMetrics:
             self.errors.labels(reason)
         self.condition_counts = ConditionCounts()
         self.registry.register(self.condition_counts)
+        self.replica_counts = ReplicaCounts(clock)
+        self.registry.register(self.replica_counts)
         ProcessCollector(registry=self.registry)
 
     def attach(self, sources: Sources) -> None:

@@ -1,15 +1,17 @@
 """ConfigMaps that GuidedModels' grammars are in: read when a model is looked at, and followed for it.
 
-Nothing of them is kept. What a model refers to is remembered, so that a change of one queues the model.
+Nothing of them is kept, and no more is read at a time than the pods could mount. What a model refers to is
+remembered, so that a change of one queues the model.
 """
 
-import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from guided_contract import grammar_files
 from guided_operator.builders import Sources
 from guided_operator.kube import kinds
-from guided_operator.kube.apiserver import Api, Object, ObjectNotFound
+from guided_operator.kube.api_errors import ObjectNotFound
+from guided_operator.kube.apiserver import Api, Object
 from guided_operator.kube.kinds import Kind
 from guided_operator.kube.queue import Key
 from guided_operator.kube.store import Name
@@ -28,15 +30,32 @@ class GrammarSources:
         self._api = api
         self._references: dict[Key, frozenset[str]] = {}
 
-    async def read(self, key: Key, names: Iterable[str]) -> Sources:
-        """Return these ConfigMaps of the model's namespace, which the model now refers to."""
-        self._references[key] = frozenset(names)  # before reading: no change in between goes unheard
+    async def read(self, key: Key, wanted: Mapping[str, Collection[str] | None]) -> Sources:
+        """Return these keys of ConfigMaps of the model's namespace, which the model now refers to.
+
+        Parameters
+        ----------
+        wanted
+            The keys of each ConfigMap; None: all. Of named ones, those that no longer have room beside the
+            others are None.
+        """
+        self._references[key] = frozenset(wanted)  # before reading: no change in between goes unheard
         if not self._references[key]:
             del self._references[key]
             return {}
-        wanted = sorted(self._references[key])
-        found = await asyncio.gather(*(self._read(key.namespace, name) for name in wanted))
-        return dict(zip(wanted, found, strict=True))
+        room = grammar_files.MAX_BYTES
+        found: dict[str, Mapping[str, str | None] | None] = {}
+        for name, keys in sorted(wanted.items()):  # one by one: each may have a megabyte
+            data = await self._read(key.namespace, name)
+            if data is None or keys is None:
+                found[name] = data
+                continue
+            kept = found[name] = dict[str, str | None]()
+            for each in sorted(data.keys() & keys):
+                size = len(data[each].encode())
+                kept[each] = data[each] if size <= room else None
+                room -= size if size <= room else 0
+        return found
 
     def forget(self, key: Key) -> None:
         """Note that a model is gone."""

@@ -6,19 +6,23 @@ and then all names are listed, for those that had none.
 """
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
+from guided_operator.api.logits_processors import LEFT_OUT, is_too_large
 from guided_operator.kube import kinds
-from guided_operator.kube.apiserver import Api, ApiError, Object, ObjectNotFound
+from guided_operator.kube.api_errors import ApiError, ObjectNotFound
+from guided_operator.kube.apiserver import Api, Object
 from guided_operator.kube.queue import Key
-from guided_operator.kube.reflector import PAGE_OBJECTS
+from guided_operator.kube.reflector import PAGE_OBJECTS, page
 from guided_operator.kube.store import Name, Store, name_of
 
 logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 600.0
+_NAMES: Final = dataclasses.replace(kinds.MODEL, metadata_only=True)
 
 
 class Models:
@@ -62,10 +66,19 @@ class Models:
             self._keep(name, item)
 
     def take_written(self, item: Object) -> None:
-        """Take in what a write of ours returned, so that the next pass need not wait for the watch."""
+        """Take in what a write of our own to the status returned: the next pass need not wait for the watch.
+
+        It asks for no pass, which would cancel the delay after a fault; what others changed meanwhile does.
+        """
         name = name_of(item)
-        if 0 < self._versions.get(name, 0) < _version(item):  # of one that is gone nothing is kept
-            self._keep(name, item)
+        if not 0 < self._versions.get(name, 0) < _version(item):  # of one that is gone nothing is kept
+            return
+        key = Key(*name)
+        before = self._store.model(key)
+        self._versions[name] = _version(item)
+        self._store.put(kinds.MODEL, thinned(item))
+        if _but_status(before) != _but_status(self._store.model(key)):
+            self._enqueue(key)
 
     async def confirm(self, key: Key, *, surely: bool = False) -> None:
         """Read a model from the API server if it may be gone.
@@ -110,7 +123,7 @@ class Models:
         listed: set[Name] = set()
         params, version = {"limit": str(PAGE_OBJECTS)}, 0
         while True:
-            answer = await self._api.read(kinds.MODEL.path(namespace), params=params, metadata_only=True)
+            answer = await page(self._api, _NAMES, namespace, params)
             listed.update(map(name_of, answer["items"]))
             version = version or int(answer["metadata"]["resourceVersion"])
             if not answer["metadata"].get("continue"):
@@ -122,7 +135,7 @@ class Models:
 
     def _keep(self, name: Name, item: Object) -> None:
         self._versions[name] = _version(item)
-        for key in self._store.put(kinds.MODEL, item):
+        for key in self._store.put(kinds.MODEL, thinned(item)):
             self._enqueue(key)
 
     def _forget(self, name: Name) -> None:
@@ -130,6 +143,30 @@ class Models:
         gone = {"metadata": {"namespace": name.namespace, "name": name.name}}
         for key in self._store.drop(kinds.MODEL, gone):
             self._enqueue(key)
+
+
+def thinned(item: Object) -> Object:
+    """Return a GuidedModel without what nobody reads of it, and without params that nobody may have.
+
+    A schema cannot bound params, and a megabyte of them can take fifty in memory.
+    """
+    metadata = {field: value for field, value in item["metadata"].items() if field != "managedFields"}
+    kept = {**item, "metadata": metadata}
+    spec = item.get("spec")
+    processors = spec.get("logitsProcessors") if isinstance(spec, dict) else None
+    if isinstance(spec, dict) and isinstance(processors, list):
+        kept["spec"] = {**spec, "logitsProcessors": [_with_bounded_params(each) for each in processors]}
+    return kept
+
+
+def _with_bounded_params(processor: Any) -> Any:
+    if isinstance(processor, dict) and is_too_large(processor.get("params")):
+        return {**processor, "params": LEFT_OUT}
+    return processor
+
+
+def _but_status(item: Object | None) -> Object:
+    return {field: value for field, value in (item or {}).items() if field != "status"}
 
 
 def _version(item: Object) -> int:

@@ -1,11 +1,11 @@
 """kopf watches GuidedModels and hands over each event; nothing else here uses kopf.
 
-kopf writes nothing: no events are posted, and a handler of raw events needs no finalizer or annotation.
+kopf writes nothing: no events are posted, a handler of raw events needs no finalizer or annotation, and of
+those that an object has kopf sees none (`kopf_session`).
 """
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -14,10 +14,11 @@ from typing import Any, Final
 import kopf
 
 from guided_contract import names
-from guided_operator.kube.apiserver import ApiError, ApiServer
+from guided_operator.kube.api_errors import ApiError
+from guided_operator.kube.apiserver import ApiServer
 from guided_operator.kube.queue import Backoff
-from guided_operator.kube.reflector import PAGE_OBJECTS
 from guided_operator.watch.guided_models import Models
+from guided_operator.watch.kopf_session import PAGE_MODELS, model_of, open_session
 
 logger = logging.getLogger(__name__)
 
@@ -107,12 +108,17 @@ def registry(take: Take, server: str) -> kopf.OperatorRegistry:
 
     @kopf.on.event(names.API_GROUP, names.API_VERSION, names.PLURAL, registry=handlers)  # type: ignore[untyped-decorator]  # kopf has no types
     def changed(event: dict[str, Any], **_: Any) -> None:
-        take(event["type"], event["object"])  # a returned value would be written to the object
+        take(event["type"], model_of(event["object"]))  # a returned value would be written to the object
 
     @kopf.on.login(registry=handlers)  # type: ignore[untyped-decorator]  # kopf has no types
-    def login(**context: Any) -> kopf.ConnectionInfo | None:
+    async def login(**context: Any) -> kopf.AiohttpSession | None:
         known = kopf.login_with_service_account(**context) or kopf.login_with_kubeconfig(**context)
-        return known and dataclasses.replace(known, server=server)
+        if known is None:
+            return None
+        session = open_session(
+            known.as_http_headers(), known.as_ssl_context(), known.proxy_url, trust_env=known.trust_env
+        )
+        return kopf.AiohttpSession(server=server, expiration=known.expiration, aiohttp_session=session)
 
     return handlers
 
@@ -126,5 +132,5 @@ def settings() -> kopf.OperatorSettings:
     # A watch ends by itself so often, which bounds how long a dead connection goes unnoticed.
     chosen.watching.server_timeout = 150
     chosen.watching.client_timeout = 160
-    chosen.watching.chunk_size = PAGE_OBJECTS
+    chosen.watching.chunk_size = PAGE_MODELS
     return chosen

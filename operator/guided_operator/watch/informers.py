@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+from guided_contract.tasks import live
 from guided_operator.kube import kinds
 from guided_operator.kube.apiserver import Api, Object
 from guided_operator.kube.kinds import Kind
@@ -43,7 +44,7 @@ class Watches:
         """List and watch for ever."""
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors.values():
-                group.create_task(reflector.run())
+                group.create_task(live("watch", reflector.run))
 
     def take_written(self, kind: Kind, item: Object) -> None:
         """Take in an object as a write of ours returned it: the next pass need not wait for the watch."""
@@ -59,6 +60,14 @@ class Watches:
             if where in ("", namespace) and reflector.forbidden
         }
 
+    def unseen(self) -> Mapping[str, str]:
+        """Return the paths of the collections that cannot be seen, and why."""
+        return {
+            kinds.BY_NAME.get(name, kinds.GRAMMAR_SOURCE).path(where): reflector.forbidden
+            for (name, where), reflector in self._reflectors.items()
+            if reflector.forbidden
+        }
+
     def forbidden(self) -> Mapping[str, int]:
         """Return in how many namespaces each kind cannot be seen."""
         return self._sums(lambda reflector: bool(reflector.forbidden))
@@ -66,6 +75,10 @@ class Watches:
     def failures(self) -> Mapping[str, int]:
         """Return how often watches of each kind broke off."""
         return self._sums(lambda reflector: reflector.broken)
+
+    def unreadable(self) -> Mapping[str, int]:
+        """Return how many objects of each kind cannot be read, and are left out."""
+        return self._sums(lambda reflector: len(reflector.unreadable))
 
     def absent(self, namespace: str) -> frozenset[str]:
         """Return the kinds whose API is not installed."""

@@ -1,33 +1,34 @@
 """Reads the status page of each pod's sidecar: when the pod changed, and now and then. It is untrusted.
 
-Pages that fall due are read between passes, since most are unchanged: only one that differs queues its model.
+Pages are read between passes, a few of one namespace at a time, and those of silent pods apart from the rest:
+who does not answer, or says much, costs their own namespace alone. A pass whose pods have changed comes again
+with their pages, and then decides by what has been read: pods may change faster than that.
 """
 
 import asyncio
 import logging
 import math
 import random
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-import aiohttp
-
-from guided_contract import names, status
+from guided_contract import status
 from guided_operator.kube.pod_view import PodView
 from guided_operator.kube.queue import Key, WorkQueue
+from guided_operator.watch.page_fetch import PageError
 
 logger = logging.getLogger(__name__)
 
 READY_PERIOD_S: Final = 180.0  # a ready pod's page changes seldom, and what matters changes its readiness
 STARTING_PERIOD_S: Final = 15.0  # until all is well, somebody is waiting to read why not
-TIMEOUT_S: Final = 2.0
-MAX_PAGE_BYTES: Final = 256 << 10
-_READERS: Final = 16  # a page that does not come holds one for TIMEOUT_S
-
-
-class PageError(Exception):
-    """The sidecar's page could not be had, or is not one."""
+MAX_NAMESPACE_BYTES: Final = 8 << 20
+MAX_BYTES: Final = 48 << 20  # of all namespaces
+# So many are read at a time: of a namespace, of all, and of pods that did not answer last time, each of which
+# may take page_fetch.TIMEOUT_S again.
+_READS_OF_NAMESPACE, _READS, _READS_OF_SILENT = 16, 512, 64
+_NO_ROOM: Final = "the status pages of the pods of this namespace, or of all, are too large together"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +39,47 @@ class Page:
     error: str = ""
 
 
+_UNREAD: Final = Page(None, "its status page has not been read yet")
+
+
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    page: Page
-    mark: int  # of what the page was made from
-    version: str
+    """What one pod's sidecar said: a page's bytes, and else why there is none."""
+
+    data: bytes
+    error: str
+    version: str  # of the pod that said so
     due_s: float
+
+    @property
+    def page(self) -> Page:
+        return Page(None, self.error) if self.error else Page(status.decode_own(self.data))
 
 
 @dataclass(slots=True)
 class _Followed:
-    """One model's pods and what was read of them, by uid."""
+    """One model's pods and what was read of them, by uid.
+
+    `awaited`: a pass was put off until what is being read has come; `answered`: it has, and the pass comes.
+    """
 
     grammars: frozenset[str] = frozenset()
     pods: dict[str, PodView] = field(default_factory=dict)
     readings: dict[str, _Reading] = field(default_factory=dict)
+    awaited: bool = False
+    answered: bool = False
+
+    def unread(self) -> list[PodView]:
+        """Return the pods that have changed since their pages were read."""
+        return [pod for uid, pod in self.pods.items() if self._version(uid) != pod.version]
+
+    def page(self, uid: str) -> Page:
+        reading = self.readings.get(uid)
+        return _UNREAD if reading is None else reading.page
+
+    def _version(self, uid: str) -> str | None:
+        reading = self.readings.get(uid)
+        return None if reading is None else reading.version
 
 
 Fetch = Callable[[str], Awaitable[bytes]]
@@ -68,7 +95,7 @@ class SidecarReader:
     clock
         Monotonic seconds.
     enqueue
-        Called with each model whose page says something else.
+        Called with each model whose page says something else, or that waits for pages.
     """
 
     def __init__(self, fetch: Fetch, clock: Callable[[], float], enqueue: Callable[[Key], None]) -> None:
@@ -77,13 +104,18 @@ class SidecarReader:
         self._enqueue = enqueue
         self._followed: dict[Key, _Followed] = {}
         self._due = WorkQueue(clock)
+        self._reads = asyncio.Semaphore(_READS)
+        self._reads_of_silent = asyncio.Semaphore(_READS_OF_SILENT)
+        self._reads_of = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(_READS_OF_NAMESPACE))
+        self._held = Counter[str]()  # bytes of pages, by namespace
 
-    async def read(
+    def pages(
         self, key: Key, pods: Iterable[PodView], grammars: frozenset[str] = frozenset()
-    ) -> Mapping[str, Page]:
+    ) -> Mapping[str, Page] | None:
         """Return the status page of each running pod of a model, by the pod's uid, and keep reading them.
 
-        A page is read now if its pod or `grammars` have changed since it was last read.
+        None: pods or `grammars` have changed, so pages are being read, and the model is queued again then.
+        What has changed meanwhile has its former page, or none yet.
 
         Parameters
         ----------
@@ -97,35 +129,42 @@ class SidecarReader:
             self.forget(key)
             return {}
         followed = self._followed.setdefault(key, _Followed())
-        kept = followed.readings if followed.grammars == grammars else {}
+        if followed.grammars != grammars:
+            self._drop(key, followed, list(followed.readings))
+            followed.answered = False
+        self._drop(key, followed, [uid for uid in followed.readings if uid not in asked])
         followed.grammars, followed.pods = grammars, asked
-        followed.readings = {uid: reading for uid, reading in kept.items() if uid in asked}
-        new = [pod for uid, pod in asked.items() if uid not in kept or kept[uid].version != pod.version]
-        await self._refresh(followed, new)
         self._expect(key, followed)
-        return {uid: followed.readings[uid].page for uid in asked}
+        followed.awaited = bool(followed.unread()) and not followed.answered
+        if followed.awaited:
+            return None
+        followed.answered = False
+        return {uid: followed.page(uid) for uid in asked}
 
     def forget(self, key: Key) -> None:
         """Read no more of a model that is gone."""
-        self._followed.pop(key, None)
+        followed = self._followed.pop(key, None)
+        if followed is not None:
+            self._drop(key, followed, list(followed.readings))
 
     async def run(self) -> None:
         """Read pages when they fall due, for ever."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(_READERS):
-                group.create_task(self._work())
-
-    async def _work(self) -> None:
-        while True:
-            await self.read_next()
+            while True:
+                group.create_task(self._read_due(await self._due.take()))
 
     async def read_next(self) -> None:
         """Wait until pages of a model are due, and read those."""
-        key = await self._due.take()
+        await self._read_due(await self._due.take())
+
+    async def _read_due(self, key: Key) -> None:
         try:
             await self._look(key)
         except Exception:  # a fault of ours with one page must not keep the others from being read
             logger.exception("this is a bug; again in %.1f s", self._due.failed(key))
+        except asyncio.CancelledError:  # for whoever reads next
+            self._due.failed(key)
+            raise
         else:
             self._due.done(key)
 
@@ -133,38 +172,64 @@ class SidecarReader:
         followed = self._followed.get(key)
         if followed is None:
             return
-        now, before = self._clock(), followed.readings
-        due = [pod for uid, pod in followed.pods.items() if uid in before and before[uid].due_s <= now]
-        marks = {pod.uid: before[pod.uid].mark for pod in due}
-        await self._refresh(followed, due)
-        after = followed.readings
-        if any(uid in after and after[uid].mark != mark for uid, mark in marks.items()):
+        now, unread = self._clock(), followed.unread()
+        new = {pod.uid for pod in unread}
+        due = [
+            followed.pods[uid]
+            for uid, one in followed.readings.items()
+            if one.due_s <= now and uid not in new
+        ]
+        changed = await asyncio.gather(*(self._read(key, followed, pod) for pod in (*unread, *due)))
+        if followed.awaited or any(changed):
+            followed.answered = followed.answered or followed.awaited
+            followed.awaited = False
             self._enqueue(key)
         self._expect(key, followed)
 
     def _expect(self, key: Key, followed: _Followed) -> None:
         """Come again when the next of a model's pages is due."""
-        due_s = min((reading.due_s for reading in followed.readings.values()), default=None)
-        if due_s is not None:
+        due_s = min((reading.due_s for reading in followed.readings.values()), default=math.inf)
+        if followed.unread():
+            due_s = self._clock()
+        if self._followed.get(key) is followed and due_s < math.inf:
             self._due.add(key, delay_s=due_s - self._clock())
 
-    async def _refresh(self, followed: _Followed, pods: Iterable[PodView]) -> None:
-        await asyncio.gather(*(self._read(followed, pod) for pod in pods))
-
-    async def _read(self, followed: _Followed, pod: PodView) -> None:
-        grammars, last = followed.grammars, followed.readings.get(pod.uid)
+    async def _read(self, key: Key, followed: _Followed, pod: PodView) -> bool:
+        """Read a pod's page; return whether it says something else than before."""
+        grammars = followed.grammars
+        page, data, error = None, b"", ""
+        last = followed.readings.get(pod.uid)
+        all_of_them = self._reads_of_silent if last is not None and last.error else self._reads
         try:
-            data = await self._fetch(pod.ip)
-            mark = hash(data)
-            page = last.page if last is not None and last.mark == mark else Page(status.decode(data))
-        except (PageError, ValueError) as error:
-            page = Page(None, str(error))
-            mark = hash(page.error)
-        if followed.grammars != grammars or pod.uid not in followed.pods:
-            return  # another pass has come by since, and reads it itself
-        healthy = pod.ready and page.status is not None and _is_settled(page.status, grammars)
-        period_s = READY_PERIOD_S if healthy else STARTING_PERIOD_S
-        followed.readings[pod.uid] = _Reading(page, mark, pod.version, self._due_s(period_s))
+            async with self._reads_of[key.namespace], all_of_them:
+                raw = await self._fetch(pod.ip)
+            page = status.decode(raw)
+            data = status.encode(page)
+        except (PageError, ValueError) as fault:
+            error = str(fault)
+        if (
+            followed.grammars != grammars
+            or pod.uid not in followed.pods
+            or self._followed.get(key) is not followed
+        ):
+            return False  # another pass has come by since, and its pods are read
+        last = followed.readings.get(pod.uid)
+        self._drop(key, followed, [pod.uid] if last else [])
+        if not self._has_room(key, data):
+            page, data, error = None, b"", _NO_ROOM
+        is_well = pod.ready and page is not None and _is_settled(page, grammars)
+        due_s = self._due_s(READY_PERIOD_S if is_well else STARTING_PERIOD_S)
+        followed.readings[pod.uid] = _Reading(data, error, pod.version, due_s)
+        self._held[key.namespace] += len(data)
+        return last is None or (last.data, last.error) != (data, error)
+
+    def _has_room(self, key: Key, data: bytes) -> bool:
+        most = min(MAX_NAMESPACE_BYTES - self._held[key.namespace], MAX_BYTES - self._held.total())
+        return len(data) <= most
+
+    def _drop(self, key: Key, followed: _Followed, uids: Iterable[str]) -> None:
+        for uid in uids:
+            self._held[key.namespace] -= len(followed.readings.pop(uid).data)
 
     def _due_s(self, period_s: float) -> float:
         """Return when a page should be read again: with others, for waking up costs as much as reading."""
@@ -176,41 +241,3 @@ class SidecarReader:
 def _is_settled(page: status.PodStatus, grammars: frozenset[str]) -> bool:
     told = {one.name: one.state for one in page.grammars}
     return page.ready and told.keys() == grammars and all(state == "Ready" for state in told.values())
-
-
-class HttpFetch:
-    """The real `Fetch`: one bounded GET.
-
-    Parameters
-    ----------
-    session
-        Shared by all reads; the caller closes it.
-    """
-
-    def __init__(self, session: aiohttp.ClientSession) -> None:
-        self._session = session
-
-    async def __call__(self, address: str) -> bytes:
-        """Return the page of the sidecar at an IP address.
-
-        Raises
-        ------
-        PageError
-            No answer in time, not 200, or too large.
-        """
-        host = f"[{address}]" if ":" in address else address
-        url = f"http://{host}:{names.SIDECAR_PORT}/status"
-        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
-        try:
-            # Never followed elsewhere: the pod must not choose what the operator asks.
-            async with self._session.get(url, timeout=timeout, allow_redirects=False) as response:
-                if response.status != 200:
-                    raise PageError(f"the sidecar answered {response.status}")
-                data = bytearray()
-                async for chunk in response.content.iter_any():
-                    data += chunk
-                    if len(data) > MAX_PAGE_BYTES:
-                        raise PageError(f"the sidecar's status page is larger than {MAX_PAGE_BYTES} bytes")
-                return bytes(data)
-        except (aiohttp.ClientError, OSError) as error:
-            raise PageError(f"the sidecar did not answer: {type(error).__name__}") from error

@@ -6,6 +6,7 @@ from typing import Final, get_args
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from guided_contract import tasks
 from guided_sidecar.grammar import trust
 from guided_sidecar.grammar.pool.workers import Loss, WorkersState
 from guided_sidecar.grammar.prepare.cache_state import CacheState, ProofResult
@@ -45,6 +46,9 @@ class HealthCollector(Collector):
             "grammars_quarantined",
             "Grammars refused unseen for a while, because compiling them failed again and again",
             snapshot.quarantined,
+        )
+        yield _counters(
+            "task_failures", "Failures of tasks that go on after them: bugs", "task", tasks.failures
         )
         yield from _workers(snapshot.workers)
         yield from _cache(snapshot.cache)

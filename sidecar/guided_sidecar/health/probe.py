@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import aiohttp
-import jsonschema
 
 from guided_contract import trace_context
 from guided_contract.config import PodConfig
 from guided_contract.status import Failure, ProbeStatus
+from guided_contract.tasks import Living
 from guided_sidecar.health.readiness import boot_of
 from guided_sidecar.socket.snapshot import ServiceSnapshot
 
@@ -77,7 +77,7 @@ class GuidedProbe:
         self._passed = False
         self._asked_s = -math.inf
         self.last_failure: Failure | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._prober = Living("guided-probe", self._probe_forever)
 
     @property
     def status(self) -> ProbeStatus:
@@ -91,13 +91,11 @@ class GuidedProbe:
 
     def start(self) -> None:
         """Begin to probe."""
-        self._task = asyncio.create_task(self._probe_forever(), name="guided-probe")
+        self._prober.start()
 
     async def stop(self) -> None:
         """Stop probing."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._prober.stop()
 
     async def _probe_forever(self) -> None:
         delay_s = self._poll_s
@@ -114,7 +112,7 @@ class GuidedProbe:
                 await asyncio.sleep(delay_s if self._status.state == "Failed" else self._poll_s)
 
     def _is_due(self) -> bool:
-        if self._config.draining_file.exists():
+        if self._config.is_draining:
             return False
         if self._status.state != "Passed":
             return True
@@ -188,7 +186,7 @@ def judge_answer(status: int, body: str) -> ProbeStatus:
     if status != 200:
         return _failed(f"HTTP {status}, {_error_code(body)}")
     try:
-        choice = json.loads(body)["choices"][0]
+        choice = _decoded(body)["choices"][0]
         text, finish = choice["text"], choice["finish_reason"]
     except (ValueError, LookupError, TypeError):
         return _failed("the answer is not a completion")
@@ -201,15 +199,22 @@ def judge_answer(status: int, body: str) -> ProbeStatus:
 
 def _is_valid(text: str) -> bool:
     try:
-        jsonschema.validate(json.loads(text), SCHEMA)
-    except (ValueError, TypeError, jsonschema.ValidationError):
+        return _decoded(text) in SCHEMA["enum"]
+    except (ValueError, TypeError):
         return False
-    return True
+
+
+def _decoded(text: str) -> Any:
+    """Return what a JSON text says; ValueError for one that is none, or is nested too deep to be read."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
 
 
 def _error_code(body: str) -> str:
     try:
-        return f"code {json.loads(body)['error']['code']}"
+        return f"code {_decoded(body)['error']['code']}"
     except (ValueError, LookupError, TypeError):
         return "no error code"
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from guided_contract import fingerprint
 from guided_contract.config import PodConfig
 from guided_contract.reasons import NotReadyReason
-from guided_contract.status import Failure, ProbeStatus, SpeculationStatus
+from guided_contract.status import Failure, ProbeStatus
 from guided_contract.wire import Hello, Role
 from guided_sidecar.health.heartbeats import EngineState
 from guided_sidecar.socket.snapshot import ServiceSnapshot
@@ -27,7 +27,6 @@ class Reading:
     probe_failure: Failure | None = None
     probe_passed: bool = False  # once since the engine started
     draining: bool = False
-    speculation: SpeculationStatus | None = None
     node: int = 0  # which of its replica's pods this is
 
     @property

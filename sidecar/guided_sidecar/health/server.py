@@ -6,19 +6,21 @@ from collections.abc import Callable
 from typing import Final
 
 from aiohttp import web
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 
 from guided_contract import status
 from guided_contract.heartbeat import now_ns
+from guided_contract.http_port import HttpPort, Recent, answer_once
 from guided_contract.reasons import NotReadyReason
+from guided_contract.tasks import Living
 from guided_sidecar.health import heartbeats
 from guided_sidecar.health.metrics import HealthCollector
 from guided_sidecar.health.probe import GuidedProbe
 from guided_sidecar.health.readiness import Reading, Verdict, judge
-from guided_sidecar.health.speculation import SpeculationWatch
 from guided_sidecar.health.status_page import page
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket.snapshot import ServiceSnapshot
-from guided_sidecar.telemetry.metrics import CONTENT_TYPE, SidecarMetrics
+from guided_sidecar.telemetry.metrics import CONTENT_TYPE, OPENMETRICS, SidecarMetrics
 
 _PERIOD_S: Final = 1.0
 _STALE_S: Final = 10.0  # an answer older than this is no answer: the loop that makes them must have died
@@ -47,7 +49,8 @@ class HealthServer:
         self._config = config = settings.pod
         self._node = settings.node
         self._snapshot = snapshot
-        self._metrics = metrics
+        self._page = Recent(metrics.render)
+        self._openmetrics = Recent(metrics.render_openmetrics)
         self.probe = GuidedProbe(
             config,
             snapshot,
@@ -55,18 +58,18 @@ class HealthServer:
             served_s,
             api_key=settings.api_key,
         )
-        self._speculation = SpeculationWatch(config)
         self._reading = self._read()
         self._verdict = judge(self._reading)
         self._made_at = time.monotonic()
-        self._task: asyncio.Task[None] | None = None
+        self._judge = Living("judge", self._judge_forever)
         metrics.registry.register(HealthCollector(lambda: (self._reading, self._verdict)))
         app = web.Application()
+        app.on_response_prepare.append(answer_once)
         app.router.add_get("/startupz", self._startupz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/status", self._status)
         app.router.add_get("/metrics", self._render)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._port = HttpPort(web.AppRunner(app, access_log=None), config.bind_host, config.ports.sidecar)
 
     async def start(self) -> None:
         """Listen, and begin to judge and to probe.
@@ -76,21 +79,16 @@ class HealthServer:
         OSError
             The port is taken.
         """
-        await self._runner.setup()
-        await web.TCPSite(self._runner, self._config.bind_host, self._config.ports.sidecar).start()
-        self._task = asyncio.create_task(self._judge_forever(), name="health")
+        await self._port.start()
+        self._judge.start()
         if not self._node:  # the others have no API server to ask
             self.probe.start()
-            self._speculation.start()
 
     async def stop(self) -> None:
         """Stop probing and listening."""
         await self.probe.stop()
-        await self._speculation.stop()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        await self._runner.cleanup()
+        await self._judge.stop()
+        await self._port.stop()
 
     def _read(self) -> Reading:
         return Reading(
@@ -100,8 +98,7 @@ class HealthServer:
             probe=self.probe.status,
             probe_failure=self.probe.last_failure,
             probe_passed=self.probe.passed,
-            draining=self._config.draining_file.exists(),
-            speculation=self._speculation.status,
+            draining=self._config.is_draining,
             node=self._node,
         )
 
@@ -145,5 +142,8 @@ class HealthServer:
         body = status.encode(page(self._reading, self.verdict))
         return web.Response(body=body, content_type="application/json")
 
-    async def _render(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+    async def _render(self, request: web.Request) -> web.Response:
+        accepted = request.headers.get("Accept", "").split(",")
+        if any(one.partition(";")[0].strip().lower() == OPENMETRICS for one in accepted):
+            return web.Response(body=self._openmetrics(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return web.Response(body=self._page(), headers={"Content-Type": CONTENT_TYPE})

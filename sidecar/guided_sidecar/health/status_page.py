@@ -3,15 +3,12 @@
 from collections.abc import Iterable
 from typing import Final
 
-import msgspec
-
 from guided_contract.status import (
     Failure,
     LibraryStatus,
     PodStatus,
     QuarantineStatus,
     RankStatus,
-    SpeculationStatus,
     WorkersStatus,
 )
 from guided_contract.wire import Hello, Patch
@@ -56,15 +53,8 @@ def page(reading: Reading, verdict: Verdict) -> PodStatus:
         ),
         guided_probe=reading.probe,
         last_failure=_last(workers.last_failure, reading.probe_failure),
-        speculation=_speculation(reading),
+        scheduling=next((hello.scheduling for hello in reading.hellos if hello.scheduling), ""),
     )
-
-
-def _speculation(reading: Reading) -> SpeculationStatus | None:
-    if reading.speculation is None:
-        return None
-    scheduling = next((hello.scheduling for hello in reading.hellos if hello.scheduling), "")
-    return msgspec.structs.replace(reading.speculation, scheduling=scheduling)
 
 
 def _last(*failures: Failure | None) -> Failure | None:

@@ -55,6 +55,43 @@ class Peer:
         self._writer.transport.abort()
 
 
+class _Connections:
+    """Those of one socket: for one too many the oldest has to go that has not said yet who it is.
+
+    Parameters
+    ----------
+    most
+        At once.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._strangers: dict[asyncio.Task[None], None] = {}  # the oldest first
+
+    def admit(self, task: asyncio.Task[None]) -> bool:
+        """Take a connection in; False if all are taken by peers that are known."""
+        if len(self.tasks) >= self._most:
+            oldest = next(iter(self._strangers), None)
+            if oldest is None:
+                return False
+            self.remove(oldest)
+            oldest.cancel()
+        self.tasks.add(task)
+        self._strangers[task] = None
+        return True
+
+    def know(self, task: asyncio.Task[None] | None) -> None:
+        """Note that a connection's peer has said who it is."""
+        if task is not None:
+            self._strangers.pop(task, None)
+
+    def remove(self, task: asyncio.Task[None]) -> None:
+        """Forget a connection."""
+        self.tasks.discard(task)
+        self._strangers.pop(task, None)
+
+
 class SocketServer:
     """Serves the stream socket, and on the first of several nodes the ranks of the others.
 
@@ -70,7 +107,9 @@ class SocketServer:
         self._settings = settings
         self._welcome = welcome
         self._servers: list[asyncio.Server] = []
-        self._connections: set[asyncio.Task[None]] = set()
+        # Apart: other pods reach one of the two.
+        self._local = _Connections(settings.max_connections)
+        self._remote = _Connections(settings.max_connections)
 
     async def start(self) -> None:
         """Bind the socket, in place of what an earlier service left."""
@@ -88,10 +127,11 @@ class SocketServer:
             return
         for server in self._servers:
             server.close()
-        for task in self._connections:
+        open_ones = self._local.tasks | self._remote.tasks
+        for task in open_ones:
             task.cancel()
-        if self._connections:
-            await asyncio.wait(self._connections)
+        if open_ones:
+            await asyncio.wait(open_ones)
         self._settings.pod.service_socket.unlink(missing_ok=True)
 
     async def _accept_local(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -107,10 +147,10 @@ class SocketServer:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, remote: bool
     ) -> None:
         task = asyncio.current_task()
-        if task is None or len(self._connections) >= self._settings.max_connections:
+        connections = self._remote if remote else self._local
+        if task is None or not connections.admit(task):
             writer.transport.abort()
             return
-        self._connections.add(task)
         try:
             await self._serve(reader, writer, remote=remote)
         except (WireError, TimeoutError) as error:
@@ -118,9 +158,9 @@ class SocketServer:
         except (OSError, asyncio.IncompleteReadError):
             pass  # the peer has gone
         except asyncio.CancelledError:
-            pass  # the service stops
+            pass  # the service stops, or another needs its place
         finally:
-            self._connections.discard(task)
+            connections.remove(task)
             writer.transport.abort()
 
     async def _serve(
@@ -132,6 +172,7 @@ class SocketServer:
             raise WireError("the first message is not a hello")
         if remote != (hello.node > 0) or (remote and hello.role != "rank"):
             raise WireError(f"{hello.role} of node {hello.node} does not belong on this socket")
+        (self._remote if remote else self._local).know(asyncio.current_task())
         peer = Peer(hello, writer, self._settings.max_unsent_bytes)
         peer.send(Welcome())
         if hello.protocol != wire.PROTOCOL:

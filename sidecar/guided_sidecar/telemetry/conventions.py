@@ -40,8 +40,25 @@ HTTP_ROUTE: Final = "http.route"
 HTTP_RESPONSE_STATUS_CODE: Final = "http.response.status_code"
 URL_PATH: Final = "url.path"
 URL_SCHEME: Final = "url.scheme"
+SERVER_ADDRESS: Final = "server.address"
+SERVER_PORT: Final = "server.port"
 ERROR_TYPE: Final = "error.type"  # an error code of ours, or the HTTP status
 CANCELLED: Final = "cancelled"  # as error.type: the client has gone, and nobody is told a code
+
+# GenAI: https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/ as of SCHEMA_URL.
+GEN_AI_OPERATION_NAME: Final = "gen_ai.operation.name"
+GEN_AI_PROVIDER_NAME: Final = "gen_ai.provider.name"
+GEN_AI_REQUEST_MODEL: Final = "gen_ai.request.model"
+GEN_AI_OUTPUT_TYPE: Final = "gen_ai.output.type"
+GEN_AI_FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
+GEN_AI_INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
+GEN_AI_OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+PROVIDER: Final = "vllm"  # none of the conventions' names is a program that everybody runs themselves
+# What vLLM calls by older names, and by which it goes on.
+RENAMED: Final = {
+    "gen_ai.usage.prompt_tokens": GEN_AI_INPUT_TOKENS,
+    "gen_ai.usage.completion_tokens": GEN_AI_OUTPUT_TOKENS,
+}
 
 # Ours. Durations are in seconds, as everywhere in OpenTelemetry.
 STREAM: Final = "guidedmodel.stream"

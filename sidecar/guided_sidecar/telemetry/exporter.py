@@ -8,20 +8,21 @@ import asyncio
 import logging
 import random
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
+from guided_contract.tasks import Living
+from guided_sidecar.export_options import USUAL, ExportOptions
 from guided_sidecar.telemetry.otlp_transport import Reply, Transport
 
 Source = Literal["sidecar", "engine"]
-DropReason = Literal["queue_full", "refused", "retries_spent", "shutdown"]
+DropReason = Literal["queue_full", "refused", "retries_spent", "failed", "shutdown"]
 
 QUEUE_BYTES: Final = 16 << 20  # some 30,000 spans: a minute of a collector's restart at full load
-BATCH_SPANS: Final = 32  # 0.1 ms each to encode, for which the event loop stands still
-FLUSH_S: Final = 0.5
 MAX_ATTEMPTS: Final = 8  # with the delays below about 45 s; then the next batch gets its chance
 
 _log: Final = logging.getLogger(__name__)
@@ -38,10 +39,14 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Delays between attempts: doubled from `base_s` up to `max_s`, then spread by a fifth."""
+    """Delays between attempts: doubled from `base_s` up to `max_s`, then spread by a fifth.
+
+    A collector may ask for longer ones, up to `most_wished_s`.
+    """
 
     base_s: float = 0.5
     max_s: float = 10.0
+    most_wished_s: float = 60.0
 
     def delay_s(self, attempt: int) -> float:
         """Return the delay after attempt number `attempt` (from 1) failed."""
@@ -80,13 +85,14 @@ class Exporter:
         self._filled = asyncio.Event()
         self._drained = asyncio.Event()
         self._drained.set()
-        self._sender: asyncio.Task[None] | None = None
+        self._sender: Living | None = None
         self._reachable = True
         self._stopped = False
 
     def start(self) -> None:
         """Begin to send."""
-        self._sender = asyncio.create_task(self._send_forever(), name="otlp-exporter")
+        self._sender = Living("otlp-exporter", self._send_forever)
+        self._sender.start()
 
     def offer(self, batch: Batch) -> bool:
         """Queue a batch; False if it was dropped."""
@@ -109,8 +115,7 @@ class Exporter:
                     await self._drained.wait()
             except TimeoutError:
                 _log.warning("%d trace batches were not sent before shutdown", len(self._queue))
-            self._sender.cancel()
-            await asyncio.gather(self._sender, return_exceptions=True)
+            await self._sender.stop()
             self._sender = None
         for batch in self._queue:
             self._drop(batch, "shutdown")
@@ -121,10 +126,20 @@ class Exporter:
         while True:
             await self._filled.wait()
             while self._queue:
-                await self._settle(self._queue[0])
-                self._bytes -= len(self._queue.popleft().body)
+                batch = self._queue[0]
+                try:
+                    await self._settle(batch)
+                except Exception:  # perhaps for this batch's sake, which must not keep the others
+                    self._drop(batch, "failed")
+                    self._take_off(batch)
+                    raise
+                self._take_off(batch)
             self._filled.clear()
             self._drained.set()
+
+    def _take_off(self, batch: Batch) -> None:
+        self._queue.popleft()
+        self._bytes -= len(batch.body)
 
     async def _settle(self, batch: Batch) -> None:
         """Send one batch until it is delivered or given up."""
@@ -139,7 +154,8 @@ class Exporter:
                 self._drop(batch, "refused")
                 return
             if attempt < MAX_ATTEMPTS:
-                await asyncio.sleep(self._backoff.delay_s(attempt))
+                wished_s = min(reply.retry_after_s, self._backoff.most_wished_s)
+                await asyncio.sleep(max(wished_s, self._backoff.delay_s(attempt)))
         self._drop(batch, "retries_spent")
 
     def _note_reachable(self, reply: Reply) -> None:
@@ -172,8 +188,9 @@ class Outlet(Protocol):
 class SpanBatches(SpanProcessor):
     """Hands our own sampled spans to the exporter, encoded in batches. For the event loop's thread only."""
 
-    def __init__(self, exporter: Outlet) -> None:
+    def __init__(self, exporter: Outlet, options: ExportOptions = USUAL) -> None:
         self._exporter = exporter
+        self._options = options
         self._pending: list[ReadableSpan] = []
         self._timer: asyncio.TimerHandle | None = None
 
@@ -183,10 +200,10 @@ class SpanBatches(SpanProcessor):
         if context is None or not context.trace_flags.sampled:
             return
         self._pending.append(span)
-        if len(self._pending) >= BATCH_SPANS:
+        if len(self._pending) >= self._options.batch_spans:
             self.force_flush()
         elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self.force_flush)
+            self._timer = asyncio.get_running_loop().call_later(self._options.flush_s, self.force_flush)
 
     def force_flush(self, timeout_millis: int = 0) -> bool:  # noqa: ARG002 - the SDK's signature; it never waits
         """Hand everything pending to the exporter."""
@@ -195,5 +212,18 @@ class SpanBatches(SpanProcessor):
             self._timer = None
         if self._pending:
             batch, self._pending = self._pending, []
-            self._exporter.offer(Batch("sidecar", len(batch), encode_spans(batch).SerializeToString()))
+            self._exporter.offer(Batch("sidecar", len(batch), _encoded(batch)))
         return True
+
+
+def _encoded(batch: Sequence[ReadableSpan]) -> bytes:
+    """Encode spans of one tracer with their W3C flags, which the SDK leaves out of OTLP's."""
+    request = encode_spans(batch)
+    scopes = (scope for group in request.resource_spans for scope in group.scope_spans)
+    encoded = (span for scope in scopes for span in scope.spans)
+    for span, made in zip(encoded, batch, strict=True):
+        context = made.get_span_context()
+        span.flags |= 0 if context is None else context.trace_flags
+        for link, of in zip(span.links, made.links, strict=True):
+            link.flags |= of.context.trace_flags
+    return request.SerializeToString()

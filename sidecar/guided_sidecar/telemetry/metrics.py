@@ -12,15 +12,20 @@ from prometheus_client import (
     generate_latest,
 )
 from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.openmetrics import exposition
 from prometheus_client.registry import Collector
 
+from guided_contract import trace_context
 from guided_contract.errors import ErrorCode
 from guided_contract.records import AnyRecord, Decode, EndReason, HttpRequest
+from guided_contract.trace_context import TraceContext
 from guided_sidecar.telemetry.decode_counts import DecodeCounters
+from guided_sidecar.telemetry.exemplars import Exemplars
 from guided_sidecar.telemetry.exporter import DropReason, ExportCounts, Source
 from guided_sidecar.telemetry.span_metrics import SpanMetrics
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS: Final = "application/openmetrics-text"
 
 _NS: Final = 1e9
 # What a label may say about an end; anything else is "other".
@@ -39,13 +44,22 @@ class SidecarMetrics:
 
     `registry` takes further collectors: each source of figures (exporter, health) registers one. `spans`
     measures those that end.
+
+    Parameters
+    ----------
+    ranks
+        How many ranks sample one sequence, and so count it: the tensor-parallel size.
+    traced
+        Whether traces are exported, which exemplars then name.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: int = 1, *, traced: bool = False) -> None:
         # Else each series has another that tells when it began: twice as many, which nobody asks for.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types for it
         self.registry = CollectorRegistry(auto_describe=False)
-        self.spans = SpanMetrics(self.registry)
+        self._ranks = ranks
+        self._exemplars = Exemplars(are_kept=traced)
+        self.spans = SpanMetrics(self.registry, self._exemplars)
         self._requests = Counter(
             "guidedmodel_requests",
             "HTTP requests on generating routes, by status, error code and kind of constraint",
@@ -61,8 +75,8 @@ class SidecarMetrics:
         )
         self._sequences = Counter(
             "guidedmodel_sequences",
-            "Guided sequences that ended, by rank, backend and reason",
-            ("rank", "backend", "end_reason"),
+            "Guided sequences that ended, by rank, backend and reason; tp_rank 0 counts each once",
+            ("rank", "tp_rank", "backend", "end_reason"),
             registry=self.registry,
         )
         self._fill_max = Histogram(
@@ -101,16 +115,24 @@ class SidecarMetrics:
         """Return the page in Prometheus' text format, version 0.0.4."""
         return generate_latest(self.registry)
 
+    def render_openmetrics(self) -> bytes:
+        """Return the page as OpenMetrics, version 1.0.0: the same figures, with exemplars."""
+        page: bytes = exposition.generate_latest(self.registry)  # type: ignore[no-untyped-call]  # no types
+        return page
+
     def _take_request(self, record: HttpRequest) -> None:
         code = _bounded(record.error_code or "")
         kind = record.kind or ("unknown" if code in _ABOUT_GRAMMARS else "unguided")
         self._requests.labels(str(record.status), code, kind).inc()
-        self._duration.labels(kind).observe(max(0, record.end_ns - record.start_ns) / _NS)
+        duration_s = max(0, record.end_ns - record.start_ns) / _NS
+        own = TraceContext(record.trace_id, record.span_id, record.flags)
+        self._duration.labels(kind).observe(duration_s, self._exemplars.of_record(own))
 
     def _take_decode(self, record: Decode) -> None:
-        rank = str(record.rank)
-        self._sequences.labels(rank, record.backend, _bounded(record.end_reason)).inc()
-        self._fill_max.labels(rank).observe(record.fill_max_ns / _NS)
+        rank, tp_rank = str(record.rank), str(record.rank % self._ranks)
+        self._sequences.labels(rank, tp_rank, record.backend, _bounded(record.end_reason)).inc()
+        request = trace_context.parse(record.traceparent or "")
+        self._fill_max.labels(rank).observe(record.fill_max_ns / _NS, self._exemplars.of_record(request))
         self._decode_counters.take(record)
 
 

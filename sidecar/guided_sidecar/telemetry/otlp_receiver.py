@@ -3,6 +3,7 @@
 Our own, because the SDK only sends; and the collector's credentials stay out of the engine's container.
 """
 
+import asyncio
 import zlib
 from collections.abc import Mapping
 from typing import Final
@@ -12,12 +13,16 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from guided_contract.http_port import HttpPort, answer_once
 from guided_sidecar.telemetry import otlp_resources
 from guided_sidecar.telemetry.exporter import Batch, Exporter
 from guided_sidecar.telemetry.otlp_resources import UnreadableError
-from guided_sidecar.telemetry.otlp_transport import HTTP_PATH
+from guided_sidecar.telemetry.otlp_transport import TRACES
 
 BODY_BYTES: Final = 4 << 20  # the SDK's batches of 512 spans are far below; also the bound after gunzip
+_LARGE: Final = (
+    64 << 10
+)  # read in a thread: a batch of the SDK's takes 9 ms, in which others wait for grammars
 _PROTOBUF: Final = "application/x-protobuf"
 _ANSWER: Final = ExportTraceServiceResponse().SerializeToString()
 _GZIP: Final = 16 + zlib.MAX_WBITS
@@ -35,12 +40,14 @@ class OtlpReceiver:
     """
 
     def __init__(self, port: int, exporter: Exporter | None, resource: Mapping[str, str]) -> None:
-        self._port = port
         self._exporter = exporter
         self._resource = resource
         app = web.Application(client_max_size=BODY_BYTES)
-        app.router.add_post(HTTP_PATH, self._traces)
-        self._runner = web.AppRunner(app, access_log=None, auto_decompress=False)
+        app.on_response_prepare.append(answer_once)
+        app.router.add_post(TRACES.path, self._traces)
+        runner = web.AppRunner(app, access_log=None, auto_decompress=False)
+        # Who says more than a body may be is told so.
+        self._port = HttpPort(runner, "127.0.0.1", port, most_bytes=2 * BODY_BYTES)
 
     async def start(self) -> None:
         """Listen on 127.0.0.1.
@@ -50,12 +57,11 @@ class OtlpReceiver:
         OSError
             The port is taken.
         """
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
+        await self._port.start()
 
     async def stop(self) -> None:
         """Stop listening."""
-        await self._runner.cleanup()
+        await self._port.stop()
 
     async def _traces(self, request: web.Request) -> web.Response:
         # aiohttp's own content_type reads comments, however many are in each other.
@@ -63,7 +69,10 @@ class OtlpReceiver:
             raise web.HTTPUnsupportedMediaType(text=f"only {_PROTOBUF} is taken")
         body = _inflate(await request.read(), request.headers.get("Content-Encoding", "identity"))
         try:
-            body, spans = otlp_resources.described(body, self._resource)
+            if len(body) < _LARGE:
+                body, spans = otlp_resources.described(body, self._resource)
+            else:
+                body, spans = await asyncio.to_thread(otlp_resources.described, body, self._resource)
         except UnreadableError as error:
             raise web.HTTPBadRequest(text=f"not an ExportTraceServiceRequest: {error}") from error
         if self._exporter is not None:

@@ -1,7 +1,8 @@
-"""Attributes put into the resources of an ExportTraceServiceRequest, without reading what its spans hold.
+"""An ExportTraceServiceRequest of vLLM's as it goes on: described by the pod, named by the conventions.
 
 As a parsed message, 4 MiB of garbage take hundreds of MiB; as bytes, nobody looks at more than the outer two
-of its levels. What is deeper goes on as it came: the collector judges it.
+of its levels, and one span at a time is parsed, if it is of a size that vLLM's have. What cannot be read
+there goes on as it came: the collector judges it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,6 +11,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from guided_sidecar.telemetry import conventions
 
@@ -17,12 +19,12 @@ from guided_sidecar.telemetry import conventions
 MOST_GROUPS: Final = 64
 MOST_FIELDS: Final = 32_768
 MOST_RESOURCE_BYTES: Final = 64 << 10
+MOST_SPAN_BYTES: Final = 64 << 10
 _UNNAMED: Final = "unknown_service"  # what the SDK calls a service that got no name
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 _LONGEST_VARINT: Final = 10
 # Of the messages: request.resource_spans, ResourceSpans.resource and .scope_spans, ScopeSpans.spans.
 _GROUPS, _RESOURCE, _SCOPES, _SPANS = 1, 1, 2, 2
-
 _Field = tuple[int, memoryview, memoryview]  # number, the whole field, what it holds (of _BYTES alone)
 
 
@@ -62,15 +64,26 @@ class _Reader:
         return b"".join(groups), spans
 
     def _group(self, content: memoryview) -> tuple[bytes, int]:
-        resource, rest, spans = bytearray(), [], 0
+        resource, spans = bytearray(), 0
+        rest: list[bytes | memoryview] = []
         for number, whole, inner in self._fields(content):
             if number == _RESOURCE:
                 resource += inner  # several are one, as protobuf merges them
                 continue
-            rest.append(whole)
-            if number == _SCOPES:
-                spans += sum(field == _SPANS for field, _, _ in self._fields(inner))
+            if number != _SCOPES:
+                rest.append(whole)
+                continue
+            scope, count = self._scope(inner)
+            rest.append(_field(_SCOPES, scope))
+            spans += count
         return b"".join([_field(_RESOURCE, _described(bytes(resource), self._attributes)), *rest]), spans
+
+    def _scope(self, content: memoryview) -> tuple[bytes, int]:
+        fields = [
+            (number, _field(_SPANS, _renamed(bytes(inner))) if number == _SPANS else whole)
+            for number, whole, inner in self._fields(content)
+        ]
+        return b"".join(whole for _, whole in fields), sum(number == _SPANS for number, _ in fields)
 
     def _fields(self, data: memoryview) -> Iterator[_Field]:
         """Yield the fields of one level of a serialised message."""
@@ -125,6 +138,24 @@ def _describe(resource: Resource, attributes: Mapping[str, str]) -> None:
     ]
     del resource.attributes[:]
     resource.attributes.extend(kept + added)
+
+
+def _renamed(span: bytes) -> bytes:
+    """Return a span of vLLM's as one inside our HTTP span, which alone is of kind SERVER."""
+    if len(span) > MOST_SPAN_BYTES:
+        return span
+    try:
+        known = Span.FromString(span)
+    except DecodeError:
+        return span
+    if known.kind == Span.SPAN_KIND_SERVER:
+        known.kind = Span.SPAN_KIND_INTERNAL
+    names = {item.key for item in known.attributes}
+    for item in known.attributes:
+        name = conventions.RENAMED.get(item.key, item.key)
+        if name not in names:
+            item.key = name
+    return known.SerializeToString()
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:

@@ -1,16 +1,20 @@
 """All of the sidecar's telemetry as one thing to start and stop."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
 from guided_contract.config import PodConfig
 from guided_contract.records import Digests
+from guided_sidecar.export_options import USUAL, ExportOptions, MetricOptions
 from guided_sidecar.telemetry import otlp_transport, spans
 from guided_sidecar.telemetry.decode_spans import Decodes
 from guided_sidecar.telemetry.exporter import Exporter, SpanBatches
 from guided_sidecar.telemetry.incidents import Desyncs
 from guided_sidecar.telemetry.metrics import ExportCollector, SidecarMetrics
+from guided_sidecar.telemetry.otlp_metrics import MetricExports
 from guided_sidecar.telemetry.otlp_receiver import OtlpReceiver
+from guided_sidecar.telemetry.otlp_transport import METRICS
 from guided_sidecar.telemetry.record_receiver import TelemetryReceiver
 from guided_sidecar.telemetry.resource import of_the_pod, resource
 from guided_sidecar.telemetry.span_metrics import MEASURED
@@ -25,6 +29,10 @@ class Instruments:
     ----------
     pod
         The pod's Kubernetes name; "" for local processes.
+    export
+        How spans are sent.
+    metrics
+        Where figures are sent; None: whoever wants them reads /metrics.
 
     Attributes
     ----------
@@ -32,20 +40,34 @@ class Instruments:
         Where spans go; None without a collector.
     """
 
-    def __init__(self, config: PodConfig, *, pod: str = "") -> None:
-        self.metrics = SidecarMetrics()
+    def __init__(
+        self,
+        config: PodConfig,
+        *,
+        pod: str = "",
+        export: ExportOptions = USUAL,
+        metrics: MetricOptions | None = None,
+    ) -> None:
         self.resource = resource(config, pod=pod)
-        collector = otlp_transport.connect(config.telemetry)
+        collector = otlp_transport.connect(config.telemetry, export)
+        self.metrics = SidecarMetrics(config.tensor_parallel, traced=collector is not None)
         self.exporter = None if collector is None else Exporter(collector)
         # Without a collector the contexts of other processes' traces still travel, and no trace begins here.
         share = 0.0 if collector is None else config.telemetry.sampling
         self.provider = spans.provider(self.resource, share=share, measured=MEASURED)
         self.provider.add_span_processor(self.metrics.spans)
         if self.exporter is not None:
-            self.provider.add_span_processor(SpanBatches(self.exporter))
+            self.provider.add_span_processor(SpanBatches(self.exporter, export))
             self.metrics.registry.register(ExportCollector(self.exporter.counts))
+        self.figures = None if metrics is None else self._figures(metrics)
         self.tracer = spans.tracer(self.provider)
         self.desyncs = Desyncs(self.tracer)
+
+    def _figures(self, options: MetricOptions) -> MetricExports | None:
+        transport = otlp_transport.connect(options.to, options.export, METRICS)
+        if transport is None:
+            return None
+        return MetricExports(self.metrics.registry, self.resource, transport, options.interval_s)
 
 
 class Telemetry:
@@ -83,6 +105,8 @@ class Telemetry:
         await self._otlp.start()
         if self._instruments.exporter is not None:
             self._instruments.exporter.start()
+        if self._instruments.figures is not None:
+            self._instruments.figures.start()
 
     async def stop(self, deadline_s: float = FLUSH_DEADLINE_S) -> None:
         """Stop listening and send what is left, for at most `deadline_s`."""
@@ -92,5 +116,5 @@ class Telemetry:
         await self._otlp.stop()
         self._instruments.provider.force_flush()
         self._instruments.provider.shutdown()
-        if self._instruments.exporter is not None:
-            await self._instruments.exporter.stop(deadline_s)
+        ways_out = (self._instruments.exporter, self._instruments.figures)
+        await asyncio.gather(*(way.stop(deadline_s) for way in ways_out if way is not None))

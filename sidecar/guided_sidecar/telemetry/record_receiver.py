@@ -10,21 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
-from opentelemetry.context import Context
-from opentelemetry.trace import SpanContext, SpanKind, Tracer
-from opentelemetry.util.types import AttributeValue
+from opentelemetry.trace import Tracer
 
 from guided_contract import records
 from guided_contract.records import AnyRecord, Decode, Digests, HttpRequest
-from guided_sidecar.telemetry import conventions as c
-from guided_sidecar.telemetry import spans
+from guided_sidecar.telemetry import request_spans
 from guided_sidecar.telemetry.decode_spans import Decodes
 
 _DATAGRAM_BYTES: Final = 64 << 10
 # A unix socket queues few datagrams (net.unix.max_dgram_qlen, 10 in a pod), so they are taken many at a
 # time; the bound lets other tasks run during a flood.
 _DATAGRAMS_PER_WAKE: Final = 256
-_CLIENT_GONE: Final = 499
 
 
 class RecordCounts(Protocol):
@@ -104,7 +100,7 @@ class TelemetryReceiver:
     def _take(self, datagram: bytes) -> None:
         try:
             record = records.decode(datagram)
-            root = _root(record) if isinstance(record, HttpRequest) else None
+            root = request_spans.root(record) if isinstance(record, HttpRequest) else None
         except ValueError:
             self._counts.take_garbage()
             return
@@ -113,66 +109,11 @@ class TelemetryReceiver:
             if record.kind is not None and record.status == 200 and not record.error_code:
                 self.guided_served_s = time.monotonic()
             if root is not None:
-                self._record(record, *root)
+                request_spans.make(self._tracer, record, *root)
         elif isinstance(record, Decode):
             self._decodes.add(record)
         elif isinstance(record, Digests):
             self._on_digests(record)
-
-    def _record(self, record: HttpRequest, own: SpanContext, below: Context) -> None:
-        """Make the root span of a request's trace.
-
-        The status is an error also for 4xx that carry a code of ours, and for a client that has gone: the
-        conventions leave 4xx unset for want of knowledge about the request, and here it is known that the
-        caller did not get what was asked for.
-        """
-        with spans.called(own):
-            span = self._tracer.start_span(
-                f"{record.method} {record.route}",
-                below,
-                SpanKind.SERVER,
-                request_attributes(record),
-                start_time=record.start_ns,
-            )
-        error_code = record.error_code or (str(record.status) if record.status >= _CLIENT_GONE else "")
-        spans.end(span, error_code=error_code, end_ns=record.end_ns)
-
-
-def request_attributes(record: HttpRequest) -> dict[str, AttributeValue]:
-    """Return what the root span of a request's trace says, by OpenTelemetry's HTTP conventions."""
-    attributes: dict[str, AttributeValue] = {
-        c.HTTP_REQUEST_METHOD: record.method,
-        c.HTTP_ROUTE: record.route,
-        c.HTTP_RESPONSE_STATUS_CODE: record.status,
-        c.URL_PATH: record.route,
-        c.URL_SCHEME: "http",
-        c.STREAM: record.stream,
-    }
-    if record.kind:
-        attributes[c.GRAMMAR_KIND] = record.kind
-    if record.grammar_key:
-        attributes[c.GRAMMAR_KEY] = record.grammar_key
-    return attributes
-
-
-def _root(record: HttpRequest) -> tuple[SpanContext, Context] | None:
-    """Return a root span's own ids and what it is below, None where its trace is not sampled.
-
-    Raises
-    ------
-    ValueError
-        An id is not hexadecimal or zero.
-    """
-    own = spans.parent_of(spans.remote(f"00-{record.trace_id}-{record.span_id}-01"))
-    if not own.is_valid:
-        raise ValueError(f"no trace context: {record.trace_id} {record.span_id}")
-    below = spans.ALWAYS
-    if record.parent_span_id:
-        parent = f"00-{record.trace_id}-{record.parent_span_id}-01"
-        below = spans.remote(parent, record.tracestate, within=spans.ALWAYS)
-        if not spans.parent_of(below).is_valid:
-            raise ValueError(f"no span id: {record.parent_span_id}")
-    return (own, below) if record.sampled else None
 
 
 def _bind(path: Path) -> socket.socket:

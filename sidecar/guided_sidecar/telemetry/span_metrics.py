@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from guided_contract.errors import CATALOGUE
 from guided_sidecar.telemetry import conventions as c
+from guided_sidecar.telemetry.exemplars import Exemplars
 
 _NS: Final = 1e9
 # A grammar that is there takes a tenth of a millisecond, an endless compile its deadline.
@@ -29,7 +30,9 @@ class SpanMetrics(SpanProcessor):
     Every label's value is one of a few: a span's attributes are ours, error codes are the catalogue's.
     """
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, exemplars: Exemplars) -> None:
+        self._exemplars = exemplars
+
         def histogram(name: str, text: str, *labels: str) -> Histogram:
             return Histogram(name, text, (*labels, "outcome"), buckets=_BUCKETS_S, registry=registry)
 
@@ -77,7 +80,9 @@ class SpanMetrics(SpanProcessor):
         assert span.end_time is not None
         duration_s = max(0, span.end_time - span.start_time) / _NS
         error_code = str(told.get(c.ERROR_TYPE, ""))
-        histogram.labels(*labels, _OUTCOMES.get(error_code, _OTHER)).observe(duration_s)
+        histogram.labels(*labels, _OUTCOMES.get(error_code, _OTHER)).observe(
+            duration_s, self._exemplars.of_span(span.get_span_context())
+        )
         if span.name == c.GRAMMAR_PREPARE and error_code:
             known = error_code if error_code in _OUTCOMES else _OTHER
             self._refused.labels(known).inc()

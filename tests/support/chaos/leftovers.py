@@ -13,6 +13,7 @@ from support.sidecar import descendants
 SETTLE_S: Final = 15.0
 _STEADY_S: Final = 1.5
 _SHARED_MEMORY: Final = Path("/dev/shm")
+_LISTENS: Final = "0A"  # in /proc/net/tcp
 _KINDS: Final = ("socket", "pidfd", "memfd", "pipe", "eventpoll")
 
 
@@ -126,10 +127,25 @@ def _is_dead(pid: int) -> bool:
 
 def _descriptors(pid: int) -> dict[str, int]:
     kinds: collections.Counter[str] = collections.Counter()
+    inodes = set()
     for link in Path(f"/proc/{pid}/fd").iterdir():
         try:
             target = os.readlink(link)  # noqa: PTH115 - not a path
         except OSError:
             continue
         kinds.update(kind for kind in _KINDS if kind in target)
+        inodes.add(target.removeprefix("socket:[").removesuffix("]"))
+    kinds["socket"] -= len(_asked(pid, inodes))
     return dict(kinds)
+
+
+def _asked(pid: int, inodes: set[str]) -> set[str]:
+    """Return whom a process asks over TCP: with each, one connection may be kept for the next time."""
+    lines = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
+    sockets = [line.split() for line in lines if line.split()[9] in inodes]
+    listening = {local.split(":")[1] for _, local, _, state, *_ in sockets if state == _LISTENS}
+    return {
+        remote
+        for _, local, remote, state, *_ in sockets
+        if state != _LISTENS and local.split(":")[1] not in listening
+    }

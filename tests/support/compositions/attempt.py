@@ -1,5 +1,6 @@
 """One drawn schema: compiled, walked, offered values, and what is wrong with what came of it."""
 
+import contextlib
 import json
 import random
 from collections import Counter
@@ -8,14 +9,18 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from guided_contract.errors import GuidedError
-from support.compositions import schemas, values
+from guided_contract.wire import Backend
+from support.compositions import schemas, told_apart, values
 from support.compositions.judge import Judge, UnknownError
 from support.compositions.libraries import LIBRARIES, Compilers, DeadEndError, Grammar
 
 _WALKS: Final = 8
 _VALUES: Final = 30
+_SMALL: Final = 60  # of those that told_apart lists
 _NEAR: Final = 6  # values near to each text that was taken
-_REFUSALS: Final = ("grammar_dead_end", "grammar_invalid", "grammar_too_large", "grammar_unsupported")
+_DEAD_END: Final = "grammar_dead_end"
+_LOOKED_AT: Final = [json.dumps(one, ensure_ascii=False) for one in told_apart.values()]
+_REFUSALS: Final = (_DEAD_END, "grammar_invalid", "grammar_too_large", "grammar_unsupported")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +30,12 @@ class Finding:
     Attributes
     ----------
     kind
-        `invalid`: a finished text is; `differs`: one library takes what the other does not.
+        `invalid`: a finished text is; `differs`: one library takes what the other does not; `dead end`: the
+        refusal says that no value meets the schema, and one does.
     """
 
     kind: str
-    backend: str
+    backend: Backend
     schema: Any
     text: str
     reason: str
@@ -59,22 +65,23 @@ class Attempt:
     def of(self, number: int) -> Outcome:
         """Draw the schema of a number, and try it."""
         chance = random.Random(f"compositions {number}")
-        return self.tried(schemas.schema(chance), chance)
+        drawn = told_apart.schema(chance) if number % 2 else schemas.schema(chance)
+        return self.tried(drawn, chance)
 
     def tried(self, schema: Any, chance: random.Random) -> Outcome:
         """Try a schema."""
         found = Outcome()
-        grammars = list(self._grammars(schema, found))
+        judge = Judge(schema)
+        grammars = list(self._grammars(schema, found, judge))
         found.counts["served" if grammars else "refused"] += 1
         if not grammars:
             return found
-        judge = Judge(schema)
         texts: dict[str, None] = {}
         for grammar in grammars:
             self._walk(grammar, chance, texts, found)
         names = sorted(_names(schema)) or ["a"]
         texts |= dict.fromkeys(_offered(chance, list(texts), names))
-        for text in texts:
+        for text in (*texts, *chance.sample(_LOOKED_AT, _SMALL)):
             self._look(schema, grammars, judge, text, found)
             if len(found.findings) > 1:
                 break
@@ -84,6 +91,8 @@ class Attempt:
         """Return whether a finding holds of another schema, too."""
         try:
             fault = Judge(schema).fault(finding.text)
+            if finding.kind == "dead end":
+                return fault is None and self._refusal(schema, finding.backend) == _DEAD_END
             if finding.kind == "invalid":
                 grammar = self._compilers.compiled(schema, finding.backend)
                 return fault is not None and grammar.accepts(finding.text)
@@ -93,7 +102,14 @@ class Attempt:
             return False
         return len(set(taken)) == 2 and LIBRARIES[taken.index(True)] == finding.backend
 
-    def _grammars(self, schema: Any, found: Outcome) -> Iterator[Grammar]:
+    def _refusal(self, schema: Any, backend: Backend) -> str | None:
+        try:
+            self._compilers.compiled(schema, backend)
+        except GuidedError as error:
+            return error.code
+        return None
+
+    def _grammars(self, schema: Any, found: Outcome, judge: Judge) -> Iterator[Grammar]:
         for backend in LIBRARIES:
             try:
                 yield self._compilers.compiled(schema, backend)
@@ -101,6 +117,8 @@ class Attempt:
                 found.counts[f"refused by {backend}: {error.code.value}"] += 1
                 if error.code not in _REFUSALS:
                     raise
+                if error.code == _DEAD_END and (text := _valid(judge)) is not None:
+                    found.findings.append(Finding("dead end", backend, schema, text, error.message))
             else:
                 found.counts[backend] += 1
 
@@ -139,6 +157,15 @@ class Attempt:
                 found.findings.append(
                     Finding("differs", backend, schema, text, "the other library does not take it")
                 )
+
+
+def _valid(judge: Judge) -> str | None:
+    """Return a text that meets a schema; None: no value that is looked at does."""
+    for text in _LOOKED_AT:
+        with contextlib.suppress(UnknownError):
+            if judge.fault(text) is None:
+                return text
+    return None
 
 
 def _offered(chance: random.Random, texts: list[str], names: list[str]) -> Iterator[str]:

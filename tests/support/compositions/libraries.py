@@ -71,7 +71,7 @@ class Grammar:
     """A schema as one library has it on a rank."""
 
     def __init__(self, words: Vocabulary, ranks: Prototypes, key: str, backend: Backend) -> None:
-        self.backend = backend
+        self.backend: Backend = backend
         self._words = words
         self._ranks = ranks
         self._key = key

@@ -21,7 +21,7 @@ from devtools import cache
 
 from support.fuzz.target import NAMES, made
 
-_PRODUCT = ["guided_contract", "guided_sidecar", "guided_engine", "guided_grammar"]
+_PRODUCT = ["guided_contract", "guided_operator", "guided_sidecar", "guided_engine", "guided_grammar"]
 _OF_LIBFUZZER = 0.3  # the share of changes that it makes itself, of bytes that it has seen compared
 
 

@@ -11,8 +11,9 @@ from devtools.process import free_ports
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from guided_sidecar.telemetry import otlp_receiver, otlp_resources
+from guided_sidecar.telemetry import conventions, otlp_receiver, otlp_resources
 from guided_sidecar.telemetry.exporter import Batch
 from guided_sidecar.telemetry.otlp_receiver import OtlpReceiver
 from support.fuzz import mutation
@@ -52,7 +53,11 @@ def traces(spans: int) -> bytes:
     group = message.resource_spans.add()
     group.resource.attributes.append(KeyValue(key="service.name", value=AnyValue(string_value="vllm")))
     for number in range(spans):
-        span = group.scope_spans.add().spans.add(name="llm_request", trace_id=b"t" * 16, span_id=b"s" * 8)
+        span = group.scope_spans.add().spans.add(
+            name="llm_request", trace_id=b"t" * 16, span_id=b"s" * 8, kind=Span.SPAN_KIND_SERVER
+        )
+        for name in conventions.RENAMED:
+            span.attributes.append(KeyValue(key=name, value=AnyValue(int_value=number)))
         span.attributes.append(KeyValue(key="n", value=AnyValue(int_value=number)))
     return message.SerializeToString()
 
@@ -94,9 +99,16 @@ class _Export:
         assert all(
             _RESOURCE.keys() <= {item.key for item in one.resource.attributes} for one in read.resource_spans
         )
-        assert (
-            sum(len(scope.spans) for one in read.resource_spans for scope in one.scope_spans) == batch.spans
-        )
+        spans = [span for one in read.resource_spans for scope in one.scope_spans for span in scope.spans]
+        assert len(spans) == batch.spans
+        assert all(map(_is_of_today, spans))
+
+
+def _is_of_today(span: Span) -> bool:
+    """Return whether a span is inside ours, and has no older name that it has not a newer one for."""
+    names = {item.key for item in span.attributes}
+    older = conventions.RENAMED.keys() & names
+    return span.kind != Span.SPAN_KIND_SERVER and all(conventions.RENAMED[name] in names for name in older)
 
 
 class _Receiver:

@@ -1,7 +1,8 @@
 """What to do next: for every reason of a condition, and every code of a failure, one action.
 
 Every reason that the operator or a sidecar can give stands here; a test reads them from the source. None:
-nothing is to be done. `{gm}` becomes the resource, `{pods}` what selects its pods, for kubectl.
+nothing is to be done. For kubectl `{gm}` becomes the resource, `{pods}` what selects its pods, `{container}`
+the container that the reason is about.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,6 +12,7 @@ from guided_contract import names
 from guided_contract.errors import ErrorCode
 from guided_contract.reasons import NotReadyReason
 
+_EVERY_CONTAINER: Final = "--all-containers --ignore-errors"  # one that never ended has no earlier log
 _LOGS: Final = "kubectl logs {pods} --all-containers --tail=50"
 _DESCRIBE: Final = "kubectl describe pods {pods}"
 _FIX_CONFIG: Final = "create the Secret or ConfigMap in the message"
@@ -36,23 +38,23 @@ REASONS: Final[Mapping[str, str | None]] = {
     "NameConflict": "rename this GuidedModel, or delete the object in the message, which belongs "
     "to someone else",
     "APIMissing": "install the API in the message; the operator detects it",
-    "Forbidden": "grant the operator's ServiceAccount the permission in the message",
+    "Forbidden": "grant the operator's ServiceAccount the permission, or raise the quota, in the message",
     "ApplyRefused": "change the policy or quota in the message, or the spec",
     "PodsRefused": "raise the quota, or change the policy, in the message",
     "Unschedulable": "add nodes or free resources, or request less in spec.resources and spec.parallelism",
-    "ImagePullFailed": "correct engine.image or podTemplate.imagePullSecrets; the kubelet retries",
+    "ImagePullFailed": "correct engine.image or pod.imagePullSecrets; the kubelet retries",
     "CreateContainerConfigError": f"{_FIX_CONFIG}; the kubelet retries",
     "CreateContainerError": f"see what the container runtime says: {_DESCRIBE}",
     "RunContainerError": f"see what the container runtime says: {_DESCRIBE}",
     "ContainerCreating": f"see which image or volume the pod is waiting for: {_DESCRIBE}",
     "EngineStarting": "wait: the engine downloads and loads its model, for at most probes.startupTimeout",
     "OutOfMemory": "raise spec.resources.limits.memory, or lower engine.maxModelLen or maxNumSeqs",
-    "ModelDownloadFailed": "see the engine's last output in the message, then correct model.uri, "
-    "the token (model.authSecretRef), the network path to the Hugging Face hub or storage.hub",
+    "ModelDownloadFailed": "see the last output in the message, then correct model.uri, "
+    "the token (model.authSecretKeyRef), the network path to the Hugging Face hub or storage.hub",
     "PluginIncompatible": "set engine.image to a supported vLLM, or guidedDecoding.placement to Scheduler",
     "Paused": "to resume the rollout, set rollout.paused to false",
     "RolledBack": None,
-    "ContainerCrashed": "see its last output: kubectl logs {pods} -c engine --previous --tail=50",
+    "ContainerCrashed": "see its last output: kubectl logs {container} --previous --tail=50",
     # Available
     "SomePodsReady": None,
     "NoReadyPods": f"see what the pods are waiting for: {_DESCRIBE}; {_LOGS}",
@@ -85,9 +87,16 @@ REASONS: Final[Mapping[str, str | None]] = {
     "fixed, set guidedDecoding.onDesync to FallBackToScheduler, or delete the pod to start over",
     "SidecarUnreachable": f"allow the operator to connect to port {names.SIDECAR_PORT} of the "
     f"pods: check NetworkPolicies and service mesh",
+    # AuxiliaryResourcesReady, with reasons of Ready
+    "Applied": None,
     # Telemetry
-    "Disabled": None,
     "Configured": None,
+}
+
+# What to do instead where the reason is about this container.
+_OF_CONTAINER: Final[Mapping[tuple[str, str], str]] = {
+    ("OutOfMemory", names.SIDECAR_CONTAINER): "raise sidecar.resources.limits.memory, or lower "
+    "guidedDecoding.compile.cacheSize",
 }
 
 CODES: Final[Mapping[str, str]] = {
@@ -162,12 +171,23 @@ def steps(model: Mapping[str, Any]) -> list[str]:
     reasons = dict.fromkeys(_reasons(status["conditions"]))
     if len(reasons) > 1 and any(reason not in _GENERAL for reason in reasons):
         reasons = {reason: None for reason in reasons if reason not in _GENERAL}
-    found = [REASONS.get(reason) or _UNKNOWN.format(reason=reason) for reason in reasons]
-    if status.get("observedGeneration", 0) < metadata.get("generation", 0):
-        found.insert(0, _BEHIND)
     gm = f"gm/{name} -n {namespace}"
     pods = f"-n {namespace} -l {names.LABEL_NAME}={name}"
-    return list(dict.fromkeys(text.replace("{gm}", gm).replace("{pods}", pods) for text in found))
+    found = [_BEHIND] if status.get("observedGeneration", 0) < metadata.get("generation", 0) else []
+    for reason in reasons:
+        pod, container = _failed(status, reason)
+        where = f"-n {namespace} {pod} -c {container}" if container else f"{pods} {_EVERY_CONTAINER}"
+        text = _OF_CONTAINER.get((reason, container)) or REASONS.get(reason) or _UNKNOWN.format(reason=reason)
+        found.append(text.replace("{gm}", gm).replace("{pods}", pods).replace("{container}", where))
+    return list(dict.fromkeys(found))
+
+
+def _failed(status: Mapping[str, Any], reason: str) -> tuple[str, str]:
+    """Return the first pod of the current revision that has the reason, and which container it is about."""
+    for pod in (status.get("pods") or {}).get("worst") or ():
+        if (pod.get("reason"), pod.get("revision")) == (reason, status.get("revision")):
+            return pod.get("name", ""), pod.get("container", "")
+    return "", ""
 
 
 def _reasons(conditions: Iterable[Mapping[str, Any]]) -> Iterator[str]:

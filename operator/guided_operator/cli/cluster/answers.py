@@ -4,7 +4,7 @@ from typing import Any, Required, TypedDict
 
 import msgspec
 
-from guided_operator.kube.apiserver import ApiError
+from guided_operator.kube.api_errors import ApiError
 
 Object = dict[str, Any]
 
@@ -18,12 +18,15 @@ class _Condition(TypedDict, total=False):
     observedGeneration: int
 
 
+class _Component(TypedDict, total=False):
+    name: str
+    version: str
+
+
 class _Resolved(TypedDict, total=False):
     image: str
-    vllmVersion: str
     modelRunner: str
-    pluginVersion: str
-    grammarLibraries: dict[str, str] | None
+    components: list[_Component] | None
 
 
 class _Named(TypedDict, total=False):
@@ -35,10 +38,36 @@ class _Named(TypedDict, total=False):
     compileMillis: int
 
 
+class _Patches(TypedDict, total=False):
+    applied: int
+    skipped: int
+    failed: int
+    worst: list[_Named] | None
+
+
+class _Grammars(TypedDict, total=False):
+    ready: int
+    pending: int
+    stale: int
+    failed: int
+    worst: list[_Named] | None
+
+
+class _RankCounts(TypedDict, total=False):
+    total: int
+    missing: int
+    desynced: int
+
+
 class _Rank(TypedDict, total=False):
+    pod: str
     rank: int
     state: str
     desyncs: int
+
+
+class _Ranks(_RankCounts, total=False):
+    worst: list[_Rank] | None
 
 
 class _Workers(TypedDict, total=False):
@@ -56,9 +85,14 @@ class _Pod(TypedDict, total=False):
     name: str
     ready: bool
     reason: str
-    ranks: list[_Rank] | None
+    ranks: _RankCounts | None
     grammarWorkers: _Workers | None
     lastFailure: _Failure | None
+
+
+class _Pods(TypedDict, total=False):
+    total: int
+    worst: list[_Pod] | None
 
 
 class _Status(TypedDict, total=False):
@@ -68,9 +102,10 @@ class _Status(TypedDict, total=False):
     revision: str
     conditions: list[_Condition] | None
     resolved: _Resolved | None
-    patches: list[_Named] | None
-    grammars: list[_Named] | None
-    pods: list[_Pod] | None
+    patches: _Patches | None
+    grammars: _Grammars | None
+    pods: _Pods | None
+    ranks: _Ranks | None
 
 
 class _Spec(TypedDict, total=False):
@@ -87,6 +122,18 @@ class _Model(TypedDict, total=False):
     metadata: Required[_Metadata]
     spec: Required[_Spec]
     status: _Status | None
+
+
+class _NameOnly(TypedDict):
+    name: str
+
+
+class _Item(TypedDict):
+    metadata: _NameOnly
+
+
+class _Items(TypedDict):
+    items: list[_Item]
 
 
 class _ListMetadata(TypedDict):
@@ -114,6 +161,18 @@ def models_of(answer: Any) -> list[Object]:
     _require(answer, _List)
     found: list[Object] = answer["items"]
     return found
+
+
+def names_of(answer: Any) -> list[str]:
+    """Return the names of a list's objects.
+
+    Raises
+    ------
+    ApiError
+        It is no list of objects.
+    """
+    _require(answer, _Items)
+    return [item["metadata"]["name"] for item in answer["items"]]
 
 
 def model_of(event: Any) -> Object | None:

@@ -8,14 +8,16 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+import msgspec
 import yaml
 
 from guided_operator.cli import arguments
-from guided_operator.cli.cluster import advice, answers
+from guided_operator.cli.cluster import advice, answers, pages
 from guided_operator.cli.cluster.connection import Connection, NoClusterError, connected
+from guided_operator.cli.cluster.pages import Pages
 from guided_operator.cli.cluster.tree import is_ready, tree
 from guided_operator.kube import kinds
-from guided_operator.kube.apiserver import ApiError, ObjectNotFound, ServerUnavailable, WatchExpired
+from guided_operator.kube.api_errors import ApiError, ObjectNotFound, ServerUnavailable, WatchExpired
 
 Object = dict[str, Any]
 READY: Final = 0
@@ -61,9 +63,10 @@ class _Shown:
         self._last = ""
         self.status = UNREADABLE
 
-    def show(self, models: Sequence[Object], missing: Sequence[str]) -> None:
-        """Print the models, unless nothing has changed since the last time."""
-        text = _FORMATS[self._options.output](models)
+    def show(self, shown: Sequence[tuple[Object, Pages]], missing: Sequence[str]) -> None:
+        """Print the models, with the pages that were read, unless nothing has changed since the last time."""
+        models = [model for model, _ in shown]
+        text = _FORMATS[self._options.output](shown)
         lines = [text, *(f"there is no GuidedModel {each}" for each in missing)]
         whole = "\n".join(line for line in lines if line)
         self.status = UNREADABLE if missing else READY if all(map(is_ready, models)) else NOT_READY
@@ -85,7 +88,13 @@ async def _show(options: Options, shown: _Shown) -> None:
             missing = [f"{namespace or '*'}/{name}" for name in options.names if name not in there]
             if not models and not missing:
                 sys.stderr.write(f"there are no GuidedModels in {namespace or 'any namespace'}\n")
-            shown.show(models, missing)
+            shown.show([(model, await _pages(cluster, model, options)) for model in models], missing)
+
+
+async def _pages(cluster: Connection, model: Object, options: Options) -> Pages:
+    """Return the pages of a model's pods where it was asked for by name and its status does not tell all."""
+    is_asked = bool(options.names) and pages.has_more(model)
+    return await pages.read(cluster.api, model) if is_asked else Pages()
 
 
 _Found = Mapping[tuple[str, str], Object]
@@ -127,8 +136,8 @@ def _key(model: Object) -> tuple[str, str]:
     return model["metadata"]["namespace"], model["metadata"]["name"]
 
 
-def report(model: Object) -> Object:
-    """Return what programs read: whether the model is ready, its status, and what to do next."""
+def report(model: Object, found: Pages) -> Object:
+    """Return what programs read: whether the model is ready, its status, its pods' pages, what to do next."""
     metadata = model["metadata"]
     return {
         "namespace": metadata["namespace"],
@@ -136,21 +145,25 @@ def report(model: Object) -> Object:
         "ready": is_ready(model),
         "generation": metadata["generation"],
         "status": model.get("status") or {},
+        "pages": {
+            pod: {"error": page} if isinstance(page, str) else msgspec.to_builtins(page)
+            for pod, page in found.of_pods.items()
+        },
         "next": advice.steps(model),
     }
 
 
-def _as_tree(models: Sequence[Object]) -> str:
+def _as_tree(shown: Sequence[tuple[Object, Pages]]) -> str:
     now = dt.datetime.now(dt.UTC)
-    return "\n\n".join(tree(model, now) for model in models)
+    return "\n\n".join(tree(model, now, found) for model, found in shown)
 
 
-def _as_json(models: Sequence[Object]) -> str:
-    return json.dumps({"models": [report(model) for model in models]}, indent=2)
+def _as_json(shown: Sequence[tuple[Object, Pages]]) -> str:
+    return json.dumps({"models": [report(*each) for each in shown]}, indent=2)
 
 
-def _as_yaml(models: Sequence[Object]) -> str:
-    found = {"models": [report(model) for model in models]}
+def _as_yaml(shown: Sequence[tuple[Object, Pages]]) -> str:
+    found = {"models": [report(*each) for each in shown]}
     text: str = yaml.safe_dump(found, sort_keys=False, explicit_start=True, allow_unicode=True)
     return text.rstrip("\n")
 

@@ -5,8 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from guided_contract.backends import DISTRIBUTIONS
+import msgspec
+
 from guided_operator.cli.cluster import advice
+from guided_operator.cli.cluster.pages import Pages, is_cut
 
 Object = Mapping[str, Any]
 Row = Sequence[str]  # columns
@@ -20,12 +22,11 @@ class Node:
     below: tuple["Node", ...] = ()
 
 
+_PATCHES: Final = ("applied", "skipped", "failed")
+_GRAMMARS: Final = ("ready", "pending", "stale", "failed")
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"))
-_RESOLVED: Final = (
-    ("vllmVersion", "vLLM"),
-    ("modelRunner", "model runner"),
-    ("pluginVersion", "plugin"),
-)
+_COMPONENTS: Final = {"vllm": "vLLM", "guidedmodel": "plugin"}
+_NO_PAGES: Final = Pages()
 
 
 def is_ready(model: Object) -> bool:
@@ -34,11 +35,17 @@ def is_ready(model: Object) -> bool:
     return found.get("status") == "True" and found.get("observedGeneration", 0) >= _generation(model)
 
 
-def tree(model: Object, now: dt.datetime) -> str:
-    """Return the whole of it, a line for each thing, without an end of line."""
+def tree(model: Object, now: dt.datetime, pages: Pages = _NO_PAGES) -> str:
+    """Return the whole of it, a line for each thing, without an end of line.
+
+    Parameters
+    ----------
+    pages
+        Of the model's pods, where they were read.
+    """
     metadata = model["metadata"]
     top = f"GuidedModel {metadata.get('namespace', 'default')}/{metadata['name']}: {_summary(model)}"
-    return "\n".join([top, *_draw(tuple(_parts(model, now)))])
+    return "\n".join([top, *_draw(tuple(_parts(model, now, pages)))])
 
 
 def _summary(model: Object) -> str:
@@ -50,7 +57,7 @@ def _summary(model: Object) -> str:
     return f"not ready, {reason}" if reason else "not ready"
 
 
-def _parts(model: Object, now: dt.datetime) -> Iterator[Node]:
+def _parts(model: Object, now: dt.datetime, pages: Pages) -> Iterator[Node]:
     status = model.get("status") or {}
     if url := status.get("url"):
         yield Node(f"url  {url}")
@@ -68,11 +75,14 @@ def _parts(model: Object, now: dt.datetime) -> Iterator[Node]:
         yield Node("conditions", _table(conditions))
     if engine := _engine(model):
         yield Node("engine", engine)
-    if grammars := status.get("grammars"):
-        yield Node("grammars", _table(map(_grammar, grammars)))
-    if pods := status.get("pods"):
+    if grammars := _listed(status, "grammars"):
+        text = "grammars"
+        if left := sum(status["grammars"].get(state, 0) for state in _GRAMMARS) - len(grammars):
+            text += f"  the worst {len(grammars)}; {left} more"
+        yield Node(text, _table(map(_grammar, grammars)))
+    if pods := tuple(_pods(status, pages, now)):
         ready, wanted = status.get("readyReplicas", 0), model["spec"].get("replicas", 1)
-        yield Node(f"pods  {ready} of {wanted} ready", tuple(_pod(pod, now) for pod in pods))
+        yield Node(f"pods  {ready} of {wanted} ready", pods)
     steps = advice.steps(model)
     yield Node("next", tuple(map(Node, steps))) if steps else Node("next  nothing to do")
 
@@ -83,25 +93,33 @@ def _engine(model: Object) -> tuple[Node, ...]:
     rows = []
     if image := resolved.get("image"):
         rows.append(("image", image))
-    versions = [f"{label} {resolved[field]}" for field, label in _RESOLVED if resolved.get(field)]
-    libraries = resolved.get("grammarLibraries") or {}
-    in_order = dict.fromkeys((*DISTRIBUTIONS, *libraries))
-    versions += [f"{name} {libraries[name]}" for name in in_order if name in libraries]
+    versions = [
+        f"{_COMPONENTS.get(each.get('name', ''), each.get('name', ''))} {each.get('version', '')}"
+        for each in resolved.get("components") or ()
+    ]
+    versions += [f"model runner {each}" for each in _said(resolved, "modelRunner")]
     if versions:
         rows.append(("versions", ", ".join(versions)))
     if revision := status.get("revision"):
         rows.append(("revision", revision))
-    if patches := status.get("patches"):
-        rows.append(("patches", _patches(patches)))
+    if counts := _patches(status):
+        rows.append(("patches", counts))
     return _table(rows)
 
 
-def _patches(patches: Sequence[Object]) -> str:
+def _listed(status: Object, of: str) -> Sequence[Object]:
+    found: Sequence[Object] = (status.get(of) or {}).get("worst") or ()
+    return found
+
+
+def _patches(status: Object) -> str:
     """Return how many are in each state; by name and reason only those that failed."""
-    states = [patch.get("state", "") for patch in patches]
-    counts = ", ".join(f"{states.count(state)} {state.lower()}" for state in dict.fromkeys(sorted(states)))
+    found = status.get("patches") or {}
+    counts = ", ".join(f"{found[state]} {state}" for state in _PATCHES if found.get(state))
     failed = "; ".join(
-        f"{patch.get('name')}: {patch.get('reason')}" for patch in patches if patch.get("state") == "Failed"
+        f"{patch.get('name')}: {patch.get('reason')}"
+        for patch in _listed(status, "patches")
+        if patch.get("state") == "Failed"
     )
     return f"{counts}: {failed}" if failed else counts
 
@@ -112,13 +130,39 @@ def _grammar(grammar: Object) -> Row:
     return grammar.get("name", ""), grammar.get("state", ""), ", ".join([*said, *_said(grammar, "reason")])
 
 
-def _pod(pod: Object, now: dt.datetime) -> Node:
-    state = "ready" if pod.get("ready") else ", ".join(["not ready", *_said(pod, "reason")])
-    workers = pod.get("grammarWorkers") or {}
-    if pod.get("ranks"):
+def _pods(status: Object, pages: Pages, now: dt.datetime) -> Iterator[Node]:
+    """Yield the pods that the status lists, then those whose pages were read."""
+    seen = {pod.get("name", ""): pod for pod in _listed(status, "pods")}
+    for name in dict.fromkeys((*seen, *pages.of_pods)):
+        pod, page = {"name": name, **seen.get(name, {})}, pages.of_pods.get(name)
+        ranks = [rank for rank in _listed(status, "ranks") if rank.get("pod") == name]
+        if page is None or isinstance(page, str):
+            yield _pod(pod, ranks, now, error=page or "")
+        else:
+            told = msgspec.to_builtins(page)
+            ranks = told.pop("ranks")
+            bad = [rank for rank in ranks if rank["state"] == "Missing"]
+            counts = {"total": len(ranks), "missing": len(bad)}
+            yield _pod({**told, **pod, "ranks": counts}, ranks, now)
+    left = (status.get("pods") or {}).get("total", 0) - len({*seen, *pages.of_pods})
+    if left > 0:
+        yield Node(f"{left} more{': ' if pages.error else ''}{pages.error}")
+
+
+def _pod(pod: Object, ranks: Sequence[Object], now: dt.datetime, *, error: str = "") -> Node:
+    unready = ", ".join(["not ready", *_said(pod, "reason")]) if "ready" in pod else "not known"
+    state = "ready" if pod.get("ready") else unready
+    workers, counts = pod.get("grammarWorkers") or {}, pod.get("ranks") or {}
+    if total := counts.get("total", 0):
+        state += f", {total - counts.get('missing', 0)} of {total} ranks connected"
         counted = f"{workers.get('ready', 0)} ready, {workers.get('restarts', 0)} restarts"
         state += f", grammar workers: {counted}"
-    below = [*_table(map(_rank, pod.get("ranks") or ()))]
+    bad = [rank for rank in ranks if rank.get("state") == "Missing" or rank.get("desyncs")]
+    below = [*_table(map(_rank, bad))]
+    if is_cut(counts, ranks):
+        below.append(Node("more ranks are missing, or differed from the others"))
+    if error:
+        below.append(Node(f"its status page cannot be read: {error}"))
     if failure := pod.get("lastFailure"):
         code = failure.get("code", "")
         text = f"last failure {_since(failure.get('time'), now)} ago, {code}: {failure.get('message', '')}"

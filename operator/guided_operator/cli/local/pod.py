@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+from guided_operator.builders.literal import passed_on
 from guided_operator.cli.local.probes import Probe
 from guided_operator.cli.local.process import Process, tail
 
@@ -58,7 +59,7 @@ class Container:
         """
         return cls(
             name=container.name,
-            command=(*container.command, *(container.args or ())),
+            command=tuple(map(passed_on, (*container.command, *(container.args or ())))),
             environment=dict(_variable(variable) for variable in container.env or ()),
             startup=Probe.of(container.startup_probe),
             readiness=Probe.of(container.readiness_probe),
@@ -68,7 +69,7 @@ class Container:
 
 def _variable(variable: Any) -> tuple[str, str]:
     if variable.value_from is None:
-        return variable.name, variable.value or ""
+        return variable.name, passed_on(variable.value or "")
     if variable.name not in os.environ:
         raise PodError(f"{variable.name} comes from a Secret in a cluster: here, set it in the environment")
     return variable.name, os.environ[variable.name]

@@ -22,6 +22,7 @@ from guided_operator.cli.local.pod import LocalPod, PodError, StoppedError, cont
 from guided_operator.cli.local.site import PortTakenError, lay_out, local_site
 from guided_operator.cli.local.traces import TraceBook, tree
 from guided_operator.cli.local.viewer import Viewer, ViewerError
+from guided_operator.policy.arguments import Arguments, check
 
 # vLLM's exporter sends its spans every 5 s by default; here somebody waits for them.
 _EXPORT_SOON: Final = {"OTEL_BSP_SCHEDULE_DELAY": "200"}
@@ -72,24 +73,31 @@ class _Stop:
         return self._first.wait(timeout_s)
 
 
-def main(
+def main(  # noqa: PLR0913 - what the command line has
     file: str,
     volumes: Iterable[tuple[str, Path]],
     config_maps: Iterable[tuple[str, Path]],
     port: int | None,
+    arguments: Arguments = "Listed",
     *,
     viewer: bool,
 ) -> int:
     """Carry out the command; 2: the manifest, the port or the viewer will not do."""
     chosen = RunOptions(volumes=dict(volumes), config_maps=dict(config_maps), port=port, viewer=viewer)
     try:
-        return run(read(text_of(file)), chosen)
+        return run(_checked(read(text_of(file)), arguments), chosen)
     except ManifestError as error:
         for problem in error.problems:
             sys.stderr.write(f"{file}: {problem}\n")
     except (PortTakenError, ViewerError) as error:
         sys.stderr.write(f"guidedmodel: {error}\n")
     return 2
+
+
+def _checked(manifest: Manifest, arguments: Arguments) -> Manifest:
+    if problems := [*check(manifest.model, arguments)]:
+        raise ManifestError(problems)
+    return manifest
 
 
 def run(manifest: Manifest, options: RunOptions) -> int:

@@ -83,6 +83,7 @@ def local_site(
         home="",
         grammar_cache=str(_cache_folder() / "grammars"),
         hub="",
+        cache="",
         models=models,
         bind_host=_LOOPBACK,
         ports=PortsConfig(engine=engine, launcher=launcher, sidecar=sidecar, otlp=otlp),

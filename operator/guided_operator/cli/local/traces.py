@@ -21,8 +21,8 @@ _SHOWN = (
     ("guidedmodel.decode.tokens", "tokens"),
     ("guidedmodel.decode.steps", "steps"),
     ("guidedmodel.decode.end_reason", "end"),
-    ("gen_ai.usage.prompt_tokens", "prompt tokens"),
-    ("gen_ai.usage.completion_tokens", "completion tokens"),
+    ("gen_ai.usage.input_tokens", "prompt tokens"),
+    ("gen_ai.usage.output_tokens", "completion tokens"),
 )
 _DRAFTS = "guidedmodel.decode.drafts."  # what became of them: proposed, accepted, refused
 
@@ -115,7 +115,9 @@ def _milliseconds(span: Span) -> str:
 
 
 def _details(span: Span) -> str:
-    values = ((label, span.attributes.get(key)) for key, label in _SHOWN)
+    # Tokens stand at vLLM's own span, and the HTTP request's says the same of them.
+    shown_here = ((key, label) for key, label in _SHOWN if not (span.is_server and key.startswith("gen_ai.")))
+    values = ((label, span.attributes.get(key)) for key, label in shown_here)
     # A count of zero says nothing (no draft where nobody drafts); rank 0 does.
     shown = [
         f"{label} {value}" for label, value in values if value or (label == "rank" and value is not None)

@@ -1,6 +1,6 @@
 """The conditions of a GuidedModel: one chain of checks each; a check is named after the problem it finds.
 
-A chain's first check that finds something decides; the last one always does.
+A chain's first check that finds something decides. Where none does, there is no such condition.
 """
 
 from collections.abc import Iterator
@@ -10,14 +10,17 @@ from guided_contract.reasons import NotReadyReason
 from guided_contract.status import PodStatus
 from guided_operator.kube import kinds
 from guided_operator.kube.pod_view import PodView
+from guided_operator.reconcile.conditions.auxiliary_resources import AUXILIARY_RESOURCES
+from guided_operator.reconcile.conditions.children import absent, faulty, unseen
 from guided_operator.reconcile.conditions.finding import Check, Finding, first, reported
 from guided_operator.reconcile.conditions.guided_decoding import GUIDED_DECODING, TELEMETRY
 from guided_operator.reconcile.conditions.inputs import Situation
 from guided_operator.reconcile.conditions.progress_deadline import OVERDUE
+from guided_operator.watch.informers import OTHERS
 
 
 def decide(situation: Situation) -> dict[str, Finding]:
-    """Return the finding of every condition type; of Reconciling and Stalled only the one that holds."""
+    """Return the finding of every condition type that there is something to say of."""
     found = {name: first(checks, situation) for name, checks in _CHAINS.items()}
     return {name: finding for name, finding in found.items() if finding is not None}
 
@@ -38,33 +41,17 @@ def _incompatible(situation: Situation) -> Finding | None:
 
 
 def _child_faulty(situation: Situation) -> Finding | None:
-    for fault in situation.outcome.faults:
-        return Finding("False", fault.reason, fault.message)
-    return None
+    return faulty(fault for fault in situation.outcome.faults if not fault.auxiliary)
 
 
 def _kind_unseen(situation: Situation) -> Finding | None:
-    used = {kinds.POD.name, *(child["kind"] for child in situation.plan.children)}
-    for name, why in sorted(situation.observed.blind.items()):
-        if name in kinds.BY_NAME and name not in used:
-            continue  # of no use to this model
-        return Finding("Unknown", "Forbidden", f"the operator cannot see {name}s: {why}")
-    return None
-
-
-def _workload_absent(situation: Situation) -> Finding | None:
-    return _api_absent(situation) if situation.workload_name[0] in situation.observed.absent else None
+    used = {kinds.POD, *(kind for kind in situation.planned if not kind.auxiliary)}
+    others = [OTHERS] if situation.observed.sources else []
+    return unseen(situation, [*others, *(kind.name for kind in used)])
 
 
 def _api_absent(situation: Situation) -> Finding | None:
-    for kind in situation.absent:
-        served = f"{kind.name} ({kind.api_version})"
-        message = (
-            f"the spec needs {served}, which is not installed in this cluster; once it is, "
-            f"the operator uses it"
-        )
-        return Finding("False", "APIMissing", message)
-    return None
+    return absent(kind for kind in situation.absent if not kind.auxiliary)
 
 
 def _none_desired(situation: Situation) -> Finding | None:
@@ -197,7 +184,7 @@ _INTERRUPTION: Final = (
     "; rollout.maxUnavailable lets all old pods stop first, so no pod may serve until a new one "
     "is ready; if there is room for one more pod, maxSurge 1 with maxUnavailable 0 avoids this"
 )
-_BLOCKED: Final[tuple[Check, ...]] = (_incompatible, _child_faulty, _kind_unseen, _workload_absent)
+_BLOCKED: Final[tuple[Check, ...]] = (_incompatible, _child_faulty, _kind_unseen, _api_absent)
 _CHAINS: Final[dict[str, tuple[Check, ...]]] = {
     "Ready": (
         *_BLOCKED,
@@ -226,4 +213,5 @@ _CHAINS: Final[dict[str, tuple[Check, ...]]] = {
     "Compatible": (_spec_invalid, _api_absent, _vllm_unsupported, _compatible),
     "GuidedDecoding": GUIDED_DECODING,
     "Telemetry": TELEMETRY,
+    "AuxiliaryResourcesReady": AUXILIARY_RESOURCES,
 }

@@ -11,7 +11,12 @@ from guided_operator.reconcile.conditions.inputs import Situation
 def _nothing_known(situation: Situation) -> Finding | None:
     if situation.pages:
         return None
-    message = "no pod of the current revision has reported yet" if situation.current else "there are no pods"
+    if situation.current:
+        message = "no pod of the current revision has reported yet"
+    elif situation.live:
+        message = f"no pod of the current revision exists yet, {len(situation.live)} of older ones"
+    else:
+        message = "there are no pods"
     return Finding("Unknown", "Pending", message)
 
 
@@ -98,17 +103,10 @@ def _scheduler_placed(situation: Situation) -> Finding | None:
     return None
 
 
-def _telemetry_unset(situation: Situation) -> Finding | None:
-    model = situation.plan.model
-    if model is None or model.spec.telemetry is None or model.spec.telemetry.otlp is None:
-        return Finding("False", "Disabled", "telemetry.otlp is not set")
-    return None
-
-
-def _telemetry_set(situation: Situation) -> Finding:
+def _traces_sent(situation: Situation) -> Finding | None:
     model = situation.plan.model
     otlp = model.spec.telemetry.otlp if model and model.spec.telemetry else None
-    return Finding("True", "Configured", f"traces go to {otlp.endpoint}" if otlp else "")
+    return Finding("True", "Configured", f"traces go to {otlp.endpoint}") if otlp else None
 
 
 GUIDED_DECODING: Final[tuple[Check, ...]] = (
@@ -125,4 +123,4 @@ GUIDED_DECODING: Final[tuple[Check, ...]] = (
     _libraries_unmeasured,
     _guided_active,
 )
-TELEMETRY: Final[tuple[Check, ...]] = (_telemetry_unset, _telemetry_set)
+TELEMETRY: Final[tuple[Check, ...]] = (_traces_sent,)

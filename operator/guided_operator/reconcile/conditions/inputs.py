@@ -2,21 +2,21 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 from guided_contract import names
 from guided_contract.status import PodStatus
 from guided_operator.api.rollout import Rollout, unavailable
+from guided_operator.builders import pod_labels
 from guided_operator.kube import kinds
 from guided_operator.kube.kinds import Kind
 from guided_operator.kube.pod_view import PodView
 from guided_operator.reconcile.apply import Outcome
 from guided_operator.reconcile.conditions.pod_trouble import Trouble, replica_failure, trouble, waiting
 from guided_operator.reconcile.observe import Observed
-from guided_operator.reconcile.plan import Plan
+from guided_operator.reconcile.plan import Plan, serving
 
 Object = dict[str, Any]
-_WORKLOADS: Final = (kinds.DEPLOYMENT.name, kinds.WORKER_SET.name)
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Situation:
     def workload_name(self) -> tuple[str, str]:
         """Kind and name of what makes the pods."""
         planned = ((child["kind"], child["metadata"]["name"]) for child in self.plan.children)
-        known = (each for each in planned if each[0] in _WORKLOADS)
+        known = (each for each in planned if kinds.BY_NAME[each[0]] in kinds.WORKLOADS)
         return next(known, (kinds.DEPLOYMENT.name, self.observed.key.name))
 
     @cached_property
@@ -40,13 +40,21 @@ class Situation:
         """What makes the pods, as last known: as written in this pass, else as seen."""
         kind, name = self.workload_name
         written = self.outcome.live.get((kind, name))
-        return written if written is not None else self.observed.child(kinds.BY_NAME[kind], name)
+        if written is not None:
+            return written
+        seen = self.observed.child(kinds.BY_NAME[kind], name)
+        return seen if seen is not None and kinds.is_owned(seen, self.observed.uid) else None
+
+    @cached_property
+    def planned(self) -> frozenset[Kind]:
+        """The kinds of the children that there should be."""
+        return frozenset(kinds.BY_NAME[child["kind"]] for child in self.plan.children)
 
     @cached_property
     def absent(self) -> tuple[Kind, ...]:
         """Kinds that the model needs and whose API is not installed."""
-        planned = {child["kind"] for child in self.plan.children}
-        return tuple(kinds.BY_NAME[name] for name in sorted(planned & self.observed.absent))
+        found = (kind for kind in self.planned if kind.name in self.observed.absent)
+        return tuple(sorted(found, key=lambda kind: kind.name))
 
     @cached_property
     def live(self) -> tuple[PodView, ...]:
@@ -54,9 +62,17 @@ class Situation:
         return tuple(pod for pod in self.observed.pods if pod.live)
 
     @cached_property
+    def revision(self) -> str:
+        """The key of what pods are of or turn to: while the planned one is refused, as it was before."""
+        if not any(not fault.auxiliary for fault in self.outcome.faults):
+            return self.plan.revision
+        template = pod_labels(self.workload or {})
+        return template.get(names.LABEL_REVISION) or serving(self.live) or self.plan.revision
+
+    @cached_property
     def current(self) -> tuple[PodView, ...]:
         """Live pods of the current revision."""
-        return tuple(pod for pod in self.live if pod.revision == self.plan.revision)
+        return tuple(pod for pod in self.live if pod.revision == self.revision)
 
     @cached_property
     def pages(self) -> tuple[tuple[PodView, PodStatus], ...]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from guided_contract import names
@@ -14,10 +14,14 @@ MAX_MESSAGE_CHARS: Final = 800
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why a pod is not ready, as a condition's reason and message."""
+    """Why a pod is not ready, as a condition's reason and message.
+
+    `container`: the one that it is about, "" if it is the whole pod.
+    """
 
     reason: str
     message: str
+    container: str = ""
 
 
 def replica_failure(deployment: dict[str, Any] | None) -> Trouble | None:
@@ -44,7 +48,7 @@ def _first(checks: tuple["Check", ...], pods: Iterable[PodView]) -> Trouble | No
         for pod in unready:
             found = check(pod)
             if found is not None:
-                return Trouble(found.reason, f"pod {pod.name}: {found.message}"[:MAX_MESSAGE_CHARS])
+                return replace(found, message=f"pod {pod.name}: {found.message}"[:MAX_MESSAGE_CHARS])
     return None
 
 
@@ -63,6 +67,7 @@ def _image_missing(pod: PodView) -> Trouble | None:
             return Trouble(
                 "ImagePullFailed",
                 f"container {container.name}: {container.waiting_message or container.waiting_reason}",
+                container.name,
             )
     return None
 
@@ -75,17 +80,24 @@ def _container_unstartable(pod: PodView) -> Trouble | None:
             "RunContainerError",
         ):
             return Trouble(
-                container.waiting_reason, f"container {container.name}: {container.waiting_message}"
+                container.waiting_reason,
+                f"container {container.name}: {container.waiting_message}",
+                container.name,
             )
     return None
 
 
 def _crashed(pod: PodView) -> Trouble | None:
-    for container in pod.containers:
+    # The one that is down before one that ended some time ago and runs again.
+    for container in sorted(pod.containers, key=lambda each: not _is_down(each)):
         ended = container.exit_code not in (None, 0)
-        if container.waiting_reason == "CrashLoopBackOff" or (ended and container.restarts > 0):
-            return Trouble(_cause(container), _crash_message(container))
+        if _is_down(container) or (ended and container.restarts > 0):
+            return Trouble(_cause(container), _crash_message(container), container.name)
     return None
+
+
+def _is_down(container: ContainerView) -> bool:
+    return container.waiting_reason == "CrashLoopBackOff"
 
 
 def _cause(container: ContainerView) -> str:
@@ -111,14 +123,14 @@ def _container_creating(pod: PodView) -> Trouble | None:
             message = (
                 f"container {container.name} is waiting for its image or volumes: see kubectl describe pod"
             )
-            return Trouble("ContainerCreating", message)
+            return Trouble("ContainerCreating", message, container.name)
     return None
 
 
 def _engine_starting(pod: PodView) -> Trouble | None:
     for container in pod.containers:
         if container.name == names.ENGINE_CONTAINER and container.starting:
-            return Trouble("EngineStarting", "the engine is downloading or loading its model")
+            return Trouble("EngineStarting", "the engine is downloading or loading its model", container.name)
     return None
 
 

@@ -22,11 +22,22 @@ HISTORY_LIMIT: Final = 5  # beside the current one: enough to go back some steps
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """One stored revision. `data`: the pod template, and the data of the configuration file's ConfigMap."""
+    """One stored revision.
+
+    `data`: the pod template, the data of the configuration file's ConfigMap, and the spec that both are made
+    from, which earlier releases did not keep; None: it has not been read.
+    """
 
     key: str
     number: int
-    data: Object
+    data: Object | None
+
+    @property
+    def content(self) -> Object:
+        """Its data, which has been read."""
+        if self.data is None:
+            raise LookupError(f"revision {self.key} has not been read")
+        return self.data
 
 
 def stored(items: Mapping[str, Object], owner_uid: str) -> dict[str, Revision]:
@@ -35,12 +46,8 @@ def stored(items: Mapping[str, Object], owner_uid: str) -> dict[str, Revision]:
     for item in items.values():
         key = item["metadata"].get("labels", {}).get(names.LABEL_REVISION)
         data = item.get("data")
-        if (
-            key
-            and is_owned(item, owner_uid)
-            and isinstance(data, dict)
-            and {"template", "config"} <= set(data)
-        ):
+        is_whole = data is None or (isinstance(data, dict) and {"template", "config"} <= set(data))
+        if key and is_owned(item, owner_uid) and is_whole:
             found[key] = Revision(key, item.get("revision", 0), data)
     return found
 
@@ -61,7 +68,7 @@ def choose(known: Mapping[str, Revision], key: str, render: Callable[[], Object]
     old = known.get(key)
     if old is None:
         return Revision(key, newest + 1, render())
-    return old if old.number == newest else Revision(key, newest + 1, old.data)
+    return old if old.number == newest else Revision(key, newest + 1, old.content)
 
 
 def expired(known: Mapping[str, Revision], in_use: Iterable[str]) -> set[str]:
@@ -83,7 +90,7 @@ def to_manifest(model: GuidedModel, revision: Revision) -> Object:
         kind=REVISION.name,
         metadata=labels.metadata(model, name_of(model.name, revision.key)),
         revision=revision.number,
-        data=revision.data,
+        data=revision.content,
     )
     body.metadata.labels[names.LABEL_REVISION] = revision.key
     return manifest(body)

@@ -8,16 +8,20 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_contract.wire import Backend
+from guided_contract.wire import Backend, Kind
 from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.subschemas import ROOT, JsonPath, Place
-from guided_sidecar.grammar.compile import library_words
+from guided_grammar.json_schema.subschemas import ROOT, Place
+from guided_sidecar.grammar.compile import library_words, routing, tag_blame
+from guided_sidecar.grammar.compile.proof_faults import Fault
 from guided_sidecar.grammar.compile.routing import Grammar
+from guided_sidecar.grammar.compile.tag_blame import SpentError
 from guided_sidecar.grammar.schema import patterns
 from guided_sidecar.grammar.schema.faults import fault
+from guided_sidecar.grammar.schema.origins import PARTLY
+from guided_sidecar.grammar.schema.writing import TYPES
 
 _MOST_TRIES: Final = 48
 _BUDGET_S: Final = 0.5
@@ -27,10 +31,12 @@ _EMPTY: Final = ("nsatisfiable", "must not be empty")
 _WORD: Final = re.compile(r"[A-Za-z$]+")
 
 Schema = dict[str, Any]
-Refuses = Callable[[Any], bool]
+Refuses = Callable[[Kind, Any, bool], bool]
 
 
-def explained(grammar: Grammar, backend: Backend, said: str, refuses: Refuses) -> GuidedError:
+def explained(
+    grammar: Grammar, backend: Backend, said: str, refuses: Refuses, is_read: Callable[[], bool]
+) -> GuidedError:
     """Turn a library's refusal into our error.
 
     Parameters
@@ -38,27 +44,52 @@ def explained(grammar: Grammar, backend: Backend, said: str, refuses: Refuses) -
     said
         The library's words.
     refuses
-        Whether the library refuses a JSON schema in its normal form, too.
+        Whether the library refuses a part, too: a JSON schema in its normal form, closed or not, or a
+        structural tag.
+    is_read
+        Whether another library reads the text: then it is not broken.
     """
-    found = _place(grammar, said, refuses)
-    if found is not None and any(words in said for words in _EMPTY):
-        return fault(found, "no value meets the schema", ErrorCode.GRAMMAR_DEAD_END)
+    search = _Search(refuses, set(_WORD.findall(said)))
+    found = _place(grammar, search)
     reason = f"{backend}: {library_words.plain(said)}"
+    if found is not None and any(words in said for words in _EMPTY):
+        if not found.is_met:
+            return fault(found.path, "no value meets the schema", ErrorCode.GRAMMAR_DEAD_END)
+        reason = PARTLY
     if found is not None:
-        return fault(found, reason, ErrorCode.GRAMMAR_UNSUPPORTED)
+        return fault(found.path, reason, ErrorCode.GRAMMAR_UNSUPPORTED)
     is_limit = "support" in said or "Unimplemented" in said or "ignored" in said
     if grammar.value is None:  # what was broken was refused when it was read
         is_limit = True
     elif grammar.kind == "regex":
         broken = patterns.broken(grammar.value)
-        is_limit = broken is None
-        reason = f"the regex is broken: {broken}" if broken else reason
-    return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED if is_limit else ErrorCode.GRAMMAR_INVALID, reason)
+        is_limit = broken is None or is_read()
+        reason = reason if is_limit else f"the regex is broken: {broken}"
+    elif grammar.kind == "grammar":
+        is_limit = is_limit or is_read()
+    code = ErrorCode.GRAMMAR_UNSUPPORTED if is_limit else ErrorCode.GRAMMAR_INVALID
+    if grammar.kind == "structural_tag" and grammar.value is not None:
+        return fault(tag_blame.place(grammar.value, said, search.refuses_tag), reason, code)
+    return GuidedError(code, reason)
 
 
-def _place(grammar: Grammar, said: str, refuses: Refuses) -> str | None:
-    """Return the path of what is refused in the grammar's text; None: no schema is."""
-    search = _Search(refuses, set(_WORD.findall(said)))
+def proven(grammar: Grammar, found: Fault) -> GuidedError:
+    """Turn what a walk found into our error."""
+    if found.path is None and library_words.ALTERNATIVES in found.message:
+        path = routing.widest(grammar)
+        return GuidedError(found.code, f"{path}: {found.message}" if path else found.message, path=path)
+    return GuidedError(found.code, found.message, path=found.path or ("$" if grammar.schemas else None))
+
+
+class _Refused(NamedTuple):
+    """The path in the grammar's text of what is refused, and whether less of it was asked than it takes."""
+
+    path: str
+    is_met: bool
+
+
+def _place(grammar: Grammar, search: "_Search") -> _Refused | None:
+    """Return what is refused in the grammar's text; None: no schema is."""
     for schema in grammar.schemas:
         if not isinstance(schema.form, dict):
             continue
@@ -66,12 +97,9 @@ def _place(grammar: Grammar, said: str, refuses: Refuses) -> str | None:
             continue
         place = search.place(schema.form)
         keyword = search.keyword(schema.form, place)
-        return schema.at(place.at(keyword) if keyword else place.path)
+        path = schema.at(place.at(keyword) if keyword else place.path)
+        return _Refused(path, search.is_met(schema.form, place))
     return None
-
-
-class _SpentError(Exception):
-    """Enough was tried."""
 
 
 class _Search:
@@ -84,16 +112,23 @@ class _Search:
         self._until_s = time.monotonic() + _BUDGET_S
 
     def refuses(self, form: Any) -> bool:
-        """Return whether a schema alone is refused; raises _SpentError."""
+        """Return whether a schema alone is refused; raises SpentError."""
+        return self._tried("json", form)
+
+    def refuses_tag(self, tag: Any) -> bool:
+        """Return whether a structural tag is refused; raises SpentError."""
+        return self._tried("structural_tag", tag)
+
+    def _tried(self, kind: Kind, part: Any, *, is_closed: bool = True) -> bool:
         self._left -= 1
         if self._left < 0 or time.monotonic() > self._until_s:
-            raise _SpentError
-        return self._refuses(form)
+            raise SpentError
+        return self._refuses(kind, part, is_closed)
 
     def place(self, form: Schema) -> Place:
         """Return the innermost schema that is refused, the whole one where none is alone."""
         place, seen = Place(ROOT, form), {id(form)}
-        with contextlib.suppress(_SpentError):
+        with contextlib.suppress(SpentError):
             while (inner := self._inner(form, place)) is not None and id(inner.schema) not in seen:
                 seen.add(id(inner.schema))
                 place = inner
@@ -104,20 +139,32 @@ class _Search:
         # Without a type others may be ignored, and so taken.
         keywords = sorted((key for key in place.schema if key not in _DEFINITIONS), key="type".__eq__)
         named = [key for key in keywords if key in self._words]
-        with contextlib.suppress(_SpentError):
+        with contextlib.suppress(SpentError):
             for key in named if len(named) > 1 else keywords if not named else ():
                 rest = {name: value for name, value in place.schema.items() if name != key}
                 if not self.refuses(_with_definitions(form, rest)):
                     return key
         return named[0] if named else keywords[0] if len(keywords) == 1 else ""
 
+    def is_met(self, form: Schema, place: Place) -> bool:
+        """Return whether a place that is refused is taken of one type alone, or with further properties.
+
+        True also where that is not told.
+        """
+        types = place.types() or TYPES
+        parts = [{**place.schema, "type": kind} for kind in sorted(types)]
+        try:
+            if len(parts) > 1 and not all(self.refuses(_with_definitions(form, part)) for part in parts):
+                return True
+            return not self._tried("json", form, is_closed=False)
+        except SpentError:
+            return True
+
     def _inner(self, form: Schema, place: Place) -> Place | None:
         """Return what is refused of the schemas below one, or that it refers to; None: none is alone."""
         if (reference := place.schema.get("$ref")) is not None:
             target = subschemas.referred(form, reference)
-            way = ROOT
-            for name in subschemas.names(reference):
-                way = JsonPath(way, name)
+            way = subschemas.way(form, reference)
             if isinstance(target, dict) and self.refuses(_with_definitions(form, target)):
                 return Place(way, target)
         below = [one for one in subschemas.inner(place) if not _is_defined(one)]

@@ -1,6 +1,7 @@
 """One job from text to proven grammar: checks, the backends in order, proof, artefact. Runs in a worker."""
 
 import contextlib
+import functools
 import itertools
 import json
 import time
@@ -111,8 +112,6 @@ class Compiler:
             message = "the tokenizer has changed on the Hugging Face hub since the pod started"
             raise GuidedError(ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE, message)
         job = msgspec.structs.replace(job, spec=limits.canonical(job.kind, job.spec, job.limits))
-        if job.kind == "structural_tag":
-            tag_words.check(json.loads(job.spec))
         return self._allowing(job, start) if job.allows else self._enforcing(job, start)
 
     def _allowing(self, job: Job, start: int) -> Done:
@@ -131,8 +130,13 @@ class Compiler:
         return self._first(job, Grammar(job.kind, None, []), job.backends, start)
 
     def _enforcing(self, job: Job, start: int) -> Done:
+        if job.kind == "structural_tag":
+            tag_words.check(json.loads(job.spec))
         grammar = routing.read(job)
-        return self._first(job, grammar, routing.order(job, grammar), start)
+        try:
+            return self._first(job, grammar, routing.order(job, grammar), start)
+        except GuidedError as error:
+            raise functools.reduce(lambda told, schema: schema.told(told), grammar.schemas, error) from error
 
     def _first(self, job: Job, grammar: Grammar, order: Iterable[Backend], start: int) -> Done:
         """Return what the first of several backends makes of a grammar that takes it."""
@@ -213,14 +217,23 @@ class Compiler:
     def _explained(self, job: Job, grammar: Grammar, backend: Backend, refusal: BackendError) -> GuidedError:
         """Turn a library's refusal into our error."""
 
-        def refuses(form: Any) -> bool:
-            try:
-                self._heard("json", library_texts.of_schema(form, job, backend)[0], backend)
-            except (BackendError, GuidedError):
-                return True
-            return False
+        def refuses(kind: Kind, part: Any, is_closed: bool) -> bool:  # noqa: FBT001 - a table's function
+            is_schema = kind == "json" and is_closed
+            text = library_texts.of_schema(part, job, backend)[0] if is_schema else json.dumps(part)
+            return self._is_refused(kind, text, backend)
 
-        return blame.explained(grammar, backend, str(refusal), refuses)
+        def is_read() -> bool:
+            others = (one for one in self._backends if one != backend)
+            return not all(self._is_refused(job.kind, job.spec, one) for one in others)
+
+        return blame.explained(grammar, backend, str(refusal), refuses, is_read)
+
+    def _is_refused(self, kind: Kind, text: str, backend: Backend) -> bool:
+        try:
+            self._heard(kind, text, backend)
+        except BackendError:
+            return True
+        return False
 
     def _proven(self, job: Job, grammar: Grammar, compiled: CompiledGrammar, done: Done) -> Done:
         """Prove what was compiled; where that refuses it, its artefact goes."""
@@ -244,8 +257,7 @@ class Compiler:
         code = fault.code.value if fault is not None else ""
         self.proofs.append(Proof(compiled.backend, began_ns, time.time_ns(), code, texts))
         if fault is not None:
-            path = fault.path or ("$" if grammar.schemas else None)
-            raise GuidedError(fault.code, fault.message, path=path)
+            raise blame.proven(grammar, fault)
 
     def _slow_pattern(self, grammar: Grammar, compiled: CompiledGrammar) -> Fault | None:
         """Walk each pattern alone that may be slow, and that the walks may not have come to."""

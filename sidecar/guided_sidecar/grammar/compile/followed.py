@@ -12,7 +12,7 @@ are all strings or all integers that can be made longer. No library enforces wha
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -53,9 +53,14 @@ def split(schema: Any, backend: Backend) -> Followed:
     except _TooManyError:
         return Followed(schema, [])
     positions = analysis.positions()
-    if not positions or len(msgspec.msgpack.encode(positions)) > _MOST_BYTES:
+    if not positions or not is_sendable(positions):
         return Followed(schema, [])
     return Followed(_without(schema, analysis.relaxed, analysis.unique), positions)
+
+
+def is_sendable(positions: Sequence[Position]) -> bool:
+    """Return whether ranks can get Positions in one message."""
+    return len(msgspec.msgpack.encode(positions)) <= _MOST_BYTES
 
 
 @dataclasses.dataclass(slots=True)

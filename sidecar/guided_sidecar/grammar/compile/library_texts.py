@@ -10,9 +10,9 @@ from guided_contract.wire import Backend
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import LENGTHS
 from guided_grammar.registry import library
-from guided_sidecar.grammar.compile import followed
+from guided_sidecar.grammar.compile import followed, tagged
 from guided_sidecar.grammar.compile.routing import Grammar, Schema
-from guided_sidecar.grammar.schema import additional_properties
+from guided_sidecar.grammar.schema import additional_properties, spelling
 from guided_sidecar.grammar.worker_messages import Job
 
 Relaxed = tuple[str, list[Position]]  # the text to compile, and what ranks follow beside it
@@ -30,7 +30,8 @@ def of(job: Job, grammar: Grammar, backend: Backend) -> Relaxed:
             _check_unique(
                 schema, schema.form, "in tools and structural tags, it is enforced over an enum alone"
             )
-        return json.dumps(tag), []
+        relaxed = tagged.split(tag, backend)
+        return json.dumps(relaxed.schema), relaxed.positions
     if job.kind != "json":
         return job.spec, []
     text, positions = of_schema(grammar.value, job, backend)
@@ -41,20 +42,12 @@ def of(job: Job, grammar: Grammar, backend: Backend) -> Relaxed:
 
 
 def of_schema(form: Any, job: Job, backend: Backend) -> Relaxed:
-    """Return what a library is to compile of a schema's normal form.
-
-    Raises
-    ------
-    GuidedError
-        grammar_unsupported: ranks cannot count a length that the library does not enforce.
-    """
+    """Return what a library is to compile of a schema's normal form."""
     meant = _meant(form, job, backend)
     text = json.dumps(meant)
     if not any(f'"{keyword}"' in text for keyword in (*LENGTHS, _UNIQUE)):
         return text, []
     relaxed, positions = followed.split(meant, backend)
-    if not library(backend).compiles_lengths and backend != job.named:
-        _check_lengths(relaxed, backend)
     return json.dumps(relaxed), positions
 
 
@@ -72,15 +65,7 @@ def _check_unique(schema: Schema, left: Any, reason: str) -> None:
         raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{path}: {reason}", path=path)
 
 
-def _check_lengths(relaxed: Any, backend: Backend) -> None:
-    for place in subschemas.walk(relaxed):
-        if place.allows("string") and (found := [one for one in LENGTHS if one in place.schema]):
-            path = place.at(found[0])
-            message = f"{path}: {backend} does not enforce a length that ranks cannot count"
-            raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=path)
-
-
 def _meant(form: Any, job: Job, backend: Backend) -> Any:
     # A library that was asked for by name compiles the schema as vLLM would have it compile it.
     meant = form if backend == job.named else additional_properties.close(form)
-    return additional_properties.spell_once(meant) if library(backend).compares_spellings else meant
+    return spelling.once(meant) if library(backend).compares_spellings else meant

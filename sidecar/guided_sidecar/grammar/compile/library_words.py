@@ -10,6 +10,7 @@ from typing import Final
 _MOST_CHARACTERS: Final = 200
 _BEGIN: Final = 60  # of a longer message; its end tells more
 _LOOKAROUND: Final = "lookaround, word boundaries and anchors of lines are not supported"
+ALTERNATIVES: Final = "more alternatives are open at one place of a text than are followed"
 _PLAIN: Final = tuple(
     (re.compile(written, re.DOTALL), meant)
     for written, meant in (
@@ -17,6 +18,7 @@ _PLAIN: Final = tuple(
         (r"look-around, including look-ahead and look-behind, is not supported", _LOOKAROUND),
         (r"Failed to generate regex for integer range:.*", "no integer is within its bounds"),
         (r"lexer error: too many expressions constructed", "its repetitions are too many"),
+        (r"(?:Parser Error: )?(?:Current row has \d+ items|Too many items).*", ALTERNATIVES),
         (
             r"panic: assertion failed: grammar\.symbols\.len.*",
             "it has more than 65,000 parts; maxItems counts",
@@ -24,6 +26,9 @@ _PLAIN: Final = tuple(
         (r"panic: (.{0,80}).*", r"\1"),
         (r"Failed to convert the grammar from GBNF to Lark: ", ""),
         (r"Invalid structural tag error: ", ""),
+        (r"Token string resolution requires tokenizer_info", "no special token has this name"),
+        (r"(?:not enough|too many) values to unpack.*", "each of the rules is a list of a text and a format"),
+        (r"Check failed: \(.*\) is false: ", ""),
         (r"; following special tokens are available:.*", ""),
         (r" \d+ \| .*", ""),  # a line of a text, which may be one that was written for the library
         (r"^at 1\(\d+\): invalid regex .* error: ", ""),

@@ -16,20 +16,12 @@ from guided_grammar.json_schema.subschemas import JsonPath
 from guided_grammar.registry import library
 from guided_sidecar.grammar import trust
 from guided_sidecar.grammar.schema import endless, faults, normal, reference_depth, schema
+from guided_sidecar.grammar.schema.origins import Form
 from guided_sidecar.grammar.worker_messages import Job
 
+_WIDE: Final = frozenset(["anyOf", "enum", "patternProperties", "properties"])
+_MANY: Final = 64  # alternatives, of which a few such keywords are too many
 _NESTED: Final = re.compile(r"[*+}][^()]*(?:\)[^()]*)*\)[*+{]")  # a repeat within a group that is repeated
-_KEYWORD: Final = re.compile(r"\.(\w+)")
-_CONDITIONS: Final = ("not", "if", "contains", "dependentRequired", "dependentSchemas", "dependencies")
-# What a keyword of the normal form may have been written for.
-_WRITTEN_FOR: Final = {
-    "additionalProperties": ("propertyNames", "unevaluatedProperties"),
-    "allOf": ("pattern", "uniqueItems", "minProperties", "maxProperties", *_CONDITIONS),
-    "anyOf": ("oneOf", "minProperties", "maxProperties", "type", *_CONDITIONS),
-    "enum": ("const", "uniqueItems"),
-    "pattern": ("format", "oneOf", *_CONDITIONS),
-    "patternProperties": ("propertyNames",),
-}
 
 
 class Grammar(NamedTuple):
@@ -56,24 +48,30 @@ class Schema(NamedTuple):
     ----------
     path
         Its JSONPath in the grammar's text.
-    form
-        Its normal form.
-    written
-        As it came.
+    made
+        Its normal form, and where that came from.
     """
 
     path: str
-    form: Any
-    written: Any
+    made: Form
+
+    @property
+    def form(self) -> Any:
+        """Return its normal form."""
+        return self.made.schema
 
     def at(self, inner: str | None) -> str:
         """Return the path in the grammar's text of what has a path in the normal form."""
-        inner = inner or "$"
-        path = subschemas.nearest(self.written, inner)
-        if lost := _KEYWORD.match(inner, len(path)):
-            instead = (subschemas.step(path, keyword) for keyword in _WRITTEN_FOR.get(lost[1], ()))
-            path = next((one for one in instead if subschemas.nearest(self.written, one) == one), path)
-        return subschemas.below(self.path, path)
+        return subschemas.below(self.path, self.made.at(inner))
+
+    def told(self, error: GuidedError) -> GuidedError:
+        """Return a refusal of the grammar as what is known of the schema as written; see Form.told."""
+        path = error.path or "$"
+        if not path.startswith(self.path):
+            return error
+        inner = GuidedError(error.code, error.message, path="$" + path.removeprefix(self.path))
+        told = self.made.told(inner)
+        return error if told is inner else faults.moved(told, self.path)
 
 
 def read(job: Job) -> Grammar:
@@ -86,8 +84,8 @@ def read(job: Job) -> Grammar:
     """
     if job.kind == "json":
         written = json.loads(job.spec)
-        form = _normal(written)
-        return Grammar(job.kind, form, [Schema("$", form, written)])
+        made = _normal(written)
+        return Grammar(job.kind, made.schema, [Schema("$", made)])
     if job.kind == "regex" and (len(job.spec) - len(job.spec.rstrip("\\"))) % 2:
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "the regex is broken: it ends in a backslash")
     if job.kind != "structural_tag":
@@ -97,21 +95,25 @@ def read(job: Job) -> Grammar:
     def normalised(way: JsonPath, written: Any) -> Any:
         path = str(way)
         try:
-            form = _normal(written)
+            made = _normal(written)
         except GuidedError as error:
             raise faults.moved(error, path) from error
-        schemas.append(Schema(path, form, written))
-        return form
+        schemas.append(Schema(path, made))
+        return made.schema
 
     return Grammar(job.kind, subschemas.with_each_of_tag(json.loads(job.spec), normalised), schemas)
 
 
-def _normal(written: Any) -> Any:
+def _normal(written: Any) -> Form:
     """Check a JSON schema, and return its normal form."""
     schema.check(written)
-    form = endless.cut(normal.form(written))
-    reference_depth.check(form)
-    return form
+    made = normal.read(written)
+    try:
+        endless.cut(made.schema)
+        reference_depth.check(made.schema)
+    except GuidedError as error:
+        raise made.told(faults.placed(error, made.at(error.path))) from error
+    return made
 
 
 def repeating(grammar: Grammar) -> dict[str, str]:
@@ -127,6 +129,18 @@ def repeating(grammar: Grammar) -> dict[str, str]:
                     keyword = "patternProperties" if pattern in names else "pattern"
                     found[pattern] = inner.at(place.at(keyword))
     return found
+
+
+def widest(grammar: Grammar) -> str | None:
+    """Return the path of the keyword that gives the most alternatives in a grammar's schemas."""
+    found = [
+        (len(place.schema[keyword]), inner.at(place.at(keyword)))
+        for inner in grammar.schemas
+        for place in subschemas.walk(inner.form)
+        for keyword in _WIDE & place.schema.keys()
+        if len(place.schema[keyword]) > _MANY
+    ]
+    return max(found)[1] if found else "$" if grammar.schemas else None
 
 
 def _has_patterns(form: Any) -> bool:

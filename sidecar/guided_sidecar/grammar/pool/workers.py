@@ -2,7 +2,6 @@
 
 import asyncio
 import collections
-import contextlib
 import dataclasses
 import logging
 import time
@@ -11,6 +10,7 @@ from typing import Final, Literal
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.status import Failure
+from guided_contract.tasks import Living
 from guided_contract.wire import Backend
 from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.pool.restart_budget import RestartBudget
@@ -105,7 +105,7 @@ class Workers:
         self._changed = asyncio.Condition()
         self._kick = asyncio.Event()
         self._template: Template | None = None
-        self._keeper: asyncio.Task[None] | None = None
+        self._keeper = Living("grammar-workers", self._keep)
         self._watcher: asyncio.Task[None] | None = None
         self._facts: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
 
@@ -121,14 +121,11 @@ class Workers:
 
     def start(self) -> None:
         """Begin to make workers."""
-        self._keeper = asyncio.create_task(self._keep())
+        self._keeper.start()
 
     async def stop(self) -> None:
         """Kill everything and wait until it is gone."""
-        if self._keeper is not None:
-            self._keeper.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._keeper
+        await self._keeper.stop()
         if self._template is not None:
             await self._template.stop()
         self._facts.cancel()

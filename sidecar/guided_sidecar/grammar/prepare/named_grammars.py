@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import dataclasses
 import difflib
+import functools
 import logging
 from collections.abc import Set  # noqa: PYI025 - the abstract one
 from pathlib import Path
@@ -18,6 +19,7 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.grammar_files import NamedText
 from guided_contract.names import GRAMMAR_ARG
 from guided_contract.status import GrammarStatus
+from guided_contract.tasks import Living
 from guided_contract.wire import Kind
 from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.prepare.cache import Entry
@@ -91,7 +93,7 @@ class NamedGrammars:
         self._grammars: dict[str, _Grammar] = {}
         self._awaited: set[str] = set()
         self._seen: Signature | None = None
-        self._poller: asyncio.Task[None] | None = None
+        self._poller: Living | None = None
 
     @property
     def states(self) -> tuple[GrammarStatus, ...]:
@@ -110,12 +112,14 @@ class NamedGrammars:
         self._look(self._folder)
         self._awaited = set(self._grammars)
         self._forget_all_but(self._grammars.keys())
-        self._poller = asyncio.create_task(self._follow_folder(self._folder), name="named-grammars")
+        self._poller = Living("named-grammars", functools.partial(self._follow_folder, self._folder))
+        self._poller.start()
 
     async def stop(self) -> None:
         """Stop following; what is held goes with the service."""
-        tasks = [self._poller, *(grammar.task for grammar in self._grammars.values())]
-        running = [task for task in tasks if task is not None]
+        if self._poller is not None:
+            await self._poller.stop()
+        running = [grammar.task for grammar in self._grammars.values() if grammar.task is not None]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)

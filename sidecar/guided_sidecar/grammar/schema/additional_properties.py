@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import NORMAL_MAPS, NORMAL_SINGLE
-from guided_sidecar.grammar.schema import dialect, patterns
+from guided_sidecar.grammar.schema import dialect
 
 Schema = dict[str, Any]
 Name = tuple[str, str]  # `properties` and a name, or `patternProperties` and a pattern
@@ -28,32 +28,6 @@ def close(schema: Any) -> Any:
     A type that the other keywords imply is written out, and so is that others may follow, where they may.
     """
     return _Closing(schema).closed() if isinstance(schema, dict) else schema
-
-
-def spell_once(schema: Any) -> Any:
-    """Return a normal form in which no further name is a named one, or one of a pattern, spelt with escapes.
-
-    llguidance takes `a` and its escape for two names, but where a pattern asks for them.
-    """
-    if not any(_is_respelt(part) for part in subschemas.within(schema)):
-        return schema
-    written = copied(schema)
-    for part in filter(_is_respelt, subschemas.within(written)):
-        further = part["additionalProperties"]
-        part["additionalProperties"] = False
-        if "patternProperties" not in part:
-            names = [*part.get("properties", ()), *part.get("required", ())]
-            part["properties"] = dict.fromkeys(names, further) | part.get("properties", {})
-            if (pattern := patterns.other_than(set(names))) is not None:
-                part["patternProperties"] = {pattern: further}
-    return written
-
-
-def copied(value: Any) -> Any:
-    """Return a deep copy of what was read from JSON, in a tenth of copy.deepcopy's time."""
-    if isinstance(value, dict):
-        return {key: copied(part) for key, part in value.items()}
-    return [copied(part) for part in value] if isinstance(value, list) else value
 
 
 def _spoken_out(written: Schema) -> Schema:
@@ -81,12 +55,6 @@ def _with_others(written: Any) -> Any:
         if "properties" in said
         else said
     )
-
-
-def _is_respelt(part: Schema) -> bool:
-    if part.get("additionalProperties", False) is False:
-        return False
-    return any(keyword in part for keyword in (*NORMAL_MAPS, "required"))
 
 
 class _Closing:

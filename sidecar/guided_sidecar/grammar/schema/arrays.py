@@ -11,7 +11,6 @@ from guided_sidecar.grammar.schema.writing import (
     PLACES,
     Schema,
     Writer,
-    also,
     either,
     item_at,
     of_other_types,
@@ -19,7 +18,9 @@ from guided_sidecar.grammar.schema.writing import (
 )
 
 _MOST_ARRAYS: Final = 512
-_MOST_WAYS: Final = 64  # to place the items that contains asks for
+# To place the items that contains asks for: llguidance follows all of them at once, and with twenty it runs
+# out of what it may hold where items can be anything.
+_MOST_WAYS: Final = 12
 
 
 def contain(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> None:
@@ -29,6 +30,10 @@ def contain(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> No
     at = JsonPath(path, "contains")
     least, most = said.get("minContains", 1), said.get("maxContains")
     if most is None and not least:
+        return
+    if said["contains"] in (True, {}):
+        counted = JsonPath(path, "minContains" if "minContains" in said else "contains")
+        writer.also(written, _counted(disjoint.types(said), least, most), counted)
         return
     if least > PLACES:
         raise unsupported(JsonPath(path, "minContains"), f"more than {PLACES} are not enforced")
@@ -42,9 +47,17 @@ def contain(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> No
         if others is False:
             raise unsupported(JsonPath(path, "maxContains"), "what does not meet contains cannot be told")
     found = of_other_types(disjoint.types(said), "array")
-    for places in _places(counts, said.get("maxItems", PLACES)):
+    for places in _places(counts, said.get("maxItems", PLACES)) if item is not False else ():
         found.append(item_at(places, item, others=others))
-    also(written, either(found))
+    if item is not False:
+        writer.narrow(at)
+    writer.also(written, either(found), at)
+
+
+def _counted(types: frozenset[str], least: int, most: int | None) -> Any:
+    """Return what asks for so many items of any kind of arrays, and for nothing of other types."""
+    bounds = {"minItems": least} | ({} if most is None else {"maxItems": most})
+    return either([*of_other_types(types, "array"), {"type": "array", **bounds}])
 
 
 def _places(counts: range, most: int) -> list[tuple[int, ...]]:
@@ -77,12 +90,13 @@ def differ(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> Non
     draw: Any = itertools.permutations
     if sum(math.perm(len(values), size) for size in sizes) > _MOST_ARRAYS:
         draw = itertools.combinations  # in the enum's order
+        writer.narrow(at)
     if sum(math.comb(len(values), size) for size in sizes) > _MOST_ARRAYS:
         raise unsupported(at, f"items have {len(values)} values, and too many arrays hold each once")
     arrays = [list(chosen) for size in sizes for chosen in draw(values, size)]
     for keyword in ("items", "minItems", "maxItems"):
         written.pop(keyword, None)
-    also(written, either([*of_other_types(disjoint.types(said), "array"), {"enum": arrays}]))
+    writer.also(written, either([*of_other_types(disjoint.types(said), "array"), {"enum": arrays}]), at)
 
 
 def _is_free(writer: Writer, items: Any, path: JsonPath) -> bool:

@@ -4,7 +4,8 @@ from typing import Any, Final
 
 from guided_grammar.json_schema.subschemas import JsonPath
 from guided_sidecar.grammar.schema import disjoint, listed, negation
-from guided_sidecar.grammar.schema.writing import Schema, Writer, also, both, either, unsupported
+from guided_sidecar.grammar.schema.origins import Said
+from guided_sidecar.grammar.schema.writing import Schema, Writer, both, either, unsupported
 
 _MOST_COMPARED: Final = 128  # each with all others
 
@@ -23,7 +24,7 @@ def choose(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> Non
         types = disjoint.types(said)
         found = [_alone(writer, judge, branches, index, types, at) for index in range(len(branches))]
     if "anyOf" in written:
-        also(written, {"anyOf": found})
+        writer.also(written, {"anyOf": found}, at)
     else:
         written["anyOf"] = found
 
@@ -37,13 +38,13 @@ def _alone(  # noqa: PLR0913, PLR0917 - one branch among others
     at: JsonPath,
 ) -> Any:
     """Return a branch without what the others take."""
-    branch = branches[index]
-    said = writer.said(branch, at) if isinstance(branch, dict) else {}
+    branch = writer.resolved(branches[index], at)
+    said = writer.said(branch, at) if isinstance(branch, dict) else Said({})
     types &= disjoint.types(said)
     others = [
         (number, other)
         for number, other in enumerate(branches)
-        if number != index and not judge.are_apart(branch, other)
+        if number != index and not judge.are_apart(branch, other, among=types)
     ]
     values = listed.kept(said, writer.draft)
     kept: list[Any] = []
@@ -53,12 +54,15 @@ def _alone(  # noqa: PLR0913, PLR0917 - one branch among others
             values = [value for value in values if disjoint.text(value) not in shared]
             continue
         absent, is_all = writer.without(other, JsonPath(at, number), types)
-        if not absent and not is_all:
+        left = negation.plainest([one for one in absent if not negation.is_absence_of(one, said)])
+        if len(left) < len(absent):
+            writer.narrow(at)
+        if not left and not is_all:
             raise unsupported(JsonPath(at, index), f"what of it meets oneOf[{number}], too, cannot be told")
-        kept.append(either(negation.plainest(absent)))
+        kept.append(either(left))
     if values is not None:
         return both([{"enum": values}, *kept]) if values else False
-    return both([writer.write(branch, JsonPath(at, index)), *kept])
+    return both([writer.write(branches[index], JsonPath(at, index)), *kept])
 
 
 def _shared(writer: Writer, values: list[Any] | None, other: Any, at: JsonPath) -> set[str] | None:
@@ -72,12 +76,12 @@ def _shared(writer: Writer, values: list[Any] | None, other: Any, at: JsonPath) 
 def forbid(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> None:
     """Write not."""
     at = JsonPath(path, "not")
-    found, _ = writer.without(said["not"], at, disjoint.types(said))
+    found, is_all = writer.without(said["not"], at, disjoint.types(said))
     if disjoint.are_integers(said):
         found = negation.of_integers(found)
-    if not found:
+    if not found and not is_all:
         raise unsupported(at, "what it forbids cannot be told from what is allowed")
-    also(written, either(found))
+    writer.also(written, either(found), at)
 
 
 def branch(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> None:
@@ -95,4 +99,4 @@ def branch(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> Non
     if unmet:
         otherwise = writer.write(said.get("else", True), JsonPath(path, "else"))
         found.append(either(unmet) if otherwise is True else both([either(unmet), otherwise]))
-    also(written, either(found))
+    writer.also(written, either(found), at)

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema.subschemas import JsonPath
+from guided_sidecar.grammar.schema import formats
+from guided_sidecar.grammar.schema.origins import Said
 
 Schema = dict[str, Any]
 
@@ -18,31 +20,6 @@ _DRAFTS: Final = {
     "draft-06/": 6,
     "draft-07/": 7,
     "draft/2019-09/": 2019,
-}
-# Formats of the specification that a library enforces, and those that none does. The specification calls
-# others annotations, as OpenAPI's `int32` and pydantic's `password`.
-_FORMATS: Final = frozenset(
-    [
-        *("date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "json-pointer"),
-        *("relative-json-pointer", "time", "uri", "uri-reference", "uri-template", "uuid"),
-    ]
-)
-_UNENFORCED: Final = frozenset(["idn-email", "idn-hostname", "iri", "iri-reference", "regex"])
-# A library does not know some formats, or reads others than the next one does: days that a month does not
-# have, letters of either case, raw control characters.
-_LEAP_YEAR: Final = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
-_DAY: Final = (
-    "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
-    f"|02-(?:0[1-9]|1[0-9]|2[0-8]))|{_LEAP_YEAR}-02-29)"
-)
-_HOUR: Final = "(?:[01][0-9]|2[0-3])"
-_TIME: Final = f"{_HOUR}:[0-5][0-9]:[0-5][0-9](?:\\.[0-9]+)?(?:Z|[+-]{_HOUR}:[0-5][0-9])"
-_AS_PATTERN: Final = {
-    "date": f"^{_DAY}$",
-    "time": f"^{_TIME}$",
-    "date-time": f"^{_DAY}T{_TIME}$",
-    "json-pointer": "^(?:/(?:[^~/]|~[01])*)*$",
-    "relative-json-pointer": "^(?:0|[1-9][0-9]*)(?:#|(?:/(?:[^~/]|~[01])*)*)$",
 }
 # What a library's own keywords do, a client must not: they switch its checks off.
 PRIVATE: Final = "x-guidance"
@@ -97,6 +74,7 @@ _SINCE: Final = {
     ),
     **dict.fromkeys(["$dynamicRef", "prefixItems"], 2020),
 }
+_UNTIL: Final = {"$recursiveRef": 2019}  # and by the last, where a later one does
 # What says something of values of one type alone.
 OF_TYPE: Final = {
     **dict.fromkeys(
@@ -184,7 +162,7 @@ def of(schema: Any) -> int:
     return next((draft for part, draft in _DRAFTS.items() if part in named), _NEWEST)
 
 
-def read(part: Schema, draft: int, path: JsonPath) -> Schema:
+def read(part: Schema, draft: int, path: JsonPath) -> Said:
     """Return what one object of a checked schema asserts; its subschemas are those of `part`.
 
     Raises
@@ -197,14 +175,18 @@ def read(part: Schema, draft: int, path: JsonPath) -> Schema:
         message = f"{where}: options of one grammar library are not taken from a schema"
         raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=where)
     if draft < 2019 and "$ref" in part:
-        return {"$ref": part["$ref"]}  # what stands beside it says nothing there
-    said = {keyword: value for keyword, value in part.items() if _SINCE.get(keyword, 9999) <= draft}
+        return Said({"$ref": part["$ref"]})  # what stands beside it says nothing there
+    said = Said(
+        {
+            keyword: value
+            for keyword, value in part.items()
+            if _SINCE.get(keyword, 9999) <= draft <= _UNTIL.get(keyword, 9999)
+        }
+    )
     _drop_of_other_types(said)
     if said.keys().isdisjoint(_REWRITTEN):
         return said
-    if said.get("format", "date") not in _FORMATS:
-        _refuse_unenforced(said.pop("format"), path)
-    _write_format(said)
+    _write_format(said, path)
     for keyword in _COUNTS & said.keys():
         said[keyword] = int(said[keyword])  # 2.0 is one, and no library reads it
     if draft == 4:
@@ -220,13 +202,6 @@ def read(part: Schema, draft: int, path: JsonPath) -> Schema:
     return said
 
 
-def _refuse_unenforced(format_name: str, path: JsonPath) -> None:
-    if format_name in _UNENFORCED:
-        where = str(JsonPath(path, "format"))
-        message = f"{where}: no grammar library enforces {format_name!r}; without it, any text is taken"
-        raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=where)
-
-
 def _drop_of_other_types(said: Schema) -> None:
     """Leave out what says something of values alone that the type excludes."""
     named = said.get("type")
@@ -239,14 +214,23 @@ def _drop_of_other_types(said: Schema) -> None:
         del said[keyword]
 
 
-def _write_format(said: Schema) -> None:
-    if (pattern := _AS_PATTERN.get(said.get("format", ""))) is None:
+def _write_format(said: Said, path: JsonPath) -> None:
+    name = formats.IN_ASCII.get(said.get("format", ""), said.get("format", ""))
+    if name == formats.UNENFORCED:
+        where = str(JsonPath(path, "format"))
+        message = f"{where}: {name!r} cannot be enforced; without it, any text is taken"
+        raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=where)
+    if said.pop("format", None) in formats.NARROWED:
+        said.narrowed.append("format")
+    if name in formats.LIBRARYS:
+        said["format"] = name
+    if (pattern := formats.PATTERNS.get(name)) is None:
         return
-    del said["format"]
     if "pattern" in said:
         said["allOf"] = [*said.get("allOf", ()), {"pattern": pattern}]
     else:
         said["pattern"] = pattern
+        said.names["pattern"] = "format"
 
 
 def _write_exclusive(said: Schema) -> None:
@@ -256,26 +240,28 @@ def _write_exclusive(said: Schema) -> None:
             said[flag] = said.pop(bound)
 
 
-def _write_items(said: Schema, draft: int) -> None:
+def _write_items(said: Said, draft: int) -> None:
     further = said.pop("additionalItems", None)
     if draft < _NEWEST and isinstance(said.get("items"), list):
         said["prefixItems"] = said.pop("items")
+        said.names |= {"prefixItems": "items", "items": "additionalItems"}
         if further is not None:
             said["items"] = further
     if not said.get("prefixItems", True):
         del said["prefixItems"]
 
 
-def _write_dependencies(said: Schema, draft: int) -> None:
+def _write_dependencies(said: Said, draft: int) -> None:
     """Write `dependencies` as later drafts do; where it is no keyword, it is obeyed and never negated."""
     for name, wanted in said.pop("dependencies", {}).items():
         asked = {"required": wanted} if isinstance(wanted, list) else wanted
         keyword = "dependentSchemas" if draft < 2019 else "dependencies"
+        said.names[keyword] = "dependencies"
         schemas = said[keyword] = {**said.get(keyword, {})}
         schemas[name] = {"allOf": [schemas[name], asked]} if name in schemas else asked
 
 
-def _write_unevaluated(said: Schema, keyword: str, meant: str, *, hidden: str) -> None:
+def _write_unevaluated(said: Said, keyword: str, meant: str, *, hidden: str) -> None:
     """Write a keyword as the other where both mean the same; the first alone takes note of `hidden`."""
     if keyword not in said:
         return
@@ -283,3 +269,4 @@ def _write_unevaluated(said: Schema, keyword: str, meant: str, *, hidden: str) -
         del said[keyword]  # everything is evaluated
     elif hidden not in said and _IN_PLACE.isdisjoint(said):
         said[meant] = said.pop(keyword)
+        said.names[meant] = keyword

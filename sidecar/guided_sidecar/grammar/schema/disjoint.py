@@ -5,11 +5,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from guided_grammar.json_schema.subschemas import ROOT
+from guided_sidecar.grammar.schema import overlap
 from guided_sidecar.grammar.schema.listed import meeting, values
 from guided_sidecar.grammar.schema.writing import TYPES, Schema, Writer
 
 _DEEPEST: Final = 12
 _MOST_LOOKS: Final = 20_000
+_MOST_STEPS: Final = 100_000  # through patterns
 
 
 def types(said: Schema) -> frozenset[str]:
@@ -45,6 +47,7 @@ class Judge:
     def __init__(self, reader: Writer) -> None:
         self._reader = reader
         self._looks = 0
+        self._steps_left = _MOST_STEPS
 
     def are_told_apart(self, branches: Sequence[Any]) -> bool:
         """Return whether all list values, or values of one required property, and share none; quick."""
@@ -61,32 +64,36 @@ class Judge:
         part = self._reader.resolved(said.get("properties", {}).get(name, True), ROOT)
         return values(self._reader.said(part, ROOT)) if isinstance(part, dict) else None
 
-    def are_apart(self, one: Any, other: Any, depth: int = 0) -> bool:
-        """Return whether no value meets both; False also where that is not plain to see."""
+    def are_apart(self, one: Any, other: Any, depth: int = 0, among: frozenset[str] = TYPES) -> bool:
+        """Return whether no value of some types meets both; False also where that is not plain to see."""
         self._looks += 1
         if one is False or other is False:
             return True
         if depth > _DEEPEST or self._looks > _MOST_LOOKS or one is True or other is True:
             return False
         first, second = self._reader.said(one, ROOT), self._reader.said(other, ROOT)
-        if self._own_apart(first, second, depth + 1):
-            return True
-        return self._parts_apart(first, other, depth + 1) or self._parts_apart(second, one, depth + 1)
-
-    def _parts_apart(self, said: Schema, other: Any, depth: int) -> bool:
-        """Return whether what a schema refers to or is made of is apart from another."""
-        if "$ref" in said and self.are_apart(self._reader.follow(said, "$ref", ROOT), other, depth):
-            return True
-        if any(self.are_apart(part, other, depth) for part in said.get("allOf", ())):
+        among = among & types(first) & types(second)
+        if self._own_apart(first, second, depth + 1, among):
             return True
         return any(
-            all(self.are_apart(part, other, depth) for part in said[keyword])
+            self._parts_apart(said, there, depth + 1, among)
+            for said, there in ((first, other), (second, one))
+        )
+
+    def _parts_apart(self, said: Schema, other: Any, depth: int, among: frozenset[str]) -> bool:
+        """Return whether what a schema refers to or is made of is apart from another."""
+        together = [*said.get("allOf", ())]
+        if "$ref" in said:
+            together.append(self._reader.follow(said, "$ref", ROOT))
+        if any(self.are_apart(part, other, depth, among) for part in together):
+            return True
+        return any(
+            all(self.are_apart(part, other, depth, among) for part in said[keyword])
             for keyword in ("anyOf", "oneOf")
             if keyword in said
         )
 
-    def _own_apart(self, one: Schema, other: Schema, depth: int) -> bool:
-        shared = types(one) & types(other)
+    def _own_apart(self, one: Schema, other: Schema, depth: int, shared: frozenset[str]) -> bool:
         if not shared:
             return True
         listed, others = values(one), values(other)
@@ -115,7 +122,12 @@ class Judge:
         return any(_lies_above(here, there) for here, there in ((one, other), (other, one)))
 
     def _strings_apart(self, one: Schema, other: Schema, _depth: int) -> bool:
-        return _counts_apart(one, other, "minLength", "maxLength")
+        if _counts_apart(one, other, "minLength", "maxLength"):
+            return True
+        if "pattern" not in one or "pattern" not in other:
+            return False
+        meet, self._steps_left = overlap.can_meet(one["pattern"], other["pattern"], self._steps_left)
+        return not meet
 
     def _arrays_apart(self, one: Schema, other: Schema, _depth: int) -> bool:
         return _counts_apart(one, other, "minItems", "maxItems")

@@ -42,11 +42,13 @@ _ALL: Final = (
     ),
 )
 # A schema without any of them is never found empty here.
-KEYWORDS: Final = frozenset({"enum"} | {bounds.most for bounds in _ALL})
+_KEYWORDS: Final = frozenset({"enum"} | {bounds.most for bounds in _ALL})
 
 
 def reason(schema: dict[str, Any]) -> Empty | None:
-    """Return why no value meets a schema; None: some may, if only of another type."""
+    """Return why no value meets what a schema says itself; None: some may, if only of another type."""
+    if _KEYWORDS.isdisjoint(schema):
+        return None
     if schema.get("enum") == []:
         return Empty("enum", "it lists no value")
     for bounds in _ALL:

@@ -24,6 +24,15 @@ _MOST_DIGITS: Final = 4300  # as Python reads at most
 # llguidance 1.7 follows rules by calling itself: 5,000 in a row overflow a stack of 8 MiB.
 _MOST_LARK_RULES: Final = 1500
 _LARK_RULE: Final = re.compile(r"^[ \t]*[?!]*\w+(?:\.-?\d+)?[ \t]*:(?!:=)", re.MULTILINE)
+_COUNTS: Final = r"(?<!\\)(?:\\\\)*\{\s*\d*\s*,?\s*\d*\s*\}"
+_REPEATS: Final = {
+    "grammar": re.compile(rf"{_COUNTS}|~\s*\d+(?:\s*\.\.\s*\d+)?"),
+    "regex": re.compile(_COUNTS),
+}
+_QUOTED: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+_MOST_COUNT: Final = (1 << 31) - 1
+_MOST_COUNT_DIGITS: Final = len(str(_MOST_COUNT))
+_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _COUNTED: Final = frozenset(["properties", "patternProperties", "enum", "pattern"])
 
 
@@ -54,7 +63,7 @@ def parse(spec: str, what: str) -> Json:
         if len(made) < len(pairs):
             [(twice, _)] = collections.Counter(key for key, _ in pairs).most_common(1)
             message = f"{what} has an object with the key {shown(twice)} twice; which one counts is undefined"
-            raise GuidedError(ErrorCode.GRAMMAR_INVALID, message)
+            raise GuidedError(ErrorCode.GRAMMAR_INVALID, message, path=str(ROOT))
         return made
 
     try:
@@ -67,11 +76,17 @@ def parse(spec: str, what: str) -> Json:
         )
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise GuidedError(ErrorCode.GRAMMAR_INVALID, f"{what} is not JSON: {error.msg} at {where}") from error
+        raise GuidedError(
+            ErrorCode.GRAMMAR_INVALID, f"{what} is not JSON: {error.msg} at {where}", path=str(ROOT)
+        ) from error
     except RecursionError as error:
-        raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, f"{what} is nested too deeply to be read") from error
+        raise GuidedError(
+            ErrorCode.GRAMMAR_TOO_LARGE, f"{what} is nested too deeply to be read", path=str(ROOT)
+        ) from error
     except ValueError as error:
-        raise GuidedError(ErrorCode.GRAMMAR_INVALID, f"{what} is not JSON: {error}") from error
+        raise GuidedError(
+            ErrorCode.GRAMMAR_INVALID, f"{what} is not JSON: {error}", path=str(ROOT)
+        ) from error
 
 
 def depth(value: Json) -> int:
@@ -110,7 +125,7 @@ def _finite(text: str) -> float:
 def _json(spec: str, what: str, limits: CompileConfig) -> Json:
     value = parse(spec, what)
     if "\\u" in spec:
-        _check_characters(json.dumps(value, ensure_ascii=False))
+        _check_characters(value)
     if (found := depth(value)) > limits.max_depth:
         raise GuidedError(
             ErrorCode.GRAMMAR_TOO_LARGE,
@@ -187,37 +202,17 @@ def _structural_tag(spec: str, limits: CompileConfig) -> str:
     value = _json(spec, "the structural tag", limits)
     if not isinstance(value, dict):
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a structural tag must be a JSON object", path="$")
-    if "structures" in value:
-        _check_structures(value)
     text = json.dumps(value)
     if _may_exceed(text, limits):
         subschemas.with_each_of_tag(value, lambda way, schema: faults.refuse(_excesses(schema, limits, way)))
     return text
 
 
-def _check_structures(tag: dict[str, Json]) -> None:
-    """Check the types of a structural tag of the old form, of which libraries take some for granted."""
-    path = f"{ROOT}.structures"
-    _check_type(tag["structures"], list, "an array", path)
-    for number, structure in enumerate(tag["structures"]):
-        _check_type(structure, dict, "an object", f"{path}[{number}]")
-        for keyword in ("begin", "end"):
-            _check_type(structure.get(keyword), str, "a string", f"{path}[{number}].{keyword}")
-    path = f"{ROOT}.triggers"
-    _check_type(tag.get("triggers"), list, "an array", path)
-    for number, trigger in enumerate(tag["triggers"]):
-        _check_type(trigger, str, "a string", f"{path}[{number}]")
-
-
-def _check_type(value: Json, wanted: type, named: str, path: str) -> None:
-    if not isinstance(value, wanted):
-        raise GuidedError(ErrorCode.GRAMMAR_INVALID, f"{path}: {shown(value)} is not {named}", path=path)
-
-
 def _regex(spec: str, limits: CompileConfig) -> str:
     if "\x00" in spec:
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "a regex must not contain a NUL character")
     faults.refuse(_excess(len(spec), limits.max_regex_chars, "characters", lambda: None))
+    _refuse_long_repeats("regex", spec)
     _refuse_replacement(spec)
     return spec
 
@@ -226,6 +221,7 @@ def _grammar(spec: str, limits: CompileConfig) -> str:  # noqa: ARG001 - a table
     if not spec.strip():
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "the grammar is empty")
     faults.refuse(_excess(len(_LARK_RULE.findall(spec)), _MOST_LARK_RULES, "rules", lambda: None))
+    _refuse_long_repeats("grammar", spec)
     _refuse_replacement(spec)
     return spec
 
@@ -240,12 +236,34 @@ def _refuse_replacement(text: str) -> None:
         raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, "U+FFFD is lost at the end of an answer")
 
 
-def _check_characters(text: str) -> None:
+def _check_characters(value: Json) -> None:
     """Refuse half a character, which no text that we send on may hold."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise GuidedError(ErrorCode.GRAMMAR_INVALID, "the text contains a lone surrogate") from error
+    stack = [(ROOT, value)]
+    while stack:
+        way, part = stack.pop()
+        names = part if isinstance(part, dict) else [part] if isinstance(part, str) else ()
+        if any(map(_LONE_SURROGATE.search, names)):
+            raise faults.fault(str(way), "half of a surrogate pair is no character")
+        if isinstance(part, dict):
+            stack += [(JsonPath(way, key), one) for key, one in reversed(part.items())]
+        elif isinstance(part, list):
+            stack += [(JsonPath(way, index), one) for index, one in reversed([*enumerate(part)])]
+
+
+def long_repeat(kind: str, text: str) -> str | None:
+    """Return why a repetition is too long: a 32-bit integer holds another number."""
+    if kind == "grammar":
+        text = _QUOTED.sub('""', text)
+    for found in _REPEATS[kind].finditer(text):
+        counts = (count.lstrip("0") for count in re.findall(r"\d+", found[0]))
+        if any(len(count) > _MOST_COUNT_DIGITS or int(count or 0) > _MOST_COUNT for count in counts):
+            return f"a repetition of more than {_MOST_COUNT} times is not enforced: {shown(found[0])}"
+    return None
+
+
+def _refuse_long_repeats(kind: Kind, text: str) -> None:
+    if (reason := long_repeat(kind, text)) is not None:
+        raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, reason)
 
 
 _CANONICAL: Final[dict[Kind, Callable[[str, CompileConfig], str]]] = {

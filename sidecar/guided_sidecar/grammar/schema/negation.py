@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath
-from guided_sidecar.grammar.schema import dialect, disjoint, listed, patterns
+from guided_sidecar.grammar.schema import dialect, disjoint, patterns
 from guided_sidecar.grammar.schema.writing import PLACES, TYPES, Alternatives, Schema, Writer, either, item_at
 
 _DEEPEST: Final = 60
@@ -52,6 +52,13 @@ def _is_absence(one: Schema) -> bool:
     return one.keys() == {"type", "properties"} and all(part is False for part in one["properties"].values())
 
 
+def is_absence_of(one: Any, said: Schema) -> bool:
+    """Return whether an alternative asks for a property's absence that a schema requires."""
+    if not isinstance(one, dict) or not _is_absence(one):
+        return False
+    return not one["properties"].keys().isdisjoint(said.get("required", ()))
+
+
 class Negation:
     """Writes what parts of one schema do not take.
 
@@ -88,7 +95,7 @@ class Negation:
                 one
                 for keyword in said
                 if keyword in self._WAYS
-                for one in self._WAYS[keyword](self, said, JsonPath(path, keyword))
+                for one in self._WAYS[keyword](self, said, said.at(path, keyword))
                 if self._is_about(one)
             ]
         finally:
@@ -121,8 +128,8 @@ class Negation:
             self._less()
         return [{"type": sorted(others)}] if others else []
 
-    def _values(self, said: Schema, _path: JsonPath) -> Alternatives:
-        values = listed.values(said) or []
+    def _values(self, said: Schema, path: JsonPath) -> Alternatives:
+        values = [said["const"]] if path.last == "const" else said["enum"]
         by_type: dict[str, list[Any]] = {}
         for value in values:
             by_type.setdefault(next(iter(disjoint.types({"const": value}))), []).append(value)
@@ -141,8 +148,7 @@ class Negation:
         return found
 
     def _pattern(self, said: Schema, _path: JsonPath) -> Alternatives:
-        texts = patterns.texts(said["pattern"])
-        pattern = patterns.other_than(texts) if texts is not None else None
+        pattern = patterns.without(said["pattern"])
         return [{"type": "string", "pattern": pattern}] if pattern else self._less()
 
     def _all(self, said: Schema, path: JsonPath) -> Alternatives:
@@ -218,6 +224,7 @@ class Negation:
         failed, before = self._inside(said["items"], path), len(said.get("prefixItems", ()))
         if failed is False:
             return []
+        self._writer.narrow(path)
         return [item_at([before + place], failed) for place in range(PLACES)]
 
     def _prefix(self, said: Schema, path: JsonPath) -> Alternatives:

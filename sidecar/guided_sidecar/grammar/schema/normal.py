@@ -20,22 +20,32 @@ pattern with lookahead at its start  allOf of patterns
 ==================================  ========================================================================
 """
 
-from collections.abc import Iterable
 from typing import Any, Final
 
-from guided_contract.errors import ErrorCode
+from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import NORMAL_LISTS, NORMAL_MAPS, NORMAL_SINGLE
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath
-from guided_sidecar.grammar.schema import arrays, branches, dialect, disjoint, listed, negation, objects
+from guided_sidecar.grammar.schema import (
+    arrays,
+    branches,
+    dialect,
+    disjoint,
+    emptiness,
+    far_numbers,
+    listed,
+    negation,
+    objects,
+)
 from guided_sidecar.grammar.schema.faults import fault
+from guided_sidecar.grammar.schema.origins import Form, Origin, Said
 from guided_sidecar.grammar.schema.references import References
 from guided_sidecar.grammar.schema.writing import (
     TYPES,
     Alternatives,
     Schema,
-    also,
     conditions,
+    size,
     too_many,
     unsupported,
 )
@@ -44,12 +54,7 @@ _MOST_LOOKS: Final = 1 << 13  # at parts of the schema, and
 _LOOKS: Final = 16  # for each of them
 _MOST_PARTS: Final = 1 << 16  # of the normal form, where some of it stands in several places
 _DEEPEST: Final = 200
-_MOST_NUMBER: Final = {1: 1 << 53, -1: 1 << 53}
-_MOST_INTEGER: Final = {1: (1 << 63) - 1, -1: 1 << 62}  # by its sign: near -2^63 llguidance does not end
-_TOO_FAR: Final = f"numbers beyond {1 << 53} and integers beyond {1 << 62} are not enforced"
 _COUNTED: Final = frozenset(["maxItems", "minItems", "multipleOf"])
-_MOST_ITEMS: Final = 1 << 14  # for each of which llguidance keeps 3 KB, in each rank
-_SIGNS: Final = {"maximum": 1, "exclusiveMaximum": 1, "minimum": -1, "exclusiveMinimum": -1}
 _REFERENCES: Final = frozenset(["$dynamicRef", "$recursiveRef", "$ref"])
 _UNEVALUATED: Final = frozenset(["unevaluatedItems", "unevaluatedProperties"])
 _REWRITTEN: Final = frozenset(
@@ -77,6 +82,11 @@ _REWRITTEN: Final = frozenset(
 
 
 def form(schema: Any) -> Any:
+    """Return the normal form of a checked schema alone; see read."""
+    return read(schema).schema
+
+
+def read(schema: Any) -> Form:
     """Return the normal form of a checked schema, which stays as it is.
 
     Raises
@@ -84,7 +94,10 @@ def form(schema: Any) -> Any:
     GuidedError
         grammar_unsupported, with the path of a keyword that cannot be written so.
     """
-    return _Normaliser(schema if isinstance(schema, dict) else {"allOf": [schema]}).form()
+    try:
+        return _Normaliser(schema if isinstance(schema, dict) else {"allOf": [schema]}).read()
+    except RecursionError:  # what is negated holds a reference to what holds it, and so on
+        raise too_many(ROOT) from None
 
 
 class _Normaliser:
@@ -98,25 +111,41 @@ class _Normaliser:
         self._looks_left = _MOST_LOOKS + _LOOKS * len(subschemas.within(root))
         self._depth = 0
         self._is_rewritten = False  # whether some of what was written may stand in several places
-        self._said: dict[int, Schema] = {}
+        self._said: dict[int, Said] = {}
+        self._origins: dict[int, Origin] = {}
+        self._narrowed: list[str] = []
+        self._contradictions: list[GuidedError] = []
 
-    def form(self) -> Schema:
+    def read(self) -> Form:
         written = self.write(self._root, ROOT)
-        if isinstance(written, bool):
-            return {} if written else {"enum": []}
-        written = dict(written)
+        written = dict(written) if isinstance(written, dict) else {} if written else {"enum": []}
+        self._note(written, ROOT, self.said(self._root, ROOT))
         while self._waiting:
             (keyword, name), target, path = self._waiting.pop()
             written.setdefault(keyword, {})[name] = self.write(target, path)
-        if self._is_rewritten and _size(written) > _MOST_PARTS:
+        if self._is_rewritten and size(written) > _MOST_PARTS:
             raise too_many(ROOT)
-        for part in subschemas.within(written):
-            if (keyword := _bound(part)) is not None:
-                place = next(place for place in subschemas.walk(written) if place.schema is part)
-                raise fault(place.at(keyword) or "$", _TOO_FAR, ErrorCode.GRAMMAR_UNSUPPORTED)
-        return written
+        made = Form(written, self._origins, self._narrowed, self._contradictions)
+        moved = {
+            id(part): keyword for part in subschemas.within(written) if (keyword := far_numbers.move(part))
+        }
+        for place in subschemas.walk(written) if moved else ():
+            if (keyword := moved.get(id(place.schema))) is not None:
+                at = made.of_part(place, keyword)
+                far_numbers.refuse(place.schema, keyword, at)
+                made.narrowed.append(at)
+        return made
 
-    def said(self, part: Schema, path: JsonPath) -> Schema:
+    def also(self, written: Schema, other: Any, path: JsonPath) -> None:
+        """Ask for another schema, too, that a keyword at a path stands for."""
+        written["allOf"] = [*written.get("allOf", ()), other]
+        self._note(other, path, Said({}))
+
+    def narrow(self, path: JsonPath) -> None:
+        """Note that what is written for a keyword takes less than that does."""
+        self._narrowed.append(str(path))
+
+    def said(self, part: Schema, path: JsonPath) -> Said:
         """Return what a part of the schema as written asserts; see dialect.read."""
         self._looks_left -= 1
         if self._looks_left < 0:
@@ -133,20 +162,33 @@ class _Normaliser:
             raise too_many(path)
         self._depth += 1
         try:
-            return self._written(self.said(part, path), path)
+            said = self.said(part, path)
+            for keyword in said.narrowed:
+                self.narrow(JsonPath(path, keyword))
+            if (empty := emptiness.reason(said)) is not None:
+                at = str(said.at(path, empty.keyword))
+                self._contradictions.append(fault(at, empty.reason, ErrorCode.GRAMMAR_DEAD_END))
+                return False
+            written = self._written(said, path)
+            self._note(written, path, said)
+            return written
         finally:
             self._depth -= 1
 
-    def _written(self, said: Schema, path: JsonPath) -> Any:
+    def _note(self, written: Any, path: JsonPath, said: Said) -> None:
+        if isinstance(written, dict):
+            self._origins.setdefault(id(written), Origin(path, said, written))
+
+    def _written(self, said: Said, path: JsonPath) -> Any:
         values = listed.kept(said, self.draft)
         if values is not None:
             return _flat({"enum": values})
         written: Schema = {}
         for keyword, value in said.items():
             if keyword in NORMAL_SINGLE:
-                written[keyword] = self.write(value, JsonPath(path, keyword))
+                written[keyword] = self.write(value, said.at(path, keyword))
             elif keyword in NORMAL_LISTS:
-                at = JsonPath(path, keyword)
+                at = said.at(path, keyword)
                 written[keyword] = [self.write(one, JsonPath(at, i)) for i, one in enumerate(value)]
             elif keyword in NORMAL_MAPS:
                 at = JsonPath(path, keyword)
@@ -158,10 +200,10 @@ class _Normaliser:
         if not _REWRITTEN.isdisjoint(said):
             self._rewrite(said, written, path)
         if not _COUNTED.isdisjoint(written):
-            _count(written, path)
+            far_numbers.count(self, written, path)
         return _flat(written)
 
-    def _rewrite(self, said: Schema, written: Schema, path: JsonPath) -> None:
+    def _rewrite(self, said: Said, written: Schema, path: JsonPath) -> None:
         self._is_rewritten = True
         if unevaluated := sorted(said.keys() & _UNEVALUATED):
             at = JsonPath(path, unevaluated[0])
@@ -169,12 +211,12 @@ class _Normaliser:
         for keyword in sorted(said.keys() & _REFERENCES):
             self._refer(said, keyword, written, JsonPath(path, keyword))
         if "pattern" in said:
-            self._match(said["pattern"], written, JsonPath(path, "pattern"))
+            self._match(said["pattern"], written, said.at(path, "pattern"))
         types = disjoint.types(said)
         if "object" in types:
             objects.name(self, said, written, path)
             objects.depend(self, said, written, path)
-            objects.count(said, written, path)
+            objects.count(self, said, written, path)
         if "array" in types:
             arrays.contain(self, said, written, path)
             arrays.differ(self, said, written, path)
@@ -187,8 +229,11 @@ class _Normaliser:
 
     def without(self, part: Any, path: JsonPath, types: frozenset[str] = TYPES) -> tuple[Alternatives, bool]:
         """Return alternatives that take what a part does not, of some types, and whether they are all."""
-        found = negation.Negation(self, types)
-        return found.of(part, path), found.is_exact
+        negated, before = negation.Negation(self, types), len(self._narrowed)
+        found = negated.of(part, path)
+        if len(self._narrowed) > before or not negated.is_exact:
+            self._narrowed[before:] = [str(path)]
+        return found, negated.is_exact
 
     def follow(self, part: Schema, keyword: str, path: JsonPath) -> Any:
         """Return what a reference names."""
@@ -204,7 +249,7 @@ class _Normaliser:
         target = self.follow(said, keyword, path)
         if isinstance(target, bool):
             if not target:
-                also(written, False)
+                self.also(written, False, path)
             return
         if target is self._root:
             reference: Schema = {"$ref": "#"}
@@ -214,61 +259,14 @@ class _Normaliser:
                 self._waiting.append((name, target, self.references.path(target, said[keyword], path)))
             reference = {"$ref": f"#/{name[0]}/{name[1]}"}
         if "$ref" in written:
-            also(written, reference)
+            self.also(written, reference, path)
         else:
             written |= reference
 
     def _match(self, pattern: str, written: Schema, path: JsonPath) -> None:
         *others, written["pattern"] = conditions(pattern, path)
         for other in others:
-            also(written, {"pattern": other})
-
-
-def _count(written: Schema, path: JsonPath) -> None:
-    """Bring counts of items to what is enforced, and multiples; those of 1 are integers."""
-    if written.get("minItems", 0) > _MOST_ITEMS:
-        reason = f"more than {_MOST_ITEMS} items are not enforced"
-        raise fault(str(JsonPath(path, "minItems")), reason, ErrorCode.GRAMMAR_TOO_LARGE)
-    if "maxItems" in written:
-        written["maxItems"] = min(written["maxItems"], _MOST_ITEMS)
-    if "multipleOf" not in written:
-        return
-    if written["multipleOf"] == 1 and written.get("type") in ("integer", "number"):
-        written["type"] = "integer"
-        del written["multipleOf"]
-    elif written.get("maximum", 0) < 0 or written.get("exclusiveMaximum", 1) <= 0:
-        raise unsupported(JsonPath(path, "multipleOf"), "multiples below 0 are not enforced")
-
-
-def _size(written: Any) -> int:
-    """Return how many objects and arrays a value has when it is written out; one may stand in many places."""
-    sizes: dict[int, int] = {}
-    stack = [written]
-    while stack:
-        value = stack[-1]
-        parts = [part for part in _parts(value) if isinstance(part, dict | list)]
-        if waiting := [part for part in parts if id(part) not in sizes]:
-            stack += waiting
-            continue
-        sizes[id(value)] = 1 + sum(sizes[id(part)] for part in parts)
-        stack.pop()
-    return sizes[id(written)]
-
-
-def _parts(value: Any) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value
-
-
-def _bound(part: Schema) -> str | None:
-    """Move bounds that are further out than libraries count to where they do; return one that cannot be."""
-    for keyword, sign in _SIGNS.items():
-        most = _MOST_INTEGER if part.get("type") == "integer" else _MOST_NUMBER
-        value = sign * part.get(keyword, 0)
-        if value > most[sign]:
-            part[keyword] = sign * most[sign]
-        elif value < -most[-sign]:
-            return keyword
-    return None
+            self.also(written, {"pattern": other}, path)
 
 
 def _flat(written: Schema) -> Any:

@@ -7,11 +7,11 @@ from typing import Final
 
 from guided_grammar.json_schema.subschemas import JsonPath
 from guided_sidecar.grammar.schema import disjoint, listed
+from guided_sidecar.grammar.schema.origins import Said
 from guided_sidecar.grammar.schema.writing import (
     Alternatives,
     Schema,
     Writer,
-    also,
     both,
     conditions,
     either,
@@ -20,6 +20,7 @@ from guided_sidecar.grammar.schema.writing import (
 )
 
 _MOST_ALTERNATIVES: Final = 128
+_LONGEST: Final = (1 << 31) - 1  # characters, more than any text has
 
 
 def name(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> None:
@@ -81,7 +82,10 @@ def _pattern(asked: Schema, path: JsonPath) -> str | None:
     if about or ("pattern" in asked and bounded):
         raise unsupported(path, "names are enforced by a pattern, by a length or by a list of them alone")
     if bounded:
-        return f"^[\\s\\S]{{{asked.get('minLength', 0)},{asked.get('maxLength', '')}}}$"
+        least, most = asked.get("minLength", 0), asked.get("maxLength", _LONGEST)
+        if least > _LONGEST:
+            raise unsupported(path, f"names of more than {_LONGEST} characters are not enforced")
+        return f"^[\\s\\S]{{{least},{min(most, _LONGEST) if 'maxLength' in asked else ''}}}$"
     if "pattern" not in asked:
         return None
     found = conditions(asked["pattern"], path)
@@ -101,29 +105,34 @@ def by_pattern(parts: Schema, path: JsonPath) -> Schema:
     return found
 
 
-def depend(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> None:
+def depend(writer: Writer, said: Said, written: Schema, path: JsonPath) -> None:
     """Write dependentRequired, dependentSchemas and dependencies."""
     rest = of_other_types(disjoint.types(said), "object")
+    at = JsonPath(path, "dependentRequired")
     for name, wanted in said.get("dependentRequired", {}).items():
         if name in said.get("required", ()):
-            also(written, {"required": wanted})
+            writer.also(written, {"required": wanted}, at)
         elif wanted:
-            also(written, either([*rest, _without_property(name), {"type": "object", "required": wanted}]))
+            found = [*rest, _without_property(name), {"type": "object", "required": wanted}]
+            writer.also(written, either(found), at)
     dependencies = [
         (keyword, name, asked)
         for keyword in ("dependencies", "dependentSchemas")
         for name, asked in said.get(keyword, {}).items()
     ]
     for keyword, name, asked in dependencies:
-        at = JsonPath(path, keyword)
+        at = said.at(path, keyword)
+        if keyword == "dependencies":  # which the draft does not know, and whose author means it
+            writer.narrow(at)
         then = writer.write(asked, JsonPath(at, name))
         if name in said.get("required", ()):
-            also(written, then)
+            writer.also(written, either([*rest, {"type": "object", "allOf": [then]}]) if rest else then, at)
         else:
-            also(written, either([*rest, _without_property(name), {"type": "object", "allOf": [then]}]))
+            found = [*rest, _without_property(name), {"type": "object", "allOf": [then]}]
+            writer.also(written, either(found), at)
 
 
-def count(said: Schema, written: Schema, path: JsonPath) -> None:
+def count(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> None:
     """Write bounds of the number of properties; a name that comes twice would count as two."""
     required = set(said.get("required", ()))
     names = [name for name, one in written.get("properties", {}).items() if one is not False]
@@ -138,29 +147,28 @@ def count(said: Schema, written: Schema, path: JsonPath) -> None:
         raise unsupported(at, "it is not enforced where names are open: one may come twice")
     if least > 0:
         if suffices and (least > 1 or required):
-            _any_of(written, optional, least, "minProperties", path)
+            _any_of(writer, written, optional, least, JsonPath(path, "minProperties"))
+            if not is_closed:
+                writer.narrow(JsonPath(path, "minProperties"))
         else:
             written["minProperties"] = said["minProperties"]
     if is_closed and most < len(optional):
-        _any_of(written, optional, len(optional) - int(most), "maxProperties", path)
+        _any_of(writer, written, optional, len(optional) - int(most), JsonPath(path, "maxProperties"))
     elif not is_closed and most < math.inf:
         written["maxProperties"] = said["maxProperties"]
 
 
-def _any_of(written: Schema, names: Sequence[str], wanted: int, keyword: str, path: JsonPath) -> None:
+def _any_of(writer: Writer, written: Schema, names: Sequence[str], wanted: int, path: JsonPath) -> None:
     """Ask for `wanted` of the names to be there, or not to be there."""
-    if wanted > len(names):
-        also(written, {"enum": []})
-        return
     if math.comb(len(names), wanted) > _MOST_ALTERNATIVES:
-        raise unsupported(JsonPath(path, keyword), "there are too many sets of properties that meet it")
+        raise unsupported(path, "there are too many sets of properties that meet it")
     found: Alternatives = of_other_types(disjoint.types(written), "object")
     for some in itertools.combinations(names, wanted):
-        if keyword == "minProperties":
+        if path.last == "minProperties":
             found.append({"type": "object", "required": list(some)})
         else:
             found.append({"type": "object", "properties": dict.fromkeys(some, False)})
-    also(written, either(found))
+    writer.also(written, either(found), path)
 
 
 def _without_property(name: str) -> Schema:

@@ -27,7 +27,7 @@ _ECMA: Final = tuple(
 )
 # What Python alone refuses.
 _PYTHONS_LIMITS: Final = re.compile(
-    r"look-behind requires|repetition number is too large|bad escape \\|undefined character name|"
+    r"look-behind requires|missing \{|repetition number is too large|bad escape \\|undefined character name|"
     r"bad character range (?:\\[dDsSwW]-|.*-\\[dDsSwW])|missing (?:-, )?:|unknown (?:flag|extension)|"
     r"global flags|group reference|open group|redefinition"
 )
@@ -42,37 +42,38 @@ _EMPTY_CLASSES: Final = {"[]": r"[^\s\S]", "[^]": _ANY}
 _CONTROLS: Final = "".join(map(chr, range(32)))
 _MANY_CONTROLS: Final = 16
 _MOST_CHARACTERS: Final = 1 << 14
+_ENDS, _BEGUN = "ends", "begun"  # in a tree of characters: of a text, of a beginning
 Schema = dict[str, Any]
 
 
-def other_than(texts: Collection[str], *, beginnings: bool = False) -> str | None:
-    """Return a pattern of all texts but these, or of those that begin with none; None: none, or too long."""
-    if sum(map(len, texts)) > _MOST_CHARACTERS or (beginnings and "" in texts):
+def other_than(texts: Collection[str], beginnings: Collection[str] = ()) -> str | None:
+    """Return a pattern of all texts but these, and those that begin so; None: none, or too long."""
+    if sum(map(len, (*texts, *beginnings))) > _MOST_CHARACTERS or "" in beginnings:
         return None
     root: dict[str, Any] = {}
-    for text in texts:
+    for text, mark in [*((each, _ENDS) for each in texts), *((each, _BEGUN) for each in beginnings)]:
         node = root
         for character in text:
             node = node.setdefault(character, {})
-        node[""] = {}
-    return f"^{_others(root, beginnings=beginnings)}$"
+        node[mark] = {}
+    return f"^{_others(root)}$"
 
 
-def _others(root: dict[str, Any], *, beginnings: bool) -> str:
-    """Return the pattern of what a tree of characters does not hold; "" in a node: a text ends there."""
+def _others(root: dict[str, Any]) -> str:
+    """Return the pattern of what a tree of characters does not hold."""
     made: dict[int, str] = {}
     stack = [(root, False)]
     while stack:
         node, is_entered = stack.pop()
+        following = [character for character in node if character not in (_ENDS, _BEGUN)]
         if not is_entered:
             stack.append((node, True))
-            stack += [(child, False) for character, child in node.items() if character]
+            stack += [(node[character], False) for character in following]
             continue
-        if beginnings and "" in node:
+        if _BEGUN in node:
             made[id(node)] = ""  # nothing may begin so
             continue
-        ways = [] if "" in node else [""]
-        following = [character for character in node if character]
+        ways = [] if _ENDS in node else [""]
         ways += [_escaped(c) + made[id(node[c])] for c in following if made[id(node[c])]]
         other = _exact(f"[^{''.join(map(_escaped, following))}]") if following else _ANY
         ways.append(f"{other}{_ANY}*")
@@ -88,6 +89,19 @@ def texts(pattern: str) -> frozenset[str] | None:
     """Return the texts that a pattern matches if it lists them, as `^(a|b)$` does, else None."""
     found = re.fullmatch(r"\^(?:\((?:\?:)?(.*)\)|([^|]*))\$", pattern, re.DOTALL)
     return _listed(found[1] if found[1] is not None else found[2]) if found else None
+
+
+def beginnings(pattern: str) -> frozenset[str] | None:
+    """Return the texts with which a text must begin to match a pattern, if it lists them as `^(a|b)` does."""
+    return texts(f"{pattern}$")
+
+
+def without(pattern: str) -> str | None:
+    """Return a pattern of all texts that another does not match; None: it lists no texts or beginnings."""
+    if (listed := texts(pattern)) is not None:
+        return other_than(listed)
+    begun = beginnings(pattern)
+    return None if begun is None else other_than((), begun)
 
 
 def _listed(alternatives: str) -> frozenset[str] | None:
@@ -221,7 +235,7 @@ def _without(inner: str) -> str:
         listed = listed[3 if listed.startswith("(?:") else 1 : -1]
     found = _listed(listed)
     of_last_alone = is_whole and "|" in listed and not in_parentheses
-    pattern = None if found is None or of_last_alone else other_than(found, beginnings=not is_whole)
+    pattern = None if found is None or of_last_alone else other_than(*((found,) if is_whole else ((), found)))
     if pattern is None:
         raise PatternError("(?!...) is enforced for a list of texts alone")
     return pattern

@@ -1,6 +1,5 @@
 """What each reference of a schema names, and the name that it has in the normal form."""
 
-import functools
 import itertools
 import re
 from typing import Any, Final
@@ -12,7 +11,7 @@ import referencing.jsonschema
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.subschemas import ROOT, JsonPath
+from guided_grammar.json_schema.subschemas import JsonPath
 from guided_sidecar.grammar.schema import schema
 
 _KEPT: Final = ("$defs", "definitions")
@@ -82,7 +81,7 @@ class References:
     def path(self, target: dict[str, Any], reference: str, otherwise: JsonPath) -> JsonPath:
         """Return the path of what a reference names, where that can be told."""
         if reference.startswith("#/"):
-            return functools.reduce(JsonPath, subschemas.names(reference), ROOT)
+            return subschemas.way(self._root, reference)
         if not self._ways:
             self._ways = {id(place.schema): place.way for place in subschemas.walk(self._root)}
         return self._ways.get(id(target), otherwise)

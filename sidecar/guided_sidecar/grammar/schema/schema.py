@@ -11,7 +11,7 @@ from jsonschema.exceptions import best_match
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.subschemas import Place
-from guided_sidecar.grammar.schema import emptiness, faults, metaschema, patterns
+from guided_sidecar.grammar.schema import faults, metaschema, patterns
 from guided_sidecar.grammar.schema.faults import fault
 from guided_sidecar.grammar.schema.limits import shown
 
@@ -27,7 +27,7 @@ _NAMED_TYPES: Final = {
 }
 _MOST_ERRORS: Final = 2000  # that are looked for: a long schema has more, and each takes 0.2 ms
 _NAMES: Final = ("dependencies", "dependentRequired", "required", "type")
-_DOUBTFUL: Final = emptiness.KEYWORDS | {"$ref", "pattern", "patternProperties"}
+_DOUBTFUL: Final = frozenset({"$ref", "pattern", "patternProperties"})
 
 
 def check(schema: Any) -> None:
@@ -65,7 +65,7 @@ def _faults(schema: Any, validator: Any) -> Iterator[GuidedError]:
 
     def is_fine(part: dict[str, Any]) -> bool:
         is_lost = _is_lost(schema, part, has_inner_base=has_inner_base)
-        return not (is_lost or emptiness.reason(part) or _broken(part))
+        return not (is_lost or _broken(part))
 
     doubtful = (part for part in parts if not _DOUBTFUL.isdisjoint(part))
     if not all(map(is_fine, doubtful)):  # only then does it matter where
@@ -175,10 +175,7 @@ def _is_lost(schema: Any, part: dict[str, Any], *, has_inner_base: bool) -> bool
 
 
 def _fault(place: Place) -> GuidedError:
-    """Say what is wrong with a schema that no value meets, or whose pattern is broken or reference lost."""
-    empty = emptiness.reason(place.schema)
-    if empty is not None:
-        return fault(place.at(empty.keyword), empty.reason)
+    """Say what is wrong with a schema whose pattern is broken or reference lost."""
     broken = _broken(place.schema)
     if broken is not None:
         reason = f"{shown(broken[1])} is not a regular expression: {patterns.broken(broken[1])}"

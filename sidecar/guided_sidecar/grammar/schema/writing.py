@@ -1,12 +1,13 @@
 """What all who write parts of a normal form share."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema.subschemas import JsonPath
 from guided_sidecar.grammar.schema import patterns
 from guided_sidecar.grammar.schema.faults import fault
+from guided_sidecar.grammar.schema.origins import Said
 
 Schema = dict[str, Any]
 Alternatives = list[Any]
@@ -26,7 +27,13 @@ class Writer(Protocol):
 
     draft: int
 
-    def said(self, part: Schema, path: JsonPath) -> Schema:
+    def also(self, written: Schema, other: Any, path: JsonPath) -> None:
+        """Ask for another schema, too, that a keyword at a path stands for."""
+
+    def narrow(self, path: JsonPath) -> None:
+        """Note that what is written for a keyword takes less than that does."""
+
+    def said(self, part: Schema, path: JsonPath) -> Said:
         """Return what a part of the schema as written asserts; see dialect.read."""
 
     def follow(self, part: Schema, keyword: str, path: JsonPath) -> Any:
@@ -53,9 +60,23 @@ def too_many(path: JsonPath) -> GuidedError:
     return fault(str(path), reason, ErrorCode.GRAMMAR_TOO_LARGE)
 
 
-def also(written: Schema, other: Any) -> None:
-    """Ask for another schema, too."""
-    written["allOf"] = [*written.get("allOf", ()), other]
+def size(written: Any) -> int:
+    """Return how many objects and arrays a value has when it is written out; one may stand in many places."""
+    sizes: dict[int, int] = {}
+    stack = [written]
+    while stack:
+        value = stack[-1]
+        parts = [part for part in _parts(value) if isinstance(part, dict | list)]
+        if waiting := [part for part in parts if id(part) not in sizes]:
+            stack += waiting
+            continue
+        sizes[id(value)] = 1 + sum(sizes[id(part)] for part in parts)
+        stack.pop()
+    return sizes[id(written)]
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
 
 
 def either(found: Alternatives) -> Any:

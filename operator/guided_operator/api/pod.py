@@ -1,22 +1,23 @@
-"""Metadata, scheduling and volumes of the pods: `spec.podTemplate`. It has no container spec."""
+"""Metadata, scheduling and volumes of the pods: `spec.pod`. It has no container spec."""
 
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from guided_operator.api.base import ApiModel, BytesBetween, text, unique_names
+from guided_operator.api.base import ApiModel, BytesBetween, ObjectName, text, unique_names
+from guided_operator.api.pod_network import DnsConfig, HostAlias, unique_addresses
+from guided_operator.api.resource_claims import ResourceClaims, claim_rules
 from guided_operator.api.rule import Rule, cel_text, matches
 from guided_operator.api.scheduling import Affinity, Labels, Toleration, TopologySpread, label_keys
 from guided_operator.api.secret_refs import SecretName
+from guided_operator.api.storage import Claim
 
-_OBJECT = Annotated[str, text(253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 _USER = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
-class ClaimVolume(ApiModel):
+class ClaimVolume(Claim):
     """A PersistentVolumeClaim in this namespace."""
 
-    claim_name: _OBJECT = Field(description="Name of the PersistentVolumeClaim.")
     read_only: bool = Field(
         default=True,
         description="Whether to mount it read-only. Default: true, because replicas share it.",
@@ -26,13 +27,13 @@ class ClaimVolume(ApiModel):
 class ConfigMapVolume(ApiModel):
     """A ConfigMap in this namespace, one file per key."""
 
-    name: _OBJECT = Field(description="Name of the ConfigMap.")
+    name: ObjectName = Field(description="Name of the ConfigMap.")
 
 
 class SecretVolume(ApiModel):
     """A Secret in this namespace, one file per key."""
 
-    secret_name: _OBJECT = Field(description="Name of the Secret.")
+    secret_name: ObjectName = Field(description="Name of the Secret.")
 
 
 class EmptyVolume(ApiModel):
@@ -64,14 +65,15 @@ class Volume(ApiModel):
     empty_dir: EmptyVolume | None = Field(default=None, description=("Mount an empty folder. Default: none."))
 
 
-class PodTemplate(ApiModel):
+class Pod(ApiModel):
     """Metadata, scheduling and volumes of the pods."""
 
     labels: Labels = Field(
         default={},
         description=(
-            "Further labels of the pods, for billing, service meshes and so on. Labels of guidedmodel.io,"
-            " kubernetes.io and k8s.io are refused: the operator and the cluster set them. Default: none."
+            "Further labels of the pods and of their Deployment or LeaderWorkerSet, for billing, service "
+            "meshes, queues of Kueue and so on. Labels of guidedmodel.io, kubernetes.io and k8s.io are "
+            "refused: the operator and the cluster set them. Default: none."
         ),
     )
     annotations: Annotated[
@@ -80,7 +82,8 @@ class PodTemplate(ApiModel):
         default={},
         description=(
             "Annotations of the pods. Annotations of guidedmodel.io, kubernetes.io and k8s.io are "
-            "refused, except cluster-autoscaler.kubernetes.io. Default: none."
+            "refused, except cluster-autoscaler.kubernetes.io. Default: none but "
+            "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes, with the pods' own folders."
         ),
     )
     node_selector: Labels = Field(
@@ -99,7 +102,7 @@ class PodTemplate(ApiModel):
             "leaves it to the scheduler."
         ),
     )
-    priority_class_name: _OBJECT | None = Field(
+    priority_class_name: ObjectName | None = Field(
         default=None,
         description=(
             "PriorityClass of the pods, which decides who is preempted when GPUs are short. Default: the "
@@ -109,7 +112,7 @@ class PodTemplate(ApiModel):
     scheduler_name: Annotated[str, text(63, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")] | None = Field(
         default=None, description="Scheduler of the pods. Default: default-scheduler."
     )
-    service_account_name: _OBJECT | None = Field(
+    service_account_name: ObjectName | None = Field(
         default=None,
         description=(
             "ServiceAccount of the pods, for admission policies and image pull secrets that depend on it."
@@ -146,6 +149,23 @@ class PodTemplate(ApiModel):
         ),
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
+    resource_claims: ResourceClaims = Field(
+        default=[],
+        description=(
+            "ResourceClaims of the pod, for the engine, beside its accelerators: network devices, or a "
+            "channel between nodes. Default: none."
+        ),
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+    dns_config: DnsConfig | None = Field(
+        default=None,
+        description="DNS settings of the pods, beside those of the cluster. Default: the cluster's.",
+    )
+    host_aliases: Annotated[list[HostAlias], Field(max_length=32), AfterValidator(unique_addresses)] = Field(
+        default=[],
+        description="Further lines of the pods' /etc/hosts. Default: none.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["ip"]},
+    )
 
 
 # Whose labels and annotations decide what a pod may do, and which pods are this model's.
@@ -163,7 +183,7 @@ def _reserved(keys: dict[str, str]) -> bool:
 
 def _reserved_rule(part: str, read: Any) -> Rule:
     return Rule(
-        ("spec", "podTemplate"),
+        ("spec", "pod"),
         part,
         "keys of guidedmodel.io, kubernetes.io and k8s.io are reserved for the operator and the "
         "cluster (except cluster-autoscaler.kubernetes.io)",
@@ -173,18 +193,19 @@ def _reserved_rule(part: str, read: Any) -> Rule:
     )
 
 
-POD_TEMPLATE_RULES: Final = (
+POD_RULES: Final = (
+    *claim_rules(("spec", "pod", "resourceClaims")),
     _reserved_rule("labels", lambda template: template.labels),
     _reserved_rule("annotations", lambda template: template.annotations),
     Rule(
-        ("spec", "podTemplate", "volumes", "*"),
+        ("spec", "pod", "volumes", "*"),
         "",
         "exactly one of persistentVolumeClaim, configMap, secret and emptyDir must be set",
         f"{_KINDS_CEL} == 1",
         lambda volume: sum(getattr(volume, kind) is not None for kind in _KINDS) != 1,
     ),
     Rule(
-        ("spec", "podTemplate", "tolerations", "*"),
+        ("spec", "pod", "tolerations", "*"),
         "",
         "operator Exists must have no value, operator Equal needs a key, and tolerationSeconds "
         "needs effect NoExecute",
@@ -196,7 +217,7 @@ POD_TEMPLATE_RULES: Final = (
         ),
     ),
     Rule(
-        ("spec", "podTemplate", "topologySpread", "*"),
+        ("spec", "pod", "topologySpread", "*"),
         "minDomains",
         "may be set only if whenUnsatisfiable is DoNotSchedule",
         "!has(self.minDomains) || !has(self.whenUnsatisfiable) || self.whenUnsatisfiable == 'DoNotSchedule'",

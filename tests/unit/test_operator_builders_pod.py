@@ -11,6 +11,7 @@ from guided_operator.builders import Site, cluster_site, manifest, pod_key, rend
 from support.manifests import guided_model
 
 SITE = cluster_site("guidedmodel:1")
+CLAIM = {"persistentVolumeClaim": {"claimName": "c"}}
 KEY = {"name": "secret", "key": "key"}
 
 
@@ -33,7 +34,7 @@ def from_secrets(container: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_engine_and_sidecar_get_token_and_key_and_the_plugin_neither() -> None:
-    gm = guided_model(model={"uri": "hf://o/n", "authSecretRef": KEY}, engine__apiKeySecretRef=KEY)
+    gm = guided_model(model={"uri": "hf://o/n", "authSecretKeyRef": KEY}, engine__apiKeySecretKeyRef=KEY)
     wanted = {name: {"secretKeyRef": KEY} for name in ("HF_TOKEN", "VLLM_API_KEY")}
     found = {name: from_secrets(container) for name, container in containers(gm).items()}
     assert found == {"engine": wanted, "sidecar": wanted, "plugin": {}}
@@ -45,6 +46,17 @@ def test_mirror_of_the_hub_is_for_those_who_download() -> None:
     online, offline = guided_model(model__uri="hf://o/n"), guided_model()
     assert '"https://hub.example"' in json.dumps(pod(online, site))
     assert "hub.example" not in json.dumps(pod(offline, site))
+
+
+def test_images_are_pulled_as_the_installation_says() -> None:
+    site = cluster_site("guidedmodel:1", plugin_pull_policy="Always", pull_secrets=("ours", "both"))
+    gm = guided_model(pod={"imagePullSecrets": [{"name": "own"}, {"name": "both"}]})
+    found = pod(gm, site)
+    assert [each["name"] for each in found["imagePullSecrets"]] == ["own", "both", "ours"]
+    [plugin] = [each for each in found["initContainers"] if each["name"] == "plugin"]
+    assert plugin["imagePullPolicy"] == "Always"
+    assert "imagePullSecrets" not in pod(guided_model(), SITE)
+    assert "imagePullPolicy" not in json.dumps(pod(guided_model(), SITE))
 
 
 def test_adapters_are_arguments_and_mounts() -> None:
@@ -66,7 +78,8 @@ def test_adapters_are_arguments_and_mounts() -> None:
     [
         ({}, "hub", {"emptyDir": {}}),
         ({"hub": {"sizeLimit": "1024Mi"}}, "hub", {"emptyDir": {"sizeLimit": "1Gi"}}),
-        ({"hub": {"claim": "c"}}, "hub", {"persistentVolumeClaim": {"claimName": "c"}}),
+        ({"hub": CLAIM}, "hub", CLAIM),
+        ({"cache": CLAIM}, "cache", CLAIM),
         ({}, "shm", {"emptyDir": {"medium": "Memory", "sizeLimit": "1536Mi"}}),
         ({"sharedMemory": "8Gi"}, "shm", {"emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}),
         ({}, "engine-tmp", {"emptyDir": {}}),
@@ -86,7 +99,7 @@ def test_own_volumes_are_the_engines_below_mnt() -> None:
         {"name": "out", "persistentVolumeClaim": {"claimName": "o", "readOnly": False}},
         {"name": "scratch", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
     ]
-    gm = guided_model(podTemplate={"volumes": volumes})
+    gm = guided_model(pod={"volumes": volumes})
     found = {each["name"]: each for each in pod(gm)["volumes"] if each["name"].startswith("own-")}
     assert found["own-templates"]["configMap"] == {"name": "t"}
     assert found["own-certificates"]["secret"] == {"secretName": "s"}
@@ -108,11 +121,24 @@ def test_own_volumes_are_the_engines_below_mnt() -> None:
 
 
 def test_labels_and_annotations_are_added_to_ours() -> None:
-    gm = guided_model(podTemplate={"labels": {"team": "a"}, "annotations": {"b": "c"}})
+    gm = guided_model(pod={"labels": {"team": "a"}, "annotations": {"b": "c"}})
     plain, found = template(guided_model())["metadata"], template(gm)["metadata"]
     revision = {names.LABEL_REVISION: pod_key(gm)}
     assert found["labels"] == plain["labels"] | revision | {"team": "a"}
     assert found["annotations"] == plain["annotations"] | {"b": "c"}
+
+
+def test_the_autoscaler_may_remove_a_node_in_spite_of_our_folders_on_it() -> None:
+    key = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+    volumes = [{"name": "scratch", "emptyDir": {}}]
+    gm = guided_model(model__uri="hf://o/n", pod={"volumes": volumes})
+    found = template(gm)["metadata"]["annotations"][key].split(",")
+    folders = {
+        each["name"] for each in pod(gm)["volumes"] if each.get("emptyDir", {"medium": "Memory"}) == {}
+    }
+    assert set(found) == folders - {"own-scratch"} == {"engine-tmp", "sidecar-tmp", "plugin", "hub"}
+    own = guided_model(pod={"annotations": {key: "engine-tmp"}})
+    assert template(own)["metadata"]["annotations"][key] == "engine-tmp"
 
 
 def test_scheduling_is_passed_on_as_a_pod_has_it() -> None:
@@ -129,16 +155,22 @@ def test_scheduling_is_passed_on_as_a_pod_has_it() -> None:
         "affinity": affinity,
         "priorityClassName": "high",
         "schedulerName": "volcano",
+        "dnsConfig": {
+            "nameservers": ["10.0.0.10"],
+            "searches": ["x"],
+            "options": [{"name": "ndots", "value": "1"}],
+        },
+        "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["hub"]}],
         "imagePullSecrets": [{"name": "registry"}],
         "serviceAccountName": "other",
     }
-    spec = pod(guided_model(podTemplate=asked))
+    spec = pod(guided_model(pod=asked))
     assert {part: spec[part] for part in asked} == asked
     assert spec["automountServiceAccountToken"] is False
 
 
 def test_pods_of_one_revision_are_spread() -> None:
-    gm = guided_model("abc", podTemplate={"topologySpread": [{"topologyKey": "zone", "minDomains": 2}]})
+    gm = guided_model("abc", pod={"topologySpread": [{"topologyKey": "zone", "minDomains": 2}]})
     assert pod(gm)["topologySpreadConstraints"] == [
         {
             "topologyKey": "zone",
@@ -161,7 +193,7 @@ def test_pods_of_one_revision_are_spread() -> None:
     ],
 )
 def test_user_ids(asked: dict[str, Any], platform: int | None, user: int | None, group: int | None) -> None:
-    spec = pod(guided_model(podTemplate=asked), cluster_site("guidedmodel:1", user_id=platform))
+    spec = pod(guided_model(pod=asked), cluster_site("guidedmodel:1", user_id=platform))
     context = spec["securityContext"]
     assert (context.get("runAsUser"), context.get("runAsGroup"), context.get("fsGroup")) == (
         user,

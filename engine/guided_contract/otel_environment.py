@@ -1,0 +1,59 @@
+"""What OpenTelemetry's variables say of traces, to every process of a pod alike.
+
+The resource's fields are configuration in code, as the specification calls it, which wins over the
+environment: its exporter is asked for only where `telemetry.otlp` is not set.
+https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+Environment = Mapping[str, str]
+
+_NEVER: Final = frozenset({"always_off", "parentbased_always_off"})
+_RATIO: Final = frozenset({"traceidratio", "parentbased_traceidratio"})
+
+
+def is_disabled(env: Environment) -> bool:
+    """Return whether no telemetry is to leave, whatever else is said."""
+    return env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+
+
+def exporter_word(env: Environment, name: str, signal: str = "TRACES") -> str:
+    """Return what is said for one signal, else for all, "" where nothing is."""
+    names = (f"OTEL_EXPORTER_OTLP_{signal}_{name}", f"OTEL_EXPORTER_OTLP_{name}")
+    return next((word for word in (env.get(each, "").strip() for each in names) if word), "")
+
+
+def exporters(env: Environment, signal: str) -> frozenset[str]:
+    """Return which exporters are named for a signal, "" where none is."""
+    return frozenset(word.strip().lower() for word in env.get(f"OTEL_{signal}_EXPORTER", "").split(","))
+
+
+def exporter(env: Environment, signal: str = "TRACES") -> dict[str, Any]:
+    """Return fields of TelemetryConfig, none where no endpoint is said: the signal then stays off."""
+    endpoint = exporter_word(env, "ENDPOINT", signal)
+    if not endpoint or not {"", "otlp"} & exporters(env, signal):
+        return {}
+    return {
+        "endpoint": endpoint,
+        "protocol": "GRPC" if exporter_word(env, "PROTOCOL", signal).lower() == "grpc" else "HTTP",
+        "sampling": _share(env),
+        "ca_file": exporter_word(env, "CERTIFICATE", signal) or None,
+        "certificate_file": exporter_word(env, "CLIENT_CERTIFICATE", signal) or None,
+        "key_file": exporter_word(env, "CLIENT_KEY", signal) or None,
+    }
+
+
+def _share(env: Environment) -> float:
+    """Return the share of the traces that begin here; a caller's decision holds whatever the sampler."""
+    sampler = env.get("OTEL_TRACES_SAMPLER", "").strip().lower()
+    if sampler in _NEVER:
+        return 0.0
+    if sampler not in _RATIO:  # unknown ones are to be as if unset
+        return 1.0
+    try:
+        share = float(env.get("OTEL_TRACES_SAMPLER_ARG", "1"))
+    except ValueError:
+        return 1.0
+    return share if 0 <= share <= 1 else 1.0

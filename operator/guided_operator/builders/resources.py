@@ -1,0 +1,83 @@
+"""CPU, memory and accelerators of each container, with what it asks for where the user says nothing.
+
+A container without requests has the lowest share of a busy node's CPU, and is the first to be killed when the
+node runs out of memory.
+"""
+
+from math import ceil
+from typing import Final
+
+from kubernetes.aio import client as k8s
+
+from guided_operator.api import GuidedModel
+from guided_operator.api.quantity import amount, canonical
+from guided_operator.api.resources import Resources
+from guided_operator.builders.source import downloads
+
+# vLLM wants a CPU for each of its processes: the ranks, and of each engine its core and its API server.
+_CPU_PER_ENGINE: Final = 2
+_MEMORY_GI: Final = 4  # of a pod's other processes
+_MEMORY_GI_PER_RANK: Final = 4
+_SIDECAR: Final = Resources(requests={"cpu": "100m", "memory": "512Mi"}, limits={"memory": "4Gi"})
+_PLUGIN: Final = Resources(requests={"cpu": "10m", "memory": "32Mi"}, limits={"memory": "128Mi"})
+
+
+def engine_resources(gm: GuidedModel) -> k8s.V1ResourceRequirements:
+    """Return what the engine gets: what the user says, what follows from the ranks, and accelerators."""
+    spread, accelerator = gm.spec.parallelism, gm.spec.engine.accelerator
+    requests = {
+        "cpu": canonical(str(spread.ranks + _CPU_PER_ENGINE * spread.data)),
+        "memory": canonical(f"{_MEMORY_GI + _MEMORY_GI_PER_RANK * spread.ranks}Gi"),
+    }
+    resources = _filled(gm.spec.resources, Resources(requests=requests | _node_storage(gm)))
+    own = accelerator.resource_of(spread.ranks)
+    # The server adds requests equal to these limits; written out, the live object equals the wanted one.
+    made = _requirements(Resources(requests=resources.requests | own, limits=resources.limits | own))
+    claims = [*accelerator.claims, *gm.spec.pod.resource_claims]
+    made.claims = [k8s.CoreV1ResourceClaim(name=claim.name) for claim in claims] or None
+    return made
+
+
+def sidecar_resources(gm: GuidedModel) -> k8s.V1ResourceRequirements:
+    """Return what the sidecar gets."""
+    return _requirements(_filled(gm.spec.sidecar.resources, _SIDECAR))
+
+
+def plugin_resources() -> k8s.V1ResourceRequirements:
+    """Return what the container gets that copies the plugin."""
+    return _requirements(_PLUGIN)
+
+
+def resource_claims(gm: GuidedModel) -> list[k8s.V1PodResourceClaim]:
+    """Return the pod's claims of devices."""
+    return [
+        k8s.V1PodResourceClaim(
+            name=claim.name,
+            resource_claim_name=claim.resource_claim_name,
+            resource_claim_template_name=claim.resource_claim_template_name,
+        )
+        for claim in (*gm.spec.engine.accelerator.claims, *gm.spec.pod.resource_claims)
+    ]
+
+
+def _node_storage(gm: GuidedModel) -> dict[str, str]:
+    """Return what the engine may write to the node, where the user bounds it."""
+    storage = gm.spec.storage
+    bounds = [storage.temporary, storage.hub.size_limit if downloads(gm) else None]
+    kibibytes = sum(ceil(amount(bound) / 1024) for bound in bounds if bound is not None)
+    return {"ephemeral-storage": canonical(f"{kibibytes}Ki")} if kibibytes else {}
+
+
+def _filled(own: Resources, default: Resources) -> Resources:
+    """Return the user's resources with the default of each that the user says nothing of.
+
+    A request beside another's limit could exceed it, and a limit beside another's request fall below it.
+    """
+    said = own.requests.keys() | own.limits.keys()
+    requests = {name: value for name, value in default.requests.items() if name not in said}
+    limits = {name: value for name, value in default.limits.items() if name not in said}
+    return Resources(requests=requests | own.requests, limits=limits | own.limits)
+
+
+def _requirements(resources: Resources) -> k8s.V1ResourceRequirements:
+    return k8s.V1ResourceRequirements(requests=resources.requests or None, limits=resources.limits or None)

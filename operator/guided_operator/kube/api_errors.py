@@ -1,0 +1,99 @@
+"""The errors of the API server, by what can be done about them.
+
+::
+
+    ApiError
+    |- ObjectNotFound         404
+    |- AlreadyExists          409 on create
+    |- WriteConflict          409 otherwise: a stale resourceVersion, a field owned by another manager
+    |- AccessForbidden        401, 403
+    |- ObjectInvalid          400, 413, 422, more than etcd takes: retrying the same bytes cannot help
+    |- WatchExpired           410: list again
+    |- AnswerTooLarge         more bytes than asked for
+    `- ServerUnavailable      429, 5xx, no answer: the only ones worth a retry as they are
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+# A refusal can quote the whole object; its beginning says what was wrong.
+MAX_MESSAGE_CHARS: Final = 500
+
+
+class ApiError(Exception):
+    """A request to the API server failed; the message is the server's own where it sent one."""
+
+    def __init__(self, message: str, *, status: int = 0, retry_after_s: float | None = None) -> None:
+        self.status = status
+        self.retry_after_s = retry_after_s
+        super().__init__(message)
+
+
+class ObjectNotFound(ApiError):  # noqa: N818 - named as Kubernetes names the reason
+    """The object, or its kind, does not exist."""
+
+
+class AlreadyExists(ApiError):  # noqa: N818 - named as Kubernetes names the reason
+    """An object of this name was there before the create."""
+
+
+class WriteConflict(ApiError):  # noqa: N818 - named as Kubernetes names the reason
+    """Somebody else wrote the object since it was read."""
+
+
+class AccessForbidden(ApiError):  # noqa: N818 - named as Kubernetes names the reason
+    """The operator's service account may not do this, or admission refuses it."""
+
+    @property
+    def is_of_the_account(self) -> bool:
+        """Whether the account's rights were refused, as an API server does for a while after its start."""
+        return self.status == 401 or "cannot" in str(self).partition("User ")[2]
+
+
+class ObjectInvalid(ApiError):  # noqa: N818 - named as Kubernetes names the reason
+    """The server refuses the object as it is."""
+
+
+class WatchExpired(ApiError):  # noqa: N818 - named as Kubernetes names the reason
+    """The resource version is too old to watch from: list again."""
+
+
+class AnswerTooLarge(ApiError):  # noqa: N818 - named as the others
+    """An answer has more bytes than were asked for; the rest was not read."""
+
+
+class ServerUnavailable(ApiError):  # noqa: N818 - named as Kubernetes names the reason
+    """No answer, an overloaded server or a server fault; `retry_after_s` where the server said when."""
+
+
+_ETCDS_LIMIT: Final = "etcdserver: request is too large"  # the API server calls it a fault of its own
+_BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
+    400: ObjectInvalid,
+    401: AccessForbidden,
+    403: AccessForbidden,
+    404: ObjectNotFound,
+    409: WriteConflict,
+    410: WatchExpired,
+    413: ObjectInvalid,
+    422: ObjectInvalid,
+}
+
+
+def error_of(status: int, body: bytes, retry_after: str | None = None) -> ApiError:
+    """Return the error that an HTTP response means; a `Status` object in `body` gives its message.
+
+    `retry_after` is the header Retry-After; only a number of seconds counts.
+    """
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        answer = {}
+    message = answer.get("message") if isinstance(answer, dict) else None
+    message = str(message or f"the API server answered {status}")[:MAX_MESSAGE_CHARS]
+    retry_after_s = float(retry_after) if retry_after and retry_after.isdigit() else None
+    if status == 409 and isinstance(answer, dict) and answer.get("reason") == "AlreadyExists":
+        return AlreadyExists(message, status=status)
+    if _ETCDS_LIMIT in message:
+        return ObjectInvalid(message, status=status)
+    return _BY_STATUS.get(status, ServerUnavailable)(message, status=status, retry_after_s=retry_after_s)

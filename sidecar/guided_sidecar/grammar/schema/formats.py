@@ -1,0 +1,77 @@
+"""The formats of the specification: as a pattern, by a library's own word, or refused.
+
+A library does not know some of them, or reads others than the next one does: days that a month does not
+have, letters of either case, raw control characters. The specification calls other names annotations, as
+OpenAPI's `int32` and pydantic's `password`.
+"""
+
+from typing import Final
+
+LIBRARYS: Final = frozenset(["duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid"])
+# In ASCII alone: what is one of these is one of those.
+IN_ASCII: Final = {"idn-email": "email", "idn-hostname": "hostname"}
+# No lower case, no leap seconds.
+NARROWED: Final = frozenset([*IN_ASCII, "date-time", "time"])
+# No regular expression says what this is.
+UNENFORCED: Final = "regex"
+
+_LEAP_YEAR: Final = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
+_DAY: Final = (
+    "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
+    f"|02-(?:0[1-9]|1[0-9]|2[0-8]))|{_LEAP_YEAR}-02-29)"
+)
+_HOUR: Final = "(?:[01][0-9]|2[0-3])"
+_TIME: Final = f"{_HOUR}:[0-5][0-9]:[0-5][0-9](?:\\.[0-9]+)?(?:Z|[+-]{_HOUR}:[0-5][0-9])"
+_POINTER: Final = "(?:/(?:[^~/]|~[01])*)*"
+
+# RFC 3986 and 3987; RFC 6570, without its reserved operators.
+_HEX: Final = "%[0-9A-Fa-f]{2}"
+_UNRESERVED: Final = "A-Za-z0-9._~-"
+_DELIMITERS: Final = "!$&'()*+,;="
+_PLANES: Final = "".join(f"{chr(plane << 16)}-{chr((plane << 16) + 0xFFFD)}" for plane in range(1, 14))
+_LETTERS: Final = f"\xa0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef{_PLANES}\U000e1000-\U000efffd"  # ucschar
+_PRIVATE: Final = "\ue000-\uf8ff\U000f0000-\U000ffffd\U00100000-\U0010fffd"  # iprivate
+_BYTE: Final = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_SHORT: Final = "[0-9A-Fa-f]{1,4}"
+_LAST: Final = f"(?:{_SHORT}:{_SHORT}|{_BYTE}(?:\\.{_BYTE}){{3}})"
+
+
+def _address() -> str:
+    """Return what an IPv6 address is: eight parts, or fewer around one `::`."""
+    ways = [f"(?:{_SHORT}:){{6}}{_LAST}"]
+    for before in range(8):
+        behind = [f"(?:{_SHORT}:){{{5 - before}}}{_LAST}", _SHORT, ""][max(0, before - 5)]
+        ways.append(f"{f'(?:(?:{_SHORT}:){{0,{before - 1}}}{_SHORT})?' if before else ''}::{behind}")
+    return f"(?:{'|'.join(ways)})"
+
+
+def _reference(letters: str, private: str, *, needs_scheme: bool) -> str:
+    """Return what a URI is, or a reference to one, with further letters, and such as queries alone have."""
+    first = f"(?:[{letters}{_DELIMITERS}@{_UNRESERVED}]|{_HEX})"
+    char = f"(?:[:{letters}{_DELIMITERS}@{_UNRESERVED}]|{_HEX})"
+    of_user = f"(?:[:{letters}{_DELIMITERS}{_UNRESERVED}]|{_HEX})*"
+    in_brackets = f"{_address()}|[vV][0-9A-Fa-f]+\\.[:{_DELIMITERS}{_UNRESERVED}]+"
+    of_host = f"(?:\\[(?:{in_brackets})\\]|(?:[{letters}{_DELIMITERS}{_UNRESERVED}]|{_HEX})*)"
+    rooted = f"//(?:{of_user}@)?{of_host}(?::[0-9]*)?(?:/{char}*)*|/(?:{char}+(?:/{char}*)*)?"
+    rootless = f"{char}+(?:/{char}*)*"
+    absolute = f"[A-Za-z][A-Za-z0-9+.-]*:(?:{rooted}|{rootless})?"
+    relative = f"(?:{rooted}|{first}+(?:/{char}*)*)?"  # whose first part would be a scheme with a colon
+    behind = f"(?:\\?(?:{char}|[/?{private}])*)?(?:#(?:{char}|[/?])*)?"
+    return f"^(?:{absolute}{'' if needs_scheme else f'|{relative}'}){behind}$"
+
+
+_LITERAL: Final = f"[!#$&-;=?-[\\]_a-z~{_LETTERS}{_PRIVATE}]|{_HEX}"
+_NAME: Final = f"(?:[A-Za-z0-9_]|{_HEX})(?:\\.?(?:[A-Za-z0-9_]|{_HEX}))*"
+_VARIABLE: Final = f"{_NAME}(?::[1-9][0-9]{{0,3}}|\\*)?"
+
+PATTERNS: Final = {
+    "date": f"^{_DAY}$",
+    "time": f"^{_TIME}$",
+    "date-time": f"^{_DAY}T{_TIME}$",
+    "iri": _reference(_LETTERS, _PRIVATE, needs_scheme=True),
+    "iri-reference": _reference(_LETTERS, _PRIVATE, needs_scheme=False),
+    "json-pointer": f"^{_POINTER}$",
+    "relative-json-pointer": f"^(?:0|[1-9][0-9]*)(?:#|{_POINTER})$",
+    "uri-reference": _reference("", "", needs_scheme=False),
+    "uri-template": f"^(?:{_LITERAL}|\\{{[+#./;?&]?{_VARIABLE}(?:,{_VARIABLE})*\\}})*$",
+}

@@ -1,0 +1,125 @@
+"""Where the parts of a normal form were written, and where the form takes less than was written there.
+
+What is refused of a form is told by its author's keyword. That no value meets a form is said of the schema
+only where the form takes all that the schema does.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_grammar.json_schema import subschemas
+from guided_grammar.json_schema.keywords import BRANCHES
+from guided_grammar.json_schema.subschemas import JsonPath
+from guided_sidecar.grammar.schema.faults import fault
+
+_KEYWORD: Final = re.compile(r"\.([\w$]+)")
+# What a keyword of the normal form may have been written for.
+_WRITTEN_FOR: Final = {
+    "additionalProperties": ("propertyNames", "unevaluatedProperties"),
+    "anyOf": ("oneOf",),
+    "const": ("enum",),
+    "enum": ("const", "uniqueItems"),
+    "pattern": ("format",),
+    "patternProperties": ("propertyNames",),
+}
+PARTLY: Final = "it is enforced in part alone, and no value meets that part and all else"
+
+
+class Said(dict[str, Any]):
+    """What one object asserts, by keywords of draft 2020-12.
+
+    Attributes
+    ----------
+    names
+        The author's keyword of each that was written in another one's place.
+    narrowed
+        The author's keywords of which something is written that takes less.
+    """
+
+    def __init__(self, said: dict[str, Any], names: dict[str, str] | None = None) -> None:
+        super().__init__(said)
+        self.names = names if names is not None else {}
+        self.narrowed: list[str] = []
+
+    def at(self, path: JsonPath, keyword: str) -> JsonPath:
+        """Return the path of a keyword, in its author's word, below that of the object."""
+        return JsonPath(path, self.names.get(keyword, keyword))
+
+
+class Origin(NamedTuple):
+    """Where a part of a form was written, what it said there, and the part."""
+
+    path: JsonPath
+    said: Said
+    part: dict[str, Any]
+
+
+class Form(NamedTuple):
+    """A normal form.
+
+    Attributes
+    ----------
+    origins
+        Of its parts by their id; one without was written for the part around it.
+    narrowed
+        The paths of the keywords for which the form takes less than the schema does.
+    contradictions
+        What is `false` in the form because its own bounds leave nothing, each as the refusal of all.
+    """
+
+    schema: Any
+    origins: dict[int, Origin]
+    narrowed: list[str]
+    contradictions: Sequence[GuidedError] = ()
+
+    def at(self, inner: str | None) -> str:
+        """Return the path in the schema as written of what has a path in the form."""
+        inner = inner or "$"
+        known = {place.path: place.schema for place in subschemas.walk(self.schema)}
+        for path in _outwards(inner):
+            origin = self.origins.get(id(known.get(path)))
+            if origin is not None:
+                return str(self._of_keyword(origin, inner[len(path) :]))
+        return "$"
+
+    def of_part(self, place: subschemas.Place, keyword: str) -> str:
+        """Return the path in the schema as written of a keyword of a part of the form."""
+        origin = self.origins.get(id(place.schema))
+        return self.at(place.at(keyword)) if origin is None else str(self._of_keyword(origin, f".{keyword}"))
+
+    def told(self, error: GuidedError) -> GuidedError:
+        """Return a refusal of the form as one of the schema: what has no value may have one as written."""
+        if error.code is not ErrorCode.GRAMMAR_DEAD_END:
+            return error
+        told = [fault(path, PARTLY, ErrorCode.GRAMMAR_UNSUPPORTED) for path in self.narrowed]
+        return max(told or self.contradictions, key=lambda one: _nearness(one, error), default=error)
+
+    def _of_keyword(self, origin: Origin, rest: str) -> JsonPath:
+        """Return the path of the keyword that what is left of a path begins with."""
+        found = _KEYWORD.match(rest)
+        keyword = found[1] if found else ""
+        for written in (keyword, *_WRITTEN_FOR.get(keyword, ())):
+            if written in origin.said:
+                return origin.said.at(origin.path, written)
+        # The last keyword that is written so was one too many.
+        parts = origin.part.get(keyword, ()) if keyword in BRANCHES else ()
+        known = [self.origins[id(part)].path for part in parts if id(part) in self.origins]
+        return known[-1] if known else origin.path
+
+
+def _outwards(path: str) -> Iterator[str]:
+    """Yield a path and those that it begins with, the longest first; some of them may be halves of a name."""
+    yield path
+    for index in range(len(path) - 1, 0, -1):
+        if path[index] in ".[":
+            yield path[:index]
+
+
+def _nearness(one: GuidedError, other: GuidedError) -> tuple[int, int]:
+    """Return how many characters two paths begin alike with, and how short the first is."""
+    path, there = one.path or "$", other.path or "$"
+    shared = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(path, there, strict=False))
+    return sum(1 for _ in shared), -len(path)

@@ -1,0 +1,100 @@
+"""The span of an HTTP request, made of what the API server recorded: the one SERVER span of its trace."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from opentelemetry.context import Context
+from opentelemetry.trace import SpanContext, SpanKind, Tracer
+from opentelemetry.util.types import AttributeValue
+
+from guided_contract.records import HttpRequest
+from guided_contract.wire import Kind
+from guided_sidecar.telemetry import conventions as c
+from guided_sidecar.telemetry import spans
+
+_CLIENT_GONE: Final = 499
+# Routes of which the conventions know what they do; the others have no gen_ai.* attributes.
+_OPERATIONS: Final[Mapping[str, str]] = {
+    "/v1/completions": "text_completion",
+    "/inference/v1/generate": "text_completion",
+    "/v1/chat/completions": "chat",
+    "/v1/chat/completions/batch": "chat",
+    "/v1/responses": "chat",
+    "/v1/messages": "chat",
+    "/cohere/v2/chat": "chat",
+}
+# By what a request asked for; of a structural tag, only some parts may be JSON.
+_OUTPUTS: Final[Mapping[Kind, str]] = {
+    "json": "json",
+    "json_object": "json",
+    "regex": "text",
+    "choice": "text",
+    "grammar": "text",
+}
+
+
+def root(record: HttpRequest) -> tuple[SpanContext, Context] | None:
+    """Return a request's span's own ids and what it is below, None where its trace is not sampled.
+
+    Raises
+    ------
+    ValueError
+        An id is not hexadecimal or zero.
+    """
+    own = spans.parent_of(spans.remote(f"00-{record.trace_id}-{record.span_id}-{record.flags:02x}"))
+    if not own.is_valid:
+        raise ValueError(f"no trace context: {record.trace_id} {record.span_id}")
+    below = spans.ALWAYS
+    if record.parent_span_id:
+        parent = f"00-{record.trace_id}-{record.parent_span_id}-{record.flags:02x}"
+        below = spans.remote(parent, record.tracestate, within=spans.ALWAYS)
+        if not spans.parent_of(below).is_valid:
+            raise ValueError(f"no span id: {record.parent_span_id}")
+    return (own, below) if record.sampled else None
+
+
+def make(tracer: Tracer, record: HttpRequest, own: SpanContext, below: Context) -> None:
+    """Make the span of a request.
+
+    The status is an error also for 4xx that carry a code of ours, and for a client that has gone: the
+    conventions leave 4xx unset for want of knowledge about the request, and here it is known that the
+    caller did not get what was asked for.
+    """
+    with spans.called(own):
+        span = tracer.start_span(
+            f"{record.method} {record.route}",
+            below,
+            SpanKind.SERVER,
+            attributes(record),
+            start_time=record.start_ns,
+        )
+    error_code = record.error_code or (str(record.status) if record.status >= _CLIENT_GONE else "")
+    spans.end(span, error_code=error_code, end_ns=record.end_ns)
+
+
+def attributes(record: HttpRequest) -> dict[str, AttributeValue]:
+    """Return what a request's span says, by OpenTelemetry's conventions for HTTP servers and for GenAI."""
+    told: dict[str, AttributeValue | None] = {
+        c.HTTP_REQUEST_METHOD: record.method,
+        c.HTTP_ROUTE: record.route,
+        c.HTTP_RESPONSE_STATUS_CODE: record.status,
+        c.URL_PATH: record.route,
+        c.URL_SCHEME: record.scheme,
+        c.SERVER_ADDRESS: record.server_address,
+        c.SERVER_PORT: record.server_port,
+        c.STREAM: record.stream,
+        c.GRAMMAR_KIND: record.kind,
+        c.GRAMMAR_KEY: record.grammar_key,
+    }
+    operation = _OPERATIONS.get(record.route)
+    if operation is not None:
+        told |= {
+            c.GEN_AI_OPERATION_NAME: operation,
+            c.GEN_AI_PROVIDER_NAME: c.PROVIDER,
+            c.GEN_AI_REQUEST_MODEL: record.model,
+            c.GEN_AI_OUTPUT_TYPE: _OUTPUTS.get(record.kind) if record.kind else None,
+            c.GEN_AI_FINISH_REASONS: record.finish_reasons or None,
+            c.GEN_AI_INPUT_TOKENS: record.input_tokens,
+            c.GEN_AI_OUTPUT_TOKENS: record.output_tokens,
+        }
+    return {name: value for name, value in told.items() if value is not None}

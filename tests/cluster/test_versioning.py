@@ -1,0 +1,79 @@
+"""docs/versioning.md on a real API server: v1beta1 with the same schema is a rename, and needs no webhook."""
+
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from guided_contract import names
+from guided_operator.api.crd import custom_resource_definition
+from support.cluster import Cluster, KubectlError
+from support.manifests import minimal
+from support.waiting import eventually
+
+pytestmark = pytest.mark.cluster
+
+# A group of its own, with the very schema: other tests go on with theirs.
+GROUP = f"versioning.{names.API_GROUP}"
+CRD = f"{names.PLURAL}.{GROUP}"
+
+
+def definition(*, stored: str, served: tuple[str, ...]) -> dict[str, Any]:
+    """Return the CRD with these versions, each with the one schema that there is."""
+    made = custom_resource_definition()
+    made["metadata"]["name"] = CRD
+    made["spec"]["group"] = GROUP
+    made["spec"]["names"] |= {"shortNames": [], "categories": []}
+    [only] = made["spec"]["versions"]
+    made["spec"]["versions"] = [
+        deepcopy(only) | {"name": name, "storage": name == stored, "deprecated": name != stored}
+        for name in served
+    ]
+    return made
+
+
+@pytest.fixture
+def alpha(api_server: Cluster) -> Iterator[None]:
+    api_server.apply(definition(stored="v1alpha1", served=("v1alpha1",)))
+    api_server.kubectl("wait", "--for=condition=Established", f"crd/{CRD}", "--timeout=60s")
+    yield
+    api_server.kubectl("delete", f"crd/{CRD}")
+
+
+@pytest.mark.usefixtures("alpha")
+def test_a_rename_keeps_every_object_and_needs_no_webhook(api_server: Cluster) -> None:
+    def read(version: str) -> dict[str, Any]:
+        return api_server.get(f"{names.PLURAL}.{version}.{GROUP}", "tiny", "-n", namespace)
+
+    def is_read(version: str) -> bool:
+        try:
+            return bool(read(version))
+        except KubectlError:
+            return False
+
+    with api_server.namespace("versioning") as namespace:
+        wanted = minimal() | {"apiVersion": f"{GROUP}/v1alpha1"}
+        api_server.apply(wanted | {"metadata": {"name": "tiny", "namespace": namespace}})
+        before = read("v1alpha1")
+
+        # 1. Both are served; objects are the same under either name.
+        api_server.apply(definition(stored="v1beta1", served=("v1alpha1", "v1beta1")))
+        eventually(lambda: is_read("v1beta1"), what="v1beta1 is served")
+        assert read("v1beta1")["spec"] == before["spec"]
+        assert read("v1beta1")["metadata"]["generation"] == 1
+        with pytest.raises(KubectlError, match="storedVersions"):
+            api_server.apply(definition(stored="v1beta1", served=("v1beta1",)))
+
+        # 2. Stored objects are rewritten, and the old version is taken out of what is stored.
+        api_server.kubectl("replace", "-f", "-", stdin=json.dumps(read("v1beta1")))
+        stored = json.dumps({"status": {"storedVersions": ["v1beta1"]}})
+        api_server.kubectl("patch", f"crd/{CRD}", "--subresource=status", "--type=merge", "-p", stored)
+
+        # 3. The old version goes, and nothing is lost: no generation either, so no operator rolls out.
+        api_server.apply(definition(stored="v1beta1", served=("v1beta1",)))
+        eventually(lambda: not is_read("v1alpha1"), what="v1alpha1 is gone")
+        assert read("v1beta1")["spec"] == before["spec"]
+        assert read("v1beta1")["metadata"]["generation"] == 1
+        assert read("v1beta1")["metadata"]["uid"] == before["metadata"]["uid"]

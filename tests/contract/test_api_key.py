@@ -1,0 +1,43 @@
+"""Where vLLM asks for the API key, against what docs/security.md says."""
+
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # what vLLM and torch warn of when imported is theirs
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/chat/completions", "/v2/embed", "/inference/v1/generate", "/cohere/v2/chat"]
+)
+def test_the_key_is_asked_for_where_the_documents_say(path: str) -> None:
+    assert _asked(path)
+
+
+@pytest.mark.parametrize("path", ["/health", "/metrics", "/tokenize", "/invocations", "/ping", "/version"])
+def test_the_rest_is_open(path: str) -> None:
+    assert not _asked(path)
+
+
+def test_nothing_else_is_guarded() -> None:
+    from vllm.entrypoints.serve.middleware import authenticate
+
+    assert set(authenticate.GUARDED_PREFIX) == {"/v1", "/v2", "/inference", "/cohere"}
+
+
+def _asked(path: str) -> bool:
+    """Say whether a request without the key is stopped before the application."""
+    from vllm.entrypoints.serve.middleware.authenticate import AuthenticationMiddleware
+
+    passed: list[str] = []
+
+    def application(scope: Any, *_: Any) -> Any:
+        passed.append(scope["path"])
+
+    scope = {"type": "http", "method": "POST", "path": path, "headers": []}
+    AuthenticationMiddleware(application, ["key"])(scope, _nobody, _nobody)  # type: ignore[arg-type]
+    return not passed
+
+
+async def _nobody(*_: Any) -> Any:
+    raise AssertionError("nobody reads or writes here")

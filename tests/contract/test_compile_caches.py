@@ -1,0 +1,40 @@
+"""That the variables of `storage.cache` move the caches of the libraries that compile."""
+
+import json
+import os
+import subprocess
+import sys
+
+from guided_operator.builders import cluster_site, manifest, render
+from support.manifests import guided_model
+
+SITE = cluster_site("guidedmodel:1")
+ASK = """
+import json, torch._inductor.runtime.cache_dir_utils as inductor, triton, vllm.envs
+from vllm.utils import deep_gemm
+print(json.dumps({
+    "vllm": vllm.envs.VLLM_CACHE_ROOT,
+    "torchinductor": inductor.cache_dir(),
+    "triton": triton.knobs.cache.dir,
+}))
+"""
+
+
+def test_what_is_compiled_is_kept_in_the_claim(tmp_path: object) -> None:
+    gm = guided_model(storage={"cache": {"persistentVolumeClaim": {"claimName": "c"}}})
+    [engine] = manifest(render(gm, SITE).template)["spec"]["containers"]
+    env = {
+        each["name"]: each["value"] for each in engine["env"] if each.get("value", "").startswith(SITE.cache)
+    }
+    env = {name: value.replace(SITE.cache, str(tmp_path), 1) for name, value in env.items()}
+    done = subprocess.run(
+        [sys.executable, "-c", ASK], env=os.environ | env, capture_output=True, text=True, check=True
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found == {name: f"{tmp_path}/{name}" for name in found}
+    assert len(set(env.values())) == len(env) > len(found)
+
+
+def test_without_a_claim_nothing_is_said() -> None:
+    [engine] = manifest(render(guided_model(), SITE).template)["spec"]["containers"]
+    assert not [each for each in engine["env"] if each.get("value", "").startswith(SITE.cache)]

@@ -1,0 +1,94 @@
+"""Counts and repetitions beyond 32 and 64 bits: kept or refused, never another number or multiplied out."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from guided_contract.errors import GuidedError
+from guided_sidecar.grammar.compile.compilation import Compiler
+from guided_sidecar.grammar.schema import normal
+from support.compositions import told_apart
+from support.compositions.judge import Judge
+from support.refused import new_compiler, refusal
+
+LIBRARIES = ("xgrammar", "guidance")
+VALUES = [json.dumps(value, ensure_ascii=False) for value in told_apart.values()]
+
+
+@pytest.fixture(scope="module")
+def compiler(tmp_path_factory: pytest.TempPathFactory) -> Compiler:
+    return new_compiler(tmp_path_factory.mktemp("artefacts"))
+
+
+BOUNDS = [1 << 31, 1 << 32, (1 << 32) + 2, 1 << 63, 10**20]
+COUNTED = [
+    *(({"type": "string", one: "N"}, f"$.{one}") for one in ("minLength", "maxLength")),
+    *(({"type": "array", one: "N"}, f"$.{one}") for one in ("minItems", "maxItems")),
+    *(({"type": "object", one: "N"}, f"$.{one}") for one in ("minProperties", "maxProperties")),
+    *(({"type": "array", "contains": {}, one: "N"}, f"$.{one}") for one in ("minContains", "maxContains")),
+    *(
+        ({"type": "array", "contains": {"type": "null"}, one: "N"}, f"$.{one}")
+        for one in ("minContains", "maxContains")
+    ),
+    *(({"type": "integer", one: "N"}, f"$.{one}") for one in ("minimum", "maximum", "multipleOf")),
+    *(({"type": "number", one: "N"}, f"$.{one}") for one in ("exclusiveMinimum", "exclusiveMaximum")),
+    *(({"type": "string", "pattern": "^a", one: "N"}, f"$.{one}") for one in ("minLength", "maxLength")),
+    *(({"type": "array", "not": {one: "N"}}, "$.not") for one in ("minItems", "maxItems")),
+    *(({"type": "string", "not": {one: "N"}}, "$.not") for one in ("minLength", "maxLength")),
+    ({"type": "object", "propertyNames": {"maxLength": "N"}}, "$.propertyNames"),
+    ({"type": "object", "propertyNames": {"minLength": "N"}}, "$.propertyNames"),
+]
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+@pytest.mark.parametrize(("schema", "path"), COUNTED, ids=lambda one: json.dumps(one)[:70])
+def test_a_bound_beyond_all_integers_is_kept_or_refused_with_its_path(
+    schema: Any, path: str, bound: int
+) -> None:
+    """Of a form, no number is what is left of one that wrapped around, and none is multiplied out."""
+    written = json.loads(json.dumps(schema).replace('"N"', str(bound)))
+    error, form = None, None
+    try:
+        form = normal.form(written)
+    except GuidedError as refused:
+        error = refused
+    if error is not None:
+        assert error.path == path
+        assert error.code in {"grammar_too_large", "grammar_unsupported"}
+        return
+    assert len(json.dumps(form)) < 2000
+    judges = [Judge(written), Judge(json.loads(re.sub(r",2147483647\}", ",}", json.dumps(form))))]
+    for text in VALUES:
+        valid, taken = (judge.fault(text) is None for judge in judges)
+        assert valid == taken, text
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        *(("regex", one) for one in ("a{%d}", "a{0,%d}", "a{%d,}", "(a|b){3,%d}", r"\\\\{%d}")),
+        *(("grammar", f'root ::= "a"{{{one}}}') for one in ("%d", "0,%d", "%d,", " 2 , %d ")),
+        *(("grammar", f'start: "a"{one}') for one in ("~%d", "~1..%d", "{%d}", "{1,%d}")),
+        ("grammar", "start: /a{%d}/"),
+        ("grammar", 'start: X\nX: "a"{%d}'),
+    ],
+)
+def test_a_repetition_beyond_32_bits_is_refused(compiler: Compiler, kind: str, spec: str, bound: int) -> None:
+    """xgrammar read 2^32 as none, and compiled that."""
+    for backend in LIBRARIES:
+        error = refusal(compiler, kind, spec % bound, backend)
+        assert error is not None
+        assert error.code == "grammar_unsupported", error
+    key = "pattern" if kind == "regex" else "grammar"
+    tag = {"type": "structural_tag", "format": {"type": kind, key: spec % bound}}
+    inside = refusal(compiler, "structural_tag", tag)
+    assert inside is not None
+    assert (inside.code, inside.path) == ("grammar_unsupported", f"$.format.{key}")
+
+
+def test_braces_in_a_text_are_no_repetition(compiler: Compiler) -> None:
+    assert refusal(compiler, "grammar", 'root ::= "a{4294967296}"') is None
+    assert refusal(compiler, "regex", r"a\{4294967296\}~99999999999") is None

@@ -1,0 +1,104 @@
+"""Formats that we write as patterns: what the RFCs' own readers take is generated, and nothing else."""
+
+import json
+import random
+import re
+from typing import Any
+
+import jsonschema
+import pytest
+from devtools import tinymodel
+
+from support.compositions.libraries import Compilers, Grammar
+
+CHECKER = jsonschema.FormatChecker()
+# RFC 3986 1.1.2 and 5.4, RFC 3987 3.2, RFC 6570 1.2; and what is near to these, and is none.
+REFERENCES = ["ftp://ftp.is.co.za/rfc/rfc1808.txt", "mailto:a@b.c", "news:comp.x", "tel:+1-816", "urn:a:b:c"]
+ADDRESSES = ["1:2:3:4:5:6:7:8", "::", "::1", "1::", "1::8", "1:2:3:4:5:6:7::", "::ffff:1.2.3.4", "v7.a:b"]
+NO_ADDRESSES = [
+    "1:2",
+    "1::2::3",
+    "12345::",
+    "1:2:3:4:5:6:7:8:9",
+    "1:2:3:4:5:6:7:8::",
+    "::256.1.1.1",
+    "g::",
+    "",
+    "v.a",
+]
+RELATIVE = [
+    *(f"//[{one}]" for one in ADDRESSES),
+    "g:h",
+    "g",
+    "./g",
+    "g/",
+    "/g",
+    "//g",
+    "?y",
+    "g?y#s",
+    ";x",
+    "",
+    ".",
+    "../..",
+    "#s",
+    "//g:80/%20",
+]
+NO_REFERENCES = [
+    *(f"//[{one}]" for one in NO_ADDRESSES),
+    "\\\\a",
+    "a b",
+    "%zz",
+    "http://a/<b>",
+    "a^",
+    "a:b c",
+    "`",
+    "//a:x",
+    "#a#b",
+]
+TAKEN = {
+    "uri-reference": [*REFERENCES, *RELATIVE],
+    "iri": [*REFERENCES, "http://résumé.example.org", "http://例え.テスト/?q=ä#ö"],
+    "iri-reference": [*REFERENCES, *RELATIVE, "/é?\ue000", "//例え"],
+    "idn-email": ["a@b.example"],
+    "idn-hostname": ["a-1.example"],
+    "uri-template": ["", "/{a}/b", "{+path:6}/here", "?{x,y*}", "{#a.b}", "X{?a,b}{&c}", "%20{;v}", "it's"],
+}
+NOT_TAKEN = {
+    "uri-reference": [*NO_REFERENCES, "é"],
+    "iri": [*NO_REFERENCES, "/é", "é", "a:\ue000"],
+    "iri-reference": [*NO_REFERENCES, "\ue000"],
+    "idn-email": ["a", "@b"],
+    "idn-hostname": ["-a.example", "a b"],
+    "uri-template": ["{", "{a", "}", "{}", "{a:0}", "{a:12345}", "a b", "{?a,}", '"', "<", "{a b}", "{a*:3}"],
+}
+WALKS = 20
+
+
+@pytest.fixture(scope="module")
+def compilers(tmp_path_factory: pytest.TempPathFactory) -> Compilers:
+    return Compilers(tinymodel.models() / "tiny", tmp_path_factory.mktemp("artefacts"))
+
+
+def _grammar(compilers: Compilers, name: str, **beside: Any) -> Grammar:
+    return compilers.compiled({"type": "string", "format": name, **beside}, "guidance")
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_examples_of_the_rfc_may_be_generated_and_what_is_near_to_them_not(
+    compilers: Compilers, name: str
+) -> None:
+    grammar = _grammar(compilers, name)
+    assert [one for one in TAKEN[name] if not grammar.accepts(json.dumps(one, ensure_ascii=False))] == []
+    assert [one for one in NOT_TAKEN[name] if grammar.accepts(json.dumps(one, ensure_ascii=False))] == []
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_is_generated_is_what_the_reader_of_the_rfc_takes(compilers: Compilers, name: str) -> None:
+    assert name in CHECKER.checkers, "the library that reads it is installed"
+    grammar = _grammar(compilers, name, maxLength=24)
+    texts = {grammar.walked(random.Random(f"{name} {seed}")) for seed in range(WALKS)} - {None}
+    assert len(texts) > WALKS / 4
+    for text in filter(None, texts):
+        # rfc3987-syntax 1.1.0 takes no character beyond U+FFFF, which the RFC lists.
+        value = re.sub(r"[\U00010000-\U000effff]", "é", json.loads(text))
+        assert CHECKER.conforms(value, name), f"{name}: {value!r}"

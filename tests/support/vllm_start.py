@@ -1,0 +1,40 @@
+"""How a GuidedModel's pods start vLLM, and what vLLM's own parser makes of it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from devtools import tinymodel
+
+from guided_contract import config
+from guided_engine.cpus import Cpus
+from guided_engine.launcher.command import EngineCommand, plan
+from guided_operator.api import GuidedModel
+from guided_operator.builders import cluster_site, render
+from support.manifests import guided_model
+
+SITE = cluster_site("guidedmodel:1")
+
+
+def tiny_model(**fields: Any) -> GuidedModel:
+    """Return a GuidedModel of the tiny model, as vLLM finds it on this machine."""
+    own = {"engine__accelerator": {"type": "None"}, "model__uri": f"file://{tinymodel.models() / 'tiny'}"}
+    return guided_model(**own | fields)
+
+
+def command(model: GuidedModel, env: Mapping[str, str] | None = None) -> EngineCommand:
+    """Return what the launcher makes of the rendered pod: vLLM's words alone, and the environment."""
+    rendered = render(model, SITE)
+    [text] = rendered.config_map.data.values()
+    [engine] = rendered.template.spec.containers
+    own = {each.name: each.value for each in engine.env if each.value is not None}
+    return plan(config.decode(text.encode()), engine.args, {**own, **(env or {})}, Cpus((0,)), ())
+
+
+def configuration(words: Sequence[str]) -> Any:
+    """Return the VllmConfig that vLLM makes of a command line."""
+    from vllm import AsyncEngineArgs
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    parsed = make_arg_parser(FlexibleArgumentParser()).parse_args([*words])
+    return AsyncEngineArgs.from_cli_args(parsed).create_engine_config()

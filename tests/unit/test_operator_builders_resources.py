@@ -1,0 +1,157 @@
+"""What the containers of a pod ask for: accelerators by rank, and CPU and memory where nobody says."""
+
+from typing import Any
+
+import pytest
+
+from guided_operator.api import GuidedModel
+from guided_operator.builders import cluster_site, manifest, render
+from support.manifests import guided_model
+
+CLAIMS = [
+    {"name": "gpus", "resourceClaimTemplateName": "four-gpus"},
+    {"name": "shared", "resourceClaimName": "c"},
+]
+CPU = {"type": "None"}
+
+
+def pod(gm: GuidedModel) -> dict[str, Any]:
+    spec: dict[str, Any] = manifest(render(gm, cluster_site("guidedmodel:1")).template)["spec"]
+    return spec
+
+
+def containers(gm: GuidedModel) -> dict[str, dict[str, Any]]:
+    spec = pod(gm)
+    return {each["name"]: each for each in (*spec["initContainers"], *spec["containers"])}
+
+
+def resources(gm: GuidedModel, container: str = "engine") -> dict[str, Any]:
+    found: dict[str, Any] = containers(gm)[container]["resources"]
+    return found
+
+
+def visible(gm: GuidedModel, container: str) -> str | None:
+    env = {each["name"]: each.get("value") for each in containers(gm)[container]["env"]}
+    return env.get("NVIDIA_VISIBLE_DEVICES")
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "expected"),
+    [
+        ({}, {"nvidia.com/gpu": "4"}),
+        ({"resource": "amd.com/gpu"}, {"amd.com/gpu": "4"}),
+        ({"resource": "nvidia.com/mig-1g.10gb", "perRank": 2}, {"nvidia.com/mig-1g.10gb": "8"}),
+        ({"resource": "example.com/slice", "perRank": 50}, {"example.com/slice": "200"}),
+        (CPU, {}),
+        ({"type": "Claims", "claims": CLAIMS}, {}),
+    ],
+)
+def test_accelerators_follow_from_parallelism(accelerator: dict[str, Any], expected: dict[str, str]) -> None:
+    own = {"requests": {"cpu": "1"}, "limits": {"memory": "1.5Gi"}}
+    gm = guided_model(engine__accelerator=accelerator, parallelism__tensor=4, resources=own)
+    found = resources(gm)
+    assert found["limits"] == {"memory": "1536Mi"} | expected
+    assert found["requests"] == {"cpu": "1"} | expected
+    for other in ("sidecar", "plugin"):
+        parts = resources(gm, other)
+        assert not {*parts["requests"], *parts["limits"]} & expected.keys(), other
+
+
+def test_claims_are_the_pods_and_the_engines() -> None:
+    accelerator = {"type": "Claims", "claims": CLAIMS}
+    channel = {"name": "channel", "resourceClaimTemplateName": "compute-domain"}
+    gm = guided_model(engine__accelerator=accelerator, pod={"resourceClaims": [channel]})
+    assert pod(gm)["resourceClaims"] == [*CLAIMS, channel]
+    assert resources(gm)["claims"] == [{"name": "gpus"}, {"name": "shared"}, {"name": "channel"}]
+    assert not any("claims" in resources(gm, other) for other in ("sidecar", "plugin"))
+    assert "resourceClaims" not in pod(guided_model())
+    assert "claims" not in resources(guided_model())
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "engine"),
+    [
+        ({}, None),
+        ({"resource": "nvidia.com/mig-1g.10gb"}, None),
+        ({"resource": "amd.com/gpu"}, "void"),
+        ({"type": "Claims", "claims": CLAIMS}, "void"),
+        (CPU, "void"),
+    ],
+)
+def test_an_image_gets_no_gpus_by_asking_for_all(accelerator: dict[str, Any], engine: str | None) -> None:
+    """NVIDIA's device plugin names the engine's GPUs in a variable that a value of ours would replace."""
+    gm = guided_model(engine__accelerator=accelerator)
+    assert visible(gm, "engine") == engine
+    assert visible(gm, "sidecar") == "void"
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "cpu", "memory"),
+    [
+        ({}, "3", "8Gi"),
+        ({"tensor": 8}, "10", "36Gi"),
+        ({"tensor": 2, "data": 4}, "16", "36Gi"),
+        ({"tensor": 8, "nodes": 2}, "6", "20Gi"),
+    ],
+)
+@pytest.mark.parametrize("accelerator", [{"resource": "amd.com/gpu"}, CPU])
+def test_an_engine_asks_for_cpu_and_memory_by_its_ranks(
+    accelerator: dict[str, Any], parallelism: dict[str, int], cpu: str, memory: str
+) -> None:
+    found = resources(guided_model(engine__accelerator=accelerator, parallelism=parallelism))["requests"]
+    assert (found["cpu"], found["memory"]) == (cpu, memory)
+    assert "ephemeral-storage" not in found
+
+
+@pytest.mark.parametrize(
+    ("own", "requests", "limits"),
+    [
+        ({}, {"cpu": "3", "memory": "8Gi"}, {}),
+        ({"requests": {"cpu": "16"}}, {"cpu": "16", "memory": "8Gi"}, {}),
+        ({"limits": {"memory": "6Gi"}}, {"cpu": "3"}, {"memory": "6Gi"}),
+        ({"requests": {"cpu": 1, "memory": "1Gi"}}, {"cpu": "1", "memory": "1Gi"}, {}),
+        ({"limits": {"rdma/hca": 1}}, {"cpu": "3", "memory": "8Gi"}, {"rdma/hca": "1"}),
+    ],
+)
+def test_what_the_user_says_wins(own: Any, requests: dict[str, str], limits: dict[str, str]) -> None:
+    """Also in part; where only a limit is said, Kubernetes takes it for the request."""
+    found = resources(guided_model(engine__accelerator=CPU, resources=own))
+    assert (found["requests"], found.get("limits", {})) == (requests, limits)
+
+
+@pytest.mark.parametrize(
+    ("own", "requests", "limits"),
+    [
+        ({}, {"cpu": "100m", "memory": "512Mi"}, {"memory": "4Gi"}),
+        ({"limits": {"cpu": 2}}, {"memory": "512Mi"}, {"cpu": "2", "memory": "4Gi"}),
+        ({"requests": {"memory": "6Gi"}}, {"cpu": "100m", "memory": "6Gi"}, {}),
+        ({"limits": {"memory": "8Gi"}}, {"cpu": "100m"}, {"memory": "8Gi"}),
+    ],
+)
+def test_the_sidecar_keeps_what_the_user_does_not_say(
+    own: Any, requests: dict[str, str], limits: dict[str, str]
+) -> None:
+    found = resources(guided_model(sidecar={"resources": own}), "sidecar")
+    assert (found["requests"], found.get("limits", {})) == (requests, limits)
+
+
+def test_the_copy_of_the_plugin_asks_for_little() -> None:
+    assert resources(guided_model(), "plugin")["requests"] == {"cpu": "10m", "memory": "32Mi"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"storage": {"hub": {"sizeLimit": "200Gi"}}}, "200Gi"),
+        ({"storage": {"hub": {"sizeLimit": "200Gi"}, "temporary": "20Gi"}}, "220Gi"),
+        ({"storage": {"temporary": "64Mi"}}, "64Mi"),
+        ({"storage": {"hub": {"persistentVolumeClaim": {"claimName": "c"}}}}, None),
+        ({"storage": {"hub": {"sizeLimit": "200Gi"}}, "model__uri": "pvc://models/a"}, None),
+        ({"storage": {"temporary": "1Gi"}, "resources": {"limits": {"ephemeral-storage": "1Ti"}}}, None),
+    ],
+)
+def test_the_scheduler_counts_what_a_pod_may_write_to_its_node(
+    fields: dict[str, Any], expected: str | None
+) -> None:
+    found = resources(guided_model(**{"model__uri": "hf://o/n"} | fields))
+    assert found["requests"].get("ephemeral-storage") == expected

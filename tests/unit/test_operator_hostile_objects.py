@@ -1,0 +1,190 @@
+"""Objects that a tenant made to be dear or impossible to read: the others of their list or watch go on."""
+
+import json
+import random
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from guided_contract import names
+from guided_operator.api import parse
+from guided_operator.api.logits_processors import LEFT_OUT, MAX_PARAMS_DEPTH
+from guided_operator.cli.command_line import main
+from guided_operator.kube import json_text, kinds
+from guided_operator.kube.kinds import Kind
+from guided_operator.kube.queue import Key
+from guided_operator.policy.spec_checks import check
+from guided_operator.watch.guided_models import thinned
+from support.manifests import changed, minimal
+from support.text_plane import Plane, reflected, text_of, watched, write
+from support.waiting import until
+
+Object = dict[str, Any]
+KEY = Key("ns", "m")
+MIB = 1 << 20
+DEPTHS = (150, 1100, 9900)  # below, above and far above what Python parses; the API server takes 10,000
+
+
+def nested(depth: int) -> str:
+    return '{"f:a":' * depth + "{}" + "}" * depth
+
+
+def item(name: str, version: int = 1, **fields: Any) -> Object:
+    metadata = {
+        "name": name,
+        "namespace": "ns",
+        "uid": f"uid-{name}",
+        "resourceVersion": str(version),
+        "labels": {names.LABEL_NAME: "m"},
+        "ownerReferences": [{"kind": names.KIND, "uid": "u", "controller": True}],
+    }
+    return {"metadata": metadata, "spec": {}, **fields}
+
+
+def deep(name: str, depth: int, version: int = 1) -> str:
+    one = item(name, version)
+    one["metadata"]["managedFields"] = [{"manager": "x", "fieldsV1": "@deep"}]
+    return text_of(one, deep=nested(depth))
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("kind", [kinds.CONFIG_MAP, kinds.POD], ids=lambda kind: kind.name)
+async def test_a_child_nested_too_deeply_is_left_out_alone(kind: Kind, depth: int) -> None:
+    plane = Plane()
+    plane.listed = [text_of(item("a")), deep("bad", depth), text_of(item("b"))]
+    async with reflected(plane, kind) as (reflector, store):
+        assert set(store.items(KEY, kind)) == {"a", "b"}
+        assert reflector.unreadable == {("ns", "bad")}
+        plane.tell("MODIFIED", deep("a", depth, 6))
+        plane.tell("MODIFIED", text_of(item("bad", 7)))
+        plane.tell("ADDED", text_of(item("c", 8)))
+        await until(lambda: set(store.items(KEY, kind)) == {"bad", "b", "c"})
+        assert reflector.unreadable == {("ns", "a")}
+    assert (plane.lists, reflector.broken) == (1, 0)
+
+
+async def test_of_an_object_that_is_read_alone_the_rest_is_there() -> None:
+    plane = Plane()
+    plane.listed = [deep("a", 3000)]
+    async with plane.served() as api:
+        found = await api.read("/api/v1/namespaces/ns/configmaps/a")
+    assert isinstance(found, json_text.CutObject)
+    assert found["metadata"]["name"] == "a"
+
+
+def hostile_models() -> dict[str, str]:
+    """Return GuidedModels by name, each with something that kopf or a parser would stumble over."""
+    found = {}
+    for depth in (20, *DEPTHS):
+        processor = {"name": "x", "factory": "a.b:C", "params": {"p": "@deep"}}
+        one = item(f"deep{depth}", spec={"logitsProcessors": [processor]})
+        found[f"deep{depth}"] = text_of(one, deep=nested(depth))
+    found["fields"] = deep("fields", 1100)
+    noted = item("noted")
+    noted["metadata"]["annotations"] = {"kopf.zalando.org/last-handled-configuration": "{not json"}
+    noted["metadata"]["finalizers"] = ["kopf.zalando.org/KopfFinalizerMarker"]
+    return {**found, "noted": text_of(noted), "good": text_of(item("good"))}
+
+
+async def test_kopf_sees_every_model_and_writes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plane, models = Plane(), hostile_models()
+    plane.listed = list(models.values())
+    async with watched(plane, tmp_path, monkeypatch) as store:
+
+        def seen() -> set[str]:
+            return {key.name for key in store.keys()}  # noqa: SIM118 - no mapping
+
+        await until(lambda: seen() == set(models))
+        for name, text in models.items():
+            plane.tell("DELETED", text.replace('"resourceVersion": "1"', '"resourceVersion": "6"'))
+            plane.tell("ADDED", text.replace(name, f"{name}-2"))
+        await until(lambda: seen() == {f"{name}-2" for name in models})
+        kept = {key.name: store.model(key) for key in (Key("ns", name) for name in seen())}
+    assert plane.written == []
+    for name, one in kept.items():
+        assert one is not None
+        if name.startswith("deep"):
+            [processor] = one["spec"]["logitsProcessors"]
+            assert (processor["params"] == LEFT_OUT) == (name != "deep20-2")
+
+
+async def test_models_that_are_large_when_parsed_take_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane, params = Plane(), f"[{'[],' * 100_000}[]]"  # 8 MiB where it is parsed
+    processor = {"name": "x", "factory": "a.b:C", "params": {"p": "@params"}}
+    for number in range(30):
+        one = item(f"m{number}", spec={"logitsProcessors": [processor]})
+        plane.listed.append(text_of(one, params=params))
+    tracemalloc.start()
+    try:
+        async with watched(plane, tmp_path, monkeypatch) as store:
+            before, _ = tracemalloc.get_traced_memory()
+            await until(lambda: len(store.keys()) == 30, timeout_s=60)
+            _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak - before < 80 * MIB  # some copies of a page as text, and a model as it is parsed
+
+
+def test_what_lies_too_deep_is_found_and_cut_in_any_text() -> None:
+    drawn = random.Random(1)
+    words = [1, None, "", '["', "\\", 'a\\"]{', '""', "\u00e9\n["]
+
+    def value(room: int) -> Any:
+        chance = drawn.random()
+        if room == 0 or chance < 0.2:
+            return drawn.choice(words)
+        if chance < 0.6:
+            return [value(room - 1) for _ in range(drawn.randint(0, 3))]
+        return {str(drawn.choice(words)): value(room - 1) for _ in range(drawn.randint(0, 3))}
+
+    def depth(one: Any) -> int:
+        if not isinstance(one, dict | list):
+            return 0
+        return 1 + max(map(depth, one.values() if isinstance(one, dict) else one), default=0)
+
+    deep_ones = 0
+    for _ in range(1000):
+        below = value(8)
+        for beneath in (json_text.MAX_DEPTH - 4, json_text.MAX_DEPTH - depth(below)):
+            one = below
+            for _ in range(beneath):
+                one = drawn.choice(([1, one], {'"[': "]", "a": one}, [one, [[]]]))
+            text = json.dumps(one, ensure_ascii=drawn.random() < 0.5).encode()
+            assert json_text.is_too_deep(text) == (depth(one) > json_text.MAX_DEPTH)
+            if json_text.is_too_deep(text):
+                deep_ones += 1
+                assert depth(msgspec.json.decode(json_text.cut(text))) <= json_text.MAX_DEPTH + 1
+                assert isinstance(json_text.decode_cut(b'{"a":' + text + b"}"), json_text.CutObject)
+    assert deep_ones > 300
+
+
+def with_params(depth: int) -> Object:
+    params: Any = {}
+    for _ in range(depth - 1):
+        params = {"a": params}
+    return changed(minimal(), logitsProcessors=[{"name": "x", "factory": "a.b:C", "params": params}])
+
+
+@pytest.mark.parametrize("command", ["validate", "render"])
+def test_params_have_a_depth_that_all_agree_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert main([command, "-f", write(tmp_path, with_params(MAX_PARAMS_DEPTH))]) == 0
+    for depth in (MAX_PARAMS_DEPTH + 1, 150):
+        assert main([command, "-f", write(tmp_path, with_params(depth))]) == 2
+        assert "logitsProcessors[0].params: is larger than 32768 bytes of JSON, or nested deeper" in (
+            capsys.readouterr().err
+        )
+
+
+def test_params_that_were_left_out_are_told_of() -> None:
+    seen = thinned(with_params(300))
+    [processor] = seen["spec"]["logitsProcessors"]
+    assert processor["params"] == LEFT_OUT
+    [problem] = check(parse(seen))
+    assert "nested deeper than 32 levels" in problem.message

@@ -1,0 +1,177 @@
+"""rollout.rollbackTo, and refused edits: what runs is what was checked, and what the status tells of."""
+
+import dataclasses
+import datetime as dt
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from guided_contract.status import PodStatus
+from guided_operator.api import GuidedModel, parse
+from guided_operator.builders import kept_spec, pod_key, with_kept_spec
+from guided_operator.policy.installation_limits import Limits
+from guided_operator.reconcile.apply import Fault, Outcome
+from guided_operator.reconcile.observe import Observed
+from guided_operator.reconcile.plan import Plan, plan
+from guided_operator.reconcile.report import make_status
+from guided_operator.watch.sidecar_status import Page
+from support.drawn import MODELS
+from support.observed import SITE, applied, model, pod, revision_of, seen, situation
+
+Object = dict[str, Any]
+
+NOW = dt.datetime(2026, 11, 25, tzinfo=dt.UTC)
+FOREIGN = "registry.evil/vllm:v0.32.0"
+
+
+def with_image(image: str, **spec: Any) -> Object:
+    raw = model(**spec)
+    raw["spec"]["engine"]["image"] = image
+    return raw
+
+
+def evil() -> Object:
+    return with_image(FOREIGN, model={"uri": "hf://evil/repo", "trustRemoteCode": True})
+
+
+def edited(old: Object, new: Object) -> Observed:
+    """Return what is observed after one spec was applied, and then the other."""
+    return applied(dataclasses.replace(applied(seen(old)), model=new))
+
+
+def rolled_back(observed: Observed, to: Object, limits: Limits = Limits()) -> Plan:  # noqa: B008 - frozen
+    raw = observed.model
+    rollout = {**raw["spec"].get("rollout", {}), "rollbackTo": revision_of(to)}
+    raw = {**raw, "spec": {**raw["spec"], "rollout": rollout}}
+    return plan(dataclasses.replace(observed, model=raw), SITE, limits)
+
+
+@pytest.mark.parametrize(
+    ("limits", "field"),
+    [
+        (Limits(images=("docker.io",)), "spec.engine.image"),
+        (Limits(models=("file:///models",)), "spec.model.uri"),
+        (Limits(remote_code="Refuse"), "spec.model.trustRemoteCode"),
+    ],
+)
+def test_limits_hold_for_what_is_rolled_back_to(limits: Limits, field: str) -> None:
+    observed = edited(evil(), model())
+    assert not plan(observed, SITE, limits).problems
+    refused = rolled_back(observed, evil(), limits)
+    [problem] = refused.problems
+    assert problem.field == "spec.rollout.rollbackTo"
+    assert revision_of(evil()) in problem.message
+    assert field in problem.message
+    assert (refused.children, refused.surplus) == ((), ())
+
+
+def test_what_limits_permit_is_rolled_back_to() -> None:
+    raw = model(engine={"image": "vllm/vllm-openai:v0.32.0", "device": "CPU", "args": ["--enforce-eager"]})
+    made = rolled_back(edited(model(), raw), model(), Limits(images=("docker.io",), remote_code="Refuse"))
+    assert (made.problems, made.revision) == ((), revision_of())
+
+
+def test_what_is_stored_under_the_key_of_another_spec_is_checked_as_well() -> None:
+    """Keys have 40 bits: two specs of one key, the harmless one after the other, are found in seconds."""
+    observed = applied(seen())
+    [item] = observed.children["ControllerRevision"].values()
+    item["data"]["spec"] = kept_spec(parse(evil()))
+    [problem] = plan(observed, SITE, Limits(images=("docker.io",))).problems
+    assert "spec.engine.image" in problem.message
+    assert not plan(observed, SITE).problems
+
+
+def test_a_version_that_is_told_later_is_checked() -> None:
+    """It is no part of a revision."""
+    raw = with_image("registry.test/vllm:own")
+    observed = applied(seen(raw))
+    raw = {**raw, "spec": {**raw["spec"], "engine": {**raw["spec"]["engine"], "version": "0.1.0"}}}
+    [problem] = plan(dataclasses.replace(observed, model=raw), SITE).problems
+    assert problem.field == "spec.engine.version"
+
+
+@pytest.mark.parametrize("limits", [Limits(images=("docker.io",)), Limits(models=("file://",))])
+def test_a_revision_that_cannot_be_checked_does_not_run_where_there_are_limits(limits: Limits) -> None:
+    """Earlier releases kept no spec."""
+    observed = edited(model(replicas=2, rollout={"restartToken": "1"}), model())
+    for item in observed.children["ControllerRevision"].values():
+        del item["data"]["spec"]
+    old = model(rollout={"restartToken": "1"})
+    [problem] = rolled_back(observed, old, limits).problems
+    assert problem.field == "spec.rollout.rollbackTo"
+    assert revision_of(old) in problem.message
+    assert rolled_back(observed, old, Limits(keda_triggers=("prometheus",))).revision == revision_of(old)
+    assert not plan(observed, SITE, limits).problems, "its own revision is made from the spec"
+
+
+def test_a_spec_that_cannot_run_does_not_keep_from_rolling_back() -> None:
+    observed = applied(seen())
+    refused = with_image("vllm/vllm-openai:v0.1.0", replicas=3, model={"uri": "hf://other/model"})
+    observed = dataclasses.replace(observed, model=refused, pods=(pod("a", revision_of()),))
+    assert plan(observed, SITE).problems
+    made = rolled_back(observed, model())
+    assert made.problems == ()
+    assert (made.revision, made.asked, made.replicas) == (revision_of(), pod_key(parse(refused)), 3)
+
+
+def test_pods_are_the_revisions_and_replicas_are_the_specs() -> None:
+    old = with_image("registry.test/vllm:own", replicas=1)
+    made = rolled_back(edited(old, model(replicas=4)), old)
+    [deployment] = [each for each in made.children if each["kind"] == "Deployment"]
+    [engine] = deployment["spec"]["template"]["spec"]["containers"]
+    assert engine["image"] == "registry.test/vllm:own"
+    assert deployment["spec"]["replicas"] == made.replicas == 4
+
+
+@settings(deadline=None, max_examples=30)
+@given(MODELS, MODELS)
+def test_what_is_checked_is_what_pods_are_made_from_and_what_stands_around_them(
+    old: GuidedModel, now: GuidedModel
+) -> None:
+    both = parse(with_kept_spec(now, json.loads(json.dumps(kept_spec(old)))))
+    nothing = {"telemetry": {}}  # the same as none, but for the key
+    assert nothing | kept_spec(both) == nothing | kept_spec(old)
+    around = ("replicas", "autoscaling", "network_policy", "rollout")
+    assert [getattr(both.spec, name) for name in around] == [getattr(now.spec, name) for name in around]
+    assert both.spec.guided_decoding.grammars == now.spec.guided_decoding.grammars
+    assert both.metadata == now.metadata
+    assert Limits(images=("docker.io",)).check(both) == Limits(images=("docker.io",)).check(old)
+
+
+GROUPS = {"parallelism": {"nodes": 2, "tensor": 2}}
+REFUSED = Outcome((Fault("ApplyRefused", "Deployment m: Invalid value: foo"),))
+
+
+@pytest.mark.parametrize("spec", [{}, GROUPS])
+def test_status_goes_on_with_what_runs_while_an_edit_is_refused(spec: Object) -> None:
+    """By the API server: the operator has no problem with it."""
+    runs, told = revision_of(model(**spec)), Page(PodStatus(ready=True, versions={"vllm": "0.32.0"}))
+    [pods, pages] = [(pod("a", runs),), {"uid-a": told}]
+    observed = dataclasses.replace(applied(seen(model(**spec))), pods=pods, pages=pages)
+    before = make_status(situation(observed), NOW)
+    edit = model(**spec, resources={"limits": {"foo": "1"}})
+    refused = situation(dataclasses.replace(observed, model=edit), REFUSED)
+    after = make_status(refused, NOW)
+    assert before.revision == runs != refused.plan.revision
+    assert {each.name: each.version for each in before.resolved.components}["vllm"] == "0.32.0"
+    assert (after.revision, after.resolved, after.updated_replicas) == (
+        before.revision,
+        before.resolved,
+        before.updated_replicas,
+    )
+    conditions = {each.type: each for each in after.conditions}
+    assert conditions["GuidedDecoding"].status == "True"
+    assert (conditions["Ready"].status, conditions["Ready"].reason) == ("False", "ApplyRefused")
+
+
+def test_status_of_what_never_ran_names_what_is_to_run() -> None:
+    refused = situation(seen(), REFUSED)
+    assert make_status(refused, NOW).revision == revision_of()
+
+
+def test_a_refused_budget_is_no_reason_to_stay() -> None:
+    observed = dataclasses.replace(applied(seen()), pods=(pod("a", revision_of()),), model=evil())
+    budget = Outcome((Fault("ApplyRefused", "PodDisruptionBudget m", auxiliary=True),))
+    assert make_status(situation(observed, budget), NOW).revision == revision_of(evil())

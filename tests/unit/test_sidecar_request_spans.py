@@ -1,0 +1,142 @@
+"""The span of an HTTP request, made of the API server's record."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as gen_ai
+from opentelemetry.semconv.attributes import server_attributes, url_attributes
+from opentelemetry.trace import SpanKind
+
+from guided_contract import records
+from guided_contract.records import HttpRequest
+from guided_engine.admission.gate import ROUTES, UNGUIDED_ROUTES
+from guided_sidecar.telemetry.decode_spans import Decodes
+from guided_sidecar.telemetry.incidents import Desyncs
+from guided_sidecar.telemetry.metrics import SidecarMetrics
+from guided_sidecar.telemetry.record_receiver import TelemetryReceiver
+from support.spans import MemorySpans, attributes, error_code, parent_id, span_id, trace_id, traceparent
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+SPAN = "b7ad6b7169203331"
+
+
+def request(**changes: object) -> HttpRequest:
+    fields = {
+        "trace_id": TRACE,
+        "span_id": SPAN,
+        "start_ns": 10,
+        "end_ns": 20,
+        "method": "POST",
+        "route": "/v1/completions",
+        "status": 200,
+    }
+    return HttpRequest(**(fields | changes))  # type: ignore[arg-type]
+
+
+def taken(*sent: HttpRequest, share: float = 1.0) -> tuple[list[ReadableSpan], SidecarMetrics]:
+    """Return the spans that a sidecar makes of records, and its metrics."""
+    made, metrics = MemorySpans(share), SidecarMetrics()
+    decodes = Decodes(1, made.tracer, Desyncs(made.tracer))
+    receiver = TelemetryReceiver(Path("none"), made.tracer, decodes, metrics, lambda _digests: None)
+    for record in sent:
+        receiver._take(records.encode(record))
+    return made.finished, metrics
+
+
+def test_the_root_has_the_ids_that_the_api_server_chose() -> None:
+    (span,), _ = taken(request(parent_span_id="00f067aa0ba902b7", kind="json", grammar_key="k", stream=True))
+    assert span.name == "POST /v1/completions"
+    assert (trace_id(span), span_id(span), parent_id(span)) == (TRACE, SPAN, "00f067aa0ba902b7")
+    assert (span.kind, span.start_time, span.end_time, error_code(span)) == (SpanKind.SERVER, 10, 20, "")
+    assert attributes(span) == {
+        "http.request.method": "POST",
+        "http.route": "/v1/completions",
+        "http.response.status_code": 200,
+        "url.path": "/v1/completions",
+        "url.scheme": "http",
+        "guidedmodel.stream": True,
+        "guidedmodel.grammar.kind": "json",
+        "guidedmodel.grammar.key": "k",
+        gen_ai.GEN_AI_OPERATION_NAME: "text_completion",
+        gen_ai.GEN_AI_PROVIDER_NAME: "vllm",
+        gen_ai.GEN_AI_OUTPUT_TYPE: "json",
+    }
+
+
+def test_the_root_says_by_the_conventions_names_who_was_asked_for_what() -> None:
+    (span,), _ = taken(
+        request(
+            route="/v1/chat/completions",
+            scheme="https",
+            server_address="models.example",
+            server_port=8443,
+            model="tiny",
+            input_tokens=7,
+            output_tokens=5,
+            finish_reasons=["stop", "length"],
+        )
+    )
+    told = attributes(span)
+    assert told.pop(gen_ai.GEN_AI_OPERATION_NAME) == gen_ai.GenAiOperationNameValues.CHAT.value
+    assert told.pop(gen_ai.GEN_AI_RESPONSE_FINISH_REASONS) == ("stop", "length")
+    asked = {name: value for name, value in told.items() if not name.startswith(("http.", "guidedmodel."))}
+    assert asked == {
+        server_attributes.SERVER_ADDRESS: "models.example",
+        server_attributes.SERVER_PORT: 8443,
+        url_attributes.URL_SCHEME: "https",
+        url_attributes.URL_PATH: "/v1/chat/completions",
+        gen_ai.GEN_AI_PROVIDER_NAME: "vllm",
+        gen_ai.GEN_AI_REQUEST_MODEL: "tiny",
+        gen_ai.GEN_AI_USAGE_INPUT_TOKENS: 7,
+        gen_ai.GEN_AI_USAGE_OUTPUT_TOKENS: 5,
+    }
+
+
+@pytest.mark.parametrize("route", sorted(ROUTES | UNGUIDED_ROUTES))
+def test_the_operation_of_a_route_is_one_of_the_conventions_or_none(route: str) -> None:
+    (span,), _ = taken(request(route=route))
+    told = {name: value for name, value in attributes(span).items() if name.startswith("gen_ai.")}
+    operations = {value.value for value in gen_ai.GenAiOperationNameValues}
+    assert told == {} or told[gen_ai.GEN_AI_OPERATION_NAME] in operations
+    assert told or route in UNGUIDED_ROUTES
+
+
+@pytest.mark.parametrize("flags", [1, 3])
+def test_the_root_keeps_the_flags_of_its_parent(flags: int) -> None:
+    (span,), _ = taken(request(parent_span_id="00f067aa0ba902b7", flags=flags))
+    assert traceparent(span).endswith(f"-{flags:02x}")
+    assert span.parent is not None
+    assert span.parent.trace_flags == flags
+
+
+@pytest.mark.parametrize("changes", [{}, {"parent_span_id": "00f067aa0ba902b7"}])
+def test_the_api_server_has_decided_what_is_sampled(changes: dict[str, Any]) -> None:
+    (span,), _ = taken(request(**changes), share=0.0)
+    assert (trace_id(span), span_id(span), parent_id(span)) == (TRACE, SPAN, changes.get("parent_span_id"))
+    assert taken(request(**changes, flags=0))[0] == []
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "error"),
+    [
+        (200, None, ""),
+        (404, None, ""),  # the conventions: a client's mistake is no error of the server's
+        (499, None, "499"),
+        (400, "grammar_invalid", "grammar_invalid"),
+        (200, "sequence_dead_end", "sequence_dead_end"),  # streaming had begun
+        (500, None, "500"),
+    ],
+)
+def test_the_root_is_an_error_when_the_caller_was_failed(status: int, code: str | None, error: str) -> None:
+    (span,), _ = taken(request(status=status, error_code=code))
+    assert error_code(span) == error
+
+
+@pytest.mark.parametrize("changes", [{"trace_id": "xyz"}, {"span_id": "0" * 16}, {"parent_span_id": "no"}])
+@pytest.mark.parametrize("flags", [1, 0])
+def test_ids_that_are_none_are_refused(changes: dict[str, str], flags: int) -> None:
+    made, metrics = taken(request(**changes, flags=flags))
+    assert made == []
+    assert b"guidedmodel_records_invalid_total 1.0" in metrics.render()
