@@ -146,6 +146,7 @@ func (u *users) change(ctx context.Context, rate float64, duration time.Duration
 			return err
 		}
 		replicas := int32(2 - (turn/len(names))%2)
+		u.await(name, replicas)
 		go func() {
 			if err := u.ask(ctx, name, replicas); err != nil {
 				select {
@@ -168,10 +169,14 @@ func (u *users) change(ctx context.Context, rate float64, duration time.Duration
 	return nil
 }
 
-func (u *users) ask(ctx context.Context, name string, replicas int32) error {
+// Await notes what is asked for from now on.
+func (u *users) await(name string, replicas int32) {
 	u.lock.Lock()
+	defer u.lock.Unlock()
 	u.waiting[name] = change{replicas, time.Now()}
-	u.lock.Unlock()
+}
+
+func (u *users) ask(ctx context.Context, name string, replicas int32) error {
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
 	_, err := u.client.Patch(ctx, name, types.MergePatchType, patch, v1.PatchOptions{})
 	return err
