@@ -50,10 +50,11 @@ class Finding:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one schema."""
+    """What came of one schema; `refusals`: the words of those that refused it."""
 
     counts: Counter[str] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
 
 
 class Attempt:
@@ -115,6 +116,7 @@ class Attempt:
                 yield self._compilers.compiled(schema, backend)
             except GuidedError as error:
                 found.counts[f"refused by {backend}: {error.code.value}"] += 1
+                found.refusals.append(f"{backend}: {error.message}")
                 if error.code not in _REFUSALS:
                     raise
                 if error.code == _DEAD_END and (text := _valid(judge)) is not None:
