@@ -38,10 +38,10 @@ keywords and compares.
   the text, unless it has anchors; of the formats `date`, `time` and `date-time` (RFC 3339 with capital
   letters; days that the month has, no leap seconds), `duration`, `email` and `idn-email`, `hostname` and
   `idn-hostname` (all four in ASCII), `ipv4`, `ipv6`, `iri`, `iri-reference`, `json-pointer`,
-  `relative-json-pointer`, `uri`, `uri-reference`, `uri-template` and `uuid`;
+  `regex`, `relative-json-pointer`, `uri`, `uri-reference`, `uri-template` and `uuid`;
   `uniqueItems` over an enum of few values, over strings with nothing but a `minLength`, and over integers
   without bounds (in tools and structural tags over an enum alone).
-- **Refused**, with the path: what cannot be written so, the format `regex`, bounds
+- **Refused**, with the path: what cannot be written so, bounds
   beyond 2^53 (of integers 2^63) that leave nothing else, and values that both libraries round.
 - **Annotations**, which change nothing: unknown keywords and formats, keywords of a later draft than
   the schema's, and keywords about other types than `type` names.
@@ -53,7 +53,8 @@ keywords and compares.
   another order than the list's; with `not`, what cannot be said as alternatives (numbers that are no
   integers, arrays and objects that a list does not hold); of a branch of `oneOf`, what has a property that
   another branch requires; beside `patternProperties` that list no beginnings, as `^x-` does, names that no
-  pattern matches. An `if` that cannot be negated, and a branch of `oneOf` that cannot be told from
+  pattern matches; of the format `regex`, what ECMA-262 and Python do not both read, groups within groups
+  within groups, and lookahead but once and in no group. An `if` that cannot be negated, and a branch of `oneOf` that cannot be told from
   the others, are refused instead.
 - **Spelling**: numbers and escapes that mean the same may be spelt otherwise by the two libraries.
 

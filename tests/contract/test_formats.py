@@ -55,12 +55,53 @@ NO_REFERENCES = [
     "//a:x",
     "#a#b",
 ]
+EXPRESSIONS = [
+    "",
+    "^[a-z]+$",
+    "^(a|b)*\\.json$",
+    "[^/]+",
+    "^\\d{4}-[0-9]{2}$",
+    "a{2,3}?",
+    "(a(b)+)*|c",
+    "^(?!.*--)[a-z_-]+$",
+    "\\u00e9[\\x00-]",
+    "^v[0-9]+(?:\\.[0-9]+){0,2}$",
+    "|a\\b",
+    "é\U0001f600",
+]
+NO_EXPRESSIONS = [
+    *("(", ")", "[", "]", "{", "}", "\\", "*", "^*", "a**", "a++", "(?=a)*", "a{1", "a{,3}", "a{3,2}"),
+    *("[z-a]", "[a-\\d]", "[]", "\\1", "\\c", "\\q", "(?<n>a)", "(?P<n>a)", "(?i)a"),
+]
+# What walks begin with, as hardly any would come to a group or a class.
+SYNTAX = [
+    "[",
+    "^",
+    "-",
+    "a-z",
+    "]",
+    "(",
+    "(?:",
+    ")",
+    "|",
+    "*",
+    "?",
+    "{",
+    "1",
+    "2,",
+    "}",
+    "\\\\",
+    "d",
+    "$",
+    "(?=",
+]
 TAKEN = {
     "uri-reference": [*REFERENCES, *RELATIVE],
     "iri": [*REFERENCES, "http://résumé.example.org", "http://例え.テスト/?q=ä#ö"],
     "iri-reference": [*REFERENCES, *RELATIVE, "/é?\ue000", "//例え"],
     "idn-email": ["a@b.example"],
     "idn-hostname": ["a-1.example"],
+    "regex": EXPRESSIONS,
     "uri-template": ["", "/{a}/b", "{+path:6}/here", "?{x,y*}", "{#a.b}", "X{?a,b}{&c}", "%20{;v}", "it's"],
 }
 NOT_TAKEN = {
@@ -69,6 +110,7 @@ NOT_TAKEN = {
     "iri-reference": [*NO_REFERENCES, "\ue000"],
     "idn-email": ["a", "@b"],
     "idn-hostname": ["-a.example", "a b"],
+    "regex": NO_EXPRESSIONS,
     "uri-template": ["{", "{a", "}", "{}", "{a:0}", "{a:12345}", "a b", "{?a,}", '"', "<", "{a b}", "{a*:3}"],
 }
 WALKS = 20
@@ -102,3 +144,13 @@ def test_what_is_generated_is_what_the_reader_of_the_rfc_takes(compilers: Compil
         # rfc3987-syntax 1.1.0 takes no character beyond U+FFFF, which the RFC lists.
         value = re.sub(r"[\U00010000-\U000effff]", "é", json.loads(text))
         assert CHECKER.conforms(value, name), f"{name}: {value!r}"
+
+
+def test_an_expression_that_is_generated_can_be_compiled(compilers: Compilers) -> None:
+    grammar = _grammar(compilers, "regex", maxLength=40)
+    chance = random.Random(0)
+    begun = ['"' + "".join(chance.choices(SYNTAX, k=12)) for _ in range(200)]
+    texts = {grammar.walked(chance, start) for start in begun} - {None}
+    assert len(texts) > len(begun) / 4
+    for text in filter(None, texts):
+        re.compile(json.loads(text))

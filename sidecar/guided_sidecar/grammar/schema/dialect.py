@@ -186,7 +186,7 @@ def read(part: Schema, draft: int, path: JsonPath) -> Said:
     _drop_of_other_types(said)
     if said.keys().isdisjoint(_REWRITTEN):
         return said
-    _write_format(said, path)
+    _write_format(said)
     for keyword in _COUNTS & said.keys():
         said[keyword] = int(said[keyword])  # 2.0 is one, and no library reads it
     if draft == 4:
@@ -214,12 +214,8 @@ def _drop_of_other_types(said: Schema) -> None:
         del said[keyword]
 
 
-def _write_format(said: Said, path: JsonPath) -> None:
+def _write_format(said: Said) -> None:
     name = formats.IN_ASCII.get(said.get("format", ""), said.get("format", ""))
-    if name == formats.UNENFORCED:
-        where = str(JsonPath(path, "format"))
-        message = f"{where}: {name!r} cannot be enforced; without it, any text is taken"
-        raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=where)
     if said.pop("format", None) in formats.NARROWED:
         said.narrowed.append("format")
     if name in formats.LIBRARYS:

@@ -5,16 +5,14 @@ have, letters of either case, raw control characters. The specification calls ot
 OpenAPI's `int32` and pydantic's `password`.
 """
 
+import string
 from typing import Final
 
 LIBRARYS: Final = frozenset(["duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid"])
 # In ASCII alone: what is one of these is one of those.
 IN_ASCII: Final = {"idn-email": "email", "idn-hostname": "hostname"}
-# No lower case, no leap seconds.
-NARROWED: Final = frozenset([*IN_ASCII, "date-time", "time"])
-# No regular expression says what this is.
-UNENFORCED: Final = "regex"
-
+# No lower case, no leap seconds; of regular expressions what can be said by one.
+NARROWED: Final = frozenset([*IN_ASCII, "date-time", "regex", "time"])
 _LEAP_YEAR: Final = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
 _DAY: Final = (
     "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
@@ -60,6 +58,32 @@ def _reference(letters: str, private: str, *, needs_scheme: bool) -> str:
     return f"^(?:{absolute}{'' if needs_scheme else f'|{relative}'}){behind}$"
 
 
+def _expression() -> str:
+    """Return what a regular expression is that ECMA-262, with or without its flag u, and others read alike.
+
+    Groups stand in groups twice; of lookaround there is lookahead, in no group; no name, no reference.
+    """
+    some = ("0123456789", string.ascii_lowercase, string.ascii_uppercase)
+    spans = [
+        f"{one[0]}-[{one}]|[{one}]-{one[-1]}|[{one[: len(one) // 2]}]-[{one[len(one) // 2 :]}]"
+        for one in some
+    ]
+    two_hex = "[0-9A-Fa-f]{2}"
+    hexes = f"\\\\(?:x{two_hex}|u(?:[0-9A-CEFace-f][0-9A-Fa-f]|[Dd][0-7]){two_hex})"
+    escape = f"\\\\[dDsSwWfnrtv^$\\\\.*+?()[\\]{{}}|/]|{hexes}"
+    in_class = f"(?:{'|'.join(spans)}|[^\\\\\\][^\\-\n\r]|\\\\-|{escape})"
+    char = f"(?:[^\\^$\\\\.*+?()[\\]{{}}|\n\r]|\\.|{escape}|\\[\\^?-?{in_class}+-?\\])"
+    counts = "|".join(f"{least},(?:[{least}-9]|[1-9][0-9]{{1,2}})" for least in range(10))
+    times = f"(?:(?:[*+?]|\\{{(?:[0-9]{{1,3}},?|{counts})\\}})\\??)?"
+    empty = "\\^|\\$|\\\\[bB]"
+    inner = f"(?:{char}{times}|{empty}|\\|)*"
+    for _ in range(2):
+        group = f"\\((?:\\?:)?{inner}\\){times}"
+        inner = f"(?:{char}{times}|{group}|{empty}|\\|)*"
+    ahead = f"\\(\\?[=!](?:{char}{times}|{empty}|\\|)*\\)"
+    return f"^{inner}(?:{ahead}{inner})?$"
+
+
 _LITERAL: Final = f"[!#$&-;=?-[\\]_a-z~{_LETTERS}{_PRIVATE}]|{_HEX}"
 _NAME: Final = f"(?:[A-Za-z0-9_]|{_HEX})(?:\\.?(?:[A-Za-z0-9_]|{_HEX}))*"
 _VARIABLE: Final = f"{_NAME}(?::[1-9][0-9]{{0,3}}|\\*)?"
@@ -71,6 +95,7 @@ PATTERNS: Final = {
     "iri": _reference(_LETTERS, _PRIVATE, needs_scheme=True),
     "iri-reference": _reference(_LETTERS, _PRIVATE, needs_scheme=False),
     "json-pointer": f"^{_POINTER}$",
+    "regex": _expression(),
     "relative-json-pointer": f"^(?:0|[1-9][0-9]*)(?:#|{_POINTER})$",
     "uri-reference": _reference("", "", needs_scheme=False),
     "uri-template": f"^(?:{_LITERAL}|\\{{[+#./;?&]?{_VARIABLE}(?:,{_VARIABLE})*\\}})*$",
