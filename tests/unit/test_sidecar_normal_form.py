@@ -169,6 +169,17 @@ EXACT: list[tuple[str, Any, list[Any], list[Any]]] = [
     ("an escaped reference", {"$ref": "#/$defs/a~1b%25", "$defs": {"a/b%": INTEGER}}, [1], ["a"]),
     ("a reference through an unknown keyword", {"$ref": "#/x-kept/a", "x-kept": {"a": INTEGER}}, [1], ["a"]),
     ("an address", {"$id": "http://x/y", "$ref": "z", "$defs": {"q": {"$id": "z", **INTEGER}}}, [1], ["a"]),
+    ("a path below an inner address", {"$defs": {"u": {"$id": "http://x/u", "$ref": "#/$defs/a", "$defs": {
+        "a": {"anyOf": [{"$ref": "#/$defs/b"}]}, "b": INTEGER}}, "a": {}, "b": {}}, "$ref": "#/$defs/u"},
+     [1], ["a"]),
+    ("one path below two addresses", {"$defs": {"u": {"$id": "http://x/u", "$ref": "#/$defs/a", "$defs": {
+        "a": INTEGER}}, "a": {"type": "string"}}, "type": "array",
+        "prefixItems": [{"$ref": "#/$defs/u"}, {"$ref": "#/$defs/a"}]}, [[1, "a"]], [[1, 1], ["a", "a"]]),
+    ("a path through an inner address", {"$ref": "#/$defs/u/$defs/a", "$defs": {"b": {}, "u": {
+        "$id": "http://x/u", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": INTEGER}}}}, [1], ["a"]),
+    ("names that we would give", {"$ref": "#/x-kept/a", "x-kept": {"a": {"allOf": [
+        {"$ref": "#/$defs/ref0"}, {"$ref": "#/$defs/a.b%25"}]}}, "$defs": {"ref0": {"type": "number"},
+        "a.b%": {"minimum": 3}}}, [3], [1, "a"]),
     ("a recursive reference", {**object_of(a={"$ref": "#"}), "additionalProperties": False},
      [{}, {"a": {"a": {}}}], [{"a": 1}, {"b": {}}]),
     ("a dynamic reference in one schema", {"items": {"$dynamicRef": "#n"}, "$defs": {
@@ -431,3 +442,27 @@ def test_what_negates_itself_without_end_is_refused() -> None:
     circle = {"oneOf": [{"type": "array"}, {"$ref": "#", "contains": {"type": "string"}}]}
     with pytest.raises(GuidedError, match=r"too_large|unsupported"):
         normal.form({"type": "array", "items": {"not": {"anyOf": [circle]}}})
+
+
+FIRST = {**object_of(x=INTEGER), "required": ["x"]}
+SECOND = {**object_of(y=INTEGER), "required": ["y"]}
+
+
+@pytest.mark.parametrize(
+    ("there", "second", "valid"),
+    [
+        ({"$defs": {"a": FIRST, "a.open": {"type": "string"}}}, {"$ref": "#/$defs/a.open"}, "a"),
+        (
+            {"$defs": {"a": FIRST}, "definitions": {"a": SECOND}},
+            {"allOf": [{"$ref": "#/definitions/a"}, object_of(p={})]},
+            {"y": 1},
+        ),
+    ],
+)
+def test_what_is_left_open_has_a_name_of_its_own(there: Any, second: Any, valid: Any) -> None:
+    """A definition `a.open` of the author's, or a second `a`, was taken for `a` where that is left open."""
+    first = {"allOf": [{"$ref": "#/$defs/a"}, object_of(p={})]}
+    written = {**there, "type": "array", "prefixItems": [first, second], "minItems": 2}
+    closed = additional_properties.close(normal.form(written))
+    assert takes(closed, [{"x": 1}, valid])
+    assert not takes(closed, [{"x": 1}, {"x": 1}])

@@ -7,6 +7,7 @@ that judges it together with that: a part of `allOf`, a branch, a reference besi
 then generated is valid under the schema as it was written, which a further property would be, too.
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -117,9 +118,17 @@ class _Closing:
             if keyword in part:
                 written[keyword] = [self._left_open(one) for one in part[keyword]]
         if "$ref" in part and any(self._named(part["$ref"])):
-            name = self._open.setdefault(part["$ref"], f"{part['$ref'].rpartition('/')[2]}.open")
-            written["$ref"] = f"#/$defs/{name}"
+            written["$ref"] = f"#/$defs/{self._name(part['$ref'])}"
         return written
+
+    def _name(self, reference: str) -> str:
+        """Return the name of what a reference leads to where that is left open: nobody else's."""
+        if reference not in self._open:
+            taken = {*self._root.get("$defs", ()), *self._open.values()}
+            name = f"{reference.rpartition('/')[2]}.open"
+            ways = itertools.chain([name], (f"{name}{number}" for number in itertools.count(1)))
+            self._open[reference] = next(way for way in ways if way not in taken)
+        return self._open[reference]
 
     def _target(self, reference: str) -> Any:
         return self._body if reference == "#" else subschemas.referred(self._root, reference)

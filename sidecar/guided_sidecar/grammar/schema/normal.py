@@ -151,7 +151,8 @@ class _Normaliser:
         if self._looks_left < 0:
             raise too_many(path)
         if id(part) not in self._said:
-            self._said[id(part)] = dialect.read(part, self.draft, path)
+            said = self._said[id(part)] = dialect.read(part, self.draft, path)
+            said.part = part
         return self._said[id(part)]
 
     def write(self, part: Any, path: JsonPath) -> Any:
@@ -237,7 +238,7 @@ class _Normaliser:
 
     def follow(self, part: Schema, keyword: str, path: JsonPath) -> Any:
         """Return what a reference names."""
-        return self.references.target(part, keyword, path)
+        return self.references.target(part.part if isinstance(part, Said) else part, keyword, path)
 
     def resolved(self, part: Any, path: JsonPath) -> Any:
         """Return a part, or what it leads to where it is a reference alone."""

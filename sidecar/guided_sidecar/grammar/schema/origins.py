@@ -37,7 +37,11 @@ class Said(dict[str, Any]):
         The author's keyword of each that was written in another one's place.
     narrowed
         The author's keywords of which something is written that takes less.
+    part
+        The object itself: where it stands tells what its references name.
     """
+
+    part: Any = None
 
     def __init__(self, said: dict[str, Any], names: dict[str, str] | None = None) -> None:
         super().__init__(said)

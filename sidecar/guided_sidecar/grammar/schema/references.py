@@ -30,6 +30,7 @@ class References:
     def __init__(self, root: Any) -> None:
         self._root = root
         self._names: dict[int, Name] = {}
+        self._taken: set[Name] = set()
         self._targets: list[Any] = []  # kept, so that no other object gets the number of one of them
         self._fresh = (f"ref{number}" for number in itertools.count())
         self._resolvers: dict[int, Any] = {}
@@ -62,6 +63,8 @@ class References:
         if not isinstance(found, dict | bool) or not self._is_schema(found):
             raise _fault(path, "it does not name a schema")
         if isinstance(found, dict) and id(found) not in self._checked:
+            if any(self._resource(below).id() is not None for below in subschemas.within(found)):
+                raise _fault(path, "it names what has an address of its own, below what is no keyword")
             schema.check_keywords(found, self._root, str(self.path(found, reference, path)))
             self._checked.update(map(id, subschemas.within(found)))
         return found
@@ -74,13 +77,16 @@ class References:
         names = subschemas.names(reference) if reference.startswith("#/") else []
         is_plain = len(names) == 2 and names[0] in _KEPT and _PLAIN.fullmatch(names[1]) is not None
         name = (names[0], names[1]) if is_plain else ("$defs", self._unused())
+        if name in self._taken:  # below another address
+            name = ("$defs", self._unused())
+        self._taken.add(name)
         self._names[id(target)] = name
         self._targets.append(target)
         return name, True
 
     def path(self, target: dict[str, Any], reference: str, otherwise: JsonPath) -> JsonPath:
         """Return the path of what a reference names, where that can be told."""
-        if reference.startswith("#/"):
+        if reference.startswith("#/") and not self._has_inner_base:
             return subschemas.way(self._root, reference)
         if not self._ways:
             self._ways = {id(place.schema): place.way for place in subschemas.walk(self._root)}
@@ -94,28 +100,40 @@ class References:
 
     def _unused(self) -> str:
         taken = {name for keyword in _KEPT for name in self._root.get(keyword, ())}
+        taken.update(name for _, name in self._taken)
         return next(name for name in self._fresh if name not in taken)
 
     def _looked_up(self, part: dict[str, Any], reference: str, path: JsonPath) -> Any:
         if not self._resolvers:
             self._read_bases()
-        resolver = self._resolvers.get(id(part), self._resolvers[id(self._root)])
+        resolver = self._resolvers.get(id(part))
+        if resolver is None and self._has_inner_base:
+            raise _fault(path, "it stands below what is no keyword, and so below no address")
+        resolver = resolver or self._resolvers[id(self._root)]
         try:
-            return resolver.lookup(reference).contents
+            found = resolver.lookup(reference)
         except (referencing.exceptions.Unresolvable, ValueError, LookupError, TypeError):
             raise _fault(path, "it names nothing in the schema, and references are not fetched") from None
+        if isinstance(found.contents, dict):
+            self._note_bases(found.contents, found.resolver)
+        return found.contents
 
     def _read_bases(self) -> None:
         """Note for each part below which address its references stand."""
         resource = self._resource(self._root)
         base = resource.id() or ""
         registry = referencing.Registry().with_resource(base, resource).crawl()
-        stack = [(self._root, registry.resolver(base))]
+        self._note_bases(self._root, registry.resolver(base))
+
+    def _note_bases(self, part: dict[str, Any], resolver: Any) -> None:
+        """Note the same for a part, below whose address its resolver is, and for what is below it."""
+        if id(part) in self._resolvers:
+            return
+        self._resolvers[id(part)] = resolver
+        stack = [(child, resolver) for child in subschemas.children(part)]
         while stack:
             part, resolver = stack.pop()
-            if part is not self._root:
-                resolver = resolver.in_subresource(self._resource(part))
-            self._resolvers[id(part)] = resolver
+            self._resolvers[id(part)] = resolver = resolver.in_subresource(self._resource(part))
             stack += [(child, resolver) for child in subschemas.children(part)]
 
     def _resource(self, part: dict[str, Any]) -> Any:
