@@ -53,8 +53,9 @@ keywords and compares.
   another order than the list's; with `not`, what cannot be said as alternatives (numbers that are no
   integers, arrays and objects that a list does not hold); of a branch of `oneOf`, what has a property that
   another branch requires; beside `patternProperties` that list no beginnings, as `^x-` does, names that no
-  pattern matches; of the format `regex`, what ECMA-262 and Python do not both read, groups within groups
-  within groups, and lookahead but once and in no group. An `if` that cannot be negated, and a branch of `oneOf` that cannot be told from
+  pattern matches; of the format `hostname`, more than six labels or longer ones than 41 characters; of
+  `regex`, what ECMA-262 and Python do not both read, groups within groups within groups, and lookahead but
+  once and in no group. An `if` that cannot be negated, and a branch of `oneOf` that cannot be told from
   the others, are refused instead.
 - **Spelling**: numbers and escapes that mean the same may be spelt otherwise by the two libraries.
 

@@ -109,7 +109,7 @@ class Drawing:
 
     def schema(self) -> Any:
         """Return a schema with definitions, which it may refer to."""
-        keys = self._chance.sample(["x", "y", "a/b", "c%d", "e~f", "ä"], 2)
+        keys = self._chance.sample(["x", "y", "x.open", "ref0", "a/b", "c%d", "e~f", "ä"], 2)
         anchor = {2019: "$anchor", 2020: "$anchor"}.get(self.draft, "id" if self.draft == 4 else "$id")
         escaped = [key.replace("~", "~0").replace("/", "~1").replace("%", "%25") for key in keys]
         definitions = {keys[1]: self._any(1)}  # which refers to none
@@ -118,10 +118,31 @@ class Drawing:
         if self._chance.random() < 0.2 and isinstance(definitions[keys[0]], dict):
             definitions[keys[0]][anchor] = "here" if anchor == "$anchor" else "#here"
             self._targets.append("#here")
+        others = self._of_the_same_names(keys[0], escaped[0], definitions)
         drawn = self._object(self._chance.choice([2, 3]))
         if self.draft != 2020 or self._chance.random() < 0.3:
             drawn = {"$schema": DRAFTS[self.draft], **drawn}
-        return {**drawn, self._definitions: definitions}
+        return {**drawn, self._definitions: definitions, **others}
+
+    def _of_the_same_names(self, key: str, escaped: str, definitions: Schema) -> Schema:
+        """Return what stands beside the definitions, or add to them, that has one of their names."""
+        way = self._chance.random()
+        if way < 0.15:
+            address = {"id" if self.draft == 4 else "$id": "http://schemas.test/inner"}
+            inner = {
+                "allOf": [{"$ref": f"#/{self._definitions}/{escaped}"}],
+                self._definitions: {key: self._any(1)},
+            }
+            definitions["inner"] = {**address, **inner}
+            self._targets += [
+                f"#/{self._definitions}/inner",
+                f"http://schemas.test/inner#/{self._definitions}/{escaped}",
+            ]
+        elif way < 0.3:
+            other = "definitions" if self._definitions == "$defs" else "$defs"
+            self._targets.append(f"#/{other}/{escaped}")
+            return {other: {key: self._any(1)}}
+        return {}
 
     def _any(self, depth: int, kind: str | None = None) -> Any:
         """Return a schema, most often one that values of the type `kind` can meet."""
