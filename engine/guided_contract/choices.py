@@ -12,3 +12,5 @@ BOUND: Final = 42
 
 # Characters between two tokens at most; None: any number.
 MOST: Final[dict[Whitespace, int | None]] = {"Compact": 0, "Flexible": BOUND, "Unbounded": None}
+
+MOST_PROCESSORS: Final = 16  # logits processors of a resource, and so of a request

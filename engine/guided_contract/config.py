@@ -68,6 +68,7 @@ class LogitsProcessorConfig(Struct, frozen=True, kw_only=True):
     factory: str  # "package.module:Class"
     params: dict[str, Any] = {}
     apply_by_default: bool = True
+    enforced: bool = False  # requests cannot leave it out
 
 
 class GuidedProbeConfig(Struct, frozen=True, kw_only=True):

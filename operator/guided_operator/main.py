@@ -134,6 +134,7 @@ def assemble(settings: OperatorSettings, api: Api, metrics: OperatorMetrics) -> 
             settings.proxies,
             settings.keda_triggers,
             settings.arguments,
+            settings.processor_factories,
         ),
         now=now,
         condition_counts=metrics.condition_counts,

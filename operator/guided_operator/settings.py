@@ -16,6 +16,9 @@ _VARIABLES: Final = {"namespace": "POD_NAMESPACE", "pod_name": "POD_NAME"}
 
 _NamespaceName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 _Beginning = Annotated[str, Field(min_length=1, max_length=512)]
+_NAME: Final = "[A-Za-z_][A-Za-z0-9_]*"
+# One factory of logits processors, or all of a package, of a module, or of everything.
+_Factories = Annotated[str, Field(max_length=256, pattern=rf"^(\*|{_NAME}(\.{_NAME})*(\.\*|:\*|:{_NAME}))$")]
 
 
 class SettingsError(Exception):
@@ -71,6 +74,12 @@ class OperatorSettings(BaseModel):
     arguments: Literal["Listed", "Any"] = "Listed"
     """What engine.args and engine.env may hold: Listed, what is known of the version of vLLM to be harmless;
     Any, whatever the schema does not refuse. Default: Listed."""
+    processor_factories: Annotated[
+        tuple[_Factories, ...], BeforeValidator(_listed), Field(min_length=1, max_length=100)
+    ] = ("guided_engine.*",)
+    """Factories of logits processors that resources may name, separated by commas, such as
+    acme.processors:Ban; with a "*" at its end all that begin so: acme.processors:*, acme.*, *. Default:
+    guided_engine.*, what ships with the plugin; others are code that somebody has to have looked at."""
     user_ids: Literal["Fixed", "Platform"] = "Fixed"
     """Whose numeric user pods run as: Fixed, ours (10001); Platform, what OpenShift gives the namespace.
     Default: Fixed."""

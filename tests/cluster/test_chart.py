@@ -132,6 +132,7 @@ def test_limits_reach_the_operator() -> None:
         "--set=limits.proxies=Allow",
         "--set=limits.remoteCode=Refuse",
         "--set=limits.kedaTriggers={prometheus,cron}",
+        "--set=limits.processorFactories={guided_engine.*,acme.processors:Ban}",
         "--set=pods.userIds=Platform",
         "--set=pods.hubEndpoint=https://hub.example",
     )["Deployment"]["spec"]["template"]["spec"]["containers"]
@@ -144,6 +145,7 @@ def test_limits_reach_the_operator() -> None:
     assert (settings.proxies, settings.keda_triggers) == ("Allow", ("prometheus", "cron"))
     assert settings.hub_endpoint == "https://hub.example"
     assert settings.arguments == "Any"
+    assert settings.processor_factories == ("guided_engine.*", "acme.processors:Ban")
 
 
 def test_limits_that_nobody_set() -> None:
@@ -157,6 +159,17 @@ def test_limits_that_nobody_set() -> None:
     assert told()["GUIDEDMODEL_PROXIES"] == "Refuse"
     assert told()["GUIDEDMODEL_ARGUMENTS"] == "Listed"
     assert "GUIDEDMODEL_KEDA_TRIGGERS" not in told("--set-json=limits.kedaTriggers=[]")
+    [by_default] = OperatorSettings(namespace="x", plugin_image="y").processor_factories
+    assert told()["GUIDEDMODEL_PROCESSOR_FACTORIES"] == by_default == "guided_engine.*"
+    # As with --reuse-values of a chart that did not have it.
+    assert "GUIDEDMODEL_PROCESSOR_FACTORIES" not in told("--set=limits.processorFactories=null")
+
+
+@pytest.mark.parametrize("factories", [[], ["acme"], ["*.acme"], ["acme*"], ["a,b:C"], ["acme:*,*"]])
+def test_factories_that_the_operator_would_not_read_are_refused(factories: list[str]) -> None:
+    """None would be all, as with other lists, or none at all: whoever means all writes it."""
+    with pytest.raises(chart.HelmError, match="processorFactories"):
+        rendered(f"--set-json=limits.processorFactories={json.dumps(factories)}")
 
 
 def test_crd_is_the_generated_one_and_outlives_the_release() -> None:

@@ -185,6 +185,13 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "processors": {
         "logitsProcessors": [{"name": "a", "factory": "x.y:Z", "params": {"deep": [{"er": None}, 1.5]}}]
     },
+    "processors that are enforced": {
+        "logitsProcessors": [
+            {"name": "a", "factory": "x.y:Z", "enforced": True},
+            {"name": "b", "factory": "x.y:Z", "enforced": True, "applyByDefault": True},
+            {"name": "c", "factory": "x.y:Z", "enforced": False, "applyByDefault": False},
+        ]
+    },
     "no pods": {"replicas": 0},
     "autoscaled by Kubernetes": {"autoscaling": {"maxReplicas": 4, "hpa": HPA}},
     "autoscaled by KEDA, from none": {"autoscaling": {"minReplicas": 0, "maxReplicas": 4, "keda": KEDA}},
@@ -604,6 +611,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "env",
     ),
     "bad factory": ({"logitsProcessors": [{"name": "a", "factory": "x.y"}]}, "factory"),
+    "enforced, and not by default": (
+        {
+            "logitsProcessors": [
+                {"name": "a", "factory": "x.y:Z"},
+                {"name": "b", "factory": "x.y:Z", "enforced": True, "applyByDefault": False},
+            ]
+        },
+        "a processor that is enforced runs by default: remove applyByDefault",
+    ),
     "same processor twice": (
         {"logitsProcessors": [{"name": "a", "factory": "x.y:Z"}] * 2},
         "logitsProcessors",

@@ -427,13 +427,83 @@ def test_a_touch_of_the_libraries_would_be_seen(stage: Stage) -> None:
     stage.native_calls.unlink()
 
 
-def test_guided_beam_search_is_refused(stage: Stage) -> None:
+def test_beam_search_with_a_grammar_or_with_processors_is_refused(stage: Stage) -> None:
     body = guided("/v1/completions", {"const": 1}, use_beam_search=True, n=2)
     response = stage.client.post("/v1/completions", json=body)
     assert response.status_code == 400
     assert error_of(response)["code"] == "request_not_admitted"
+    body = completion(use_beam_search=True, n=2, max_tokens=2, vllm_xargs=LINGERS)
+    error = error_of(stage.client.post("/v1/completions", json=body))
+    assert (error["code"], error["param"]) == ("request_not_admitted", "use_beam_search")
     body = completion(use_beam_search=True, n=2, max_tokens=2)
     assert stage.client.post("/v1/completions", json=body).status_code == 200
+
+
+# What no model with processors "fails" and "lingers" can do.
+CHOICES: dict[str, Any] = {
+    "another": "absent",
+    "another beside one that there is": "lingers,absent",
+    "in capitals": "Lingers",
+    "with a letter that looks like another": "l\u0456ngers",
+    "with a blank of no width": "lingers\u200b",
+    "long": "x" * 100_000,
+    "an empty name": "lingers,,fails",
+    "twice": "lingers, lingers",
+    "a million commas": "," * 1_000_000,
+    "very many": ["lingers"] * 200_000,
+    "a number": 5,
+    "yes": True,
+    "an object": {"lingers": 1},
+    "numbers": [1, 2],
+    "a list in a list": [["lingers"]],
+    "null in a list": [None],
+}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("route", [*ROUTES, "/v1/chat/completions/batch", "/invocations"])
+def test_processors_that_cannot_be_chosen_are_400(stage: Stage, route: str, *, stream: bool) -> None:
+    """And nothing is generated, nor is anybody asked for a grammar."""
+    at = "sampling_params.extra_args" if route == "/inference/v1/generate" else "vllm_xargs"
+    param, before = f"{at}.logits_processors", stage.steps()
+    told = (400, "request_invalid", param)
+    for choice in CHOICES.values():
+        chosen = {"logits_processors": choice}
+        like = {"/invocations": "/v1/completions", "/v1/chat/completions/batch": "/v1/chat/completions"}
+        bodies = [_unguided(like.get(route, route), stream=stream, vllm_xargs=chosen)]
+        bodies.append(guided(like.get(route, route), {"const": 1}, stream=stream, vllm_xargs=chosen))
+        for body in bodies:
+            if route.endswith("batch"):
+                body |= {"messages": [body["messages"]] * 2, "stream": False}
+            response = stage.client.post(route, json=body)
+            error = error_of(response)
+            # What is written in sampling_params may be as long as a grammar, and no longer.
+            is_long = at != "vllm_xargs" and len(json.dumps(choice)) > 1 << 19
+            expected = (400, "grammar_too_large", "sampling_params") if is_long else told
+            assert (response.status_code, error["code"], error["param"]) == expected
+            assert error["message"].startswith(f"{error['param']}: ")
+            assert len(error["message"]) < 500
+            assert response.headers["content-type"] == "application/json"
+            assert stage.record().error_code == error["code"]
+    assert stage.steps() == before
+    assert not stage.service.received(wire.Prepare)
+
+
+def test_an_unknown_processor_is_told_with_those_that_there_are(stage: Stage) -> None:
+    body = completion(vllm_xargs={"logits_processors": "fails,absent"}, prompt=["a", "b"])
+    body |= {"n": 2, "temperature": 1}
+    message = error_of(stage.client.post("/v1/completions", json=body))["message"]
+    assert 'no logits processor "absent"; this model has fails, first-fails, ' in message
+    body["vllm_xargs"] = {"logits_processors": ""}
+    assert stage.client.post("/v1/completions", json=body).status_code == 200
+
+
+@pytest.mark.parametrize("options", [5, True, "logits_processors", [], ["lingers"], [["lingers"]]])
+@pytest.mark.parametrize("route", ROUTES)
+def test_options_that_are_no_object_are_400(stage: Stage, route: str, options: Any) -> None:
+    response = stage.client.post(route, json=_unguided(route, vllm_xargs=options))
+    assert response.status_code == 400, response.text
+    assert stage.record().status == 400
 
 
 def test_upstreams_own_errors_stay(stage: Stage) -> None:

@@ -1,14 +1,19 @@
 """The example processor, and how a request chooses among configured ones."""
 
 import random
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
 
 from guided_contract.config import LogitsProcessorConfig
+from guided_contract.errors import ErrorCode
+from guided_engine.processors.choice import ChoiceError
 from guided_engine.processors.examples import NoRepeat
 from guided_engine.processors.interface import SequenceInfo, SequenceProcessor
 from guided_engine.processors.registry import Registry
+from guided_engine.ranks.sequence import GuidedSequence
 
 VOCAB = 12
 
@@ -69,12 +74,16 @@ def test_a_penalty_leaves_every_token_possible() -> None:
     assert logits.isfinite().all()
 
 
-def registry() -> Registry:
+def registry(*enforced: str) -> Registry:
     factory = "guided_engine.processors.examples:NoRepeat"
     configs = [
         LogitsProcessorConfig(name="first", factory=factory, params={"size": 1}),
         LogitsProcessorConfig(name="second", factory=factory, params={"size": 2}),
         LogitsProcessorConfig(name="asked-for", factory=factory, params={"size": 3}, apply_by_default=False),
+        *(
+            LogitsProcessorConfig(name=name, factory=factory, params={"size": 9}, enforced=True)
+            for name in enforced
+        ),
     ]
     return Registry(configs)
 
@@ -95,9 +104,25 @@ def test_a_request_gets_the_defaults_or_what_it_asks_for(choice: dict[str, objec
     assert [one._size for one in states] == sizes  # type: ignore[attr-defined]
 
 
-def test_a_name_that_is_not_configured_is_refused() -> None:
-    with pytest.raises(ValueError, match="no logits processor absent"):
-        registry().create(SequenceInfo([1], VOCAB, arguments={"logits_processors": "first,absent"}))
+@pytest.mark.parametrize(
+    ("choice", "sizes"),
+    [({}, [1, 2, 9]), ({"logits_processors": ""}, [9]), ({"logits_processors": "first"}, [9, 1])],
+)
+def test_what_is_enforced_is_left_out_by_no_request(choice: dict[str, object], sizes: list[int]) -> None:
+    states = registry("enforced").create(SequenceInfo([1], VOCAB, arguments=choice))
+    assert [one._size for one in states] == sizes  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("choice", ["first,absent", "first,first", 5, ["first"] * 200_000])
+def test_a_choice_that_came_past_admission_ends_its_sequence_alone(choice: Any) -> None:
+    with pytest.raises(ChoiceError):
+        registry().create(SequenceInfo([1], VOCAB, arguments={"logits_processors": choice}))
+    sequence = GuidedSequence("r", prompt_length=1, ticket=None, needed=1, computed=0, since_step=0)
+    sequence.make_processors = partial(
+        registry().create, SequenceInfo([1], VOCAB, arguments={"logits_processors": choice})
+    )
+    sequence.start_processors()
+    assert (sequence.failure, sequence.processors) == (ErrorCode.SEQUENCE_PROCESSOR_FAILED, [])
 
 
 def test_each_sequence_has_its_own_state() -> None:

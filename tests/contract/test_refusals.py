@@ -1,13 +1,15 @@
 """Ways into vLLM on which a constraint would be lost are refused: vLLM's own classes, patched."""
 
 import importlib
+import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from guided_contract import wire
-from guided_contract.config import PodConfig
+from guided_contract.config import LogitsProcessorConfig, PodConfig
 from guided_contract.errors import GuidedError
 from guided_engine.admission import trace
 from guided_engine.admission.exchange import HttpExchange, current
@@ -25,6 +27,12 @@ PATCHED = (
     ("vllm.entrypoints.openai.chat_completion.protocol", "ChatCompletionRequest", "to_sampling_params"),
     ("vllm.entrypoints.openai.completion.protocol", "CompletionRequest", "to_beam_search_params"),
     ("vllm.entrypoints.openai.responses.protocol", "ResponsesRequest", "to_sampling_params"),
+    (
+        "vllm.entrypoints.speech_to_text.transcription.protocol",
+        "TranscriptionRequest",
+        "to_beam_search_params",
+    ),
+    ("vllm.entrypoints.speech_to_text.translation.protocol", "TranslationRequest", "to_beam_search_params"),
     ("vllm.v1.engine.async_llm", "AsyncLLM", "_validate_streaming_input_sampling_params"),
     ("vllm.v1.engine.llm_engine", "LLMEngine", "add_request"),
 )
@@ -77,6 +85,48 @@ def test_guided_beam_search(route: str) -> None:
     assert refusal.value.error.code == "request_not_admitted"
     with refused():
         request(vllm_xargs=NAMED).to_beam_search_params(9, {})
+
+
+ASKED_FOR = LogitsProcessorConfig(name="asked-for", factory="a.b:C", apply_by_default=False)
+BY_DEFAULT = LogitsProcessorConfig(name="default", factory="a.b:C")
+ENFORCED = LogitsProcessorConfig(name="always", factory="a.b:C", enforced=True)
+
+
+@pytest.mark.parametrize("beams", [made for made in PATCHED if made[2] == "to_beam_search_params"], ids=str)
+@pytest.mark.parametrize(
+    ("processors", "choice", "told"),
+    [
+        ([], None, None),
+        ([], "", None),
+        ([ASKED_FOR], None, None),
+        ([ASKED_FOR], "", None),
+        ([ASKED_FOR], "asked-for", "request_not_admitted: .* would get asked-for$"),
+        ([ASKED_FOR, ENFORCED], None, "request_not_admitted: .* would get always$"),
+        ([ASKED_FOR, ENFORCED], "", "request_not_admitted: .* would get always$"),
+        ([ASKED_FOR, ENFORCED], "asked-for", "request_not_admitted: .* would get always, asked-for$"),
+        # The choice is lost on the way to the engine, which would apply the default.
+        ([BY_DEFAULT], "", "request_not_admitted: .* would get default$"),
+        ([ASKED_FOR], "absent", "request_invalid: vllm_xargs.logits_processors: .*this model has asked-for$"),
+        ([], "absent", "request_invalid: .*this model has none$"),
+        ([ASKED_FOR], 5, "request_invalid: .*must be names"),
+    ],
+)
+def test_beam_search_with_processors(
+    beams: tuple[str, str, str], processors: list[LogitsProcessorConfig], choice: Any, told: str | None
+) -> None:
+    """Each token of a beam is a request of its own to vLLM."""
+    module, name, _ = beams
+    made = getattr(importlib.import_module(module), name)
+    refusals.ENTRIES[0].apply(msgspec.structs.replace(POD, logits_processors=processors))
+    chosen = None if choice is None else {"logits_processors": choice}
+    fields = {"file": None, "model": "tiny", "vllm_xargs": chosen}
+    request = made.model_construct(messages=[], prompt="x", use_beam_search=True, **fields)
+    if told is None:
+        assert request.to_beam_search_params(9, {}).beam_width == 1
+        return
+    with refused() as refusal:
+        request.to_beam_search_params(9, {})
+    assert re.match(told, str(refusal.value.error))
 
 
 @pytest.mark.parametrize(

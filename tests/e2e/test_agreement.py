@@ -66,9 +66,10 @@ def pod(hurry: Path) -> Iterator[Pod]:
         }
         for name in FAULTS
     ]
+    marks = {"name": "marks", "factory": "support.odd_processors:Marks", "enforced": True}
     manifest = sample(
         guidedDecoding={"consensus": {"mode": "Sampled", "sampleEvery": EVERY}, "backend": "XGrammar"},
-        logitsProcessors=[lingers, *planted_ones],
+        logitsProcessors=[lingers, *planted_ones, marks],
     )
     pod = start_pod(manifest, env={"PYTHONPATH": str(ROOT / "tests")})
     yield pod
@@ -122,6 +123,24 @@ def test_ranks_that_agree_are_compared(pod: Pod) -> None:
     assert openai.text(answer)
     pod.wait(lambda: metric(pod, "guidedmodel_digests_compared_total") > TOKENS // EVERY)
     assert page(pod).desync == ""
+
+
+@pytest.mark.parametrize(
+    "choice", [{}, {"logits_processors": ""}, {"logits_processors": "marks"}], ids=["none", "empty", "named"]
+)
+def test_an_enforced_processor_runs_on_all_ranks_whatever_a_request_chooses(
+    pod: Pod, choice: dict[str, str]
+) -> None:
+    fields = {"max_tokens": 2 * EVERY, "ignore_eos": True, "return_token_ids": True}
+    answer = openai.completion(pod.url, "x", **fields, vllm_xargs={"mark": 7, **choice})
+    assert answer.json()["choices"][0]["token_ids"] == [7] * 2 * EVERY
+    assert page(pod).desync == ""
+
+
+def test_a_processor_that_the_resource_has_not_is_a_400(pod: Pod) -> None:
+    response = openai.completion(pod.url, "x", vllm_xargs={"logits_processors": "absent"})
+    assert openai.error_code(response) == (400, "request_invalid")
+    assert "this model has lingers, strays, " in response.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("fault", planted.DIFFERING)

@@ -29,6 +29,7 @@ LINES: dict[str, dict[str, Any]] = {
     "by name": {"vllm_xargs": {"guided_grammar": "card"}},
     "reserved": {"vllm_xargs": {"guided_ticket": "forged"}},
     "other words": {"guided_json": CARD},
+    "processors": {"vllm_xargs": {"logits_processors": "absent"}},
     "beam search": {"response_format": SCHEMA, "use_beam_search": True, "n": 2},
 }
 
@@ -62,6 +63,10 @@ def test_guided_lines_of_a_batch_file_are_refused_with_our_words(tmp_path: Path)
     for name in LINES.keys() - {"unguided"}:
         response = answers[name]["response"]
         assert response["status_code"] == 400, answers[name]
-        others = {"reserved": "request_reserved_argument", "other words": "request_unknown_constraint"}
+        others = {
+            "reserved": "request_reserved_argument",
+            "other words": "request_unknown_constraint",
+            "processors": "request_invalid",
+        }
         code = others.get(name, "request_not_admitted")
         assert code in json.dumps(answers[name]), answers[name]

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from guided_contract import wire
-from guided_contract.config import GuidedDecodingConfig
+from guided_contract.config import GuidedDecodingConfig, LogitsProcessorConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission import gate as gate_module
 from guided_engine.admission import trace
@@ -136,6 +136,40 @@ async def test_what_cannot_be_chosen_is_refused_without_a_constraint_too(
         await gate.admit(None, {"guided_backend": 5})
     assert raised.value.code is ErrorCode.GRAMMAR_UNSUPPORTED
     assert (await gate.admit(None, {"guided_backend": "guidance"})).lease is None
+
+
+@pytest.mark.parametrize("asked", [None, structured_outputs(regex="a")], ids=["unguided", "guided"])
+@pytest.mark.parametrize(
+    ("route", "path"),
+    [
+        ("/v1/completions", "vllm_xargs.logits_processors"),
+        ("/v1/messages", "vllm_xargs.logits_processors"),
+        ("/inference/v1/generate", "sampling_params.extra_args.logits_processors"),
+        ("/invocations", "vllm_xargs.logits_processors"),
+        ("/v1/audio/transcriptions", "vllm_xargs.logits_processors"),
+        (None, "vllm_xargs.logits_processors"),
+    ],
+)
+async def test_processors_that_a_model_has_not_are_refused_before_its_grammar_is_asked_for(
+    service: FakeService, client: GrammarClient, asked: Any, route: str | None, path: str
+) -> None:
+    processors = [LogitsProcessorConfig(name="repeat", factory="a.b:C")]
+    pod = msgspec.structs.replace(pod_config(service.path.parent), logits_processors=processors)
+    gate = gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
+    exchange = None if route is None else HttpExchange(trace.begin([], 1), "POST", route)
+    current.set(exchange)
+    try:
+        for choice in ("absent", "repeat,repeat", 5, ["repeat"] * 200_000, [None]):
+            with pytest.raises(GuidedError) as raised:
+                await gate.admit(asked, {"logits_processors": choice})
+            assert (raised.value.code, raised.value.path) == ("request_invalid", path)
+            assert raised.value.message.startswith(f"{path}: ")
+        assert exchange is None or exchange.failure is not None
+        for taken in ("repeat", ["repeat"], "", None):
+            assert (await gate.admit(None, {"logits_processors": taken})).lease is None
+    finally:
+        current.set(None)
+    assert not service.received(wire.Prepare)
 
 
 CHOSEN = {

@@ -353,14 +353,18 @@ def test_configuration_carries_what_engine_and_sidecar_share() -> None:
     gm = guided_model(
         model__servedName="served",
         parallelism__tensor=2,
-        logitsProcessors=[{"name": "p", "factory": "a.b:C", "params": {"x": [1]}, "applyByDefault": False}],
+        logitsProcessors=[
+            {"name": "p", "factory": "a.b:C", "params": {"x": [1]}, "applyByDefault": False},
+            {"name": "q", "factory": "a.b:D", "enforced": True},
+        ],
         probes={"stallTimeout": "30s"},
         sidecar={"restart": {"maxAttempts": 3, "baseDelay": "1s"}},
     )
     found = pod_config(gm)
     assert (found.name, found.served_name, found.tensor_parallel) == ("tiny", "served", 2)
     assert found.logits_processors == [
-        config.LogitsProcessorConfig(name="p", factory="a.b:C", params={"x": [1]}, apply_by_default=False)
+        config.LogitsProcessorConfig(name="p", factory="a.b:C", params={"x": [1]}, apply_by_default=False),
+        config.LogitsProcessorConfig(name="q", factory="a.b:D", enforced=True),
     ]
     assert found.probes == config.ProbesConfig(stall_timeout_s=30)
     assert found.restart == config.RestartConfig(max_attempts=3, base_delay_s=1)

@@ -56,6 +56,20 @@ def test_a_folder_is_read_with_all_below_it(tmp_path: Path, capsys: Capture) -> 
     ]
 
 
+def test_factories_are_an_operators_to_limit_and_rules_are_everybodys(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    processor = {"name": "a", "factory": "acme.processors:Ban", "enforced": True}
+    file = write(tmp_path / "a.yaml", changed(minimal(), logitsProcessors=[processor]))
+    assert main(["validate", "-f", file]) == 0
+    file = write(
+        tmp_path / "b.yaml", changed(minimal(), logitsProcessors=[{**processor, "applyByDefault": False}])
+    )
+    for command in ("validate", "run"):
+        assert main([command, "-f", file]) == 2
+        assert "spec.logitsProcessors[0].enforced: a processor that is enforced" in capsys.readouterr().err
+
+
 def test_stdin_is_read_and_so_is_a_list(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     listed = {"apiVersion": "v1", "kind": "List", "items": [minimal("a"), minimal("b")]}
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(yaml.safe_dump(listed).encode()), "ascii"))

@@ -6,7 +6,7 @@ import pytest
 
 from guided_operator.policy.installation_limits import NO_LIMITS, Limits
 from guided_operator.reconcile.plan import plan
-from guided_operator.settings import OperatorSettings
+from guided_operator.settings import OperatorSettings, SettingsError
 from support.manifests import guided_model
 from support.observed import SITE, model, seen
 
@@ -86,6 +86,57 @@ def test_code_of_models() -> None:
         "spec.model.trustRemoteCode"
     ]
     assert Limits(remote_code="Refuse").check(guided_model()) == []
+
+
+NO_REPEAT = "guided_engine.processors.examples:NoRepeat"
+
+
+@pytest.mark.parametrize(
+    ("factory", "allowed", "permitted"),
+    [
+        (NO_REPEAT, "guided_engine.*", True),
+        (NO_REPEAT, "guided_engine.processors.examples:*", True),
+        (NO_REPEAT, NO_REPEAT, True),
+        (NO_REPEAT, "*", True),
+        ("os:system", "*", True),
+        ("os:system", "guided_engine.*", False),
+        ("guided_engine_evil.a:B", "guided_engine.*", False),
+        ("evil.guided_engine.a:B", "guided_engine.*", False),
+        ("Guided_Engine.a:B", "guided_engine.*", False),
+        ("guided_engine:B", "guided_engine.*", False),
+        ("acme:Ban", "acme:*", True),
+        ("acme.more:Ban", "acme:*", False),
+        ("acme:Banana", "acme:Ban", False),
+        ("acme:Ban", "acme:Banana", False),
+    ],
+)
+def test_factories_of_processors(factory: str, allowed: str, permitted: bool) -> None:  # noqa: FBT001 - a table
+    gm = guided_model(
+        logitsProcessors=[
+            {"name": "a", "factory": "other.example:A"},
+            {"name": "b", "factory": factory, "applyByDefault": False},
+        ]
+    )
+    found = Limits(processor_factories=("other.example:A", allowed)).check(gm)
+    assert [problem.field for problem in found] == ([] if permitted else ["spec.logitsProcessors[1].factory"])
+    assert all("add it to limits.processorFactories" in problem.message for problem in found)
+    assert NO_LIMITS.check(gm) == []
+
+
+def test_what_may_be_written_for_factories(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pattern that means less, or more, than whoever writes it thinks, keeps the operator from starting."""
+
+    def read(text: str) -> tuple[str, ...]:
+        monkeypatch.setenv("GUIDEDMODEL_PROCESSOR_FACTORIES", text)
+        settings = OperatorSettings(namespace="system", plugin_image="guidedmodel:1")
+        return settings.processor_factories
+
+    assert read("") == ("guided_engine.*",)
+    assert read(f"acme.*, acme:*,{NO_REPEAT},*") == ("acme.*", "acme:*", NO_REPEAT, "*")
+    wrong = ["acme", "acme*", "acme.", "acme:", "*.acme", "acme.*:Ban", ".*", ":*", "**", "acme.**", "a-b.*"]
+    for text in (*wrong, "acmé.*", "acme .*", ",", " , "):
+        with pytest.raises(SettingsError, match="GUIDEDMODEL_PROCESSOR_FACTORIES"):
+            read(text)
 
 
 def test_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

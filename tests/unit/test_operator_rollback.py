@@ -33,7 +33,9 @@ def with_image(image: str, **spec: Any) -> Object:
 
 
 def evil() -> Object:
-    return with_image(FOREIGN, model={"uri": "hf://evil/repo", "trustRemoteCode": True})
+    processors = [{"name": "a", "factory": "evil:Code"}]
+    hub = {"uri": "hf://evil/repo", "trustRemoteCode": True}
+    return with_image(FOREIGN, model=hub, logitsProcessors=processors)
 
 
 def edited(old: Object, new: Object) -> Observed:
@@ -54,6 +56,7 @@ def rolled_back(observed: Observed, to: Object, limits: Limits = Limits()) -> Pl
         (Limits(images=("docker.io",)), "spec.engine.image"),
         (Limits(models=("file:///models",)), "spec.model.uri"),
         (Limits(remote_code="Refuse"), "spec.model.trustRemoteCode"),
+        (Limits(processor_factories=("guided_engine.*",)), "spec.logitsProcessors[0].factory"),
     ],
 )
 def test_limits_hold_for_what_is_rolled_back_to(limits: Limits, field: str) -> None:
@@ -92,7 +95,14 @@ def test_a_version_that_is_told_later_is_checked() -> None:
     assert problem.field == "spec.engine.version"
 
 
-@pytest.mark.parametrize("limits", [Limits(images=("docker.io",)), Limits(models=("file://",))])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        Limits(images=("docker.io",)),
+        Limits(models=("file://",)),
+        Limits(processor_factories=("guided_engine.*",)),
+    ],
+)
 def test_a_revision_that_cannot_be_checked_does_not_run_where_there_are_limits(limits: Limits) -> None:
     """Earlier releases kept no spec."""
     observed = edited(model(replicas=2, rollout={"restartToken": "1"}), model())
@@ -102,7 +112,8 @@ def test_a_revision_that_cannot_be_checked_does_not_run_where_there_are_limits(l
     [problem] = rolled_back(observed, old, limits).problems
     assert problem.field == "spec.rollout.rollbackTo"
     assert revision_of(old) in problem.message
-    assert rolled_back(observed, old, Limits(keda_triggers=("prometheus",))).revision == revision_of(old)
+    for around in (Limits(keda_triggers=("prometheus",)), Limits(processor_factories=("*",))):
+        assert rolled_back(observed, old, around).revision == revision_of(old)
     assert not plan(observed, SITE, limits).problems, "its own revision is made from the spec"
 
 

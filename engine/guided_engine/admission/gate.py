@@ -10,6 +10,7 @@ from guided_contract import config, names, wire
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine import ledger, versions
+from guided_engine.admission import request_processors
 from guided_engine.admission.constraints import NamedGrammar, constraint_of, kind_of, named_grammar
 from guided_engine.admission.exchange import HttpExchange, SequenceEnd, current
 from guided_engine.admission.options import Options, options_of
@@ -103,6 +104,8 @@ class Gate:
             exchange.kind = kind_of(structured_outputs) or exchange.kind  # of refusals, too
         try:
             _refuse_reserved(extra_args)
+            route = exchange.route if exchange is not None else ""
+            request_processors.chosen(route, extra_args, self.config.logits_processors)
             options = options_of(extra_args, self.config.guided_decoding)
             named = named_grammar(structured_outputs, extra_args)
             if structured_outputs is None and named is None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from guided_contract.config import PodConfig
 from guided_contract.records import MOST_NAME
 from guided_engine.admission import (
     client_paths,
@@ -13,6 +14,7 @@ from guided_engine.admission import (
     error_responses,
     identifiers,
     request_checks,
+    request_processors,
     request_tools,
     response_headers,
     trace,
@@ -72,16 +74,15 @@ class AdmissionMiddleware:
         if pod.telemetry.endpoint is not None:
             # Without an endpoint nobody exports our span, and a caller's stays the parent of vLLM's.
             scope = {**scope, "headers": trace.continued(scope["headers"], span)}
-        most_bytes = pod.guided_decoding.compile.max_schema_bytes
-        await _Response(exchange, receive, send, most_bytes).serve(self._app, scope, self._gate.telemetry)
+        await _Response(exchange, receive, send, pod).serve(self._app, scope, self._gate.telemetry)
 
 
 class _Response:
     """The response to one request, between vLLM's application and the server."""
 
-    def __init__(self, exchange: HttpExchange, receive: Receive, send: Send, most_bytes: int) -> None:
+    def __init__(self, exchange: HttpExchange, receive: Receive, send: Send, pod: PodConfig) -> None:
         self._exchange = exchange
-        self._most_bytes = most_bytes  # of a schema
+        self._pod = pod
         self._receive_inner = receive
         self._send_inner = send
         self._kept: list[Message] = []  # not sent yet, for want of a verdict
@@ -142,7 +143,9 @@ class _Response:
         if keys is not None:
             self._exchange.model = text_of(keys, "model", MOST_NAME)
         if fault is None and keys is not None:
-            fault = request_checks.fault(route, text, keys, self._most_bytes)
+            most_bytes = self._pod.guided_decoding.compile.max_schema_bytes
+            fault = request_checks.fault(route, text, keys, most_bytes)
+            fault = fault or request_processors.fault(route, keys, self._pod.logits_processors)
             self._exchange.written = client_paths.written(keys)
             self._exchange.place = request_tools.place(route, keys) if fault is None else None
         if fault is not None:

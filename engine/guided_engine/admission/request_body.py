@@ -8,6 +8,7 @@ import msgspec
 
 # A JSON object's keys, and the JSON text of each value.
 Keys = Mapping[str, msgspec.Raw]
+MISSING: Final = msgspec.Raw(b"null")
 
 _keys: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -41,6 +42,13 @@ def keys_of(text: bytes | msgspec.Raw) -> Keys | None:
     if not isinstance(value, dict):
         return None
     return {key: msgspec.Raw(json.dumps(inner).encode()) for key, inner in value.items()}
+
+
+def at(keys: Keys, path: str) -> msgspec.Raw:
+    """Return what stands at a path of keys, MISSING where nothing does."""
+    first, _, rest = path.partition(".")
+    found = keys.get(first, MISSING)
+    return at(keys_of(found) or {}, rest) if rest else found
 
 
 def text_of(keys: Keys, name: str, most: int) -> str | None:

@@ -5,6 +5,8 @@ from typing import Final, NamedTuple
 
 from guided_engine.admission.foreign_words import ANY
 
+ARGUMENTS: Final = "vllm_xargs"  # on all routes but those that say so
+
 
 class Route(NamedTuple):
     """Where a route takes constraints.
@@ -30,7 +32,7 @@ class Route(NamedTuple):
     others: str = 'structured_outputs: {"%s": ...}'
     tools: str = 'tools: [{"type": "function", "function": {"name": NAME, "parameters": SCHEMA}}]'
     call: str = 'tool_choice: {"type": "function", "function": {"name": NAME}}'
-    arguments: str = "vllm_xargs"
+    arguments: str = ARGUMENTS
 
     def write(self, meaning: str) -> str:
         """Return what to write on this route for what was meant."""

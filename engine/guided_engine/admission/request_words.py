@@ -15,9 +15,9 @@ from guided_contract import names
 from guided_contract.wire import Kind
 from guided_engine.admission import foreign_words
 from guided_engine.admission.foreign_words import ANY, KINDS, Word
-from guided_engine.admission.request_body import Keys, keys_of, value_of
+from guided_engine.admission.request_body import MISSING, Keys, at, keys_of, value_of
 from guided_engine.admission.request_fault import Fault
-from guided_engine.admission.request_routes import NO_TOOLS, OPTIONS, ROUTES, UNGUIDED, Route
+from guided_engine.admission.request_routes import ARGUMENTS, NO_TOOLS, OPTIONS, ROUTES, UNGUIDED, Route
 
 # Only what stands below their `format` is a constraint.
 _WITH_FORMAT: Final = ("text", "outputconfig")
@@ -67,8 +67,6 @@ _NOTHING: Final = frozenset([b"null", b"false", b'""'])
 # What asks for nothing, of words that are no text of a constraint.
 _DEFAULTS: Final = frozenset([b'"none"', b'"auto"'])
 _PLAIN: Final = frozenset([b'"text"', b'"text/plain"'])
-_MISSING: Final = msgspec.Raw(b"null")
-_ARGUMENTS: Final = "vllm_xargs"
 _STRICT: Final = re.compile(rb'"strict"\s*:(?!\s*(?:false|null))')
 
 
@@ -85,7 +83,7 @@ def is_strict(keys: Keys) -> bool:
 
 def asked(route: Route, keys: Keys) -> list[str]:
     """Return the paths at which a request asks for a constraint."""
-    return [path for path in route.read if _asks(_at(keys, path))]
+    return [path for path in route.read if _asks(at(keys, path))]
 
 
 def _faults(route: Route, keys: Keys) -> Iterator[Fault]:
@@ -102,7 +100,7 @@ def _faults(route: Route, keys: Keys) -> Iterator[Fault]:
                 yield _told(route, path, word)
     yield from _unread(route, keys)
     for path in route.read:
-        found = _at(keys, path)
+        found = at(keys, path)
         if bytes(found) == b"null":
             continue
         if path.endswith("structured_outputs"):
@@ -118,8 +116,8 @@ def _unread(route: Route, keys: Keys) -> Iterator[Fault]:
     """Yield constraints among what vLLM gives to plugins, and our own where this route reads none."""
     if not route.tools and is_strict(keys):
         yield Fault("tools", f"they have no effect here: {NO_TOOLS}")
-    for path in dict.fromkeys((route.arguments, _ARGUMENTS)):
-        for key, value in (keys_of(_at(keys, path)) or {}).items():
+    for path in dict.fromkeys((route.arguments, ARGUMENTS)):
+        for key, value in (keys_of(at(keys, path)) or {}).items():
             word = foreign_words.exact(key)
             if word is None or not word.is_certain or not _asks(value):
                 continue
@@ -163,7 +161,7 @@ def _asks_for(word: Word, key: str, value: msgspec.Raw) -> bool:
     if not _asks(value) or text == b"[]" or (text == b"{}" and not word.is_certain):
         return False
     if foreign_words.folded(key) in _WITH_FORMAT:
-        return _asks((keys_of(value) or {}).get("format", _MISSING))
+        return _asks((keys_of(value) or {}).get("format", MISSING))
     if word.meaning in {*OPTIONS, "tools", "tool_choice"}:
         return text not in _DEFAULTS
     if word.meaning == "json" and text in _PLAIN:
@@ -206,9 +204,9 @@ def _of_format(route: Route, path: str, value: msgspec.Raw) -> Iterator[Fault]:
     if named != "json_schema":
         return
     if "json_schema" in formats[named]:
-        path, keys = f"{path}.json_schema", keys_of(keys.get("json_schema", _MISSING)) or {}
+        path, keys = f"{path}.json_schema", keys_of(keys.get("json_schema", MISSING)) or {}
         yield from _unknown(path, keys, _NAMED_SCHEMA, kind, advice)
-    schema = bytes(keys.get("schema", _MISSING))
+    schema = bytes(keys.get("schema", MISSING))
     if not schema.startswith(b"{"):
         what = "missing" if schema == b"null" else "no object"
         yield Fault(f"{path}.schema", f"it is {what}; {advice}", kind)
@@ -228,17 +226,10 @@ def _unknown(
         yield Fault(f"{path}.{key}", f"{what} {write}", kind)
 
 
-def _at(keys: Keys, path: str) -> msgspec.Raw:
-    """Return what stands at a path of one or two keys."""
-    first, _, second = path.partition(".")
-    found = keys.get(first, _MISSING)
-    return (keys_of(found) or {}).get(second, _MISSING) if second else found
-
-
 def _asks(value: msgspec.Raw) -> bool:
     """Return whether a value asks for anything: null, false, "" and the type `text` do not."""
     text = bytes(value)
     if text in _NOTHING:
         return False
     keys = keys_of(value) if len(text) < 100 and text.startswith(b"{") else None
-    return keys is None or len(keys) != 1 or bytes(keys.get("type", _MISSING)) != b'"text"'
+    return keys is None or len(keys) != 1 or bytes(keys.get("type", MISSING)) != b'"text"'

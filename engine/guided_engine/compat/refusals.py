@@ -9,7 +9,7 @@ from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.names import GRAMMAR_ARG
 from guided_contract.wire import Kind
-from guided_engine.admission import request_body, request_words
+from guided_engine.admission import request_body, request_processors, request_words
 from guided_engine.admission.constraints import asks_for_grammar, kind_of
 from guided_engine.admission.exchange import current
 from guided_engine.compat.tool_markers import cut_calls
@@ -45,9 +45,48 @@ def _apply_beam_search(config: PodConfig) -> None:
         ChatCompletionRequest,
     )
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest  # noqa: PLC0415 - as above
+    from vllm.entrypoints.speech_to_text.transcription.protocol import (  # noqa: PLC0415 - as above
+        TranscriptionRequest,
+    )
+    from vllm.entrypoints.speech_to_text.translation.protocol import (  # noqa: PLC0415 - as above
+        TranslationRequest,
+    )
 
     for request in (ChatCompletionRequest, CompletionRequest):
         request.to_beam_search_params = _checked(request.to_beam_search_params, _guided_beams)
+    for request in (ChatCompletionRequest, CompletionRequest, TranscriptionRequest, TranslationRequest):
+        request.to_beam_search_params = _unprocessed(request.to_beam_search_params, config)
+
+
+def _unprocessed(make_params: Callable[..., Any], config: PodConfig) -> Callable[..., Any]:
+    @functools.wraps(make_params)
+    def unprocessed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        error = _processed_beams(self, config)
+        if error is not None:
+            _refuse(error)
+        return make_params(self, *args, **kwargs)
+
+    return unprocessed
+
+
+def _processed_beams(request: Any, config: PodConfig) -> GuidedError | None:
+    """Return why a search would not be as its processors want it; None: it has none.
+
+    Each token of a beam is a request of its own to the engine, with the defaults whatever this one chooses:
+    a processor's state would begin anew with each.
+    """
+    given = (request.vllm_xargs, None)
+    try:
+        asked = [request_processors.chosen("", args, config.logits_processors) for args in given]
+    except GuidedError as error:
+        return error
+    names = dict.fromkeys(name for each in asked for name in each)
+    if not names:
+        return None
+    message = (
+        f"logits processors are not supported with beam search; this request would get {', '.join(names)}"
+    )
+    return GuidedError(ErrorCode.REQUEST_NOT_ADMITTED, message, path="use_beam_search")
 
 
 def _guided_beams(request: Any) -> GuidedError | None:
@@ -171,8 +210,8 @@ def _apply_offline(config: PodConfig) -> None:
 ENTRIES: Final = (
     LedgerEntry(
         name="beam-search",
-        why="online beam search drops the constraint in silence; a guided one is refused instead",
-        goes_when="online beam search honours structured_outputs, or refuses them",
+        why="online beam search drops constraint and choice of processors in silence; with any it is refused",
+        goes_when="online beam search honours structured_outputs and vllm_xargs, or refuses them",
         apply=_apply_beam_search,
     ),
     LedgerEntry(

@@ -2,25 +2,14 @@
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
 
 from guided_contract.config import LogitsProcessorConfig
+from guided_engine.processors import choice
 from guided_engine.processors.interface import ProcessorFactory, SequenceInfo, SequenceProcessor
-
-# A request's own choice, in `vllm_xargs`: names in the order of application, instead of the defaults.
-CHOICE_ARG: Final = "logits_processors"
 
 
 class FactoryError(Exception):
     """A configured factory cannot be imported or constructed; the engine does not start."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Named:
-    name: str
-    factory: ProcessorFactory
-    by_default: bool
 
 
 class Registry:
@@ -33,27 +22,20 @@ class Registry:
     """
 
     def __init__(self, configs: Sequence[LogitsProcessorConfig]) -> None:
-        self._known = [_Named(c.name, _construct(c), c.apply_by_default) for c in configs]
+        self._configs = tuple(configs)
+        self._factories = {config.name: _construct(config) for config in configs}
 
     def __bool__(self) -> bool:
-        return bool(self._known)
+        return bool(self._factories)
 
     def create(self, sequence: SequenceInfo) -> list[SequenceProcessor]:
-        """Return the states of a new sequence; raises what a factory raises, ValueError for a wrong name."""
-        factories = self._chosen(sequence)
-        states = (factory.create(sequence) for factory in factories)
-        return [state for state in states if state is not None]
+        """Return the states of a new sequence, in the order in which they apply.
 
-    def _chosen(self, sequence: SequenceInfo) -> list[ProcessorFactory]:
-        choice = sequence.arguments.get(CHOICE_ARG)
-        if choice is None:
-            return [named.factory for named in self._known if named.by_default]
-        names = [part.strip() for part in choice.split(",")] if isinstance(choice, str) else list(choice)
-        known = {named.name: named.factory for named in self._known}
-        unknown = [name for name in names if name and name not in known]
-        if unknown:
-            raise ValueError(f"this model has no logits processor {', '.join(map(str, unknown))}")
-        return [known[name] for name in names if name]
+        Raises what a factory raises; ChoiceError for a choice that came past admission, which refuses it.
+        """
+        names = choice.chosen(sequence.arguments.get(choice.ARGUMENT), self._configs)
+        states = (self._factories[name].create(sequence) for name in names)
+        return [state for state in states if state is not None]
 
 
 def _construct(config: LogitsProcessorConfig) -> ProcessorFactory:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from guided_operator.api.base import ApiModel, text
+from guided_operator.api.rule import Rule
 
 # Of one processor's params, as JSON. All 16 have room in the ConfigMap of the pod's configuration (1 MiB).
 MAX_PARAMS_BYTES: Final = 32 * 1024
@@ -30,7 +31,7 @@ class LogitsProcessor(ApiModel):
     ] = Field(
         description=(
             'Class that makes the processor, as "package.module:Class". It must be importable in the '
-            "engine container."
+            "engine container, and one that whoever runs the operator allows."
         )
     )
     params: Annotated[dict[str, Any], Field(max_length=32)] = Field(
@@ -41,8 +42,42 @@ class LogitsProcessor(ApiModel):
     )
     apply_by_default: bool = Field(
         default=True,
-        description="Whether the processor also runs for requests that do not name it. Default: true.",
+        description="Whether the processor also runs for requests that do not choose any. Default: true.",
     )
+    enforced: bool = Field(
+        default=False,
+        description=(
+            "Whether the processor runs for every request, before what the request chooses: for moderation "
+            "and watermarks. Default: false, a request may leave it out."
+        ),
+    )
+
+
+LOGITS_PROCESSOR_RULES: Final = (
+    Rule(
+        ("spec",),
+        "logitsProcessors",
+        "not supported with guidedDecoding.placement Scheduler: logits processors run on the ranks",
+        "!has(self.logitsProcessors) || self.logitsProcessors.size() == 0 || !has(self.guidedDecoding) || "
+        "!has(self.guidedDecoding.placement) || self.guidedDecoding.placement != 'Scheduler'",
+        lambda spec: bool(spec.logits_processors) and spec.guided_decoding.placement == "Scheduler",
+    ),
+    Rule(
+        ("spec",),
+        "logitsProcessors",
+        "each name must be there once",
+        "!has(self.logitsProcessors) || "
+        "self.logitsProcessors.all(a, self.logitsProcessors.exists_one(b, b.name == a.name))",
+        lambda spec: len({each.name for each in spec.logits_processors}) < len(spec.logits_processors),
+    ),
+    Rule(
+        ("spec", "logitsProcessors", "*"),
+        "enforced",
+        "a processor that is enforced runs by default: remove applyByDefault, or set enforced to false",
+        "!has(self.enforced) || !self.enforced || !has(self.applyByDefault) || self.applyByDefault",
+        lambda processor: processor.enforced and not processor.apply_by_default,
+    ),
+)
 
 
 def is_too_large(params: Any) -> bool:

@@ -15,6 +15,7 @@ from guided_operator.api.base import ApiModel, seconds
 from guided_operator.api.engine import ENGINE_RULES
 from guided_operator.api.engine_args import ARGS_RULES
 from guided_operator.api.engine_env import ENV_RULES
+from guided_operator.api.logits_processors import LOGITS_PROCESSOR_RULES
 from guided_operator.api.lora import LORA_RULES
 from guided_operator.api.model import MODEL_RULES
 from guided_operator.api.parallelism import PARALLELISM_RULES
@@ -68,22 +69,7 @@ RULES: Final = (
             (guided.placement, guided.whitespace, guided.backend) == ("Scheduler", "Compact", "Auto")
         ),
     ),
-    Rule(
-        ("spec",),
-        "logitsProcessors",
-        "not supported with guidedDecoding.placement Scheduler: logits processors run on the ranks",
-        "!has(self.logitsProcessors) || self.logitsProcessors.size() == 0 || !has(self.guidedDecoding) || "
-        "!has(self.guidedDecoding.placement) || self.guidedDecoding.placement != 'Scheduler'",
-        lambda spec: bool(spec.logits_processors) and spec.guided_decoding.placement == "Scheduler",
-    ),
-    Rule(
-        ("spec",),
-        "logitsProcessors",
-        "each name must be there once",
-        "!has(self.logitsProcessors) || "
-        "self.logitsProcessors.all(a, self.logitsProcessors.exists_one(b, b.name == a.name))",
-        lambda spec: len({each.name for each in spec.logits_processors}) < len(spec.logits_processors),
-    ),
+    *LOGITS_PROCESSOR_RULES,
     Rule(
         ("spec", "guidedDecoding"),
         "grammars",

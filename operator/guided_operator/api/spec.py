@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from guided_contract.choices import MOST_PROCESSORS
 from guided_operator.api.autoscaling import Autoscaling
 from guided_operator.api.base import ApiModel
 from guided_operator.api.drain import Drain
@@ -36,7 +37,7 @@ class GuidedModelSpec(ApiModel):
         default=GuidedDecoding(),
         description="How requests with a schema, regex, choice or grammar are served.",
     )
-    logits_processors: Annotated[list[LogitsProcessor], Field(max_length=16)] = Field(
+    logits_processors: Annotated[list[LogitsProcessor], Field(max_length=MOST_PROCESSORS)] = Field(
         default=[],
         description=(
             "Stateful logits processors, applied in this order. The list is atomic: who applies it owns all "

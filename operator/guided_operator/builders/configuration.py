@@ -48,6 +48,7 @@ def pod_config(gm: GuidedModel, site: Site) -> config.PodConfig:
                 factory=processor.factory,
                 params=processor.params,
                 apply_by_default=processor.apply_by_default,
+                enforced=processor.enforced,
             )
             for processor in spec.logits_processors
         ],

@@ -1,4 +1,4 @@
-"""What an installation allows: images, models and their code, what scales, and what is not listed of vLLM.
+"""What an installation allows: images, models, code, what scales, and what is not listed of vLLM.
 
 Set by who runs the operator; a GuidedModel outside of it gets the condition Compatible=False, and no pods.
 """
@@ -34,6 +34,9 @@ class Limits:
         Types of KEDA's triggers.
     arguments
         Whether engine.args and engine.env may hold only what is listed for the version of vLLM.
+    processor_factories
+        Factories of logits processors, each as the resource names it, or with a "*" at its end for all that
+        begin so: "acme.processors:*", "acme.*".
     """
 
     images: tuple[str, ...] = ()
@@ -42,11 +45,16 @@ class Limits:
     proxies: Literal["Allow", "Refuse"] = "Refuse"
     keda_triggers: tuple[str, ...] = ()
     arguments: words.Arguments = "Listed"
+    processor_factories: tuple[str, ...] = ()
 
     @property
     def concern_pods(self) -> bool:
         """Whether anything is limited that pods are made from."""
-        return bool(self.images or self.models) or self.remote_code == "Refuse"
+        return bool(self.images or self.models) or self.remote_code == "Refuse" or self._concern_factories
+
+    @property
+    def _concern_factories(self) -> bool:
+        return bool(self.processor_factories) and "*" not in self.processor_factories
 
     def check(self, gm: GuidedModel) -> list[Problem]:
         """Return every reason for which this installation does not run the model."""
@@ -132,6 +140,18 @@ def _code_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
         )
 
 
+def _factory_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
+    """Find code of the image, or of the engine's own libraries, that nobody has allowed to be run by name."""
+    for index, processor in enumerate(gm.spec.logits_processors):
+        if limits.processor_factories and not _is_factory_allowed(limits, processor.factory):
+            yield Problem(
+                f"spec.logitsProcessors[{index}].factory",
+                f"{processor.factory} is code that runs in the engine, and this operator allows only "
+                f"{', '.join(limits.processor_factories)}: use one of those, or have whoever runs the "
+                "operator add it to limits.processorFactories",
+            )
+
+
 def _trigger_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
     """Find triggers that KEDA would follow with rights of its own."""
     keda = gm.spec.autoscaling.keda if gm.spec.autoscaling is not None else None
@@ -142,6 +162,13 @@ def _trigger_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
                 f"KEDA acts on it with KEDA's own rights, and this operator allows only "
                 f"{', '.join(limits.keda_triggers)}: use one of those, or autoscaling.hpa",
             )
+
+
+def _is_factory_allowed(limits: Limits, factory: str) -> bool:
+    return any(
+        factory.startswith(allowed[:-1]) if allowed.endswith("*") else factory == allowed
+        for allowed in limits.processor_factories
+    )
 
 
 def _is_model_allowed(limits: Limits, uri: str) -> bool:
@@ -185,5 +212,6 @@ _CHECKS: Final[tuple[Callable[[Limits, GuidedModel], Iterable[Problem]], ...]] =
     _downloads_foreign,
     _way_foreign,
     _code_foreign,
+    _factory_foreign,
     _trigger_foreign,
 )

@@ -1,0 +1,72 @@
+"""Which logits processors a request gets: how its choice is read, for admission and for the ranks.
+
+A choice stands in `vllm_xargs`, as "a,b" or as ["a", "b"]; "" and [] choose none. First comes what the
+resource applies, in its list's order: what it enforces, and without a choice its defaults. Then what the
+request names, in the request's order.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from guided_contract.choices import MOST_PROCESSORS
+from guided_contract.config import LogitsProcessorConfig
+
+ARGUMENT: Final = "logits_processors"
+_MOST_CHARACTERS: Final = 80  # of a client's own words in a message
+
+
+class ChoiceError(ValueError):
+    """A request's choice cannot be read or met; the message says why, and what the model has."""
+
+
+def chosen(choice: Any, processors: Sequence[LogitsProcessorConfig]) -> list[str]:
+    """Return the names of the processors that a request gets, in the order in which they apply.
+
+    Parameters
+    ----------
+    choice
+        What stands under ARGUMENT in the request's `vllm_xargs`; None: nothing.
+    processors
+        Those of the model, in the resource's order.
+
+    Raises
+    ------
+    ChoiceError
+        The choice is neither a string nor a list of strings, or it has too many names, an empty one, one
+        twice, or one that the model has not.
+    """
+    if choice is None:
+        return [each.name for each in processors if each.enforced or each.apply_by_default]
+    known = [each.name for each in processors]
+    names = _items(choice)
+    why = next(_faults(names, known), None)
+    if why is not None:
+        raise ChoiceError(f"{why}; this model has {', '.join(known) or 'none'}")
+    enforced = [each.name for each in processors if each.enforced]
+    return [*enforced, *(name for name in names if name not in enforced)]
+
+
+def _items(choice: Any) -> Sequence[Any]:
+    if isinstance(choice, str):
+        # In no more pieces than it takes to refuse them: a client may write a million.
+        return [part.strip() for part in choice.split(",", MOST_PROCESSORS)] if choice.strip() else []
+    return choice if isinstance(choice, list | tuple) else [choice]
+
+
+def _faults(names: Sequence[Any], known: Sequence[str]) -> Iterator[str]:
+    if len(names) > MOST_PROCESSORS:
+        yield f"it has more than {MOST_PROCESSORS} names"
+    for number, name in enumerate(names):
+        if not isinstance(name, str):
+            yield 'it must be names, as "a,b" or ["a", "b"]'
+        elif not name:
+            yield "it has an empty name"
+        elif name in names[:number]:
+            yield f"it has the name {_shown(name)} twice"
+        elif name not in known:
+            yield f"there is no logits processor {_shown(name)}"
+
+
+def _shown(name: str) -> str:
+    return json.dumps(name if len(name) <= _MOST_CHARACTERS else f"{name[:_MOST_CHARACTERS]}…")

@@ -1,0 +1,211 @@
+"""Which logits processors a request gets, as admission and ranks read it; one odd choice a row."""
+
+import contextlib
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from guided_contract.choices import MOST_PROCESSORS as MOST
+from guided_contract.config import LogitsProcessorConfig, PodConfig
+from guided_engine.admission.request_body import keys_of
+from guided_engine.admission.request_fault import Fault
+from guided_engine.admission.request_processors import fault
+from guided_engine.processors.choice import ChoiceError, chosen
+
+NO_NAMES = "it must be names"
+MANY = f"it has more than {MOST} names"
+
+
+def processor(name: str, *, enforced: bool = False, by_default: bool = True) -> LogitsProcessorConfig:
+    return LogitsProcessorConfig(name=name, factory="a.b:C", apply_by_default=by_default, enforced=enforced)
+
+
+NONE: list[LogitsProcessorConfig] = []
+MODEL = [
+    processor("repeat"),
+    processor("moderate", enforced=True),
+    processor("asked-for", by_default=False),
+    processor("watermark", enforced=True),
+]
+
+
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [
+        (None, ["repeat", "moderate", "watermark"]),
+        ("", ["moderate", "watermark"]),
+        ("  ", ["moderate", "watermark"]),
+        ([], ["moderate", "watermark"]),
+        ((), ["moderate", "watermark"]),
+        ("asked-for", ["moderate", "watermark", "asked-for"]),
+        (" asked-for , repeat\t", ["moderate", "watermark", "asked-for", "repeat"]),
+        (["repeat", "asked-for"], ["moderate", "watermark", "repeat", "asked-for"]),
+        # To name what is enforced changes nothing, its place neither.
+        ("watermark", ["moderate", "watermark"]),
+        ("watermark,moderate", ["moderate", "watermark"]),
+        ("asked-for,watermark,repeat", ["moderate", "watermark", "asked-for", "repeat"]),
+    ],
+)
+def test_what_the_resource_applies_comes_before_what_the_request_names(choice: Any, names: list[str]) -> None:
+    assert chosen(choice, MODEL) == names
+
+
+ODD: dict[str, tuple[Any, str]] = {
+    "a number": (5, NO_NAMES),
+    "nothing at all": (0, NO_NAMES),
+    "a fraction": (1.5, NO_NAMES),
+    "yes": (True, NO_NAMES),
+    "bytes": (b"repeat", NO_NAMES),
+    "an object": ({"repeat": 1}, NO_NAMES),
+    "a set": ({"repeat"}, NO_NAMES),
+    "a list of numbers": ([1, 2], NO_NAMES),
+    "a list with null": (["repeat", None], NO_NAMES),
+    "a list in a list": ([["repeat"]], NO_NAMES),
+    "an object in a list": ([{"repeat": 1}], NO_NAMES),
+    "an empty name": ("repeat,,asked-for", "it has an empty name"),
+    "a comma": (",", "it has an empty name"),
+    "a comma at the end": ("repeat,", "it has an empty name"),
+    "an empty name in a list": ([""], "it has an empty name"),
+    "a name twice": ("repeat,asked-for,repeat", 'the name "repeat" twice'),
+    "a name twice, with a blank": ("repeat, repeat", 'the name "repeat" twice'),
+    "a name twice in a list": (["repeat", "repeat"], 'the name "repeat" twice'),
+    "an enforced name twice": ("moderate,moderate", 'the name "moderate" twice'),
+    "one too many": (",".join(f"p{number}" for number in range(MOST + 1)), MANY),
+    "one too many in a list": ([f"p{number}" for number in range(MOST + 1)], MANY),
+    "very many": (["repeat"] * 200_000, MANY),
+    "very many with commas": ("repeat," * 200_000, MANY),
+    "a million commas": ("," * 1_000_000, MANY),
+}
+UNKNOWN: dict[str, tuple[Any, str]] = {
+    "another": ("absent", '"absent"'),
+    "another behind one that there is": ("repeat,absent", '"absent"'),
+    "in capitals": ("Repeat", '"Repeat"'),
+    "with a blank in a list": ([" repeat"], '" repeat"'),
+    "two in one item of a list": (["repeat,asked-for"], '"repeat,asked-for"'),
+    "with a letter that looks like another": ("r\u0435peat", r'"r\u0435peat"'),
+    "with a blank of no width": ("\u200brepeat", r'"\u200brepeat"'),
+    "half of a pair": ("\ud800", r'"\ud800"'),
+    "a line break within": ("rep\neat", r'"rep\neat"'),
+    "a NUL": ("repeat\0", r'"repeat\u0000"'),
+    "a class": ("os:system", '"os:system"'),
+    "a long one": ("x" * 1_000_000, f'"{"x" * 80}\\u2026"'),
+}
+
+
+@pytest.mark.parametrize(("choice", "why"), ODD.values(), ids=ODD)
+def test_what_is_no_choice_is_refused(choice: Any, why: str) -> None:
+    for model, has in ((MODEL, "repeat, moderate, asked-for, watermark"), (NONE, "none")):
+        with pytest.raises(ChoiceError) as raised:
+            chosen(choice, model)
+        # Of a model without any, the first name is one that it has not.
+        assert why in str(raised.value) or (model == NONE and "no logits processor" in str(raised.value))
+        assert str(raised.value).endswith(f"; this model has {has}")
+        assert len(str(raised.value)) < 200
+
+
+@pytest.mark.parametrize(("choice", "shown"), UNKNOWN.values(), ids=UNKNOWN)
+def test_a_name_that_the_model_has_not_is_told_with_those_that_it_has(choice: Any, shown: str) -> None:
+    with pytest.raises(ChoiceError) as raised:
+        chosen(choice, MODEL)
+    why = str(raised.value)
+    assert f"there is no logits processor {shown}" in why
+    assert why.endswith("; this model has repeat, moderate, asked-for, watermark")
+    with pytest.raises(ChoiceError, match=r"no logits processor .*; this model has none$"):
+        chosen(choice, NONE)
+
+
+def test_a_model_without_processors_takes_a_choice_of_none() -> None:
+    assert [chosen(choice, NONE) for choice in (None, "", [], " ")] == [[]] * 4
+
+
+def test_as_many_names_as_a_model_can_have_are_read() -> None:
+    model = [processor(f"p{number}", by_default=False) for number in range(MOST)]
+    names = [each.name for each in reversed(model)]
+    assert chosen(",".join(names), model) == chosen(names, model) == names
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.booleans()), max_size=MOST),
+    st.none() | st.lists(st.sampled_from([f"p{number}" for number in range(MOST)]), unique=True),
+)
+def test_what_is_enforced_always_applies_first_and_once(
+    traits: list[tuple[bool, bool]], names: list[str] | None
+) -> None:
+    model = [
+        processor(f"p{number}", enforced=enforced, by_default=enforced or by_default)
+        for number, (enforced, by_default) in enumerate(traits)
+    ]
+    known = [each.name for each in model]
+    choice = names if names is None else [name for name in names if name in known]
+    found = chosen(choice, model)
+    enforced = [each.name for each in model if each.enforced]
+    assert len(set(found)) == len(found)
+    assert [name for name in found if name in enforced] == enforced
+    if choice is not None:
+        assert found[: len(enforced)] == enforced
+        assert found[len(enforced) :] == [name for name in choice if name not in enforced]
+
+
+@given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists, max_leaves=30))
+def test_whatever_is_asked_ends_with_names_of_the_model_or_an_error_of_ours(choice: Any) -> None:
+    found: list[str] = []
+    with contextlib.suppress(ChoiceError):
+        found = chosen(choice, MODEL)
+    assert set(found) <= {each.name for each in MODEL}
+
+
+def test_a_configuration_of_a_release_before_enforces_nothing() -> None:
+    [read] = msgspec.json.decode(
+        b'{"name": "t", "model": "m", "tokenizer": "m", "servedName": "m", "runDir": "/x", '
+        b'"logitsProcessors": [{"name": "p", "factory": "a.b:C", "params": {}, "applyByDefault": false}]}',
+        type=PodConfig,
+    ).logits_processors
+    assert not read.enforced
+    assert chosen(None, [read]) == chosen("", [read]) == []
+
+
+OPENAI = ("/v1/completions", "/v1/chat/completions", "/v1/chat/completions/batch", "/v1/responses")
+PATHS = {
+    **dict.fromkeys((*OPENAI, "/v1/messages", "/invocations"), "vllm_xargs"),
+    "/inference/v1/generate": "sampling_params.extra_args",
+}
+
+
+def written(route: str, options: Any) -> Fault | None:
+    body: Any = options
+    for key in reversed(PATHS[route].split(".")):
+        body = {key: body}
+    keys = keys_of(msgspec.json.encode(body))
+    assert keys is not None
+    return fault(route, keys, MODEL)
+
+
+@pytest.mark.parametrize("route", PATHS)
+@pytest.mark.parametrize("choice", [5, True, [["a"]], ["a", 1], {"a": 1}, "repeat,,b", "Repeat", ["a"] * 17])
+def test_a_body_whose_choice_cannot_be_read_is_told_where(route: str, choice: Any) -> None:
+    """vLLM's own words would name branches of a union, or nothing."""
+    found = written(route, {"logits_processors": choice})
+    assert found is not None
+    assert found.path == f"{PATHS[route]}.logits_processors"
+    assert found.code == "request_invalid"
+
+
+@pytest.mark.parametrize("route", PATHS)
+@pytest.mark.parametrize("options", [None, 5, "x", [], ["logits_processors"], {}, {"other": 5}])
+def test_options_that_are_no_object_are_vllms_to_refuse(route: str, options: Any) -> None:
+    assert written(route, options) is None
+    assert written(route, {"logits_processors": None}) is None
+    assert written(route, {"logits_processors": "repeat, watermark"}) is None
+
+
+def test_a_choice_that_the_route_does_not_read_is_told_so() -> None:
+    keys = keys_of(b'{"vllm_xargs": {"logits_processors": "a"}, "sampling_params": {}}')
+    assert keys is not None
+    found = fault("/inference/v1/generate", keys, MODEL)
+    assert found is not None
+    assert found.path == "vllm_xargs.logits_processors"
+    assert "write it in sampling_params.extra_args" in found.message
+    assert fault("/v1/audio/transcriptions", keys, NONE) is None, "which sends no JSON"
