@@ -133,6 +133,17 @@ def test_an_ambiguous_grammar_is_refused_or_cheap(
     assert max(map(min, zip(*walks, strict=True))) < 0.02
 
 
+def test_what_a_short_text_runs_into_is_found_on_any_machine(
+    monkeypatch: pytest.MonkeyPatch, compiler: Compiler
+) -> None:
+    """A busy one had spent the walk's time before the 300 letters that the ambiguity stands behind."""
+    monkeypatch.setattr(proof, "_FIRST_BUDGET_S", 0.0)
+    kind, spec = grammars.AMBIGUOUS["behind a long text"]
+    with pytest.raises(GuidedError) as refusal:
+        run(compiler, spec, kind=kind)
+    assert refusal.value.code == "grammar_slow"
+
+
 def accept_times(matcher: Any, tokens: Iterable[int]) -> list[float]:
     """Return the CPU seconds of each token until one is refused."""
     times = []

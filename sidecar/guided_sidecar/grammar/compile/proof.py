@@ -30,6 +30,7 @@ _PLAY: Final = (4, 24)  # steps after which a random walk takes what ends it, an
 _LONG: Final = 48
 # CPU time of the first walk, and of the others together: a step in structure takes microseconds.
 _FIRST_BUDGET_S: Final = 0.03
+_PATIENCE_S: Final = 0.07
 _BUDGET_S: Final = 0.02
 _PART_STEPS: Final = 16  # of a part of a grammar that is walked alone
 _REPEATS_BUDGET_S: Final = 0.01  # of each walk's repeats, beyond which none is begun
@@ -80,7 +81,10 @@ class Prover:
             chooser = random.Random(f"{seed}{number}")  # noqa: S311 - no secret
             play = shortest + chooser.randrange(*_PLAY) if number else 0
             walk = Walk(self._choice, self._bytes_of, compiled, positions, chooser, play, taken)
-            fault = _of_walk(walk, _RANDOM_STEPS if number else _STEPS, until_s)
+            if number:
+                fault = _of_walk(walk, _RANDOM_STEPS, until_s)
+            else:
+                fault = _of_walk(walk, _STEPS, until_s, patience_s=_PATIENCE_S)
             taken.update(walk.tokens)
             shortest = len(walk.tokens) if len(walk.tokens) > _LONG else 0
             if walk.text is not None and fault is None:
@@ -109,11 +113,16 @@ class Prover:
 
 
 def _of_walk(
-    walk: Walk, most_steps: int, until_s: float, repeats_s: float = _REPEATS_BUDGET_S
+    walk: Walk,
+    most_steps: int,
+    until_s: float,
+    repeats_s: float = _REPEATS_BUDGET_S,
+    *,
+    patience_s: float = 0.0,
 ) -> Fault | None:
     """Return what is wrong along a walk and where its tokens are repeated."""
     try:
-        fault = walk.fault(most_steps, until_s)
+        fault = walk.fault(most_steps, until_s, patience_s)
         return fault or walk.repeated_fault(time.thread_time() + repeats_s)
     except MatcherError as error:  # what it took before it cannot take again: it has used up what it may
         return walk.given_up(error)

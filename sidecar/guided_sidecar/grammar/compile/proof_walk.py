@@ -18,6 +18,7 @@ from guided_sidecar.grammar.compile import library_words, proof_faults
 from guided_sidecar.grammar.compile.proof_faults import SLOW_S, Fault
 from guided_sidecar.grammar.compile.token_choice import TokenChoice
 
+_SHORT: Final = 512
 _REPEATED_BYTES: Final = 512  # for which one token is repeated
 _SLOW_REPEATING_S: Final = 0.1  # CPU time for all of them
 _FIRST_REPEATS: Final = 16  # after twice as many, a token whose cost does not grow is repeated no more
@@ -84,8 +85,11 @@ class Walk:
         self._steps: list[_Step] = []
         self._gave_up: MatcherError | None = None  # why the library could not make the last mask
 
-    def fault(self, most_steps: int, until_s: float) -> Fault | None:
-        """Walk to the end, or for so many steps, or until this thread has had so much CPU time."""
+    def fault(self, most_steps: int, until_s: float, patience_s: float = 0.0) -> Fault | None:
+        """Walk to the end, or for so many steps, or until this thread has had so much CPU time.
+
+        Within the first _SHORT steps it has `patience_s` more: how far it comes is else the machine's to say.
+        """
         where, text, is_in_string, is_escaped = self._start, b"", False, False
         for step in range(most_steps):
             if (slow := self._fill(self._matcher)) > SLOW_S:
@@ -102,7 +106,7 @@ class Walk:
             if self._matcher.is_terminated():
                 self.text = text
                 return None
-            if time.thread_time() > until_s:
+            if time.thread_time() > until_s + (patience_s if step < _SHORT else 0.0):
                 return None
         return None
 
