@@ -42,6 +42,11 @@ from support.observed import SITE, model, seen
         ("EVIL/vllm:v0.32.0", "EVIL/", True),
         ("evil/vllm:v0.32.0", "EVIL/", False),
         ("vllm:RC", "docker.io/library", True),
+        # A name without a folder is the hub's own image, whether or not the hub is named, or a dot is in it.
+        ("docker.io/vllm:v0.32.0", "docker.io/vllm", False),
+        ("docker.io/vllm:v0.32.0", "docker.io/library/vllm", True),
+        ("registry.example", "registry.example", False),
+        ("registry.example:5000", "registry.example:5000", False),
     ],
 )
 def test_images(image: str, allowed: str, permitted: bool) -> None:  # noqa: FBT001 - a table

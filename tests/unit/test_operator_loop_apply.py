@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from guided_operator.kube import kinds
-from guided_operator.kube.api_errors import AccessForbidden, ObjectInvalid, ServerUnavailable, error_of
+from guided_operator.kube.api_errors import (
+    AccessForbidden,
+    ApiError,
+    ObjectInvalid,
+    ServerUnavailable,
+    WriteConflict,
+    error_of,
+)
 from guided_operator.kube.apiserver import as_yaml
 from guided_operator.reconcile.apply import Applier, Outcome
 from guided_operator.reconcile.observe import Observed
@@ -196,30 +203,36 @@ def test_what_etcd_does_not_take_is_refused_and_no_fault_of_the_servers() -> Non
 
 
 @pytest.mark.parametrize(
-    "refusal",
+    ("refusal", "reason"),
     [
-        AccessForbidden("Unauthorized", status=401),
-        AccessForbidden('User "operator" cannot create resource "services"', status=403),
+        (AccessForbidden("Unauthorized", status=401), "Forbidden"),
+        (AccessForbidden('User "operator" cannot create resource "services"', status=403), "Forbidden"),
+        (ServerUnavailable("failed calling webhook", status=500), "ApplyRefused"),
+        (WriteConflict("a webhook's, or another's write", status=409), "ApplyRefused"),
     ],
 )
-async def test_rights_that_are_refused_for_a_moment_are_nobodys_fault(refusal: AccessForbidden) -> None:
-    """An API server that has just started refuses some requests: no condition, no event says so."""
+async def test_what_is_refused_for_a_moment_is_nobodys_fault(refusal: ApiError, reason: str) -> None:
+    """An API server that has just started refuses some requests: no condition, no event says so.
+
+    A webhook that cannot be called is told after that, for else the status is never written again.
+    """
     world = World()
     for _ in range(2):
         world.api.faults = [refusal]
-        with pytest.raises(AccessForbidden):
+        with pytest.raises(type(refusal)):
             await world.settle()
+        assert kinds.SERVICE.path("ns", "m") in world.api.objects, "no other child waits"
         assert kinds.DEPLOYMENT.path("ns", "m") not in world.api.objects, "pods wait for what they need"
         world.now_s += 20
     world.api.faults = [refusal]
     [fault] = (await world.settle()).faults
-    assert fault.reason == "Forbidden", "it has lasted"
+    assert fault.reason == reason, "it has lasted"
     assert (await world.settle()).faults == ()
     world.api.writes.clear()
     world.applier = Applier(world.api, lambda *_: None, lambda: world.now_s)
     world.object(kinds.SERVICE)["spec"]["selector"] = {}
     world.api.faults = [refusal]
-    with pytest.raises(AccessForbidden):
+    with pytest.raises(type(refusal)):
         await world.settle()
 
 

@@ -44,6 +44,8 @@ def test_model_that_turned_invalid_keeps_serving_and_says_both() -> None:
     assert reason(found, "Compatible") == ("False", "Invalid")
     assert reason(found, "Ready") == ("False", "Incompatible")
     assert reason(found, "Available") == ("True", "SomePodsReady")
+    nothing_left = situation(dataclasses.replace(observed, pods=()))
+    assert reason(nothing_left, "Available") == ("False", "Incompatible"), "replicas is not 0"
 
 
 def test_status_of_an_invalid_edit_says_what_runs() -> None:

@@ -134,6 +134,13 @@ def test_ready(found: Situation, expected: tuple[str, str]) -> None:
     assert reason(found, "Ready") == expected
 
 
+@pytest.mark.parametrize("replicas", [0, 1])
+def test_scaling_down_is_complete_when_no_pod_is_left_over(replicas: int) -> None:
+    found = serving(pod("a", NEW), pod("b", NEW), raw=model(replicas=replicas))
+    assert reason(found, "Progressing") == ("True", "RollingOut")
+    assert reason(found, "Ready")[0] == ("True" if replicas else "False"), "those that stay serve meanwhile"
+
+
 def test_ready_waits_for_the_deployments_controller() -> None:
     found = serving(pod("a", NEW))
     stale = {"name": "m", "generation": 2}

@@ -29,6 +29,11 @@ class ApiError(Exception):
         self.retry_after_s = retry_after_s
         super().__init__(message)
 
+    @property
+    def is_lasting(self) -> bool:
+        """Whether the same request would be refused again; else it may be over in a moment."""
+        return False
+
 
 class ObjectNotFound(ApiError):  # noqa: N818 - named as Kubernetes names the reason
     """The object, or its kind, does not exist."""
@@ -50,9 +55,19 @@ class AccessForbidden(ApiError):  # noqa: N818 - named as Kubernetes names the r
         """Whether the account's rights were refused, as an API server does for a while after its start."""
         return self.status == 401 or "cannot" in str(self).partition("User ")[2]
 
+    @property
+    def is_lasting(self) -> bool:
+        """As it is unless rights were refused."""
+        return not self.is_of_the_account
+
 
 class ObjectInvalid(ApiError):  # noqa: N818 - named as Kubernetes names the reason
     """The server refuses the object as it is."""
+
+    @property
+    def is_lasting(self) -> bool:
+        """As it is: the object would have to be another."""
+        return True
 
 
 class WatchExpired(ApiError):  # noqa: N818 - named as Kubernetes names the reason

@@ -185,7 +185,7 @@ def _uri(name: str) -> str:
 
 
 def _is_image_below(image: str, allowed: str) -> bool:
-    image, allowed = _with_registry(image), _with_registry(allowed)
+    image, allowed = _in_full(image), _with_registry(allowed)
     # A registry's name may be followed by its port, which makes it another registry.
     return _is_below(image, allowed, "/:@" if "/" in allowed else "/")
 
@@ -193,6 +193,13 @@ def _is_image_below(image: str, allowed: str) -> bool:
 def _is_below(name: str, allowed: str, boundaries: str) -> bool:
     rest = name.removeprefix(allowed)
     return name.startswith(allowed) and (not rest or allowed.endswith("/") or rest[0] in boundaries)
+
+
+def _in_full(image: str) -> str:
+    """Return an image as a container runtime takes it: a name without a folder is the hub's own image."""
+    full = _with_registry(image) if "/" in image else f"{_HUB}/{image}"
+    registry, _, rest = full.partition("/")
+    return full if registry != _HUB or "/" in rest else f"{_HUB}/library/{rest}"
 
 
 def _with_registry(image: str) -> str:

@@ -25,7 +25,7 @@ from guided_operator.reconcile.rollout import rollover
 
 logger = logging.getLogger(__name__)
 
-# As often, and for so long, rights are refused before anybody is told.
+# As often, and for so long, is refused what may be over in a moment, before anybody is told.
 MOST_DOUBTED: Final = 3
 DOUBTED_S: Final = 30.0
 
@@ -96,8 +96,8 @@ class Applier:
         Raises
         ------
         ApiError
-            The API server did not answer, or somebody else wrote at the same time: worth a retry. So is
-            a refusal of the account's rights that has not lasted: nothing is said of it before.
+            The API server did not answer: worth a retry. So is what may be over in a moment and has not
+            lasted: nothing is said of it before.
         """
         live: dict[tuple[str, str], Object] = {}
         if kinds.REVISION.name in observed.blind:
@@ -142,12 +142,12 @@ class Applier:
 
     def _fault(self, error: ApiError, kind: Kind, name: str, path: str, *, auxiliary: bool) -> Fault:
         fault = _refusal(error, kind, name, auxiliary=auxiliary)
-        return replace(fault, doubtful=error) if self._is_doubtful(error, path) else fault
+        if error.is_lasting or (auxiliary and not isinstance(error, AccessForbidden)):
+            return fault
+        return replace(fault, doubtful=error) if self._is_young(path) else fault
 
-    def _is_doubtful(self, error: ApiError, path: str) -> bool:
-        """Return whether a refusal may be one of an API server that does not know all rights yet."""
-        if not (isinstance(error, AccessForbidden) and error.is_of_the_account):
-            return False
+    def _is_young(self, path: str) -> bool:
+        """Note a refusal that may be over in a moment, and return whether it has not lasted yet."""
         now_s = self._clock()
         since = self._refused.setdefault(path, [])
         since.append(now_s)
@@ -232,11 +232,10 @@ def _pods_lack(faults: Iterable[Fault]) -> bool:
 def _refusal(error: ApiError, kind: Kind, name: str, *, auxiliary: bool) -> Fault:
     """Return the fault of one object that the server refuses, in its words; another error is raised again.
 
-    A webhook refuses with any status, and one that cannot be called is a fault of the server (500). Beside
-    the pods it must hold up nothing, but for a server that did not answer, or has too much to do.
+    A webhook refuses with any status, and one that cannot be called is a fault of the server (500). It must
+    hold up nothing else, but for a server that did not answer, or has too much to do.
     """
-    is_held_up = error.status in {0, 429} or not auxiliary
-    if is_held_up and not isinstance(error, AccessForbidden | ObjectInvalid):
+    if error.status in {0, 429} and not isinstance(error, AccessForbidden | ObjectInvalid):
         raise error
     reason = "Forbidden" if isinstance(error, AccessForbidden) else "ApplyRefused"
     return Fault(reason, f"{kind.name} {name}: {error}", auxiliary)

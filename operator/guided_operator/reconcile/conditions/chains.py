@@ -140,6 +140,8 @@ def _rollout_complete(situation: Situation) -> Finding | None:
     if _workload_unseen(situation) is not None or _pods_ready(situation) is None:
         return None
     plan = situation.plan
+    if len(situation.live) > plan.desired:
+        return None
     if plan.revision == plan.asked:
         return Finding("False", "Complete", situation.progress)
     held = f"rollout.rollbackTo keeps revision {plan.revision}; the spec's revision is {plan.asked}"
@@ -198,7 +200,7 @@ _CHAINS: Final[dict[str, tuple[Check, ...]]] = {
         _rollout_paused,
         _pods_not_ready,
     ),
-    "Available": (_kind_unseen, _some_pod_ready, _none_desired, _no_pod_ready),
+    "Available": (_kind_unseen, _some_pod_ready, _incompatible, _none_desired, _no_pod_ready),
     "Progressing": (
         *_BLOCKED,
         _none_desired_nor_left,
