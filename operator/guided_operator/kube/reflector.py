@@ -7,6 +7,7 @@ and then; the rest goes on. So it does beside an object that cannot be read: its
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -182,12 +183,13 @@ class Reflector:
                 # What was seen so far still stands: go on from there; the server says if it cannot.
                 await self._pause(error)
 
-    async def _pause(self, error: ApiError) -> None:
+    async def _pause(self, error: ApiError, most_s: float = math.inf) -> None:
         self._failures += 1
         self.broken += 1
         delay_s = max(self._backoff.delay_s(self._failures), error.retry_after_s or 0.0)
+        delay_s = min(delay_s * random.uniform(0.8, 1.2), most_s)  # noqa: S311 - spreads load
         logger.warning("watching %s broke off, again in %.1f s: %s", self._path, delay_s, error)
-        await self._sleep(delay_s * random.uniform(0.8, 1.2))  # noqa: S311 - spreads load
+        await self._sleep(delay_s)
 
     async def _refused(self, error: AccessForbidden) -> None:
         now_s = self._clock()
@@ -196,7 +198,8 @@ class Reflector:
         long_s = _REFUSED_S if self.settled.is_set() else _NEVER_SEEN_REFUSED_S
         lasts = self._refusals >= _REFUSALS and now_s - self._refused_s >= long_s
         if not lasts and not self.forbidden:
-            await self._pause(error)
+            # At the latest when it is to be believed: twice as long as before would be half a minute later.
+            await self._pause(error, most_s=max(self._refused_s + long_s - now_s, self._backoff.first_s))
             return
         logger.error("%s cannot be seen: %s", self._kind.plural, error)
         self._set_forbidden(str(error))
