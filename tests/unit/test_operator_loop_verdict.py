@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime as dt
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from guided_operator.kube.api_errors import AccessForbidden
 from guided_operator.reconcile.apply import Fault, Outcome
 from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.conditions.inputs import Situation
+from guided_operator.reconcile.observe import Observed
 from guided_operator.reconcile.report import make_status, report, to_object
 from guided_operator.watch.informers import OTHERS
 from guided_operator.watch.sidecar_status import Page
@@ -69,6 +71,28 @@ def test_status_of_an_invalid_edit_says_what_runs() -> None:
             assert getattr(made, field) == getattr(right, field), field
         assert (made.revision, made.resolved.image) == (NEW, image)
         assert made.url
+
+
+def test_url_is_of_a_service_of_ours() -> None:
+    """A stranger's Service of that name was told as where clients reach the model."""
+    foreign = {"kind": "Service", "metadata": {"name": "m", "namespace": "ns", "uid": "s"}}
+    ours = applied(seen())
+    refused = Outcome((Fault("NameConflict", "Service m exists"),))
+
+    def told(found: Observed, outcome: Outcome | None = None) -> str:
+        return make_status(situation(found, outcome), NOW).url
+
+    for services in ({"m": foreign}, {}):
+        children = {**ours.children, "Service": services}
+        assert told(dataclasses.replace(ours, children=children), refused) == ""
+    unseen = dataclasses.replace(ours, children={}, blind={"Service": "no right"})
+    assert told(ours) == told(unseen) == told(seen(), Outcome(live=written(ours, "Service")))
+    assert told(ours).startswith("http://m.")
+
+
+def written(observed: Observed, kind: str) -> dict[tuple[str, str], Any]:
+    """Return the children of a kind as a pass that has just made them knows them."""
+    return {(kind, name): child for name, child in observed.children[kind].items()}
 
 
 UNMEASURED = status.LibraryStatus(name="llguidance", version="1.7.9", measured="1.7.6")

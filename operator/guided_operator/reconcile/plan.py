@@ -37,11 +37,11 @@ class Plan:
 
     `model` is as it is to run: while it is rolled back, with what the revision's pods are made from.
     `children` are whole manifests in the order in which they are written. `problems`: why the resource
-    cannot be served; then nothing is written or pruned, and what runs goes on: revision, url and replicas
-    are its. `revision`: the key of what pods are to be of; `asked` is that of the spec, another one while it
-    is rolled back. `surplus`: our objects that are no longer wanted. `replicas`: how many there should be
-    now, which is not the spec's number while an autoscaler takes over. `grammar_faults`: what is wrong with
-    a named grammar's text, by its name.
+    cannot be served; then nothing is written or pruned, and what runs goes on: revision and replicas are
+    its. `url`: where clients reach it, once a Service of its own is there. `revision`: the key of what pods
+    are to be of; `asked` is that of the spec, another one while it is rolled back. `surplus`: our objects
+    that are no longer wanted. `replicas`: how many there should be now, which is not the spec's number while
+    an autoscaler takes over. `grammar_faults`: what is wrong with a named grammar's text, by its name.
     """
 
     model: GuidedModel | None
@@ -123,13 +123,11 @@ def _as_it_is(
 ) -> Plan:
     """Return what runs, of a resource that cannot be served: of its pods' revisions the one that serves."""
     live = [pod for pod in observed.pods if pod.live]
-    service = observed.child(kinds.SERVICE, observed.key.name)
-    is_served = service is not None and kinds.is_owned(service, observed.uid)
     return Plan(
         model,
         problems,
         revision=serving(live),
-        url=url(*observed.key, site) if is_served else "",
+        url=url(*observed.key, site),
         replicas=leaders(live),
     )
 

@@ -67,7 +67,7 @@ def make_status(situation: Situation, now: dt.datetime) -> GuidedModelStatus:
         ready_replicas=ready_replicas(situation.live, plan.nodes),
         updated_replicas=leaders(situation.current),
         selector=_selector(situation),
-        url=plan.url,
+        url=plan.url if situation.is_served else "",
         revision=situation.revision,
         conditions=_conditions(decide(situation), _seen_conditions(observed.model), observed.generation, now),
         resolved=_resolved(situation),

@@ -38,12 +38,13 @@ class Situation:
     @cached_property
     def workload(self) -> Object | None:
         """What makes the pods, as last known: as written in this pass, else as seen."""
-        kind, name = self.workload_name
-        written = self.outcome.live.get((kind, name))
-        if written is not None:
-            return written
-        seen = self.observed.child(kinds.BY_NAME[kind], name)
-        return seen if seen is not None and kinds.is_owned(seen, self.observed.uid) else None
+        return self._child(*self.workload_name)
+
+    @cached_property
+    def is_served(self) -> bool:
+        """Whether there is a Service of ours, as far as Services can be seen."""
+        is_known = kinds.SERVICE.name not in self.observed.blind
+        return not is_known or self._child(kinds.SERVICE.name, self.observed.key.name) is not None
 
     @cached_property
     def planned(self) -> frozenset[Kind]:
@@ -121,3 +122,11 @@ class Situation:
         others = len(self.live) - len(self.current)
         old = f", {others} of older revisions still exist" if others else ""
         return f"{self.ready} of {self.plan.desired} pods are ready{old}"
+
+    def _child(self, kind: str, name: str) -> Object | None:
+        """Return a child of ours as last known, None where there is none."""
+        written = self.outcome.live.get((kind, name))
+        if written is not None:
+            return written
+        seen = self.observed.child(kinds.BY_NAME[kind], name)
+        return seen if seen is not None and kinds.is_owned(seen, self.observed.uid) else None
