@@ -5,12 +5,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import hypothesis
 import pytest
 from devtools import cluster, engine_env, golang, image
 from devtools.control_plane import Addresses, ControlPlane
 from devtools.golang import MissingToolError
 
 from support.cluster import Cluster, Node, unavailable
+
+# How long an example takes is the machine's to say.
+hypothesis.settings.register_profile("guidedmodel", deadline=None)
+hypothesis.settings.load_profile("guidedmodel")
 
 # Cheap tiers first; engines before clusters, which wait for what Go builds meanwhile.
 ENGINES: Final = ("engine", "property", "e2e", "smoke", "watch")

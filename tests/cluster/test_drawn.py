@@ -31,7 +31,6 @@ def drawn() -> list[dict[str, Any]]:
         max_examples=COUNT,
         derandomize=True,
         database=None,
-        deadline=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )

@@ -256,7 +256,6 @@ def world(api_server: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 @settings(
-    deadline=None,
     derandomize=True,
     max_examples=int(os.environ.get("IDLE_EXAMPLES", "20")),
     suppress_health_check=list(HealthCheck),

@@ -33,7 +33,6 @@ from support import tokenizers
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 WALKS = settings(
     max_examples=4,
-    deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # vLLM's own imports warn
 EOS: Final = 256
 # What a compiled bound does not take, or takes though it is no JSON; and what is neither text nor its end.
 _OUTSIDE: Final = {*range(0x20), ord("\\"), *range(0x7F, 0x100)}
-DRAWN: Final = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+DRAWN: Final = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 def _value(**bounds: int) -> dict[str, Any]:

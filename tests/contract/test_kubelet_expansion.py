@@ -64,7 +64,7 @@ def test_a_variable_is_no_way_around_what_is_refused() -> None:
     assert own(environment) == hidden
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(WORDS.filter(bool), max_size=3), st.lists(WORDS, min_size=3, max_size=3), WORDS)
 def test_every_word_arrives_as_it_was_written(args: list[str], values: list[str], path: str) -> None:
     env = dict(zip(("APP_A", "APP_B", "HF_HUB_VERBOSITY"), values, strict=True))

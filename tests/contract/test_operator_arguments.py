@@ -151,7 +151,7 @@ def texts(value: Any) -> set[str]:
     return {value} if isinstance(value, str) and "/" in value else set()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(NAMING, st.booleans()), min_size=1, max_size=3))
 def test_whatever_repository_vllm_reads_in_arguments_is_seen(
     drawn: list[tuple[tuple[str, str], bool]],
@@ -217,7 +217,7 @@ BAD = st.builds("{}{}".format, WORDS | st.just(""), NASTY) | WORDS.map(lambda wo
 DRAWN_WORDS = st.lists(GOOD | GOOD | GOOD | BAD, min_size=1, max_size=4)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(DRAWN_WORDS, st.sampled_from(["Listed", "Any"]))
 @example(["--aggregate-engine-logging.x=evil/model"], "Any")  # found by a draw: a switch with a part
 def test_nothing_owned_is_overridden_by_words_that_are_taken(words: list[str], allowed: Any) -> None:

@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from guided_operator.api.quantity import amount, canonical
@@ -48,7 +48,6 @@ QUANTITIES = st.builds(
 )
 
 
-@settings(deadline=None)  # other tests may hold the CPU
 @given(QUANTITIES)
 def test_canonical_form_is_stable_and_means_the_same(quantity: str) -> None:
     shortened = canonical(quantity)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from guided_operator.api import GuidedModel, parse
@@ -12,9 +12,6 @@ from guided_operator.api.quantity import canonical
 from guided_operator.builders import cluster_site, manifest, pod_key, render
 from support.drawn import FIELDS, MODELS
 from support.manifests import changed, minimal
-
-# Other tests may hold the CPU: how long one example takes says nothing.
-unhurried = settings(deadline=None)
 
 Object = dict[str, Any]
 SITE = cluster_site("guidedmodel:1")
@@ -42,7 +39,6 @@ def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, node
 
 
-@unhurried
 @given(FIELDS, st.integers(0, 100))
 def test_what_stays_the_same_restarts_no_pod(fields: dict[str, Any], replicas: int) -> None:
     """The same input, defaults that the API server writes out, another number of replicas."""
@@ -58,7 +54,6 @@ def test_what_stays_the_same_restarts_no_pod(fields: dict[str, Any], replicas: i
     assert template(scaled) == template(gm)
 
 
-@unhurried
 @given(MODELS, MODELS)
 def test_pods_that_differ_have_different_keys(one: GuidedModel, other: GuidedModel) -> None:
     templates = [template(gm)["spec"] for gm in (one, other)]
@@ -67,7 +62,6 @@ def test_pods_that_differ_have_different_keys(one: GuidedModel, other: GuidedMod
         assert pod_key(one) != pod_key(other)
 
 
-@unhurried
 @given(MODELS)
 def test_every_pod_is_canonical_restricted_and_consistent(gm: GuidedModel) -> None:
     made = template(gm)

@@ -64,7 +64,7 @@ def pod(gm: GuidedModel, user_id: int | None) -> Object:
     return admitted(spec)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(drawn.MODELS)
 def test_a_pod_whose_user_is_left_to_the_platform_is_taken(gm: GuidedModel) -> None:
     own = gm.spec.pod

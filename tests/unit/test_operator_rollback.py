@@ -136,7 +136,7 @@ def test_pods_are_the_revisions_and_replicas_are_the_specs() -> None:
     assert deployment["spec"]["replicas"] == made.replicas == 4
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(MODELS, MODELS)
 def test_what_is_checked_is_what_pods_are_made_from_and_what_stands_around_them(
     old: GuidedModel, now: GuidedModel

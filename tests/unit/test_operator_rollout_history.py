@@ -118,5 +118,5 @@ class History(RuleBasedStateMachine):
         assert {each.revision for each in self.observed.pods} <= set(self.stored)
 
 
-History.TestCase.settings = settings(max_examples=20, stateful_step_count=15, deadline=None)
+History.TestCase.settings = settings(max_examples=20, stateful_step_count=15)
 test_history = History.TestCase
