@@ -13,7 +13,7 @@ import msgspec
 
 from guided_contract import wire
 from guided_contract.wire import Backend
-from guided_engine.processors.registry import CHOICE_ARG
+from guided_engine.processors.choice import ARGUMENT
 from support import matrix_costs, matrix_life
 from support.digests import Comparing
 from support.fake_service import FakeService
@@ -67,7 +67,7 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
     if service is not None:
         tickets = load_all(job, service, "xgrammar", corpus() + unspeculated())
         answers["mixed"] = generate(llm, corpus(), mixed_tickets(job, service))
-        chosen = {CHOICE_ARG: ["no-repeat"]}
+        chosen = {ARGUMENT: ["no-repeat"]}
         answers["processed"] = generate(llm, processed(), tickets, chosen)
         answers["offline"] = offline_refusal(llm)
         answers["faults"] = faults(llm, job, service, tickets)
@@ -138,8 +138,8 @@ def faults(llm: Any, job: Job, service: FakeService, tickets: Mapping[str, wire.
         "no ticket": (healthy, None, {}),
         "not loaded": (healthy, wire.Ticket(key="absent", backend="xgrammar"), {}),
         "dead end": (stuck, known[stuck.key], {}),
-        "processor": (unguided, None, {CHOICE_ARG: "fails"}),
-        "guided processor": (healthy, tickets[healthy.key], {CHOICE_ARG: "fails"}),
+        "processor": (unguided, None, {ARGUMENT: "fails"}),
+        "guided processor": (healthy, tickets[healthy.key], {ARGUMENT: "fails"}),
         "unguided": (unguided, None, {}),
         "seeded healthy": (healthy, tickets[healthy.key], {}),
         "seeded unguided": (unguided, None, {}),
