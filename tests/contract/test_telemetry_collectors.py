@@ -29,7 +29,7 @@ from guided_contract.records import Decode, HttpRequest
 from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.otlp_receiver import BODY_BYTES
 from guided_sidecar.telemetry.pipeline import Instruments, Telemetry
-from support.collectors import GrpcCollector, HttpCollector, eventually
+from support.collectors import Collector, GrpcCollector, HttpCollector, eventually
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 ROOT = "b7ad6b7169203331"
@@ -37,7 +37,6 @@ PARENT = f"00-{TRACE}-{ROOT}-01"
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
 
 Protocol = Literal["HTTP", "GRPC"]
-Collector = HttpCollector | GrpcCollector
 MakeConfig = Callable[[str | None, Protocol], PodConfig]
 
 

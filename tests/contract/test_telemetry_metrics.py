@@ -1,7 +1,7 @@
 """The figures of /metrics at an OTLP collector, as the service composes it."""
 
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 from aiohttp.test_utils import unused_port
@@ -12,20 +12,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from guided_contract.config import PodConfig, PortsConfig, TelemetryConfig
 from guided_sidecar.export_options import MetricOptions
 from guided_sidecar.telemetry.pipeline import Instruments, Telemetry
-from support.collectors import GrpcCollector, HttpCollector, eventually
+from support.collectors import Collector, GrpcCollector, eventually
 from support.monitored import decode, request
 
-Collector = HttpCollector | GrpcCollector
 Figures = dict[tuple[str, frozenset[tuple[str, str]]], float]
 OFTEN = {"OTEL_METRICS_EXPORTER": "otlp,prometheus", "OTEL_METRIC_EXPORT_INTERVAL": "20"}
-
-
-@pytest.fixture(params=["HTTP", "GRPC"])
-async def collector(request: pytest.FixtureRequest) -> AsyncIterator[Collector]:
-    made: Collector = (HttpCollector if request.param == "HTTP" else GrpcCollector)(unused_port())
-    await made.start()
-    yield made
-    await made.stop()
 
 
 @pytest.fixture

@@ -16,9 +16,7 @@ from guided_sidecar.export_options import USUAL, ExportOptions
 from guided_sidecar.telemetry import exporter, otlp_transport
 from guided_sidecar.telemetry.exporter import Backoff, Batch, Exporter
 from guided_sidecar.telemetry.otlp_transport import Reply, Transport
-from support.collectors import GrpcCollector, HttpCollector
-
-Collector = HttpCollector | GrpcCollector
+from support.collectors import Collector, GrpcCollector, HttpCollector
 
 
 def body(spans: int = 1) -> bytes:
@@ -27,14 +25,6 @@ def body(spans: int = 1) -> bytes:
     for number in range(spans):
         scope.spans.add(name=f"span {number}")
     return message.SerializeToString()
-
-
-@pytest.fixture(params=["HTTP", "GRPC"])
-async def collector(request: pytest.FixtureRequest) -> AsyncIterator[Collector]:
-    made: Collector = (HttpCollector if request.param == "HTTP" else GrpcCollector)(unused_port())
-    await made.start()
-    yield made
-    await made.stop()
 
 
 @contextlib.asynccontextmanager

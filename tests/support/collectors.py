@@ -239,3 +239,6 @@ def _attributes(items: "list[KeyValue] | Any") -> dict[str, Any]:
 
 def _value(value: AnyValue) -> Any:
     return getattr(value, value.WhichOneof("value") or "string_value")
+
+
+Collector = HttpCollector | GrpcCollector
