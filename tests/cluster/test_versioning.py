@@ -37,7 +37,7 @@ def definition(*, stored: str, served: tuple[str, ...]) -> dict[str, Any]:
 @pytest.fixture
 def alpha(api_server: Cluster) -> Iterator[None]:
     api_server.apply(definition(stored="v1alpha1", served=("v1alpha1",)))
-    api_server.kubectl("wait", "--for=condition=Established", f"crd/{CRD}", "--timeout=60s")
+    eventually(lambda: api_server.serves(CRD), what="the CRD is served")
     yield
     api_server.kubectl("delete", f"crd/{CRD}")
 

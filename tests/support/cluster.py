@@ -66,6 +66,14 @@ class Cluster:
         text = manifest if isinstance(manifest, str) else json.dumps(manifest)
         return self.kubectl("apply", "-f", "-", stdin=text)
 
+    def serves(self, crd: str) -> bool:
+        """Say whether the kind that a CRD defines is served.
+
+        `kubectl wait` cannot ask: it fails on a CRD so new that its conditions are null.
+        """
+        conditions = self.get("crd", crd).get("status", {}).get("conditions") or ()
+        return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
     @contextmanager
     def namespace(self, name: str) -> Iterator[str]:
         """Make a namespace for one test, and ask for its deletion afterwards."""

@@ -31,14 +31,7 @@ START_TIMEOUT_S = 60.0
 def install_crd(cluster: Cluster) -> None:
     """Install the CRD, and wait until the API server serves the kind."""
     cluster.kubectl("apply", "--server-side", "-f", str(CRD))
-    crd = ("crd", "guidedmodels.guidedmodel.io")  # `kubectl wait` fails while there is no condition at all
-    eventually(
-        lambda: any(
-            each["type"] == "Established" and each["status"] == "True"
-            for each in cluster.get(*crd).get("status", {}).get("conditions") or ()
-        ),
-        what="the CRD is established",
-    )
+    eventually(lambda: cluster.serves("guidedmodels.guidedmodel.io"), what="the CRD is served")
 
 
 def install(cluster: Cluster) -> None:

@@ -63,7 +63,7 @@ def installed(cluster: Cluster, *plurals: str) -> Iterator[None]:
         cluster.kubectl("create", "-f", "-", stdin=_text(plural))
     try:
         for name in names:
-            eventually(lambda name=name: _is_served(cluster, name), what=f"{name} is served")
+            eventually(lambda name=name: cluster.serves(name), what=f"{name} is served")
         yield
     finally:
         cluster.kubectl("delete", "crd", *names, "--wait=false")
@@ -74,8 +74,3 @@ def _text(plural: str) -> str:
         return (golang.prometheus_crds() / f"{MONITORING}_{plural}.yaml").read_text()
     real = REAL / f"{plural}.yaml"
     return real.read_text() if real.exists() else json.dumps(crd(plural))
-
-
-def _is_served(cluster: Cluster, name: str) -> bool:
-    conditions = cluster.get("crd", name).get("status", {}).get("conditions") or ()
-    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
