@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal
 
+from guided_grammar.json_schema.keywords import CONSTRAINTS
 from schemasuite.outcomes import Outcome
-from schemasuite.typed import TYPE_OF
 
 Made = Literal["enforced", "ignored", "partly", "refused", "unknown"]
 # Files that are about several keywords, or about none.
@@ -30,7 +30,7 @@ _OF_NONE: Final = frozenset(
     ]
 )
 _MODULE: Final = '''\
-"""What each library makes of each keyword, as seen: `make schema-table` writes this file; do not edit it.
+"""What each library makes of each keyword of the normal form, as seen; `make schema-table` writes this.
 
 JSON-Schema-Test-Suite's cases, draft 2020-12 and 7, through each library alone; first as they are, most of
 them without a type, then with the type that the keyword is about, and further properties and items allowed.
@@ -54,8 +54,6 @@ class Seen(NamedTuple):
 
 
 VERSIONS: Final[dict[str, str]] = {versions}
-# Of the keywords about one type of values, that type.
-TYPES: Final[dict[str, str]] = {types}
 KEYWORDS: Final[dict[Backend, dict[str, Seen]]] = {keywords}
 '''
 
@@ -103,7 +101,8 @@ def module(
     untyped, typed
         By library and keyword.
     """
-    names = sorted({keyword for found in (untyped, typed) for made in found.values() for keyword in made})
+    seen_of = {keyword for found in (untyped, typed) for made in found.values() for keyword in made}
+    names = sorted(seen_of & CONSTRAINTS)
     lines = ["{"]
     for backend, found in untyped.items():
         lines.append(f"    {json.dumps(backend)}: {{")
@@ -113,5 +112,4 @@ def module(
         lines.append("    },")
     lines.append("}")
     text = _MODULE.replace("{versions}", json.dumps(dict(sorted(versions.items()))))
-    types = "\n".join(f'    "{name}": "{TYPE_OF[name]}",' for name in names if name in TYPE_OF)
-    return text.replace("{types}", f"{{\n{types}\n}}").replace("{keywords}", "\n".join(lines))
+    return text.replace("{keywords}", "\n".join(lines))

@@ -13,39 +13,10 @@ import jsonschema
 import referencing
 
 from guided_grammar.json_schema import subschemas
+from guided_grammar.json_schema.keywords import OF_TYPE
 from schemasuite.cases import Case, Instance
 
-_TYPES: Final = {
-    "array": (
-        "additionalItems",
-        "contains",
-        "items",
-        "maxContains",
-        "maxItems",
-        "minContains",
-        "minItems",
-        "prefixItems",
-        "unevaluatedItems",
-        "uniqueItems",
-    ),
-    "number": ("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"),
-    "object": (
-        "additionalProperties",
-        "dependencies",
-        "dependentRequired",
-        "dependentSchemas",
-        "maxProperties",
-        "minProperties",
-        "patternProperties",
-        "properties",
-        "propertyNames",
-        "required",
-        "unevaluatedProperties",
-    ),
-    "string": ("format", "maxLength", "minLength", "pattern"),
-}
 _OPEN: Final = {"array": {"items": True}, "object": {"additionalProperties": True}}
-TYPE_OF: Final = {keyword: name for name, keywords in _TYPES.items() for keyword in keywords}
 _UNEVALUATED: Final = ("unevaluatedItems", "unevaluatedProperties")
 
 
@@ -68,7 +39,7 @@ def _typed(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     inner = {keyword: _inner(keyword, value) for keyword, value in schema.items()}
-    types = {TYPE_OF[keyword] for keyword in schema if keyword in TYPE_OF}
+    types = {OF_TYPE[keyword] for keyword in schema if keyword in OF_TYPE}
     if "type" in schema or len(types) != 1:
         return inner
     kind = types.pop()

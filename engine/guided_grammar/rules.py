@@ -6,12 +6,12 @@ schema-table` shows that nothing is missing.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from guided_contract.backends import Backend, entry
 from guided_grammar import measured
 from guided_grammar.backend import Unsupported
-from guided_grammar.json_schema.keywords import NORMAL_FORM
+from guided_grammar.json_schema.keywords import CONSTRAINTS, OF_TYPE
 from guided_grammar.json_schema.ruled_alone import is_ruled_alone
 from guided_grammar.json_schema.subschemas import Place, within
 
@@ -42,7 +42,7 @@ def concern(rules: Rules, schema: Any) -> bool:
 
 def are_about(schema: Any) -> bool:
     """Return whether a schema has a keyword that a library enforces, or not, by its version."""
-    return any(not _KNOWN.isdisjoint(part) for part in within(schema))
+    return not all(map(CONSTRAINTS.isdisjoint, within(schema)))
 
 
 def first(rules: Rules, places: Iterable[Place]) -> Unsupported | None:
@@ -59,10 +59,8 @@ def seen(backend: Backend) -> Iterator[Rule]:
     """Yield a rule for each keyword that a library was seen to ignore, always or where no type is named."""
     library = entry(backend).distribution
     for keyword, made in measured.KEYWORDS[backend].items():
-        if keyword not in NORMAL_FORM:
-            continue
         if (made.untyped, made.typed) == ("ignored", "ignored"):
-            applies = _is_about(measured.TYPES.get(keyword))
+            applies = _is_about(OF_TYPE.get(keyword))
             yield Rule(keyword, applies, f"{library} does not enforce it")
         elif made.untyped == "ignored":
             yield Rule(keyword, is_untyped, f"{library} does not enforce it without a type beside it")
@@ -83,7 +81,3 @@ def _is_about(kind: str | None) -> Callable[[Place], bool]:
         return always
     types = ("integer", "number") if kind == "number" else (kind,)
     return lambda place: place.allows(*types)
-
-
-# Every keyword of a table or of a rule.
-_KNOWN: Final = frozenset(["format"]).union(*measured.KEYWORDS.values())

@@ -1,59 +1,93 @@
-"""The words of a schema's normal form, and what one schema says in them of strings, properties and items."""
+"""JSON Schema's keywords, those of the normal form, and what one schema says in them."""
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-LENGTHS: Final = ("minLength", "maxLength")
-# The words of the normal form: what any schema is written in when a library is asked about it.
-NORMAL_FORM: Final = frozenset(
-    [
-        "$defs",
-        "$ref",
-        "additionalProperties",
-        "allOf",
-        "anyOf",
-        "const",
-        "definitions",
-        "enum",
-        "exclusiveMaximum",
-        "exclusiveMinimum",
-        "format",
-        "items",
-        "maxItems",
-        "maxLength",
-        "maxProperties",
-        "maximum",
-        "minItems",
-        "minLength",
-        "minProperties",
-        "minimum",
-        "multipleOf",
-        "pattern",
-        "patternProperties",
-        "prefixItems",
-        "properties",
-        "required",
-        "type",
-        "uniqueItems",
-    ]
-)
+
+class Keyword(NamedTuple):
+    """What is known of a keyword; definitions and annotations are none.
+
+    Attributes
+    ----------
+    since, until
+        The first draft that knows it, and the last.
+    of_type
+        The type of values of which alone it says something; None: of any.
+    is_normal
+        Whether it is a word of the normal form, in which any schema is written when a library is asked
+        about it.
+    """
+
+    since: int
+    of_type: str | None = None
+    is_normal: bool = True
+    until: int = 2020
+
+
+# `dependencies` is one for whoever writes it.
+KEYWORDS: Final = {
+    "$dynamicRef": Keyword(2020, is_normal=False),
+    "$recursiveRef": Keyword(2019, is_normal=False, until=2019),
+    "$ref": Keyword(4),
+    "additionalItems": Keyword(4, "array", is_normal=False),
+    "additionalProperties": Keyword(4, "object"),
+    "allOf": Keyword(4),
+    "anyOf": Keyword(4),
+    "const": Keyword(6),
+    "contains": Keyword(6, "array", is_normal=False),
+    "dependencies": Keyword(4, "object", is_normal=False),
+    "dependentRequired": Keyword(2019, "object", is_normal=False),
+    "dependentSchemas": Keyword(2019, "object", is_normal=False),
+    "else": Keyword(7, is_normal=False),
+    "enum": Keyword(4),
+    "exclusiveMaximum": Keyword(4, "number"),
+    "exclusiveMinimum": Keyword(4, "number"),
+    "format": Keyword(4, "string"),
+    "if": Keyword(7, is_normal=False),
+    "items": Keyword(4, "array"),
+    "maxContains": Keyword(2019, "array", is_normal=False),
+    "maxItems": Keyword(4, "array"),
+    "maxLength": Keyword(4, "string"),
+    "maxProperties": Keyword(4, "object"),
+    "maximum": Keyword(4, "number"),
+    "minContains": Keyword(2019, "array", is_normal=False),
+    "minItems": Keyword(4, "array"),
+    "minLength": Keyword(4, "string"),
+    "minProperties": Keyword(4, "object"),
+    "minimum": Keyword(4, "number"),
+    "multipleOf": Keyword(4, "number"),
+    "not": Keyword(4, is_normal=False),
+    "oneOf": Keyword(4, is_normal=False),
+    "pattern": Keyword(4, "string"),
+    "patternProperties": Keyword(4, "object"),
+    "prefixItems": Keyword(2020, "array"),
+    "properties": Keyword(4, "object"),
+    "propertyNames": Keyword(6, "object", is_normal=False),
+    "required": Keyword(4, "object"),
+    "then": Keyword(7, is_normal=False),
+    "type": Keyword(4),
+    "unevaluatedItems": Keyword(2019, "array", is_normal=False),
+    "unevaluatedProperties": Keyword(2019, "object", is_normal=False),
+    "uniqueItems": Keyword(4, "array"),
+}
+OF_TYPE: Final = {name: one.of_type for name, one in KEYWORDS.items() if one.of_type is not None}
+DEFINITIONS: Final = ("$defs", "definitions")
+CONSTRAINTS: Final = frozenset(name for name, one in KEYWORDS.items() if one.is_normal)
+NORMAL_FORM: Final = CONSTRAINTS.union(DEFINITIONS)
 # Of these, what holds one schema, a list of schemas, or schemas by name; definitions apart.
 NORMAL_SINGLE: Final = ("additionalProperties", "items")
 NORMAL_LISTS: Final = ("allOf", "anyOf", "prefixItems")
 NORMAL_MAPS: Final = ("properties", "patternProperties")
 BRANCHES: Final = ("allOf", "anyOf")
-_DEFINITIONS: Final = frozenset(["$defs", "definitions"])
-CONSTRAINTS: Final = NORMAL_FORM - _DEFINITIONS
-_NO_CONSTRAINT: Final = _DEFINITIONS | {"$ref", *BRANCHES}
+LENGTHS: Final = ("minLength", "maxLength")
+BOUNDS: Final = ("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum")
+_NO_CONSTRAINT: Final = frozenset([*DEFINITIONS, "$ref", *BRANCHES])
 _TEXTS: Final = frozenset(["const", "enum", "format", "pattern"])
 
 ANY: Final[dict[str, Any]] = {}
 _LONGEST: Final = 1 << 31  # characters, more than any text has; what is larger may not fit the wire
 
 Text = tuple[int, int | None]  # the bounds of a string that takes any characters
-
-
-BOUNDS: Final = ("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum")
 
 
 def numbers(value: Any) -> Iterator[float]:

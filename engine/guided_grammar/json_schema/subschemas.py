@@ -1,7 +1,7 @@
 """Where schemas stand inside a JSON Schema, so that a property named `not` is not taken for the keyword."""
 
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, NamedTuple
 
 MAPS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
@@ -100,7 +100,7 @@ def within(schema: Any) -> list[dict[str, Any]]:
     return found
 
 
-def children(schema: dict[str, Any], without: frozenset[str] = frozenset()) -> list[dict[str, Any]]:
+def children(schema: dict[str, Any], without: Collection[str] = ()) -> list[dict[str, Any]]:
     """Return the schema objects right below one, but for those below the keywords `without`."""
     found: list[dict[str, Any]] = []
     for keyword, value in schema.items():
@@ -209,14 +209,3 @@ def _listed(way: JsonPath, children: list[Any]) -> Iterator[tuple[JsonPath, Any]
 def find(schema: Any, keyword: str) -> str | None:
     """Return the path of a keyword's first use, or None."""
     return next((place.at(keyword) for place in walk(schema) if keyword in place.schema), None)
-
-
-def nearest(schema: Any, path: str) -> str:
-    """Return the longest beginning of a JSONPath that leads somewhere in a schema."""
-    known = {place.path: place.schema for place in walk(schema)}
-    while path != "$":
-        before = path[: max(path.rfind("."), path.rfind("["))]
-        if path in known or any(step(before, keyword) == path for keyword in known.get(before, ())):
-            return path
-        path = before or "$"
-    return path

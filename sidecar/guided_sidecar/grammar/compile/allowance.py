@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Kind
 from guided_grammar.json_schema import subschemas
+from guided_grammar.json_schema.keywords import KEYWORDS
 from guided_grammar.json_schema.subschemas import JsonPath
-from guided_grammar.measured import KEYWORDS
 from guided_sidecar.grammar.schema import dialect
 from guided_sidecar.grammar.worker_messages import Unenforced, unenforced
 
@@ -19,7 +19,6 @@ MOST: Final = 32  # keywords; a schema with more is compiled as vLLM compiles it
 WHOLE: Final = Unenforced("$", "all")  # of a text of which nothing is promised
 
 _TURNING: Final = ("if", "not")
-_KNOWN: Final = frozenset().union(*KEYWORDS.values())
 _OTHER: Final = "other"
 
 
@@ -76,7 +75,7 @@ class Allowance:
                 step = _take_out(schema, "$" + path.removeprefix(at))
                 if step is None:
                     return None
-                keyword = step.keyword if step.keyword in _KNOWN else _OTHER
+                keyword = step.keyword if step.keyword in KEYWORDS else _OTHER
                 self.taken.append(unenforced(subschemas.below(at, step.path), keyword))
                 return json.dumps(self._value)
         return None

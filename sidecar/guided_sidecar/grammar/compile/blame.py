@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind
 from guided_grammar.json_schema import subschemas
+from guided_grammar.json_schema.keywords import DEFINITIONS
 from guided_grammar.json_schema.subschemas import ROOT, Place
 from guided_sidecar.grammar.compile import library_words, routing, tag_blame
 from guided_sidecar.grammar.compile.proof_faults import Fault
@@ -25,7 +26,6 @@ from guided_sidecar.grammar.schema.writing import TYPES
 
 _MOST_TRIES: Final = 48
 _BUDGET_S: Final = 0.5
-_DEFINITIONS: Final = ("$defs", "definitions")
 # Each library's words for a schema that nothing meets.
 _EMPTY: Final = ("nsatisfiable", "must not be empty")
 _WORD: Final = re.compile(r"[A-Za-z$]+")
@@ -137,7 +137,7 @@ class _Search:
     def keyword(self, form: Schema, place: Place) -> str:
         """Return the keyword of a place that is refused: one that was named, or without which it is taken."""
         # Without a type others may be ignored, and so taken.
-        keywords = sorted((key for key in place.schema if key not in _DEFINITIONS), key="type".__eq__)
+        keywords = sorted((key for key in place.schema if key not in DEFINITIONS), key="type".__eq__)
         named = [key for key in keywords if key in self._words]
         with contextlib.suppress(SpentError):
             for key in named if len(named) > 1 else keywords if not named else ():
@@ -177,7 +177,7 @@ class _Search:
 
 
 def _is_defined(place: Place) -> bool:
-    return place.way.before is not None and place.way.before.last in _DEFINITIONS
+    return place.way.before is not None and place.way.before.last in DEFINITIONS
 
 
 def _all_of(form: Schema, places: Sequence[Place]) -> Schema:
@@ -193,7 +193,7 @@ def _with_definitions(form: Schema, part: Schema) -> Schema:
     """Return a part that finds what it refers to; what refers to the whole schema takes anything."""
     if part is form:
         return part
-    whole: Schema = {key: form[key] for key in _DEFINITIONS if key in form}
+    whole: Schema = {key: form[key] for key in DEFINITIONS if key in form}
     whole.update(part)
     return {key: _without_root(value) for key, value in whole.items()}
 

@@ -12,14 +12,12 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.keywords import NORMAL_MAPS, NORMAL_SINGLE
-from guided_sidecar.grammar.schema import dialect
+from guided_grammar.json_schema.keywords import DEFINITIONS, NORMAL_MAPS, NORMAL_SINGLE, OF_TYPE
 
 Schema = dict[str, Any]
 Name = tuple[str, str]  # `properties` and a name, or `patternProperties` and a pattern
 Names = tuple[Name, ...]
 
-_DEFINITIONS: Final = ("$defs", "definitions")
 _OF_ITEMS: Final = frozenset(["const", "enum", "items", "prefixItems"])
 
 
@@ -36,7 +34,7 @@ def _spoken_out(written: Schema) -> Schema:
     if _is_compound(written) or not written.keys().isdisjoint(("anyOf", "const", "enum")):
         return written
     if "type" not in written:
-        types = {dialect.OF_TYPE.get(keyword) for keyword in written if keyword not in _DEFINITIONS}
+        types = {OF_TYPE.get(keyword) for keyword in written if keyword not in DEFINITIONS}
         if len(types) != 1 or None in types:
             return written
         written = {**written, "type": types.pop()}
@@ -61,12 +59,12 @@ def _with_others(written: Any) -> Any:
 class _Closing:
     def __init__(self, root: Schema) -> None:
         self._root = root
-        self._body = {keyword: root[keyword] for keyword in root if keyword not in _DEFINITIONS}
+        self._body = {keyword: root[keyword] for keyword in root if keyword not in DEFINITIONS}
         self._open: dict[str, str] = {}  # what references lead to that is left open, by what is closed
 
     def closed(self) -> Schema:
         closed: Schema = self._closed(self._body)
-        for keyword in _DEFINITIONS:
+        for keyword in DEFINITIONS:
             if keyword in self._root:
                 closed[keyword] = {name: self._closed(part) for name, part in self._root[keyword].items()}
         done: set[str] = set()

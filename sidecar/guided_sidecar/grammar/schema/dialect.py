@@ -5,9 +5,11 @@ way. An object with an unknown keyword and no `properties` was `{}` alone with o
 the other, and a format that one of them does not know was a refusal.
 """
 
+import re
 from typing import Any, Final
 
 from guided_contract.errors import ErrorCode, GuidedError
+from guided_grammar.json_schema.keywords import KEYWORDS, OF_TYPE
 from guided_grammar.json_schema.subschemas import JsonPath
 from guided_sidecar.grammar.schema import formats
 from guided_sidecar.grammar.schema.origins import Said
@@ -23,136 +25,10 @@ _DRAFTS: Final = {
 }
 # What a library's own keywords do, a client must not: they switch its checks off.
 PRIVATE: Final = "x-guidance"
-# By the first draft that knows each keyword. `dependencies` is one for whoever writes it.
-_SINCE: Final = {
-    **dict.fromkeys(
-        [
-            "$ref",
-            "additionalItems",
-            "additionalProperties",
-            "allOf",
-            "anyOf",
-            "dependencies",
-            "enum",
-            "exclusiveMaximum",
-            "exclusiveMinimum",
-            "format",
-            "items",
-            "maxItems",
-            "maxLength",
-            "maxProperties",
-            "maximum",
-            "minItems",
-            "minLength",
-            "minProperties",
-            "minimum",
-            "multipleOf",
-            "not",
-            "oneOf",
-            "pattern",
-            "patternProperties",
-            "properties",
-            "required",
-            "type",
-            "uniqueItems",
-        ],
-        4,
-    ),
-    **dict.fromkeys(["const", "contains", "propertyNames"], 6),
-    **dict.fromkeys(["else", "if", "then"], 7),
-    **dict.fromkeys(
-        [
-            "$recursiveRef",
-            "dependentRequired",
-            "dependentSchemas",
-            "maxContains",
-            "minContains",
-            "unevaluatedItems",
-            "unevaluatedProperties",
-        ],
-        2019,
-    ),
-    **dict.fromkeys(["$dynamicRef", "prefixItems"], 2020),
-}
-_UNTIL: Final = {"$recursiveRef": 2019}  # and by the last, where a later one does
-# What says something of values of one type alone.
-OF_TYPE: Final = {
-    **dict.fromkeys(
-        [
-            "additionalItems",
-            "contains",
-            "items",
-            "maxContains",
-            "maxItems",
-            "minContains",
-            "minItems",
-            "prefixItems",
-            "unevaluatedItems",
-            "uniqueItems",
-        ],
-        "array",
-    ),
-    **dict.fromkeys(
-        ["exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"],
-        "number",
-    ),
-    **dict.fromkeys(
-        [
-            "additionalProperties",
-            "dependencies",
-            "dependentRequired",
-            "dependentSchemas",
-            "maxProperties",
-            "minProperties",
-            "patternProperties",
-            "properties",
-            "propertyNames",
-            "required",
-            "unevaluatedProperties",
-        ],
-        "object",
-    ),
-    **dict.fromkeys(["format", "maxLength", "minLength", "pattern"], "string"),
-}
-_COUNTS: Final = frozenset(
-    [
-        "maxContains",
-        "maxItems",
-        "maxLength",
-        "maxProperties",
-        "minContains",
-        "minItems",
-        "minLength",
-        "minProperties",
-    ]
-)
-_REWRITTEN: Final = _COUNTS | {
-    "additionalItems",
-    "dependencies",
-    "exclusiveMaximum",
-    "exclusiveMinimum",
-    "format",
-    "items",
-    "prefixItems",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-}
+_COUNT: Final = re.compile("(?:min|max)[A-Z]")  # begins the keywords that bound one
 # What these evaluate in the same object or array is no concern of `additionalProperties` and `items`.
-_IN_PLACE: Final = frozenset(
-    [
-        "$dynamicRef",
-        "$recursiveRef",
-        "$ref",
-        "allOf",
-        "anyOf",
-        "dependencies",
-        "dependentSchemas",
-        "else",
-        "if",
-        "not",
-        "oneOf",
-        "then",
-    ]
+_IN_PLACE: Final = {"dependencies", "dependentSchemas"}.union(
+    name for name, one in KEYWORDS.items() if one.of_type is None and name not in {"const", "enum", "type"}
 )
 
 
@@ -168,7 +44,7 @@ def read(part: Schema, draft: int, path: JsonPath) -> Said:
     Raises
     ------
     GuidedError
-        grammar_unsupported: it has a keyword that only one library knows, or a format that none does.
+        grammar_unsupported: it has a keyword that only one library knows.
     """
     if PRIVATE in part:
         where = str(JsonPath(path, PRIVATE))
@@ -180,14 +56,12 @@ def read(part: Schema, draft: int, path: JsonPath) -> Said:
         {
             keyword: value
             for keyword, value in part.items()
-            if _SINCE.get(keyword, 9999) <= draft <= _UNTIL.get(keyword, 9999)
+            if (known := KEYWORDS.get(keyword)) and known.since <= draft <= known.until
         }
     )
     _drop_of_other_types(said)
-    if said.keys().isdisjoint(_REWRITTEN):
-        return said
     _write_format(said)
-    for keyword in _COUNTS & said.keys():
+    for keyword in filter(_COUNT.match, said):
         said[keyword] = int(said[keyword])  # 2.0 is one, and no library reads it
     if draft == 4:
         _write_exclusive(said)

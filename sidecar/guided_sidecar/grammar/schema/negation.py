@@ -10,8 +10,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+from guided_grammar.json_schema.keywords import OF_TYPE
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath
-from guided_sidecar.grammar.schema import dialect, disjoint, patterns
+from guided_sidecar.grammar.schema import disjoint, patterns
 from guided_sidecar.grammar.schema.writing import PLACES, TYPES, Alternatives, Schema, Writer, either, item_at
 
 _DEEPEST: Final = 60
@@ -89,7 +90,7 @@ class Negation:
         self._depth += 1
         try:
             said = self._writer.said(part, path)
-            if any(dialect.OF_TYPE.get(one) in {None, *self._types} for one in said.keys() - self._TOLD):
+            if any(OF_TYPE.get(one) in {None, *self._types} for one in said.keys() - self._TOLD):
                 self._less()
             return [
                 one

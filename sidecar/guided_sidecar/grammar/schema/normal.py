@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.keywords import NORMAL_LISTS, NORMAL_MAPS, NORMAL_SINGLE
+from guided_grammar.json_schema.keywords import KEYWORDS, NORMAL_LISTS, NORMAL_MAPS, NORMAL_SINGLE
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath
 from guided_sidecar.grammar.schema import (
     arrays,
@@ -57,27 +57,9 @@ _DEEPEST: Final = 200
 _COUNTED: Final = frozenset(["maxItems", "minItems", "multipleOf"])
 _REFERENCES: Final = frozenset(["$dynamicRef", "$recursiveRef", "$ref"])
 _UNEVALUATED: Final = frozenset(["unevaluatedItems", "unevaluatedProperties"])
-_REWRITTEN: Final = frozenset(
-    [
-        "contains",
-        "dependencies",
-        "dependentRequired",
-        "dependentSchemas",
-        "else",
-        "if",
-        "maxContains",
-        "maxProperties",
-        "minContains",
-        "minProperties",
-        "not",
-        "oneOf",
-        "pattern",
-        "propertyNames",
-        "then",
-        "uniqueItems",
-        *_REFERENCES,
-        *_UNEVALUATED,
-    ]
+# Words of the form that may need others beside them, and what are no words of it.
+_REWRITTEN: Final = {"$ref", "maxProperties", "minProperties", "pattern", "uniqueItems"}.union(
+    keyword for keyword, one in KEYWORDS.items() if not one.is_normal
 )
 
 

@@ -43,7 +43,6 @@ _CONTROLS: Final = "".join(map(chr, range(32)))
 _MANY_CONTROLS: Final = 16
 _MOST_CHARACTERS: Final = 1 << 14
 _ENDS, _BEGUN = "ends", "begun"  # in a tree of characters: of a text, of a beginning
-Schema = dict[str, Any]
 
 
 def other_than(texts: Collection[str], beginnings: Collection[str] = ()) -> str | None:

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema import subschemas
+from guided_grammar.json_schema.keywords import DEFINITIONS
 
 _MOST_LEVELS: Final = 800
-_ELSEWHERE: Final = frozenset(["$defs", "definitions"])  # compiled only where something refers to them
 _Reference = tuple[int, int]  # the schema that is referred to, and the level of the reference in its own
 
 
@@ -95,7 +95,8 @@ class _Levels:
             for part in level:
                 if (target := self._target(part)) is not None:
                     found.append((target, deepest))
-                following += subschemas.children(part, without=_ELSEWHERE)
+                # Definitions are compiled only where something refers to them.
+                following += subschemas.children(part, without=DEFINITIONS)
             level = following
         self._own[node], self._references[node] = deepest, found
 

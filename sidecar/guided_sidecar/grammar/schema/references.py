@@ -11,10 +11,10 @@ import referencing.jsonschema
 
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema import subschemas
+from guided_grammar.json_schema.keywords import DEFINITIONS
 from guided_grammar.json_schema.subschemas import JsonPath
 from guided_sidecar.grammar.schema import schema
 
-_KEPT: Final = ("$defs", "definitions")
 _PLAIN: Final = re.compile(r"[\w.-]+", re.ASCII)  # what no library reads otherwise in an address
 _DEFAULT: Final = "https://json-schema.org/draft/2020-12/schema"
 Name = tuple[str, str]  # the keyword of the root below which it stands, and its key there
@@ -75,7 +75,7 @@ class References:
         if known is not None:
             return known, False
         names = subschemas.names(reference) if reference.startswith("#/") else []
-        is_plain = len(names) == 2 and names[0] in _KEPT and _PLAIN.fullmatch(names[1]) is not None
+        is_plain = len(names) == 2 and names[0] in DEFINITIONS and _PLAIN.fullmatch(names[1]) is not None
         name = (names[0], names[1]) if is_plain else ("$defs", self._unused())
         if name in self._taken:  # below another address
             name = ("$defs", self._unused())
@@ -99,7 +99,7 @@ class References:
         return bool(judge(judge.META_SCHEMA).is_valid(found))
 
     def _unused(self) -> str:
-        taken = {name for keyword in _KEPT for name in self._root.get(keyword, ())}
+        taken = {name for keyword in DEFINITIONS for name in self._root.get(keyword, ())}
         taken.update(name for _, name in self._taken)
         return next(name for name in self._fresh if name not in taken)
 

@@ -6,15 +6,13 @@ what other patterns leave over there is no pattern, and nothing is generated.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any
 
 from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.keywords import BRANCHES, NORMAL_MAPS, NORMAL_SINGLE
+from guided_grammar.json_schema.keywords import BRANCHES, DEFINITIONS, NORMAL_MAPS, NORMAL_SINGLE
 from guided_sidecar.grammar.schema import patterns
 
 Schema = dict[str, Any]
-
-_DEFINITIONS: Final = ("$defs", "definitions")
 
 
 def once(schema: Any) -> Any:
@@ -62,7 +60,7 @@ class _Spelling:
         self._root = root
         self._definitions = [
             part
-            for keyword in _DEFINITIONS
+            for keyword in DEFINITIONS
             for part in root.get(keyword, {}).values()
             if isinstance(part, dict)
         ]
@@ -144,7 +142,7 @@ class _Spelling:
 
 def _is_compound(part: Schema) -> bool:
     """Return whether a schema judges together with others; one that only refers to another is that one."""
-    beside = part.keys() - {*_DEFINITIONS, "$ref"}
+    beside = part.keys() - {*DEFINITIONS, "$ref"}
     return any(keyword in part for keyword in BRANCHES) or ("$ref" in part and bool(beside))
 
 
