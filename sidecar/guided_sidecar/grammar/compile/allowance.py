@@ -71,7 +71,7 @@ class Allowance:
             return None
         self._asked.add(path)
         for at, schema in self._schemas:
-            if isinstance(schema, dict) and (path == at or path.startswith((f"{at}.", f"{at}["))):
+            if isinstance(schema, dict) and _leads(at, path):
                 step = _take_out(schema, "$" + path.removeprefix(at))
                 if step is None:
                     return None
@@ -118,29 +118,13 @@ def _drop(schema: dict[str, Any], keyword: str) -> None:
 
 def _steps(root: dict[str, Any], path: str) -> list[_Step]:
     """Return the keywords on the way to a path, the outermost first."""
-    steps: list[_Step] = []
-    current, at = root, "$"
-    while isinstance(current, dict) and at != path:
-        keyword = next((key for key in current if _leads(subschemas.step(at, key), path)), None)
-        if keyword is None:
-            break
-        at = subschemas.step(at, keyword)
-        steps.append(_Step(current, keyword, at))
-        current, at = _below(current[keyword], keyword, at, path)
-    return steps
-
-
-def _below(value: Any, keyword: str, at: str, path: str) -> tuple[Any, str]:
-    """Return the schema below a keyword on the way to a path, and its path; None: there is none."""
-    if at == path:
-        return None, at
-    if isinstance(value, dict) and keyword in subschemas.MAPS:
-        parts = [(subschemas.step(at, name), part) for name, part in value.items()]
-    elif isinstance(value, list) and keyword in subschemas.LISTS:
-        parts = [(f"{at}[{index}]", part) for index, part in enumerate(value)]
-    else:
-        parts = [(at, value)] if keyword in subschemas.SINGLE else []
-    return next(((part, way) for way, part in parts if _leads(way, path)), (None, at))
+    return [
+        _Step(place.schema, keyword, place.at(keyword))
+        for place in subschemas.walk(root)
+        if _leads(place.path, path)
+        for keyword in place.schema
+        if _leads(place.at(keyword), path)
+    ]
 
 
 def _leads(way: str, path: str) -> bool:

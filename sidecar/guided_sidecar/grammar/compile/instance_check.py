@@ -17,7 +17,7 @@ import jsonschema
 import referencing
 
 from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.subschemas import step
+from guided_grammar.json_schema.subschemas import ROOT, JsonPath
 
 _BUDGET_S: Final = 0.02  # of CPU time for one text: Python's own regexes can take for ever
 
@@ -73,30 +73,21 @@ class Judge:
 
     def _path(self, keys: list[Any]) -> str:
         """Return where a keyword stands; `keys` lead there, without the references on the way."""
-        path, node = "$", self._schema
+        path, node = ROOT, self._schema
         for key in keys:
             followed: set[str] = set()
             while isinstance(node, dict) and key not in node:
                 reference = node.get("$ref")
                 if not isinstance(reference, str) or reference in followed:
-                    return step(path, "$ref") if reference else path
+                    return str(JsonPath(path, "$ref") if reference else path)
                 followed.add(reference)
                 try:
                     node = subschemas.referred(self._schema, reference)
-                except LookupError:  # an anchor, or escaped
-                    return step(path, "$ref")
-                path = _path_of(reference)
-            path = f"{path}[{key}]" if isinstance(key, int) else step(path, key)
-            node = node[key]
-        return path
-
-
-def _path_of(pointer: str) -> str:
-    path = "$"
-    for part in pointer[1:].split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
-        path = f"{path}[{key}]" if key.isdecimal() else step(path, key)
-    return path
+                except LookupError:  # an anchor, or an address
+                    return str(JsonPath(path, "$ref"))
+                path = subschemas.way(self._schema, reference)
+            path, node = JsonPath(path, key), node[key]
+        return str(path)
 
 
 @functools.cache
