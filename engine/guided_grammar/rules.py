@@ -2,7 +2,8 @@
 
 A keyword that a library ignores wherever JSON-Schema-Test-Suite has it, or ignores wherever no type stands
 beside it, is in `measured`. What it enforces in part has rules in its backend's `unenforced`. `make
-schema-table` shows that nothing is missing.
+schema-table` shows that nothing is missing. Rules are for schemas in their normal form, which has no keyword
+about values of a type that `type` excludes, and bounds that are within 64 bits.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 from guided_contract.backends import Backend, entry
 from guided_grammar import measured
 from guided_grammar.backend import Unsupported
-from guided_grammar.json_schema.keywords import CONSTRAINTS, OF_TYPE
+from guided_grammar.json_schema.keywords import CONSTRAINTS
 from guided_grammar.json_schema.ruled_alone import is_ruled_alone
 from guided_grammar.json_schema.subschemas import Place, within
 
@@ -41,7 +42,7 @@ def concern(rules: Rules, schema: Any) -> bool:
 
 
 def are_about(schema: Any) -> bool:
-    """Return whether a schema has a keyword that a library enforces, or not, by its version."""
+    """Return whether a normal form has a keyword, which a library enforces, or not, by its version."""
     return not all(map(CONSTRAINTS.isdisjoint, within(schema)))
 
 
@@ -60,8 +61,7 @@ def seen(backend: Backend) -> Iterator[Rule]:
     library = entry(backend).distribution
     for keyword, made in measured.KEYWORDS[backend].items():
         if (made.untyped, made.typed) == ("ignored", "ignored"):
-            applies = _is_about(OF_TYPE.get(keyword))
-            yield Rule(keyword, applies, f"{library} does not enforce it")
+            yield Rule(keyword, always, f"{library} does not enforce it")
         elif made.untyped == "ignored":
             yield Rule(keyword, is_untyped, f"{library} does not enforce it without a type beside it")
 
@@ -74,10 +74,3 @@ def always(place: Place) -> bool:  # noqa: ARG001 - a table's function
 def is_untyped(place: Place) -> bool:
     """Apply where no type stands beside the keyword."""
     return not place.types() and not is_ruled_alone(place)
-
-
-def _is_about(kind: str | None) -> Callable[[Place], bool]:
-    if kind is None:
-        return always
-    types = ("integer", "number") if kind == "number" else (kind,)
-    return lambda place: place.allows(*types)

@@ -80,9 +80,7 @@ def _is_rounded(keyword: str) -> Callable[[Place], bool]:
 
 def _rounds_to(bound: Any, others: Sequence[Any]) -> bool:
     """Return whether a whole number is the whole part of one of the others, which is a fraction."""
-    if not _is_number(bound) or bound != int(bound):
-        return False
-    return any(_is_number(other) and other != bound and int(other) == bound for other in others)
+    return bool(bound == int(bound)) and any(other != bound and int(other) == bound for other in others)
 
 
 def _has_many_places(place: Place) -> bool:
@@ -114,10 +112,6 @@ def _is_open(item: Any) -> bool:
         return bool(item)
     types = item.get("type", "array")
     return not {"array", "object"}.isdisjoint([types] if isinstance(types, str) else types)
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in {int, float}
 
 
 RULES: Final = by_keyword(

@@ -13,10 +13,18 @@ from guided_grammar.json_schema import subschemas
 _MOST_BYTES: Final = 64 << 10
 _MOST_COUNT: Final = 64
 _PLAIN: Final = frozenset(
-    {
-        *("type", "enum", "const", "anyOf", "items", "properties", "required", "additionalProperties"),
-        *("$ref", "$defs", "$schema", "$id", "$comment", "title", "description", "default", "examples"),
-    }
+    [
+        "type",
+        "enum",
+        "const",
+        "anyOf",
+        "items",
+        "properties",
+        "required",
+        "additionalProperties",
+        "$ref",
+        "$defs",
+    ]
 )
 _COUNTS: Final = frozenset({"minItems", "maxItems", "minLength", "maxLength"})
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Final, NamedTuple
 
-from guided_grammar.json_schema.subschemas import ROOT, Place
+from guided_grammar.json_schema.keywords import OF_TYPE
 
 
 class Empty(NamedTuple):
@@ -13,55 +13,41 @@ class Empty(NamedTuple):
 
 
 class _Bounds(NamedTuple):
-    """Two keywords of values of some types; `may_meet`: whether a value may be at both bounds."""
+    """Two keywords of values of one type; `may_meet`: whether a value may be at both bounds."""
 
     least: str
     most: str
-    types: frozenset[str]
     words: str
     may_meet: bool = True
 
 
-_NUMBERS: Final = frozenset({"integer", "number"})
 _ALL: Final = (
-    _Bounds(
-        "minLength", "maxLength", frozenset({"string"}), "string has at least {} and at most {} characters"
-    ),
-    _Bounds("minItems", "maxItems", frozenset({"array"}), "array has at least {} and at most {} items"),
-    _Bounds(
-        "minProperties",
-        "maxProperties",
-        frozenset({"object"}),
-        "object has {} properties or more, and at most {}",
-    ),
-    _Bounds("minimum", "maximum", _NUMBERS, "number is at least {} and at most {}"),
-    _Bounds("exclusiveMinimum", "maximum", _NUMBERS, "number is above {} and at most {}", may_meet=False),
-    _Bounds("minimum", "exclusiveMaximum", _NUMBERS, "number is at least {} and below {}", may_meet=False),
-    _Bounds(
-        "exclusiveMinimum", "exclusiveMaximum", _NUMBERS, "number is above {} and below {}", may_meet=False
-    ),
+    _Bounds("minLength", "maxLength", "string has at least {} and at most {} characters"),
+    _Bounds("minItems", "maxItems", "array has at least {} and at most {} items"),
+    _Bounds("minProperties", "maxProperties", "object has {} properties or more, and at most {}"),
+    _Bounds("minimum", "maximum", "number is at least {} and at most {}"),
+    _Bounds("exclusiveMinimum", "maximum", "number is above {} and at most {}", may_meet=False),
+    _Bounds("minimum", "exclusiveMaximum", "number is at least {} and below {}", may_meet=False),
+    _Bounds("exclusiveMinimum", "exclusiveMaximum", "number is above {} and below {}", may_meet=False),
 )
 # A schema without any of them is never found empty here.
 _KEYWORDS: Final = frozenset({"enum"} | {bounds.most for bounds in _ALL})
 
 
-def reason(schema: dict[str, Any]) -> Empty | None:
+def reason(said: dict[str, Any]) -> Empty | None:
     """Return why no value meets what a schema says itself; None: some may, if only of another type."""
-    if _KEYWORDS.isdisjoint(schema):
+    if _KEYWORDS.isdisjoint(said):
         return None
-    if schema.get("enum") == []:
+    if said.get("enum") == []:
         return Empty("enum", "it lists no value")
+    named = said.get("type", ())
+    types = {
+        "number" if name == "integer" else name for name in ([named] if isinstance(named, str) else named)
+    }
     for bounds in _ALL:
-        if bounds.least not in schema or bounds.most not in schema:
+        if bounds.least not in said or bounds.most not in said or types != {OF_TYPE[bounds.least]}:
             continue
-        types = Place(ROOT, schema).types()
-        least, most = _number(schema[bounds.least]), _number(schema[bounds.most])
-        if not types or not types <= bounds.types or least is None or most is None:
-            continue
+        least, most = said[bounds.least], said[bounds.most]
         if least > most or (least == most and not bounds.may_meet):
             return Empty(bounds.least, f"no {bounds.words.format(least, most)}")
     return None
-
-
-def _number(value: Any) -> int | float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

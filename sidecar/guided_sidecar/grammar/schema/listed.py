@@ -19,15 +19,7 @@ _REPEATED_GROUP: Final = re.compile(r"\)[*+{]")
 _UNTOLD: Final = re.compile(r'"(?:\$\w*[rR]ef|format|dependencies)":|"multipleOf": (?!\d+[,}])')
 _NO_INTEGERS: Final = re.compile(r"\d[.eE]")
 _NEWEST: Final = 2020
-_TYPES: Final[dict[str, tuple[type, ...]]] = {
-    "array": (list,),
-    "boolean": (bool,),
-    "integer": (int,),
-    "null": (type(None),),
-    "number": (int, float),
-    "object": (dict,),
-    "string": (str,),
-}
+_is_type: Final = jsonschema.Draft202012Validator.TYPE_CHECKER.is_type
 
 
 def values(said: Schema) -> list[Any] | None:
@@ -81,9 +73,4 @@ def _is_searched_soon(schema: str, value: str) -> bool:
 
 
 def _is_of(types: str | list[str], value: Any) -> bool:
-    names = [types] if isinstance(types, str) else types
-    if isinstance(value, bool):
-        return "boolean" in names
-    return any(isinstance(value, _TYPES[name]) for name in names) or (
-        "integer" in names and isinstance(value, float) and value.is_integer()
-    )
+    return any(_is_type(value, name) for name in ([types] if isinstance(types, str) else types))

@@ -15,7 +15,6 @@ from guided_sidecar.grammar.schema import faults, metaschema, patterns
 from guided_sidecar.grammar.schema.faults import fault
 from guided_sidecar.grammar.schema.limits import shown
 
-_TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
 _NAMED_TYPES: Final = {
     "array": "an array",
     "boolean": "a boolean",
@@ -136,7 +135,7 @@ def _reason(error: Any) -> str:
     """Say in JSON Schema's words what a metaschema has against a value."""
     value, expected = shown(error.instance), error.validator_value
     if error.validator in ("anyOf", "enum") and error.path and error.path[-1] == "type":
-        return f"{value} is not a JSON type; those are {', '.join(_TYPES)}"
+        return f"{value} is not a JSON type; those are {', '.join(_NAMED_TYPES)}"
     if error.path and error.path[-1] == "items" and isinstance(error.instance, list):
         return f"{value} is an array: write prefixItems, or name an older draft in $schema"
     if error.validator == "dependencies":
