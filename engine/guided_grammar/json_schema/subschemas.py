@@ -4,6 +4,8 @@ import urllib.parse
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, NamedTuple
 
+from guided_grammar.json_schema.keywords import BRANCHES
+
 MAPS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 SINGLE: Final = (
     "additionalItems",
@@ -114,6 +116,30 @@ def children(schema: dict[str, Any], without: Collection[str] = ()) -> list[dict
         elif isinstance(value, list) and keyword in _LISTS:
             found += [part for part in value if isinstance(part, dict)]
     return found
+
+
+def judging(part: Any, root: Any = None, keywords: Collection[str] = BRANCHES) -> list[dict[str, Any]]:
+    """Return all that judges a value by a schema: itself, and what those hold and refer to, in their order.
+
+    Parameters
+    ----------
+    root
+        Below which references are followed; None: they are not.
+    keywords
+        Those of BRANCHES of which something holds.
+    """
+    found: dict[int, dict[str, Any]] = {}
+    stack = [part]
+    while stack:
+        one = stack.pop()
+        if not isinstance(one, dict) or id(one) in found:
+            continue
+        found[id(one)] = one
+        below = [each for keyword in keywords for each in one.get(keyword, ())]
+        if root is not None and "$ref" in one:
+            below.append(referred(root, one["$ref"]))
+        stack += reversed(below)
+    return list(found.values())
 
 
 def with_each_of_tag(tag: Any, change: Callable[[JsonPath, Any], Any]) -> Any:

@@ -71,7 +71,9 @@ class _Closing:
         while waiting := self._open.keys() - done:
             for reference in sorted(waiting):
                 definitions = closed.setdefault("$defs", {})
-                definitions[self._open[reference]] = self._left_open(self._target(reference))
+                definitions[self._open[reference]] = self._left_open(
+                    self._body if reference == "#" else subschemas.referred(self._root, reference)
+                )
             done |= waiting
         return closed
 
@@ -84,8 +86,9 @@ class _Closing:
         if self._says_more(part):
             written = _with_others(self._left_open(part))
             return written if around else _spoken_out(written)
-        names = tuple(dict.fromkeys([*around, *_own(part), *self._of_parts(part)]))
-        written = self._left_open({keyword: part[keyword] for keyword in part if keyword != "anyOf"})
+        always = {keyword: part[keyword] for keyword in part if keyword != "anyOf"}
+        names = tuple(dict.fromkeys([*around, *self._named(always)]))
+        written = self._left_open(always)
         if "anyOf" in part:
             return written | {"anyOf": [self._closed(branch, names) for branch in part["anyOf"]]}
         if _is_silent_tuple(part):
@@ -115,7 +118,7 @@ class _Closing:
         for keyword in ("allOf", "anyOf"):
             if keyword in part:
                 written[keyword] = [self._left_open(one) for one in part[keyword]]
-        if "$ref" in part and any(self._named(part["$ref"])):
+        if "$ref" in part and any(self._named({"$ref": part["$ref"]})):
             written["$ref"] = f"#/$defs/{self._name(part['$ref'])}"
         return written
 
@@ -128,42 +131,17 @@ class _Closing:
             self._open[reference] = next(way for way in ways if way not in taken)
         return self._open[reference]
 
-    def _target(self, reference: str) -> Any:
-        return self._body if reference == "#" else subschemas.referred(self._root, reference)
-
-    def _says_more(self, part: Any, seen: frozenset[str] = frozenset()) -> bool:
+    def _says_more(self, part: Any) -> bool:
         """Return whether a schema, or what always holds with it, says which further names there are."""
-        if not isinstance(part, dict):
-            return False
-        if "additionalProperties" in part or part.get("minProperties", 0) > len(set(_own(part))):
-            return True
-        if any(self._says_more(one, seen) for one in part.get("allOf", ())):
-            return True
-        reference = part.get("$ref")
-        if reference is None or reference in seen:
-            return False
-        return self._says_more(self._target(reference), seen | {reference})
+        return any(
+            "additionalProperties" in one or one.get("minProperties", 0) > len(set(_own(one)))
+            for one in subschemas.judging(part, self._root, ["allOf"])
+        )
 
-    def _of_parts(self, part: Schema) -> Iterator[Name]:
-        """Yield the names in the parts of `allOf` and behind a reference, in all of their branches."""
-        for one in part.get("allOf", ()):
-            yield from self._all(one)
-        if "$ref" in part:
-            yield from self._named(part["$ref"])
-
-    def _named(self, reference: str, seen: frozenset[str] = frozenset()) -> Iterator[Name]:
-        if reference not in seen:
-            yield from self._all(self._target(reference), seen | {reference})
-
-    def _all(self, part: Any, seen: frozenset[str] = frozenset()) -> Iterator[Name]:
-        if not isinstance(part, dict):
-            return
-        yield from _own(part)
-        for keyword in ("allOf", "anyOf"):
-            for one in part.get(keyword, ()):
-                yield from self._all(one, seen)
-        if "$ref" in part:
-            yield from self._named(part["$ref"], seen)
+    def _named(self, part: Any) -> Iterator[Name]:
+        """Yield the names in a schema, its parts and branches, and what they refer to."""
+        for one in subschemas.judging(part, self._root):
+            yield from _own(one)
 
 
 def _items_of(part: Schema) -> Schema:

@@ -5,7 +5,7 @@ those of a pattern: all but the named ones, and but those of patterns that list 
 what other patterns leave over there is no pattern, and nothing is generated.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from guided_grammar.json_schema import subschemas
@@ -39,11 +39,11 @@ def _has_names(part: Schema) -> bool:
     return any(keyword in part for keyword in (*NORMAL_MAPS, "required"))
 
 
-def _others(names: Iterable[str], of_patterns: Iterable[str], further: Any) -> Schema:
+def _others(names: Collection[str], of_patterns: Iterable[str], further: Any) -> Schema:
     """Return `patternProperties` for further names, and no others."""
     listed = [patterns.beginnings(pattern) for pattern in of_patterns]
     begun = [beginning for each in listed if each is not None for beginning in each]
-    pattern = None if None in listed else patterns.other_than(set(names), begun)
+    pattern = None if None in listed else patterns.other_than(names, begun)
     return {"additionalProperties": False} | (
         {} if pattern is None else {"patternProperties": {pattern: further}}
     )
@@ -83,7 +83,7 @@ class _Spelling:
         while stack:
             part = stack.pop()
             yield part
-            for one in _in_place(part):
+            for one in subschemas.judging(part):
                 below = [*(one.get(keyword, True) for keyword in NORMAL_SINGLE), *one.get("prefixItems", ())]
                 below += [each for keyword in NORMAL_MAPS for each in one.get(keyword, {}).values()]
                 stack += [each for each in below if isinstance(each, dict)]
@@ -94,21 +94,7 @@ class _Spelling:
         return frozenset(id(one) for part in compounds for one in self._judging(part) if one is not part)
 
     def _judging(self, part: Schema) -> list[Schema]:
-        """Return a schema, its parts and branches, and what they refer to: all that judges a value."""
-        found: dict[int, Schema] = {}
-        stack = [part]
-        while stack:
-            for one in _in_place(stack.pop()):
-                if id(one) in found:
-                    continue
-                found[id(one)] = one
-                if "$ref" in one:
-                    target = self._target(one["$ref"])
-                    stack += [target] if isinstance(target, dict) else []
-        return list(found.values())
-
-    def _target(self, reference: str) -> Any:
-        return subschemas.referred(self._root, reference)
+        return subschemas.judging(part, self._root)
 
     def _is_closed(self, part: Any, seen: frozenset[int] = frozenset()) -> bool:
         """Return whether a schema takes no other names than it lists."""
@@ -119,7 +105,7 @@ class _Spelling:
             return True
         if any(self._is_closed(one, seen) for one in part.get("allOf", ())):
             return True
-        if "$ref" in part and self._is_closed(self._target(part["$ref"]), seen):
+        if "$ref" in part and self._is_closed(subschemas.referred(self._root, part["$ref"]), seen):
             return True
         branches = part.get("anyOf", ())
         return bool(branches) and all(self._is_closed(one, seen) for one in branches)
@@ -144,15 +130,6 @@ def _is_compound(part: Schema) -> bool:
     """Return whether a schema judges together with others; one that only refers to another is that one."""
     beside = part.keys() - {*DEFINITIONS, "$ref"}
     return any(keyword in part for keyword in BRANCHES) or ("$ref" in part and bool(beside))
-
-
-def _in_place(part: Schema) -> Iterator[Schema]:
-    """Yield a schema, its parts and its branches."""
-    stack = [part]
-    while stack:
-        one = stack.pop()
-        yield one
-        stack += [each for keyword in BRANCHES for each in one.get(keyword, ()) if isinstance(each, dict)]
 
 
 def _write_in(part: Schema) -> None:
