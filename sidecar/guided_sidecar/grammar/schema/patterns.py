@@ -36,6 +36,8 @@ _AT_START: Final = "lookaround is enforced at the start of a pattern alone, behi
 _IN_CLASS: Final = re.compile(
     r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|[uUpP]\{[^}]*\}|c[A-Za-z]|.)|.", re.DOTALL
 )
+# An escape, a class, or one character.
+_PIECE: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|.", re.DOTALL)
 _OPERATORS: Final = ("&&", "--", "~~", "[")  # of sets of characters, to a library
 _ANY: Final = r"[\s\S]"
 _EMPTY_CLASSES: Final = {"[]": r"[^\s\S]", "[^]": _ANY}
@@ -86,7 +88,7 @@ def _escaped(character: str) -> str:
 
 def texts(pattern: str) -> frozenset[str] | None:
     """Return the texts that a pattern matches if it lists them, as `^(a|b)$` does, else None."""
-    found = re.fullmatch(r"\^(?:\((?:\?:)?(.*)\)|([^|]*))\$", pattern, re.DOTALL)
+    found = re.fullmatch(r"\^(?:\((?:\?:)?(.*)\)|((?:[^|\\]|\\.)*))\$", pattern, re.DOTALL)
     return _listed(found[1] if found[1] is not None else found[2]) if found else None
 
 
@@ -173,20 +175,10 @@ def _exact(pattern: str) -> str:
     Without what would be operators of sets, and without control characters where a class excludes a quote
     or a backslash: llguidance takes all escapes of JSON for such a class, those of both among them.
     """
-    written, index = [], 0
-    while index < len(pattern):
-        end = index + 1
-        if pattern[index] == "\\":
-            end += 1
-        elif pattern[index] == "[":
-            while end < len(pattern) and pattern[end] != "]":
-                end += 2 if pattern[end] == "\\" else 1
-            end += 1
-        part = pattern[index:end]
-        is_class = part.startswith("[") and part.endswith("]")
-        written.append(_without_controls(_without_operators(part)) if is_class else part)
-        index = end
-    return "".join(written)
+    return "".join(
+        _without_controls(_without_operators(piece)) if piece.startswith("[") and len(piece) > 1 else piece
+        for piece in _PIECE.findall(pattern)
+    )
 
 
 def _without_operators(characters: str) -> str:
@@ -227,14 +219,7 @@ def _without_controls(characters: str) -> str:
 
 def _without(inner: str) -> str:
     """Return the pattern of what `(?!inner)` lets through at the start of a text."""
-    is_whole = inner.endswith("$") and not inner.endswith("\\$")
-    listed = inner.removesuffix("$") if is_whole else inner
-    in_parentheses = listed.startswith("(") and _closing(listed) == len(listed) - 1
-    if in_parentheses:
-        listed = listed[3 if listed.startswith("(?:") else 1 : -1]
-    found = _listed(listed)
-    of_last_alone = is_whole and "|" in listed and not in_parentheses
-    pattern = None if found is None or of_last_alone else other_than(*((found,) if is_whole else ((), found)))
+    pattern = without(f"^(?:{inner})" if _has_top_level_choice(inner) else f"^{inner}")
     if pattern is None:
         raise PatternError("(?!...) is enforced for a list of texts alone")
     return pattern
@@ -253,14 +238,8 @@ def _has_top_level_choice(pattern: str) -> bool:
 
 def _outside(pattern: str) -> Iterator[tuple[int, str, int]]:
     """Yield what is no escape and in no class, with its index and how deep in parentheses it leaves us."""
-    level, in_class, is_escaped = 0, False, False
-    for index, character in enumerate(pattern):
-        if is_escaped or character == "\\":
-            is_escaped = not is_escaped
-        elif in_class:
-            in_class = character != "]"
-        elif character == "[":
-            in_class = True
-        else:
+    level = 0
+    for piece in _PIECE.finditer(pattern):
+        if len(character := piece[0]) == 1:
             level += (character == "(") - (character == ")")
-            yield index, character, level
+            yield piece.start(), character, level
