@@ -18,10 +18,10 @@ from guided_grammar.json_schema.subschemas import Place, within
 
 
 class Rule(NamedTuple):
-    """Where a keyword is not enforced, and why in words."""
+    """Where a keyword is not enforced, given the schema's place and the keyword's value, and why in words."""
 
     keyword: str
-    applies: Callable[[Place], bool]
+    applies: Callable[[Place, Any], bool]
     reason: str
 
 
@@ -49,9 +49,9 @@ def are_about(schema: Any) -> bool:
 def first(rules: Rules, places: Iterable[Place]) -> Unsupported | None:
     """Return the first keyword, in the order of `places`, to which a rule applies; None if there is none."""
     for place in places:
-        for keyword in place.schema:
+        for keyword, value in place.schema.items():
             for rule in rules.get(keyword, ()):
-                if rule.applies(place):
+                if rule.applies(place, value):
                     return Unsupported(place.at(keyword), rule.reason)
     return None
 
@@ -61,16 +61,11 @@ def seen(backend: Backend) -> Iterator[Rule]:
     library = entry(backend).distribution
     for keyword, made in measured.KEYWORDS[backend].items():
         if (made.untyped, made.typed) == ("ignored", "ignored"):
-            yield Rule(keyword, always, f"{library} does not enforce it")
+            yield Rule(keyword, lambda _place, _value: True, f"{library} does not enforce it")
         elif made.untyped == "ignored":
             yield Rule(keyword, is_untyped, f"{library} does not enforce it without a type beside it")
 
 
-def always(place: Place) -> bool:  # noqa: ARG001 - a table's function
-    """Apply wherever the keyword is."""
-    return True
-
-
-def is_untyped(place: Place) -> bool:
+def is_untyped(place: Place, _value: Any) -> bool:
     """Apply where no type stands beside the keyword."""
     return not place.types() and not is_ruled_alone(place)

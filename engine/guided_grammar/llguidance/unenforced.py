@@ -61,21 +61,16 @@ def _joins(place: Place) -> bool:
     return any(keyword in place.schema for keyword in ("$ref", "anyOf")) and asserts(place.schema)
 
 
-def _is_taken_for_inclusive(keyword: str) -> Callable[[Place], bool]:
-    others = _OPPOSITE[keyword]
-
-    def applies(place: Place) -> bool:
-        beside = [place.schema[other] for other in others if other in place.schema]
-        return place.allows("number") and _rounds_to(place.schema[keyword], beside)
+def _is_taken_for_inclusive(keyword: str) -> Callable[[Place, Any], bool]:
+    def applies(place: Place, bound: Any) -> bool:
+        beside = [place.schema[other] for other in _OPPOSITE[keyword] if other in place.schema]
+        return place.allows("number") and _rounds_to(bound, beside)
 
     return applies
 
 
-def _is_rounded(keyword: str) -> Callable[[Place], bool]:
-    def applies(place: Place) -> bool:
-        return any(abs(number) > _LONGEST for number in numbers(place.schema[keyword]))
-
-    return applies
+def _is_rounded(_place: Place, value: Any) -> bool:
+    return any(abs(number) > _LONGEST for number in numbers(value))
 
 
 def _rounds_to(bound: Any, others: Sequence[Any]) -> bool:
@@ -83,9 +78,9 @@ def _rounds_to(bound: Any, others: Sequence[Any]) -> bool:
     return bool(bound == int(bound)) and any(other != bound and int(other) == bound for other in others)
 
 
-def _has_many_places(place: Place) -> bool:
+def _has_many_places(place: Place, beside: Any) -> bool:
     schema = place.schema
-    parts = [schema, *(part for part in schema["allOf"] if isinstance(part, dict))]
+    parts = [schema, *(part for part in beside if isinstance(part, dict))]
     is_closed = any(
         "items" in part and "prefixItems" not in part and not _is_open(part["items"]) for part in parts
     )
@@ -118,7 +113,7 @@ RULES: Final = by_keyword(
     (
         *seen("guidance"),
         Rule("allOf", _has_many_places, _PLACES),
-        *(Rule(keyword, _is_rounded(keyword), _ROUNDED) for keyword in ("const", "enum")),
+        *(Rule(keyword, _is_rounded, _ROUNDED) for keyword in ("const", "enum")),
         *(Rule(keyword, _is_taken_for_inclusive(keyword), _INCLUSIVE) for keyword in _OPPOSITE),
     )
 )

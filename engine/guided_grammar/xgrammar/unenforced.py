@@ -4,7 +4,6 @@ vLLM 0.32 knows of some of it (`has_xgrammar_unsupported_json_features`).
 """
 
 import re
-from collections.abc import Callable
 from typing import Any, Final
 
 from guided_contract.wire import Kind
@@ -12,7 +11,7 @@ from guided_grammar import texts
 from guided_grammar.backend import Unsupported
 from guided_grammar.json_schema.keywords import BOUNDS, has_lengths, numbers
 from guided_grammar.json_schema.ruled_alone import RULERS, is_ruled_alone
-from guided_grammar.json_schema.subschemas import Place, walk
+from guided_grammar.json_schema.subschemas import walk
 from guided_grammar.rules import Rule, by_keyword, concern, first, is_untyped, seen
 
 # Of those that a normal form has.
@@ -41,64 +40,8 @@ def lacks(kind: Kind, value: Any) -> Unsupported | None:
     return None
 
 
-def _is_bounded(place: Place) -> bool:
-    return has_lengths(place.schema)
-
-
-def _is_unknown_format(place: Place) -> bool:
-    return place.schema["format"] not in _FORMATS
-
-
-def _has_long_repeat(place: Place) -> bool:
-    return _repeats_too_often(place.schema["pattern"])
-
-
-def _patterns_meet(place: Place) -> bool:
-    return "properties" in place.schema or len(place.schema["patternProperties"]) > 1
-
-
-def _has_branches(place: Place) -> bool:
-    return len(place.schema["allOf"]) > 1
-
-
-def _names_come_twice(place: Place) -> bool:
-    is_open = any(place.schema.get(keyword, False) is not False for keyword in _OPEN)
-    return is_open and not all(map(str.isascii, place.schema["properties"]))
-
-
-def _names_unknown(place: Place) -> bool:
-    return not place.schema.get("properties", {}).keys() >= set(place.schema["required"])
-
-
-def _has_pattern(place: Place) -> bool:
-    return "pattern" in place.schema
-
-
-def _is_ipv4(place: Place) -> bool:
-    return bool(place.schema["format"] == "ipv4")
-
-
-def _is_read_otherwise(place: Place) -> bool:
-    return not texts.is_plain_pattern(place.schema["pattern"])
-
-
-def _are_read_otherwise(place: Place) -> bool:
-    return not all(map(texts.is_plain_pattern, place.schema["patternProperties"]))
-
-
-def _is_written_otherwise(keyword: str) -> Callable[[Place], bool]:
-    def applies(place: Place) -> bool:
-        return any(abs(n) > _LONGEST or n != int(n) for n in numbers(place.schema[keyword]))
-
-    return applies
-
-
-def _is_rounded(keyword: str) -> Callable[[Place], bool]:
-    def applies(place: Place) -> bool:
-        bound: float = place.schema[keyword]
-        return bound != round(bound, _DECIMALS)
-
-    return applies
+def _is_open(schema: dict[str, Any]) -> bool:
+    return any(schema.get(keyword, False) is not False for keyword in _OPEN)
 
 
 def _repeats_too_often(pattern: str) -> bool:
@@ -113,28 +56,66 @@ RULES: Final = by_keyword(
         *seen("xgrammar"),
         Rule("format", is_untyped, "xgrammar does not enforce it without a type beside it"),
         *(
-            Rule(keyword, is_ruled_alone, "xgrammar does not enforce what stands beside it")
+            Rule(
+                keyword,
+                lambda place, _: is_ruled_alone(place),
+                "xgrammar does not enforce what stands beside it",
+            )
             for keyword in RULERS
         ),
-        Rule("properties", _names_come_twice, "xgrammar takes a name beyond ASCII also for a further one"),
-        Rule("required", _names_unknown, "xgrammar does not enforce a name that is no key of properties"),
-        Rule("format", _has_pattern, "xgrammar does not enforce a pattern beside a format"),
-        Rule("format", _is_ipv4, "xgrammar takes numbers with leading zeros"),
-        Rule("pattern", _is_read_otherwise, _OTHERWISE),
-        Rule("patternProperties", _are_read_otherwise, _OTHERWISE),
+        Rule(
+            "properties",
+            lambda place, names: _is_open(place.schema) and not all(map(str.isascii, names)),
+            "xgrammar takes a name beyond ASCII also for a further one",
+        ),
+        Rule(
+            "required",
+            lambda place, names: not place.schema.get("properties", {}).keys() >= set(names),
+            "xgrammar does not enforce a name that is no key of properties",
+        ),
+        Rule(
+            "format",
+            lambda place, _: "pattern" in place.schema,
+            "xgrammar does not enforce a pattern beside a format",
+        ),
+        Rule("format", lambda _, name: name == "ipv4", "xgrammar takes numbers with leading zeros"),
+        Rule("pattern", lambda _, pattern: not texts.is_plain_pattern(pattern), _OTHERWISE),
+        Rule("patternProperties", lambda _, parts: not all(map(texts.is_plain_pattern, parts)), _OTHERWISE),
         *(
-            Rule(keyword, _is_written_otherwise(keyword), "xgrammar writes a number with other digits")
+            Rule(
+                keyword,
+                lambda _, value: any(abs(n) > _LONGEST or n != int(n) for n in numbers(value)),
+                "xgrammar writes a number with other digits",
+            )
             for keyword in ("const", "enum")
         ),
         *(
-            Rule(keyword, _is_rounded(keyword), f"xgrammar rounds bounds to {_DECIMALS} decimals")
+            Rule(
+                keyword,
+                lambda _, bound: bound != round(bound, _DECIMALS),
+                f"xgrammar rounds bounds to {_DECIMALS} decimals",
+            )
             for keyword in BOUNDS
         ),
-        Rule("allOf", _has_branches, "xgrammar does not enforce allOf with several branches"),
-        Rule("format", _is_unknown_format, "xgrammar does not know the format"),
-        Rule("format", _is_bounded, "xgrammar does not enforce a length beside a format"),
-        Rule("pattern", _is_bounded, "xgrammar does not enforce a length beside a pattern"),
-        Rule("pattern", _has_long_repeat, _LONG_REPEAT),
-        Rule("patternProperties", _patterns_meet, "xgrammar does not enforce it beside the other keywords"),
+        Rule(
+            "allOf",
+            lambda _, parts: len(parts) > 1,
+            "xgrammar does not enforce allOf with several branches",
+        ),
+        Rule("format", lambda _, name: name not in _FORMATS, "xgrammar does not know the format"),
+        *(
+            Rule(
+                keyword,
+                lambda place, _: has_lengths(place.schema),
+                f"xgrammar does not enforce a length beside a {keyword}",
+            )
+            for keyword in ("format", "pattern")
+        ),
+        Rule("pattern", lambda _, pattern: _repeats_too_often(pattern), _LONG_REPEAT),
+        Rule(
+            "patternProperties",
+            lambda place, parts: "properties" in place.schema or len(parts) > 1,
+            "xgrammar does not enforce it beside the other keywords",
+        ),
     )
 )

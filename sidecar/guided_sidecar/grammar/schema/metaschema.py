@@ -63,16 +63,8 @@ def _are_named_schemas(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_is_schema, value.values()))
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list)
+def _is(kind: type) -> _Check:
+    return lambda value: isinstance(value, kind)
 
 
 def _is_number(value: Any) -> bool:
@@ -84,7 +76,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _are_names(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value)) and len(set(value)) == len(value)
+    return isinstance(value, list) and all(map(_is(str), value)) and len(set(value)) == len(value)
 
 
 def _is_type(value: Any) -> bool:
@@ -93,11 +85,7 @@ def _is_type(value: Any) -> bool:
     return bool(value) and _are_names(value) and _TYPES.issuperset(value)
 
 
-def _is_doubtful(_value: Any) -> bool:
-    return False
-
-
-def _of(check: Callable[[Any], bool], *keywords: str) -> dict[str, Callable[[Any], bool]]:
+def _of(check: _Check, *keywords: str) -> dict[str, _Check]:
     return dict.fromkeys(keywords, check)
 
 
@@ -106,12 +94,12 @@ _CHECKS: Final = {
     **_of(_are_schemas, "allOf", "anyOf", "oneOf", "prefixItems"),
     **_of(_are_named_schemas, *subschemas.MAPS),
     **_of(
-        _is_text,
+        _is(str),
         *("$comment", "$ref", "$schema", "contentEncoding", "contentMediaType", "description", "format"),
         *("pattern", "title"),
     ),
-    **_of(_is_flag, "deprecated", "readOnly", "uniqueItems", "writeOnly"),
-    **_of(_is_list, "enum", "examples"),
+    **_of(_is(bool), "deprecated", "readOnly", "uniqueItems", "writeOnly"),
+    **_of(_is(list), "enum", "examples"),
     **_of(_is_number, "exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum"),
     **_of(
         _is_count,
@@ -123,7 +111,7 @@ _CHECKS: Final = {
     "required": _are_names,
     "type": _is_type,
     **_of(
-        _is_doubtful,
+        lambda _value: False,
         *("$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef"),
         *("$vocabulary", "dependencies"),
     ),
