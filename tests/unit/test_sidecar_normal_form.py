@@ -466,3 +466,12 @@ def test_what_is_left_open_has_a_name_of_its_own(there: Any, second: Any, valid:
     closed = additional_properties.close(normal.form(written))
     assert takes(closed, [{"x": 1}, valid])
     assert not takes(closed, [{"x": 1}, {"x": 1}])
+
+
+def test_the_whole_schema_has_an_address_where_it_is_left_open() -> None:
+    """Drawn compositions were refused: `#/$defs/#.open` is no URI (RFC 3986: a fragment holds no `#`)."""
+    written = object_of(a={}, b={"type": "object", "$ref": "#", "required": ["c"]})
+    closed = additional_properties.close(normal.form(written))
+    assert not [part for part in subschemas.within(closed) if part.get("$ref", "").count("#") > 1]
+    assert takes(closed, {"b": {"a": 1, "c": 1}})
+    assert not takes(closed, {"b": {"a": 1, "d": 1}})

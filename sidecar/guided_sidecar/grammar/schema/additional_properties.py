@@ -126,7 +126,7 @@ class _Closing:
         """Return the name of what a reference leads to where that is left open: nobody else's."""
         if reference not in self._open:
             taken = {*self._root.get("$defs", ()), *self._open.values()}
-            name = f"{reference.rpartition('/')[2]}.open"
+            name = f"{reference.rpartition('/')[2].lstrip('#')}.open"
             ways = itertools.chain([name], (f"{name}{number}" for number in itertools.count(1)))
             self._open[reference] = next(way for way in ways if way not in taken)
         return self._open[reference]
