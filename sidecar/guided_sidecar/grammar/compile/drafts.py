@@ -36,9 +36,6 @@ def is_plain(text: str) -> bool:
 
 def _is_plain(schema: Mapping[str, Any]) -> bool:
     return all(
-        keyword in _PLAIN or (keyword in _COUNTS and _is_few(value)) for keyword, value in schema.items()
+        keyword in _PLAIN or (keyword in _COUNTS and value <= _MOST_COUNT)
+        for keyword, value in schema.items()
     )
-
-
-def _is_few(value: Any) -> bool:
-    return isinstance(value, int) and value <= _MOST_COUNT

@@ -29,7 +29,6 @@ class Jobs:
     def of(self, request: Prepare, key: str, spec: str, facts: Ready) -> Job:
         """Return what a worker is to do for a request; `spec` is its text as it is taken."""
         guided = self._pod.guided_decoding
-        chosen = choice(request, self._pod)
         memory_bytes = self._capacity.compile_bytes(
             guided.compile.memory_bytes, self._artifact_bytes, facts.resident_bytes
         )
@@ -37,13 +36,9 @@ class Jobs:
             key=key,
             kind=request.kind,
             spec=spec,
-            backends=chosen.backends,
-            named=chosen.named,
-            routes=chosen.routes,
-            allows=chosen.allows,
+            **choice(request, self._pod)._asdict(),
             limits=guided.compile,
             unmeasured=trust.unmeasured(facts.versions),
-            whitespace=chosen.whitespace,
             is_proven=guided.proof == "Always",
             timeout_s=guided.compile.timeout_s,
             memory_bytes=memory_bytes,

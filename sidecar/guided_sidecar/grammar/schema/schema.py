@@ -72,22 +72,18 @@ def _faults(schema: Any, validator: Any) -> Iterator[GuidedError]:
 
 
 def _of_metaschema(schema: Any, validator: Any) -> Iterator[GuidedError]:
-    if metaschema.is_plainly_met(schema):
+    doubtful = metaschema.doubtful(schema)
+    if doubtful == []:
         return
     judge = validator(validator.META_SCHEMA)
-    misnamed = [(place, keyword) for place in subschemas.walk(schema) for keyword in _misnamed(place)]
-    for place, keyword in misnamed:
-        path = place.at(keyword)
-        yield fault(path, f"{shown(place.schema[keyword])} is not a list of strings")
-    known = {place.at(keyword) for place, keyword in misnamed}
-    is_told = bool(known)
-    for place, keyword in metaschema.doubtful(schema):
-        if place.at(keyword) not in known:
-            for one in _told(judge, {keyword: place.schema[keyword]}, place.path):
-                is_told = True
-                yield one
-    if not is_told:
+    misnamed = {place.at(keyword): place.schema[keyword] for place, keyword in _misnamed(schema)}
+    for path, value in misnamed.items():
+        yield fault(path, f"{shown(value)} is not a list of strings")
+    if doubtful is None and not misnamed:
         yield from _told(judge, schema, "$")
+    for place, keyword in doubtful or ():
+        if place.at(keyword) not in misnamed:
+            yield from _told(judge, {keyword: place.schema[keyword]}, place.path)
 
 
 def _told(judge: Any, schema: Any, where: str) -> Iterator[GuidedError]:
@@ -99,13 +95,14 @@ def _told(judge: Any, schema: Any, where: str) -> Iterator[GuidedError]:
         yield fault(subschemas.below(where, _path(best.absolute_path)), _reason(best))
 
 
-def _misnamed(place: Place) -> Iterator[str]:
+def _misnamed(schema: Any) -> Iterator[tuple[Place, str]]:
     """Yield lists of names that hold anything else: jsonschema compares such items with all others."""
-    for keyword in _NAMES:
-        value = place.schema.get(keyword)
-        lists = value.values() if isinstance(value, dict) else [value]
-        if not all(isinstance(name, str) for names in lists if isinstance(names, list) for name in names):
-            yield keyword
+    for place in subschemas.walk(schema):
+        for keyword in _NAMES:
+            value = place.schema.get(keyword)
+            lists = value.values() if isinstance(value, dict) else [value]
+            if not all(isinstance(name, str) for names in lists if isinstance(names, list) for name in names):
+                yield place, keyword
 
 
 def _dialect(schema: Any) -> Any:
