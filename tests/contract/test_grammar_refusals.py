@@ -13,7 +13,7 @@ from guided_contract.errors import GuidedError
 from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile import blame
 from guided_sidecar.grammar.compile.compilation import Compiler
-from guided_sidecar.grammar.compile.routing import Grammar, Schema
+from guided_sidecar.grammar.compile.routing import Grammar
 from guided_sidecar.grammar.schema.origins import Form
 from guided_sidecar.grammar.worker_messages import Job
 from support import tokenizers
@@ -248,7 +248,7 @@ def test_looking_for_the_place_ends() -> None:
         tried.append(form)
         return len(json.dumps(form)) > 100
 
-    grammar = Grammar("json", schema, [Schema("$", Form(schema, {}, []))])
+    grammar = Grammar("json", schema, [Form(schema, {}, [])])
     error = blame.explained(grammar, "xgrammar", "no", refuses, lambda: False)
 
     assert error.path is not None

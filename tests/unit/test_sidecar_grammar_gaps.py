@@ -12,7 +12,7 @@ from guided_grammar.llguidance import unenforced as llguidance_unenforced
 from guided_grammar.registry import library
 from guided_grammar.xgrammar import unenforced as xgrammar_unenforced
 from guided_sidecar.grammar.compile import routing
-from guided_sidecar.grammar.compile.routing import Grammar, Schema
+from guided_sidecar.grammar.compile.routing import Grammar
 from guided_sidecar.grammar.schema.origins import Form
 from guided_sidecar.grammar.worker_messages import Job
 
@@ -66,9 +66,7 @@ def test_a_keyword_that_xgrammar_ignores_is_found(text: Any, path: str) -> None:
 
     assert found is not None
     assert found.path == path
-    assert list(routing.order(job(), Grammar("json", text, [Schema("$", Form(text, {}, []))]))) == [
-        "guidance"
-    ]
+    assert list(routing.order(job(), Grammar("json", text, [Form(text, {}, [])]))) == ["guidance"]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +90,7 @@ def test_a_keyword_that_xgrammar_ignores_is_found(text: Any, path: str) -> None:
 )
 def test_either_library_may_serve_what_xgrammar_enforces(text: Any) -> None:
     assert library("xgrammar").lacks("json", text) is None
-    assert list(routing.order(job(), Grammar("json", text, [Schema("$", Form(text, {}, []))]))) == TURNED
+    assert list(routing.order(job(), Grammar("json", text, [Form(text, {}, [])]))) == TURNED
 
 
 @pytest.mark.parametrize("text", [{"const": (1 << 53) + 1}, {"type": "integer", "enum": [1e20]}])

@@ -113,15 +113,6 @@ def asserts(schema: dict[str, Any]) -> bool:
     return not _NO_CONSTRAINT.issuperset(schema)
 
 
-def allows(schema: dict[str, Any], kind: str) -> bool:
-    """Return whether a schema allows some value of the JSON type `kind`, by type, enum and const alone."""
-    named = schema.get("type", kind)
-    if kind != named and kind not in named:
-        return False
-    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    return values is None or (kind == "string" and any(isinstance(value, str) for value in values))
-
-
 def text(schema: dict[str, Any]) -> Text | None:
     """Return (minLength, maxLength) of a schema's strings; None if it asks more of them than a length."""
     if not _TEXTS.isdisjoint(schema):

@@ -90,15 +90,14 @@ class _Refused(NamedTuple):
 
 def _place(grammar: Grammar, search: "_Search") -> _Refused | None:
     """Return what is refused in the grammar's text; None: no schema is."""
-    for schema in grammar.schemas:
-        if not isinstance(schema.form, dict):
+    for made in grammar.schemas:
+        form = made.schema
+        if not isinstance(form, dict) or (grammar.kind != "json" and not search.refuses(form)):
             continue
-        if grammar.kind != "json" and not search.refuses(schema.form):
-            continue
-        place = search.place(schema.form)
-        keyword = search.keyword(schema.form, place)
-        path = schema.at(place.at(keyword) if keyword else place.path)
-        return _Refused(path, search.is_met(schema.form, place))
+        place = search.place(form)
+        keyword = search.keyword(form, place)
+        path = made.at(place.at(keyword) if keyword else place.path)
+        return _Refused(path, search.is_met(form, place))
     return None
 
 

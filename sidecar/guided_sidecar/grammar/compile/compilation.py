@@ -136,7 +136,7 @@ class Compiler:
         try:
             return self._first(job, grammar, routing.order(job, grammar), start)
         except GuidedError as error:
-            raise functools.reduce(lambda told, schema: schema.told(told), grammar.schemas, error) from error
+            raise functools.reduce(lambda told, made: made.told(told), grammar.schemas, error) from error
 
     def _first(self, job: Job, grammar: Grammar, order: Iterable[Backend], start: int) -> Done:
         """Return what the first of several backends makes of a grammar that takes it."""

@@ -20,9 +20,10 @@ import msgspec
 from guided_contract.counting import NOTHING, Position
 from guided_contract.wire import Backend
 from guided_grammar.json_schema import keywords
-from guided_grammar.json_schema.keywords import ANY, BRANCHES, LENGTHS, allows
+from guided_grammar.json_schema.keywords import ANY, BRANCHES, LENGTHS
 from guided_grammar.json_schema.subschemas import children, referred, within
 from guided_grammar.registry import library
+from guided_sidecar.grammar.schema.disjoint import types
 
 # Sets of schemas can grow without end in theory; such a schema is compiled as it is. So is one whose many
 # places repeat many names: a rank gets all of them in one message.
@@ -165,7 +166,7 @@ class _Analysis:
 
     def _decide(self, place: _Place) -> None:
         """Find what a string must be here; where that differs, or is not only a length, compile it."""
-        texts = [keywords.text(schema) for schema in place.schemas if allows(schema, "string")]
+        texts = [keywords.text(schema) for schema in place.schemas if "string" in types(schema)]
         bounds = texts[0] if texts and all(text == texts[0] for text in texts) else None
         if bounds is not None and (bounds[1] is not None or self._counts_minimum_alone):
             place.bounds = bounds
@@ -174,7 +175,7 @@ class _Analysis:
 
     def _decide_arrays(self, place: _Place) -> None:
         """Find whether an array's items must differ here, and whether ranks can see to it."""
-        arrays = [schema for schema in place.schemas if allows(schema, "array")]
+        arrays = [schema for schema in place.schemas if "array" in types(schema)]
         wanting = [schema for schema in arrays if "uniqueItems" in schema]
         if not wanting:
             return
@@ -186,13 +187,13 @@ class _Analysis:
             self._undecided.update(map(id, wanting))
 
     def _enter_objects(self, place: _Place) -> None:
-        schemas = [schema for schema in place.schemas if allows(schema, "object")]
+        schemas = [schema for schema in place.schemas if "object" in types(schema)]
         names = dict.fromkeys(name for schema in schemas for name in schema.get("properties", ()))
         place.properties = {name: self._begin(keywords.of_name(schemas, name)) for name in names}
         place.others = self._begin(part for schema in schemas for part in keywords.of_other_names(schema))
 
     def _enter_arrays(self, place: _Place) -> None:
-        schemas = [schema for schema in place.schemas if allows(schema, "array")]
+        schemas = [schema for schema in place.schemas if "array" in types(schema)]
         prefixes = [schema.get("prefixItems", ()) for schema in schemas]
         for index in range(max(map(len, prefixes), default=0)):
             parts = [

@@ -11,8 +11,9 @@ from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import LENGTHS
 from guided_grammar.registry import library
 from guided_sidecar.grammar.compile import followed, tagged
-from guided_sidecar.grammar.compile.routing import Grammar, Schema
+from guided_sidecar.grammar.compile.routing import Grammar
 from guided_sidecar.grammar.schema import additional_properties, spelling
+from guided_sidecar.grammar.schema.origins import Form
 from guided_sidecar.grammar.worker_messages import Job
 
 Relaxed = tuple[str, list[Position]]  # the text to compile, and what ranks follow beside it
@@ -26,9 +27,9 @@ def of(job: Job, grammar: Grammar, backend: Backend) -> Relaxed:
         return job.spec, []
     if job.kind == "structural_tag":
         tag = subschemas.with_each_of_tag(grammar.value, lambda _, form: _meant(form, job, backend))
-        for schema in grammar.schemas:
+        for made in grammar.schemas:
             _check_unique(
-                schema, schema.form, "in tools and structural tags, it is enforced over an enum alone"
+                made, made.schema, "in tools and structural tags, it is enforced over an enum alone"
             )
         relaxed = tagged.split(tag, backend)
         return json.dumps(relaxed.schema), relaxed.positions
@@ -58,10 +59,10 @@ def whitespace(job: Job) -> int | None:
     return job.whitespace if job.kind in ("json", "json_object") else None
 
 
-def _check_unique(schema: Schema, left: Any, reason: str) -> None:
+def _check_unique(made: Form, left: Any, reason: str) -> None:
     """Refuse what is left of uniqueItems: no library enforces it."""
     if (found := subschemas.find(left, _UNIQUE)) is not None:
-        path = schema.at(found)
+        path = made.at(found)
         raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, f"{path}: {reason}", path=path)
 
 

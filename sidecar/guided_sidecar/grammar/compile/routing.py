@@ -38,40 +38,7 @@ class Grammar(NamedTuple):
 
     kind: Kind
     value: Any
-    schemas: list["Schema"]
-
-
-class Schema(NamedTuple):
-    """One JSON schema of a grammar.
-
-    Attributes
-    ----------
-    path
-        Its JSONPath in the grammar's text.
-    made
-        Its normal form, and where that came from.
-    """
-
-    path: str
-    made: Form
-
-    @property
-    def form(self) -> Any:
-        """Return its normal form."""
-        return self.made.schema
-
-    def at(self, inner: str | None) -> str:
-        """Return the path in the grammar's text of what has a path in the normal form."""
-        return subschemas.below(self.path, self.made.at(inner))
-
-    def told(self, error: GuidedError) -> GuidedError:
-        """Return a refusal of the grammar as what is known of the schema as written; see Form.told."""
-        path = error.path or "$"
-        if not path.startswith(self.path):
-            return error
-        inner = GuidedError(error.code, error.message, path="$" + path.removeprefix(self.path))
-        told = self.made.told(inner)
-        return error if told is inner else faults.moved(told, self.path)
+    schemas: list[Form]
 
 
 def read(job: Job) -> Grammar:
@@ -83,14 +50,13 @@ def read(job: Job) -> Grammar:
         A schema in it is wrong, with its path.
     """
     if job.kind == "json":
-        written = json.loads(job.spec)
-        made = _normal(written)
-        return Grammar(job.kind, made.schema, [Schema("$", made)])
+        made = _normal(json.loads(job.spec))
+        return Grammar(job.kind, made.schema, [made])
     if job.kind == "regex" and (len(job.spec) - len(job.spec.rstrip("\\"))) % 2:
         raise GuidedError(ErrorCode.GRAMMAR_INVALID, "the regex is broken: it ends in a backslash")
     if job.kind != "structural_tag":
         return Grammar(job.kind, job.spec, [])
-    schemas: list[Schema] = []
+    schemas: list[Form] = []
 
     def normalised(way: JsonPath, written: Any) -> Any:
         path = str(way)
@@ -98,7 +64,7 @@ def read(job: Job) -> Grammar:
             made = _normal(written)
         except GuidedError as error:
             raise faults.moved(error, path) from error
-        schemas.append(Schema(path, made))
+        schemas.append(made._replace(path=path))
         return made.schema
 
     return Grammar(job.kind, subschemas.with_each_of_tag(json.loads(job.spec), normalised), schemas)
@@ -120,9 +86,9 @@ def repeating(grammar: Grammar) -> dict[str, str]:
     """Return the patterns of a grammar's schemas that repeat what repeats, with the path of one each."""
     found: dict[str, str] = {}
     for inner in grammar.schemas:
-        if not _has_patterns(inner.form):
+        if not _has_patterns(inner.schema):
             continue
-        for place in subschemas.walk(inner.form):
+        for place in subschemas.walk(inner.schema):
             names = [*place.schema.get("patternProperties", ())]
             for pattern in [place.schema.get("pattern"), *names]:
                 if isinstance(pattern, str) and _NESTED.search(pattern) and pattern not in found:
@@ -136,7 +102,7 @@ def widest(grammar: Grammar) -> str | None:
     found = [
         (len(place.schema[keyword]), inner.at(place.at(keyword)))
         for inner in grammar.schemas
-        for place in subschemas.walk(inner.form)
+        for place in subschemas.walk(inner.schema)
         for keyword in _WIDE & place.schema.keys()
         if len(place.schema[keyword]) > _MANY
     ]
@@ -175,7 +141,7 @@ def order(job: Job, grammar: Grammar) -> Iterator[Backend]:
 
 def _doubted(job: Job, grammar: Grammar) -> list[Backend]:
     """Return the backends that nobody named, and of which nobody knows whether they enforce the grammar."""
-    if not job.unmeasured or not any(rules.are_about(inner.form) for inner in grammar.schemas):
+    if not job.unmeasured or not any(rules.are_about(inner.schema) for inner in grammar.schemas):
         return []
     return [backend for backend in job.backends if backend in job.unmeasured and backend != job.named]
 
@@ -192,6 +158,6 @@ def _unsupported(backend: Backend, grammar: Grammar) -> Unsupported | None:
     if grammar.kind != "json" and (found := asked.lacks(grammar.kind, grammar.value)):
         return found
     for inner in grammar.schemas:
-        if found := asked.lacks("json", inner.form):
+        if found := asked.lacks("json", inner.schema):
             return found._replace(path=inner.at(found.path))
     return None

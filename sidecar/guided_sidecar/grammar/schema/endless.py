@@ -8,8 +8,8 @@ from typing import Any, Final
 from guided_contract.errors import ErrorCode
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import NORMAL_LISTS, NORMAL_MAPS, NORMAL_SINGLE
+from guided_sidecar.grammar.schema.disjoint import types
 from guided_sidecar.grammar.schema.faults import fault
-from guided_sidecar.grammar.schema.writing import TYPES
 
 Schema = dict[str, Any]
 
@@ -63,7 +63,7 @@ def _ends(part: Schema, endless: set[int], targets: Schema) -> bool:
     if not all(map(is_finite, together)) or not any(map(is_finite, part.get("anyOf", [True]))):
         return False
     asked = {"array": _items, "object": _properties}
-    return any(kind not in asked or all(map(is_finite, asked[kind](part))) for kind in _types(part))
+    return any(kind not in asked or all(map(is_finite, asked[kind](part))) for kind in types(part))
 
 
 def _items(part: Schema) -> list[Any]:
@@ -78,12 +78,6 @@ def _properties(part: Schema) -> list[Any]:
     known, further = part.get("properties", {}), part.get("additionalProperties", True)
     # A name that is not among the properties may be one of a pattern: nothing is said of it.
     return [known.get(name, "patternProperties" in part or further) for name in part.get("required", ())]
-
-
-def _types(part: Schema) -> frozenset[str]:
-    """Return the types that a schema names; all, where it names none."""
-    named = part.get("type", TYPES)
-    return frozenset([named] if isinstance(named, str) else named)
 
 
 def _replace(part: Schema, endless: set[int]) -> None:

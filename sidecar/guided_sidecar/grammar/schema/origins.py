@@ -13,7 +13,7 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import BRANCHES
 from guided_grammar.json_schema.subschemas import JsonPath
-from guided_sidecar.grammar.schema.faults import fault
+from guided_sidecar.grammar.schema.faults import fault, moved
 
 _KEYWORD: Final = re.compile(r"\.([\w$]+)")
 # What a keyword of the normal form may have been written for.
@@ -72,37 +72,45 @@ class Form(NamedTuple):
         The paths of the keywords for which the form takes less than the schema does.
     contradictions
         What is `false` in the form because its own bounds leave nothing, each as the refusal of all.
+    path
+        The JSONPath of the schema in the grammar's text; those above are below the schema.
     """
 
     schema: Any
     origins: dict[int, Origin]
     narrowed: list[str]
     contradictions: Sequence[GuidedError] = ()
+    path: str = "$"
 
     def at(self, inner: str | None) -> str:
-        """Return the path in the schema as written of what has a path in the form."""
+        """Return the path in the grammar's text of what has a path in the form."""
         inner = inner or "$"
         known = {place.path: place.schema for place in subschemas.walk(self.schema)}
         for path in _outwards(inner):
             origin = self.origins.get(id(known.get(path)))
             if origin is not None:
-                return str(self._of_keyword(origin, inner[len(path) :]))
-        return "$"
+                return self._of_keyword(origin, inner[len(path) :])
+        return self.path
 
     def of_part(self, place: subschemas.Place, keyword: str) -> str:
-        """Return the path in the schema as written of a keyword of a part of the form."""
+        """Return the path in the grammar's text of a keyword of a part of the form."""
         origin = self.origins.get(id(place.schema))
-        return self.at(place.at(keyword)) if origin is None else str(self._of_keyword(origin, f".{keyword}"))
+        return self.at(place.at(keyword)) if origin is None else self._of_keyword(origin, f".{keyword}")
 
     def told(self, error: GuidedError) -> GuidedError:
-        """Return a refusal of the form as one of the schema: what has no value may have one as written."""
-        if error.code is not ErrorCode.GRAMMAR_DEAD_END:
+        """Return a refusal of the grammar as one of the schema: what has no value may have one as written."""
+        where = error.path or "$"
+        if error.code is not ErrorCode.GRAMMAR_DEAD_END or not where.startswith(self.path):
             return error
         told = [fault(path, PARTLY, ErrorCode.GRAMMAR_UNSUPPORTED) for path in self.narrowed]
-        return max(told or self.contradictions, key=lambda one: _nearness(one, error), default=error)
+        found = [moved(one, self.path) for one in told or self.contradictions]
+        return max(found, key=lambda one: _nearness(one.path or "$", where), default=error)
 
-    def _of_keyword(self, origin: Origin, rest: str) -> JsonPath:
+    def _of_keyword(self, origin: Origin, rest: str) -> str:
         """Return the path of the keyword that what is left of a path begins with."""
+        return subschemas.below(self.path, str(self._keyword(origin, rest)))
+
+    def _keyword(self, origin: Origin, rest: str) -> JsonPath:
         found = _KEYWORD.match(rest)
         keyword = found[1] if found else ""
         for written in (keyword, *_WRITTEN_FOR.get(keyword, ())):
@@ -122,8 +130,7 @@ def _outwards(path: str) -> Iterator[str]:
             yield path[:index]
 
 
-def _nearness(one: GuidedError, other: GuidedError) -> tuple[int, int]:
+def _nearness(path: str, there: str) -> tuple[int, int]:
     """Return how many characters two paths begin alike with, and how short the first is."""
-    path, there = one.path or "$", other.path or "$"
     shared = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(path, there, strict=False))
     return sum(1 for _ in shared), -len(path)
