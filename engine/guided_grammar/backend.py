@@ -10,7 +10,7 @@
         |            |
       matching.Matcher          one sequence's state
 
-`guided_grammar.fake` is one without a library.
+tests/support/fake_backend.py is one without a library.
 """
 
 import dataclasses

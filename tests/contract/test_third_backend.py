@@ -13,7 +13,7 @@ from guided_contract import backends
 TESTS = Path(__file__).parents[1]
 TABLE = "BACKENDS: Final[dict[str, Entry]] = {\n"
 # What a release with it would have in guided_contract/backends.py; any distribution has a version.
-LINE = '    "Fake": Entry("fake", "guided_grammar.fake", "pluggy"),\n'
+LINE = '    "Fake": Entry("fake", "support.fake_backend", "pluggy"),\n'
 # Every Python with this in its path takes the table of that release.
 START_UP = """
 import importlib.util, pathlib, sys

@@ -36,7 +36,7 @@ EXAMPLES = {
 }
 # Written by a generator, so nobody edits them.
 GENERATED = {"engine/guided_grammar/measured.py"}
-# All of it is the example itself, which may as well be one module, as `fake` is.
+# All of it is the example itself, which may as well be one module, as `tests/support/fake_backend.py` is.
 OWN_FOLDER = "engine/guided_grammar/llguidance/"
 
 

@@ -12,11 +12,11 @@ from guided_contract.wire import Kind
 from guided_engine.ranks.fillers import fill_walks
 from guided_grammar import registry, texts
 from guided_grammar.backend import BackendError, Library, Threads, one_line
-from guided_grammar.fake import FakeLibrary, FakeTokenizer
 from guided_grammar.masks import Bitmask, allows, words
 from guided_grammar.matching import Matcher
 from guided_grammar.registry import Backends
 from guided_grammar.walk import Walk
+from support.fake_backend import FakeLibrary, FakeTokenizer
 
 TOKENS = [b"", b"a", b"b", b"ab", b"c", *[b""] * 30, b"<end>"]
 END = len(TOKENS) - 1

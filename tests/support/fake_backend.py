@@ -1,6 +1,6 @@
 """A backend without a library: a grammar is a list of texts. For tests, and to begin another one from.
 
-It takes `choice` alone. Registered as `Entry("fake", "guided_grammar.fake", ...)` it serves like any other.
+It takes `choice` alone. Registered as `Entry("fake", "support.fake_backend", ...)` it serves like any other.
 """
 
 import json
