@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-# Neither plain text, nor an escape that stays one character or a class of letters and digits.
 # A pattern of a whole text: characters that a JSON string holds as they are, classes, groups, repeats.
 _CHARACTER: Final = r'(?:[^\x00-\x1f\x7f"\\^$.|?*+()\[\]{}]|\\[-.^$|?*+()\[\]{}/])'
 _CLASS: Final = r'\[(?:[^\x00-\x1f\x7f"\\^\[\]]|\\[-.^$|?*+()\[\]{}/d])+\]'
@@ -15,6 +14,7 @@ _PLAIN_PATTERN: Final = re.compile(
 _IN_CLASS: Final = re.compile(r"(\\.|.)-(\\.|[^\]])")
 _REPEATS: Final = frozenset("*+?{")
 _UNPLAIN: Final = '"\\\x7f'
+# Neither plain text, nor an escape that stays one character or a class of letters and digits.
 _ODD: Final = re.compile(r"[^\t\n\r -~]|\\(?![dDwWntr])[A-Za-z0-9]")
 
 

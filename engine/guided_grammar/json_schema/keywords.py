@@ -119,12 +119,9 @@ def text(schema: dict[str, Any]) -> Text | None:
         return None
     if "type" not in schema and has_lengths(schema):
         return None  # without a type, the libraries differ in what it means
-    maximum = schema.get("maxLength")
-    minimum, maximum = (
-        int(schema.get("minLength", 0)),
-        None if maximum is None else min(int(maximum), _LONGEST),
-    )
-    return None if minimum > (_LONGEST if maximum is None else maximum) else (minimum, maximum)
+    minimum, maximum = schema.get("minLength", 0), schema.get("maxLength")
+    most = _LONGEST if maximum is None else min(maximum, _LONGEST)
+    return None if minimum > most else (minimum, None if maximum is None else most)
 
 
 def endless_kind(schema: dict[str, Any]) -> str | None:

@@ -16,6 +16,7 @@ from guided_sidecar.grammar.pool.pool import Pool
 from guided_sidecar.grammar.prepare.cache import Entry
 from guided_sidecar.grammar.prepare.cache_state import ProofResult
 from guided_sidecar.grammar.prepare.disk import GrammarDisk
+from guided_sidecar.grammar.prepare.jobs import load_of
 from guided_sidecar.grammar.prepare.leases import Store
 from guided_sidecar.grammar.prepare.quarantine import Refusals
 from guided_sidecar.grammar.worker_messages import Compiled, Done, Failed, Job, Outcome
@@ -160,7 +161,7 @@ class SingleFlight:
         done = message.done
         if self._in_flight.get(flight.key) is not flight:  # given up, and its worker not yet dead
             return
-        if flight.compiled is not None and not _loads_the_same(flight.compiled, done):
+        if flight.compiled is not None and load_of(flight.key, flight.compiled) != load_of(flight.key, done):
             self._store.retract(flight.key, flight.compiled, done)
             flight.checked.clear()
         flight.compiled = done
@@ -226,15 +227,6 @@ class SingleFlight:
             told = {GRAMMAR_KEY: job.key, GRAMMAR_KIND: job.kind, GRAMMAR_BACKEND: proof.backend}
             span = self._tracer.start_span(GRAMMAR_PROOF, trace, attributes=told, start_time=proof.start_ns)
             spans.end(span, error_code=proof.error_code, end_ns=proof.end_ns)
-
-
-def _loads_the_same(one: Done, other: Done) -> bool:
-    return (one.backend, one.spec, one.sha256, one.positions) == (
-        other.backend,
-        other.spec,
-        other.sha256,
-        other.positions,
-    )
 
 
 def _succeeded(outcome: Outcome) -> Done:

@@ -1,11 +1,10 @@
 """Bounds and counts that are further out than libraries count."""
 
 from decimal import Decimal
-from typing import Final
+from typing import Final, NamedTuple
 
 from guided_contract.errors import ErrorCode
 from guided_grammar.json_schema.subschemas import JsonPath
-from guided_sidecar.grammar.schema.faults import fault
 from guided_sidecar.grammar.schema.writing import Schema, Writer, unsupported
 
 _MOST_NUMBER: Final = {1: 1 << 53, -1: 1 << 53}
@@ -16,37 +15,27 @@ _SIGNS: Final = {"maximum": 1, "exclusiveMaximum": 1, "minimum": -1, "exclusiveM
 _MOST_ITEMS: Final = 1 << 14  # for each of which llguidance keeps 3 KB, in each rank
 
 
-def move(part: Schema) -> str | None:
-    """Move bounds that are further out than libraries count to where they do; return one that cannot be.
+class Far(NamedTuple):
+    """A keyword whose value is too far out, and why it is refused; None: it was moved."""
 
-    Else return one that was moved.
-    """
+    keyword: str
+    reason: str | None = None
+    code: ErrorCode = ErrorCode.GRAMMAR_UNSUPPORTED
+
+
+def move(part: Schema) -> Far | None:
+    """Move bounds that are further out than libraries count; return one that was moved, or cannot be."""
     if part.get("minItems", 0) > _MOST_ITEMS:
-        return "minItems"
+        return Far("minItems", f"more than {_MOST_ITEMS} items are not enforced", ErrorCode.GRAMMAR_TOO_LARGE)
     moved = None
     most = _MOST_INTEGER if part.get("type") == "integer" else _MOST_NUMBER
     for keyword, sign in _SIGNS.items():
         value = sign * part.get(keyword, 0)
         if value > most[sign]:
-            part[keyword], moved = sign * most[sign], keyword
+            part[keyword], moved = sign * most[sign], Far(keyword)
         elif value < -most[-sign]:
-            return keyword
+            return Far(keyword, _TOO_FAR)
     return moved
-
-
-def refuse(part: Schema, keyword: str, path: str) -> None:
-    """Refuse a bound that `move` returned where it cannot be moved to where libraries count.
-
-    Raises
-    ------
-    GuidedError
-        grammar_unsupported, or grammar_too_large of items.
-    """
-    if keyword == "minItems":
-        raise fault(path, f"more than {_MOST_ITEMS} items are not enforced", ErrorCode.GRAMMAR_TOO_LARGE)
-    most = _MOST_INTEGER if part.get("type") == "integer" else _MOST_NUMBER
-    if _SIGNS[keyword] * part[keyword] < -most[-_SIGNS[keyword]]:
-        raise fault(path, _TOO_FAR, ErrorCode.GRAMMAR_UNSUPPORTED)
 
 
 def _whole(number: float) -> int:

@@ -108,13 +108,12 @@ class _Normaliser:
         if self._is_rewritten and size(written) > _MOST_PARTS:
             raise too_many(ROOT)
         made = Form(written, self._origins, self._narrowed, self._contradictions)
-        moved = {
-            id(part): keyword for part in subschemas.within(written) if (keyword := far_numbers.move(part))
-        }
-        for place in subschemas.walk(written) if moved else ():
-            if (keyword := moved.get(id(place.schema))) is not None:
-                at = made.of_part(place, keyword)
-                far_numbers.refuse(place.schema, keyword, at)
+        far = {id(part): one for part in subschemas.within(written) if (one := far_numbers.move(part))}
+        for place in subschemas.walk(written) if far else ():
+            if (one := far.get(id(place.schema))) is not None:
+                at = made.of_part(place, one.keyword)
+                if one.reason is not None:
+                    raise fault(at, one.reason, one.code)
                 made.narrowed.append(at)
         return made
 
