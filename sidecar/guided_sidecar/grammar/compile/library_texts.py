@@ -8,7 +8,6 @@ from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend
 from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.keywords import LENGTHS
 from guided_grammar.registry import library
 from guided_sidecar.grammar.compile import followed, tagged
 from guided_sidecar.grammar.compile.routing import Grammar
@@ -44,11 +43,7 @@ def of(job: Job, grammar: Grammar, backend: Backend) -> Relaxed:
 
 def of_schema(form: Any, job: Job, backend: Backend) -> Relaxed:
     """Return what a library is to compile of a schema's normal form."""
-    meant = _meant(form, job, backend)
-    text = json.dumps(meant)
-    if not any(f'"{keyword}"' in text for keyword in (*LENGTHS, _UNIQUE)):
-        return text, []
-    relaxed, positions = followed.split(meant, backend)
+    relaxed, positions = followed.split(_meant(form, job, backend), backend)
     return json.dumps(relaxed), positions
 
 

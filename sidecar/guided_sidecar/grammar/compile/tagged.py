@@ -6,7 +6,6 @@ text, nor a part of the tag's other texts. Of a tag in which that is not so the 
 
 import bisect
 import itertools
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -15,7 +14,6 @@ import msgspec
 from guided_contract.counting import NOTHING, Position
 from guided_contract.wire import Backend
 from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.keywords import LENGTHS
 from guided_sidecar.grammar.compile import followed
 from guided_sidecar.grammar.compile.followed import Followed
 
@@ -43,8 +41,6 @@ def split(tag: Any, backend: Backend) -> Followed:
     tag
         As xgrammar's models have it, with its schemas in their normal form.
     """
-    if not any(f'"{keyword}"' in json.dumps(tag) for keyword in LENGTHS):
-        return Followed(tag, [])
     texts = _Texts()
     try:
         texts.read({"type": "structural_tag", **tag}, is_last=True)
