@@ -7,8 +7,8 @@ schemas that may hold there. What does not decide (a pattern, an enum, branches 
 in the grammar; a schema is relaxed only if all of its places decide. A minLength alone some libraries compile
 to masks that cost less than counting.
 
-So are arrays whose items differ: they do where every schema that may hold of an array wants it, and its items
-are all strings or all integers that can be made longer. No library enforces what is left of uniqueItems.
+So are arrays whose items differ: they do where every schema that may hold of an array wants it, and something
+else may follow wherever an item is there (differing.py). No library enforces what is left of uniqueItems.
 """
 
 import dataclasses
@@ -23,6 +23,7 @@ from guided_grammar.json_schema import keywords
 from guided_grammar.json_schema.keywords import ANY, BRANCHES, LENGTHS, allows
 from guided_grammar.json_schema.subschemas import children, referred, within
 from guided_grammar.registry import library
+from guided_sidecar.grammar.compile.differing import Differing, Mark, UndecidedError
 
 # Sets of schemas can grow without end in theory; such a schema is compiled as it is. So is one whose many
 # places repeat many names: a rank gets all of them in one message.
@@ -74,6 +75,7 @@ class _Place:
     prefix: list[int] = dataclasses.field(default_factory=list)
     items: int = NOTHING
     unique_items: bool = False
+    mark: Mark | None = None  # of what an item may come to its end with
 
     def parts(self) -> Iterator[int]:
         yield from self.properties.values()
@@ -123,9 +125,12 @@ class _Analysis:
         """Return the places from which what is followed can be reached, the root first."""
         relaxed = self.relaxed
         counted = [any(id(schema) in relaxed for schema in place.schemas) for place in self._places]
-        followed = zip(counted, self._places, strict=True)
         useful = self._leading_to(
-            {index for index, (is_counted, place) in enumerate(followed) if is_counted or place.unique_items}
+            {
+                index
+                for index, place in enumerate(self._places)
+                if counted[index] or place.unique_items or place.mark is not None
+            }
         )
         order = [index for index in range(len(self._places)) if index in useful]
         if not order or order[0] != 0:
@@ -149,6 +154,8 @@ class _Analysis:
             prefix=prefix,
             items=items,
             unique_items=place.unique_items,
+            last=sorted(place.mark.last) if place.mark is not None else [],
+            is_whole=place.mark is not None and place.mark.is_whole,
         )
 
     def _leading_to(self, goals: set[int]) -> set[int]:
@@ -178,12 +185,25 @@ class _Analysis:
         wanting = [schema for schema in arrays if "uniqueItems" in schema]
         if not wanting:
             return
-        items = self._places[place.items].schemas if place.items != NOTHING else ()
-        kinds = {keywords.endless_kind(schema) for schema in items}
-        if len(wanting) == len(arrays) and not place.prefix and None not in kinds and len(kinds) <= 1:
+        try:
+            if len(wanting) < len(arrays) or place.prefix:
+                raise UndecidedError
+            self._mark(place, [schema.get("items", True) for schema in arrays])
             place.unique_items = True
-        else:
+        except UndecidedError:
             self._undecided.update(map(id, wanting))
+
+    def _mark(self, place: _Place, items: list[Any]) -> None:
+        """Mark the places of an array's items, which differ, and of their last properties."""
+        differing = Differing(self._root)
+        differing.read(items)
+        for way, mark in differing.marks.items():
+            at = place.items
+            for name in way:
+                at = self._places[at].properties[name]
+            if self._places[at].mark not in (None, mark):
+                raise UndecidedError
+            self._places[at].mark = mark
 
     def _enter_objects(self, place: _Place) -> None:
         schemas = [schema for schema in place.schemas if allows(schema, "object")]
