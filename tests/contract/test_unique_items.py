@@ -61,7 +61,7 @@ ITEMS: dict[str, Any] = {
     "strings and words": {"type": ["string", "null", "boolean"]},
     "strings and integers": {"type": ["string", "integer"]},
     "strings with a pattern": {"type": "string", "pattern": "^[ab]"},
-    "objects with any names": {"type": "object", "additionalProperties": {"type": "integer"}},
+    "objects with any names": {"type": "object", "additionalProperties": {"type": "null"}},
     "objects with more names": OPEN,
     "objects that close": CLOSED,
     "objects whose last property may be absent": {**CLOSED, "required": []},
@@ -327,6 +327,7 @@ def test_items_of_any_kind_differ_and_what_may_differ_stays(words: Words, backen
                 other.reset()
                 assert other.accept(taken)
                 end = forced(other, text, token, tokens)
+                end += b"0," if re.search(rb"[0.][eE]\d*$", end) else b""  # of 0e, which is 0 whatever follows
                 assert is_twice(judge, end, len(text), is_nested="such" in case), (seed, text, tokens[token], end)
                 judged += 1
             allowed = np.flatnonzero(row).tolist()

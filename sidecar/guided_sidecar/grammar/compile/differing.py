@@ -7,7 +7,7 @@ schema's order. Words (`null`, `true`) may stand beside these.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from guided_grammar.json_schema import keywords
@@ -19,8 +19,26 @@ Leaves = tuple[Schema, ...]  # all of which hold of a value
 _MOST: Final = 64  # alternatives
 _TYPES: Final = frozenset(["array", "boolean", "integer", "null", "number", "object", "string"])
 _WORDS: Final = frozenset(["boolean", "null"])
-_OF_NUMBERS: Final = (*keywords.BOUNDS, "multipleOf")
-_COUNTS: Final = ("maxItems", "prefixItems")
+# What bounds the values of a type, or lists them.
+_LISTS: Final = ("const", "enum")
+_OF_NUMBERS: Final = (*keywords.BOUNDS, "multipleOf", *_LISTS)
+_OF: Final = {
+    "array": ("maxItems", "prefixItems", *_LISTS),
+    "integer": _OF_NUMBERS,
+    "number": _OF_NUMBERS,
+    "object": ("maxProperties", *_LISTS),
+    "string": ("format", "maxLength", "pattern", *_LISTS),
+}
+_NUMBERS: Final = frozenset(["integer", "number"])
+_OF_VALUES: Final[dict[type, frozenset[str]]] = {
+    bool: frozenset(["boolean"]),
+    dict: frozenset(["object"]),
+    float: _NUMBERS,
+    int: _NUMBERS,
+    list: frozenset(["array"]),
+    str: frozenset(["string"]),
+    type(None): frozenset(["null"]),
+}
 # A regex without what stands for itself; what bounds a match; and what repeats without end.
 _LITERAL: Final = re.compile(r"\\[^bB]|\[(?:[^\]\\]|\\.)*\]")
 _AT_END: Final = re.compile(r"\$|\\[bB]|\(\?[^:]")
@@ -79,8 +97,7 @@ class Differing:
         kinds = frozenset().union(*types)
         if kinds <= _WORDS:
             raise UndecidedError
-        for leaves, some in zip(found, types, strict=True):
-            _check(leaves, some)
+        _check(found, types)
         objects = [_object(leaves) for leaves, some in zip(found, types, strict=True) if "object" in some]
         last = frozenset(one.names[-1] for one in objects if not one.is_open)
         if any(_goes_on(one, name) for one in objects for name in last):
@@ -133,26 +150,42 @@ def _types(leaves: Leaves) -> frozenset[str]:
         named = leaf.get("type", types)
         own = {named} if isinstance(named, str) else {*named}
         types &= own | ({"integer"} if "number" in own else set())
-        values = [leaf["const"]] if "const" in leaf else leaf.get("enum", ())
-        if any(value is not None and not isinstance(value, bool) for value in values):
-            raise UndecidedError
-        types &= _WORDS if values else types
+        values = [leaf["const"]] if "const" in leaf else leaf.get("enum")
+        if values is not None:
+            types &= frozenset().union(*(_OF_VALUES[type(value)] for value in values))
     return types
 
 
-def _check(leaves: Leaves, types: frozenset[str]) -> None:
-    """Check that strings, numbers and arrays have no end."""
-    said = {keyword for leaf in leaves for keyword in leaf}
-    if "string" in types:
-        patterns = [leaf["pattern"] for leaf in leaves if "pattern" in leaf]
-        if not said.isdisjoint(("format", "maxLength")) or len(patterns) > 1 or any(map(_can_end, patterns)):
+def _check(found: list[Leaves], types: Sequence[frozenset[str]]) -> None:
+    """Check that there are strings, numbers and arrays without end, where there are some at all."""
+    for kind in sorted(frozenset().union(*types) - _WORDS - {"object"}):
+        some = [leaves for leaves, own in zip(found, types, strict=True) if kind in own]
+        has_all = any(_has_none(leaves, _OF[kind]) for leaves in some)
+        if kind == "array":
+            is_endless = all(_has_none(leaves, _OF[kind]) and _has_items(leaves) for leaves in some)
+        elif kind == "string" and len(some) == 1:
+            is_endless = has_all or _may_go_on(some[0])
+        else:
+            is_endless = has_all
+        if not is_endless:
             raise UndecidedError
-    if not types.isdisjoint(("integer", "number")) and not said.isdisjoint(_OF_NUMBERS):
-        raise UndecidedError
-    if "array" in types:
-        items = [leaf["items"] for leaf in leaves if leaf.get("items", True) is not True]
-        if not said.isdisjoint(_COUNTS) or False in items or len(items) > 1:
-            raise UndecidedError
+
+
+def _has_none(leaves: Leaves, names: Collection[str]) -> bool:
+    return all(leaf.keys().isdisjoint(names) for leaf in leaves)
+
+
+def _may_go_on(leaves: Leaves) -> bool:
+    """Return whether all that may follow a string is a longer one."""
+    patterns = [leaf["pattern"] for leaf in leaves if "pattern" in leaf]
+    is_plain = _has_none(leaves, [keyword for keyword in _OF["string"] if keyword != "pattern"])
+    return is_plain and len(patterns) == 1 and not _can_end(patterns[0])
+
+
+def _has_items(leaves: Leaves) -> bool:
+    """Return whether an array may always get another item."""
+    items = [leaf["items"] for leaf in leaves if leaf.get("items", True) is not True]
+    return not items or (len(items) == 1 and items[0] is not False)
 
 
 def _object(leaves: Leaves) -> _Object:
@@ -161,7 +194,7 @@ def _object(leaves: Leaves) -> _Object:
     lists = {tuple(name for name in own if name not in dead) for own in properties} - {()}
     closed = [leaf for leaf in leaves if leaf.get("additionalProperties", True) is not True]
     is_open = not closed or (len(closed) == 1 and any(_more_names(closed[0])))
-    if any("maxProperties" in leaf for leaf in leaves) or (not is_open and len(lists) != 1):
+    if not _has_none(leaves, _OF["object"]) or (not is_open and len(lists) != 1):
         raise UndecidedError
     if not is_open and any("patternProperties" in leaf for leaf in closed):
         raise UndecidedError

@@ -12,7 +12,7 @@ else may follow wherever an item is there (differing.py). No library enforces wh
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -66,9 +66,13 @@ def is_sendable(positions: Sequence[Position]) -> bool:
 
 @dataclasses.dataclass(slots=True)
 class _Place:
-    """All schemas that may hold at one place, and where its values' parts are; None: nothing can be there."""
+    """All schemas that may hold at one place, and where its values' parts are; None: nothing can be there.
+
+    Those in `beside`, by id, never hold alone: what they leave open another one decides.
+    """
 
     schemas: tuple[dict[str, Any], ...]
+    beside: frozenset[int] = frozenset()
     bounds: keywords.Text | None = None
     properties: dict[str, int] = dataclasses.field(default_factory=dict)
     others: int = NOTHING
@@ -76,6 +80,10 @@ class _Place:
     items: int = NOTHING
     unique_items: bool = False
     mark: Mark | None = None  # of what an item may come to its end with
+
+    def leaves_open(self, schema: dict[str, Any]) -> bool:
+        """Return whether another schema decides about an array's items."""
+        return id(schema) in self.beside and schema.get("items", True) is True and "prefixItems" not in schema
 
     def parts(self) -> Iterator[int]:
         yield from self.properties.values()
@@ -89,7 +97,7 @@ class _Analysis:
         self._root = schema
         self._counts_minimum_alone = counts_minimum_alone
         self._places: list[_Place] = []
-        self._known: dict[frozenset[int], int] = {}
+        self._known: dict[frozenset[tuple[int, bool]], int] = {}
         self._looks = 0
         self._compiled: set[int] = set()  # schemas, by id, whose bounds must stay in the grammar
         self._swept: set[int] = set()  # those whose parts are in _compiled, too
@@ -181,7 +189,9 @@ class _Analysis:
 
     def _decide_arrays(self, place: _Place) -> None:
         """Find whether an array's items must differ here, and whether ranks can see to it."""
-        arrays = [schema for schema in place.schemas if allows(schema, "array")]
+        arrays = [
+            schema for schema in place.schemas if allows(schema, "array") and not place.leaves_open(schema)
+        ]
         wanting = [schema for schema in arrays if "uniqueItems" in schema]
         if not wanting:
             return
@@ -208,8 +218,11 @@ class _Analysis:
     def _enter_objects(self, place: _Place) -> None:
         schemas = [schema for schema in place.schemas if allows(schema, "object")]
         names = dict.fromkeys(name for schema in schemas for name in schema.get("properties", ()))
-        place.properties = {name: self._begin(keywords.of_name(schemas, name)) for name in names}
-        place.others = self._begin(part for schema in schemas for part in keywords.of_other_names(schema))
+        place.properties = {
+            name: self._begin(_parts(place, schemas, lambda schema, name=name: keywords.of_name([schema], name)))
+            for name in names
+        }
+        place.others = self._begin(_parts(place, schemas, keywords.of_other_names))
 
     def _enter_arrays(self, place: _Place) -> None:
         schemas = [schema for schema in place.schemas if allows(schema, "array")]
@@ -220,45 +233,57 @@ class _Analysis:
                 for prefix, schema in zip(prefixes, schemas, strict=True)
             ]
             place.prefix.append(self._begin(parts))
-        place.items = self._begin(schema.get("items", True) for schema in schemas)
+        place.items = self._begin(_parts(place, schemas, lambda schema: [schema.get("items", True)]))
 
     def _begin(self, schemas: Iterable[Any]) -> int:
         """Return the number of the place where these schemas may hold, NOTHING if no value can be there."""
-        leaves = {id(leaf): leaf for leaf in self._leaves(schemas)}
+        leaves: dict[int, dict[str, Any]] = {}
+        beside: set[int] = set()
+        for leaf, is_beside in self._leaves(schemas):
+            if not is_beside:
+                beside.discard(id(leaf))
+            elif id(leaf) not in leaves:
+                beside.add(id(leaf))
+            leaves[id(leaf)] = leaf
         if not leaves:
             return NOTHING
-        key = frozenset(leaves)
+        key = frozenset((number, number in beside) for number in leaves)
         if key not in self._known:
             if len(self._places) >= _MOST_PLACES:
                 raise _TooManyError
             self._known[key] = len(self._places)
-            self._places.append(_Place(tuple(leaves.values())))
+            self._places.append(_Place(tuple(leaves.values()), frozenset(beside)))
         return self._known[key]
 
-    def _leaves(self, schemas: Iterable[Any]) -> Iterator[dict[str, Any]]:
-        """Yield the schemas that may hold: of references and branches each, and what stands beside them.
+    def _leaves(self, schemas: Iterable[Any]) -> Iterator[tuple[dict[str, Any], bool]]:
+        """Yield the schemas that may hold, and whether never alone: of references and branches each, and what
+        stands beside them.
 
         Of allOf all hold, of anyOf some: a place decides only if all want the same, which covers both.
         """
-        stack, seen = list(schemas), set()
+        stack, seen = [(schema, False) for schema in schemas], set()
         while stack:
-            schema = stack.pop()
+            schema, is_beside = stack.pop()
             self._looks += 1
             if self._looks > _MOST_LOOKS:
                 raise _TooManyError
-            if schema is False or id(schema) in seen:
+            if schema is False or (id(schema), is_beside) in seen:
                 continue
-            seen.add(id(schema))
+            seen.add((id(schema), is_beside))
             if not isinstance(schema, dict) or not keywords.is_understood(schema):
                 self._compile(schema)
-                yield ANY
+                yield ANY, is_beside
                 continue
-            branches = [branch for keyword in BRANCHES for branch in schema.get(keyword, ())]
+            together = [[branch] for branch in sorted(schema.get("allOf", ()), key=_is_open)]
             if "$ref" in schema:
-                branches.append(referred(self._root, schema["$ref"]))
-            stack.extend(branches)
-            if not branches or keywords.asserts(schema):
-                yield schema
+                together.append([referred(self._root, schema["$ref"])])
+            if "anyOf" in schema:
+                together.append(schema["anyOf"])
+            asserts = not together or keywords.asserts(schema)
+            if asserts:
+                yield schema, is_beside
+            for index, branches in enumerate(together):
+                stack.extend((branch, is_beside or asserts or index > 0) for branch in branches)
 
     def _compile(self, schema: Any) -> None:
         """Keep the bounds of a schema and all below it, references included, in the grammar."""
@@ -271,6 +296,19 @@ class _Analysis:
                 stack.extend(children(current))
                 if "$ref" in current:
                     stack.append(referred(self._root, current["$ref"]))
+
+
+def _parts(
+    place: _Place, schemas: list[dict[str, Any]], of: Callable[[dict[str, Any]], Iterable[Any]]
+) -> Iterator[Any]:
+    """Yield what schemas of a place say of one part, but where one leaves it to others."""
+    for schema in schemas:
+        is_beside = id(schema) in place.beside
+        yield from (part for part in of(schema) if not (is_beside and part is True))
+
+
+def _is_open(schema: Any) -> bool:
+    return not isinstance(schema, dict) or schema.get("additionalProperties") is not False
 
 
 def _is_about(schema: dict[str, Any]) -> bool:
