@@ -98,7 +98,7 @@ class Where(NamedTuple):
     characters: int = 0  # begun in this string
     position: int = 0  # of this value or the next one
     name: bytes = b""  # of a property, as far as it is known
-    # Of the innermost open object or array: (the frame around it, its Position, the item's index or -1 or LAST).
+    # Of the innermost open object or array: (the frame around it, its Position, the item's index, -1, LAST).
     frame: Any = None
 
 

@@ -130,21 +130,27 @@ class UniqueItems:
             return Place(after, Level() if is_open else None)
         if where.mode != OUTSIDE:
             level = level._replace(text=level.text + bytes([byte]))
-            if after.mode != OUTSIDE:
-                return Place(after, level, scalar + bytes([byte]))
-            return None if where.mode >= TEXT and self._ends(level, where) else Place(after, level)
+            is_over = after.mode == OUTSIDE and where.mode >= TEXT and self._ends(level, where)
+            scalar = b"" if after.mode == OUTSIDE else scalar + bytes([byte])
+            return None if is_over else Place(after, level, scalar)
         if scalar and byte not in _IN_NUMBERS:
-            if self._ends(level, where):
+            is_over, scalar = self._ends(level, where), b""
+            if is_over:
                 return None
-            scalar = b""
+        return self._outside(place._replace(scalar=scalar), after, byte)
+
+    def _outside(self, place: Place, after: Where, byte: int) -> Place | None:
+        """Return the place after a byte that stands in no string."""
+        where, level, _ = place
+        assert level is not None
         if byte in _SPACE:
             return Place(after, level)
         if self._is_unique(where.frame) and byte in b",]":
             return self._behind_item(after, level, is_last=byte == _CLOSE)
-        return self._within(place._replace(scalar=scalar), after, byte)
+        return self._within(place, after, byte)
 
     def _within(self, place: Place, after: Where, byte: int) -> Place | None:
-        """Return the place after a byte of an item that stands in no string."""
+        """Return the place after such a byte of an item."""
         where, level, scalar = place
         assert level is not None
         if byte == _OPEN and self._is_unique(after.frame):
@@ -152,7 +158,9 @@ class UniqueItems:
         level = level._replace(text=level.text + bytes([byte]))
         if scalar or byte in _BEGINS_NUMBER:
             scalar += bytes([byte])
-            is_over = self._is_zero(scalar, where) and self._ends(level, where, b"0" if scalar not in _ZEROS else b"")
+            is_over = self._is_zero(scalar, where) and self._ends(
+                level, where, b"0" if scalar not in _ZEROS else b""
+            )
         else:
             scalar = bytes([byte]) if after.mode >= TEXT else b""
             is_over = byte in _ENDS and self._ends(level, after)

@@ -8,7 +8,7 @@ import codecs
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -152,9 +152,9 @@ class UniqueRule:
                             self._try(row, place, token)
 
     def _try(self, row: _Mask, place: Place, token: int) -> None:
-        if token >> 5 < row.size and row[token >> 5] >> (token & 31) & 1:
-            if self.advance(place, token) is None:
-                _clear(row, token)
+        is_allowed = token >> 5 < row.size and bool(row[token >> 5] >> (token & 31) & 1)
+        if is_allowed and self.advance(place, token) is None:
+            _clear(row, token)
 
     def _follow(self, row: _Mask, place: Place, some: _Mask) -> None:
         found = row & some

@@ -11,8 +11,8 @@ So are arrays whose items differ: they do where every schema that may hold of an
 else may follow wherever an item is there (differing.py). No library enforces what is left of uniqueItems.
 """
 
-import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import functools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -20,10 +20,11 @@ import msgspec
 from guided_contract.counting import NOTHING, Position
 from guided_contract.wire import Backend
 from guided_grammar.json_schema import keywords
-from guided_grammar.json_schema.keywords import ANY, BRANCHES, LENGTHS, allows
+from guided_grammar.json_schema.keywords import ANY, LENGTHS, allows
 from guided_grammar.json_schema.subschemas import children, referred, within
 from guided_grammar.registry import library
-from guided_sidecar.grammar.compile.differing import Differing, Mark, UndecidedError
+from guided_sidecar.grammar.compile.differing import Differing, UndecidedError
+from guided_sidecar.grammar.compile.places import Place, said_of_part
 
 # Sets of schemas can grow without end in theory; such a schema is compiled as it is. So is one whose many
 # places repeat many names: a rank gets all of them in one message.
@@ -64,39 +65,11 @@ def is_sendable(positions: Sequence[Position]) -> bool:
     return len(msgspec.msgpack.encode(positions)) <= _MOST_BYTES
 
 
-@dataclasses.dataclass(slots=True)
-class _Place:
-    """All schemas that may hold at one place, and where its values' parts are; None: nothing can be there.
-
-    Those in `beside`, by id, never hold alone: what they leave open another one decides.
-    """
-
-    schemas: tuple[dict[str, Any], ...]
-    beside: frozenset[int] = frozenset()
-    bounds: keywords.Text | None = None
-    properties: dict[str, int] = dataclasses.field(default_factory=dict)
-    others: int = NOTHING
-    prefix: list[int] = dataclasses.field(default_factory=list)
-    items: int = NOTHING
-    unique_items: bool = False
-    mark: Mark | None = None  # of what an item may come to its end with
-
-    def leaves_open(self, schema: dict[str, Any]) -> bool:
-        """Return whether another schema decides about an array's items."""
-        return id(schema) in self.beside and schema.get("items", True) is True and "prefixItems" not in schema
-
-    def parts(self) -> Iterator[int]:
-        yield from self.properties.values()
-        yield from self.prefix
-        yield self.others
-        yield self.items
-
-
 class _Analysis:
     def __init__(self, schema: Any, *, counts_minimum_alone: bool) -> None:
         self._root = schema
         self._counts_minimum_alone = counts_minimum_alone
-        self._places: list[_Place] = []
+        self._places: list[Place] = []
         self._known: dict[frozenset[tuple[int, bool]], int] = {}
         self._looks = 0
         self._compiled: set[int] = set()  # schemas, by id, whose bounds must stay in the grammar
@@ -146,7 +119,7 @@ class _Analysis:
         number = {index: position for position, index in enumerate(order)}
         return [self._position(self._places[index], number, is_counted=counted[index]) for index in order]
 
-    def _position(self, place: _Place, number: dict[int, int], *, is_counted: bool) -> Position:
+    def _position(self, place: Place, number: dict[int, int], *, is_counted: bool) -> Position:
         minimum, maximum = place.bounds if is_counted and place.bounds else (0, None)
         others = number.get(place.others, NOTHING)
         items = number.get(place.items, NOTHING)
@@ -178,7 +151,7 @@ class _Analysis:
             stack.extend(new)
         return found
 
-    def _decide(self, place: _Place) -> None:
+    def _decide(self, place: Place) -> None:
         """Find what a string must be here; where that differs, or is not only a length, compile it."""
         texts = [keywords.text(schema) for schema in place.schemas if allows(schema, "string")]
         bounds = texts[0] if texts and all(text == texts[0] for text in texts) else None
@@ -187,7 +160,7 @@ class _Analysis:
         else:
             self._compiled.update(id(schema) for schema in place.schemas)
 
-    def _decide_arrays(self, place: _Place) -> None:
+    def _decide_arrays(self, place: Place) -> None:
         """Find whether an array's items must differ here, and whether ranks can see to it."""
         arrays = [
             schema for schema in place.schemas if allows(schema, "array") and not place.leaves_open(schema)
@@ -196,17 +169,17 @@ class _Analysis:
         if not wanting:
             return
         try:
-            if len(wanting) < len(arrays) or place.prefix:
-                raise UndecidedError
-            self._mark(place, [schema.get("items", True) for schema in arrays])
+            self._mark(place, arrays)
             place.unique_items = True
         except UndecidedError:
             self._undecided.update(map(id, wanting))
 
-    def _mark(self, place: _Place, items: list[Any]) -> None:
+    def _mark(self, place: Place, arrays: list[dict[str, Any]]) -> None:
         """Mark the places of an array's items, which differ, and of their last properties."""
+        if place.prefix or any("uniqueItems" not in schema for schema in arrays):
+            raise UndecidedError
         differing = Differing(self._root)
-        differing.read(items)
+        differing.read([schema.get("items", True) for schema in arrays])
         for way, mark in differing.marks.items():
             at = place.items
             for name in way:
@@ -215,16 +188,18 @@ class _Analysis:
                 raise UndecidedError
             self._places[at].mark = mark
 
-    def _enter_objects(self, place: _Place) -> None:
+    def _enter_objects(self, place: Place) -> None:
         schemas = [schema for schema in place.schemas if allows(schema, "object")]
         names = dict.fromkeys(name for schema in schemas for name in schema.get("properties", ()))
         place.properties = {
-            name: self._begin(_parts(place, schemas, lambda schema, name=name: keywords.of_name([schema], name)))
+            name: self._begin(said_of_part(place, schemas, functools.partial(keywords.of_name, name=name)))
             for name in names
         }
-        place.others = self._begin(_parts(place, schemas, keywords.of_other_names))
+        place.others = self._begin(
+            said_of_part(place, schemas, lambda alone: keywords.of_other_names(alone[0]))
+        )
 
-    def _enter_arrays(self, place: _Place) -> None:
+    def _enter_arrays(self, place: Place) -> None:
         schemas = [schema for schema in place.schemas if allows(schema, "array")]
         prefixes = [schema.get("prefixItems", ()) for schema in schemas]
         for index in range(max(map(len, prefixes), default=0)):
@@ -233,7 +208,7 @@ class _Analysis:
                 for prefix, schema in zip(prefixes, schemas, strict=True)
             ]
             place.prefix.append(self._begin(parts))
-        place.items = self._begin(_parts(place, schemas, lambda schema: [schema.get("items", True)]))
+        place.items = self._begin(said_of_part(place, schemas, lambda alone: [alone[0].get("items", True)]))
 
     def _begin(self, schemas: Iterable[Any]) -> int:
         """Return the number of the place where these schemas may hold, NOTHING if no value can be there."""
@@ -252,14 +227,14 @@ class _Analysis:
             if len(self._places) >= _MOST_PLACES:
                 raise _TooManyError
             self._known[key] = len(self._places)
-            self._places.append(_Place(tuple(leaves.values()), frozenset(beside)))
+            self._places.append(Place(tuple(leaves.values()), frozenset(beside)))
         return self._known[key]
 
     def _leaves(self, schemas: Iterable[Any]) -> Iterator[tuple[dict[str, Any], bool]]:
-        """Yield the schemas that may hold, and whether never alone: of references and branches each, and what
-        stands beside them.
+        """Yield the schemas that may hold, and whether never alone.
 
-        Of allOf all hold, of anyOf some: a place decides only if all want the same, which covers both.
+        Those are what references name, branches, and what stands beside them. Of allOf all hold, of anyOf
+        some: a place decides only if all want the same, which covers both.
         """
         stack, seen = [(schema, False) for schema in schemas], set()
         while stack:
@@ -296,15 +271,6 @@ class _Analysis:
                 stack.extend(children(current))
                 if "$ref" in current:
                     stack.append(referred(self._root, current["$ref"]))
-
-
-def _parts(
-    place: _Place, schemas: list[dict[str, Any]], of: Callable[[dict[str, Any]], Iterable[Any]]
-) -> Iterator[Any]:
-    """Yield what schemas of a place say of one part, but where one leaves it to others."""
-    for schema in schemas:
-        is_beside = id(schema) in place.beside
-        yield from (part for part in of(schema) if not (is_beside and part is True))
 
 
 def _is_open(schema: Any) -> bool:

@@ -1,8 +1,8 @@
 """What a schema does not take, as alternatives that libraries enforce.
 
 Each keyword that a value can fail gives alternatives; of several types, so each says its own. A keyword whose
-failure has no words (a format, most patterns, multipleOf) gives none, nor does a schema within itself: what is returned is never more than
-what the schema leaves, and may be less, which `is_exact` tells.
+failure has no words (a format, most patterns, multipleOf) gives none, nor does a schema within itself: what
+is returned is never more than what the schema leaves, and may be less, which `is_exact` tells.
 """
 
 import itertools
