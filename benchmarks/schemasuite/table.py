@@ -39,8 +39,10 @@ keywords and compares.
   letters; days that the month has, no leap seconds), `duration`, `email` and `idn-email`, `hostname` and
   `idn-hostname` (all four in ASCII), `ipv4`, `ipv6`, `iri`, `iri-reference`, `json-pointer`,
   `regex`, `relative-json-pointer`, `uri`, `uri-reference`, `uri-template` and `uuid`;
-  `uniqueItems` over an enum of few values, over strings with nothing but a `minLength`, and over integers
-  without bounds (in tools and structural tags over an enum alone).
+  `uniqueItems` over an enum of few values, and where items always have more values: strings without a
+  `maxLength`, `format` or pattern with an end, numbers without bounds, arrays without `maxItems`, objects
+  that take any further names, or whose last property in the schema's order is one of all these, and
+  alternatives of them, `null` and booleans beside them (in tools and structural tags over an enum alone).
 - **Refused**, with the path: what cannot be written so, bounds
   beyond 2^53 (of integers 2^63) that leave nothing else, and values that both libraries round.
 - **Annotations**, which change nothing: unknown keywords and formats, keywords of a later draft than
@@ -51,7 +53,8 @@ keywords and compares.
 - **Valid, and never generated**: negative numbers with `multipleOf`; an array of more than 16,384 items; with
   `contains`, an array whose items that count stand behind the eighth; with `uniqueItems` over a long enum,
   another order than the list's; with `not`, what cannot be said as alternatives (numbers that are no
-  integers, arrays and objects that a list does not hold); of a branch of `oneOf`, what has a property that
+  integers, arrays and objects that a list does not hold; of a schema that holds itself, what only its
+  parts of the same kind tell); of a branch of `oneOf`, what has a property that
   another branch requires; beside `patternProperties` that list no beginnings, as `^x-` does, names that no
   pattern matches; of the format `hostname`, more than six labels or longer ones than 41 characters; of
   `regex`, what ECMA-262 and Python do not both read, groups within groups within groups, and lookahead but

@@ -54,6 +54,7 @@ def obj(**properties: Any) -> dict[str, Any]:
 
 
 # schema, what is not enforced, what is taken only by leave, what is taken by none
+BOUNDED = {"type": "number", "minimum": 0}
 CASES: dict[str, tuple[Any, list[str], str, str]] = {
     "a pattern": (
         obj(a=LOOKBEHIND, b=INTEGER),
@@ -68,7 +69,7 @@ CASES: dict[str, tuple[Any, list[str], str, str]] = {
         "[1]",
     ),
     "several": (
-        obj(a=LOOKBEHIND, b={"type": "array", "uniqueItems": True, "items": {"type": "number"}}),
+        obj(a=LOOKBEHIND, b={"type": "array", "uniqueItems": True, "items": BOUNDED}),
         ["$.properties.a.pattern", "$.properties.b.uniqueItems"],
         '{"a":"x","b":[1,1]}',
         '{"a":"x","b":[1,"1"]}',

@@ -90,7 +90,7 @@ SCHEMAS: list[tuple[Any, str, str]] = [
         "$.properties.a.items.multipleOf",
     ),
     ({"type": "object", "minProperties": 2}, UNSUPPORTED, "$.minProperties"),
-    ({"type": "array", "uniqueItems": True}, UNSUPPORTED, "$.uniqueItems"),
+    ({"type": "array", "items": {"type": "boolean"}, "uniqueItems": True}, UNSUPPORTED, "$.uniqueItems"),
     ({"type": "array", "contains": {"const": "a"}, "minContains": 20}, UNSUPPORTED, "$.minContains"),
     (
         {"allOf": [{"contains": {"type": "integer"}}, {"contains": {"type": "string"}}]},

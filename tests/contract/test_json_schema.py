@@ -57,7 +57,8 @@ SAMPLE: list[tuple[str, Any, Any, Any]] = [
     ("type", {"type": "integer"}, "a", 1),
     ("unevaluatedProperties", {"allOf": [{"properties": {"a": {}}}], "unevaluatedProperties": False},
      {"b": 1}, {"a": 1}),
-    ("uniqueItems", {"type": "array", "items": {}, "uniqueItems": True}, [1, 1], [1, 2]),
+    ("uniqueItems", {"type": "array", "items": {"type": "boolean"}, "uniqueItems": True}, [True, True],
+     [True]),
 ]  # fmt: skip
 
 

@@ -7,33 +7,18 @@ begins a second 0, and nothing that does so stays.
 import json
 import random
 import re
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
-from devtools import tinymodel
 
-from guided_contract.config import PodConfig
 from guided_contract.errors import GuidedError
-from guided_contract.wire import Backend, Kind, Load
-from guided_engine.ranks.loaded_grammars import Prototypes
-from guided_grammar.matching import Matcher
-from guided_grammar.registry import Backends
-from guided_sidecar.grammar.compile import vocabulary
-from guided_sidecar.grammar.compile.compilation import Compiler
-from guided_sidecar.grammar.worker_messages import Done, Job
-from support import tokenizers
+from guided_contract.wire import Backend
+from support.unique import EOS, Words, likes, mask, obj
 
-KEY = "0" * 64
-EOS = 1  # of both tokenizers
 STRINGS = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
 INTEGERS = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
-
-
-def obj(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties)}
 
 
 SERVED: dict[str, Any] = {
@@ -51,11 +36,14 @@ SERVED: dict[str, Any] = {
 }
 REFUSED: dict[str, tuple[Any, str]] = {
     "a most length": ({**STRINGS, "items": {"type": "string", "maxLength": 3}}, "$.uniqueItems"),
-    "a pattern": ({**STRINGS, "items": {"type": "string", "pattern": "^a"}}, "$.uniqueItems"),
+    "a pattern": ({**STRINGS, "items": {"type": "string", "pattern": "^a*b$"}}, "$.uniqueItems"),
     "bounds": ({**INTEGERS, "items": {"type": "integer", "minimum": 0}}, "$.uniqueItems"),
-    "numbers": ({**INTEGERS, "items": {"type": "number"}}, "$.uniqueItems"),
-    "objects": ({**STRINGS, "items": {"type": "object"}}, "$.uniqueItems"),
-    "either kind": ({**STRINGS, "items": {"type": ["integer", "string"]}}, "$.uniqueItems"),
+    "words": ({**STRINGS, "items": {"type": ["boolean", "null"]}}, "$.uniqueItems"),
+    "a last property of few values": (
+        {**STRINGS, "items": {**obj(n={"type": "string"}, k={"type": "boolean"}),
+                              "additionalProperties": False}}, "$.uniqueItems"),
+    "counted names": ({**STRINGS, "items": {"type": "object", "maxProperties": 2}}, "$.uniqueItems"),
+    "counted arrays": ({**STRINGS, "items": {"type": "array", "maxItems": 2}}, "$.uniqueItems"),
     "an array that need not": ({"anyOf": [STRINGS, {"type": "array", "items": {"type": "integer"}}]},
                                "$.anyOf[0].uniqueItems"),
     "another schema of its items": ({**STRINGS, "allOf": [{"items": {"maxLength": 2}}]}, "$.uniqueItems"),
@@ -99,62 +87,9 @@ def is_fine(text: bytes, least: int = 0) -> bool:
     return True
 
 
-class Words:
-    """One tokenizer, and what ranks have of a schema."""
-
-    def __init__(self, known: vocabulary.Vocabulary, folder: Path) -> None:
-        self.tokens: list[bytes] = known.tokens
-        self._folder = folder
-        self._backends = Backends(known)
-        self._compiler = Compiler(self._backends, known, folder)
-
-    def compiled(self, kind: Kind, grammar: Any, backend: Backend) -> Done:
-        spec = json.dumps(grammar)
-        job = Job(key=KEY, kind=kind, spec=spec, backends=[backend], timeout_s=60, memory_bytes=1 << 40)
-        return self._compiler.run(job)
-
-    def matcher(self, schema: Any, backend: Backend) -> Matcher:
-        done = self.compiled("json", schema, backend)
-        ranks = Prototypes(self._folder, self._backends)
-        load = Load(
-            key=KEY,
-            backend=backend,
-            artifact=done.artifact,
-            sha256=done.sha256,
-            spec=done.spec,
-            positions=done.positions,
-        )
-        assert not ranks.load(load).error
-        return ranks.matcher(KEY, [EOS])
-
-
 @pytest.fixture(scope="module", params=["tiny", "awkward"])
 def words(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Words:
-    folder = tmp_path_factory.mktemp("grammars")
-    if request.param == "awkward":
-        return Words(tokenizers.vocabulary(), folder)
-    model = str(tinymodel.models() / "tiny")
-    pod = PodConfig(name="t", model=model, tokenizer=model, served_name="t", run_dir="/nowhere")
-    return Words(vocabulary.load(pod), folder)
-
-
-def mask(matcher: Matcher, tokens: list[bytes]) -> Any:
-    row = np.full((1, -(-len(tokens) // 32)), -1, dtype=np.int32)
-    matcher.fill(row, 0)
-    return np.unpackbits(row[0].view(np.uint8), bitorder="little")[: len(tokens)].astype(bool)
-
-
-def likes(tokens: list[bytes], chance: random.Random) -> Any:
-    """Return how likely a walk takes each token: few letters and digits, so that items come again."""
-    found = []
-    rare = chance.choice((1e-5, 1e-3))
-    for text in tokens:
-        is_odd = text[:1] == b"\\" or b'"' in text[1:]
-        is_short = len(text) == 1 and text in b'ab01"'
-        found.append(
-            9.0 if text in {b'"', b","} else 3.0 if is_short else chance.choice((rare, is_odd / 3 or rare))
-        )
-    return np.array(found)
+    return Words.of(request.param, tmp_path_factory.mktemp("grammars"))
 
 
 @pytest.mark.parametrize("backend", ["xgrammar", "guidance"])

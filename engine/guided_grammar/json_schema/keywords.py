@@ -1,5 +1,6 @@
 """JSON Schema's keywords, those of the normal form, and what one schema says in them."""
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -85,6 +86,7 @@ _NO_CONSTRAINT: Final = frozenset([*DEFINITIONS, "$ref", *BRANCHES])
 _TEXTS: Final = frozenset(["const", "enum", "format", "pattern"])
 
 ANY: Final[dict[str, Any]] = {}
+_BEGINNING: Final = re.compile(r"\^([A-Za-z0-9_-]+)(?![*+?{])")
 _LONGEST: Final = 1 << 31  # characters, more than any text has; what is larger may not fit the wire
 
 Text = tuple[int, int | None]  # the bounds of a string that takes any characters
@@ -124,22 +126,22 @@ def text(schema: dict[str, Any]) -> Text | None:
     return None if minimum > most else (minimum, None if maximum is None else most)
 
 
-def endless_kind(schema: dict[str, Any]) -> str | None:
-    """Return `string` or `integer` if a schema takes those alone, and each may be made longer; else None."""
-    kind = schema.get("type")
-    beside = {"string": {"minLength"}, "integer": frozenset()}.get(kind) if isinstance(kind, str) else None
-    return kind if beside is not None and schema.keys() <= {"type", *beside} else None
-
-
 def of_name(schemas: list[dict[str, Any]], name: str) -> Iterator[Any]:
     """Yield every subschema that applies to the property `name` in one of `schemas`."""
     for schema in schemas:
         own = schema.get("properties", ANY)
         if name in own:
             yield own[name]
-            yield from schema.get("patternProperties", ANY).values()
+            patterns = schema.get("patternProperties", ANY)
+            yield from (part for pattern, part in patterns.items() if _may_match(pattern, name))
         else:
             yield from of_other_names(schema)
+
+
+def _may_match(pattern: str, name: str) -> bool:
+    """Return whether a name may match a pattern; it does not if it begins otherwise than that says."""
+    begun = _BEGINNING.match(pattern)
+    return begun is None or "|" in pattern or name.startswith(begun[1])
 
 
 def of_other_names(schema: dict[str, Any]) -> Iterator[Any]:

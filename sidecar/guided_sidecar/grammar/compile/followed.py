@@ -7,11 +7,11 @@ schemas that may hold there. What does not decide (a pattern, an enum, branches 
 in the grammar; a schema is relaxed only if all of its places decide. A minLength alone some libraries compile
 to masks that cost less than counting.
 
-So are arrays whose items differ: they do where every schema that may hold of an array wants it, and its items
-are all strings or all integers that can be made longer. No library enforces what is left of uniqueItems.
+So are arrays whose items differ: they do where every schema that may hold of an array wants it, and something
+else may follow wherever an item is there (differing.py). No library enforces what is left of uniqueItems.
 """
 
-import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -20,9 +20,11 @@ import msgspec
 from guided_contract.counting import NOTHING, Position
 from guided_contract.wire import Backend
 from guided_grammar.json_schema import keywords
-from guided_grammar.json_schema.keywords import ANY, BRANCHES, LENGTHS
+from guided_grammar.json_schema.keywords import ANY, LENGTHS
 from guided_grammar.json_schema.subschemas import children, referred, within
 from guided_grammar.registry import library
+from guided_sidecar.grammar.compile.differing import Differing, UndecidedError
+from guided_sidecar.grammar.compile.places import Place, said_of_part
 from guided_sidecar.grammar.schema.disjoint import types
 
 # Sets of schemas can grow without end in theory; such a schema is compiled as it is. So is one whose many
@@ -64,31 +66,12 @@ def is_sendable(positions: Sequence[Position]) -> bool:
     return len(msgspec.msgpack.encode(positions)) <= _MOST_BYTES
 
 
-@dataclasses.dataclass(slots=True)
-class _Place:
-    """All schemas that may hold at one place, and where its values' parts are; None: nothing can be there."""
-
-    schemas: tuple[dict[str, Any], ...]
-    bounds: keywords.Text | None = None
-    properties: dict[str, int] = dataclasses.field(default_factory=dict)
-    others: int = NOTHING
-    prefix: list[int] = dataclasses.field(default_factory=list)
-    items: int = NOTHING
-    unique_items: bool = False
-
-    def parts(self) -> Iterator[int]:
-        yield from self.properties.values()
-        yield from self.prefix
-        yield self.others
-        yield self.items
-
-
 class _Analysis:
     def __init__(self, schema: Any, *, counts_minimum_alone: bool) -> None:
         self._root = schema
         self._counts_minimum_alone = counts_minimum_alone
-        self._places: list[_Place] = []
-        self._known: dict[frozenset[int], int] = {}
+        self._places: list[Place] = []
+        self._known: dict[frozenset[tuple[int, bool]], int] = {}
         self._looks = 0
         self._compiled: set[int] = set()  # schemas, by id, whose bounds must stay in the grammar
         self._swept: set[int] = set()  # those whose parts are in _compiled, too
@@ -124,9 +107,12 @@ class _Analysis:
         """Return the places from which what is followed can be reached, the root first."""
         relaxed = self.relaxed
         counted = [any(id(schema) in relaxed for schema in place.schemas) for place in self._places]
-        followed = zip(counted, self._places, strict=True)
         useful = self._leading_to(
-            {index for index, (is_counted, place) in enumerate(followed) if is_counted or place.unique_items}
+            {
+                index
+                for index, place in enumerate(self._places)
+                if counted[index] or place.unique_items or place.mark is not None
+            }
         )
         order = [index for index in range(len(self._places)) if index in useful]
         if not order or order[0] != 0:
@@ -134,7 +120,7 @@ class _Analysis:
         number = {index: position for position, index in enumerate(order)}
         return [self._position(self._places[index], number, is_counted=counted[index]) for index in order]
 
-    def _position(self, place: _Place, number: dict[int, int], *, is_counted: bool) -> Position:
+    def _position(self, place: Place, number: dict[int, int], *, is_counted: bool) -> Position:
         minimum, maximum = place.bounds if is_counted and place.bounds else (0, None)
         others = number.get(place.others, NOTHING)
         items = number.get(place.items, NOTHING)
@@ -150,6 +136,8 @@ class _Analysis:
             prefix=prefix,
             items=items,
             unique_items=place.unique_items,
+            last=sorted(place.mark.last) if place.mark is not None else [],
+            is_whole=place.mark is not None and place.mark.is_whole,
         )
 
     def _leading_to(self, goals: set[int]) -> set[int]:
@@ -164,7 +152,7 @@ class _Analysis:
             stack.extend(new)
         return found
 
-    def _decide(self, place: _Place) -> None:
+    def _decide(self, place: Place) -> None:
         """Find what a string must be here; where that differs, or is not only a length, compile it."""
         texts = [keywords.text(schema) for schema in place.schemas if "string" in types(schema)]
         bounds = texts[0] if texts and all(text == texts[0] for text in texts) else None
@@ -173,26 +161,46 @@ class _Analysis:
         else:
             self._compiled.update(id(schema) for schema in place.schemas)
 
-    def _decide_arrays(self, place: _Place) -> None:
+    def _decide_arrays(self, place: Place) -> None:
         """Find whether an array's items must differ here, and whether ranks can see to it."""
-        arrays = [schema for schema in place.schemas if "array" in types(schema)]
+        arrays = [
+            schema for schema in place.schemas if "array" in types(schema) and not place.leaves_open(schema)
+        ]
         wanting = [schema for schema in arrays if "uniqueItems" in schema]
         if not wanting:
             return
-        items = self._places[place.items].schemas if place.items != NOTHING else ()
-        kinds = {keywords.endless_kind(schema) for schema in items}
-        if len(wanting) == len(arrays) and not place.prefix and None not in kinds and len(kinds) <= 1:
+        try:
+            self._mark(place, arrays)
             place.unique_items = True
-        else:
+        except UndecidedError:
             self._undecided.update(map(id, wanting))
 
-    def _enter_objects(self, place: _Place) -> None:
+    def _mark(self, place: Place, arrays: list[dict[str, Any]]) -> None:
+        """Mark the places of an array's items, which differ, and of their last properties."""
+        if place.prefix or any("uniqueItems" not in schema for schema in arrays):
+            raise UndecidedError
+        differing = Differing(self._root)
+        differing.read([schema.get("items", True) for schema in arrays])
+        for way, mark in differing.marks.items():
+            at = place.items
+            for name in way:
+                at = self._places[at].properties[name]
+            if self._places[at].mark not in (None, mark):
+                raise UndecidedError
+            self._places[at].mark = mark
+
+    def _enter_objects(self, place: Place) -> None:
         schemas = [schema for schema in place.schemas if "object" in types(schema)]
         names = dict.fromkeys(name for schema in schemas for name in schema.get("properties", ()))
-        place.properties = {name: self._begin(keywords.of_name(schemas, name)) for name in names}
-        place.others = self._begin(part for schema in schemas for part in keywords.of_other_names(schema))
+        place.properties = {
+            name: self._begin(said_of_part(place, schemas, functools.partial(keywords.of_name, name=name)))
+            for name in names
+        }
+        place.others = self._begin(
+            said_of_part(place, schemas, lambda alone: keywords.of_other_names(alone[0]))
+        )
 
-    def _enter_arrays(self, place: _Place) -> None:
+    def _enter_arrays(self, place: Place) -> None:
         schemas = [schema for schema in place.schemas if "array" in types(schema)]
         prefixes = [schema.get("prefixItems", ()) for schema in schemas]
         for index in range(max(map(len, prefixes), default=0)):
@@ -201,45 +209,57 @@ class _Analysis:
                 for prefix, schema in zip(prefixes, schemas, strict=True)
             ]
             place.prefix.append(self._begin(parts))
-        place.items = self._begin(schema.get("items", True) for schema in schemas)
+        place.items = self._begin(said_of_part(place, schemas, lambda alone: [alone[0].get("items", True)]))
 
     def _begin(self, schemas: Iterable[Any]) -> int:
         """Return the number of the place where these schemas may hold, NOTHING if no value can be there."""
-        leaves = {id(leaf): leaf for leaf in self._leaves(schemas)}
+        leaves: dict[int, dict[str, Any]] = {}
+        beside: set[int] = set()
+        for leaf, is_beside in self._leaves(schemas):
+            if not is_beside:
+                beside.discard(id(leaf))
+            elif id(leaf) not in leaves:
+                beside.add(id(leaf))
+            leaves[id(leaf)] = leaf
         if not leaves:
             return NOTHING
-        key = frozenset(leaves)
+        key = frozenset((number, number in beside) for number in leaves)
         if key not in self._known:
             if len(self._places) >= _MOST_PLACES:
                 raise _TooManyError
             self._known[key] = len(self._places)
-            self._places.append(_Place(tuple(leaves.values())))
+            self._places.append(Place(tuple(leaves.values()), frozenset(beside)))
         return self._known[key]
 
-    def _leaves(self, schemas: Iterable[Any]) -> Iterator[dict[str, Any]]:
-        """Yield the schemas that may hold: of references and branches each, and what stands beside them.
+    def _leaves(self, schemas: Iterable[Any]) -> Iterator[tuple[dict[str, Any], bool]]:
+        """Yield the schemas that may hold, and whether never alone.
 
-        Of allOf all hold, of anyOf some: a place decides only if all want the same, which covers both.
+        Those are what references name, branches, and what stands beside them. Of allOf all hold, of anyOf
+        some: a place decides only if all want the same, which covers both.
         """
-        stack, seen = list(schemas), set()
+        stack, seen = [(schema, False) for schema in schemas], set()
         while stack:
-            schema = stack.pop()
+            schema, is_beside = stack.pop()
             self._looks += 1
             if self._looks > _MOST_LOOKS:
                 raise _TooManyError
-            if schema is False or id(schema) in seen:
+            if schema is False or (id(schema), is_beside) in seen:
                 continue
-            seen.add(id(schema))
+            seen.add((id(schema), is_beside))
             if not isinstance(schema, dict) or not keywords.is_understood(schema):
                 self._compile(schema)
-                yield ANY
+                yield ANY, is_beside
                 continue
-            branches = [branch for keyword in BRANCHES for branch in schema.get(keyword, ())]
+            together = [[branch] for branch in sorted(schema.get("allOf", ()), key=_is_open)]
             if "$ref" in schema:
-                branches.append(referred(self._root, schema["$ref"]))
-            stack.extend(branches)
-            if not branches or keywords.asserts(schema):
-                yield schema
+                together.append([referred(self._root, schema["$ref"])])
+            if "anyOf" in schema:
+                together.append(schema["anyOf"])
+            asserts = not together or keywords.asserts(schema)
+            if asserts:
+                yield schema, is_beside
+            for index, branches in enumerate(together):
+                stack.extend((branch, is_beside or asserts or index > 0) for branch in branches)
 
     def _compile(self, schema: Any) -> None:
         """Keep the bounds of a schema and all below it, references included, in the grammar."""
@@ -252,6 +272,10 @@ class _Analysis:
                 stack.extend(children(current))
                 if "$ref" in current:
                     stack.append(referred(self._root, current["$ref"]))
+
+
+def _is_open(schema: Any) -> bool:
+    return not isinstance(schema, dict) or schema.get("additionalProperties") is not False
 
 
 def _is_about(schema: dict[str, Any]) -> bool:

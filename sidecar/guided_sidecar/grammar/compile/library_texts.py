@@ -36,7 +36,10 @@ def of(job: Job, grammar: Grammar, backend: Backend) -> Relaxed:
         return job.spec, []
     text, positions = of_schema(grammar.value, job, backend)
     if f'"{_UNIQUE}"' in text:
-        reason = "it is not enforced where other schemas may hold of the same array"
+        reason = (
+            "it is enforced where items always have more values (docs/json-schema.md says which do), and no "
+            "other schema holds of the same array"
+        )
         _check_unique(grammar.schemas[0], json.loads(text), reason)
     return text, positions
 

@@ -4,7 +4,6 @@ import itertools
 import math
 from typing import Any, Final
 
-from guided_grammar.json_schema import keywords
 from guided_grammar.json_schema.subschemas import JsonPath
 from guided_sidecar.grammar.schema import disjoint, listed, negation
 from guided_sidecar.grammar.schema.writing import (
@@ -74,14 +73,8 @@ def differ(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> Non
     if said.get("uniqueItems") is not True or said.get("maxItems", 2) <= 1:
         return
     at = JsonPath(path, "uniqueItems")
-    items = said.get("items", True)
-    values = _values(writer, items, at)
-    if "prefixItems" in said or "contains" in said or (values is None and not _is_free(writer, items, at)):
-        reason = (
-            "it is enforced where items is an enum of a few values, strings of any characters and without "
-            "maxLength, or integers without bounds, or maxItems is 1"
-        )
-        raise unsupported(at, reason)
+    is_plain = "prefixItems" not in said and "contains" not in said
+    values = _values(writer, said.get("items", True), at) if is_plain else None
     if values is None:
         written["uniqueItems"] = True
         return
@@ -97,12 +90,6 @@ def differ(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> Non
     for keyword in ("items", "minItems", "maxItems"):
         written.pop(keyword, None)
     writer.also(written, either([*of_other_types(disjoint.types(said), "array"), {"enum": arrays}]), at)
-
-
-def _is_free(writer: Writer, items: Any, path: JsonPath) -> bool:
-    """Return whether any item that there may be can be made longer; see guided_grammar.unique_items."""
-    items = writer.resolved(items, path)
-    return isinstance(items, dict) and keywords.endless_kind(writer.said(items, path)) is not None
 
 
 def _values(writer: Writer, items: Any, path: JsonPath) -> list[Any] | None:

@@ -1,8 +1,8 @@
 """What a schema does not take, as alternatives that libraries enforce.
 
 Each keyword that a value can fail gives alternatives; of several types, so each says its own. A keyword whose
-failure has no words (a format, most patterns, multipleOf) gives none: what is returned is never more than
-what the schema leaves, and may be less, which `is_exact` tells.
+failure has no words (a format, most patterns, multipleOf) gives none, nor does a schema within itself: what
+is returned is never more than what the schema leaves, and may be less, which `is_exact` tells.
 """
 
 import itertools
@@ -239,7 +239,16 @@ class Negation:
         return [{"type": "array", "maxItems": 0} if failed is False else {"type": "array", "items": failed}]
 
     def _reference(self, said: Schema, path: JsonPath) -> Alternatives:
-        return self.of(self._writer.follow(said, str(path.last), path), path)
+        """Return what a reference's target does not take, read once; nothing within that target itself."""
+        target, negated = self._writer.follow(said, str(path.last), path), self._writer.negated
+        key = id(target), self._types
+        if key not in negated:
+            negated[key] = [], False
+            inside = Negation(self._writer, self._types, self._depth)
+            negated[key] = inside.of(target, path), inside.is_exact
+        found, is_exact = negated[key]
+        self.is_exact &= is_exact
+        return found
 
     _WAYS: Final[dict[str, Any]] = {
         "type": _type,

@@ -89,6 +89,7 @@ class _Normaliser:
         self._root = root
         self.draft = dialect.of(root)
         self.references = References(root)
+        self.negated: dict[tuple[int, frozenset[str]], tuple[Alternatives, bool]] = {}
         self._waiting: list[tuple[Any, Schema, JsonPath]] = []
         self._looks_left = _MOST_LOOKS + _LOOKS * len(subschemas.within(root))
         self._depth = 0

@@ -23,9 +23,13 @@ class Writer(Protocol):
     ----------
     draft
         4, 6, 7, 2019 or 2020.
+    negated
+        Alternatives to what references lead to, by its id and the types that were asked about, and whether
+        they are all.
     """
 
     draft: int
+    negated: dict[tuple[int, frozenset[str]], tuple[Alternatives, bool]]
 
     def also(self, written: Schema, other: Any, path: JsonPath) -> None:
         """Ask for another schema, too, that a keyword at a path stands for."""
