@@ -34,6 +34,8 @@ class ErrorCode(enum.StrEnum):
     SEQUENCE_MATCHER_FAILED = "sequence_matcher_failed"
     SEQUENCE_SLOW = "sequence_slow"
     SEQUENCE_PROCESSOR_FAILED = "sequence_processor_failed"
+    SEQUENCE_PROCESSOR_NO_TOKEN = "sequence_processor_no_token"  # noqa: S105 - a code
+    SEQUENCE_PROCESSOR_SLOW = "sequence_processor_slow"
     RANKS_DESYNCHRONIZED = "ranks_desynchronized"
 
 
@@ -114,6 +116,12 @@ CATALOGUE: Final[dict[ErrorCode, ErrorEntry]] = {
     ),
     ErrorCode.SEQUENCE_PROCESSOR_FAILED: ErrorEntry(
         422, False, "generation stopped: a logits processor failed"
+    ),
+    ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN: ErrorEntry(
+        422, False, "generation stopped: the logits processors left no token to continue with"
+    ),
+    ErrorCode.SEQUENCE_PROCESSOR_SLOW: ErrorEntry(
+        422, False, "generation stopped: a logits processor took too long to compute"
     ),
     ErrorCode.RANKS_DESYNCHRONIZED: ErrorEntry(
         503, True, "generation stopped: the ranks disagreed about the token mask or the generated tokens"

@@ -33,6 +33,9 @@ UNENFORCED_HEADER: Final = "x-guidedmodel-unenforced"
 # The admitted request's ticket on its way to the ranks, a mapping made by wire.Ticket.
 TICKET_ARG: Final = "guided_ticket"
 
+# Of an unguided one that has logits processors its span, a mapping made by trace_context.Trace.
+TRACE_ARG: Final = "guided_trace"
+
 # Files below PodConfig.run_dir, a folder that engine and sidecar share.
 SERVICE_SOCKET: Final = "service.sock"  # stream: wire messages
 TELEMETRY_SOCKET: Final = "telemetry.sock"  # datagrams: records

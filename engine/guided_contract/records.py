@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from guided_contract.choices import MOST_PROCESSORS
 from guided_contract.decoding import MALFORMED
 from guided_contract.trace_context import SAMPLED, Tracestate
 from guided_contract.wire import Backend, Kind, Natural
@@ -16,7 +17,8 @@ from guided_contract.wire import Backend, Kind, Natural
 Status = Annotated[int, msgspec.Meta(ge=100, le=599)]
 Rank = Annotated[int, msgspec.Meta(ge=0, lt=8192)]  # as many as sample with the CRD's most tensor and data
 
-Word = Annotated[str, msgspec.Meta(max_length=256)]  # ours, never a client's
+MOST_WORD: Final = 256
+Word = Annotated[str, msgspec.Meta(max_length=MOST_WORD)]  # ours, never a client's
 MOST_NAME: Final = 256
 Name = Annotated[str, msgspec.Meta(max_length=MOST_NAME)]  # a client's word for a model or a host
 MOST_CHOICES: Final = 128
@@ -118,7 +120,45 @@ class Digests(Record, frozen=True, kw_only=True):
     digests: list[Digest]
 
 
-AnyRecord = HttpRequest | Decode | Digests
+class ProcessorTime(msgspec.Struct, frozen=True, array_like=True):
+    """What one logits processor's factory took since the record before.
+
+    `steps` in which it had sequences, those of them in which it took more CPU time than its budget, and the
+    nanoseconds that it took in all of them.
+    """
+
+    name: Word
+    steps: Natural
+    over_budget: Natural
+    total_ns: Natural
+
+
+class ProcessorTimes(Record, frozen=True, kw_only=True):
+    """What the logits processors of one rank took."""
+
+    rank: Rank
+    times: Annotated[list[ProcessorTime], msgspec.Meta(max_length=MOST_PROCESSORS)]
+
+
+class ProcessorFailure(Record, frozen=True, kw_only=True):
+    """A sequence of one rank that ends for its logits processors.
+
+    `processors` are those that may be at fault, by name: one where it is known. `error_type` is the class of
+    what it raised, "" where it raised nothing; `token` how many tokens the sequence had generated.
+    """
+
+    request_id: str
+    traceparent: Word | None
+    tracestate: Tracestate | None = None
+    rank: Rank
+    processors: Annotated[list[Word], msgspec.Meta(max_length=MOST_PROCESSORS)]
+    code: Word
+    error_type: Word = ""
+    token: Natural
+    time_ns: Natural
+
+
+AnyRecord = HttpRequest | Decode | Digests | ProcessorTimes | ProcessorFailure
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[AnyRecord] = msgspec.msgpack.Decoder(AnyRecord)

@@ -84,6 +84,17 @@ class ProbeStatus(Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
+class ProcessorStatus(Struct, frozen=True, kw_only=True):
+    """A logits processor: whether every rank has made its factory, and sequences that ended for it.
+
+    They are counted since the grammar service started.
+    """
+
+    name: str
+    state: Literal["Pending", "Loaded"]
+    failures: Count = 0
+
+
 class LibraryStatus(Struct, frozen=True, kw_only=True):
     """A grammar library whose version is not the one of which it was measured what it enforces."""
 
@@ -107,6 +118,7 @@ class PodStatus(Struct, frozen=True, kw_only=True):
     desync: str = ""
     exhausted: str = ""  # why grammars that the pod has not compiled before are refused for a while
     grammars: list[GrammarStatus] = []
+    logits_processors: list[ProcessorStatus] = []
     grammar_workers: WorkersStatus = WorkersStatus(ready=0, restarts=0)
     quarantine: QuarantineStatus = QuarantineStatus()
     guided_probe: ProbeStatus = ProbeStatus(state="Pending")

@@ -21,6 +21,13 @@ _RATIO_BITS: Final = 64  # of a trace id, by which the SDK's ratio sampler decid
 _TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
 
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a request's span stands, as texts: what it carries to the ranks, a plain mapping."""
+
+    traceparent: str | None = None
+    tracestate: Tracestate | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class TraceContext:
     """Where a span stands. Ids are lowercase hex as in traceparent; `tracestate` is the caller's text."""

@@ -22,7 +22,7 @@ from guided_contract import backends
 from guided_contract.choices import UnsupportedKeywords, Whitespace
 from guided_contract.counting import Position
 from guided_contract.decoding import MALFORMED
-from guided_contract.trace_context import Tracestate
+from guided_contract.trace_context import Trace, Tracestate
 
 PROTOCOL: Final = 1
 MAX_FRAME_BYTES: Final = 4 << 20  # a longer frame closes the connection, unread
@@ -231,15 +231,13 @@ class Place(Message, frozen=True, kw_only=True):
     placement: Placement
 
 
-class Ticket(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request carries to the ranks in `extra_args[TICKET_ARG]`, as a plain mapping."""
+class Ticket(Trace, frozen=True, kw_only=True):
+    """What a guided request carries to the ranks in `extra_args[TICKET_ARG]`, as a plain mapping."""
 
     key: str
     backend: Backend
-    traceparent: str | None = None
-    tracestate: Tracestate | None = None
     reasoning_ended: bool | None = None  # by the prompt, says the engine core; None: ask the parser
-    reasoning_arguments: dict[str, Any] = {}
+    reasoning_arguments: dict[str, Any] = {}  # noqa: RUF012 - a Struct copies it
     placement: Placement = "Rank"
 
 

@@ -18,6 +18,8 @@ SEAMS: Final = {
         "forced-tools": "vllm/tool_parsers: structural_tag_registry.resolve_tool_strictness and "
         "utils._params_or_empty_object",
         "validators": "vllm/v1/structured_output/backend_*.py: validate_*; vllm/parser",
+        "installed-processors": "vllm/v1/sample/logits_processor: _load_logitsprocs_plugins; "
+        "vllm/v1/worker/gpu/sample/logits_processor/loader.py: _load_v2_logitsprocs_plugins",
         "core-detached": "vllm/v1/structured_output/__init__.py: StructuredOutputManager.grammar_init",
         "core-ends-sequences": "vllm/v1/core/sched/scheduler.py: Scheduler.update_from_output",
         "core-finish-reasons": "vllm/v1/core/sched/scheduler.py: Scheduler._free_request, Scheduler.schedule",

@@ -39,7 +39,13 @@ async def run(configuration: Settings) -> None:
             consensus = Consensus(pod.guided_decoding, pod.tensor_parallel, instruments.desyncs)
             service = GrammarService(configuration, instruments.tracer, consensus)
             telemetry = Telemetry(pod, instruments, consensus.receive)
-        health = HealthServer(configuration, service.snapshot, instruments.metrics, telemetry.guided_served_s)
+        health = HealthServer(
+            configuration,
+            service.snapshot,
+            instruments.metrics,
+            telemetry.guided_served_s,
+            telemetry.processor_failures,
+        )
         # Stopped in the opposite order: the last spans are sent after their makers have ended.
         for part in (telemetry, service, health):
             await part.start()

@@ -192,6 +192,12 @@ ACCEPTED: dict[str, dict[str, Any]] = {
             {"name": "c", "factory": "x.y:Z", "enforced": False, "applyByDefault": False},
         ]
     },
+    "processors with a time budget": {
+        "logitsProcessors": [
+            {"name": "a", "factory": "x.y:Z", "timeBudget": "1ms", "onOverBudget": "Report"},
+            {"name": "b", "factory": "x.y:Z", "timeBudget": "10s", "onOverBudget": "FailRequest"},
+        ]
+    },
     "no pods": {"replicas": 0},
     "autoscaled by Kubernetes": {"autoscaling": {"maxReplicas": 4, "hpa": HPA}},
     "autoscaled by KEDA, from none": {"autoscaling": {"minReplicas": 0, "maxReplicas": 4, "keda": KEDA}},
@@ -619,6 +625,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             ]
         },
         "a processor that is enforced runs by default: remove applyByDefault",
+    ),
+    "no time for a processor": (
+        {"logitsProcessors": [{"name": "a", "factory": "x.y:Z", "timeBudget": "0ms"}]},
+        "must be between 1ms and 10s",
+    ),
+    "too much time for a processor": (
+        {"logitsProcessors": [{"name": "a", "factory": "x.y:Z", "timeBudget": "10s1ms"}]},
+        "must be between 1ms and 10s",
     ),
     "same processor twice": (
         {"logitsProcessors": [{"name": "a", "factory": "x.y:Z"}] * 2},

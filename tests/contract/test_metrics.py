@@ -23,7 +23,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from guided_contract import names as contract
 from guided_contract import records
-from guided_contract.config import PodConfig, TelemetryConfig
+from guided_contract.config import LogitsProcessorConfig, PodConfig, TelemetryConfig
+from guided_contract.records import ProcessorFailure, ProcessorTime, ProcessorTimes
 from guided_contract.wire import Prepared, Refused
 from guided_sidecar.telemetry.metrics import SidecarMetrics
 from support.cluster import unavailable
@@ -46,6 +47,19 @@ PROMETHEUS_ACCEPTS = (
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 # What a scrape adds to the operator's page: it has a `model` of its own for some metrics.
 OPERATOR = {"namespace": "guidedmodel-system", "pod": "operator-0", "job": "guidedmodel-operator"}
+# Of a logits processor `ban`.
+PROCESSED = (
+    ProcessorTimes(rank=0, times=[ProcessorTime("ban", 100, 2, 30_000_000)]),
+    ProcessorFailure(
+        request_id="r",
+        traceparent=None,
+        rank=0,
+        processors=["ban"],
+        code="sequence_processor_failed",
+        token=3,
+        time_ns=0,
+    ),
+)
 _numbers = itertools.count()
 
 
@@ -74,7 +88,12 @@ def pages(served: list[str]) -> list[str]:
 async def _pages() -> list[str]:
     with tempfile.TemporaryDirectory(prefix="gm-") as folder:  # short: a socket's path is at most 107 bytes
         nowhere = TelemetryConfig(endpoint="http://127.0.0.1:9")
-        pod = pod_config(Path(folder), grammar_cache_dir=f"{folder}/disk", telemetry=nowhere)
+        pod = pod_config(
+            Path(folder),
+            grammar_cache_dir=f"{folder}/disk",
+            telemetry=nowhere,
+            logits_processors=[LogitsProcessorConfig(name="ban", factory="a.b:C")],
+        )
         sidecar = await asyncio.to_thread(Sidecar.start, pod)
         try:
             async with Rank.connected(pod), Api.connected(pod) as api, asyncio.timeout(WARM_S):
@@ -99,6 +118,7 @@ async def _page_after_work(pod: PodConfig, api: Api) -> str:
             request(),
             request(400, "grammar_invalid"),
             decode(traceparent=f"00-{TRACE}-{SPAN}-01"),
+            *PROCESSED,
         ):
             client.sendto(records.encode(record), str(pod.telemetry_socket))
     requests = _value(before, "guidedmodel_requests_total") + 2

@@ -15,9 +15,11 @@ from llguidance import LLMatcher
 
 from guided_contract.wire import Load, Ticket
 from guided_engine.compat.runner_v2 import RunnerV2
+from guided_engine.processors.interface import Context
 from guided_engine.processors.registry import Registry
+from guided_engine.ranks.arrivals import RankTraits
 from guided_engine.ranks.bitmasks import BitmaskBuffer
-from guided_engine.ranks.guided_rank import RankGuide, RankTraits
+from guided_engine.ranks.guided_rank import RankGuide
 from guided_engine.ranks.loaded_grammars import Prototypes
 from guided_engine.ranks.step import Arrival, Plan
 from guided_grammar.registry import Backends
@@ -102,11 +104,15 @@ class Rank:
         self.ticket = Ticket(key=pattern, backend="guidance")
         self.buffer = BitmaskBuffer(8, VOCAB, Backends(ByteVocabulary()))
         self.guide = RankGuide(
-            RankTraits(0, VOCAB, is_async=True), prototypes, Registry([]), self.buffer, lambda _record: None
+            RankTraits(0, VOCAB, is_async=True),
+            prototypes,
+            Registry([], Context(vocab_size=VOCAB)),
+            self.buffer,
+            lambda _record: None,
         )
         masker = StructuredOutputsWorker(8, VOCAB, torch.device("cpu"), 1, 1)
         self.runner: Any = SimpleNamespace(structured_outputs_worker=masker, batch_sharder=None)
-        self.adapter = RunnerV2(self.runner)
+        self.adapter = RunnerV2(self.runner, self.guide)
         self.expected: list[np.ndarray] = []
 
     def step(self, number: int) -> None:
@@ -134,7 +140,7 @@ class Rank:
         masks = self.guide.masks()
         assert masks is not None
         self.expected.append(masks.bitmask.copy())
-        self.adapter.sample(self._sample, self.guide, masks)
+        self.adapter.sample(self._sample, masks, None)
         self.guide.sampled(lambda: [("r", [TEXT[number]])])
 
     def _sample(self, grammar_output: Any) -> None:

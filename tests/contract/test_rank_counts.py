@@ -13,9 +13,11 @@ from guided_contract.names import TICKET_ARG
 from guided_contract.wire import Load
 from guided_engine.compat.runner import GuidedRunner
 from guided_engine.compat.runner_v2 import RunnerV2
+from guided_engine.processors.interface import Context
 from guided_engine.processors.registry import Registry
+from guided_engine.ranks.arrivals import RankTraits
 from guided_engine.ranks.bitmasks import BitmaskBuffer, Counts
-from guided_engine.ranks.guided_rank import RankGuide, RankTraits
+from guided_engine.ranks.guided_rank import RankGuide
 from guided_engine.ranks.loaded_grammars import Prototypes
 from guided_grammar.registry import Backends
 from support.rank import VOCAB, ByteVocabulary
@@ -82,11 +84,15 @@ class Rank:
         assert not prototypes.load(Load(key="k", backend="guidance", spec=spec)).error
         self.buffer = BitmaskBuffer(64, VOCAB, Backends(ByteVocabulary()))
         guide = RankGuide(
-            RankTraits(0, VOCAB, is_async=True), prototypes, Registry([]), self.buffer, lambda _record: None
+            RankTraits(0, VOCAB, is_async=True),
+            prototypes,
+            Registry([], Context(vocab_size=VOCAB)),
+            self.buffer,
+            lambda _record: None,
         )
         self.runner = Runner()
         self.masker = self.runner.structured_outputs_worker
-        GuidedRunner(self.runner, guide, RunnerV2(self.runner), lambda: None)
+        GuidedRunner(self.runner, guide, RunnerV2(self.runner, guide), lambda: None)
         self.computed: dict[str, int] = {}
 
     def step(
@@ -126,7 +132,12 @@ def _new(request_id: str, prompt: int) -> Any:
     constraint = SimpleNamespace(all_constraints_none=lambda: False) if guided else None
     extra = {TICKET_ARG: {"key": "k", "backend": "guidance"}} if guided else None
     params = SimpleNamespace(
-        structured_outputs=constraint, extra_args=extra, all_stop_token_ids=set(), stop=[]
+        structured_outputs=constraint,
+        extra_args=extra,
+        all_stop_token_ids=set(),
+        stop=[],
+        max_tokens=16,
+        temperature=1.0,
     )
     tokens = [5] * prompt
     return SimpleNamespace(

@@ -3,18 +3,25 @@
 import dataclasses
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
+import msgspec
 import pytest
-import torch
 
 from guided_contract.config import LogitsProcessorConfig
 from guided_contract.errors import ErrorCode
 from guided_contract.wire import Ticket
+from guided_engine.processors.interface import (
+    Edits,
+    Params,
+    ProcessorFactory,
+    SequenceInfo,
+    SequenceProcessor,
+)
 from guided_engine.ranks import slowness
 from guided_engine.ranks.step import Plan
 from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
-from support.rank import EOS, VOCAB, A, B, C, Rank, allowed, arrival
+from support.rank import EOS, A, B, C, Rank, allowed, arrival
 
 
 @pytest.fixture
@@ -335,76 +342,166 @@ class TestPreemption:
         assert allowed(masks) == [C]
 
 
+class Counts(ProcessorFactory[Params]):
+    """Adds to token 0 how many tokens there are and to token 1 their sum, each row as of its drafts."""
+
+    alive: ClassVar[list["CountsState"]] = []
+
+    def create(self, _sequence: SequenceInfo[Params]) -> SequenceProcessor | None:
+        self.alive.append(CountsState())
+        return self.alive[-1]
+
+
+class CountsState(SequenceProcessor):
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        self.tokens.extend(tokens)
+
+    def prepare(self, ahead: Sequence[int]) -> list[Edits | None]:
+        rows = [[*self.tokens, *ahead[:place]] for place in range(1 + len(ahead))]
+        return [Edits.add([0, 1], [float(len(row)), float(sum(row))]) if row else None for row in rows]
+
+    def release(self) -> None:
+        Counts.alive.remove(self)
+
+
+class OneByOne(Counts):
+    supports_speculation = False
+
+
 class TestProcessors:
-    NO_REPEAT = LogitsProcessorConfig(
-        name="no-repeat", factory="guided_engine.processors.examples:NoRepeat", params={"size": 2}
-    )
+    COUNTS = LogitsProcessorConfig(name="counts", factory=f"{__name__}:Counts")
+    ONE_BY_ONE = LogitsProcessorConfig(name="one-by-one", factory=f"{__name__}:OneByOne")
     FAILS = LogitsProcessorConfig(name="fails", factory="support.failing:FailsLater", params={"after": 1})
-    NAN = LogitsProcessorConfig(name="nan", factory="support.odd_processors:GivesNan", apply_by_default=False)
+    ONLY = LogitsProcessorConfig(name="only", factory="support.odd_processors:Only")
+
+    @pytest.fixture(autouse=True)
+    def _none_alive(self) -> None:
+        Counts.alive.clear()
 
     @staticmethod
-    def apply(rank: Rank, **rows: tuple[int, int]) -> torch.Tensor:
-        logits = torch.ones(8, VOCAB)
-        rank.guide.apply_processors(rows.get, logits)
-        return logits
+    def edits(rank: Rank) -> dict[tuple[str, int], list[float]]:
+        """Return what is added to tokens 0 and 1, by request and row."""
+        edits = rank.guide.edits()
+        return {} if edits is None else {(name, row): list(one.values) for name, row, one in edits.each()}
 
     def test_change_the_rows_of_their_sequence_alone(self, tmp_path: Any) -> None:
-        rank = Rank(tmp_path, [self.NO_REPEAT])
-        rank.step([arrival("r", None, is_guided=False)])
-        rank.sampled(r=[7, 8, 7])
-        rank.step(computed={"r": 3}, scheduled={"r": 1})
-        logits = self.apply(rank, r=(2, 3))
-        assert logits[2, 8] == 1 - 100
-        logits[2, 8] = 1
-        assert (logits == 1).all()
+        rank = Rank(tmp_path, [self.COUNTS])
+        none = {"logits_processors": ""}
+        rank.step([arrival("r", None, is_guided=False), arrival("s", None, is_guided=False, arguments=none)])
+        assert self.edits(rank) == {}
+        rank.sampled(r=[7, 8, 7], s=[7])
+        rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 1, "s": 1})
+        assert self.edits(rank) == {("r", 0): [3, 22]}
 
     def test_a_draft_row_sees_the_drafts_before_it_and_they_leave_no_trace(self, tmp_path: Any) -> None:
-        rank = Rank(tmp_path, [self.NO_REPEAT])
+        rank = Rank(tmp_path, [self.COUNTS])
         rank.step([arrival("r", None, is_guided=False)])
         rank.sampled(r=[7, 8])
         rank.step(computed={"r": 3}, scheduled={"r": 3}, drafts={"r": [7, 9]})
-        logits = self.apply(rank, r=(0, 3))
-        assert [torch.nonzero(row < 0).flatten().tolist() for row in logits[:3]] == [[], [8], []]
+        assert self.edits(rank) == {("r", 0): [2, 15], ("r", 1): [3, 22], ("r", 2): [4, 31]}
         rank.sampled(r=[5])
         rank.step(computed={"r": 4}, scheduled={"r": 2}, drafts={"r": [7]})
-        assert [torch.nonzero(row < 0).flatten().tolist() for row in self.apply(rank, r=(0, 2))[:2]] == [
-            [],
-            [8],
-        ]
+        assert self.edits(rank) == {("r", 0): [3, 20], ("r", 1): [4, 27]}
 
-    def test_a_state_survives_preemption(self, tmp_path: Any) -> None:
-        rank = Rank(tmp_path, [self.NO_REPEAT])
+    def test_a_draft_that_they_could_not_look_at_is_not_accepted(self, tmp_path: Any) -> None:
+        rank = Rank(tmp_path, [self.COUNTS])
+        ticket = rank.load("ab*")
+        rank.step([arrival("r", None, is_guided=False), arrival("s", ticket)])
+        rank.sampled(r=[7], s=[A])
+        step = {"computed": {"r": 3, "s": 3}, "scheduled": {"r": 3, "s": 3}}
+        masks = rank.step(**step, drafts={"r": [7, -1], "s": [B, B]})
+        assert masks is not None
+        assert dict(zip(masks.request_ids, masks.acceptable, strict=True)) == {"r": 1, "s": 2}
+        assert len(masks.bitmask) == 6
+        at = 3 * masks.request_ids.index("r")
+        assert (masks.bitmask[at : at + 3] == -1).all()
+        # What all could look at needs no rows of its own.
+        masks = rank.step(**step, drafts={"r": [7, 7], "s": [B, B]})
+        assert masks is not None
+        assert masks.request_ids == ["s"]
+
+    def test_one_that_takes_no_drafts_has_them_all_refused(self, tmp_path: Any) -> None:
+        rank = Rank(tmp_path, [self.ONE_BY_ONE])
+        rank.step([arrival("r", None, is_guided=False), arrival("s", rank.load("ab*"))])
+        rank.sampled(r=[7], s=[A])
+        masks = rank.step(
+            computed={"r": 3, "s": 3}, scheduled={"r": 3, "s": 3}, drafts={"r": [7, 8], "s": [B, B]}
+        )
+        assert masks is not None
+        assert masks.acceptable == [0, 0]
+        assert self.edits(rank) == {("r", 0): [1, 7], ("s", 0): [1, A]}
+
+    def test_a_state_survives_preemption_and_each_is_released_once(self, tmp_path: Any) -> None:
+        rank = Rank(tmp_path, [self.COUNTS])
         rank.step([arrival("r", None, is_guided=False)])
         rank.sampled(r=[7])
         rank.step([arrival("r", None, is_guided=False, known_tokens=[1, 2, 3, 7, 8, 7])])
-        assert torch.nonzero(self.apply(rank, r=(0, 1))[0] < 0).flatten().tolist() == [8]
+        assert self.edits(rank) == {("r", 0): [3, 22]}
+        rank.step([arrival("r", None, is_guided=False, known_tokens=[1, 2, 3, 9])])
+        assert self.edits(rank) == {("r", 0): [1, 9]}
+        assert len(Counts.alive) == 1
+        rank.step(finished={"r": ""})
+        assert Counts.alive == []
 
-    @pytest.mark.parametrize("config", [FAILS, NAN])
-    def test_a_failing_one_ends_its_sequence_and_gives_its_rows_back(
-        self, tmp_path: Any, config: LogitsProcessorConfig
-    ) -> None:
-        rank = Rank(tmp_path, [config])
-        chosen = {"logits_processors": config.name}
-        none: dict[str, Any] = {"logits_processors": []}
+    def test_fifty_thousand_sequences_leave_nothing(self, tmp_path: Any) -> None:
+        rank = Rank(tmp_path, [self.COUNTS])
+        for number in range(0, 50_000, 50):
+            names = [str(number + index) for index in range(50)]
+            rank.step([arrival(name, None, is_guided=False) for name in names])
+            assert len(Counts.alive) == 50
+            rank.sampled(**{name: [7] for name in names})
+            rank.step(finished=dict.fromkeys(names, ""))
+        assert Counts.alive == []
+        assert rank.guide.is_empty
+
+    def test_a_failing_one_ends_its_sequence_alone(self, tmp_path: Any) -> None:
+        rank = Rank(tmp_path, [self.FAILS, self.COUNTS])
+        chosen = {"logits_processors": "fails,counts"}
+        other = {"logits_processors": "counts"}
         r = arrival("r", None, is_guided=False, arguments=chosen)
-        s = arrival("s", rank.load("ab"), arguments=none)
-        rank.step([r, s])
+        rank.step([r, arrival("s", rank.load("ab"), arguments=other)])
+        assert self.edits(rank) == {}
         rank.sampled(r=[7], s=[A])
         rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 1, "s": 1})
-        assert (self.apply(rank, r=(0, 1), s=(1, 2)) == 1).all()
+        assert self.edits(rank) == {("s", 0): [1, A]}
         assert rank.sampled(r=[7], s=[B]) == {"r": ErrorCode.SEQUENCE_PROCESSOR_FAILED.value}
 
+    def test_two_that_leave_no_token_end_their_sequence(self, tmp_path: Any) -> None:
+        other = msgspec.structs.replace(self.ONLY, name="other", params={"token": 1})
+        rank = Rank(tmp_path, [self.ONLY, other])
+        rank.step([arrival("r", None, is_guided=False)])
+        assert self.edits(rank) == {}
+        assert rank.sampled(r=[7]) == {"r": "sequence_processor_no_token"}
+
+    def test_what_only_the_device_sees_ends_its_sequence_without_that_step_s_token(
+        self, tmp_path: Any
+    ) -> None:
+        rank = Rank(tmp_path, [self.COUNTS])
+        rank.step([arrival(name, None, is_guided=False) for name in "rs"])
+        faults = {"r": ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN}
+        rank.guide.sampled(lambda: [("r", [7]), ("s", [8])], lambda: faults)
+        rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 1, "s": 1})
+        assert self.edits(rank) == {("s", 0): [1, 8]}
+        assert rank.sampled(s=[8]) == {"r": "sequence_processor_no_token"}
+
     def test_an_unknown_name_ends_the_sequence(self, tmp_path: Any) -> None:
-        rank = Rank(tmp_path, [self.NO_REPEAT])
+        rank = Rank(tmp_path, [self.COUNTS])
         rank.step([arrival("r", None, is_guided=False, arguments={"logits_processors": "absent"})])
         assert rank.sampled(r=[7]) == {"r": "sequence_processor_failed"}
 
-    def test_reserved_arguments_stay_hidden(self, tmp_path: Any) -> None:
+    def test_a_sequence_is_told_what_it_is(self, tmp_path: Any) -> None:
         rank = Rank(tmp_path, [LogitsProcessorConfig(name="spy", factory="support.odd_processors:Spy")])
         from support.odd_processors import Spy
 
-        rank.step([arrival("r", None, is_guided=False, arguments={"guided_ticket": {}, "mine": 1})])
-        assert Spy.seen[-1] == {"mine": 1}
+        params = object()
+        rank.step([arrival("r", None, is_guided=False, max_tokens=9, sampling_params=params)])
+        seen = Spy.seen[-1]
+        assert seen.sampling_params is params
+        assert (seen.request_id, seen.prompt_tokens, seen.max_tokens) == ("r", (1, 2, 3), 9)
+        assert EOS in seen.stop_tokens
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])

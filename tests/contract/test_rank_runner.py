@@ -15,9 +15,9 @@ from guided_contract.wire import Failed, Hello, Load, Loaded
 from guided_engine.compat.runner import ENDS_ATTRIBUTE, GuidedRunner, RunnerAdapter
 from guided_engine.cpus import Cpus
 from guided_engine.processors.registry import FactoryError
-from guided_engine.ranks.guided_rank import RankGuide
 from guided_engine.ranks.mask_wait import Waits
-from guided_engine.ranks.step import Masks, Plan, ReadSampled
+from guided_engine.ranks.row_edits import StepEdits
+from guided_engine.ranks.step import Masks, Plan, ReadFaults, ReadSampled
 from support.engine import pod_config as pod_for
 from support.engine import wait_until
 from support.fake_service import FakeService
@@ -89,7 +89,11 @@ class Guide:
         self._call("masks")
         return Masks(["r"], self.bitmask, [0])
 
-    def sampled(self, _read: ReadSampled) -> None:
+    def edits(self) -> StepEdits | None:
+        self._call("edits")
+        return None
+
+    def sampled(self, _read: ReadSampled, _faults: ReadFaults) -> None:
         self._call("sampled")
 
     def ends(self) -> list[Failed]:
@@ -122,7 +126,10 @@ class Adapter(RunnerAdapter):
     def carrier(self, output: Any) -> Any:
         return output
 
-    def sample(self, original: Callable[[Any], Any], guide: RankGuide, masks: Masks | None) -> Any:  # noqa: ARG002
+    def faults(self) -> ReadFaults:
+        return dict
+
+    def sample(self, original: Callable[[Any], Any], masks: Masks | None, edits: StepEdits | None) -> Any:  # noqa: ARG002
         return original(masks)
 
 
@@ -130,7 +137,12 @@ def scheduled(*, guided: bool) -> Any:
     constraint = SimpleNamespace(all_constraints_none=lambda: False) if guided else None
     ticket = {TICKET_ARG: {"key": "k", "backend": "guidance"}}
     params = SimpleNamespace(
-        structured_outputs=constraint, extra_args=ticket, all_stop_token_ids={1}, stop=[]
+        structured_outputs=constraint,
+        extra_args=ticket,
+        all_stop_token_ids={1},
+        stop=[],
+        max_tokens=16,
+        temperature=1.0,
     )
     new = SimpleNamespace(
         req_id="r", sampling_params=params, prompt_token_ids=[5], prompt_len=1, num_computed_tokens=0
@@ -160,7 +172,7 @@ class TestGuidedRunner:
         output = runner.sample_tokens(None)
         assert guide.waits.total_ns > 0
         assert runner.sampled_with[0].request_ids == ["r"]
-        assert guide.calls == ["begin", "settle", "masks", "sampled", "ends"]
+        assert guide.calls == ["begin", "settle", "masks", "edits", "sampled", "ends"]
         assert guide.plans[0].arrivals[0].ticket.key == "k"
         assert not hasattr(output, ENDS_ATTRIBUTE)
         assert len(steps) == 1
@@ -171,7 +183,7 @@ class TestGuidedRunner:
         wrap(runner, guide)
         runner.execute_model(scheduled(guided=True))
         runner.sample_tokens(None)
-        assert guide.calls == ["begin", "settle", "drafts", "masks", "sampled", "ends"]
+        assert guide.calls == ["begin", "settle", "drafts", "masks", "edits", "sampled", "ends"]
 
     def test_a_step_without_ours_costs_nothing(self) -> None:
         runner, guide = Runner(), Guide()
@@ -233,7 +245,7 @@ class TestGuidedRunner:
         assert getattr(output, ENDS_ATTRIBUTE) == {"r": "sequence_matcher_failed"}
         assert told == [[FAILED]]
 
-    @pytest.mark.parametrize("where", ["begin", "settle", "masks", "sampled", "ends"])
+    @pytest.mark.parametrize("where", ["begin", "settle", "masks", "edits", "sampled", "ends"])
     def test_a_fault_of_ours_ends_sequences_and_never_the_step(self, where: str) -> None:
         runner, guide = Runner(drafts=True), Guide(where)
         wrap(runner, guide)
@@ -354,10 +366,14 @@ class TestWorker:
     ) -> None:
         wrong = [
             ("nowhere:Class", {}, "cannot import"),
-            ("guided_engine.processors.examples:Absent", {}, "cannot import"),
-            ("guided_engine.processors.interface:SequenceInfo", {}, "not a ProcessorFactory"),
-            ("guided_engine.processors.examples:NoRepeat", {"size": 0}, "refuses its parameters"),
-            ("guided_engine.processors.examples:NoRepeat", {"colour": 1}, "refuses its parameters"),
+            ("guided_engine.processors.no_repeat_ngram:Absent", {}, "has no Absent"),
+            ("guided_engine.processors.interface:SequenceInfo", {}, "no ProcessorFactory"),
+            ("guided_engine.processors.no_repeat_ngram:NoRepeatNgram", {"size": 0}, "refuses its parameters"),
+            (
+                "guided_engine.processors.no_repeat_ngram:NoRepeatNgram",
+                {"colour": 1},
+                "refuses its parameters",
+            ),
         ]
         for factory, params, why in wrong:
             processor = LogitsProcessorConfig(name="p", factory=factory, params=params)

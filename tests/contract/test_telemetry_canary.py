@@ -18,8 +18,14 @@ from aiohttp.test_utils import unused_port
 from devtools import sidecar_names as names
 
 from guided_contract import records, status
-from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig, TelemetryConfig
-from guided_contract.records import Decode, Digest, Digests, HttpRequest
+from guided_contract.config import (
+    CompileConfig,
+    GuidedDecodingConfig,
+    LogitsProcessorConfig,
+    PodConfig,
+    TelemetryConfig,
+)
+from guided_contract.records import Decode, Digest, Digests, HttpRequest, ProcessorFailure
 from guided_contract.wire import Kind, Load, Loaded, Prepared
 from support import grammars
 from support.collectors import HttpCollector, Kept, eventually
@@ -85,6 +91,7 @@ async def _tell(folder: Path) -> Told:
             compile=CompileConfig(timeout_s=DEADLINE_S, workers=2),
             on_desync="FallBackToScheduler",
         ),
+        logits_processors=[LogitsProcessorConfig(name="ban", factory="acme.words:Ban")],
     )
     sidecar = None
     try:
@@ -163,10 +170,21 @@ def _send(pod: PodConfig) -> None:
         end_ns=2,
         end_reason="stopped",
     )
+    failed = ProcessorFailure(
+        request_id="cmpl-8",
+        traceparent=PARENT,
+        rank=0,
+        processors=["ban"],
+        code="sequence_processor_failed",
+        error_type="acme.words.BanError",
+        token=7,
+        time_ns=2,
+    )
     sent: list[records.AnyRecord] = [
         root,
         *(Digests(rank=rank, digests=[Digest(request, 0, 1, rank)]) for rank in range(2)),
         *(msgspec.structs.replace(decoded, rank=rank) for rank in range(2)),
+        *(msgspec.structs.replace(failed, rank=rank) for rank in range(2)),
     ]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
         for record in sent:
@@ -216,3 +234,16 @@ def test_a_desync_is_told_by_its_request_and_by_a_span_of_its_own(told: Told) ->
     assert desync.links == [(decoded.trace_id, decoded.span_id)]
     assert fallback.links == [(desync.trace_id, desync.span_id)]
     assert desync.status == 2
+
+
+def test_a_processors_failure_is_one_span_of_its_request_whatever_ranks_tell_of_it(told: Told) -> None:
+    [failed] = told.kept.named("processor.failure")
+    assert (failed.trace_id, failed.parent_span_id, failed.status) == (TRACE, PARENT.split("-")[2], 2)
+    assert failed.attributes == {
+        "guidedmodel.rank": 0,
+        "guidedmodel.processor.name": "ban",
+        "guidedmodel.processor.factory": "acme.words:Ban",
+        "guidedmodel.processor.token": 7,
+        "exception.type": "acme.words.BanError",
+        "error.type": "sequence_processor_failed",
+    }

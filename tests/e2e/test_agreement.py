@@ -22,6 +22,7 @@ from support.pod import ROOT, Pod, sample, start_pod
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
 EVERY = 8
+MARKED = 2 * EVERY + 1  # tokens of the requests that are marked
 AFTER = 5
 TOKENS = 60
 LETTERS = {"structured_outputs": {"regex": "[a-z ]+"}, "min_tokens": TOKENS, "max_tokens": TOKENS}
@@ -67,6 +68,7 @@ def pod(hurry: Path) -> Iterator[Pod]:
         for name in FAULTS
     ]
     marks = {"name": "marks", "factory": "support.odd_processors:Marks", "enforced": True}
+    marks["params"] = {"mark": 7, "max_tokens": MARKED}
     manifest = sample(
         guidedDecoding={"consensus": {"mode": "Sampled", "sampleEvery": EVERY}, "backend": "XGrammar"},
         logitsProcessors=[lingers, *planted_ones, marks],
@@ -131,9 +133,9 @@ def test_ranks_that_agree_are_compared(pod: Pod) -> None:
 def test_an_enforced_processor_runs_on_all_ranks_whatever_a_request_chooses(
     pod: Pod, choice: dict[str, str]
 ) -> None:
-    fields = {"max_tokens": 2 * EVERY, "ignore_eos": True, "return_token_ids": True}
-    answer = openai.completion(pod.url, "x", **fields, vllm_xargs={"mark": 7, **choice})
-    assert answer.json()["choices"][0]["token_ids"] == [7] * 2 * EVERY
+    fields = {"max_tokens": MARKED, "ignore_eos": True, "return_token_ids": True}
+    answer = openai.completion(pod.url, "x", **fields, vllm_xargs=choice)
+    assert answer.json()["choices"][0]["token_ids"] == [7] * MARKED
     assert page(pod).desync == ""
 
 

@@ -196,14 +196,15 @@ def test_a_fault_ends_its_own_sequence_with_its_code(engines: Engines, cell: Cel
         "not loaded": ("error", "sequence_matcher_failed"),
         "dead end": ("error", "sequence_dead_end"),
     }
-    of_processors = dict.fromkeys(("processor", "guided processor"), ("error", "sequence_processor_failed"))
-    if cell.is_sharded:
-        # Seen by the rank that owns the row alone: the core hears it if that is the output rank. The sidecar
-        # hears it anyway, which tells the API servers; whoever has no ticket comes to no rank.
-        codes = {**of_processors, **codes}
-        told = {name: code for name, (_, code) in codes.items() if name != "no ticket"}
-        assert answers["told"] == sorted(told.values())
+    failed = ("processor", "guided processor", "processor: NaN")
+    of_processors = dict.fromkeys(failed, ("error", "sequence_processor_failed"))
+    of_processors["processor: nothing"] = ("error", "sequence_processor_no_token")
+    # V1 masks after the edits, and then there is no token that its grammar takes.
+    emptied = "sequence_processor_no_token" if cell.runner == "V2" else "sequence_token_rejected"
+    of_processors["processor: only"] = ("error", emptied)
     assert codes == known | of_processors
+    # Dropped with the step that failed: no token of it reaches the client.
+    assert faults["processor: nothing"][0] == faults["processor: NaN"][0] == []
     assert faults["no ticket"][0] == []
     assert faults["not loaded"][0] == []
 
@@ -279,12 +280,13 @@ def test_processors_give_the_same_in_every_engine_of_a_kind(engines: Engines, ce
     """IBM/vllm PR 38, vLLM PR 5329: one processor object served all sequences and mixed up their state."""
     alike = [c for c in CELLS if (c.runner, c.tensor_parallel) == (cell.runner, cell.tensor_parallel)]
     plain = min(alike, key=lambda c: (c.speculates, c.is_async))
-    assert engines.answers(cell)["processed"] == engines.answers(plain)["processed"]
+    for chosen in matrix_requests.PROCESSED:
+        assert engines.answers(cell)[chosen] == engines.answers(plain)[chosen], chosen
 
 
 def test_a_processor_keeps_its_sequences_from_repeating(engines: Engines, cell: Cell) -> None:
     for request, (tokens, _, _) in zip(
-        matrix_requests.processed(), engines.answers(cell)["processed"], strict=True
+        matrix_requests.processed(), engines.answers(cell)["no-repeat"], strict=True
     ):
         pairs = list(pairwise(tokens))
         if request.kind == "none":

@@ -44,7 +44,7 @@ class Rank:
         self.ids = [str(row) for row in range(ROWS)]
         masker = StructuredOutputsWorker(ROWS, VOCAB, torch.device("cuda"), 1, 1)
         runner = SimpleNamespace(structured_outputs_worker=masker, batch_sharder=None)
-        self.adapter = RunnerV2(runner)
+        self.adapter = RunnerV2(runner, SimpleNamespace(has_factories=False))
         self.apply = runner.structured_outputs_worker.apply_grammar_bitmask
         bounds = np.arange(ROWS + 1, dtype=np.int32)
         self.batch = SimpleNamespace(

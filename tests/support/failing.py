@@ -1,41 +1,55 @@
 """Logits processors that fail on purpose, for the first of every `among` sequences, or take their time."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from guided_engine.processors.interface import ProcessorFactory, SequenceInfo, SequenceProcessor
+from guided_engine.processors.interface import (
+    Context,
+    Params,
+    ProcessorFactory,
+    SequenceInfo,
+    SequenceProcessor,
+)
 
 _PATIENCE_S = 20.0
 
 
-class FailsLater(ProcessorFactory):
+class FailsParams(Params):
+    after: int
+    among: int = 1
+    once: str = ""
+
+
+class FailsLater(ProcessorFactory[FailsParams]):
     """Makes states of which every `among`-th raises after `after` tokens, and not before `once` is a file."""
 
-    def __init__(self, after: int, among: int = 1, once: str = "") -> None:
-        self._after = after
-        self._among = among
-        self._once = Path(once) if once else None
+    Params = FailsParams
+
+    def __init__(self, params: FailsParams, context: Context) -> None:
+        super().__init__(params, context)
         self._made = 0
 
-    def create(self, _sequence: SequenceInfo) -> SequenceProcessor | None:
+    def create(self, _sequence: SequenceInfo[FailsParams]) -> SequenceProcessor | None:
         self._made += 1
-        return _State(self._after, self._once) if self._made % self._among == 1 % self._among else None
+        after, among, once = self.params.after, self.params.among, self.params.once
+        return _State(after, Path(once) if once else None) if self._made % among == 1 % among else None
 
 
-class Lingers(ProcessorFactory):
+class Lingers(ProcessorFactory[Params]):
     """Makes a step take as long as a larger model's: the tiny one writes 400 tokens in a moment."""
 
-    def create(self, _sequence: SequenceInfo) -> SequenceProcessor:
+    def create(self, _sequence: SequenceInfo[Params]) -> SequenceProcessor:
         return _Slow()
 
 
 class _Slow(SequenceProcessor):
-    def accept(self, _token: int) -> None:
+    def accept(self, _tokens: Sequence[int]) -> None:
         pass
 
-    def apply(self, _logits: Any) -> None:
+    def prepare(self, ahead: Sequence[int]) -> list[None]:
         time.sleep(0.01)
+        return [None] * (1 + len(ahead))
 
 
 class _State(SequenceProcessor):
@@ -43,12 +57,12 @@ class _State(SequenceProcessor):
         self._left = left
         self._once = once
 
-    def accept(self, _token: int) -> None:
-        self._left -= 1
+    def accept(self, tokens: Sequence[int]) -> None:
+        self._left -= len(tokens)
 
-    def apply(self, _logits: Any) -> None:
+    def prepare(self, ahead: Sequence[int]) -> list[None]:
         if self._left > 0:
-            return
+            return [None] * (1 + len(ahead))
         until = time.monotonic() + _PATIENCE_S
         while self._once is not None and not self._once.exists() and time.monotonic() < until:
             time.sleep(0.005)  # holds up the step, and nothing that came before it

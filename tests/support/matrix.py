@@ -31,9 +31,19 @@ DEAD_END = 'root ::= "ab" []'
 PROCESSORS = [
     LogitsProcessorConfig(
         name="no-repeat",
-        factory="guided_engine.processors.examples:NoRepeat",
-        params={"size": 2},
+        factory="guided_engine.processors.no_repeat_ngram:NoRepeatNgram",
+        params={"size": 2, "penalty": 100.0},
         apply_by_default=False,
+    ),
+    *(
+        LogitsProcessorConfig(name=name, factory=factory, params=params, apply_by_default=False)
+        for name, factory, params in (
+            ("dry", "guided_engine.processors.dry:Dry", {"allowed_length": 1}),
+            ("waves", "support.odd_processors:Waves", {}),
+            ("nan", "support.odd_processors:GivesNan", {}),
+            ("nothing", "support.odd_processors:LeavesNothing", {}),
+            ("only", "support.odd_processors:Only", {"token": 1}),
+        )
     ),
     LogitsProcessorConfig(
         name="fails", factory="support.failing:FailsLater", params={"after": 3}, apply_by_default=False

@@ -20,7 +20,7 @@ from support.fake_service import FakeService
 from support.matrix import BACKENDS, DEAD_END, mixed
 from support.matrix_engine import answer, generate, load_all, make_engine, receive, sampling
 from support.matrix_process import Job
-from support.matrix_requests import Request, asked, corpus, overlong, processed, unspeculated
+from support.matrix_requests import PROCESSED, Request, asked, corpus, overlong, processed, unspeculated
 
 # vLLM's own counters, as they stand when the corpora have been answered.
 COUNTED = (
@@ -67,8 +67,8 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
     if service is not None:
         tickets = load_all(job, service, "xgrammar", corpus() + unspeculated())
         answers["mixed"] = generate(llm, corpus(), mixed_tickets(job, service))
-        chosen = {ARGUMENT: ["no-repeat"]}
-        answers["processed"] = generate(llm, processed(), tickets, chosen)
+        for names in PROCESSED:
+            answers[names] = generate(llm, processed(), tickets, {ARGUMENT: names})
         answers["offline"] = offline_refusal(llm)
         answers["faults"] = faults(llm, job, service, tickets)
         # By whichever rank: the sidecar has each ended everywhere, once.
@@ -140,6 +140,9 @@ def faults(llm: Any, job: Job, service: FakeService, tickets: Mapping[str, wire.
         "dead end": (stuck, known[stuck.key], {}),
         "processor": (unguided, None, {ARGUMENT: "fails"}),
         "guided processor": (healthy, tickets[healthy.key], {ARGUMENT: "fails"}),
+        "processor: NaN": (unguided, None, {ARGUMENT: "nan"}),
+        "processor: nothing": (unguided, None, {ARGUMENT: "nothing"}),
+        "processor: only": (healthy, tickets[healthy.key], {ARGUMENT: "only"}),
         "unguided": (unguided, None, {}),
         "seeded healthy": (healthy, tickets[healthy.key], {}),
         "seeded unguided": (unguided, None, {}),

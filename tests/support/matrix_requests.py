@@ -74,6 +74,10 @@ def asked(backend: Backend, *, speculates: bool, adapter: bool = False) -> list[
     return corpus() + settings() + ([] if speculates else unspeculated())
 
 
+# What is chosen of processors, each as a request writes it: sparse, with a long memory, and dense.
+PROCESSED = ("no-repeat", "dry", "no-repeat,waves")
+
+
 def processed() -> list[Request]:
     """Return what is asked with a logits processor: guided and not, of the kind that repeats itself."""
     return [

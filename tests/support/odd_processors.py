@@ -1,50 +1,116 @@
 """Logits processors that misbehave or watch, for tests."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from guided_engine.processors.interface import ProcessorFactory, SequenceInfo, SequenceProcessor
+from guided_engine.processors.interface import (
+    DenseFactory,
+    Edits,
+    Params,
+    ProcessorFactory,
+    RollbackProcessor,
+    SequenceInfo,
+    SequenceProcessor,
+)
 
 
-class GivesNan(ProcessorFactory):
+class Same(SequenceProcessor):
+    """Gives the same for each row."""
+
+    def __init__(self, row: Any) -> None:
+        self._row = row
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        pass
+
+    def prepare(self, ahead: Sequence[int]) -> list[Any]:
+        return [self._row] * (1 + len(ahead))
+
+
+class GivesNan(DenseFactory[Params]):
     """Leaves a NaN in every row."""
 
-    def create(self, _sequence: SequenceInfo) -> SequenceProcessor | None:
-        return _Nan()
+    def create(self, _sequence: SequenceInfo[Params]) -> SequenceProcessor | None:
+        return Same(0)
+
+    def apply(self, logits: Any, _rows: Sequence[Any]) -> None:
+        logits[:, 3] = float("nan")
 
 
-class _Nan(SequenceProcessor):
-    def accept(self, _token: int) -> None:
-        pass
+class Waves(DenseFactory[Params]):
+    """Changes every logit, each row otherwise: by how many tokens the sequence has and what their sum is."""
 
-    def apply(self, logits: Any) -> None:
-        logits[3] = float("nan")
+    def create(self, _sequence: SequenceInfo[Params]) -> SequenceProcessor | None:
+        return _Wave()
 
+    def apply(self, logits: Any, rows: Sequence[tuple[int, int]]) -> None:
+        import torch
 
-class Marks(ProcessorFactory):
-    """Has a sequence consist of the token that its request names as `mark`; no state without one."""
-
-    def create(self, sequence: SequenceInfo) -> SequenceProcessor | None:
-        token = sequence.arguments.get("mark")
-        return None if token is None else _Marks(token)
+        shapes = torch.tensor(rows, dtype=torch.float32, device=logits.device)
+        columns = torch.arange(logits.shape[1], device=logits.device)
+        logits += 3 * torch.sin(columns * (1 + shapes[:, :1]) + shapes[:, 1:])
 
 
-class _Marks(SequenceProcessor):
-    def __init__(self, token: int) -> None:
-        self._token = token
+class _Wave(RollbackProcessor):
+    def __init__(self) -> None:
+        self._tokens: list[int] = []
 
-    def accept(self, _token: int) -> None:
-        pass
+    def edits(self) -> tuple[int, int]:
+        return len(self._tokens) % 7, sum(self._tokens) % 11
 
-    def apply(self, logits: Any) -> None:
-        logits[self._token] += 1000.0
+    def advance(self, token: int) -> None:
+        self._tokens.append(token)
+
+    def rollback(self, count: int) -> None:
+        del self._tokens[-count:]
 
 
-class Spy(ProcessorFactory):
-    """Remembers the arguments that it was shown, and makes no state."""
+class LeavesNothing(DenseFactory[Params]):
+    """Forbids every token."""
 
-    seen: ClassVar[list[Mapping[str, Any]]] = []
+    def create(self, _sequence: SequenceInfo[Params]) -> SequenceProcessor | None:
+        return Same(0)
 
-    def create(self, sequence: SequenceInfo) -> SequenceProcessor | None:
-        self.seen.append(sequence.arguments)
+    def apply(self, logits: Any, _rows: Sequence[Any]) -> None:
+        logits.fill_(float("-inf"))
+
+
+class OnlyParams(Params):
+    token: int = 0
+
+
+class Only(ProcessorFactory[OnlyParams]):
+    """Permits one token alone: under a grammar that does not permit it, there is none left."""
+
+    Params = OnlyParams
+    request_params = frozenset({"token"})
+
+    def create(self, sequence: SequenceInfo[OnlyParams]) -> SequenceProcessor | None:
+        return Same(Edits.only([sequence.params.token]))
+
+
+class MarksParams(Params):
+    mark: int | None = None
+    max_tokens: int | None = None
+
+
+class Marks(ProcessorFactory[MarksParams]):
+    """Has a sequence consist of the token `mark`: each one, or those that ask for so many tokens."""
+
+    Params = MarksParams
+    request_params = frozenset({"mark"})
+
+    def create(self, sequence: SequenceInfo[MarksParams]) -> SequenceProcessor | None:
+        token, wanted = sequence.params.mark, sequence.params.max_tokens
+        is_meant = token is not None and wanted in {None, sequence.max_tokens}
+        return Same(Edits.add([token], 1000.0)) if is_meant else None
+
+
+class Spy(ProcessorFactory[Params]):
+    """Remembers the sequences that it was shown, and has no processors."""
+
+    seen: ClassVar[list[SequenceInfo[Params]]] = []
+
+    def create(self, sequence: SequenceInfo[Params]) -> SequenceProcessor | None:
+        self.seen.append(sequence)
         return None

@@ -4,10 +4,20 @@ A processor is the user's code on every rank, so it can do to one rank what a br
 """
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from guided_engine.processors.interface import ProcessorFactory, SequenceInfo, SequenceProcessor
+import torch
+
+from guided_engine.processors.interface import (
+    Context,
+    DenseFactory,
+    Params,
+    ProcessorFactory,
+    SequenceInfo,
+    SequenceProcessor,
+)
 from guided_engine.ranks import bitmasks, loaded_grammars
 
 STRAYS: Final = "strays"  # samples other tokens than the other ranks, all allowed
@@ -25,36 +35,50 @@ CODES: Final = {
 }
 
 
-class Planted(ProcessorFactory):
+class PlantedParams(Params):
+    kind: str
+    after: int
+    rank: int | None = 1
+
+
+class Planted(DenseFactory[PlantedParams]):
     """Plants one fault per sequence on rank `rank` (None: on all), after `after` tokens."""
 
-    def __init__(self, kind: str, after: int, rank: int | None = 1) -> None:
+    Params = PlantedParams
+
+    def __init__(self, params: PlantedParams, context: Context) -> None:
         from vllm.distributed.parallel_state import get_tp_group
 
-        self._kind = kind
-        self._after = after
-        self._is_here = rank is None or get_tp_group().rank_in_group == rank
+        super().__init__(params, context)
+        self._is_here = params.rank is None or get_tp_group().rank_in_group == params.rank
         if self._is_here:
             _patch()
 
-    def create(self, _sequence: SequenceInfo) -> SequenceProcessor | None:
+    def create(self, _sequence: SequenceInfo[PlantedParams]) -> SequenceProcessor | None:
         if not self._is_here:
             return None
-        if self._kind in {STRAYS, RAISES}:
-            return _State(self._kind, self._after)
-        _next_matcher.append((self._kind, self._after))
+        kind, after = self.params.kind, self.params.after
+        if kind in {STRAYS, RAISES}:
+            return _State(kind, after)
+        _next_matcher.append((kind, after))
         return None
 
+    def apply(self, logits: Any, _rows: Sequence[str]) -> None:
+        logits.copy_(torch.where(logits.isinf(), logits, -logits))
 
-class Lingers(ProcessorFactory):
+
+class LingersParams(Params):
+    step_s: float
+    until: str
+
+
+class Lingers(ProcessorFactory[LingersParams]):
     """Makes each step of its sequences take `step_s` longer, until the file `until` is there."""
 
-    def __init__(self, step_s: float, until: str) -> None:
-        self._step_s = step_s
-        self._until = Path(until)
+    Params = LingersParams
 
-    def create(self, _sequence: SequenceInfo) -> SequenceProcessor | None:
-        return _Lingering(self._step_s, self._until)
+    def create(self, sequence: SequenceInfo[LingersParams]) -> SequenceProcessor | None:
+        return _Lingering(sequence.params.step_s, Path(sequence.params.until))
 
 
 class _Lingering(SequenceProcessor):
@@ -62,12 +86,13 @@ class _Lingering(SequenceProcessor):
         self._step_s = step_s
         self._until = until
 
-    def accept(self, token: int) -> None:
+    def accept(self, tokens: Sequence[int]) -> None:
         pass
 
-    def apply(self, _logits: Any) -> None:
+    def prepare(self, ahead: Sequence[int]) -> list[None]:
         if not self._until.exists():
             time.sleep(self._step_s)
+        return [None] * (1 + len(ahead))
 
 
 class _State(SequenceProcessor):
@@ -75,15 +100,13 @@ class _State(SequenceProcessor):
         self._kind = kind
         self._left = left
 
-    def accept(self, _token: int) -> None:
-        self._left -= 1
+    def accept(self, tokens: Sequence[int]) -> None:
+        self._left -= len(tokens)
 
-    def apply(self, logits: Any) -> None:
-        if self._left > 0:
-            return
-        if self._kind == RAISES:
+    def prepare(self, ahead: Sequence[int]) -> list[str | None]:
+        if self._left <= 0 and self._kind == RAISES:
             raise RuntimeError("planted")
-        logits.neg_()
+        return [self._kind if self._left <= 0 else None] * (1 + len(ahead))
 
 
 # Taken by the next matcher made in this process: a sequence's is made right after its processors.

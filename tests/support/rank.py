@@ -8,9 +8,11 @@ from llguidance import LLMatcher, LLTokenizer
 
 from guided_contract.config import ConsensusConfig, LogitsProcessorConfig
 from guided_contract.wire import Load, Ticket
+from guided_engine.processors.interface import Context
 from guided_engine.processors.registry import Registry
+from guided_engine.ranks.arrivals import RankTraits
 from guided_engine.ranks.bitmasks import BitmaskBuffer
-from guided_engine.ranks.guided_rank import RankGuide, RankTraits
+from guided_engine.ranks.guided_rank import RankGuide
 from guided_engine.ranks.loaded_grammars import Prototypes
 from guided_engine.ranks.reasoning import Reasoner
 from guided_engine.ranks.step import Arrival, Masks, Plan
@@ -49,7 +51,7 @@ class Rank:
         self.guide = RankGuide(
             RankTraits(number, VOCAB, is_async, reasoner, consensus),
             self.prototypes,
-            Registry(processors),
+            Registry(processors, Context(vocab_size=VOCAB, stop_tokens=frozenset({EOS}))),
             BitmaskBuffer(64, VOCAB, Backends(ByteVocabulary())),
             self.records.append,
         )
@@ -103,6 +105,8 @@ def arrival(request_id: str, ticket: Ticket | None, **fields: Any) -> Arrival:
         ticket=ticket,
         stop_tokens=[EOS],
         arguments=fields.get("arguments", {}),
+        max_tokens=fields.get("max_tokens"),
+        sampling_params=fields.get("sampling_params"),
     )
 
 

@@ -30,7 +30,7 @@ EXAMPLES = {
     "a metric of a rank": r"drafts.refused|DRAFTS_REFUSED",
     "a grammar library": r"llguidance|^[Gg]uidance$|^GUIDANCE$",
     "a vLLM version": r"0\.32\b",
-    "a logits processor": r"^NoRepeat$",
+    "a logits processor": r"^NoRepeatNgram$",
     "a reason of a condition": r"^(TokenizersDiffer|TOKENIZERS_DIFFER)$",
     "a probe": r"^V1Probe$",
 }

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -170,6 +171,39 @@ async def test_processors_that_a_model_has_not_are_refused_before_its_grammar_is
     finally:
         current.set(None)
     assert not service.received(wire.Prepare)
+
+
+async def test_a_class_as_vllm_has_them_judges_the_requests_that_it_is_for(
+    service: FakeService, client: GrammarClient
+) -> None:
+    processors = [
+        LogitsProcessorConfig(name="target", factory="support.vllm_like:Target"),
+        LogitsProcessorConfig(name="other", factory="guided_engine.processors.dry:Dry"),
+    ]
+    pod = msgspec.structs.replace(pod_config(service.path.parent), logits_processors=processors)
+    gate = gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
+    wrong, right = SimpleNamespace(target=-1), SimpleNamespace(target=7)
+    with pytest.raises(GuidedError, match="target refuses the request: a target is a token id") as raised:
+        await gate.admit(None, {}, sampling_params=wrong)
+    assert (raised.value.code, raised.value.path) == ("request_invalid", "vllm_xargs")
+    assert (await gate.admit(None, {}, sampling_params=right)).lease is None
+    assert (await gate.admit(None, {"logits_processors": "other"}, sampling_params=wrong)).lease is None
+
+
+@pytest.mark.parametrize(("choice", "is_told"), [("repeat", True), (None, True), ("", False)])
+async def test_an_unguided_request_tells_the_ranks_where_failures_of_its_processors_belong(
+    service: FakeService, client: GrammarClient, choice: str | None, *, is_told: bool
+) -> None:
+    processors = [LogitsProcessorConfig(name="repeat", factory="guided_engine.processors.dry:Dry")]
+    pod = msgspec.structs.replace(pod_config(service.path.parent), logits_processors=processors)
+    gate = gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
+    current.set(exchange := HttpExchange(trace.begin([], 1), "POST", "/v1/completions"))
+    try:
+        told = (await gate.admit(None, {"logits_processors": choice})).arguments
+    finally:
+        current.set(None)
+    span = {"traceparent": exchange.span.traceparent, "tracestate": None}
+    assert told == ({"guided_trace": span} if is_told else {})
 
 
 CHOSEN = {

@@ -1,6 +1,7 @@
 """Which logits processors a request gets, as admission and ranks read it; one odd choice a row."""
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -174,13 +175,13 @@ PATHS = {
 }
 
 
-def written(route: str, options: Any) -> Fault | None:
+def written(route: str, options: Any, model: Sequence[LogitsProcessorConfig] = MODEL) -> Fault | None:
     body: Any = options
     for key in reversed(PATHS[route].split(".")):
         body = {key: body}
     keys = keys_of(msgspec.json.encode(body))
     assert keys is not None
-    return fault(route, keys, MODEL)
+    return fault(route, keys, model)
 
 
 @pytest.mark.parametrize("route", PATHS)
@@ -209,3 +210,58 @@ def test_a_choice_that_the_route_does_not_read_is_told_so() -> None:
     assert found.path == "vllm_xargs.logits_processors"
     assert "write it in sampling_params.extra_args" in found.message
     assert fault("/v1/audio/transcriptions", keys, NONE) is None, "which sends no JSON"
+
+
+SETTABLE = [
+    LogitsProcessorConfig(name="marks", factory="support.odd_processors:Marks"),
+    LogitsProcessorConfig(name="dry", factory="guided_engine.processors.dry:Dry"),
+    LogitsProcessorConfig(name="only", factory="support.odd_processors:Only", apply_by_default=False),
+    LogitsProcessorConfig(name="watermark", factory="support.odd_processors:Marks", enforced=True),
+]
+
+
+@pytest.mark.parametrize("route", PATHS)
+@pytest.mark.parametrize(
+    ("options", "key", "why"),
+    [
+        ({"marks.mark": "seven"}, "marks.mark", "marks refuses it: Expected `int | null`, got `str`"),
+        ({"marks.mark": [7]}, "marks.mark", "marks refuses it: Expected `int | null`, got `array`"),
+        ({"marks.size": 3}, "marks.size", "of marks a request may set mark"),
+        ({"marks.": 3}, "marks.", "of marks a request may set mark"),
+        ({"marks.mark.x": 3}, "marks.mark.x", "of marks a request may set mark"),
+        ({"watermark.mark": 3}, "watermark.mark", "of watermark a request may set nothing"),
+        ({"absent.size": 3}, "absent.size", "this request has marks, dry, watermark"),
+        ({"Marks.mark": 3}, "Marks.mark", 'there is no logits processor "Marks" for it'),
+        ({"only.token": 3}, "only.token", 'there is no logits processor "only" for it'),
+        ({"logits_processors": "", "marks.mark": 3}, "marks.mark", "this request has watermark"),
+        ({"logits_processors": "only", "only.token": None}, "only.token", "Expected `int`, got `null`"),
+        ({"dry.base": 2, "dry.multiplier": "x"}, "dry.multiplier", "Expected `float`, got `str`"),
+        ({"dry.base": 2, "dry.last_n": 0}, "dry.last_n", "dry refuses it: Expected `int` >= 2"),
+        ({f"marks.{'x' * 1000}": 3}, f"marks.{'x' * 74}…", "of marks a request may set mark"),
+    ],
+)
+def test_a_parameter_that_cannot_be_set_is_told_where_and_why(
+    route: str, options: dict[str, Any], key: str, why: str
+) -> None:
+    found = written(route, options, SETTABLE)
+    assert found is not None
+    assert found.path == f"{PATHS[route]}.{key}"
+    assert found.code == "request_invalid"
+    assert why in found.message
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"marks.mark": 7},
+        {"marks.mark": None},
+        {"logits_processors": "only,marks", "only.token": 3, "marks.mark": 7},
+        {"other": 3},
+    ],
+)
+def test_what_a_factory_lets_a_request_set_is_taken(options: dict[str, Any]) -> None:
+    assert written("/v1/completions", options, SETTABLE) is None
+
+
+def test_a_model_without_processors_leaves_keys_with_dots_to_others() -> None:
+    assert written("/v1/completions", {"connector.tier": 3}, NONE) is None

@@ -356,6 +356,7 @@ def test_configuration_carries_what_engine_and_sidecar_share() -> None:
         logitsProcessors=[
             {"name": "p", "factory": "a.b:C", "params": {"x": [1]}, "applyByDefault": False},
             {"name": "q", "factory": "a.b:D", "enforced": True},
+            {"name": "r", "factory": "a.b:E", "timeBudget": "1s500ms", "onOverBudget": "FailRequest"},
         ],
         probes={"stallTimeout": "30s"},
         sidecar={"restart": {"maxAttempts": 3, "baseDelay": "1s"}},
@@ -365,6 +366,9 @@ def test_configuration_carries_what_engine_and_sidecar_share() -> None:
     assert found.logits_processors == [
         config.LogitsProcessorConfig(name="p", factory="a.b:C", params={"x": [1]}, apply_by_default=False),
         config.LogitsProcessorConfig(name="q", factory="a.b:D", enforced=True),
+        config.LogitsProcessorConfig(
+            name="r", factory="a.b:E", time_budget_s=1.5, on_over_budget="FailRequest"
+        ),
     ]
     assert found.probes == config.ProbesConfig(stall_timeout_s=30)
     assert found.restart == config.RestartConfig(max_attempts=3, base_delay_s=1)
@@ -402,3 +406,8 @@ def test_pod_key_does_not_change_between_releases() -> None:
         replicas=7,
     )
     assert pod_key(rich) == "127166deb2"
+    processors = [
+        {"name": "p", "factory": "a.b:C", "params": {"x": [1]}},
+        {"name": "q", "factory": "a.b:D", "enforced": True},
+    ]
+    assert pod_key(guided_model(logitsProcessors=processors)) == "d93dac9879"

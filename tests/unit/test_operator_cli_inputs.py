@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ import yaml
 from guided_operator.api import parse
 from guided_operator.builders import cluster_site, render
 from guided_operator.cli import main
+from guided_operator.policy.installation_limits import Limits
+from guided_operator.policy.spec_checks import check
 from support.manifests import REMOVED, changed, minimal
 
 Capture = pytest.CaptureFixture[str]
@@ -68,6 +71,79 @@ def test_factories_are_an_operators_to_limit_and_rules_are_everybodys(
     for command in ("validate", "run"):
         assert main([command, "-f", file]) == 2
         assert "spec.logitsProcessors[0].enforced: a processor that is enforced" in capsys.readouterr().err
+
+
+DRY = "guided_engine.processors.dry:Dry"
+MINE = "mine_for_validate"
+
+
+@pytest.mark.parametrize(
+    ("factory", "params", "said"),
+    [
+        (DRY, {"multiplier": 1.5}, ""),
+        (
+            DRY,
+            {"multiplier": "much"},
+            "params: logits processor 'a': .* refuses its parameters: Expected `float`",
+        ),
+        (DRY, {"colour": 1}, "params: .*unknown field `colour`"),
+        ("guided_engine.processors.dry:Wet", {}, "factory: .*guided_engine.processors.dry has no Wet"),
+        ("guided_engine.absent:Dry", {}, "factory: .*cannot import 'guided_engine.absent:Dry'"),
+        ("acme.processors:Ban", {"words": 3}, ""),
+        (f"{MINE}:ban", {}, ""),
+        (f"{MINE}:ban", {"words": 3}, "params: .*unknown field `words`"),
+        (f"{MINE}:Ban", {}, f"factory: .*'{MINE}:Ban' is no ProcessorFactory"),
+        (f"{MINE}:Absent", {}, f"factory: .*{MINE} has no Absent"),
+        ("os:system", {}, "factory: .*'os:system' is no class, and no function of"),
+    ],
+)
+def test_a_factory_judges_its_parameters_where_its_code_is(  # noqa: PLR0913, PLR0917 - fixtures and a case
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    factory: str,
+    params: dict[str, Any],
+    said: str,
+) -> None:
+    code = "print('imported')\ndef ban(output_ids, logits):\n    return logits\nclass Ban:\n    pass\n"
+    (tmp_path / f"{MINE}.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, MINE, raising=False)
+    processor = {"name": "a", "factory": factory, "params": params}
+    file = write(
+        tmp_path / "a.yaml", changed(minimal(), logitsProcessors=[{"name": "b", "factory": DRY}, processor])
+    )
+    assert main(["validate", "-f", file]) == (2 if said else 0)
+    out, err = capfd.readouterr()
+    assert out == ("" if said else f"{file}: GuidedModel default/{minimal()['metadata']['name']} is valid\n")
+    if said:
+        assert re.search(rf"^{re.escape(file)}: spec\.logitsProcessors\[1\]\.{said}", err, re.MULTILINE)
+
+
+def test_what_reconciles_or_renders_imports_no_code_that_a_manifest_names(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "not_to_be_run.py").write_text("raise SystemExit('run')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    processor = {"name": "a", "factory": "not_to_be_run:Any"}
+    model = changed(minimal(), logitsProcessors=[processor])
+    assert main(["render", "-f", write(tmp_path / "a.yaml", model)]) == 0
+    assert "not_to_be_run:Any" in capsys.readouterr().out
+    assert not [*check(parse(model)), *Limits(arguments="Any").check(parse(model))]
+    assert "not_to_be_run" not in sys.modules
+
+
+def test_without_the_plugins_libraries_no_factory_is_judged(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the operator's image, which has no numpy."""
+    for name in [name for name in sys.modules if name.startswith("guided_engine.processors")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    processor = {"name": "a", "factory": DRY, "params": {"colour": 1}}
+    file = write(tmp_path / "a.yaml", changed(minimal(), logitsProcessors=[processor]))
+    assert main(["validate", "-f", file]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_stdin_is_read_and_so_is_a_list(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

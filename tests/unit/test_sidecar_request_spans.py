@@ -39,7 +39,9 @@ def taken(*sent: HttpRequest, share: float = 1.0) -> tuple[list[ReadableSpan], S
     """Return the spans that a sidecar makes of records, and its metrics."""
     made, metrics = MemorySpans(share), SidecarMetrics()
     decodes = Decodes(1, made.tracer, Desyncs(made.tracer))
-    receiver = TelemetryReceiver(Path("none"), made.tracer, decodes, metrics, lambda _digests: None)
+    receiver = TelemetryReceiver(
+        Path("none"), made.tracer, decodes, metrics, lambda _digests: None, lambda _failure: None
+    )
     for record in sent:
         receiver._take(records.encode(record))
     return made.finished, metrics

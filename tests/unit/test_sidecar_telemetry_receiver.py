@@ -62,7 +62,9 @@ def folder() -> Iterator[Path]:
 
 def receiver(path: Path, spans: MemorySpans, counts: Counts) -> TelemetryReceiver:
     decodes = Decodes(1, spans.tracer, Desyncs(spans.tracer))
-    return TelemetryReceiver(path, spans.tracer, decodes, counts, lambda _digests: None)
+    return TelemetryReceiver(
+        path, spans.tracer, decodes, counts, lambda _digests: None, lambda _failure: None
+    )
 
 
 @pytest.fixture

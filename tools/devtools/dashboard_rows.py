@@ -217,6 +217,23 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             "percentunit",
             _ratio("rank", "drafts_refused_total", "drafts_proposed_total", "rank {{rank}}"),
         ),
+        Panel(
+            "Logits processors in a step",
+            "s",
+            _ratio("processor", "processor_seconds_total", "processor_steps_total", "{{processor}}"),
+            "CPU time of a rank for all sequences that have the processor: the batch waits for it.",
+        ),
+        Panel(
+            "Logits processors: steps over budget, and sequences that ended",
+            "short",
+            (
+                (_sum("processor", _rate("processor_steps_over_budget_total")), "{{processor}} over budget"),
+                (
+                    _sum("processor, error_code", _rate("processor_failures_total", _ONCE)),
+                    "{{processor}}: {{error_code}}",
+                ),
+            ),
+        ),
     ),
     "Agreement and telemetry": (
         Panel(

@@ -11,7 +11,7 @@ from opentelemetry.sdk.resources import Resource
 
 from guided_contract import tasks
 from guided_contract.config import PodConfig
-from guided_contract.records import Decode, HttpRequest
+from guided_contract.records import Decode, HttpRequest, ProcessorFailure, ProcessorTime, ProcessorTimes
 from guided_contract.status import ProbeStatus
 from guided_sidecar.health.heartbeats import EngineState
 from guided_sidecar.health.metrics import HealthCollector
@@ -51,6 +51,17 @@ _DECODE: Final = Decode(
     backend="xgrammar",
     start_ns=0,
     end_ns=1,
+)
+
+_TIMES: Final = ProcessorTimes(rank=0, times=[ProcessorTime("name", 1, 0, 1)])
+_FAILURE: Final = ProcessorFailure(
+    request_id="request",
+    traceparent=None,
+    rank=0,
+    processors=["name"],
+    code="sequence_processor_failed",
+    token=0,
+    time_ns=0,
 )
 
 
@@ -138,6 +149,12 @@ def spans() -> tuple[SpanEntry, ...]:
             sorted(decode_spans.attributes([_DECODE])),
         ),
         SpanEntry(
+            c.PROCESSOR_FAILURE,
+            "the HTTP request, if it is known",
+            "the moment in which a sequence ended for its logits processors, as the first rank tells of it",
+            sorted((c.RANK, c.PROCESSOR_NAME, c.PROCESSOR_FACTORY, c.PROCESSOR_TOKEN, c.EXCEPTION_TYPE)),
+        ),
+        SpanEntry(
             c.WORKER_RESTART,
             "none",
             "a grammar worker was lost, until all are at hand again",
@@ -174,6 +191,8 @@ def metrics() -> tuple[MetricEntry, ...]:
     emitted = SidecarMetrics()
     emitted.take(_REQUEST)
     emitted.take(_DECODE)
+    emitted.take(_TIMES)
+    emitted.take(_FAILURE)
     provider = sdk.provider(Resource.get_empty(), share=0.0, measured=MEASURED)
     provider.add_span_processor(emitted.spans)
     for name in MEASURED:

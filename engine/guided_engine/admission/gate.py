@@ -46,11 +46,12 @@ UNGUIDED_ROUTES: Final = frozenset(
 class Admitted:
     """What a request brings through the gate. `lease` None: it is not guided.
 
-    `ends` is where its sequences' ends are noted.
+    `is_processed`: it has logits processors. `ends` is where its sequences' ends are noted.
     """
 
     exchange: HttpExchange | None
     lease: Lease | None = None
+    is_processed: bool = False
     ends: dict[int, SequenceEnd] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -75,6 +76,16 @@ class Admitted:
             return None
         return ticket(self.lease, self.exchange.span)
 
+    @property
+    def arguments(self) -> dict[str, object]:
+        """What goes to the ranks in `extra_args`: its ticket, or where its processors' failures belong."""
+        if self.ticket is not None:
+            return {names.TICKET_ARG: self.ticket}
+        if not self.is_processed or self.exchange is None:
+            return {}
+        span = self.exchange.span
+        return {names.TRACE_ARG: {"traceparent": span.traceparent, "tracestate": span.tracestate}}
+
 
 @dataclass(frozen=True, slots=True)
 class Gate:
@@ -90,9 +101,23 @@ class Gate:
         return any(patch.name == "admission" and patch.state == "Applied" for patch in ledger.applied())
 
     async def admit(
-        self, structured_outputs: Any, extra_args: Mapping[str, Any] | None, *, ignores_end: bool = False
+        self,
+        structured_outputs: Any,
+        extra_args: Mapping[str, Any] | None,
+        *,
+        ignores_end: bool = False,
+        sampling_params: Any = None,
     ) -> Admitted:
-        """Admit a request by its sampling parameters; `ignores_end`: it goes on after an end of its text.
+        """Admit a request by its sampling parameters.
+
+        Parameters
+        ----------
+        structured_outputs, extra_args
+            Of them.
+        ignores_end
+            It goes on after an end of its text.
+        sampling_params
+            All of them, for logits processors that judge them.
 
         Raises
         ------
@@ -105,13 +130,15 @@ class Gate:
         try:
             _refuse_reserved(extra_args)
             route = exchange.route if exchange is not None else ""
-            request_processors.chosen(route, extra_args, self.config.logits_processors)
+            processors = self.config.logits_processors
+            chosen = request_processors.chosen(route, extra_args, processors)
+            request_processors.validate(route, sampling_params, chosen, processors)
             options = options_of(extra_args, self.config.guided_decoding)
             named = named_grammar(structured_outputs, extra_args)
             if structured_outputs is None and named is None:
                 if exchange is not None:
                     exchange.decided = True
-                return Admitted(exchange)
+                return Admitted(exchange, is_processed=bool(chosen))
             _refuse_open_end(exchange, ignores_end=ignores_end)
             return await self._admit_guided(named or structured_outputs, exchange, options)
         except GuidedError as error:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from guided_contract import names, wire
+from guided_contract import wire
 from guided_contract.config import PodConfig
 from guided_contract.errors import CATALOGUE, ErrorCode, GuidedError
 from guided_engine.admission import identifiers
@@ -51,14 +51,15 @@ def _admitting(add_request: AddRequest) -> AddRequest:
                 call.sampling.structured_outputs,
                 call.sampling.extra_args,
                 ignores_end=call.sampling.ignore_eos,
+                sampling_params=call.sampling,
             )
         except GuidedError as error:
             raise GuidedRequestError(error) from error
         gate.client.serve(self, _end)
 
         async def add() -> Any:
-            with_ticket = call.with_ticket(admitted)
-            return await add_request(self, request_id, *with_ticket, *args, **kwargs)
+            told = call.with_arguments(admitted)
+            return await add_request(self, request_id, *told, *args, **kwargs)
 
         try:
             collector = await add()
@@ -96,14 +97,16 @@ class _Call:
         """Whether this generates; pooling parameters have no constraint."""
         return hasattr(self.sampling, "structured_outputs")
 
-    def with_ticket(self, admitted: Admitted) -> tuple[Any, Any]:
-        """Return prompt and parameters with the ticket in copies: callers share and reuse theirs."""
-        if admitted.ticket is None or admitted.lease is None:
+    def with_arguments(self, admitted: Admitted) -> tuple[Any, Any]:
+        """Return prompt and parameters with ours for the ranks in copies: callers share and reuse theirs."""
+        ours = admitted.arguments
+        if not ours:
             return self.prompt, self.params
         sampling = copy.copy(self.sampling)
-        if sampling.structured_outputs is None:  # asked for by name: from here on as if sent with it
+        if admitted.lease is not None and sampling.structured_outputs is None:
+            # Asked for by name: from here on as if sent with it.
             sampling.structured_outputs = _structured_outputs(admitted.lease.constraint)
-        sampling.extra_args = {**(sampling.extra_args or {}), names.TICKET_ARG: admitted.ticket}
+        sampling.extra_args = {**(sampling.extra_args or {}), **ours}
         if not self._in_prompt:
             return self.prompt, sampling
         prompt = copy.copy(self.prompt)

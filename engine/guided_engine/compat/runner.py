@@ -5,24 +5,27 @@ GuidedWorker wraps the runner *instance* when the model is loaded, which reaches
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
 from guided_contract.config import PodConfig
+from guided_contract.errors import ErrorCode
 from guided_contract.wire import Failed
 from guided_engine.compat.core_finishes import FINISHES_ATTRIBUTE
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
-from guided_engine.ranks.step import Arrival, Masks, Plan, ReadSampled
+from guided_engine.ranks.step import Arrival, Masks, Plan, ReadFaults, ReadSampled
 from guided_engine.ranks.tickets import ticket_of
 
 if TYPE_CHECKING:
     # Loads both grammar libraries; the ledger imports this module in every process of vLLM.
     from guided_engine.ranks.guided_rank import RankGuide
+    from guided_engine.ranks.row_edits import StepEdits
 
 # The attribute on the output rank's ModelRunnerOutput: {request: error code}, read by compat.core.
 ENDS_ATTRIBUTE: Final = "guided_ends"
+_GREEDY: Final = 1e-5  # below this temperature vLLM takes the likeliest token
 
 _log = logging.getLogger("guided_engine")
 _T = TypeVar("_T")
@@ -48,8 +51,12 @@ class RunnerAdapter(ABC):
         """Return what reads the step's tokens once its own copy to the host is done."""
 
     @abstractmethod
-    def sample(self, original: Callable[[Any], Any], guide: "RankGuide", masks: Masks | None) -> Any:
-        """Let processors change the logits, then sample with the masks; return the runner's output."""
+    def faults(self) -> ReadFaults:
+        """Return what reads which of the step's sequences end for what their processors did to their rows."""
+
+    @abstractmethod
+    def sample(self, original: Callable[[Any], Any], masks: Masks | None, edits: "StepEdits | None") -> Any:
+        """Sample with the masks and edits, of which either may be none; return the runner's output."""
 
 
 class GuidedRunner:
@@ -108,10 +115,12 @@ class GuidedRunner:
             output = self._sample_tokens(grammar_output)
         else:
             masks = with_core_masks(self._safely(self._guide.masks, None), grammar_output)
+            edits = self._safely(self._guide.edits, None)
             self._guide.waits.end()
-            output = self._adapter.sample(self._sample_tokens, self._guide, masks)
+            output = self._adapter.sample(self._sample_tokens, masks, edits)
         if self._guide.is_sampling:
-            self._safely(lambda: self._guide.sampled(self._adapter.reader(output)), None)
+            read, faults = self._adapter.reader(output), self._adapter.faults()
+            self._safely(lambda: self._guide.sampled(read, faults), None)
         self._safely(lambda: self._report_ends(output), None)
         return output
 
@@ -124,6 +133,10 @@ class GuidedRunner:
         self._safely(lambda: self._guide.cut_drafts(proposed.req_ids, drafts), None)
         proposed.draft_token_ids = drafts
         return proposed
+
+    def close(self) -> None:
+        """Give back what is held for as long as the rank runs."""
+        self._safely(self._guide.close, None)
 
     def _begin(self, scheduler_output: Any) -> None:
         arrivals = [
@@ -163,6 +176,9 @@ class GuidedRunner:
             stop_tokens=tuple(params.all_stop_token_ids or ()),
             arguments=params.extra_args or {},
             stop_texts=tuple(params.stop or ()),
+            max_tokens=params.max_tokens,
+            is_greedy=params.temperature < _GREEDY,
+            sampling_params=params,
         )
 
     def _learn_drafts(self) -> None:
@@ -177,8 +193,7 @@ class GuidedRunner:
         """
         ends = self._guide.ends()
         if ends:
-            codes = {end.request_id: end.code for end in ends}
-            setattr(self._adapter.carrier(output), ENDS_ATTRIBUTE, codes)
+            add_ends(self._adapter.carrier(output), {end.request_id: ErrorCode(end.code) for end in ends})
             self._report(ends)
 
     def _safely(self, call: Callable[[], _T], otherwise: _T) -> _T:
@@ -188,6 +203,12 @@ class GuidedRunner:
             _log.exception("guidedmodel: guided decoding failed on this rank; its sequences are ended")
             self._guide.fail_all()
             return otherwise
+
+
+def add_ends(output: Any, codes: Mapping[str, ErrorCode]) -> None:
+    """Write on a ModelRunnerOutput which sequences are to end, and why."""
+    known = getattr(output, ENDS_ATTRIBUTE, {})
+    setattr(output, ENDS_ATTRIBUTE, {name: code.value for name, code in codes.items()} | known)
 
 
 def _is_guided_here(params: Any) -> bool:

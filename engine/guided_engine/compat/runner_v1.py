@@ -1,21 +1,32 @@
-"""Model Runner V1: masks and processors on the logits that execute_model left behind."""
+"""Model Runner V1: masks and edits on the logits that execute_model left behind.
 
-from collections.abc import Callable, Iterator, Sequence
+Edits come before the mask, bias and penalties, and the rows that have some go through the host: vLLM's own
+interface here knows batch slots alone, and refuses processors under speculation.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
 from vllm.v1.core.sched.output import GrammarOutput
 from vllm.v1.outputs import AsyncModelRunnerOutput
 
+from guided_contract.errors import ErrorCode
 from guided_engine.compat.runner import RunnerAdapter
+from guided_engine.processors import dense
+from guided_engine.processors.edits import apply
 from guided_engine.ranks.guided_rank import RankGuide
-from guided_engine.ranks.step import Masks, ReadSampled
+from guided_engine.ranks.row_edits import FAULTS, StepEdits
+from guided_engine.ranks.step import Masks, ReadFaults, ReadSampled
 
 
 class RunnerV1(RunnerAdapter):
     """Adapter of vllm.v1.worker.gpu_model_runner and its CPU subclass."""
 
-    def __init__(self, runner: Any) -> None:
+    def __init__(self, runner: Any, guide: RankGuide) -> None:
         self._runner = runner
+        self._guide = guide
 
     def resumed(self, scheduler_output: Any) -> dict[str, Sequence[int]]:
         """Return all tokens of requests that come back after preemption."""
@@ -38,25 +49,53 @@ class RunnerV1(RunnerAdapter):
             return lambda: _read_async(output)
         return lambda: zip(output.req_ids, output.sampled_token_ids, strict=True)
 
-    def sample(self, original: Callable[[Any], Any], guide: RankGuide, masks: Masks | None) -> Any:
-        """Process and mask the logits that wait in execute_model_state."""
-        state = self._runner.execute_model_state
-        rows = _rows(self._runner.input_batch.req_ids, state.scheduler_output.scheduled_spec_decode_tokens)
-        guide.apply_processors(rows.get, state.logits)
+    def faults(self) -> ReadFaults:
+        """Return nothing: on this runner they are known before it samples."""
+        return dict
+
+    def sample(self, original: Callable[[Any], Any], masks: Masks | None, edits: StepEdits | None) -> Any:
+        """Change and mask the logits that wait in execute_model_state."""
+        if edits is not None:
+            state = self._runner.execute_model_state
+            firsts = _firsts(
+                self._runner.input_batch.req_ids, state.scheduler_output.scheduled_spec_decode_tokens
+            )
+            logits = state.logits.float()
+            self._runner.execute_model_state = state._replace(logits=logits)
+            self._guide.fail(_apply(edits, firsts, logits))
         if masks is None:
             return original(None)
         return original(GrammarOutput(masks.request_ids, masks.bitmask, masks.acceptable))
 
 
-def _rows(request_ids: Sequence[str], drafts: dict[str, list[int]]) -> dict[str, tuple[int, int]]:
-    """Return each request's first row of the logits and the row after its last."""
-    rows = {}
-    first = 0
-    for request_id in request_ids:
-        end = first + 1 + len(drafts.get(request_id, ()))
-        rows[request_id] = (first, end)
-        first = end
-    return rows
+def _apply(edits: StepEdits, firsts: Mapping[str, int], logits: Any) -> dict[str, ErrorCode]:
+    """Change rows of `logits` [rows, vocabulary] float32 in place; return which requests end for it."""
+    faults = {}
+    places = [
+        (request_id, firsts[request_id] + offset, change) for request_id, offset, change in edits.each()
+    ]
+    numbers = [row for _, row, _ in places]
+    # A CPU's rows are changed where they are: to copy them takes longer than all else.
+    copies = None if logits.is_cpu or not places else logits[numbers].cpu()
+    rows = [logits[row].numpy() for row in numbers] if copies is None else copies.numpy()
+    for (request_id, _, change), row in zip(places, rows, strict=True):
+        if not apply(change, row):
+            faults[request_id] = ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN
+    if copies is not None:
+        logits[numbers] = copies.to(logits.device)
+    for step in edits.dense:
+        index = torch.tensor([firsts[request_id] + offset for request_id, offset in step.places])
+        codes = dense.tried(step.factory, step.results, logits, index.to(logits.device)).tolist()
+        for (request_id, _), code in zip(step.places, codes, strict=True):
+            if code:
+                faults[request_id] = FAULTS[code]
+    return faults
+
+
+def _firsts(request_ids: Sequence[str], drafts: dict[str, list[int]]) -> dict[str, int]:
+    """Return each request's first row of the logits."""
+    counts = [1 + len(drafts.get(request_id, ())) for request_id in request_ids]
+    return dict(zip(request_ids, itertools.accumulate(counts, initial=0), strict=False))
 
 
 def _read_async(output: Any) -> Iterator[tuple[str, Sequence[int]]]:

@@ -1,32 +1,35 @@
-"""Model Runner V2: masks by its own bitmask kernel, processors on the logits right before it."""
+"""Model Runner V2: masks by its own bitmask kernel, edits by its interface for logits processors."""
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from vllm.v1.core.sched.output import GrammarOutput
 
-from guided_engine.compat.runner import RunnerAdapter
+from guided_engine.compat.runner import RunnerAdapter, add_ends
 from guided_engine.ranks.guided_rank import RankGuide
-from guided_engine.ranks.step import Masks, ReadSampled
+from guided_engine.ranks.row_edits import StepEdits
+from guided_engine.ranks.step import Masks, ReadFaults, ReadSampled
 
-NO_MASKS: Final = Masks([], np.empty((0, 0), dtype=np.int32))
+if TYPE_CHECKING:
+    from guided_engine.compat.edits_v2 import EditsV2
 
 
 class RunnerV2(RunnerAdapter):
     """Adapter of vllm.v1.worker.gpu.model_runner and its CPU subclass."""
 
-    def __init__(self, runner: Any) -> None:
+    def __init__(self, runner: Any, guide: RankGuide) -> None:
+        self._guide = guide
         self._masker = runner.structured_outputs_worker
         self._apply_bitmask = self._masker.apply_grammar_bitmask
-        self._guide: RankGuide | None = None
-        # Called with the logits of this step, before upstream's own processors: the one place for ours.
         self._masker.apply_grammar_bitmask = self._apply
-        if runner.batch_sharder is not None:
-            self._shard = runner.batch_sharder.shard_sampler_inputs
-            runner.batch_sharder.shard_sampler_inputs = self._shard_inputs
+        self._faults: ReadFaults = dict
+        self._edits: EditsV2 | None = None
+        if guide.has_factories:
+            from guided_engine.compat import edits_v2  # noqa: PLC0415 - Triton, where it is needed
+
+            self._edits = edits_v2.EditsV2(runner, guide)
+            runner.sampler.logits_processors.append(self._edits)
 
     def resumed(self, scheduler_output: Any) -> dict[str, Sequence[int]]:  # noqa: ARG002 - the interface's
         """Return nothing: a request comes back as an arrival."""
@@ -45,34 +48,47 @@ class RunnerV2(RunnerAdapter):
         """Return what reads the step's tokens."""
         return lambda: _read(output)
 
-    def sample(self, original: Callable[[Any], Any], guide: RankGuide, masks: Masks | None) -> Any:
-        """Have the runner call `_apply` with its logits; with no row to mask it masks none."""
-        if masks is None:
-            masks = NO_MASKS
-        self._guide = guide
-        try:
-            return original(GrammarOutput(masks.request_ids, masks.bitmask, masks.acceptable))
-        finally:
-            self._guide = None
+    def faults(self) -> ReadFaults:
+        """Return what reads the step's faults."""
+        return self._faults
 
-    def _shard_inputs(self, input_batch: Any, grammar_output: Any) -> tuple[Any, Any, Any, Any]:
-        """Give this rank its share of a batch; `_apply` is called for one without masks as well."""
-        batch, indices, share, metadata = self._shard(input_batch, grammar_output)
-        if share is None and self._guide is not None:
-            share = GrammarOutput(NO_MASKS.request_ids, NO_MASKS.bitmask, NO_MASKS.acceptable)
-        return batch, indices, share, metadata
+    def sample(self, original: Callable[[Any], Any], masks: Masks | None, edits: StepEdits | None) -> Any:
+        """Have the runner mask and sample; what its sampler calls has the edits by then."""
+        if self._edits is None:
+            return original(_grammar_output(masks))
+        self._edits.stage(edits, self._guide.scheduled_drafts)
+        try:
+            output = original(_grammar_output(masks))
+        finally:
+            self._faults = self._edits.taken()
+        if edits is not None:
+            _tell(output, self._faults)
+        return output
 
     def _apply(self, logits: Any, input_batch: Any, request_ids: list[str], bitmask: Any) -> None:
-        if self._guide is not None:
-            bounds = pairwise(input_batch.cu_num_logits_np.tolist())
-            rows = dict(zip(input_batch.req_ids, bounds, strict=False))
-            self._guide.apply_processors(rows.get, logits)
         self._apply_bitmask(logits, input_batch, request_ids, bitmask)
-        if self._guide is not None and request_ids and not logits.is_cpu:
+        if request_ids and not logits.is_cpu:
             # The runner's stream waits for the copy before it masks; on a CPU both are done by now.
             masked = torch.cuda.Event()
             masked.record()
             self._guide.handed_over(masked.synchronize)
+
+
+def _grammar_output(masks: Masks | None) -> GrammarOutput | None:
+    return None if masks is None else GrammarOutput(masks.request_ids, masks.bitmask, masks.acceptable)
+
+
+def _tell(output: Any, faults: ReadFaults) -> None:
+    """Write a step's faults on its own output, as soon as the host has both: the step's token is dropped."""
+    original = output.get_output
+
+    def get_output() -> Any:
+        made = original()
+        if found := faults():
+            add_ends(made, found)
+        return made
+
+    output.get_output = get_output
 
 
 def _read(output: Any) -> Iterator[tuple[str, Sequence[int]]]:

@@ -1,5 +1,6 @@
 """The worker that vLLM is told to use: the platform's own, joined by guided decoding once it has a model."""
 
+import contextlib
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -7,6 +8,8 @@ from typing import Any, Final
 
 from vllm.distributed.parallel_state import get_pp_group
 from vllm.platforms import current_platform
+from vllm.tokenizers import cached_tokenizer_from_config
+from vllm.utils.torch_utils import PIN_MEMORY
 
 from guided_contract import config as pod_config
 from guided_contract.config import PodConfig
@@ -22,14 +25,17 @@ from guided_engine.compat.runner_v2 import RunnerV2
 from guided_engine.compat.runner_vocabulary import EngineVocabulary
 from guided_engine.cpus import Cpus
 from guided_engine.heartbeats import Pulse
+from guided_engine.processors import registry
+from guided_engine.processors.interface import Context
 from guided_engine.processors.registry import Registry
 from guided_engine.ranks import slowness
+from guided_engine.ranks.arrivals import RankTraits
 from guided_engine.ranks.bitmasks import BitmaskBuffer
-from guided_engine.ranks.guided_rank import RankGuide, RankTraits
+from guided_engine.ranks.guided_rank import RankGuide
 from guided_engine.ranks.loaded_grammars import Prototypes
 from guided_engine.service_link import ServiceLink
 from guided_engine.telemetry import Telemetry
-from guided_grammar.backend import Threads
+from guided_grammar.backend import BackendError, Threads
 from guided_grammar.registry import Backends, fingerprints
 
 if current_platform.is_cpu():
@@ -57,11 +63,19 @@ class GuidedWorker(PlatformWorker):  # type: ignore[misc]  # vLLM is untyped her
         config = pod_config.load()
         if config is not None:
             import_plugin(self.vllm_config)
+            for processor in config.logits_processors:
+                registry.check(processor)  # before the weights, which take minutes
         super().load_model(*args, **kwargs)
         if config is not None:
             if current_platform.is_cpu() and not self.use_v2_model_runner:
                 cpu.rewind(self.model_runner)
             self._guided = _join(self, config)
+
+    def shutdown(self) -> None:
+        """End the rank: factories of logits processors give back what they hold."""
+        if self._guided is not None:
+            self._guided.close()
+        super().shutdown()
 
     def take_draft_token_ids(self) -> Any:
         """Return the runner's drafts, in sync scheduling without those that a grammar forbids."""
@@ -96,7 +110,7 @@ def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:
     if prototypes is not None and backends is not None:
         guide = _guide(worker, config, prototypes, backends)
         runner = worker.model_runner
-        adapter = RunnerV2(runner) if worker.use_v2_model_runner else RunnerV1(runner)
+        adapter = (RunnerV2 if worker.use_v2_model_runner else RunnerV1)(runner, guide)
         guided = GuidedRunner(runner, guide, adapter, pulse.step, partial(_report, link))
     link.start()
     return guided
@@ -110,7 +124,10 @@ def _guide(worker: Any, config: PodConfig, prototypes: Prototypes, backends: Bac
     consensus = config.guided_decoding.consensus
     has_peers = config.tensor_parallel > 1 and consensus.mode != "Off"
     rank = number(worker, config, samples=True)
-    slow_ns = slowness.limit_ns(reaches_core=rank % config.tensor_parallel == 0)
+    context = Context(vocab_size=vocab_size)
+    if config.logits_processors:
+        context = _context(vllm_config, backends, worker.device, rank)
+    reaches_core = rank % config.tensor_parallel == 0
     return RankGuide(
         RankTraits(
             rank,
@@ -118,12 +135,38 @@ def _guide(worker: Any, config: PodConfig, prototypes: Prototypes, backends: Bac
             is_async,
             reasoner_factory(vllm_config),
             consensus if has_peers else None,
+            reaches_core,
         ),
         prototypes,
-        Registry(config.logits_processors),
-        BitmaskBuffer(rows, vocab_size, backends, slow_ns),
+        Registry(config.logits_processors, context),
+        BitmaskBuffer(rows, vocab_size, backends, slowness.limit_ns(reaches_core=reaches_core)),
         Telemetry(config.telemetry_socket).send,
     )
+
+
+def _context(vllm_config: Any, backends: Backends, device: Any, rank: int) -> Context:
+    """Return what factories of logits processors are told."""
+    model = vllm_config.model_config
+    texts, stop_tokens = _texts(backends)
+    ends = model.try_get_generation_config().get("eos_token_id") or []
+    return Context(
+        vocab_size=model.get_vocab_size(),
+        tokenizer=cached_tokenizer_from_config(model),
+        token_bytes=texts,
+        stop_tokens=stop_tokens.union([ends] if isinstance(ends, int) else ends),
+        device=str(device),
+        rank=rank,
+        vllm_config=vllm_config,
+        is_pin_memory=PIN_MEMORY,
+    )
+
+
+def _texts(backends: Backends) -> tuple[Sequence[bytes], frozenset[int]]:
+    """Return each token's bytes and what ends a text, of the first library that takes the tokenizer."""
+    for name in backends:
+        with contextlib.suppress(BackendError):
+            return backends[name].tokens(), backends[name].stop_tokens
+    return (), frozenset()
 
 
 def _fill_threads(parallel: Any) -> int:

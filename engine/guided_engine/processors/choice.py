@@ -2,11 +2,12 @@
 
 A choice stands in `vllm_xargs`, as "a,b" or as ["a", "b"]; "" and [] choose none. First comes what the
 resource applies, in its list's order: what it enforces, and without a choice its defaults. Then what the
-request names, in the request's order.
+request names, in the request's order. Beside it stands what the request sets of their parameters, as
+"a.size": 3.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from guided_contract.choices import MOST_PROCESSORS
@@ -17,7 +18,17 @@ _MOST_CHARACTERS: Final = 80  # of a client's own words in a message
 
 
 class ChoiceError(ValueError):
-    """A request's choice cannot be read or met; the message says why, and what the model has."""
+    """A request's choice cannot be read or met; the message says why, and what the model has.
+
+    Attributes
+    ----------
+    key
+        Which of the request's `vllm_xargs` is wrong.
+    """
+
+    def __init__(self, message: str, key: str = ARGUMENT) -> None:
+        super().__init__(message)
+        self.key = _cut(key)
 
 
 def chosen(choice: Any, processors: Sequence[LogitsProcessorConfig]) -> list[str]:
@@ -47,6 +58,33 @@ def chosen(choice: Any, processors: Sequence[LogitsProcessorConfig]) -> list[str
     return [*enforced, *(name for name in names if name not in enforced)]
 
 
+def parameters(arguments: Mapping[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return what a request sets of its processors' parameters, by processor and parameter.
+
+    Parameters
+    ----------
+    arguments
+        The request's `vllm_xargs`.
+    names
+        The processors that it gets, as `chosen` says.
+
+    Raises
+    ------
+    ChoiceError
+        One is for a processor that it does not get.
+    """
+    asked: dict[str, dict[str, Any]] = {}
+    for key, value in arguments.items():
+        name, dot, parameter = key.partition(".")
+        if not dot:
+            continue
+        if name not in names:
+            has = f"this request has {', '.join(names) or 'none'}"
+            raise ChoiceError(f"there is no logits processor {_shown(name)} for it; {has}", key)
+        asked.setdefault(name, {})[parameter] = value
+    return asked
+
+
 def _items(choice: Any) -> Sequence[Any]:
     if isinstance(choice, str):
         # In no more pieces than it takes to refuse them: a client may write a million.
@@ -69,4 +107,8 @@ def _faults(names: Sequence[Any], known: Sequence[str]) -> Iterator[str]:
 
 
 def _shown(name: str) -> str:
-    return json.dumps(name if len(name) <= _MOST_CHARACTERS else f"{name[:_MOST_CHARACTERS]}…")
+    return json.dumps(_cut(name))
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _MOST_CHARACTERS else f"{name[:_MOST_CHARACTERS]}…"

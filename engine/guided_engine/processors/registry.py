@@ -1,56 +1,257 @@
-"""The factories that a configuration names, constructed, and which of them a request gets."""
+"""The factories that a configuration names: found, given their parameters, and made on a rank."""
 
+import dataclasses
+import functools
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
 
 from guided_contract.config import LogitsProcessorConfig
 from guided_engine.processors import choice
-from guided_engine.processors.interface import ProcessorFactory, SequenceInfo, SequenceProcessor
+from guided_engine.processors.adapters import UnsuitableError, factory_of
+from guided_engine.processors.choice import ChoiceError
+from guided_engine.processors.failures import PASSED_ON, log_failure, said, words
+from guided_engine.processors.interface import (
+    Context,
+    Params,
+    ProcessorFactory,
+    SequenceInfo,
+    SequenceProcessor,
+)
 
 
 class FactoryError(Exception):
-    """A configured factory cannot be imported or constructed; the engine does not start."""
+    """A configured factory cannot be found or made, or refuses its parameters; the message names it."""
 
 
-class Registry:
-    """The configured factories, in their order.
+class FactoryImportError(FactoryError):
+    """Its module cannot be imported here."""
+
+
+class FactoryParamsError(FactoryError):
+    """It refuses its parameters."""
+
+
+class ProcessorError(Exception):
+    """A sequence's processor raised, or gave what cannot be applied; the sequence ends.
+
+    Attributes
+    ----------
+    processors
+        Its name in the resource; of several that cannot be told apart all names, none where the request's
+        choice cannot be met.
+    """
+
+    def __init__(self, processors: Sequence[str], why: BaseException) -> None:
+        super().__init__(f"{', '.join(processors) or 'a processor'}: {said(why)}")
+        self.processors = tuple(processors)
+
+
+class Running(NamedTuple):
+    """A sequence's processor, with the resource's name for it and what made it."""
+
+    name: str
+    factory: ProcessorFactory[Any]
+    processor: SequenceProcessor
+
+
+def find(config: LogitsProcessorConfig) -> type[ProcessorFactory[Any]]:
+    """Import the class of a configured factory, or make the one for what users have from vLLM.
+
+    Raises
+    ------
+    FactoryImportError
+        Its module cannot be imported.
+    FactoryError
+        There is no such name in it, or it is nothing of which there is a factory.
+    """
+    try:
+        return _imported(config.factory)
+    except UnsuitableError as error:
+        raise _fault(config, f"{config.factory!r} {error}") from error
+    except Exception as error:
+        raise _fault(config, f"cannot import {config.factory!r}: {error}", FactoryImportError) from error
+
+
+@functools.cache  # requests in the API server ask for it, too
+def _imported(place: str) -> type[ProcessorFactory[Any]]:
+    module, _, name = place.partition(":")
+    imported = importlib.import_module(module)
+    if not hasattr(imported, name):
+        raise UnsuitableError(f"is not there: {module} has no {name}")
+    return factory_of(getattr(imported, name))
+
+
+def params_of(config: LogitsProcessorConfig, factory: type[ProcessorFactory[Any]]) -> Params:
+    """Return the parameters of a configured factory, as it has them.
+
+    Raises
+    ------
+    FactoryParamsError
+        It has not what is there, wants another type, or refuses what they make together.
+    """
+    try:
+        return _read(factory, config.params)
+    except Exception as error:
+        why = f"{config.factory!r} refuses its parameters: {error}"
+        raise _fault(config, why, FactoryParamsError) from error
+
+
+def request_params(
+    config: LogitsProcessorConfig, factory: type[ProcessorFactory[Any]], asked: Mapping[str, Any]
+) -> Params:
+    """Return its parameters with those that a request sets.
+
+    Raises
+    ------
+    ChoiceError
+        A request may not set one of them, or the factory refuses them.
+    """
+    mine = sorted(factory.request_params) if not config.enforced else []
+    types = {field.name: field.type for field in msgspec.structs.fields(factory.Params)}
+    wanted = {}
+    for name, value in asked.items():
+        if name not in mine:
+            may = f"of {config.name} a request may set {', '.join(mine) or 'nothing'}"
+            raise ChoiceError(f"it cannot be set by a request; {may}", f"{config.name}.{name}")
+        try:
+            # vLLM's type of vllm_xargs has neither booleans nor null: true is 1 there, "null" stands for it.
+            wanted[name] = msgspec.convert(value, types[name], strict=False)
+        except Exception as error:
+            raise _refused(config, name, error) from error
+    try:
+        return _read(factory, {**config.params, **wanted})
+    except Exception as error:
+        # vllm_xargs has no place for the whole of them: the first that the request set is named.
+        raise _refused(config, next(iter(asked)), error) from error
+
+
+def _refused(config: LogitsProcessorConfig, name: str, error: Exception) -> ChoiceError:
+    why = words(error).partition(" - at ")[0]
+    return ChoiceError(f"{config.name} refuses it: {why}", f"{config.name}.{name}")
+
+
+def _read(factory: type[ProcessorFactory[Any]], params: Mapping[str, Any]) -> Params:
+    read: Params = msgspec.convert(dict(params), factory.Params)
+    factory.check(read)
+    return read
+
+
+def check(config: LogitsProcessorConfig) -> type[ProcessorFactory[Any]]:
+    """Find a configured factory and have it check its parameters; makes none.
 
     Raises
     ------
     FactoryError
-        Module or class cannot be found, is no ProcessorFactory, or refuses its parameters.
+        There is none, or it refuses them.
+    """
+    factory = find(config)
+    params_of(config, factory)
+    return factory
+
+
+class Registry:
+    """The configured factories, made for this rank, in their order.
+
+    Parameters
+    ----------
+    configs
+        Those of the model.
+    context
+        What each is told.
+    find
+        Returns the class of one.
+
+    Raises
+    ------
+    FactoryError
+        One cannot be found or made, or refuses its parameters.
     """
 
-    def __init__(self, configs: Sequence[LogitsProcessorConfig]) -> None:
-        self._configs = tuple(configs)
-        self._factories = {config.name: _construct(config) for config in configs}
+    def __init__(
+        self,
+        configs: Sequence[LogitsProcessorConfig],
+        context: Context,
+        find: Callable[[LogitsProcessorConfig], type[ProcessorFactory[Any]]] = find,
+    ) -> None:
+        self._configs = {config.name: config for config in configs}
+        self._factories: dict[str, ProcessorFactory[Any]] = {}
+        try:
+            for config in configs:
+                self._factories[config.name] = _made(config, find(config), context)
+        except FactoryError:
+            self.close()
+            raise
 
     def __bool__(self) -> bool:
         return bool(self._factories)
 
-    def create(self, sequence: SequenceInfo) -> list[SequenceProcessor]:
-        """Return the states of a new sequence, in the order in which they apply.
+    @property
+    def configs(self) -> list[LogitsProcessorConfig]:
+        """Return what they are configured by."""
+        return list(self._configs.values())
 
-        Raises what a factory raises; ChoiceError for a choice that came past admission, which refuses it.
+    def create(
+        self, arguments: Mapping[str, Any], info: SequenceInfo[Params], *, is_greedy: bool = False
+    ) -> Iterator[Running]:
+        """Make the processors of a new sequence, one after another, in the order in which they apply.
+
+        Parameters
+        ----------
+        arguments
+            The request's `vllm_xargs`.
+        info
+            The sequence; its params are filled in.
+        is_greedy
+            Whether the likeliest token is sampled.
+
+        Raises
+        ------
+        ProcessorError
+            A factory raised.
+        ChoiceError
+            For a choice that came past admission, which refuses it.
         """
-        names = choice.chosen(sequence.arguments.get(choice.ARGUMENT), self._configs)
-        states = (self._factories[name].create(sequence) for name in names)
-        return [state for state in states if state is not None]
+        names = choice.chosen(arguments.get(choice.ARGUMENT), list(self._configs.values()))
+        asked = choice.parameters(arguments, names)
+        for name in names:
+            factory = self._factories[name]
+            if is_greedy and not factory.changes_argmax:
+                continue
+            own = factory.params
+            if name in asked:
+                own = request_params(self._configs[name], type(factory), asked[name])
+            try:
+                processor = factory.create(dataclasses.replace(info, params=own))
+            except PASSED_ON:
+                raise
+            except BaseException as error:
+                raise ProcessorError((name,), error) from error
+            if processor is not None:
+                yield Running(name, factory, processor)
+
+    def close(self) -> None:
+        """Close the factories."""
+        for name, factory in self._factories.items():
+            try:
+                factory.close()
+            except PASSED_ON:
+                raise
+            except BaseException as error:  # noqa: BLE001 - the user's code; the others are closed
+                log_failure(f"logits processor {name} failed to close", error)
 
 
-def _construct(config: LogitsProcessorConfig) -> ProcessorFactory:
-    module, _, name = config.factory.partition(":")
+def _made(
+    config: LogitsProcessorConfig, factory: type[ProcessorFactory[Any]], context: Context
+) -> ProcessorFactory[Any]:
+    params = params_of(config, factory)
     try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise FactoryError(
-            f"logits processor {config.name!r}: cannot import {config.factory!r}: {error}"
-        ) from error
-    if not (isinstance(found, type) and issubclass(found, ProcessorFactory)):
-        raise FactoryError(f"logits processor {config.name!r}: {config.factory!r} is not a ProcessorFactory")
-    try:
-        return found(**config.params)
+        return factory(params, context)
     except Exception as error:
-        raise FactoryError(
-            f"logits processor {config.name!r}: {config.factory!r} refuses its parameters: {error}"
-        ) from error
+        raise _fault(config, f"{config.factory!r} cannot be made: {error}") from error
+
+
+def _fault(config: LogitsProcessorConfig, why: str, kind: type[FactoryError] = FactoryError) -> FactoryError:
+    return kind(f"logits processor {config.name!r}: {why}")

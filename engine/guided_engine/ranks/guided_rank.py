@@ -1,50 +1,32 @@
 """Guided decoding on one rank: every sequence's matcher and processors, step by step.
 
 An adapter (compat.runner) calls, per step: `begin` before the forward pass; `settle`, `learn_drafts`, `masks`
-and `apply_processors` while it runs; `sampled` and `ends` after sampling. All ranks do the same from the same
-inputs, so nothing is shared between them.
+and `edits` while it runs; `sampled` and `ends` after sampling. All ranks do the same from the same inputs, so
+nothing is shared between them.
 """
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from guided_contract.config import ConsensusConfig
 from guided_contract.errors import ErrorCode
-from guided_contract.names import RESERVED_PREFIX
 from guided_contract.records import AnyRecord
 from guided_contract.wire import Failed
-from guided_engine.processors.interface import SequenceInfo
 from guided_engine.processors.registry import Registry
 from guided_engine.ranks import end_reasons
 from guided_engine.ranks.agreement import Agreement
+from guided_engine.ranks.arrivals import Arrivals, RankTraits
 from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.loaded_grammars import Prototypes
-from guided_engine.ranks.mask_rows import Part, masks_of, part_of
-from guided_engine.ranks.processors_step import apply_to_rows
-from guided_engine.ranks.reasoning import Reasoner, Reasoning
-from guided_engine.ranks.sequence import GuidedSequence, Tally
+from guided_engine.ranks.mask_rows import Part, masks_of, part_of, with_limits
+from guided_engine.ranks.processor_times import StepTimes
+from guided_engine.ranks.row_edits import StepEdits, step_edits
+from guided_engine.ranks.sequence import GuidedSequence
 from guided_engine.ranks.slowness import Stopwatch
-from guided_engine.ranks.step import Arrival, Masks, Plan, ReadSampled, known_drafts
+from guided_engine.ranks.step import Arrival, Masks, Plan, ReadFaults, ReadSampled, known_drafts
 
 _log = logging.getLogger("guided_engine")
-
-
-@dataclass(frozen=True, slots=True)
-class RankTraits:
-    """What does not change while the engine runs.
-
-    `reasoner` makes a sequence's reasoner from its request's arguments; None where grammars hold at once.
-    `consensus` None: no other rank to agree with.
-    """
-
-    rank: int
-    vocab_size: int
-    is_async: bool
-    reasoner: Callable[[dict[str, Any]], Reasoner] | None = None
-    consensus: ConsensusConfig | None = None
 
 
 class RankGuide:
@@ -53,7 +35,8 @@ class RankGuide:
     Parameters
     ----------
     send
-        Takes telemetry records: of a sequence that has ended, and digests; must not block.
+        Takes telemetry records: of a sequence that has ended, of what processors took, and digests; must not
+        block.
     """
 
     def __init__(
@@ -70,6 +53,8 @@ class RankGuide:
         self._bitmasks = bitmasks
         self.waits = bitmasks.waits
         self._stopwatch = Stopwatch(bitmasks.slow_ns)
+        self._times = StepTimes(registry.configs, traits.rank, send, reaches_core=traits.reaches_core)
+        self._arrivals = Arrivals(traits, prototypes, registry, self.waits, self._stopwatch, self._times)
         self._send = send
         consensus = traits.consensus
         self._agreement = None if consensus is None else Agreement(traits.rank, consensus, send)
@@ -77,7 +62,7 @@ class RankGuide:
         self._sequences: dict[str, GuidedSequence] = {}
         self._sampling: list[GuidedSequence] = []
         self._drafts: Mapping[str, Sequence[int]] = {}
-        self._pending: list[tuple[int, ReadSampled]] = []
+        self._pending: list[tuple[int, ReadSampled, ReadFaults]] = []
         self._step = 0
 
     @property
@@ -90,9 +75,19 @@ class RankGuide:
         """Return whether a sequence of ours samples in this step."""
         return bool(self._sampling)
 
+    @property
+    def has_factories(self) -> bool:
+        """Return whether the model has processors."""
+        return bool(self._registry)
+
+    @property
+    def scheduled_drafts(self) -> Mapping[str, Sequence[int]]:
+        """Return this step's drafts by request; -1 where the scheduler does not know one."""
+        return self._drafts
+
     def concerns(self, is_guided: bool) -> bool:  # noqa: FBT001 - the question itself
         """Return whether an arriving request is to be an Arrival; any is where processors are configured."""
-        return is_guided or bool(self._registry)
+        return is_guided or self.has_factories
 
     def begin(self, plan: Plan) -> None:
         """Take over what the scheduler decided for this step."""
@@ -127,15 +122,21 @@ class RankGuide:
     def settle(self) -> None:
         """Accept what earlier steps sampled; waits for their copies to the host alone."""
         pending, self._pending = self._pending, []
-        for step, read in pending:
+        for step, read, read_faults in pending:
             sampled = read()
+            faults = read_faults()
             self._stopwatch.mark()  # waiting for a device may take CPU time
+            self._times.begin()
             for request_id, tokens in sampled:
                 sequence = self._sequences.get(request_id)
                 if sequence is None or step < sequence.since_step or not tokens:
                     continue
+                if request_id in faults:
+                    sequence.fail_rows(faults[request_id])
+                    continue
                 sequence.tally.drafts_accepted += len(tokens) - 1
                 sequence.accept(tokens)
+            self._times.end()
 
     def learn_drafts(self, request_ids: Sequence[str], drafts: Sequence[Sequence[int]]) -> None:
         """Take each request's drafts (token ids) of the last step; -1 where the runner does not say them."""
@@ -149,9 +150,12 @@ class RankGuide:
         self.settle()
         self._masked = {}
         parts: list[Part] = []
+        limits = {}
         row = 0
         for sequence in self._sampling:
             scheduled = self._take_drafts(sequence)
+            if sequence.processors and scheduled:
+                limits[sequence.request_id] = (scheduled, sequence.verifiable(scheduled))
             if sequence.is_given_up or sequence.matcher is None or sequence.matcher.is_terminated():
                 continue
             part = part_of(sequence, row, scheduled)
@@ -162,38 +166,40 @@ class RankGuide:
         if self._agreement is not None and masks is not None:
             rows = (masks.bitmask[part.row] for part in parts)
             self._masked = dict(zip(masks.request_ids, rows, strict=True))
-        return masks
+        return with_limits(masks, limits, self._traits.vocab_size)
 
     def handed_over(self, wait: Callable[[], None]) -> None:
         """Take note that this step's masks are on their way to the device; `wait` returns once they are."""
         self._bitmasks.handed_over(wait)
 
-    def apply_processors(self, rows_of: Callable[[str], tuple[int, int] | None], logits: Any) -> None:
-        """Let processors change their rows of `logits` [rows, vocabulary] in place, before the masks.
-
-        `rows_of` returns a request's first row and the row after its last, None where another rank samples
-        it. A sequence whose processor raises, or leaves a NaN, gets its rows back and ends. Never raises.
-        """
-        jobs = [
-            (sequence, rows)
+    def edits(self) -> StepEdits | None:
+        """Return what processors change in this step's logits, None for nothing; after `masks`."""
+        self._times.begin()
+        prepared = {
+            sequence.request_id: made
             for sequence in self._sampling
-            if sequence.processors
-            and sequence.failure is None
-            and (rows := rows_of(sequence.request_id)) is not None
-        ]
-        if not jobs:
-            return
-        try:
-            failed = apply_to_rows([(s.processors, s.drafts, rows) for s, rows in jobs], logits)
-        except Exception:  # noqa: BLE001 - no rank may leave the others' step
-            _log.exception("guidedmodel: logits processors failed on this rank")
-            failed = list(range(len(jobs)))
-        for index in failed:
-            jobs[index][0].fail(ErrorCode.SEQUENCE_PROCESSOR_FAILED)
+            if (made := sequence.prepare_processors()) is not None
+        }
+        self._times.end()
+        for request_id, name in self._times.end_step():
+            if (slow := self._sequences.get(request_id)) is not None:
+                slow.fail_processors(ErrorCode.SEQUENCE_PROCESSOR_SLOW, [name])
+        return step_edits(prepared) if prepared else None
 
-    def sampled(self, read: ReadSampled) -> None:
-        """Remember what this step sampled, to be read when it is needed."""
-        self._pending.append((self._step, read))
+    def has_processors(self, request_id: str) -> bool:
+        """Return whether a request that has arrived has processors."""
+        sequence = self._sequences.get(request_id)
+        return sequence is not None and bool(sequence.processors)
+
+    def fail(self, faults: Mapping[str, ErrorCode]) -> None:
+        """End requests' sequences, for what their processors did to their rows."""
+        for request_id, code in faults.items():
+            if (sequence := self._sequences.get(request_id)) is not None:
+                sequence.fail_rows(code)
+
+    def sampled(self, read: ReadSampled, faults: ReadFaults = dict) -> None:
+        """Remember what this step sampled, and what went wrong in it, to be read when it is needed."""
+        self._pending.append((self._step, read, faults))
         if self._agreement is not None:
             # After sampling was launched: a GPU works meanwhile. The rows are valid until the next fill.
             sampling = ((s, self._masked.get(s.request_id)) for s in self._sampling if s.failure is None)
@@ -203,11 +209,12 @@ class RankGuide:
 
     def ends(self) -> list[Failed]:
         """Return the sequences that are to end and have not been reported yet."""
-        return [
-            sequence.report(sequence.failure)
-            for sequence in self._sequences.values()
-            if sequence.failure is not None and not sequence.is_reported
-        ]
+        ends = []
+        for sequence in self._sequences.values():
+            if sequence.failure is not None and not sequence.is_reported:
+                self._tell_failure(sequence)
+                ends.append(sequence.report(sequence.failure))
+        return ends
 
     def cut_drafts(self, request_ids: Sequence[str], drafts: list[list[int]]) -> None:
         """Cut `drafts` (token ids), in place, before the first that is refused; for sync scheduling."""
@@ -223,6 +230,12 @@ class RankGuide:
         for sequence in self._sequences.values():
             sequence.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
 
+    def close(self) -> None:
+        """Close the factories of processors; the rank ends."""
+        for sequence in self._sequences.values():
+            sequence.release()
+        self._registry.close()
+
     def _arrive(self, arrival: Arrival) -> None:
         known = self._sequences.get(arrival.request_id)
         if (
@@ -233,43 +246,9 @@ class RankGuide:
             known.computed = arrival.computed
             self._resume(known, arrival.known_tokens)
             return
-        sequence = GuidedSequence(
-            request_id=arrival.request_id,
-            prompt_length=arrival.prompt_length,
-            ticket=arrival.ticket,
-            needed=len(arrival.known_tokens) if arrival.known_tokens is not None else arrival.prompt_length,
-            computed=arrival.computed,
-            since_step=self._step,
-            tally=Tally(waits=self.waits),
-            stopwatch=self._stopwatch,
-            stop_texts=arrival.stop_texts,
-        )
-        self._start(sequence, arrival)
+        sequence = self._arrivals.start(arrival, self._step)
         if sequence.matcher is not None or sequence.processors or sequence.failure is not None:
             self._sequences[arrival.request_id] = sequence
-
-    def _start(self, sequence: GuidedSequence, arrival: Arrival) -> None:
-        if self._registry:
-            arguments = {k: v for k, v in arrival.arguments.items() if not k.startswith(RESERVED_PREFIX)}
-            stop_tokens = frozenset(arrival.stop_tokens)
-            info = SequenceInfo(arrival.prompt_tokens, self._traits.vocab_size, stop_tokens, arguments)
-            sequence.make_processors = partial(self._registry.create, info)
-            sequence.start_processors()
-        if not arrival.is_guided:
-            return
-        if arrival.ticket is None:
-            # The engine core refuses such a request; it must not run unconstrained if it comes all the same.
-            sequence.fail(ErrorCode.REQUEST_NOT_ADMITTED)
-            return
-        try:
-            sequence.matcher = self._prototypes.matcher(arrival.ticket.key, arrival.stop_tokens)
-        except Exception as error:  # noqa: BLE001 - native code; only this sequence pays
-            _log.warning("guidedmodel: no matcher for request %s: %s", arrival.request_id, error)
-            sequence.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
-        if self._traits.reasoner is not None:
-            make = partial(self._traits.reasoner, arrival.ticket.reasoning_arguments)
-            has_ended = arrival.ticket.reasoning_ended
-            sequence.reasoning = Reasoning(make, arrival.prompt_tokens, has_ended=has_ended)
 
     def _resume(self, sequence: GuidedSequence, tokens: Sequence[int]) -> None:
         sequence.since_step = self._step
@@ -283,10 +262,19 @@ class RankGuide:
         if finish == end_reasons.STOP and not sequence.is_completed and sequence.failure is None:
             self.settle()  # the engine core has read its last token, and this rank has not
         del self._sequences[request_id]
+        self._tell_failure(sequence)
+        sequence.release()
+        if not self._sequences:
+            self._times.tell()
         if (ticket := sequence.ticket) is not None:
             text = partial(self._prototypes.text, ticket.backend, sequence.accepted)
             end = end_reasons.of(finish, sequence.stop_texts, text)
             self._send(sequence.record(self._traits.rank, ticket, end))
+
+    def _tell_failure(self, sequence: GuidedSequence) -> None:
+        """Send the record of a sequence that ends for its processors, once."""
+        if sequence.fault is not None and not sequence.is_reported:
+            self._send(sequence.fault.record(sequence.request_id, sequence.trace, self._traits.rank))
 
     def _take_drafts(self, sequence: GuidedSequence) -> int:
         """Settle which drafts this step verifies: the scheduler's where it knows them, else the runner's.

@@ -1,14 +1,16 @@
 """The rows of a step: which of them a sequence's reasoning leaves free, and which its grammar masks."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from guided_contract.errors import ErrorCode
 from guided_engine.ranks.bitmasks import BitmaskBuffer, settle_dead_ends
 from guided_engine.ranks.sequence import GuidedSequence, failure_of
 from guided_engine.ranks.step import Masks
-from guided_grammar.masks import FULL_MASK
+from guided_grammar.masks import FULL_MASK, words
 from guided_grammar.walk import Walk
 
 _log = logging.getLogger("guided_engine")
@@ -68,3 +70,33 @@ def masks_of(parts: Sequence[Part], bitmasks: BitmaskBuffer) -> Masks:
         elif id(walk) in dead:
             sequence.fail(ErrorCode.SEQUENCE_DEAD_END)
     return Masks([part.sequence.request_id for part in parts], bitmask, acceptable)
+
+
+def with_limits(masks: Masks | None, limits: Mapping[str, tuple[int, int]], vocab_size: int) -> Masks | None:
+    """Have no draft accepted that a sequence's processors could not look at.
+
+    Parameters
+    ----------
+    masks
+        Of the step; None: none.
+    limits
+        For each request with processors its scheduled drafts, and how many of them may be accepted.
+    vocab_size
+        Of the rank.
+    """
+    acceptable = list(masks.acceptable) if masks is not None else []
+    request_ids = list(masks.request_ids) if masks is not None else []
+    places = {request_id: index for index, request_id in enumerate(request_ids)}
+    rows = 0
+    for request_id, (scheduled, limit) in limits.items():
+        if (index := places.get(request_id)) is not None:
+            acceptable[index] = min(acceptable[index], limit)
+        elif limit < scheduled:
+            request_ids.append(request_id)
+            acceptable.append(limit)
+            rows += 1 + scheduled
+    if not request_ids:
+        return None
+    free = np.full((rows, words(vocab_size)), FULL_MASK, np.int32)
+    bitmask = free if masks is None else np.concatenate((masks.bitmask, free)) if rows else masks.bitmask
+    return Masks(request_ids, bitmask, acceptable)

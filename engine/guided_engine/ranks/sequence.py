@@ -4,18 +4,27 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Final, TypeVar
 
 from guided_contract.errors import ErrorCode
 from guided_contract.records import Decode, EndReason
+from guided_contract.trace_context import Trace
 from guided_contract.wire import Failed, Ticket
-from guided_engine.processors.interface import SequenceProcessor
+from guided_engine.processors.edits import NoTokenError
+from guided_engine.processors.failures import log_failure
+from guided_engine.processors.registry import ProcessorError
+from guided_engine.processors.sequence import Prepared, SequenceProcessors
 from guided_engine.ranks.agreement import Progress
+from guided_engine.ranks.fault import Fault
 from guided_engine.ranks.mask_wait import Waits
 from guided_engine.ranks.reasoning import Boundary, Reasoning
 from guided_engine.ranks.slowness import Stopwatch
 from guided_grammar.matching import Matcher, SpentError
 
 _log = logging.getLogger("guided_engine")
+_T = TypeVar("_T")
+# What another rank may not have found.
+_SLOW: Final = frozenset({ErrorCode.SEQUENCE_SLOW, ErrorCode.SEQUENCE_PROCESSOR_SLOW})
 
 
 @dataclass(slots=True)
@@ -71,6 +80,10 @@ class GuidedSequence:
         The rank's.
     failure
         Why it is to end; see `is_given_up`.
+    fault
+        More about that, where it is for its processors.
+    trace
+        Where the request's span stands.
     """
 
     request_id: str
@@ -81,12 +94,13 @@ class GuidedSequence:
     since_step: int
     matcher: Matcher | None = None
     reasoning: Reasoning | None = None
-    make_processors: Callable[[], list[SequenceProcessor]] | None = None
-    processors: list[SequenceProcessor] = field(default_factory=list)
+    processors: SequenceProcessors | None = None
     accepted: list[int] = field(default_factory=list)
     drafts: Sequence[int] = ()
     stop_texts: Sequence[str] = ()
     failure: ErrorCode | None = None
+    fault: Fault | None = None
+    trace: Trace = field(default_factory=Trace)
     is_reported: bool = False
     tally: Tally = field(default_factory=Tally)
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
@@ -98,7 +112,7 @@ class GuidedSequence:
 
         A slow one is constrained until that was reported: other ranks may not have found it slow.
         """
-        return self.failure is not None and (self.failure != ErrorCode.SEQUENCE_SLOW or self.is_reported)
+        return self.failure is not None and (self.failure not in _SLOW or self.is_reported)
 
     def accept(self, tokens: Sequence[int]) -> None:
         """Advance by sampled tokens; what goes wrong becomes the sequence's failure."""
@@ -107,7 +121,7 @@ class GuidedSequence:
         if self.is_given_up or not tokens:
             return
         self._advance_matcher(known, tokens)
-        self._advance_processors(tokens)
+        self._with_processors(lambda processors: processors.accept(tokens))
 
     def resync(self, output_tokens: Sequence[int]) -> None:
         """Come to the state of exactly these output tokens, after preemption may have dropped some."""
@@ -159,15 +173,44 @@ class GuidedSequence:
         if self.failure is None:
             self.failure = code
 
+    def fail_processors(
+        self, code: ErrorCode, processors: Sequence[str], error: BaseException | None = None
+    ) -> None:
+        """End the sequence for what its processors did, those of these names; the first reason counts."""
+        if self.failure is None:
+            self.failure = code
+            raised = None if error is None else type(error)
+            self.fault = Fault(code, processors, len(self.accepted), raised)
+
+    def fail_rows(self, code: ErrorCode) -> None:
+        """End the sequence for what was found in its rows, after its processors."""
+        made = self.processors
+        names = [] if made is None else made.names
+        if made is not None and code == ErrorCode.SEQUENCE_PROCESSOR_FAILED:
+            names = made.dense_names or names
+        self.fail_processors(code, names)
+
     def start_processors(self) -> None:
-        """Make its processors' states anew."""
-        if self.make_processors is None:
-            return
-        try:
-            self.processors = self.make_processors()
-        except Exception:  # noqa: BLE001 - a factory is the user's code; only this sequence pays
-            self.processors = []
-            self.fail(ErrorCode.SEQUENCE_PROCESSOR_FAILED)
+        """Make its processors anew."""
+        self._with_processors(SequenceProcessors.start)
+
+    def prepare_processors(self) -> Prepared | None:
+        """Return what its processors change in this step's rows; None: nothing, or one failed."""
+        if self.processors is None:
+            return None
+        ahead = self.drafts[: self.verifiable(len(self.drafts))]
+        return self._with_processors(lambda processors: processors.prepare(ahead))
+
+    def verifiable(self, scheduled: int) -> int:
+        """Return how many of its scheduled drafts its processors can look at."""
+        if self.processors and not self.processors.support_speculation:
+            return 0
+        return min(scheduled, len(self.drafts))
+
+    def release(self) -> None:
+        """Give back what its processors hold."""
+        if self.processors is not None:
+            self.processors.release()
 
     @property
     def is_completed(self) -> bool:
@@ -224,13 +267,21 @@ class GuidedSequence:
         except Exception as error:  # noqa: BLE001 - native code; only this sequence pays
             self.fail(failure_of(error))
 
-    def _advance_processors(self, tokens: Sequence[int]) -> None:
+    def _with_processors(self, call: Callable[[SequenceProcessors], _T]) -> _T | None:
+        if self.processors is None or self.is_given_up:
+            return None
         try:
-            for processor in self.processors:
-                for token in tokens:
-                    processor.accept(token)
-        except Exception:  # noqa: BLE001 - the user's code; only this sequence pays
-            self.fail(ErrorCode.SEQUENCE_PROCESSOR_FAILED)
+            return call(self.processors)
+        except NoTokenError:
+            names = ", ".join(self.processors.names)
+            _log.warning("guidedmodel: %s leave request %s no token", names, self.request_id)
+            self.fail_processors(ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN, self.processors.names)
+        except ProcessorError as error:
+            name = ", ".join(error.processors) or "a processor"
+            what = f"request {self.request_id} ends at its token {len(self.accepted)}: {name}"
+            log_failure(what, error.__cause__ or error)
+            self.fail_processors(ErrorCode.SEQUENCE_PROCESSOR_FAILED, error.processors, error.__cause__)
+        return None
 
 
 def failure_of(error: Exception) -> ErrorCode:

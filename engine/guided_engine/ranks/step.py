@@ -4,10 +4,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from guided_contract.errors import ErrorCode
 from guided_contract.wire import Ticket
 
 # Reads what a step sampled, (request, its tokens), waiting for that step's copy to the host alone.
 ReadSampled = Callable[[], Iterable[tuple[str, Sequence[int]]]]
+# Once that has waited, returns which of the step's requests end for what their processors did to their rows.
+ReadFaults = Callable[[], Mapping[str, ErrorCode]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +21,8 @@ class Arrival:
     `known_tokens` are prompt and output so far, None where the runner does not say (Model Runner V1).
     `computed` is the number of tokens whose KV cache is computed before this step. `stop_tokens` are the
     request's end of sequence and its own stop tokens, `stop_texts` its stop strings, which the API server
-    looks for.
+    looks for. `max_tokens` is how many tokens it may generate, `is_greedy` whether it takes the likeliest.
+    `sampling_params` are vLLM's own, for what users have from there.
     """
 
     request_id: str
@@ -31,6 +35,9 @@ class Arrival:
     stop_tokens: Sequence[int]
     arguments: Mapping[str, Any]
     stop_texts: Sequence[str] = ()
+    max_tokens: int | None = None
+    is_greedy: bool = False
+    sampling_params: Any = None
 
 
 def known_drafts(drafts: Sequence[int]) -> list[int]:

@@ -16,6 +16,7 @@ MAX_PODS: Final = 8
 MAX_RANKS: Final = 8
 MAX_GRAMMARS: Final = 16
 MAX_PATCHES: Final = 4
+MAX_PROCESSORS: Final = 8
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 
@@ -156,6 +157,28 @@ class Grammars(ReportedModel):
     )
 
 
+class ProcessorState(ReportedModel):
+    """A logits processor."""
+
+    name: Annotated[str, text(63)] = Field(description="Name of the logits processor.")
+    state: Literal["Pending", "Loaded"] = Field(description="Loaded: all ranks have made its factory.")
+    failures: Count = Field(default=0, description="Number of sequences that ended for it.")
+
+
+class Processors(ReportedModel):
+    """The logits processors, over the pods of the current revision whose sidecars have reported."""
+
+    loaded: Count = Field(default=0, description="Number of logits processors that are Loaded.")
+    pending: Count = Field(default=0, description="Number of logits processors that are Pending.")
+    worst: Annotated[list[ProcessorState], Field(max_length=MAX_PROCESSORS)] = Field(
+        default=[],
+        description=(
+            "The worst 8: those that are Pending, then those for which most sequences ended; else by name."
+        ),
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+
+
 class GrammarWorkers(ReportedModel):
     """The grammar workers of a pod."""
 
@@ -264,6 +287,7 @@ class GuidedModelStatus(ReportedModel):
     )
     patches: Patches = Field(default=Patches(), description="Changes that the plugin made to vLLM.")
     grammars: Grammars = Field(default=Grammars(), description="State of the named grammars.")
+    logits_processors: Processors = Field(default=Processors(), description="State of the logits processors.")
     pods: Pods = Field(default=Pods(), description="The pods: counts, and the worst.")
     ranks: Ranks = Field(
         default=Ranks(),

@@ -49,6 +49,8 @@ def pod_config(gm: GuidedModel, site: Site) -> config.PodConfig:
                 params=processor.params,
                 apply_by_default=processor.apply_by_default,
                 enforced=processor.enforced,
+                time_budget_s=seconds(processor.time_budget),
+                on_over_budget=processor.on_over_budget,
             )
             for processor in spec.logits_processors
         ],

@@ -172,7 +172,8 @@ def validate(files: Sequence[str], more: Sequence[str], arguments: str) -> int:
     """Check GuidedModel manifests, without a cluster.
 
     Applies all rules of the API server and of the operator. If ConfigMaps are given too, they must hold all
-    named grammars.
+    named grammars. A logits processor's factory judges its params where its code is installed: this imports
+    the code that the manifest names.
     """
     return int(_act("validate:main", files=[*files, *more], arguments=arguments))
 

@@ -1,4 +1,4 @@
-"""`guidedmodel validate`: every rule of the API server and of the operator, without either."""
+"""`guidedmodel validate`: every rule of the API server, of the operator and of factories, without them."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from guided_operator.api import GuidedModel, Problem
 from guided_operator.builders import Sources
 from guided_operator.builders.grammars import merge
+from guided_operator.cli import factories
 from guided_operator.cli.inputs import Fault, Inputs, gather
 from guided_operator.policy.arguments import Arguments
 from guided_operator.policy.installation_limits import Limits
@@ -16,6 +17,9 @@ def main(files: Sequence[str], arguments: Arguments = "Listed") -> int:
     """Name every valid model on stdout and every fault on stderr; 2 if there is one."""
     inputs = gather(files)
     found = faults(inputs, Limits(arguments=arguments))
+    found += [
+        Fault(where, problem) for where, model in inputs.models for problem in factories.problems(model)
+    ]
     unfit = {fault.where for fault in found}
     for where, model in inputs.models:
         if where not in unfit:

@@ -74,6 +74,7 @@ def make_status(situation: Situation, now: dt.datetime) -> GuidedModelStatus:
         speculation=_speculation(situation),
         patches=tally.patches(pages),
         grammars=tally.grammars(situation, pages),
+        logits_processors=tally.logits_processors(situation),
         pods=tally.pods(situation),
         ranks=tally.ranks(situation),
     )

@@ -10,6 +10,7 @@ from guided_operator.api.status import (
     MAX_GRAMMARS,
     MAX_PATCHES,
     MAX_PODS,
+    MAX_PROCESSORS,
     MAX_RANKS,
     Failure,
     Grammars,
@@ -19,6 +20,8 @@ from guided_operator.api.status import (
     PatchStatus,
     Pods,
     PodState,
+    Processors,
+    ProcessorState,
     RankCounts,
     Ranks,
     RankState,
@@ -89,6 +92,40 @@ def grammars(situation: Situation, pages: Iterable[PodStatus]) -> Grammars:
         failed=states.count("Failed"),
         worst=nsmallest(MAX_GRAMMARS, found, key=lambda each: (_GRAMMARS.index(each.state), each.name)),
     )
+
+
+def logits_processors(situation: Situation) -> Processors:
+    """Return every logits processor of the spec, as all current pods that have reported tell of it.
+
+    The pods of a group over several nodes tell of the same sequences: the one that has seen most counts.
+    """
+    model = situation.plan.model
+    pending = set()
+    failures: dict[str, dict[str, int]] = {}
+    for pod, page in situation.pages:
+        for each in page.logits_processors:
+            of_groups = failures.setdefault(each.name, {})
+            of_groups[pod.group] = max(of_groups.get(pod.group, 0), each.failures)
+            if each.state != "Loaded":
+                pending.add(each.name)
+    found = [
+        ProcessorState(
+            name=name,
+            state="Loaded" if name in failures.keys() - pending else "Pending",
+            failures=sum(failures.get(name, {}).values()),
+        )
+        for name in (processor.name for processor in (model.spec.logits_processors if model else ()))
+    ]
+    states = [one.state for one in found]
+    return Processors(
+        loaded=states.count("Loaded"),
+        pending=states.count("Pending"),
+        worst=nsmallest(MAX_PROCESSORS, found, key=_processor_order),
+    )
+
+
+def _processor_order(processor: ProcessorState) -> tuple[bool, int, str]:
+    return processor.state == "Loaded", -processor.failures, processor.name
 
 
 def ranks(situation: Situation) -> Ranks:

@@ -4,7 +4,7 @@ A chain of checks, each named after a problem, returns what a platform engineer 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from guided_contract import fingerprint
@@ -27,6 +27,7 @@ class Reading:
     probe_failure: Failure | None = None
     probe_passed: bool = False  # once since the engine started
     draining: bool = False
+    processor_failures: Mapping[str, int] = field(default_factory=dict)  # sequences, by logits processor
     node: int = 0  # which of its replica's pods this is
 
     @property

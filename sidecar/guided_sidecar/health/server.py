@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from aiohttp import web
@@ -37,6 +37,8 @@ class HealthServer:
         What /metrics shows; the health's own are added.
     served_s
         When a guided request was last answered well, by time.monotonic; -inf: never.
+    processor_failures
+        How many sequences ended for each logits processor.
     """
 
     def __init__(
@@ -45,10 +47,12 @@ class HealthServer:
         snapshot: Callable[[], ServiceSnapshot],
         metrics: SidecarMetrics,
         served_s: Callable[[], float],
+        processor_failures: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self._config = config = settings.pod
         self._node = settings.node
         self._snapshot = snapshot
+        self._processor_failures = processor_failures
         self._page = Recent(metrics.render)
         self._openmetrics = Recent(metrics.render_openmetrics)
         self.probe = GuidedProbe(
@@ -98,6 +102,7 @@ class HealthServer:
             probe=self.probe.status,
             probe_failure=self.probe.last_failure,
             probe_passed=self.probe.passed,
+            processor_failures=self._processor_failures(),
             draining=self._config.is_draining,
             node=self._node,
         )

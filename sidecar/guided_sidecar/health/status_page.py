@@ -7,6 +7,7 @@ from guided_contract.status import (
     Failure,
     LibraryStatus,
     PodStatus,
+    ProcessorStatus,
     QuarantineStatus,
     RankStatus,
     WorkersStatus,
@@ -47,6 +48,7 @@ def page(reading: Reading, verdict: Verdict) -> PodStatus:
         desync=agreement.message,
         exhausted=exhausted(reading.snapshot),
         grammars=list(reading.snapshot.grammars),
+        logits_processors=_processors(reading),
         grammar_workers=WorkersStatus(ready=workers.ready, restarts=sum(workers.restarts.values())),
         quarantine=QuarantineStatus(
             count=reading.snapshot.quarantined, grammars=list(reading.snapshot.quarantine)
@@ -55,6 +57,19 @@ def page(reading: Reading, verdict: Verdict) -> PodStatus:
         last_failure=_last(workers.last_failure, reading.probe_failure),
         scheduling=next((hello.scheduling for hello in reading.hellos if hello.scheduling), ""),
     )
+
+
+def _processors(reading: Reading) -> list[ProcessorStatus]:
+    """Return each logits processor; a rank connects once it has made the factories of all."""
+    is_loaded = reading.ranks.issuperset(reading.snapshot.expected_ranks)
+    return [
+        ProcessorStatus(
+            name=processor.name,
+            state="Loaded" if is_loaded else "Pending",
+            failures=reading.processor_failures.get(processor.name, 0),
+        )
+        for processor in reading.config.logits_processors
+    ]
 
 
 def _last(*failures: Failure | None) -> Failure | None:

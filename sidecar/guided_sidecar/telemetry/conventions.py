@@ -18,6 +18,7 @@ GRAMMAR_LOAD: Final = "grammar.load"
 GUIDED_DECODE: Final = "guided.decode"
 WORKER_RESTART: Final = "grammar.worker.restart"
 RANKS_DESYNC: Final = "ranks.desync"  # also an event of guided.decode
+PROCESSOR_FAILURE: Final = "processor.failure"
 PLACEMENT_FALLBACK: Final = "placement.fallback"
 # An event of grammar.compile.
 WORKER_LOST: Final = "grammar.worker.lost"
@@ -43,6 +44,7 @@ URL_SCHEME: Final = "url.scheme"
 SERVER_ADDRESS: Final = "server.address"
 SERVER_PORT: Final = "server.port"
 ERROR_TYPE: Final = "error.type"  # an error code of ours, or the HTTP status
+EXCEPTION_TYPE: Final = "exception.type"
 CANCELLED: Final = "cancelled"  # as error.type: the client has gone, and nobody is told a code
 
 # GenAI: https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/ as of SCHEMA_URL.
@@ -73,6 +75,10 @@ GRAMMAR_PROOF_DURATION: Final = "guidedmodel.grammar.proof.duration"
 RANK: Final = "guidedmodel.rank"
 WORKER_LOSS: Final = "guidedmodel.worker.loss"  # why: crashed, idle, template, memory, deadline or cancelled
 DESYNC_RANKS: Final = "guidedmodel.desync.ranks"  # that differed from the others, with commas
+# Of processor.failure: names in the resource, with commas where one cannot be told from others.
+PROCESSOR_NAME: Final = "guidedmodel.processor.name"
+PROCESSOR_FACTORY: Final = "guidedmodel.processor.factory"
+PROCESSOR_TOKEN: Final = "guidedmodel.processor.token"  # noqa: S105 - how many the sequence had generated
 # Of guided.decode, beside decode_counts.py.
 DECODE_FILL_MAX: Final = "guidedmodel.decode.fill.max"
 DECODE_RANKS: Final = "guidedmodel.decode.ranks"  # that told of the sequence

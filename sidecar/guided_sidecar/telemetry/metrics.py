@@ -1,7 +1,10 @@
-"""The sidecar's Prometheus metrics. Labels hold codes, ranks and kinds only: their number is bounded."""
+"""The sidecar's Prometheus metrics.
+
+Labels hold codes, ranks, kinds and the resource's own names only: their number is bounded.
+"""
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, get_args
 
 from prometheus_client import (
@@ -17,11 +20,19 @@ from prometheus_client.registry import Collector
 
 from guided_contract import trace_context
 from guided_contract.errors import ErrorCode
-from guided_contract.records import AnyRecord, Decode, EndReason, HttpRequest
+from guided_contract.records import (
+    AnyRecord,
+    Decode,
+    EndReason,
+    HttpRequest,
+    ProcessorFailure,
+    ProcessorTimes,
+)
 from guided_contract.trace_context import TraceContext
 from guided_sidecar.telemetry.decode_counts import DecodeCounters
 from guided_sidecar.telemetry.exemplars import Exemplars
 from guided_sidecar.telemetry.exporter import DropReason, ExportCounts, Source
+from guided_sidecar.telemetry.processor_counts import ProcessorCounters
 from guided_sidecar.telemetry.span_metrics import SpanMetrics
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -51,9 +62,11 @@ class SidecarMetrics:
         How many ranks sample one sequence, and so count it: the tensor-parallel size.
     traced
         Whether traces are exported, which exemplars then name.
+    processors
+        Names of the model's logits processors.
     """
 
-    def __init__(self, ranks: int = 1, *, traced: bool = False) -> None:
+    def __init__(self, ranks: int = 1, *, traced: bool = False, processors: Collection[str] = ()) -> None:
         # Else each series has another that tells when it began: twice as many, which nobody asks for.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types for it
         self.registry = CollectorRegistry(auto_describe=False)
@@ -87,6 +100,7 @@ class SidecarMetrics:
             registry=self.registry,
         )
         self._decode_counters = DecodeCounters(self.registry)
+        self._processors = ProcessorCounters(self.registry, processors)
         self._dropped = Counter(
             "guidedmodel_records_dropped",
             "Telemetry records that the engine's processes could not send",
@@ -106,6 +120,10 @@ class SidecarMetrics:
             self._take_request(record)
         elif isinstance(record, Decode):
             self._take_decode(record)
+        elif isinstance(record, ProcessorTimes):
+            self._processors.take_times(record)
+        elif isinstance(record, ProcessorFailure):
+            self._processors.take_failure(record, record.rank % self._ranks, _bounded(record.code))
 
     def take_garbage(self) -> None:
         """Count a datagram that was no record."""

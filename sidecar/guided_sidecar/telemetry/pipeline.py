@@ -1,7 +1,7 @@
 """All of the sidecar's telemetry as one thing to start and stop."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from guided_contract.config import PodConfig
@@ -15,6 +15,7 @@ from guided_sidecar.telemetry.metrics import ExportCollector, SidecarMetrics
 from guided_sidecar.telemetry.otlp_metrics import MetricExports
 from guided_sidecar.telemetry.otlp_receiver import OtlpReceiver
 from guided_sidecar.telemetry.otlp_transport import METRICS
+from guided_sidecar.telemetry.processor_failures import ProcessorFailures
 from guided_sidecar.telemetry.record_receiver import TelemetryReceiver
 from guided_sidecar.telemetry.resource import of_the_pod, resource
 from guided_sidecar.telemetry.span_metrics import MEASURED
@@ -50,7 +51,11 @@ class Instruments:
     ) -> None:
         self.resource = resource(config, pod=pod)
         collector = otlp_transport.connect(config.telemetry, export)
-        self.metrics = SidecarMetrics(config.tensor_parallel, traced=collector is not None)
+        self.metrics = SidecarMetrics(
+            config.tensor_parallel,
+            traced=collector is not None,
+            processors=[processor.name for processor in config.logits_processors],
+        )
         self.exporter = None if collector is None else Exporter(collector)
         # Without a collector the contexts of other processes' traces still travel, and no trace begins here.
         share = 0.0 if collector is None else config.telemetry.sampling
@@ -84,14 +89,26 @@ class Telemetry:
     ) -> None:
         self._instruments = instruments
         self._decodes = Decodes(config.tensor_parallel, instruments.tracer, instruments.desyncs)
+        self._failures = ProcessorFailures(
+            config.logits_processors, config.tensor_parallel, instruments.tracer
+        )
         self._records = TelemetryReceiver(
-            config.telemetry_socket, instruments.tracer, self._decodes, instruments.metrics, on_digests
+            config.telemetry_socket,
+            instruments.tracer,
+            self._decodes,
+            instruments.metrics,
+            on_digests,
+            self._failures.take,
         )
         self._otlp = OtlpReceiver(config.ports.otlp, instruments.exporter, of_the_pod(instruments.resource))
 
     def guided_served_s(self) -> float:
         """Return when a guided request was last answered well, by time.monotonic; -inf: never."""
         return self._records.guided_served_s
+
+    def processor_failures(self) -> Mapping[str, int]:
+        """Return how many sequences ended for each logits processor, by its name."""
+        return self._failures.counts
 
     async def start(self) -> None:
         """Listen for records and vLLM's spans, and begin to export.

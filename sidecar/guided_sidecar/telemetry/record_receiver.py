@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from opentelemetry.trace import Tracer
 
 from guided_contract import records
-from guided_contract.records import AnyRecord, Decode, Digests, HttpRequest
+from guided_contract.records import AnyRecord, Decode, Digests, HttpRequest, ProcessorFailure
 from guided_sidecar.telemetry import request_spans
 from guided_sidecar.telemetry.decode_spans import Decodes
 
@@ -44,6 +44,8 @@ class TelemetryReceiver:
         Takes the ranks' records of ended sequences.
     on_digests
         Takes the ranks' digests.
+    on_failure
+        Takes what ranks tell of logits processors that fail.
 
     Attributes
     ----------
@@ -51,19 +53,21 @@ class TelemetryReceiver:
         When a guided request was last answered well, by time.monotonic; -inf: never.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - whom records are for
         self,
         path: Path,
         tracer: Tracer,
         decodes: Decodes,
         counts: RecordCounts,
         on_digests: Callable[[Digests], None],
+        on_failure: Callable[[ProcessorFailure], None],
     ) -> None:
         self._path = path
         self._tracer = tracer
         self._decodes = decodes
         self._counts = counts
         self._on_digests = on_digests
+        self._on_failure = on_failure
         self._socket: socket.socket | None = None
         self.guided_served_s = -math.inf
 
@@ -114,6 +118,8 @@ class TelemetryReceiver:
             self._decodes.add(record)
         elif isinstance(record, Digests):
             self._on_digests(record)
+        elif isinstance(record, ProcessorFailure):
+            self._on_failure(record)
 
 
 def _bind(path: Path) -> socket.socket:

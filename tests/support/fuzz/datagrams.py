@@ -9,8 +9,16 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.resources import Resource
 
 from guided_contract import records
-from guided_contract.config import GuidedDecodingConfig
-from guided_contract.records import Decode, Digest, Digests, HttpRequest
+from guided_contract.config import GuidedDecodingConfig, LogitsProcessorConfig
+from guided_contract.records import (
+    Decode,
+    Digest,
+    Digests,
+    HttpRequest,
+    ProcessorFailure,
+    ProcessorTime,
+    ProcessorTimes,
+)
 from guided_contract.wire import ServiceMessage
 from guided_sidecar.ranks.agreement import Consensus
 from guided_sidecar.telemetry import spans
@@ -18,6 +26,7 @@ from guided_sidecar.telemetry.decode_spans import Decodes
 from guided_sidecar.telemetry.exporter import Batch, SpanBatches
 from guided_sidecar.telemetry.incidents import Desyncs
 from guided_sidecar.telemetry.metrics import SidecarMetrics
+from guided_sidecar.telemetry.processor_failures import ProcessorFailures
 from guided_sidecar.telemetry.record_receiver import TelemetryReceiver
 from guided_sidecar.telemetry.span_metrics import MEASURED
 from support.fuzz import mutation
@@ -25,6 +34,7 @@ from support.fuzz.target import Target
 
 TRACE_ID: Final = "0af7651916cd43dd8448eb211c80319c"
 _RANKS: Final = 2
+_PROCESSORS: Final = (LogitsProcessorConfig(name="p", factory="a.b:C"),)
 _MOST_DATAGRAM_BYTES: Final = 64 << 10
 # A metric keeps every label that it ever had: none is the sender's to choose.
 _LABELS: Final = re.compile("[-a-zA-Z0-9_.+]{0,60}")
@@ -64,7 +74,19 @@ def seeds() -> list[bytes]:
         end_reason="completed",
     )
     digests = [Digest(f"r{number}", number, number, 7) for number in range(3)]
-    sent = (request, decode, Digests(rank=0, digests=digests), Digests(rank=1, digests=digests))
+    times = ProcessorTimes(rank=1, times=[ProcessorTime("p", 3, 1, 7_000_000)])
+    failure = ProcessorFailure(
+        request_id="r",
+        traceparent=None,
+        rank=1,
+        processors=["p"],
+        code="sequence_processor_failed",
+        error_type="ValueError",
+        token=3,
+        time_ns=2,
+    )
+    compared = (Digests(rank=0, digests=digests), Digests(rank=1, digests=digests))
+    sent = (request, decode, *compared, times, failure)
     return [records.encode(record) for record in sent]
 
 
@@ -85,7 +107,7 @@ class _Api:
 class _Receiver:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._metrics = SidecarMetrics()
+        self._metrics = SidecarMetrics(processors=["p"])
 
     def close(self) -> None:
         self._loop.close()
@@ -102,7 +124,10 @@ class _Receiver:
         consensus = Consensus(GuidedDecodingConfig(), _RANKS, desyncs)
         consensus.connect(_Api())
         decodes = Decodes(_RANKS, tracer, desyncs)
-        receiver = TelemetryReceiver(Path("none"), tracer, decodes, self._metrics, consensus.receive)
+        failures = ProcessorFailures(_PROCESSORS, _RANKS, tracer)
+        receiver = TelemetryReceiver(
+            Path("none"), tracer, decodes, self._metrics, consensus.receive, failures.take
+        )
         for one in (datagram, *_WHOLE):
             receiver._take(one)
         decodes.flush()

@@ -137,6 +137,9 @@ CODES: Final[Mapping[str, str]] = {
     ErrorCode.SEQUENCE_SLOW: "the client must simplify its grammar: it can be read in many ways, ever more "
     "with each token",
     ErrorCode.SEQUENCE_PROCESSOR_FAILED: "correct the logits processor; its exception is in the engine's log",
+    ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN: "let the logits processors forbid less, or penalise instead: the "
+    "engine's log names them",
+    ErrorCode.SEQUENCE_PROCESSOR_SLOW: "make the logits processor faster, or raise its timeBudget",
     ErrorCode.RANKS_DESYNCHRONIZED: "report it with the logs of all containers of the pod",
     "guided_probe_failed": "see the engine's log for what it answered; the probe is repeated",
 }

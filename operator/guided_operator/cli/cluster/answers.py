@@ -38,6 +38,15 @@ class _Named(TypedDict, total=False):
     compileMillis: int
 
 
+class _Processor(TypedDict, total=False):
+    name: str
+    failures: int
+
+
+class _Processors(TypedDict, total=False):
+    worst: list[_Processor] | None
+
+
 class _Patches(TypedDict, total=False):
     applied: int
     skipped: int
@@ -104,6 +113,7 @@ class _Status(TypedDict, total=False):
     resolved: _Resolved | None
     patches: _Patches | None
     grammars: _Grammars | None
+    logitsProcessors: _Processors | None
     pods: _Pods | None
     ranks: _Ranks | None
 

@@ -104,6 +104,8 @@ def _engine(model: Object) -> tuple[Node, ...]:
         rows.append(("revision", revision))
     if counts := _patches(status):
         rows.append(("patches", counts))
+    if failures := _processor_failures(status):
+        rows.append(("logits processors", failures))
     return _table(rows)
 
 
@@ -122,6 +124,16 @@ def _patches(status: Object) -> str:
         if patch.get("state") == "Failed"
     )
     return f"{counts}: {failed}" if failed else counts
+
+
+def _processor_failures(status: Object) -> str:
+    """Return which logits processors sequences have ended for, and how many."""
+    counts = [
+        f"{each.get('name')} ({each['failures']})"
+        for each in _listed(status, "logitsProcessors")
+        if each.get("failures")
+    ]
+    return f"sequences ended for {', '.join(counts)}" if counts else ""
 
 
 def _grammar(grammar: Object) -> Row:

@@ -1,0 +1,58 @@
+"""What a rank does around a DenseFactory's `apply`; the one module here that needs torch. Nothing is read."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+
+from guided_engine.processors.failures import PASSED_ON, log_failure
+from guided_engine.processors.interface import DenseFactory
+
+# How a row came out.
+IS_RIGHT: Final = 0
+IS_EMPTY: Final = 1  # no token is left
+IS_WRONG: Final = 2  # NaN or +inf
+
+
+def apply(factory: DenseFactory[Any], results: Sequence[Any], logits: Any, index: Any) -> Any:
+    """Have a factory change some rows of `logits` in place; one that does not come out right stays as it was.
+
+    Parameters
+    ----------
+    results
+        [n] what `prepare` returned for each of these rows.
+    logits
+        [rows, vocabulary] float32.
+    index
+        [n] int64 on the same device: the rows; each once.
+
+    Returns
+    -------
+    codes
+        [n] int32 on the device: IS_RIGHT, IS_EMPTY or IS_WRONG.
+    """
+    before = logits.index_select(0, index)
+    after = before.clone()
+    factory.apply(after, results)
+    is_wrong = (after.isnan() | after.isposinf()).any(dim=-1)
+    after.masked_fill_(before.isneginf(), -torch.inf)
+    is_empty = after.amax(dim=-1).isneginf()
+    codes = is_wrong * IS_WRONG + (is_empty & ~is_wrong) * IS_EMPTY
+    logits.index_copy_(0, index, torch.where((codes == IS_RIGHT)[:, None], after, before))
+    return codes.to(torch.int32)
+
+
+def tried(factory: DenseFactory[Any], results: Sequence[Any], logits: Any, index: Any) -> Any:
+    """Do what `apply` does; where the factory raises, its rows stay as they were and are all IS_WRONG."""
+    try:
+        return apply(factory, results, logits, index)
+    except PASSED_ON:
+        raise
+    except BaseException as error:  # noqa: BLE001 - the author's code; only the sequences that have it pay
+        log_failure(f"{type(factory).__qualname__}.apply failed; its sequences are ended", error)
+        return torch.full((len(results),), IS_WRONG, dtype=torch.int32, device=logits.device)
+
+
+def without_content(rows: int, vocab_size: int) -> Any:
+    """Return logits whose content raises RuntimeError where the host reads it."""
+    return torch.empty((rows, vocab_size), dtype=torch.float32, device="meta")

@@ -1,0 +1,207 @@
+"""The processors of one sequence on one rank: advanced together, asked together, and failing together."""
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from guided_engine.processors import edits
+from guided_engine.processors.edits import Edits, EditsError, combined, is_ascending
+from guided_engine.processors.failures import PASSED_ON, log_failure
+from guided_engine.processors.interface import DenseFactory, SequenceProcessor
+from guided_engine.processors.registry import ProcessorError, Running
+
+
+class Dense(NamedTuple):
+    """What a DenseFactory is to be given for one sequence: its result for each row."""
+
+    factory: DenseFactory[Any]
+    rows: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a sequence's processors change in a step.
+
+    Attributes
+    ----------
+    rows
+        One for each row that was asked for; None: nothing.
+    dense
+        In the order in which they apply, after `rows`.
+    """
+
+    rows: Sequence[Edits | None]
+    dense: Sequence[Dense] = ()
+
+
+class SequenceProcessors:
+    """The processors of one sequence.
+
+    Parameters
+    ----------
+    make
+        Makes them, one after another, as of a sequence that has generated nothing.
+    vocab_size
+        Of the rank.
+    took
+        Told how many nanoseconds a call of a processor took, by its name.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Iterable[Running]],
+        vocab_size: int,
+        took: Callable[[str, int], None] = lambda _name, _took_ns: None,
+    ) -> None:
+        self._make = make
+        self._vocab_size = vocab_size
+        self._took = took
+        self._running: list[Running] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._running)
+
+    @property
+    def names(self) -> list[str]:
+        """Return their names, in the order in which they apply."""
+        return [each.name for each in self._running]
+
+    @property
+    def processors(self) -> list[SequenceProcessor]:
+        """Return them, in that order."""
+        return [each.processor for each in self._running]
+
+    @property
+    def dense_names(self) -> list[str]:
+        """Return the names of those that see the logits themselves."""
+        return [each.name for each in self._running if isinstance(each.factory, DenseFactory)]
+
+    @property
+    def support_speculation(self) -> bool:
+        """Return whether all take drafts."""
+        return all(each.factory.supports_speculation for each in self._running)
+
+    def start(self) -> None:
+        """Make them, in place of those that there are.
+
+        Raises
+        ------
+        ProcessorError
+            A factory raised; there are none then.
+        """
+        self.release()
+        try:
+            for each in self._make():  # what is there when one raises is released
+                self._running.append(each)
+        except PASSED_ON:
+            raise
+        except ProcessorError:
+            self.release()
+            raise
+        except BaseException as error:
+            self.release()
+            raise ProcessorError((), error) from error
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        """Advance by tokens that are now part of the sequence.
+
+        Raises
+        ------
+        ProcessorError
+            One raised.
+        """
+        given = tuple(tokens)  # which none can change for the next
+        for name, _, processor in self._running:
+            began_ns = time.perf_counter_ns()
+            try:
+                processor.accept(given)
+            except PASSED_ON:
+                raise
+            except BaseException as error:
+                raise ProcessorError((name,), error) from error
+            self._took(name, time.perf_counter_ns() - began_ns)
+
+    def prepare(self, ahead: Sequence[int]) -> Prepared:
+        """Return what they change in the rows of a step; none of them moves.
+
+        Parameters
+        ----------
+        ahead
+            The step's drafts, none where `support_speculation` is false.
+
+        Raises
+        ------
+        ProcessorError
+            One raised, or its result cannot be applied.
+        NoTokenError
+            They forbid each token of a row.
+        """
+        drafts = tuple(ahead)  # which nobody can change
+        sparse: list[list[Edits]] = [[] for _ in range(1 + len(ahead))]
+        dense = []
+        for name, factory, processor in self._running:
+            began_ns = time.perf_counter_ns()
+            try:
+                given = processor.prepare(drafts)
+                self._took(name, time.perf_counter_ns() - began_ns)
+                results = _read(given, len(sparse))
+                if isinstance(factory, DenseFactory):
+                    dense.append(Dense(factory, results))
+                    continue
+                _check(results, self._vocab_size)
+                for row, result in zip(sparse, results, strict=True):
+                    if result is not None:
+                        row.append(result.copied())
+            except PASSED_ON:
+                raise
+            except BaseException as error:
+                raise ProcessorError((name,), error) from error
+        try:
+            rows = [_together(row) for row in sparse]
+        except EditsError as error:
+            raise ProcessorError(self.names, error) from error
+        return Prepared(rows, dense)
+
+    def release(self) -> None:
+        """Release them. What one raises is lost: the sequence is over, and the others are released."""
+        running, self._running = self._running, []
+        for each in running:
+            try:
+                each.processor.release()
+            except PASSED_ON:
+                raise
+            except BaseException as error:  # noqa: BLE001 - the user's code, of a sequence that is over
+                log_failure(f"logits processor {each.name} failed to release a sequence", error)
+
+
+def _read(results: Any, expected: int) -> list[Any]:
+    """Return the results, read once: the author's list may be another the next time."""
+    if not isinstance(results, Sequence):
+        given = f"a {type(results).__name__}"
+    elif (count := len(results)) != expected:
+        given = f"{count} results"
+    elif len(read := list(itertools.islice(results, expected + 1))) != expected:
+        given = f"a {type(results).__name__} of {expected} results that has {len(read)}"
+    else:
+        return read
+    raise EditsError(f"prepare returned {given}; it must return a list of {expected}, one for each row")
+
+
+def _check(results: Sequence[Any], vocab_size: int) -> None:
+    given = [result for result in results if result is not None]
+    for result in given:
+        if not isinstance(result, Edits):
+            kind = type(result).__name__
+            raise EditsError(f"prepare returned a {kind} for a row; it must be Edits or None")
+    edits.check(given, vocab_size)
+
+
+def _together(row: Sequence[Edits]) -> Edits | None:
+    if not row:
+        return None
+    [first, *others] = row
+    if others or not is_ascending(first.ids) or (first.is_only and not len(first.ids)):
+        return combined(row)
+    return first if len(first.ids) else None

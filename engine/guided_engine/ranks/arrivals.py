@@ -1,0 +1,104 @@
+"""What becomes of a request that arrives on a rank: a sequence, with its matcher and its processors."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from guided_contract.config import ConsensusConfig
+from guided_contract.errors import ErrorCode
+from guided_contract.names import RESERVED_PREFIX
+from guided_engine.processors.interface import SequenceInfo
+from guided_engine.processors.registry import Registry
+from guided_engine.processors.sequence import SequenceProcessors
+from guided_engine.ranks.loaded_grammars import Prototypes
+from guided_engine.ranks.mask_wait import Waits
+from guided_engine.ranks.processor_times import StepTimes
+from guided_engine.ranks.reasoning import Reasoner, Reasoning
+from guided_engine.ranks.sequence import GuidedSequence, Tally
+from guided_engine.ranks.slowness import Stopwatch
+from guided_engine.ranks.step import Arrival
+from guided_engine.ranks.tickets import trace_of
+
+_log = logging.getLogger("guided_engine")
+
+
+@dataclass(frozen=True, slots=True)
+class RankTraits:
+    """What does not change while the engine runs.
+
+    `reasoner` makes a sequence's reasoner from its request's arguments; None where grammars hold at once.
+    `consensus` None: no other rank to agree with. `reaches_core`: whether the engine core hears this rank.
+    """
+
+    rank: int
+    vocab_size: int
+    is_async: bool
+    reasoner: Callable[[dict[str, Any]], Reasoner] | None = None
+    consensus: ConsensusConfig | None = None
+    reaches_core: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Makes the rank's sequences."""
+
+    traits: RankTraits
+    prototypes: Prototypes
+    registry: Registry
+    waits: Waits
+    stopwatch: Stopwatch
+    times: StepTimes
+
+    def start(self, arrival: Arrival, step: int) -> GuidedSequence:
+        """Return a new sequence, of which nothing has been sampled; `step` is the one in which it arrives."""
+        known = arrival.known_tokens
+        sequence = GuidedSequence(
+            request_id=arrival.request_id,
+            prompt_length=arrival.prompt_length,
+            ticket=arrival.ticket,
+            needed=arrival.prompt_length if known is None else len(known),
+            computed=arrival.computed,
+            since_step=step,
+            tally=Tally(waits=self.waits),
+            stopwatch=self.stopwatch,
+            stop_texts=arrival.stop_texts,
+        )
+        if self.registry:
+            self._add_processors(sequence, arrival)
+        if arrival.is_guided:
+            self._add_matcher(sequence, arrival)
+        return sequence
+
+    def _add_processors(self, sequence: GuidedSequence, arrival: Arrival) -> None:
+        arguments = {k: v for k, v in arrival.arguments.items() if not k.startswith(RESERVED_PREFIX)}
+        info = SequenceInfo[Any](
+            request_id=arrival.request_id,
+            prompt_tokens=tuple(arrival.prompt_tokens),  # the list is the runner's own
+            stop_tokens=frozenset(arrival.stop_tokens),
+            max_tokens=arrival.max_tokens,
+            sampling_params=arrival.sampling_params,
+        )
+        make = partial(self.registry.create, arguments, info, is_greedy=arrival.is_greedy)
+        took = partial(self.times.add, arrival.request_id)
+        sequence.processors = SequenceProcessors(make, self.traits.vocab_size, took)
+        sequence.trace = arrival.ticket or trace_of(arrival.arguments)
+        sequence.start_processors()
+        if not sequence.processors:
+            sequence.processors = None  # nothing is to be asked in each step
+
+    def _add_matcher(self, sequence: GuidedSequence, arrival: Arrival) -> None:
+        if arrival.ticket is None:
+            # The engine core refuses such a request; it must not run unconstrained if it comes all the same.
+            sequence.fail(ErrorCode.REQUEST_NOT_ADMITTED)
+            return
+        try:
+            sequence.matcher = self.prototypes.matcher(arrival.ticket.key, arrival.stop_tokens)
+        except Exception as error:  # noqa: BLE001 - native code; only this sequence pays
+            _log.warning("guidedmodel: no matcher for request %s: %s", arrival.request_id, error)
+            sequence.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
+        if self.traits.reasoner is not None:
+            make = partial(self.traits.reasoner, arrival.ticket.reasoning_arguments)
+            has_ended = arrival.ticket.reasoning_ended
+            sequence.reasoning = Reasoning(make, arrival.prompt_tokens, has_ended=has_ended)

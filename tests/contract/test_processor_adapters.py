@@ -1,0 +1,198 @@
+"""What users have from vLLM runs unchanged: its own AdapterLogitsProcessor, on the same tokens, judges."""
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from vllm import SamplingParams
+from vllm.v1.sample.logits_processor import AdapterLogitsProcessor, BatchUpdate
+
+from guided_contract.config import LogitsProcessorConfig
+from guided_engine.processors import registry
+from guided_engine.processors.edits import EditsError, NoTokenError
+from guided_engine.processors.interface import Context
+from guided_engine.testing import Harness, check_factory
+from guided_engine.testing.conformance import ConformanceError
+from guided_engine.testing.harness import Turn
+from support import adapted
+
+VOCAB = 24
+CONTEXT = Context(vocab_size=VOCAB)
+PROMPT = [1, 2, 3]
+
+
+class Wrapped(AdapterLogitsProcessor):
+    """A function as users of vLLM pass it: the class around it is theirs."""
+
+    function: Any = None
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    def new_req_logits_processor(self, params: Any) -> Any:  # noqa: ARG002 - vLLM's
+        return type(self).function
+
+
+def of_vllm(adapter: Any, params: SamplingParams, output: list[int]) -> AdapterLogitsProcessor:
+    """Return vLLM's own with one request in its batch, as Model Runner V1 adds it."""
+    if not isinstance(adapter, type):
+        adapter = type("OfFunction", (Wrapped,), {"function": staticmethod(adapter)})
+    made: AdapterLogitsProcessor = adapter(None, torch.device("cpu"), False)
+    made.update_state(BatchUpdate(1, removed=(), added=[(0, params, PROMPT, output)], moved=()))
+    return made
+
+
+def called(adapter: AdapterLogitsProcessor, row: Any) -> Any:
+    adapter.update_state(None)
+    return adapter.apply(torch.from_numpy(row[None].copy())).numpy()[0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "adapter", [adapted.no_token_twice, adapted.like_the_prompt, adapted.WithPrompt, adapted.TargetToken]
+)
+def test_rows_are_what_vllms_own_makes_of_them_with_drafts_and_preemption(adapter: Any, seed: int) -> None:
+    rng, noise = random.Random(seed), np.random.default_rng(seed)
+    params = SamplingParams(extra_args={"target_token": 7})
+    harness = Harness(adapter, context=CONTEXT)
+    sequence = harness.sequence(PROMPT, sampling_params=params)
+    output: list[int] = []
+    judge = of_vllm(adapter, params, output)
+    for _ in range(30):
+        most = 3 if sequence.supports_speculation else 0
+        drafts = [rng.randrange(VOCAB) for _ in range(rng.randint(0, most))]
+        logits = noise.normal(size=(1 + len(drafts), VOCAB)).astype(np.float32)
+        changed = sequence.rows(logits, drafts)
+        # One token per step is all that vLLM's knows.
+        kept = len(output)
+        for row, draft in zip(range(len(logits)), [*drafts, None], strict=True):
+            np.testing.assert_array_equal(changed[row], called(judge, logits[row]))
+            output += [] if draft is None else [draft]
+        del output[kept + rng.randint(0, len(drafts)) :]
+        output.append(rng.randrange(VOCAB))
+        sequence.accept(*output[kept:])
+        if rng.random() < 0.2:
+            lost = rng.randint(0, 1)
+            sequence.preempt(lost)
+            del output[len(output) - lost :]
+            judge = of_vllm(adapter, params, output)
+
+
+def test_a_function_with_a_state_is_called_once_for_each_token() -> None:
+    """No drafts reach it, as none do in vLLM."""
+    sequence = Harness(adapted.Stateful, context=CONTEXT).sequence(PROMPT)
+    assert not sequence.supports_speculation
+    output: list[int] = []
+    judge = of_vllm(adapted.Stateful, SamplingParams(), output)
+    for token in (5, 3, 5, 9):
+        logits = np.ones((1, VOCAB), np.float32)
+        np.testing.assert_array_equal(sequence.rows(logits)[0], called(judge, logits[0]))
+        output.append(token)
+        sequence.accept(token)
+
+
+@pytest.mark.parametrize("factory", [adapted.no_token_twice, adapted.WithPrompt, adapted.Sharpens])
+def test_the_rules_of_factories_hold(factory: Any) -> None:
+    check_factory(factory, context=CONTEXT, sampling_params=SamplingParams())
+
+
+def test_the_rules_find_who_reads_its_row_and_who_keeps_a_state() -> None:
+    target = SamplingParams(extra_args={"target_token": 7})
+    with pytest.raises(ConformanceError, match="rule 7"):
+        check_factory(adapted.TargetToken, context=CONTEXT, sampling_params=target)
+    with pytest.raises(ConformanceError, match="rule 1"):
+        check_factory(adapted.Stateful, context=CONTEXT)
+
+
+def test_a_request_without_a_function_has_no_processor() -> None:
+    harness = Harness(adapted.TargetToken, context=CONTEXT)
+    assert harness.sequence(sampling_params=SamplingParams()).processors == []
+    assert (
+        len(harness.sequence(sampling_params=SamplingParams(extra_args={"target_token": 1})).processors) == 1
+    )
+
+
+def test_what_leaves_the_likeliest_token_is_left_out_of_greedy_requests() -> None:
+    for adapter, count in ((adapted.Sharpens, 0), (adapted.Stateful, 1)):
+        harness = Harness(adapter, context=CONTEXT)
+        assert len(harness.sequence(is_greedy=True).processors) == count
+        assert len(harness.sequence().processors) == 1
+
+
+def test_its_constructor_gets_what_vllm_gives_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(
+        adapted.TargetToken, "new_req_logits_processor", lambda self, _params: seen.append(self.made_with)
+    )
+    config = object()
+    context = Context(vocab_size=VOCAB, vllm_config=config, device="cuda:1", is_pin_memory=True)
+    Harness(adapted.TargetToken, context=context).sequence()
+    assert seen == [(config, torch.device("cuda:1"), True)]
+
+
+def test_a_function_that_raises_ends_its_sequence_alone(caplog: pytest.LogCaptureFixture) -> None:
+    harness = Harness(adapted.Raises, context=CONTEXT)
+    long, short = harness.sequence(), harness.sequence()
+    long.accept(1, 2)
+    zeros = np.zeros((1, VOCAB), np.float32)
+    with pytest.raises(EditsError, match="NaN"):
+        harness.step([Turn(long, zeros), Turn(short, zeros)])
+    assert "Raises failed" in caplog.text
+    assert "RuntimeError: two" in caplog.text
+    np.testing.assert_array_equal(short.rows(zeros), zeros)
+
+
+def test_what_is_forbidden_before_stays_so() -> None:
+    sequence = Harness(adapted.TargetToken, context=CONTEXT).sequence(
+        sampling_params=SamplingParams(extra_args={"target_token": 7})
+    )
+    logits = np.zeros((1, VOCAB), np.float32)
+    logits[0, 7] = -np.inf
+    with pytest.raises(NoTokenError):
+        sequence.rows(logits)
+
+
+def test_a_prompt_of_embeddings_has_no_tokens_to_give() -> None:
+    with pytest.raises(Exception, match="prompt's token ids"):
+        Harness(adapted.like_the_prompt, context=CONTEXT).sequence()
+
+
+def config(name: str, **params: Any) -> LogitsProcessorConfig:
+    return LogitsProcessorConfig(name="mine", factory=f"support.adapted:{name}", params=params)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("OfV1", "V1 interface with a state of its own"),
+        ("OfV2", "vLLM's V2 interface"),
+        ("OwnApply", "AdapterLogitsProcessor with its own apply"),
+        ("Neither", "no ProcessorFactory"),
+        ("of_one", "no function of"),
+        ("a_number", "no function of"),
+        ("Absent", "is not there: support.adapted has no Absent"),
+    ],
+)
+def test_what_cannot_run_is_refused_with_what_to_do(name: str, words: str) -> None:
+    with pytest.raises(registry.FactoryError, match=words) as refused:
+        registry.find(config(name))
+    said = str(refused.value)
+    assert said.startswith("logits processor 'mine': ")
+    assert name == "Absent" or "ProcessorFactory" in said
+
+
+@pytest.mark.parametrize("name", ["no_token_twice", "like_the_prompt", "TargetToken"])
+def test_the_resource_names_it_and_gives_it_no_params(name: str) -> None:
+    factory = registry.check(config(name))
+    assert factory.name == f"{name}"  # type: ignore[attr-defined]
+    with pytest.raises(registry.FactoryParamsError, match="unknown field"):
+        registry.check(config(name, size=3))
+
+
+def test_a_class_without_vllm_is_told_by_what_it_has() -> None:
+    harness = Harness("support.vllm_like:Target", context=CONTEXT)
+    row = harness.sequence(sampling_params=SimpleNamespace(target=7)).rows()[0]
+    assert np.flatnonzero(row == 0).tolist() == [7]

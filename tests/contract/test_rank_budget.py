@@ -1,0 +1,158 @@
+"""What logits processors may take of a rank's steps, and what is told of those that take or do too much."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from guided_contract.config import LogitsProcessorConfig
+from guided_contract.names import TRACE_ARG
+from guided_contract.records import ProcessorFailure, ProcessorTimes
+from guided_engine.processors.interface import Edits, Params, ProcessorFactory, SequenceInfo
+from support.odd_processors import Same
+from support.rank import A, Rank, arrival
+
+BUDGET_MS = 20
+TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=b"}
+FAILS = LogitsProcessorConfig(name="fails", factory=f"{__name__}:Fails")
+
+
+class TakesParams(Params):
+    cpu_ms: int = 0
+    asleep_ms: int = 0
+
+
+class Takes(ProcessorFactory[TakesParams]):
+    """Takes its time for each call; a request says how much."""
+
+    Params = TakesParams
+    request_params = frozenset({"cpu_ms", "asleep_ms"})
+
+    def create(self, sequence: SequenceInfo[TakesParams]) -> Same:
+        return Taking(sequence.params)
+
+
+class Taking(Same):
+    def __init__(self, params: TakesParams) -> None:
+        super().__init__(Edits.add([5], 1.0))
+        self._params = params
+
+    def prepare(self, ahead: Sequence[int]) -> list[Any]:
+        until = time.thread_time_ns() + self._params.cpu_ms * 1_000_000
+        while time.thread_time_ns() < until:
+            pass
+        time.sleep(self._params.asleep_ms / 1000)
+        return super().prepare(ahead)
+
+
+class FailsParams(Params):
+    at_once: bool = False
+
+
+class Fails(ProcessorFactory[FailsParams]):
+    """Fails after its first token, or when it is made."""
+
+    Params = FailsParams
+    request_params = frozenset({"at_once"})
+
+    def create(self, sequence: SequenceInfo[FailsParams]) -> Same:
+        if sequence.params.at_once:
+            raise LookupError("secret prompt")
+        return Failing(None)
+
+
+class Failing(Same):
+    class RefusalError(Exception):
+        pass
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        raise self.RefusalError(f"secret {tokens}")
+
+
+def takes(**fields: Any) -> LogitsProcessorConfig:
+    return LogitsProcessorConfig(
+        name="takes",
+        factory=f"{__name__}:Takes",
+        time_budget_s=BUDGET_MS / 1000,
+        **{"on_over_budget": "FailRequest"} | fields,
+    )
+
+
+def asked(request_id: str, **params: int) -> Any:
+    arguments = {f"takes.{name}": value for name, value in params.items()}
+    return arrival(request_id, None, is_guided=False, arguments=arguments)
+
+
+def times(rank: Rank) -> list[tuple[str, int, int]]:
+    found = [each for record in rank.records if isinstance(record, ProcessorTimes) for each in record.times]
+    return [
+        (name, sum(each.steps for each in found), sum(each.over_budget for each in found))
+        for name in {each.name for each in found}
+    ]
+
+
+def failures(rank: Rank) -> list[ProcessorFailure]:
+    return [record for record in rank.records if isinstance(record, ProcessorFailure)]
+
+
+def test_the_sequence_that_takes_longest_ends_alone_after_this_steps_edits(tmp_path: Any) -> None:
+    rank = Rank(tmp_path, [takes()])
+    rank.step([asked("r", cpu_ms=1), asked("s", cpu_ms=30), asked("t")])
+    edits = rank.guide.edits()
+    assert edits is not None
+    assert list(edits.rows) == ["r", "s", "t"]
+    assert rank.sampled(r=[7], s=[7], t=[7]) == {"s": "sequence_processor_slow"}
+    rank.step(computed=dict.fromkeys("rst", 3), scheduled=dict.fromkeys("rst", 1))
+    edits = rank.guide.edits()
+    assert edits is not None
+    assert list(edits.rows) == ["r", "t"]
+    assert rank.sampled(r=[7], t=[7]) == {}
+    rank.step(finished=dict.fromkeys("rst", ""))
+    assert times(rank) == [("takes", 2, 1)]
+    [failure] = failures(rank)
+    assert (failure.request_id, failure.processors, failure.error_type) == ("s", ["takes"], "")
+
+
+@pytest.mark.parametrize(
+    ("processor", "params"),
+    [(takes(on_over_budget="Report"), {"cpu_ms": 30}), (takes(), {"asleep_ms": 30})],
+    ids=["where it is only reported", "for a time without CPU"],
+)
+def test_a_sequence_does_not_end(tmp_path: Any, processor: LogitsProcessorConfig, params: Any) -> None:
+    rank = Rank(tmp_path, [processor])
+    rank.step([asked("r", **params)])
+    rank.guide.edits()
+    assert rank.sampled(r=[7]) == {}
+    rank.step(finished={"r": ""})
+    assert times(rank) == [("takes", 1, "cpu_ms" in params)]
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_a_failure_is_told_once_with_its_place_and_without_what_it_says(
+    tmp_path: Any, *, is_async: bool, at_once: bool
+) -> None:
+    rank = Rank(tmp_path, [takes(), FAILS], is_async=is_async, number=4)
+    given = {TRACE_ARG: TRACE, "fails.at_once": at_once}
+    rank.step([arrival("r", None, is_guided=False, arguments=given)])
+    rank.guide.edits()
+    rank.sampled(r=[7])
+    rank.step(computed={"r": 3}, scheduled={"r": 1})
+    rank.guide.edits()
+    rank.sampled(r=[8])
+    rank.step(finished={"r": ""})
+    [failure] = failures(rank)
+    where = (failure.request_id, failure.rank, failure.processors, failure.code, failure.token)
+    assert where == ("r", 4, ["fails"], "sequence_processor_failed", 0 if at_once else 1)
+    assert failure.error_type == ("LookupError" if at_once else f"{__name__}.Failing.RefusalError")
+    assert {"traceparent": failure.traceparent, "tracestate": failure.tracestate} == TRACE
+    assert "secret" not in repr(rank.records)
+
+
+def test_a_sequence_that_ends_in_the_step_that_finds_its_failure_is_told_of_too(tmp_path: Any) -> None:
+    rank = Rank(tmp_path, [FAILS], is_async=False)
+    rank.step([arrival("r", rank.load("ab"))])
+    rank.sampled(r=[A])
+    rank.step(finished={"r": "abort"})
+    assert [failure.request_id for failure in failures(rank)] == ["r"]

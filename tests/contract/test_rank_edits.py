@@ -1,0 +1,30 @@
+"""A step's edits beside plain numpy: Model Runner V1's, and V2's by Triton's interpreter."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+
+pytestmark = pytest.mark.engine
+
+
+SEEDS = ("0", "1", "2")
+
+
+def test_rows_and_faults_are_as_plain_numpy_has_them() -> None:
+    paths = os.pathsep.join((str(TESTS / "support/v2cpu"), str(TESTS)))
+    done = subprocess.run(
+        [sys.executable, "-m", "support.edits_on_device", *SEEDS],
+        env=os.environ | {"PYTHONPATH": paths, "VLLM_USE_V2_MODEL_RUNNER": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = [json.loads(line) for line in done.stdout.splitlines()[-len(SEEDS) :]]
+    assert found == [[] for _ in SEEDS], f"of seeds {SEEDS}"

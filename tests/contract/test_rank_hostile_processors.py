@@ -1,0 +1,240 @@
+"""Logits processors that do what none should: their request ends alone, and the batch is as without them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from guided_contract.config import LogitsProcessorConfig
+from guided_engine.processors import dense
+from guided_engine.processors.edits import Edits
+from guided_engine.processors.interface import (
+    Context,
+    DenseFactory,
+    Params,
+    ProcessorFactory,
+    SequenceInfo,
+    SequenceProcessor,
+)
+from guided_engine.processors.registry import Registry
+from support.rank import A, Rank, arrival
+
+FAILED = "sequence_processor_failed"
+
+
+class PanicError(BaseException):
+    """As pyo3's PanicException, no Exception; and without words."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class EndlessList(list[None]):
+    def __iter__(self) -> Iterator[None]:
+        while True:
+            yield None
+
+
+def panic(*_arguments: Any) -> Any:
+    raise PanicError
+
+
+def talk(*_arguments: Any) -> Any:
+    raise ValueError("x" * 10_000_000)
+
+
+def edits(**fields: Any) -> Callable[[int], list[Edits]]:
+    plain = {"ids": np.array([5]), "values": np.array([1.0])}
+    return lambda rows: [Edits(**plain | fields)] * rows
+
+
+WAYS: dict[str, Callable[[int], Any]] = {
+    "a panic": panic,
+    "a long story": talk,
+    "rows without an end": lambda rows: EndlessList([None] * rows),
+    "only this, as a number": edits(is_only=2),
+    "only this, as nothing": edits(is_only=None),
+    "only this, as an array": edits(is_only=np.array([True, False])),
+    "only this, as a word": edits(is_only="no"),
+    "ids that wrap": edits(ids=np.array([2**32 + 7], np.uint64)),
+    "ids as objects": edits(ids=np.array([5], object)),
+    "a NaN in the middle": edits(ids=np.arange(3), values=np.array([1, np.nan, 1])),
+    "values beyond float32": edits(values=np.array([1e39])),
+}
+
+
+class HostileParams(Params):
+    way: str = ""
+
+
+class Hostile(ProcessorFactory[HostileParams]):
+    """Its sequences return what the way says, or come to an end of their own."""
+
+    Params = HostileParams
+
+    def create(self, sequence: SequenceInfo[HostileParams]) -> SequenceProcessor:
+        if sequence.params.way == "create":
+            raise PanicError
+        return Returns(WAYS[sequence.params.way])
+
+
+class Returns(SequenceProcessor):
+    def __init__(self, made: Callable[[int], Any]) -> None:
+        self._made = made
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        pass
+
+    def prepare(self, ahead: Sequence[int]) -> Any:
+        return self._made(1 + len(ahead))
+
+    def release(self) -> None:
+        raise PanicError
+
+
+class Plain(ProcessorFactory[Params]):
+    """Adds 1 to token 9; knows who is alive."""
+
+    alive: ClassVar[list[Any]] = []
+    closed: ClassVar[list[Any]] = []
+
+    def create(self, _sequence: SequenceInfo[Params]) -> SequenceProcessor:
+        self.alive.append(PlainState())
+        return self.alive[-1]
+
+    def close(self) -> None:
+        self.closed.append(self)
+        raise PanicError
+
+
+class PlainState(SequenceProcessor):
+    def accept(self, tokens: Sequence[int]) -> None:
+        pass
+
+    def prepare(self, ahead: Sequence[int]) -> list[Edits]:
+        return [Edits.add([9], 1.0)] * (1 + len(ahead))
+
+    def release(self) -> None:
+        Plain.alive.remove(self)
+
+
+class SharesABuffer(ProcessorFactory[Params]):
+    """Its sequences write into one array; that of "s" writes what no vocabulary has."""
+
+    def __init__(self, params: Params, context: Context) -> None:
+        super().__init__(params, context)
+        self.ids = np.zeros(1, np.int32)
+
+    def create(self, sequence: SequenceInfo[Params]) -> SequenceProcessor:
+        def write(rows: int) -> list[Edits]:
+            self.ids[0] = 1_000_000 if sequence.request_id == "s" else 5
+            return [Edits(self.ids, np.ones(1))] * rows
+
+        return Returns(write)
+
+
+def config(name: str, factory: type[ProcessorFactory[Any]], **params: Any) -> LogitsProcessorConfig:
+    return LogitsProcessorConfig(name=name, factory=f"{__name__}:{factory.__name__}", params=params)
+
+
+PLAIN = config("plain", Plain)
+
+
+@pytest.fixture(autouse=True)
+def _none_alive() -> None:
+    Plain.alive.clear()
+    Plain.closed.clear()
+
+
+def changes(rank: Rank) -> dict[str, Any]:
+    found = rank.guide.edits()
+    assert found is not None
+    return {name: (one.ids.tolist(), one.values.tolist(), one.is_only) for name, _, one in found.each()}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_its_request_ends_alone_in_few_words(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, way: str
+) -> None:
+    rank = Rank(tmp_path, [config("hostile", Hostile, way=way), PLAIN])
+    chosen = {"logits_processors": "plain"}
+    rank.step(
+        [
+            arrival("r", None, is_guided=False, arguments={"logits_processors": "hostile"}),
+            arrival("s", rank.load("ab"), arguments=chosen),
+            arrival("t", None, is_guided=False, arguments=chosen),
+        ]
+    )
+    assert changes(rank) == {"s": ([9], [1.0], False), "t": ([9], [1.0], False)}
+    assert rank.sampled(r=[7], s=[A], t=[7]) == {"r": FAILED}
+    rank.step(finished=dict.fromkeys("rst", "stop"))
+    assert not Plain.alive
+    assert sum(len(record.getMessage()) for record in caplog.records) < 10_000
+
+
+def test_what_was_made_before_a_factory_raises_is_released(tmp_path: Path) -> None:
+    rank = Rank(tmp_path, [PLAIN, config("hostile", Hostile, way="create")])
+    rank.step([arrival("r", None, is_guided=False)])
+    assert rank.sampled(r=[7]) == {"r": FAILED}
+    assert not Plain.alive
+
+
+def test_what_was_checked_is_what_is_applied(tmp_path: Path) -> None:
+    """An array that another sequence changes afterwards could name a place outside the logits."""
+    rank = Rank(tmp_path, [config("shares", SharesABuffer)])
+    rank.step([arrival(name, None, is_guided=False) for name in "rs"])
+    assert changes(rank) == {"r": ([5], [1.0], False)}
+    assert rank.sampled(r=[7], s=[7]) == {"s": FAILED}
+
+
+def test_a_prompt_is_not_theirs_to_change(tmp_path: Path) -> None:
+    """It is the runner's own list: its blocks are cached under what it was."""
+    rank = Rank(tmp_path, [LogitsProcessorConfig(name="spy", factory="support.odd_processors:Spy")])
+    from support.odd_processors import Spy
+
+    prompt = [1, 2, 3]
+    rank.step([arrival("r", None, is_guided=False, prompt_tokens=prompt)])
+    with pytest.raises(TypeError):
+        Spy.seen[-1].prompt_tokens[0] = 9  # type: ignore[index]
+    assert prompt == [1, 2, 3]
+
+
+def test_each_factory_is_closed_whatever_another_raises() -> None:
+    Registry([PLAIN, config("other", Plain)], Context(vocab_size=10)).close()
+    assert len(Plain.closed) == 2
+
+
+class RaisesInApply(DenseFactory[Params]):
+    """Raises once it has changed rows, or gives them another shape."""
+
+    def __init__(self, ends: Callable[[Any], Any]) -> None:
+        self._ends = ends
+
+    def create(self, _sequence: SequenceInfo[Params]) -> SequenceProcessor:
+        return PlainState()
+
+    def apply(self, logits: Any, _rows: Sequence[Any]) -> None:
+        logits.fill_(3)
+        self._ends(logits)
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        panic,
+        talk,
+        lambda logits: logits.resize_(1, 3),
+        lambda logits: logits.set_(torch.zeros(2, 2)),
+        lambda logits: setattr(logits, "data", logits.double()),
+    ],
+)
+def test_an_apply_that_raises_ends_its_own_sequences_and_changes_nothing(
+    ends: Callable[[Any], Any],
+) -> None:
+    logits = torch.arange(12.0).reshape(3, 4)
+    codes = dense.tried(RaisesInApply(ends), [0, 0], logits, torch.tensor([0, 2]))
+    assert codes.tolist() == [dense.IS_WRONG] * 2
+    assert torch.equal(logits, torch.arange(12.0).reshape(3, 4))

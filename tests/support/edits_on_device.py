@@ -1,0 +1,189 @@
+"""A step's edits as both runners apply them, V2's kernel by Triton's interpreter; run as `python -m`.
+
+Prints a JSON list of what differs from plain numpy, row by row, for steps that are drawn.
+"""
+
+import json
+import random
+import sys
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import vllm.v1.worker.cpu.shm  # noqa: F401 - a CPU's memory counts as pinned
+
+from guided_contract.errors import ErrorCode
+from guided_engine.compat.edits_v2 import EditsV2
+from guided_engine.compat.runner_v1 import RunnerV1
+from guided_engine.processors.edits import Edits
+from guided_engine.processors.interface import Context, DenseFactory, Params, SequenceInfo, SequenceProcessor
+from guided_engine.processors.sequence import Dense, Prepared
+from guided_engine.ranks.row_edits import step_edits
+
+SLOTS, POSITIONS, VOCAB = 7, 4, 50
+STEPS = 40
+
+
+class V1State(NamedTuple):
+    """What V1's execute_model leaves behind, as far as edits need it."""
+
+    logits: Any
+    scheduler_output: Any
+
+
+class Halves(DenseFactory[Params]):
+    """Halves the logits of rows that say so; leaves others NaN, infinite or empty."""
+
+    def create(self, sequence: SequenceInfo[Params]) -> SequenceProcessor | None:
+        raise NotImplementedError
+
+    def apply(self, logits: Any, rows: Any) -> None:
+        for row, kind in enumerate(rows):
+            logits[row] *= 0.5
+            if kind in {"nan", "inf"}:
+                logits[row, 5] = float(kind)
+            elif kind == "empty":
+                logits[row] = -torch.inf
+
+
+def drawn(rng: random.Random, ids: range) -> Edits | None:
+    """Return a row's edits: of each kind, and such as leave nothing."""
+    some = sorted(rng.sample(ids, rng.choice([1, 2, 5, 20])))
+    kind = rng.choice(["none", "add", "forbid", "only", "all", "mixed"])
+    if kind == "add":
+        return Edits.add(some, np.array([rng.uniform(-5, 5) for _ in some], np.float32))
+    if kind == "forbid":
+        return Edits.forbid(some)
+    if kind == "only":
+        return Edits(np.array(some), np.array([rng.uniform(-5, 5) for _ in some]), is_only=True)
+    if kind == "mixed":
+        return Edits.add(some, np.array([rng.choice([1.5, -np.inf]) for _ in some], np.float32))
+    return Edits.forbid(list(ids)) if kind == "all" else None
+
+
+def expected(edits: Edits | None, row: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Return what becomes of a row, and whether it would have no token left."""
+    after = row.copy()
+    if edits is not None:
+        if edits.is_only:
+            after[:] = -np.inf
+        for index, value in zip(edits.ids, edits.values, strict=True):
+            after[index] = np.float32(row[index]) + np.float32(value)
+    return (row, True) if edits is not None and np.isneginf(after).all() else (after, False)
+
+
+def step(  # noqa: C901 - one step, from end to end
+    rng: random.Random, bridge: EditsV2, states: Any, factory: Halves
+) -> list[str]:
+    """Take one step; return what is wrong."""
+    requests = rng.sample(sorted(states.req_id_to_index), rng.randint(1, SLOTS))
+    counts = {name: rng.randint(1, POSITIONS) for name in requests}
+    known = {name: rng.randint(1, counts[name]) for name in requests}
+    prepared, wanted, kinds = {}, {}, {}
+    for name in requests:
+        rows = [drawn(rng, range(VOCAB)) for _ in range(known[name])]
+        results = [rng.choice([None, None, "half", "nan", "inf", "empty"]) for _ in rows]
+        if rng.random() < 0.7:
+            prepared[name] = Prepared(rows, [Dense(factory, results)] if rng.random() < 0.5 else [])
+            wanted.update({(name, place): row for place, row in enumerate(rows)})
+            if prepared[name].dense:
+                kinds.update({(name, place): kind for place, kind in enumerate(results)})
+    edits = step_edits(prepared) if prepared else None
+    bridge.stage(edits, {name: [0] * (count - 1) for name, count in counts.items()})
+    faults: set[tuple[str, str]] = set()
+    wrong = []
+    # In chunks, as the rejection sampler does with a large batch.
+    cut = rng.randint(0, len(requests))
+    for chunk in filter(None, (requests[:cut], requests[cut:])):
+        rows = [(name, place) for name in chunk for place in range(counts[name])]
+        before = (
+            np.random.default_rng(rng.randrange(10**6)).normal(size=(len(rows), VOCAB)).astype(np.float32)
+        )
+        before[:, rng.sample(range(VOCAB), 20)] = -np.inf  # what a grammar forbids
+        logits = torch.from_numpy(before.copy())
+        slots = [states.req_id_to_index[name] for name in chunk]
+        context = SimpleNamespace(
+            expanded_idx_mapping=torch.tensor(
+                [states.req_id_to_index[name] for name, _ in rows], dtype=torch.int32
+            ),
+            expanded_local_pos=torch.tensor([place for _, place in rows], dtype=torch.int32),
+            idx_mapping_np=np.array(slots),
+        )
+        bridge.apply(logits, context)
+        for index, at in enumerate(rows):
+            right, is_empty = expected(wanted.get(at), before[index])
+            if is_empty:
+                faults.add((at[0], ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN))
+            kind = kinds.get(at)
+            if kind in {"nan", "inf"}:
+                faults.add((at[0], ErrorCode.SEQUENCE_PROCESSOR_FAILED))
+            elif kind == "empty":
+                faults.add((at[0], ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN))
+            elif kind == "half":
+                right = right * np.float32(0.5)
+            if not np.array_equal(logits[index].numpy(), right):
+                wrong.append(f"row {at}: {wanted.get(at)}, {kind}")
+    told = bridge.taken()()
+    worst = {name: max((code for other, code in faults if other == name), key=_worse) for name, _ in faults}
+    return wrong if told == worst else [*wrong, f"faults: {told}, not {worst}"]
+
+
+def step_v1(rng: random.Random) -> list[str]:
+    """Take one step of Model Runner V1; return what is wrong."""
+    counts = {f"request-{slot}": rng.randint(1, POSITIONS) for slot in range(SLOTS)}
+    prepared = {
+        name: Prepared([drawn(rng, range(VOCAB)) for _ in range(count)])
+        for name, count in counts.items()
+        if rng.random() < 0.7
+    }
+    rows = [(name, place) for name, count in counts.items() for place in range(count)]
+    before = np.random.default_rng(rng.randrange(10**6)).normal(size=(len(rows), VOCAB)).astype(np.float32)
+    before[:, rng.sample(range(VOCAB), 20)] = -np.inf
+    drafts = {name: [0] * (count - 1) for name, count in counts.items()}
+    state = V1State(torch.from_numpy(before.copy()), SimpleNamespace(scheduled_spec_decode_tokens=drafts))
+    runner = SimpleNamespace(input_batch=SimpleNamespace(req_ids=list(counts)), execute_model_state=state)
+    told: dict[str, str] = {}
+    guide: Any = SimpleNamespace(fail=told.update)
+    RunnerV1(runner, guide).sample(lambda _: None, None, step_edits(prepared) if prepared else None)
+    wrong, faults = [], {}
+    for index, (name, place) in enumerate(rows):
+        edits = prepared[name].rows[place] if name in prepared else None
+        right, is_empty = expected(edits, before[index])
+        if is_empty:
+            faults[name] = ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN
+        if not np.array_equal(runner.execute_model_state.logits[index].numpy(), right):
+            wrong.append(f"V1, row {name}, {place}: {edits}")
+    return wrong if told == faults else [*wrong, f"V1, faults: {told}, not {faults}"]
+
+
+def _worse(code: str) -> bool:
+    return code == ErrorCode.SEQUENCE_PROCESSOR_FAILED
+
+
+def main(seed: int) -> None:
+    rng = random.Random(seed)
+    names = {f"request-{slot}": slot for slot in range(SLOTS)}
+    states = SimpleNamespace(
+        max_num_reqs=SLOTS,
+        req_id_to_index=names,
+        index_to_req_id={slot: name for name, slot in names.items()},
+    )
+    runner = SimpleNamespace(
+        req_states=states,
+        device=torch.device("cpu"),
+        num_speculative_steps=POSITIONS - 1,
+        batch_sharder=None,
+        vocab_size=VOCAB,
+    )
+    guide = SimpleNamespace(has_processors=lambda _name: True)
+    bridge = EditsV2(runner, guide)  # type: ignore[arg-type]
+    factory = Halves(Params(), Context(vocab_size=VOCAB))
+    wrong = [wrong for _ in range(STEPS) for wrong in step(rng, bridge, states, factory)]
+    wrong += [wrong for _ in range(STEPS) for wrong in step_v1(rng)]
+    sys.stdout.write(json.dumps(wrong) + "\n")
+
+
+if __name__ == "__main__":
+    for number in sys.argv[1:]:
+        main(int(number))

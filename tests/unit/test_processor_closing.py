@@ -1,0 +1,131 @@
+"""Closing: when it begins, and where in JSON it takes a text to stand; Python's json judges that."""
+
+import contextlib
+import json
+import random
+
+import numpy as np
+import pytest
+
+from guided_engine.processors.closing import Closing, Place
+from guided_engine.processors.interface import Context
+from guided_engine.processors.registry import FactoryError
+from guided_engine.testing import Harness, check_factory
+
+EOS = 0
+TOKENS = [
+    *(b"", b'"', b"{", b"}", b"]", b'"}', b"}}", b"a", b"[", b'""', b",", b":", b" ", b"\n", b"\\", b' "'),
+    *(b"()", b'a"', b"{}", b'",', b")", b"1", b"true", "é".encode()),
+]
+CONTEXT = Context(vocab_size=len(TOKENS), token_bytes=TOKENS, stop_tokens=frozenset({EOS}))
+TEXTS = ("", "a", '"', "\\", '\\"', "{[", "]}", "é", "\t", "漢字", "()")
+
+
+def harness(within: int = 3) -> Harness:
+    return Harness(Closing, {"within": within}, CONTEXT)
+
+
+def best(text: bytes, allowed: bytes = b"", *, max_tokens: int = 100) -> list[bytes]:
+    """Return what is liked best behind a text, of all tokens but stop tokens or of some."""
+    sequence = harness(100).sequence(max_tokens=max_tokens)
+    for byte in text:
+        sequence.accept(TOKENS.index(bytes([byte])))
+    [row] = sequence.rows()
+    among = [token for token, one in enumerate(TOKENS) if one and (not allowed or one in allowed.split())]
+    return [TOKENS[token] for token in among if row[token] == row[among].max()]
+
+
+def test_it_begins_within_so_many_tokens_of_the_last_drafts_counted() -> None:
+    sequence = harness(3).sequence(max_tokens=6)
+    sequence.accept(7)
+    # Of six tokens the fourth to the sixth; the first has come.
+    assert [bool(row.any()) for row in sequence.rows(drafts=[7, 7, 7])] == [False, False, True, True]
+    sequence.accept(7, 7)
+    assert sequence.rows()[0].argmax() == EOS
+
+
+def test_a_sequence_without_max_tokens_is_left_alone() -> None:
+    assert harness().sequence().processors == []
+
+
+def test_it_begins_at_once_where_max_tokens_are_fewer() -> None:
+    assert harness(64).sequence(max_tokens=2).rows()[0].argmax() == EOS
+
+
+def test_without_the_text_of_tokens_the_engine_does_not_start() -> None:
+    with pytest.raises(FactoryError, match="text of the model's tokens is not known"):
+        Harness(Closing)
+
+
+def test_a_request_sets_when_it_begins() -> None:
+    sequence = harness(3).sequence(max_tokens=6, params={"within": 6})
+    assert sequence.rows()[0].any()
+
+
+def test_the_sequences_own_stop_tokens_are_taken_too() -> None:
+    [row] = harness().sequence(max_tokens=1, stop_tokens=frozenset({EOS, 7})).rows()
+    assert row[7] == row[EOS] == row.max()
+
+
+def test_nothing_is_forbidden() -> None:
+    for text in (b"", b"{", b'{"', b"[[1"):
+        sequence = harness(100).sequence(max_tokens=100)
+        sequence.accept(*(TOKENS.index(bytes([byte])) for byte in text))
+        assert np.isfinite(sequence.rows()).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed", "liked"),
+    [
+        (b'{"a', b'" } } } }} a', b'"'),  # a bracket in a string closes nothing
+        (b'{"a', b'" "} } a', b'"}'),
+        (b'{"a\\"', b'" } a', b'"'),
+        (b"{", b'" } a', b"}"),
+        (b'{{"a"', b", } }}", b"}}"),
+        (b'{"":', b'" "" { 1', b'""'),
+        (b'{"":1', b"1 ,", b","),
+        (b'{"a"', b": \n", b":"),
+        (b'{"":1,', b'" \n', b'"'),
+    ],
+)
+def test_what_closes_most_is_liked_best(text: bytes, allowed: bytes, liked: bytes) -> None:
+    assert best(text, allowed) == [liked]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_it_knows_whether_json_stands_in_a_string(seed: int) -> None:
+    rng = random.Random(seed)
+
+    def value(depth: int) -> object:
+        if depth and rng.random() < 0.7:
+            some = [value(depth - 1) for _ in range(rng.randrange(3))]
+            return (
+                some if rng.random() < 0.5 else {f"{rng.choice(TEXTS)}{n}": one for n, one in enumerate(some)}
+            )
+        return rng.choice(("".join(rng.choices(TEXTS, k=3)), 12, None, True))
+
+    for _ in range(20):
+        text = json.dumps([value(4)], ensure_ascii=False, indent=rng.choice((None, 1)))
+        place, known = Place(), 0
+        while known < len(text):
+            piece = text[known : known + rng.randint(0, 4)]
+            place, known = place.after(piece.encode()), known + len(piece)
+            with (
+                pytest.raises(json.JSONDecodeError)
+                if known < len(text)
+                else contextlib.nullcontext() as error
+            ):
+                json.loads(text[:known], strict=False)
+            in_string = error is not None and error.value.msg.startswith(("Unterminated", "Invalid \\"))
+            assert place.in_string == in_string, (seed, text[:known])
+        assert place.depth == 0
+
+
+def test_an_inch_in_prose_is_forgotten_in_the_next_line() -> None:
+    assert Place().after(b'5" wide\n').in_string is False
+    assert Place().after(b'5" wide\n{"a').in_string is True
+
+
+@pytest.mark.parametrize(("seed", "within"), [(0, 1), (1, 5), (2, 20), (3, 100)])
+def test_the_rules_of_factories_are_kept(seed: int, within: int) -> None:
+    check_factory(Closing, {"within": within}, CONTEXT, max_tokens=30, seed=seed)

@@ -1,0 +1,157 @@
+"""DRY, judged by its published description, done the slow way."""
+
+import tracemalloc
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from guided_engine.processors.dry import Dry, DryParams
+from guided_engine.processors.interface import Context, SequenceInfo
+from guided_engine.processors.registry import FactoryError, ProcessorError
+from guided_engine.testing import Harness, check_factory
+from support.token_walks import Judge, Logits, walk
+
+A, B, C, X, Y = range(1, 6)
+NO_TEXTS: Final[Mapping[int, bytes]] = MappingProxyType({})
+PARAMS: Final[list[dict[str, Any]]] = [
+    {},
+    {"allowed_length": 1, "multiplier": 2.5, "base": 1.0},
+    {"allowed_length": 3, "longest_match": 3},
+    {"longest_match": 5, "last_n": 12, "base": 4.0},
+    {"allowed_length": 2, "last_n": 3},
+    {"allowed_length": 4, "longest_match": 255, "base": 10.0, "multiplier": 1000.0},
+]
+
+
+def context(
+    vocab_size: int = 24, *, texts: Mapping[int, bytes] = NO_TEXTS, stop: Collection[int] = ()
+) -> Context:
+    words = [texts.get(token, b"") for token in range(vocab_size)]
+    return Context(vocab_size=vocab_size, token_bytes=words, stop_tokens=frozenset(stop))
+
+
+def published(params: DryParams, breakers: Collection[int] = ()) -> Judge:
+    """Return DRY as it is described: of each earlier place that ends as the text ends, the token after it."""
+
+    def judge(prompt: list[int], output: list[int], logits: Logits) -> Logits:
+        text = [*prompt, *output][-params.last_n :]
+        longest: dict[int, int] = {}
+        for end in range(len(text) - 1):
+            alike = 0
+            while alike <= end and text[end - alike] == text[-1 - alike] and text[-1 - alike] not in breakers:
+                alike += 1
+            after = text[end + 1]
+            if alike >= params.allowed_length and after not in breakers:
+                longest[after] = max(longest.get(after, 0), min(alike, params.longest_match))
+        for token, length in longest.items():
+            penalty = params.multiplier * params.base ** (length - params.allowed_length)
+            logits[token] -= np.float32(min(penalty, 1e30))
+        return logits
+
+    return judge
+
+
+def penalties(harness: Harness, text: list[int], **params: Any) -> dict[int, float]:
+    [row] = harness.sequence(text, params=params).rows()
+    return {token: -float(row[token]) for token in np.flatnonzero(row).tolist()}
+
+
+def test_the_example_of_its_description() -> None:
+    """After "a b c c b c y a b c", c would follow three tokens again, y two, and b one."""
+    harness = Harness(Dry, {"multiplier": 1.0, "base": 2.0, "allowed_length": 1}, context())
+    assert penalties(harness, [A, B, C, C, B, C, Y, A, B, C]) == {B: 1.0, Y: 2.0, C: 4.0}
+
+
+@pytest.mark.parametrize("params", PARAMS, ids=str)
+@pytest.mark.parametrize(("alphabet", "seed"), [(1, 0), (3, 1), (8, 2)])
+def test_rows_are_what_the_description_makes_of_them(
+    params: dict[str, Any], alphabet: int, seed: int
+) -> None:
+    harness = Harness(Dry, params, context())
+    assert walk(harness, published(DryParams(**params)), seed=seed, alphabet=alphabet)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_breakers_end_a_repeat_and_are_never_penalised(seed: int) -> None:
+    """Tokens that contain one of the texts break, and so do stop tokens, the request's own among them."""
+    texts = {3: b"\n\n", 4: b"a:", 5: b": ", 6: b"!"}
+    harness = Harness(Dry, {"allowed_length": 1}, context(texts=texts, stop=[1]))
+    judge = published(DryParams(allowed_length=1), breakers={1, 2, 3, 4, 5})
+    assert walk(harness, judge, seed=seed, alphabet=9, stop_tokens=frozenset({1, 2}))
+
+
+def test_a_breaker_that_no_token_contains_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    Harness(Dry, {"sequence_breakers": ["\n", "é"]}, context(texts={3: "né".encode()}))
+    assert [record.getMessage() for record in caplog.records] == [
+        "guidedmodel: no token contains the sequence breaker '\\n' of DRY"
+    ]
+
+
+def test_a_request_sets_what_it_is_like_but_not_the_breakers() -> None:
+    harness = Harness(Dry, {}, context())
+    text = [A, B, C, X, A, B, C]
+    assert penalties(harness, text) == pytest.approx({X: 0.8 * 1.75})
+    assert penalties(harness, text, multiplier=3, base=2, allowed_length=1) == {X: 12.0}
+    assert penalties(harness, text, last_n=4) == {}
+    assert penalties(harness, text, longest_match=2) == pytest.approx({X: 0.8})
+    assert penalties(harness, text, multiplier=0) == {}
+    with pytest.raises(ProcessorError, match=r"set allowed_length, base, last_n, longest_match, multiplier$"):
+        penalties(harness, text, sequence_breakers=[])
+
+
+@pytest.mark.parametrize(
+    ("params", "why"),
+    [
+        ({"base": 0.5}, "base"),
+        ({"multiplier": -1}, "multiplier"),
+        ({"allowed_length": 0}, "allowed_length"),
+        ({"last_n": 1_000_000}, "last_n"),
+        ({"sequence_breakers": [""]}, "sequence_breakers"),
+        ({"allowed_length": 60}, r"longest_match must be at least allowed_length \(60\)"),
+        ({"last_n": 2}, r"last_n must be more than allowed_length \(2\)"),
+    ],
+)
+def test_parameters_that_make_no_sense_are_refused(params: dict[str, Any], why: str) -> None:
+    with pytest.raises(FactoryError, match=why):
+        Harness(Dry, params, context())
+
+
+def test_of_more_than_a_row_holds_the_strongest_and_then_the_last_are_penalised() -> None:
+    others = list(range(10, 1510))
+    text = [token for other in others for token in (A, other)]
+    text += [B, A, 10, B, A, 11, B, A]  # 10 and 11 follow two tokens again, the others one
+    found = penalties(Harness(Dry, {"allowed_length": 1}, context(2000)), text, last_n=4096)
+    assert set(found) == {10, 11, *others[-1022:]}
+    assert found[10] == found[11] == pytest.approx(0.8 * 1.75)
+    assert {value for token, value in found.items() if token > 11} == {float(np.float32(0.8))}
+
+
+def test_ids_beyond_the_logits_are_no_fault() -> None:
+    """A prompt has them where the model has more embeddings than logits."""
+    assert penalties(Harness(Dry, {}, context()), [A, B, 1000, A, B, C, A, B]) == pytest.approx({C: 0.8})
+
+
+def test_a_long_sequence_takes_no_more_memory() -> None:
+    params = DryParams(last_n=256)
+    processor = Dry(params, context()).create(SequenceInfo(params=params))
+    assert processor is not None
+    tokens = np.random.default_rng(0).integers(0, 24, 3200).tolist()
+    sizes = []
+    tracemalloc.start()
+    for start in range(0, len(tokens), 4):
+        processor.prepare([A, B])
+        processor.accept(tokens[start : start + 4])
+        if start % 400 == 396:
+            sizes.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    assert max(sizes) < 10_000
+
+
+@pytest.mark.parametrize("params", PARAMS, ids=str)
+@pytest.mark.parametrize("seed", range(2))
+def test_it_keeps_the_rules_of_the_interface(params: dict[str, Any], seed: int) -> None:
+    of = context(texts={3: b"\n"}, stop=[2])
+    check_factory(Dry, params, of, tokens=range(5), steps=20, seed=seed)

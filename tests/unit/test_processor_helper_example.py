@@ -1,0 +1,130 @@
+"""docs/examples/helper_process.py, whose helper dies, hangs and is replaced."""
+
+import contextlib
+import importlib.util
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from guided_engine.processors.interface import Context
+from guided_engine.processors.sequence import ProcessorError
+from guided_engine.testing import Harness, Sequence, check_factory
+from support.waiting import eventually
+
+FILE = Path(__file__).parents[2] / "docs/examples/helper_process.py"
+STOP, WORD, MARK = range(3)
+CONTEXT = Context(vocab_size=3, token_bytes=[b"", b"word", b"!"], stop_tokens=frozenset({STOP}))
+
+
+@pytest.fixture(scope="module")
+def example() -> Iterator[ModuleType]:
+    spec = importlib.util.spec_from_file_location("helper_process", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where a configuration's "module:Class" is looked up
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+@pytest.fixture
+def ranks(example: ModuleType) -> Iterator[Any]:
+    """Make ranks, and end them."""
+    made = []
+
+    def rank(deadline_ms: int = 10_000) -> Harness:
+        made.append(Harness(example.Scorer, {"deadline_ms": deadline_ms}, CONTEXT))
+        return made[-1]
+
+    yield rank
+    for harness in made:
+        harness.close()
+
+
+def scorer(sequence: Sequence) -> Any:
+    return sequence.processors[0]._scorer
+
+
+def begun(rank: Harness, *tokens: int) -> Sequence:
+    """Return a sequence as soon as the helper is ready."""
+
+    def begin() -> Sequence | None:
+        with contextlib.suppress(ProcessorError):  # it is starting
+            return rank.sequence()
+        return None
+
+    sequence = eventually(begin)
+    sequence.accept(*tokens)
+    return sequence
+
+
+def test_the_end_gains_what_the_helper_scores(ranks: Any) -> None:
+    sequence = ranks().sequence()
+    assert not sequence.rows().any()
+    sequence.accept(WORD, MARK)
+    assert sequence.rows()[0, STOP] == pytest.approx(100 / 3)
+    sequence.accept(MARK, MARK)
+    assert sequence.rows().tolist() == [[100, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("does", "deadline_ms", "why"),
+    [(signal.SIGKILL, 10_000, "Error"), (signal.SIGSTOP, 50, "TimeoutError: timed out")],
+    ids=["dies", "hangs"],
+)
+def test_a_helper_that_fails_ends_its_sequences_and_is_replaced(
+    ranks: Any, does: int, deadline_ms: int, why: str
+) -> None:
+    rank = ranks(deadline_ms)
+    asking, waiting = begun(rank, WORD), begun(rank, WORD)
+    process = scorer(asking).helper.process
+    process.send_signal(does)
+
+    with pytest.raises(ProcessorError, match=why):
+        asking.rows()
+    # Of one failure all learn at once: nobody waits for the same helper again.
+    with pytest.raises(ProcessorError, match="has been replaced"):
+        waiting.rows()
+    assert process.wait(10) == -signal.SIGKILL
+
+    def answer() -> Any:
+        try:
+            return begun(rank, MARK).rows()
+        except ProcessorError:  # a deadline of 50 ms is short for a busy machine
+            return None
+
+    assert eventually(lambda: answer() is not None)
+
+
+def test_a_helper_that_died_unasked_is_replaced_before_a_sequence_begins(ranks: Any) -> None:
+    rank = ranks()
+    process = scorer(rank.sequence()).helper.process
+    process.kill()
+    process.wait(10)
+    assert begun(rank, MARK).rows().any()
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_close_ends_every_helper(example: ModuleType, is_stopped: bool) -> None:  # noqa: FBT001 - a case
+    rank = Harness(example.Scorer, {"deadline_ms": 50}, CONTEXT)
+    sequence = begun(rank, WORD)
+    known = scorer(sequence)
+    helpers = [known.helper.process]
+    if is_stopped:
+        helpers[0].send_signal(signal.SIGSTOP)
+        with pytest.raises(ProcessorError):
+            sequence.rows()
+        helpers.append(known.helper.process)
+        helpers[1].send_signal(signal.SIGSTOP)
+    rank.close()
+    assert {process.returncode for process in helpers} == {-signal.SIGKILL}
+
+
+def test_the_rules_of_factories_are_kept(example: ModuleType) -> None:
+    check_factory(example.Scorer, {"deadline_ms": 10_000}, CONTEXT, steps=5, seed=0)
