@@ -27,7 +27,7 @@ lock:  ## pin all dependencies anew (requirements/*.txt)
 lint: $(SETUP)  ## ruff, mypy --strict, import-linter, generated files up to date
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy operator/guided_operator engine/guided_contract engine/guided_engine engine/guided_grammar sidecar/guided_sidecar tools/devtools benchmarks/rankbench benchmarks/schemasuite benchmarks/grammarbench benchmarks/operatorbench
+	$(VENV)/bin/mypy operator/guided_operator engine/guided_contract engine/guided_engine engine/guided_grammar sidecar/guided_sidecar tools/devtools benchmarks/rankbench benchmarks/schemasuite benchmarks/grammarbench benchmarks/operatorbench benchmarks/processorbench
 	$(VENV)/bin/lint-imports
 	$(PY) -m guided_operator.api.crd --check
 	$(PY) -m devtools.api_reference --check
@@ -169,6 +169,11 @@ bench-grammar: $(SETUP)  ## how long a grammar takes to be prepared, cold and ca
 .PHONY: bench-operator
 bench-operator: $(SETUP)  ## the operator with 100, 1,000 and 5,000 GuidedModels (N=, REPS=, IDLE=, CHANGE=, RATE=, REVISIONS=, FOREIGN=, STORM=, CORES=, OUT=)
 	@PYTHONPATH=tools:benchmarks:tests $(PY) -m operatorbench
+
+# tests/support/v2cpu does nothing unless VLLM_USE_V2_MODEL_RUNNER=1.
+.PHONY: bench-processors
+bench-processors: $(SETUP)  ## what logits processors cost a step, beside none, upstream's and a loop over rows (CELLS=, REPS=, OUT=)
+	@PYTHONPATH=tools:benchmarks:tests/support/v2cpu $(PY) -m processorbench
 
 .PHONY: bench-cpu
 bench-cpu: $(SETUP)  ## the tiny model on real vLLM and this CPU, guided, ours against upstream

@@ -46,6 +46,17 @@ SMOKES: Final = {
         {"N": "3", "IDLE": "1", "CHANGE": "2", "RATE": "2", "OUT": "{out}"},
         "a restart writes nothing | 0 writes | yes",
     ),
+    # With the device part, by Triton's interpreter.
+    "bench-processors": Smoke(
+        {
+            "VOCABULARY": "4096",
+            "CELLS": "k0-b1",
+            "REPS": "2",
+            "VLLM_USE_V2_MODEL_RUNNER": "1",
+            "OUT": "{out}",
+        },
+        "ran in Triton's interpreter",
+    ),
     "bench-cpu": Smoke({"MODES": "ours", "REPS": "1"}, "| ours |"),
     "bench-telemetry": Smoke({"MINUTES": "0.01"}, "| traces on, unsampled |"),
 }

@@ -1,0 +1,1 @@
+"""What logits processors cost a step: on the host, on a CPU's logits, and on a device."""
