@@ -147,11 +147,12 @@ def _guide(worker: Any, config: PodConfig, prototypes: Prototypes, backends: Bac
 def _context(vllm_config: Any, backends: Backends, device: Any, rank: int) -> Context:
     """Return what factories of logits processors are told."""
     model = vllm_config.model_config
-    texts, stop_tokens = _texts(backends)
+    tokenizer = cached_tokenizer_from_config(model)
+    texts, stop_tokens = _texts(backends, tokenizer, model.get_vocab_size())
     ends = model.try_get_generation_config().get("eos_token_id") or []
     return Context(
         vocab_size=model.get_vocab_size(),
-        tokenizer=cached_tokenizer_from_config(model),
+        tokenizer=tokenizer,
         token_bytes=texts,
         stop_tokens=stop_tokens.union([ends] if isinstance(ends, int) else ends),
         device=str(device),
@@ -161,11 +162,19 @@ def _context(vllm_config: Any, backends: Backends, device: Any, rank: int) -> Co
     )
 
 
-def _texts(backends: Backends) -> tuple[Sequence[bytes], frozenset[int]]:
-    """Return each token's bytes and what ends a text, of the first library that takes the tokenizer."""
+def _texts(backends: Backends, tokenizer: Any, vocab_size: int) -> tuple[Sequence[bytes], frozenset[int]]:
+    """Return each token's bytes and what ends a text, of the first library that takes the tokenizer.
+
+    Special tokens and those that the tokenizer has not are no text; libraries have names for them.
+    """
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    special = {*tokenizer.all_special_ids, *(index for index, token in added.items() if token.special)}
     for name in backends:
         with contextlib.suppress(BackendError):
-            return backends[name].tokens(), backends[name].stop_tokens
+            tokens, stop_tokens = backends[name].tokens(), backends[name].stop_tokens
+            known = min(len(tokens), vocab_size, tokenizer.max_token_id + 1)
+            texts = [b"" if index in special else tokens[index] for index in range(known)]
+            return texts + [b""] * (vocab_size - known), stop_tokens
     return (), frozenset()
 
 

@@ -103,7 +103,7 @@ class BannedPhrases(DenseFactory[BannedParams]):
         ranges = [(number, *part) for number, parts in enumerate(rows) for part in parts]
         if not ranges:
             return
-        row, low, high = _sent(list(zip(*ranges, strict=True)), device)
+        row, low, high = self._sent(list(zip(*ranges, strict=True)), device)
         count = sum(high - low for _, low, high in ranges)
         # The places of all ranges, one behind the other, and to which range each belongs.
         ends = (high - low).cumsum(0)
@@ -113,14 +113,14 @@ class BannedPhrases(DenseFactory[BannedParams]):
         logits.index_put_((row[belongs], order[places]), logits.new_full((), _FORBIDDEN))
 
     def _moved(self, device: Any) -> tuple[Any, Any]:
-        return _sent(self._order, device), _sent(self._holding, device)
+        return self._sent(self._order, device), self._sent(self._holding, device)
 
+    def _sent(self, values: Any, device: Any) -> Any:
+        """Return integers on the device; from pinned memory, so that nobody waits for it."""
+        import torch  # noqa: PLC0415 - only ranks have it
 
-def _sent(values: Any, device: Any) -> Any:
-    """Return integers on the device, which nobody waits for: from pinned memory."""
-    import torch  # noqa: PLC0415 - only ranks have it
-
-    return torch.tensor(values, pin_memory=device.type == "cuda").to(device, non_blocking=True)
+        kept = torch.tensor(values, pin_memory=self.context.is_pin_memory)
+        return kept.to(device, non_blocking=True)
 
 
 class _Text(SequenceProcessor):
