@@ -20,6 +20,7 @@ from guided_engine.processors.interface import (
     SequenceProcessor,
 )
 from guided_engine.processors.registry import Registry
+from support.odd_processors import Waves
 from support.rank import A, Rank, arrival
 
 FAILED = "sequence_processor_failed"
@@ -238,3 +239,15 @@ def test_an_apply_that_raises_ends_its_own_sequences_and_changes_nothing(
     codes = dense.tried(RaisesInApply(ends), [0, 0], logits, torch.tensor([0, 2]))
     assert codes.tolist() == [dense.IS_WRONG] * 2
     assert torch.equal(logits, torch.arange(12.0).reshape(3, 4))
+
+
+def test_many_rows_are_given_in_parts_and_come_out_as_if_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    factory = Waves(Params(), Context(vocab_size=50))
+    results = [(row, row * row) for row in range(9)]
+    index = torch.tensor([4, 0, 8, 2, 1, 7, 3, 6, 5])
+    at_once = torch.randn(9, 50, generator=torch.Generator().manual_seed(0))
+    in_parts = at_once.clone()
+    codes = dense.apply(factory, results, at_once, index)
+    monkeypatch.setattr(dense, "_MOST_BYTES", 4 * 4 * 50)
+    assert torch.equal(dense.apply(factory, results, in_parts, index), codes)
+    assert torch.equal(in_parts, at_once)

@@ -13,6 +13,9 @@ IS_RIGHT: Final = 0
 IS_EMPTY: Final = 1  # no token is left
 IS_WRONG: Final = 2  # NaN or +inf
 
+# Of the rows that are given at once; three times as much is held meanwhile.
+_MOST_BYTES: Final = 64 << 20
+
 
 def apply(factory: DenseFactory[Any], results: Sequence[Any], logits: Any, index: Any) -> Any:
     """Have a factory change some rows of `logits` in place; one that does not come out right stays as it was.
@@ -31,6 +34,13 @@ def apply(factory: DenseFactory[Any], results: Sequence[Any], logits: Any, index
     codes
         [n] int32 on the device: IS_RIGHT, IS_EMPTY or IS_WRONG.
     """
+    rows = max(1, _MOST_BYTES // (logits.element_size() * logits.shape[1]))
+    starts = range(0, len(results), rows)
+    parts = [_part(factory, results[at : at + rows], logits, index[at : at + rows]) for at in starts]
+    return torch.cat(parts)
+
+
+def _part(factory: DenseFactory[Any], results: Sequence[Any], logits: Any, index: Any) -> Any:
     before = logits.index_select(0, index)
     after = before.clone()
     factory.apply(after, results)
@@ -43,7 +53,7 @@ def apply(factory: DenseFactory[Any], results: Sequence[Any], logits: Any, index
 
 
 def tried(factory: DenseFactory[Any], results: Sequence[Any], logits: Any, index: Any) -> Any:
-    """Do what `apply` does; where the factory raises, its rows stay as they were and are all IS_WRONG."""
+    """Do what `apply` does; where the factory raises, all its rows are IS_WRONG."""
     try:
         return apply(factory, results, logits, index)
     except PASSED_ON:

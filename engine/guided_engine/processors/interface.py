@@ -179,7 +179,7 @@ class ProcessorFactory(ABC, Generic[P]):
 
 
 class DenseFactory(ProcessorFactory[P]):
-    """A factory whose processors need the logits themselves: it changes all of its rows of a step at once."""
+    """A factory whose processors need the logits themselves: it changes its rows of a step, many at once."""
 
     @abstractmethod
     def apply(self, logits: Any, rows: Sequence[Any]) -> None:
@@ -191,8 +191,8 @@ class DenseFactory(ProcessorFactory[P]):
         Parameters
         ----------
         logits
-            Tensor [len(rows), vocab_size] float32 on the device: the rows of all of its sequences in this
-            step. What is -inf before is -inf afterwards, whatever is written there.
+            Tensor [len(rows), vocab_size] float32 on the device: rows of its sequences in this step, as many
+            as 64 MiB hold. What is -inf before is -inf afterwards, whatever is written there.
         rows
             For each row what `prepare` returned for it.
         """
