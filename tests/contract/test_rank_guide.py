@@ -496,12 +496,14 @@ class TestProcessors:
         rank = Rank(tmp_path, [LogitsProcessorConfig(name="spy", factory="support.odd_processors:Spy")])
         from support.odd_processors import Spy
 
-        params = object()
-        rank.step([arrival("r", None, is_guided=False, max_tokens=9, sampling_params=params)])
+        params, beyond = object(), [EOS, 10**9, -1]
+        rank.step(
+            [arrival("r", None, is_guided=False, max_tokens=9, sampling_params=params, stop_tokens=beyond)]
+        )
         seen = Spy.seen[-1]
         assert seen.sampling_params is params
         assert (seen.request_id, seen.prompt_tokens, seen.max_tokens) == ("r", (1, 2, 3), 9)
-        assert EOS in seen.stop_tokens
+        assert seen.stop_tokens == {EOS}
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])

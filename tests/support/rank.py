@@ -103,7 +103,7 @@ def arrival(request_id: str, ticket: Ticket | None, **fields: Any) -> Arrival:
         computed=fields.get("computed", 0),
         is_guided=fields.get("is_guided", True),
         ticket=ticket,
-        stop_tokens=[EOS],
+        stop_tokens=fields.get("stop_tokens", [EOS]),
         arguments=fields.get("arguments", {}),
         max_tokens=fields.get("max_tokens"),
         sampling_params=fields.get("sampling_params"),

@@ -76,7 +76,8 @@ class Arrivals:
         info = SequenceInfo[Any](
             request_id=arrival.request_id,
             prompt_tokens=tuple(arrival.prompt_tokens),  # the list is the runner's own
-            stop_tokens=frozenset(arrival.stop_tokens),
+            # A client may name ids that no row of logits has.
+            stop_tokens=frozenset(t for t in arrival.stop_tokens if 0 <= t < self.traits.vocab_size),
             max_tokens=arrival.max_tokens,
             sampling_params=arrival.sampling_params,
         )
