@@ -7,7 +7,11 @@ from support.resources import await_condition, items, model
 
 pytestmark = pytest.mark.cluster
 
-SHIPPED = {"name": "no-repeat", "factory": "guided_engine.processors.examples:NoRepeat", "enforced": True}
+SHIPPED = {
+    "name": "no-repeat",
+    "factory": "guided_engine.processors.no_repeat_ngram:NoRepeatNgram",
+    "enforced": True,
+}
 FOREIGN = {"name": "ban", "factory": "acme.processors:Ban"}
 TOLD = (
     "spec.logitsProcessors[1].factory: acme.processors:Ban is code that runs in the engine",

@@ -1,8 +1,10 @@
 """A rank's guided decoding step by step, as a runner's adapter takes it: real matchers, real logits."""
 
 import dataclasses
+import importlib
 import time
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import msgspec
@@ -371,6 +373,16 @@ class OneByOne(Counts):
     supports_speculation = False
 
 
+class Unable:
+    """An EditsV2 whose buffer cannot be written."""
+
+    def stage(self, *_edits: Any) -> None:
+        raise RuntimeError("no memory")
+
+    def taken(self) -> Any:
+        return dict
+
+
 class TestProcessors:
     COUNTS = LogitsProcessorConfig(name="counts", factory=f"{__name__}:Counts")
     ONE_BY_ONE = LogitsProcessorConfig(name="one-by-one", factory=f"{__name__}:OneByOne")
@@ -486,6 +498,23 @@ class TestProcessors:
         rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 1, "s": 1})
         assert self.edits(rank) == {("s", 0): [1, 8]}
         assert rank.sampled(s=[8]) == {"r": "sequence_processor_no_token"}
+
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+    @pytest.mark.parametrize("version", ["V1", "V2"])
+    def test_edits_that_a_runner_cannot_apply_end_their_sequences_and_it_samples(
+        self, tmp_path: Any, version: str
+    ) -> None:
+        module = importlib.import_module(f"guided_engine.compat.runner_{version.lower()}")
+        runner = getattr(module, f"Runner{version}")
+        rank = Rank(tmp_path, [self.COUNTS])
+        rank.step([arrival(name, None, is_guided=False) for name in "rs"])
+        rank.sampled(r=[7], s=[])
+        rank.step(computed={"r": 3}, scheduled={"r": 1})
+        adapter = runner.__new__(runner)
+        adapter._guide, adapter._runner, adapter._edits = rank.guide, None, Unable()
+        output = SimpleNamespace(get_output=dict)
+        assert adapter.sample(lambda masks: masks or output, None, rank.guide.edits()) is output
+        assert rank.sampled(r=[8]) == {"r": "sequence_processor_failed"}
 
     def test_an_unknown_name_ends_the_sequence(self, tmp_path: Any) -> None:
         rank = Rank(tmp_path, [self.COUNTS])

@@ -62,7 +62,7 @@ class Rank:
         logits = torch.zeros(ROWS, VOCAB, device="cuda")
         with torch.cuda.stream(self.adapter._masker.copy_stream):
             torch.cuda._sleep(BEHIND_CYCLES)
-        guide = SimpleNamespace(apply_processors=lambda *_: None, handed_over=self.buffer.handed_over)
+        guide = SimpleNamespace(handed_over=self.buffer.handed_over)
         self.adapter._guide = guide
         self.apply(logits, self.batch, self.ids, bitmask)
         expected = bitmask.copy()

@@ -93,14 +93,14 @@ def test_code_of_models() -> None:
     assert Limits(remote_code="Refuse").check(guided_model()) == []
 
 
-NO_REPEAT = "guided_engine.processors.examples:NoRepeat"
+NO_REPEAT = "guided_engine.processors.no_repeat_ngram:NoRepeatNgram"
 
 
 @pytest.mark.parametrize(
     ("factory", "allowed", "permitted"),
     [
         (NO_REPEAT, "guided_engine.*", True),
-        (NO_REPEAT, "guided_engine.processors.examples:*", True),
+        (NO_REPEAT, "guided_engine.processors.no_repeat_ngram:*", True),
         (NO_REPEAT, NO_REPEAT, True),
         (NO_REPEAT, "*", True),
         ("os:system", "*", True),

@@ -11,6 +11,7 @@ from guided_engine.admission.request_routes import ARGUMENTS, ROUTES
 from guided_engine.processors import choice
 from guided_engine.processors.adapters import AdapterFactory
 from guided_engine.processors.choice import ARGUMENT, ChoiceError
+from guided_engine.processors.failures import words
 from guided_engine.processors.registry import find, request_params
 
 
@@ -70,7 +71,7 @@ def validate(
             try:
                 factory.validate_params(sampling_params)
             except Exception as error:
-                message = f"logits processor {config.name} refuses the request: {error}"
+                message = f"logits processor {config.name} refuses the request: {words(error)}"
                 raise GuidedError(ErrorCode.REQUEST_INVALID, message, path=_arguments(route)) from error
 
 

@@ -6,7 +6,6 @@ device, so that batch sharding, adaptive verification and verification in chunks
 in a step) are right by construction; the host reads nothing.
 """
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,8 +24,6 @@ from guided_engine.processors.edits import MOST_IDS
 from guided_engine.ranks.guided_rank import RankGuide
 from guided_engine.ranks.row_edits import FAULTS, DenseStep, StepEdits
 from guided_engine.ranks.step import ReadFaults
-
-_log = logging.getLogger("guided_engine")
 
 
 class EditsV2(LogitsProcessor):  # type: ignore[misc]  # vLLM is untyped here
@@ -114,8 +111,7 @@ class EditsV2(LogitsProcessor):  # type: ignore[misc]  # vLLM is untyped here
             if not self._is_sharded:
                 self._read = self._codes.to("cpu", non_blocking=True)
         except Exception:  # noqa: BLE001 - no rank may leave the others' step
-            _log.exception("guidedmodel: logits processors failed on this rank; their sequences are ended")
-            self._guide.fail(dict.fromkeys(self._staged.rows, ErrorCode.SEQUENCE_PROCESSOR_FAILED))
+            self._guide.give_up(self._staged)
         return logits
 
     def taken(self) -> ReadFaults:

@@ -56,16 +56,20 @@ class RunnerV1(RunnerAdapter):
     def sample(self, original: Callable[[Any], Any], masks: Masks | None, edits: StepEdits | None) -> Any:
         """Change and mask the logits that wait in execute_model_state."""
         if edits is not None:
-            state = self._runner.execute_model_state
-            firsts = _firsts(
-                self._runner.input_batch.req_ids, state.scheduler_output.scheduled_spec_decode_tokens
-            )
-            logits = state.logits.float()
-            self._runner.execute_model_state = state._replace(logits=logits)
-            self._guide.fail(_apply(edits, firsts, logits))
+            try:
+                self._change(edits)
+            except Exception:  # noqa: BLE001 - no rank may leave the others' step
+                self._guide.give_up(edits)
         if masks is None:
             return original(None)
         return original(GrammarOutput(masks.request_ids, masks.bitmask, masks.acceptable))
+
+    def _change(self, edits: StepEdits) -> None:
+        state = self._runner.execute_model_state
+        drafts = state.scheduler_output.scheduled_spec_decode_tokens
+        logits = state.logits.float()
+        self._runner.execute_model_state = state._replace(logits=logits)
+        self._guide.fail(_apply(edits, _firsts(self._runner.input_batch.req_ids, drafts), logits))
 
 
 def _apply(edits: StepEdits, firsts: Mapping[str, int], logits: Any) -> dict[str, ErrorCode]:

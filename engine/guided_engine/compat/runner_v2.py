@@ -56,7 +56,12 @@ class RunnerV2(RunnerAdapter):
         """Have the runner mask and sample; what its sampler calls has the edits by then."""
         if self._edits is None:
             return original(_grammar_output(masks))
-        self._edits.stage(edits, self._guide.scheduled_drafts)
+        try:
+            self._edits.stage(edits, self._guide.scheduled_drafts)
+        except Exception:  # noqa: BLE001 - no rank may leave the others' step
+            self._edits.taken()
+            if edits is not None:
+                self._guide.give_up(edits)
         try:
             output = original(_grammar_output(masks))
         finally:

@@ -191,6 +191,11 @@ class RankGuide:
         sequence = self._sequences.get(request_id)
         return sequence is not None and bool(sequence.processors)
 
+    def give_up(self, edits: StepEdits) -> None:
+        """End the sequences of edits that could not be applied, within the handler of what was raised."""
+        _log.exception("guidedmodel: logits processors failed on this rank; their sequences are ended")
+        self.fail(dict.fromkeys(edits.rows, ErrorCode.SEQUENCE_PROCESSOR_FAILED))
+
     def fail(self, faults: Mapping[str, ErrorCode]) -> None:
         """End requests' sequences, for what their processors did to their rows."""
         for request_id, code in faults.items():
