@@ -2,13 +2,13 @@
 
 import asyncio
 import os
-import subprocess
 import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Final
 
+import commit
 import vocabulary
 from devtools import cache, tinymodel
 
@@ -26,7 +26,7 @@ def main() -> int:
     """Measure what is missing, print all, and return 1 where a bar is missed."""
     os.environ.setdefault("RUST_LIB_BACKTRACE", "0")  # as our launcher has it; for upstream, too
     suite = Path(os.environ["SUITE"]) if os.environ.get("SUITE") else None
-    out = Path(os.environ.get("OUT") or cache.root() / "bench-grammar" / _commit())
+    out = Path(os.environ.get("OUT") or cache.root() / "bench-grammar" / commit.name())
     out.mkdir(parents=True, exist_ok=True)
     records = Records(out / "records.json")
     entries = corpus.corpus(suite)[:: int(os.environ.get("EVERY") or 1)]
@@ -94,19 +94,11 @@ def _conditions(entries: list[Entry], suite: Path | None) -> list[str]:
     counts = Counter(entry.source for entry in entries)
     known = corpus.digest(corpus.corpus(None)) == corpus.DIGEST
     return [
-        f"commit {_commit()}, {os.cpu_count()} cores; vocabulary {vocabulary.SIZE}",
+        f"commit {commit.name()}, {os.cpu_count()} cores; vocabulary {vocabulary.SIZE}",
         f"{len(entries)} schemas: {', '.join(f'{count} {source}' for source, count in counts.items())}"
         + ("" if known else "; NOT the corpus that was committed"),
         *([] if suite else ["JSON-Schema-Test-Suite is left out: SUITE= names its folder of tests"]),
     ]
-
-
-def _commit() -> str:
-    def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True).stdout.strip()
-
-    changed = git("status", "--porcelain", "--untracked-files=no")
-    return git("rev-parse", "--short", "HEAD") + ("-changed" if changed else "")
 
 
 if __name__ == "__main__":

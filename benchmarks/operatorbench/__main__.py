@@ -2,11 +2,11 @@
 
 import os
 import platform
-import subprocess
 import sys
 import time
 from pathlib import Path
 
+import commit
 from devtools import cache, golang
 
 from operatorbench import bars, records
@@ -22,7 +22,7 @@ def main() -> int:
     """Measure what is missing, print all, and return 1 where a bar is missed."""
     if cores := os.environ.get("CORES"):
         os.sched_setaffinity(0, {int(each) for each in cores.split(",")})
-    out = Path(os.environ.get("OUT") or cache.root() / "bench-operator" / _commit())
+    out = Path(os.environ.get("OUT") or cache.root() / "bench-operator" / commit.name())
     out.mkdir(parents=True, exist_ok=True)
     runs = records.load(out / "records.json")
     golang.kubernetes()
@@ -79,20 +79,10 @@ def _reps() -> int:
 def _conditions() -> str:
     load = os.getloadavg()[0]
     return (
-        f"{_commit()}, {time.strftime('%Y-%m-%d %H:%M')}: {len(os.sched_getaffinity(0))} of {os.cpu_count()} "
-        f"cores, load before {load:.1f}, Kubernetes {golang.KUBERNETES}, Python {platform.python_version()}"
+        f"{commit.name()}, {time.strftime('%Y-%m-%d %H:%M')}: "
+        f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores, load before {load:.1f}, "
+        f"Kubernetes {golang.KUBERNETES}, Python {platform.python_version()}"
     )
-
-
-def _commit() -> str:
-    done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).parent,
-    )
-    return done.stdout.strip() or "unknown"
 
 
 if __name__ == "__main__":

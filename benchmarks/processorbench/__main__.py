@@ -2,12 +2,12 @@
 
 import gc
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Final
 
+import commit
 import msgspec
 import torch
 import vocabulary
@@ -35,13 +35,14 @@ def main() -> int:
     names = os.environ.get("CELLS", "")
     cells = [cell for cell in _CELLS if not names or cell.name in names.split(",")]
     repetitions = int(os.environ.get("REPS") or _REPETITIONS)
-    out = Path(os.environ.get("OUT") or cache.root() / "bench-processors" / _commit())
+    out = Path(os.environ.get("OUT") or cache.root() / "bench-processors" / commit.name())
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="pb") as folder:
         text = Text(Path(folder))
         found = [_measured(text, cell, repetitions) for cell in cells]
     (out / "records.json").write_bytes(msgspec.json.encode(found))
-    about = f"commit {_commit()}, {os.cpu_count()} cores, {repetitions} repetitions; {vocabulary.SIZE} tokens"
+    cores = os.cpu_count()
+    about = f"commit {commit.name()}, {cores} cores, {repetitions} repetitions; {vocabulary.SIZE} tokens"
     page = "\n".join([about, "", *report.lines(found)])
     (out / "report.md").write_text(page + "\n")
     print(page)
@@ -82,14 +83,6 @@ def _turns(ways: dict[str, logits.Way], repetitions: int, device: str) -> dict[s
             if repetition >= 0:
                 took[name].append(us)
     return took
-
-
-def _commit() -> str:
-    def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True).stdout.strip()
-
-    changed = git("status", "--porcelain", "--untracked-files=no")
-    return git("rev-parse", "--short", "HEAD") + ("-changed" if changed else "")
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Final
 
+import commit
 import msgspec
 import vocabulary
 from devtools import cache
@@ -27,8 +27,10 @@ def main() -> int:
     wanted = _cells(os.environ.get("ROWS", ""))
     modes = _modes(os.environ.get("MODES", ""))
     repetitions = int(os.environ.get("REPS", _REPETITIONS))
-    commit = _commit()
-    out = Path(os.environ.get("OUT") or cache.root() / "bench-ranks" / commit)
+    measured = commit.name()
+    if measured.endswith("-changed"):
+        measured += f"-{int(time.time())}"
+    out = Path(os.environ.get("OUT") or cache.root() / "bench-ranks" / measured)
     logs = out / "logs"
     profiles = out / "profiles" if os.environ.get("PROFILE") == "1" else None
     suite_tests = Path(os.environ["SUITE"]) if os.environ.get("SUITE") else None
@@ -61,7 +63,9 @@ def main() -> int:
             session.close()
     records = _latest(journal, wanted, modes)
     judged = outcomes(records, _before(wanted, modes))
-    text = "\n".join([*_conditions(commit, suite_tests), "", *table.lines(records), *table.bar_lines(judged)])
+    text = "\n".join(
+        [*_conditions(measured, suite_tests), "", *table.lines(records), *table.bar_lines(judged)]
+    )
     (out / "report.md").write_text(text + "\n")
     (out / "gpu-busy.svg").write_text(picture.svg(records))
     print(text)
@@ -86,11 +90,11 @@ def _before(wanted: list[Cell], modes: list[Mode]) -> dict[str, dict[str, Record
     return _latest(Journal(Path(before) / "records.jsonl"), wanted, modes) if before else {}
 
 
-def _conditions(commit: str, suite_tests: Path | None) -> list[str]:
+def _conditions(measured: str, suite_tests: Path | None) -> list[str]:
     costs = ", ".join(f"{name} {value:g}" for name, value in msgspec.to_builtins(Costs()).items())
     libraries = ", ".join(f"{name} {version}" for name, version in plugin.versions().items())
     return [
-        f"commit {commit}, {os.cpu_count()} cores, {libraries}; vocabulary {vocabulary.SIZE}",
+        f"commit {measured}, {os.cpu_count()} cores, {libraries}; vocabulary {vocabulary.SIZE}",
         f"clock, seconds: {costs}",
         f"drafts: right with probability {speculation.ACCEPTANCE} where those before were; same seed for all",
         suite.LEFT_OUT if suite_tests is None else "the public schemas hold JSON-Schema-Test-Suite's",
@@ -118,16 +122,6 @@ def _modes(names: str) -> list[Mode]:
         raise SystemExit(f"no such mode: {'; '.join(unknown)}; modes: {'; '.join(by_name)}")
     chosen = [by_name[name] for name in names.split(";")]
     return chosen if BASELINE in chosen else [BASELINE, *chosen]
-
-
-def _commit() -> str:
-    """Return the commit, and a mark where the working tree differs from it."""
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True).stdout.strip()
-
-    changed = git("status", "--porcelain", "--untracked-files=no")
-    return git("rev-parse", "--short", "HEAD") + (f"-changed-{int(time.time())}" if changed else "")
 
 
 if __name__ == "__main__":
