@@ -1,4 +1,4 @@
-"""A step's edits beside plain numpy: Model Runner V1's, and V2's by Triton's interpreter."""
+"""A step's edits beside plain numpy: Model Runner V1's, and V2's by Triton's interpreter; and for GPUs."""
 
 import json
 import os
@@ -28,3 +28,15 @@ def test_rows_and_faults_are_as_plain_numpy_has_them() -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     found = [json.loads(line) for line in done.stdout.splitlines()[-len(SEEDS) :]]
     assert found == [[] for _ in SEEDS], f"of seeds {SEEDS}"
+
+
+def test_the_kernel_compiles_for_gpus(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "support.kernel_for_gpus"],
+        env=os.environ | {"PYTHONPATH": str(TESTS), "TRITON_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["sm_80", "sm_90", "sm_100"]

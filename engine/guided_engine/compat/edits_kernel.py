@@ -18,24 +18,25 @@ _ENTRY: Final = tl.constexpr(ENTRY)
 _MODE_SHIFT: Final = tl.constexpr(MODE_SHIFT)
 
 
+# Triton evaluates annotations, and takes those of constants alone.
 @triton.jit  # type: ignore[untyped-decorator]  # vLLM is untyped here
-def _edits_kernel(  # noqa: PLR0913, PLR0917 - as kernels are
-    logits_ptr: Any,
-    logits_stride: Any,
-    vocab_size: Any,
+def _edits_kernel(  # type: ignore[no-untyped-def]  # noqa: ANN202, PLR0913, PLR0917 - as kernels are
+    logits_ptr,  # noqa: ANN001 - see above
+    logits_stride,  # noqa: ANN001 - likewise
+    vocab_size,  # noqa: ANN001 - likewise
     # [rows] which request a row is of, and its place among that request's rows
-    slots_ptr: Any,
-    positions_ptr: Any,
+    slots_ptr,  # noqa: ANN001 - likewise
+    positions_ptr,  # noqa: ANN001 - likewise
     # [slots, positions, ENTRY] int32, then ids and values
-    edits_ptr: Any,
+    edits_ptr,  # noqa: ANN001 - likewise
     # the same memory as float32
-    values_ptr: Any,
-    num_positions: Any,
+    values_ptr,  # noqa: ANN001 - likewise
+    num_positions,  # noqa: ANN001 - likewise
     # [slots] int32: set to 1 where a row would have no token left
-    emptied_ptr: Any,
+    emptied_ptr,  # noqa: ANN001 - likewise
     MOST_IDS: tl.constexpr,  # noqa: N803 - a constant
     BLOCK: tl.constexpr,  # noqa: N803 - likewise
-) -> None:
+):
     row = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots_ptr + row)
     position = tl.load(positions_ptr + row)
