@@ -179,6 +179,10 @@ bench-processors: $(SETUP)  ## what logits processors cost a step, beside none, 
 bench-cpu: $(SETUP)  ## the tiny model on real vLLM and this CPU, guided, ours against upstream
 	@PYTHONPATH=tools:benchmarks $(PY) -m rankbench.real
 
+.PHONY: bench-gpu
+bench-gpu: $(SETUP)  ## a model of a billion random weights on a real GPU, guided, ours against upstream (CELLS=, MODES=, REPS=)
+	@PYTHONPATH=tools:benchmarks $(PY) -m rankbench.gpu
+
 .PHONY: bench-telemetry
 bench-telemetry: $(SETUP)  ## throughput with traces on against off, on real vLLM and this CPU (MINUTES=20)
 	@PYTHONPATH=tools:benchmarks $(PY) benchmarks/tracing.py

@@ -10,7 +10,7 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,8 +20,9 @@ import numpy as np
 from guided_contract import config as pod_config
 from guided_contract import names
 from guided_contract.config import PodConfig
-from rankbench import plugin, processes
+from rankbench import on_gpu, plugin, processes
 from rankbench.documents import SEQUENCES, TOKENS, Corpus
+from rankbench.on_gpu import Records
 from rankbench.protocol import EngineSpec, Failed, Run, Served
 from rankbench.speculation import Drafts
 from rankbench.window import LEAD_IN, Report
@@ -38,12 +39,18 @@ class Engine:
 
     def __init__(self, spec: EngineSpec, stack: contextlib.ExitStack) -> None:
         self._spec = spec
+        self._is_virtual = spec.device == "virtual"
         folder = Path(spec.folder)
-        self._corpora = {name: Corpus.load(name, Path(spec.corpora)) for name in spec.sets}
-        documents = np.concatenate([self._corpora[name].tokens for name in spec.sets])
-        np.save(folder / "documents.npy", documents)
-        (folder / "costs.json").write_bytes(msgspec.json.encode(spec.costs))
-        self._proposals = Drafts.make(documents, spec.drafts) if spec.drafts else None
+        self._schemas: Mapping[str, Corpus | Records] = {Records.name: Records()}
+        self._proposals: Drafts | None = None
+        if spec.device != "gpu":
+            corpora = {name: Corpus.load(name, Path(spec.corpora)) for name in spec.sets}
+            self._schemas = corpora
+        if self._is_virtual:
+            documents = np.concatenate([corpora[name].tokens for name in spec.sets])
+            np.save(folder / "documents.npy", documents)
+            (folder / "costs.json").write_bytes(msgspec.json.encode(spec.costs))
+            self._proposals = Drafts.make(documents, spec.drafts) if spec.drafts else None
         self._grammars: Any = None
         if spec.ours:
             self._grammars = _pod(spec, stack)
@@ -58,10 +65,10 @@ class Engine:
         self._core.call_utility("pause_scheduler", "keep", False)
         for sequence, one in enumerate(params):
             # On a virtual GPU the first token says what is generated.
-            first = FIRST_DOCUMENT + (self._document(run, sequence) if self._spec.virtual else sequence)
+            first = FIRST_DOCUMENT + (self._document(run, sequence) if self._is_virtual else sequence)
             prompt = [first, *range(100, 99 + PROMPT_TOKENS)]
             engine.add_request(str(next(self._ids)), {"prompt_token_ids": prompt}, one)
-        if self._spec.virtual:
+        if self._is_virtual:
             self._llm.collective_rpc("rankbench_begin", args=(run.batch, run.steps, run.profile))
         self._settle()
         cpu_s = processes.cpu_s(os.getpid())
@@ -76,7 +83,7 @@ class Engine:
                     tokens += len(output.outputs[0].token_ids)
         cpu_s = processes.cpu_s(os.getpid()) - cpu_s
         wall_s = time.perf_counter() - start
-        if not self._spec.virtual:
+        if not self._is_virtual:
             return Served(tokens=tokens, cpu_s=cpu_s, wall_s=wall_s, ranks=[])
         reports = [msgspec.convert(r, Report) for r in self._llm.collective_rpc("rankbench_report")]
         if wrong := [end for end in ends if end != ("length", None)]:
@@ -90,7 +97,7 @@ class Engine:
         from vllm import SamplingParams  # noqa: PLC0415 - loaded by now
         from vllm.sampling_params import StructuredOutputsParams  # noqa: PLC0415 - as above
 
-        corpus = self._corpora[run.schemas]
+        corpus = self._schemas[run.schemas]
         # Spread over the batch, not its first part.
         guided = [int((n + 1) * run.share) > int(n * run.share) for n in range(run.batch)]
         schemas = [corpus.schema(n) for n in range(run.batch)]
@@ -108,7 +115,7 @@ class Engine:
                     temperature=0.0,
                     max_tokens=self._length(run, sequence),
                     # Unguided, the tiny model would end at once; a grammar's end is its own to choose.
-                    ignore_eos=self._spec.virtual or not is_guided,
+                    ignore_eos=self._is_virtual or not is_guided,
                     detokenize=False,
                     structured_outputs=StructuredOutputsParams(json=schema) if is_guided else None,
                     extra_args=arguments,
@@ -129,7 +136,7 @@ class Engine:
 
     def _length(self, run: Run, sequence: int) -> int:
         """Return how many tokens a sequence needs so that all of a batch end together, after the window."""
-        if not self._spec.virtual:
+        if not self._is_virtual:
             return run.steps
         steps = run.steps + 2 * LEAD_IN
         if self._proposals is None:
@@ -189,24 +196,27 @@ def _llm(spec: EngineSpec) -> Any:
             "model": spec.model,
             "num_speculative_tokens": spec.drafts,
         }
+    if spec.device == "gpu":
+        arguments |= on_gpu.arguments(spec)
     backend = "guidance" if spec.backend == "guidance" else "xgrammar"
     return LLM(
         spec.model,
-        dtype="bfloat16",
-        tensor_parallel_size=spec.tensor_parallel,
-        async_scheduling=spec.is_async,
-        structured_outputs_config={"backend": backend},
-        max_model_len=PROMPT_TOKENS + TOKENS + 64,
-        max_num_seqs=spec.max_batch,
-        max_num_batched_tokens=16 * spec.max_batch,
-        num_gpu_blocks_override=16 * spec.max_batch,
-        block_size=128,
-        enable_prefix_caching=False,
-        enforce_eager=True,
-        disable_log_stats=True,
-        skip_tokenizer_init=False,
-        seed=0,
-        **arguments,
+        **{
+            "dtype": "bfloat16",
+            "tensor_parallel_size": spec.tensor_parallel,
+            "async_scheduling": spec.is_async,
+            "structured_outputs_config": {"backend": backend},
+            "max_model_len": PROMPT_TOKENS + TOKENS + 64,
+            "max_num_seqs": spec.max_batch,
+            "max_num_batched_tokens": 16 * spec.max_batch,
+            "num_gpu_blocks_override": 16 * spec.max_batch,
+            "block_size": 128,
+            "enable_prefix_caching": False,
+            "enforce_eager": True,
+            "disable_log_stats": True,
+            "seed": 0,
+            **arguments,
+        },
     )
 
 
@@ -217,9 +227,11 @@ def environment(spec: EngineSpec) -> dict[str, str]:
     # vLLM wants a Triton before it takes Model Runner V2; none of its kernels runs here.
     interpreter = repository / "tests" / "support" / "v2cpu"
     known = {k: v for k, v in os.environ.items() if k != names.ENV_CONFIG}
+    if spec.device == "gpu":
+        return known | on_gpu.environment(spec)
     return known | {
         "VLLM_PLUGINS": chosen,
-        "VLLM_USE_V2_MODEL_RUNNER": "1" if spec.virtual else "0",
+        "VLLM_USE_V2_MODEL_RUNNER": "1" if spec.device == "virtual" else "0",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_CI_ENV": "1",
@@ -229,7 +241,7 @@ def environment(spec: EngineSpec) -> dict[str, str]:
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
         "TORCHDYNAMO_DISABLE": "1",
-        plugin.ENV_FOLDER: spec.folder if spec.virtual else "",
+        plugin.ENV_FOLDER: spec.folder if spec.device == "virtual" else "",
         "PYTHONPATH": os.pathsep.join(map(str, [spec.folder, repository / "benchmarks", interpreter])),
     }
 

@@ -13,12 +13,12 @@ Backend = Literal["none", "xgrammar", "guidance", "auto"]
 class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One engine program. `ours`: with plugin and GuidedWorker; else upstream, on one backend for good.
 
-    Not `virtual`: a real model on the CPU, with vLLM's own choice of runner there.
+    `device` other than "virtual": a real model there; on the CPU with vLLM's own choice of runner.
     """
 
     name: str
     ours: bool
-    virtual: bool = True
+    device: Literal["virtual", "cpu", "gpu"] = "virtual"
     is_async: bool = True
     backend: Backend = "xgrammar"
     drafts: int = 3

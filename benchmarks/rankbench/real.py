@@ -49,7 +49,7 @@ def _spec(mode: Mode, folder: Path) -> EngineSpec:
     return EngineSpec(
         name=f"real-{mode.engine}",
         ours=mode.ours,
-        virtual=False,
+        device="cpu",
         backend="guidance" if mode.backend == "guidance" else "xgrammar",
         drafts=0,
         max_batch=_BATCH,

@@ -73,6 +73,7 @@ NOT_RUN: Final = {
     "push": "tests/e2e/test_cluster_existing.py pushes it to a registry of its own",
     "picture": "viewer and browser have 1 GB, and a person looks at the picture",
     "test-gpu": "CI has no GPU",
+    "bench-gpu": "likewise",
     "test-keda": "KEDA takes minutes to build",
 }
 

@@ -1,6 +1,7 @@
-"""A step's edits as both runners apply them, V2's kernel by Triton's interpreter; run as `python -m`.
+"""A step's edits as both runners apply them, on a GPU if there is one, else by Triton's interpreter.
 
-Prints a JSON list of what differs from plain numpy, row by row, for steps that are drawn.
+`python -m` prints, for each seed, a JSON list of what differs from plain numpy, row by row, for steps that
+are drawn.
 """
 
 import json
@@ -11,7 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import vllm.v1.worker.cpu.shm  # noqa: F401 - a CPU's memory counts as pinned
+
+if not torch.cuda.is_available():
+    import vllm.v1.worker.cpu.shm  # noqa: F401 - a CPU's memory counts as pinned
 
 from guided_contract.errors import ErrorCode
 from guided_engine.compat.edits_v2 import EditsV2
@@ -23,6 +26,7 @@ from guided_engine.ranks.row_edits import step_edits
 
 SLOTS, POSITIONS, VOCAB = 7, 4, 50
 STEPS = 40
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class V1State(NamedTuple):
@@ -101,13 +105,13 @@ def step(  # noqa: C901 - one step, from end to end
             np.random.default_rng(rng.randrange(10**6)).normal(size=(len(rows), VOCAB)).astype(np.float32)
         )
         before[:, rng.sample(range(VOCAB), 20)] = -np.inf  # what a grammar forbids
-        logits = torch.from_numpy(before.copy())
+        logits = torch.from_numpy(before.copy()).to(DEVICE)
         slots = [states.req_id_to_index[name] for name in chunk]
         context = SimpleNamespace(
             expanded_idx_mapping=torch.tensor(
-                [states.req_id_to_index[name] for name, _ in rows], dtype=torch.int32
+                [states.req_id_to_index[name] for name, _ in rows], dtype=torch.int32, device=DEVICE
             ),
-            expanded_local_pos=torch.tensor([place for _, place in rows], dtype=torch.int32),
+            expanded_local_pos=torch.tensor([place for _, place in rows], dtype=torch.int32, device=DEVICE),
             idx_mapping_np=np.array(slots),
         )
         bridge.apply(logits, context)
@@ -122,9 +126,12 @@ def step(  # noqa: C901 - one step, from end to end
                 faults.add((at[0], ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN))
             elif kind == "half":
                 right = right * np.float32(0.5)
-            if not np.array_equal(logits[index].numpy(), right):
+            if not np.array_equal(logits[index].cpu().numpy(), right):
                 wrong.append(f"row {at}: {wanted.get(at)}, {kind}")
-    told = bridge.taken()()
+    read = bridge.taken()
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()  # as the runner waits for the step's output
+    told = read()
     worst = {name: max((code for other, code in faults if other == name), key=_worse) for name, _ in faults}
     return wrong if told == worst else [*wrong, f"faults: {told}, not {worst}"]
 
@@ -161,7 +168,8 @@ def _worse(code: str) -> bool:
     return code == ErrorCode.SEQUENCE_PROCESSOR_FAILED
 
 
-def main(seed: int) -> None:
+def differences(seed: int) -> list[str]:
+    """Return what is wrong in the steps of a seed."""
     rng = random.Random(seed)
     names = {f"request-{slot}": slot for slot in range(SLOTS)}
     states = SimpleNamespace(
@@ -171,7 +179,7 @@ def main(seed: int) -> None:
     )
     runner = SimpleNamespace(
         req_states=states,
-        device=torch.device("cpu"),
+        device=torch.device(DEVICE),
         num_speculative_steps=POSITIONS - 1,
         batch_sharder=None,
         vocab_size=VOCAB,
@@ -180,10 +188,9 @@ def main(seed: int) -> None:
     bridge = EditsV2(runner, guide)  # type: ignore[arg-type]
     factory = Halves(Params(), Context(vocab_size=VOCAB))
     wrong = [wrong for _ in range(STEPS) for wrong in step(rng, bridge, states, factory)]
-    wrong += [wrong for _ in range(STEPS) for wrong in step_v1(rng)]
-    sys.stdout.write(json.dumps(wrong) + "\n")
+    return wrong + [wrong for _ in range(STEPS) for wrong in step_v1(rng)]
 
 
 if __name__ == "__main__":
     for number in sys.argv[1:]:
-        main(int(number))
+        sys.stdout.write(json.dumps(differences(int(number))) + "\n")

@@ -15,8 +15,8 @@ from triton.compiler import ASTSource
 # vLLM's build for CPUs hides Triton's compiler.
 sys.modules["vllm.triton_utils"] = SimpleNamespace(tl=tl, triton=triton)  # type: ignore[assignment]
 
-from guided_engine.compat import edits_kernel
-from guided_engine.processors.edits import MOST_IDS
+from guided_engine.compat import edits_kernel  # noqa: E402 - after the stand-in
+from guided_engine.processors.edits import MOST_IDS  # noqa: E402 - as above
 
 POINTERS = {"logits_ptr": "*fp32", "values_ptr": "*fp32"}
 

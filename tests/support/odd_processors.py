@@ -45,8 +45,10 @@ class Waves(DenseFactory[Params]):
 
     def apply(self, logits: Any, rows: Sequence[tuple[int, int]]) -> None:
         import torch
+        from vllm.utils.torch_utils import async_tensor_h2d
 
-        shapes = torch.tensor(rows, dtype=torch.float32, device=logits.device)
+        # A copy from memory that is not pinned would wait for the device.
+        shapes = async_tensor_h2d(rows, dtype=torch.float32, device=logits.device)
         columns = torch.arange(logits.shape[1], device=logits.device)
         logits += 3 * torch.sin(columns * (1 + shapes[:, :1]) + shapes[:, 1:])
 

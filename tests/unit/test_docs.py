@@ -133,10 +133,10 @@ def test_index_of_decisions_is_whole() -> None:
 
 
 def test_figures_can_be_quoted() -> None:
-    """One table, whose rows say when, where and how; what no GPU has seen comes before all figures."""
+    """One table, whose rows say when, where and how; what no GPU has shown comes before all figures."""
     text = (ROOT / "docs/performance.md").read_text()
     first = text.partition("\n\n")[2].partition("\n")[0]
-    assert "No GPU has run" in first
+    assert "Nothing says yet" in first
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert table[0] == "| what | ours | against | met (bar) | date | machine | command |"
     rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[2:]]
@@ -153,8 +153,8 @@ def test_figures_can_be_quoted() -> None:
 
 def test_readme_says_first_what_nobody_has_seen() -> None:
     start = "\n".join((ROOT / "README.md").read_text().splitlines()[:10])
-    assert "No GPU has run this" in start
-    assert "Model Runner V2" in start
+    assert "No cluster with GPUs has" in start
+    assert "other speeds are of a virtual GPU" in start
     assert "(docs/limits.md)" in start
 
 

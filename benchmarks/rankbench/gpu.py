@@ -1,0 +1,135 @@
+"""`make bench-gpu`: a billion random weights on a real GPU, ours against upstream (MODES=, REPS=, CELLS=).
+
+Model Runner V2, CUDA graphs, async scheduling; drafts by ngram_gpu. What random weights generate is nonsense
+that the grammar keeps to its records, of which there are more than a run generates: every sequence of a mode
+generates the same number of tokens.
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import commit
+import vocabulary
+from devtools import cache
+
+from rankbench import statistics
+from rankbench.cells import BASELINE, OURS, OURS_EACH, UPSTREAM, WITH_PLUGIN, Mode
+from rankbench.on_gpu import Records
+from rankbench.programs import Program
+from rankbench.protocol import EngineSpec, Failed, Run, Served
+
+_TOKENS: Final = 128
+_REPETITIONS: Final = 5
+_MODES: Final = (BASELINE, WITH_PLUGIN, *UPSTREAM, OURS, *OURS_EACH)
+_CELLS: Final = [(drafts, batch) for drafts in (0, 3) for batch in (1, 64, 256)]
+_SHAPE: Final = {
+    "hidden_size": 2048,
+    "intermediate_size": 5632,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+}
+
+
+def main() -> int:
+    """Measure, and print a table."""
+    logs = cache.root() / "bench-ranks" / "gpu-logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    wanted = (os.environ.get("MODES") or ";".join(mode.name for mode in _MODES)).split(";")
+    modes = [mode for mode in _MODES if mode is BASELINE or mode.name in wanted]
+    named = os.environ.get("CELLS", "")
+    cells = [cell for cell in _CELLS if not named or _name(*cell) in named.split(",")]
+    folder = Path(tempfile.mkdtemp(prefix="rbg-", dir="/tmp"))
+    print(f"commit {commit.name()}, {_device()}, 1 billion random weights, {vocabulary.SIZE} tokens,")
+    print(f"{_TOKENS} tokens of each sequence, each with a schema of its own\n")
+    print("| cell | mode | tok/s | of unguided (95 %) | CPU s per 1,000 tok |")
+    print("| --- | --- | --- | --- | --- |")
+    try:
+        model = _model(folder)
+        for drafts in dict.fromkeys(drafts for drafts, _ in cells):
+            programs = {mode.engine: Program(_spec(mode, drafts, model), logs) for mode in modes}
+            try:
+                for program in programs.values():
+                    program.wait_ready()
+                for batch in (batch for other, batch in cells if other == drafts):
+                    for line in _lines(_name(drafts, batch), _measured(modes, programs, batch)):
+                        print(line, flush=True)
+            finally:
+                for program in programs.values():
+                    program.end()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+def _name(drafts: int, batch: int) -> str:
+    return f"k{drafts}-b{batch}"
+
+
+def _device() -> str:
+    import torch  # noqa: PLC0415 - heavy
+
+    return str(torch.cuda.get_device_name())
+
+
+def _model(folder: Path) -> Path:
+    """Write the configuration of a model as large as small ones that are served, without weights."""
+    source = vocabulary.folder()
+    for file in source.iterdir():
+        if file.name != "config.json":
+            (folder / file.name).symlink_to(file)
+    config = json.loads((source / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | _SHAPE))
+    return folder
+
+
+def _spec(mode: Mode, drafts: int, model: Path) -> EngineSpec:
+    return EngineSpec(
+        name=f"gpu-{mode.engine}",
+        ours=mode.ours,
+        device="gpu",
+        backend="guidance" if mode.backend == "guidance" else "xgrammar",
+        drafts=drafts,
+        model=str(model),
+        folder="",
+        corpora="",
+        sets=[Records.name],
+    )
+
+
+def _measured(modes: Sequence[Mode], programs: dict[str, Program], batch: int) -> dict[str, list[Served]]:
+    found: dict[str, list[Served]] = {mode.name: [] for mode in modes}
+    for repetition in range(int(os.environ.get("REPS", _REPETITIONS)) + 1):
+        for mode in modes:
+            run = Run(schemas=Records.name, batch=batch, share=1.0, backend=mode.backend, steps=_TOKENS)
+            served = programs[mode.engine].serve(run)
+            if isinstance(served, Failed):
+                raise SystemExit(f"{mode.name}: {served.reason}")
+            if served.tokens != batch * _TOKENS:
+                raise SystemExit(f"{mode.name}: {served.tokens} tokens, not {batch * _TOKENS}")
+            if repetition:  # the first compiles
+                found[mode.name].append(served)
+    return found
+
+
+def _lines(cell: str, found: dict[str, list[Served]]) -> Iterator[str]:
+    baseline = [served.tokens / served.wall_s for served in found[BASELINE.name]]
+    for name, all_served in found.items():
+        speeds = [served.tokens / served.wall_s for served in all_served]
+        ratio = statistics.paired_ratio(speeds, baseline)
+        cpu = statistics.mean([served.cpu_s / served.tokens * 1000 for served in all_served])
+        yield (
+            f"| {cell} | {name} | {statistics.mean(speeds).value:.0f} "
+            f"| {ratio.value:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) | {cpu.value:.3f} |"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
