@@ -17,6 +17,7 @@ if not torch.cuda.is_available():
     import vllm.v1.worker.cpu.shm  # noqa: F401 - a CPU's memory counts as pinned
 
 from guided_contract.errors import ErrorCode
+from guided_engine.compat import edits_kernel
 from guided_engine.compat.edits_v2 import EditsV2
 from guided_engine.compat.runner_v1 import RunnerV1
 from guided_engine.processors.edits import Edits
@@ -52,13 +53,15 @@ class Halves(DenseFactory[Params]):
 
 
 def drawn(rng: random.Random, ids: range) -> Edits | None:
-    """Return a row's edits: of each kind, and such as leave nothing."""
+    """Return a row's edits: of each kind, also such as leave little or nothing."""
     some = sorted(rng.sample(ids, rng.choice([1, 2, 5, 20])))
-    kind = rng.choice(["none", "add", "forbid", "only", "all", "mixed"])
+    kind = rng.choice(["none", "add", "forbid", "first", "only", "all", "mixed"])
     if kind == "add":
         return Edits.add(some, np.array([rng.uniform(-5, 5) for _ in some], np.float32))
     if kind == "forbid":
         return Edits.forbid(some)
+    if kind == "first":
+        return Edits.forbid(ids[: rng.randint(1, len(ids))])
     if kind == "only":
         return Edits(np.array(some), np.array([rng.uniform(-5, 5) for _ in some]), is_only=True)
     if kind == "mixed":
@@ -171,6 +174,7 @@ def _worse(code: str) -> bool:
 def differences(seed: int) -> list[str]:
     """Return what is wrong in the steps of a seed."""
     rng = random.Random(seed)
+    edits_kernel._BLOCK = (8192, 16)[seed % 2]  # a row is one block, or four
     names = {f"request-{slot}": slot for slot in range(SLOTS)}
     states = SimpleNamespace(
         max_num_reqs=SLOTS,

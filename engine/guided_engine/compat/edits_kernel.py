@@ -10,7 +10,7 @@ from guided_engine.ranks import row_edits
 
 _FORBIDS: Final = tl.constexpr(row_edits.FORBIDS)
 _IS_ONLY: Final = tl.constexpr(row_edits.IS_ONLY)
-_BLOCK: Final = 8192  # logits at once
+_BLOCK = 8192  # logits at once
 
 ENTRY: Final = 3  # int32 of a row in the table: where its ids begin, its values, its mode and their number
 MODE_SHIFT: Final = 16  # of the mode in the third
@@ -66,11 +66,14 @@ def _edits_kernel(  # type: ignore[no-untyped-def]  # noqa: ANN202, PLR0913, PLR
             tl.store(row_ptr + ids, after, mask=is_one)
             if mode == _FORBIDS:
                 tl.debug_barrier()
+                # A token that is left is nearly always found in the first block.
                 largest = tl.full((), -float("inf"), tl.float32)
-                for first in range(0, vocab_size, BLOCK):
+                first = 0
+                while (first < vocab_size) & (largest == -float("inf")):
                     columns = first + tl.arange(0, BLOCK)
                     some = tl.load(row_ptr + columns, mask=columns < vocab_size, other=-float("inf"))
-                    largest = tl.maximum(largest, tl.max(some, axis=0))
+                    largest = tl.max(some, axis=0)
+                    first += BLOCK
                 if largest == -float("inf"):
                     tl.store(row_ptr + ids, before, mask=is_one)
                     tl.store(emptied_ptr + slot, 1)
