@@ -264,6 +264,7 @@ class RaisesInApply(DenseFactory[Params]):
         panic,
         talk,
         lambda logits: logits.resize_(1, 3),
+        lambda logits: logits.resize_(1, 4),
         lambda logits: logits.set_(torch.zeros(2, 2)),
         lambda logits: setattr(logits, "data", logits.double()),
     ],
@@ -284,6 +285,6 @@ def test_many_rows_are_given_in_parts_and_come_out_as_if_at_once(monkeypatch: py
     at_once = torch.randn(9, 50, generator=torch.Generator().manual_seed(0))
     in_parts = at_once.clone()
     codes = dense.apply(factory, results, at_once, index)
-    monkeypatch.setattr(dense, "_MOST_BYTES", 4 * 4 * 50)
+    monkeypatch.setattr(dense, "_MOST_BYTES_ON_CPU", 4 * 4 * 50)
     assert torch.equal(dense.apply(factory, results, in_parts, index), codes)
     assert torch.equal(in_parts, at_once)
