@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
+from guided_engine.processors import repeats
 from guided_engine.processors.dry import Dry, DryParams
 from guided_engine.processors.interface import Context, SequenceInfo
 from guided_engine.processors.registry import FactoryError, ProcessorError
@@ -70,6 +71,17 @@ def test_the_example_of_its_description() -> None:
 def test_rows_are_what_the_description_makes_of_them(
     params: dict[str, Any], alphabet: int, seed: int
 ) -> None:
+    harness = Harness(Dry, params, context())
+    assert walk(harness, published(DryParams(**params)), seed=seed, alphabet=alphabet)
+
+
+@pytest.mark.parametrize("params", PARAMS, ids=str)
+@pytest.mark.parametrize(("alphabet", "seed"), [(1, 3), (2, 4), (3, 5)])
+def test_a_loop_is_what_the_description_makes_of_it(
+    monkeypatch: pytest.MonkeyPatch, params: dict[str, Any], alphabet: int, seed: int
+) -> None:
+    """Where many places count, some are left out, as here from the first on."""
+    monkeypatch.setattr(repeats, "_MANY", 0)
     harness = Harness(Dry, params, context())
     assert walk(harness, published(DryParams(**params)), seed=seed, alphabet=alphabet)
 
