@@ -141,7 +141,11 @@ def step_v1(rng: random.Random) -> list[str]:
     before = np.random.default_rng(rng.randrange(10**6)).normal(size=(len(rows), VOCAB)).astype(np.float32)
     before[:, rng.sample(range(VOCAB), 20)] = -np.inf
     drafts = {name: [0] * (count - 1) for name, count in counts.items()}
-    state = V1State(torch.from_numpy(before.copy()), SimpleNamespace(scheduled_spec_decode_tokens=drafts))
+    logits = torch.from_numpy(before.copy())
+    if rng.random() < 0.5:  # as the model has them; what is added is added in float32
+        logits = logits.bfloat16()
+        before = logits.float().numpy()
+    state = V1State(logits, SimpleNamespace(scheduled_spec_decode_tokens=drafts))
     runner = SimpleNamespace(input_batch=SimpleNamespace(req_ids=list(counts)), execute_model_state=state)
     told: dict[str, str] = {}
     guide: Any = SimpleNamespace(fail=told.update)
