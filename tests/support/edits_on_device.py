@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import vllm.v1.worker.cpu.shm  # noqa: F401 - a CPU's memory counts as pinned
+from vllm.v1.worker.gpu import model_runner
 
 from guided_contract.errors import ErrorCode
+from guided_engine.compat import edits_v2
 from guided_engine.compat.edits_v2 import EditsV2
 from guided_engine.compat.runner_v1 import RunnerV1
 from guided_engine.processors.edits import Edits
@@ -22,7 +24,7 @@ from guided_engine.processors.sequence import Dense, Prepared
 from guided_engine.ranks.row_edits import step_edits
 
 SLOTS, POSITIONS, VOCAB = 7, 4, 50
-STEPS = 40
+STEPS = 30
 
 
 class V1State(NamedTuple):
@@ -124,7 +126,13 @@ def step(  # noqa: C901 - one step, from end to end
                 right = right * np.float32(0.5)
             if not np.array_equal(logits[index].numpy(), right):
                 wrong.append(f"row {at}: {wanted.get(at)}, {kind}")
-    told = bridge.taken()()
+    if bridge._is_sharded:
+        model_runner.gather_sampler_output()
+    read = bridge.taken()
+    # The next step begins before this one's output is read.
+    bridge.stage(edits, {})
+    bridge.taken()
+    told = read()
     worst = {name: max((code for other, code in faults if other == name), key=_worse) for name, _ in faults}
     return wrong if told == worst else [*wrong, f"faults: {told}, not {worst}"]
 
@@ -180,10 +188,16 @@ def main(seed: int) -> None:
         batch_sharder=None,
         vocab_size=VOCAB,
     )
-    guide = SimpleNamespace(has_processors=lambda _name: True)
-    bridge = EditsV2(runner, guide)  # type: ignore[arg-type]
+    guide: Any = SimpleNamespace(has_processors=lambda _name: True)
     factory = Halves(Params(), Context(vocab_size=VOCAB))
+    bridge = EditsV2(runner, guide)
     wrong = [wrong for _ in range(STEPS) for wrong in step(rng, bridge, states, factory)]
+    # One rank of a batch that is sharded: it has all requests, and the others add nothing.
+    runner.batch_sharder = object()
+    model_runner.gather_sampler_output = torch.distributed.all_reduce = lambda *_, **__: None
+    edits_v2.get_tp_group = lambda: SimpleNamespace(device_group=None)
+    sharded = EditsV2(runner, guide)
+    wrong += [f"sharded: {wrong}" for _ in range(STEPS) for wrong in step(rng, sharded, states, factory)]
     wrong += [wrong for _ in range(STEPS) for wrong in step_v1(rng)]
     sys.stdout.write(json.dumps(wrong) + "\n")
 
