@@ -176,6 +176,42 @@ def test_its_request_ends_alone_in_few_words(
     assert sum(len(record.getMessage()) for record in caplog.records) < 10_000
 
 
+class ManyParams(Params):
+    first: int = 0
+
+
+class Many(ProcessorFactory[ManyParams]):
+    """Adds to 60 tokens."""
+
+    Params = ManyParams
+
+    def create(self, sequence: SequenceInfo[ManyParams]) -> SequenceProcessor:
+        ids = np.arange(60) + sequence.params.first
+        return Returns(lambda rows: [Edits.add(ids, 1.0)] * rows)
+
+
+def test_whose_processors_name_too_many_tokens_together_is_told_which_and_what_to_do(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("guided_engine.processors.edits.MOST_IDS", 100)
+    rank = Rank(tmp_path, [PLAIN, *(config(f"from-{first}", Many, first=first) for first in (0, 30, 60))])
+    chosen = {"r": "from-0,from-60", "s": "from-0,from-30", "t": "plain"}
+    rank.step(
+        [
+            arrival(name, None, is_guided=False, arguments={"logits_processors": names})
+            for name, names in chosen.items()
+        ]
+    )
+    assert {name: len(ids) for name, (ids, _, _) in changes(rank).items()} == {"s": 90, "t": 1}
+    assert rank.sampled(r=[7], s=[7], t=[7]) == {"r": FAILED}
+    [said] = [record.getMessage() for record in caplog.records]
+    assert "request r ends at its token 0: from-0, from-60: " in said
+    assert (
+        "120 ids in a row (from-0: 60, from-60: 60); all processors of a sequence have 100 together" in said
+    )
+    assert "choose fewer" in said
+
+
 def test_what_was_made_before_a_factory_raises_is_released(tmp_path: Path) -> None:
     rank = Rank(tmp_path, [PLAIN, config("hostile", Hostile, way="create")])
     rank.step([arrival("r", None, is_guided=False)])
@@ -228,6 +264,7 @@ class RaisesInApply(DenseFactory[Params]):
         panic,
         talk,
         lambda logits: logits.resize_(1, 3),
+        lambda logits: logits.resize_(1, 4),
         lambda logits: logits.set_(torch.zeros(2, 2)),
         lambda logits: setattr(logits, "data", logits.double()),
     ],
@@ -248,6 +285,6 @@ def test_many_rows_are_given_in_parts_and_come_out_as_if_at_once(monkeypatch: py
     at_once = torch.randn(9, 50, generator=torch.Generator().manual_seed(0))
     in_parts = at_once.clone()
     codes = dense.apply(factory, results, at_once, index)
-    monkeypatch.setattr(dense, "_MOST_BYTES", 4 * 4 * 50)
+    monkeypatch.setattr(dense, "_MOST_BYTES_ON_CPU", 4 * 4 * 50)
     assert torch.equal(dense.apply(factory, results, in_parts, index), codes)
     assert torch.equal(in_parts, at_once)

@@ -16,8 +16,10 @@ import torch
 if not torch.cuda.is_available():
     import vllm.v1.worker.cpu.shm  # noqa: F401 - a CPU's memory counts as pinned
 
+from vllm.v1.worker.gpu import model_runner
+
 from guided_contract.errors import ErrorCode
-from guided_engine.compat import edits_kernel
+from guided_engine.compat import edits_kernel, edits_v2
 from guided_engine.compat.edits_v2 import EditsV2
 from guided_engine.compat.runner_v1 import RunnerV1
 from guided_engine.processors.edits import Edits
@@ -26,7 +28,7 @@ from guided_engine.processors.sequence import Dense, Prepared
 from guided_engine.ranks.row_edits import step_edits
 
 SLOTS, POSITIONS, VOCAB = 7, 4, 50
-STEPS = 40
+STEPS = 30
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -131,7 +133,12 @@ def step(  # noqa: C901 - one step, from end to end
                 right = right * np.float32(0.5)
             if not np.array_equal(logits[index].cpu().numpy(), right):
                 wrong.append(f"row {at}: {wanted.get(at)}, {kind}")
+    if bridge._is_sharded:
+        model_runner.gather_sampler_output()
     read = bridge.taken()
+    # The next step begins before this one's output is read.
+    bridge.stage(edits, {})
+    bridge.taken()
     if DEVICE == "cuda":
         torch.cuda.synchronize()  # as the runner waits for the step's output
     told = read()
@@ -151,7 +158,11 @@ def step_v1(rng: random.Random) -> list[str]:
     before = np.random.default_rng(rng.randrange(10**6)).normal(size=(len(rows), VOCAB)).astype(np.float32)
     before[:, rng.sample(range(VOCAB), 20)] = -np.inf
     drafts = {name: [0] * (count - 1) for name, count in counts.items()}
-    state = V1State(torch.from_numpy(before.copy()), SimpleNamespace(scheduled_spec_decode_tokens=drafts))
+    logits = torch.from_numpy(before.copy())
+    if rng.random() < 0.5:  # as the model has them; what is added is added in float32
+        logits = logits.bfloat16()
+        before = logits.float().numpy()
+    state = V1State(logits, SimpleNamespace(scheduled_spec_decode_tokens=drafts))
     runner = SimpleNamespace(input_batch=SimpleNamespace(req_ids=list(counts)), execute_model_state=state)
     told: dict[str, str] = {}
     guide: Any = SimpleNamespace(fail=told.update)
@@ -188,10 +199,16 @@ def differences(seed: int) -> list[str]:
         batch_sharder=None,
         vocab_size=VOCAB,
     )
-    guide = SimpleNamespace(has_processors=lambda _name: True)
-    bridge = EditsV2(runner, guide)  # type: ignore[arg-type]
+    guide: Any = SimpleNamespace(has_processors=lambda _name: True)
     factory = Halves(Params(), Context(vocab_size=VOCAB))
+    bridge = EditsV2(runner, guide)
     wrong = [wrong for _ in range(STEPS) for wrong in step(rng, bridge, states, factory)]
+    # One rank of a batch that is sharded: it has all requests, and the others add nothing.
+    runner.batch_sharder = object()
+    model_runner.gather_sampler_output = torch.distributed.all_reduce = lambda *_, **__: None
+    edits_v2.get_tp_group = lambda: SimpleNamespace(device_group=None)
+    sharded = EditsV2(runner, guide)
+    wrong += [f"sharded: {wrong}" for _ in range(STEPS) for wrong in step(rng, sharded, states, factory)]
     return wrong + [wrong for _ in range(STEPS) for wrong in step_v1(rng)]
 
 

@@ -63,13 +63,12 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
             tickets = load_all(job, service, backend, requests)
             answers[backend] = generate(llm, requests, tickets, adapter=job.adapter)
     for name in COUNTED:
-        answers[name] = sum(m.value for m in llm.get_metrics() if m.name == f"vllm:{name}")
+        answers[name] = counted(llm, name)
     if service is not None:
         tickets = load_all(job, service, "xgrammar", corpus() + unspeculated())
         answers["mixed"] = generate(llm, corpus(), mixed_tickets(job, service))
-        for names in PROCESSED:
-            answers[names] = generate(llm, processed(), tickets, {ARGUMENT: names})
         answers["offline"] = offline_refusal(llm)
+        answers |= with_processors(llm, tickets)
         answers["faults"] = faults(llm, job, service, tickets)
         # By whichever rank: the sidecar has each ended everywhere, once.
         told = {failed.request_id: failed.code for failed in service.received(wire.Failed)}
@@ -83,6 +82,31 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
         answers["left"] = llm.collective_rpc(matrix_life.sequences)
         answers["costs"] = matrix_costs.costs(llm, corpus()[0], tickets)
     return answers
+
+
+def counted(llm: Any, name: str) -> int:
+    """Return what a counter of vLLM's stands at."""
+    return sum(m.value for m in llm.get_metrics() if m.name == f"vllm:{name}")
+
+
+def with_processors(llm: Any, tickets: Mapping[str, wire.Ticket]) -> dict[str, Any]:
+    """Send requests with each choice of processors, then each of them twice, for which there is no room."""
+    begun = counted(llm, "num_preemptions")
+    answers: dict[str, Any] = {
+        names: generate(llm, processed(), tickets, {ARGUMENT: names}) for names in PROCESSED
+    }
+    alone = counted(llm, "num_preemptions")
+    answers["processed at once"] = in_one_batch(
+        llm,
+        {
+            f"{names} {index} {turn}": (request, tickets.get(request.key), {ARGUMENT: names})
+            for turn in range(2)
+            for names in PROCESSED
+            for index, request in enumerate(processed())
+        },
+    )
+    at_once = counted(llm, "num_preemptions")
+    return answers | {"preempted alone": alone - begun, "preempted at once": at_once - alone}
 
 
 def refused(llm: Any, tickets: Mapping[str, wire.Ticket]) -> list[str]:

@@ -25,6 +25,7 @@ def make_engine(job: Job) -> Any:
     from support import reasoning_parser
 
     arguments: dict[str, Any] = {
+        "dtype": "float32",
         "enforce_eager": True,
         "async_scheduling": False,
         "enable_prefix_caching": False,
@@ -36,7 +37,6 @@ def make_engine(job: Job) -> Any:
         arguments["speculative_config"] = job.speculation
     return LLM(
         job.model,
-        dtype="float32",
         max_model_len=256,
         max_num_seqs=32,
         seed=0,

@@ -40,7 +40,7 @@ def side_by_side() -> int:
     return max(1, len(os.sched_getaffinity(0)) // 2)
 
 
-def start(job: Job, runner: Runner, folder: Path) -> dict[str, Any]:
+def start(job: Job, runner: Runner, folder: Path, program: str = "support.matrix_cell") -> dict[str, Any]:
     """Run one engine to its end and return its answers.
 
     Raises
@@ -60,7 +60,7 @@ def start(job: Job, runner: Runner, folder: Path) -> dict[str, Any]:
         config.write_bytes(pod_config.encode(job.pod))
         environment[names.ENV_CONFIG] = str(config)
     log = folder / "log.txt"
-    command = [sys.executable, "-m", "support.matrix_cell", str(description)]
+    command = [sys.executable, "-m", program, str(description)]
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, env=environment, start_new_session=True)
         _running.add(process)

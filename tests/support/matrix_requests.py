@@ -81,8 +81,8 @@ PROCESSED = ("no-repeat", "dry", "no-repeat,waves")
 def processed() -> list[Request]:
     """Return what is asked with a logits processor: guided and not, of the kind that repeats itself."""
     return [
-        Request(TASKS[-1].prompt(TOPICS[1]), "none", "", 40),
-        Request("a b a b a b\n", "none", "", 40),
+        Request(TASKS[-1].prompt(TOPICS[1]), "none", "", 40, {"ignore_eos": True}),
+        Request("a b a b a b\n", "none", "", 40, {"ignore_eos": True}),
         Request("a b a b a b\n", TASKS[4].kind, TASKS[4].spec, 40),
         Request(TASKS[0].prompt(TOPICS[2]), TASKS[0].kind, TASKS[0].spec, 56),
     ]

@@ -1,18 +1,40 @@
 """Sequences of tokens that repeat themselves, and what becomes of logits on their way, beside a judge."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from guided_engine.processors.dry import DryParams
 from guided_engine.testing import Harness
 from guided_engine.testing.harness import Turn
 
 Logits = npt.NDArray[np.float32]
 # The prompt, what came after it, and one row of logits: that row as it has to be.
 Judge = Callable[[list[int], list[int], Logits], Logits]
+
+
+def dry(params: DryParams, breakers: Collection[int] = ()) -> Judge:
+    """Return DRY as it is described: of each earlier place that ends as the text ends, the token after it."""
+
+    def judge(prompt: list[int], output: list[int], logits: Logits) -> Logits:
+        text = [*prompt, *output][-params.last_n :]
+        longest: dict[int, int] = {}
+        for end in range(len(text) - 1):
+            alike = 0
+            while alike <= end and text[end - alike] == text[-1 - alike] and text[-1 - alike] not in breakers:
+                alike += 1
+            after = text[end + 1]
+            if alike >= params.allowed_length and after not in breakers:
+                longest[after] = max(longest.get(after, 0), min(alike, params.longest_match))
+        for token, length in longest.items():
+            penalty = params.multiplier * params.base ** (length - params.allowed_length)
+            logits[token] -= np.float32(min(penalty, 1e30))
+        return logits
+
+    return judge
 
 
 def repetitive(rng: random.Random, count: int, alphabet: int, past: list[int] | None = None) -> list[int]:

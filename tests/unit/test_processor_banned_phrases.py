@@ -12,6 +12,7 @@ from guided_engine.processors.edits import MOST_IDS
 from guided_engine.processors.interface import Context
 from guided_engine.processors.registry import FactoryError, ProcessorError
 from guided_engine.testing import Harness, Sequence, check_factory
+from support.token_walks import logits_of
 
 # Each alone, and some within, behind or across others.
 LISTS: dict[str, tuple[list[str], bool]] = {
@@ -56,6 +57,14 @@ def forbidden(row: np.ndarray) -> set[int]:
     return set(np.flatnonzero(row).tolist())
 
 
+def changed(sequence: Sequence, drafts: list[int], noise: np.random.Generator, place: int) -> set[int]:
+    """Return what is forbidden in a row of what a bfloat16 model gives; the others stay as they are."""
+    logits = logits_of(noise, 1 + len(drafts), sequence.rows().shape[1], is_bfloat16=True)
+    row = sequence.rows(logits, drafts)[place]
+    assert np.isin(row, -np.inf).sum() == (row != logits[place]).sum()
+    return set(np.flatnonzero(np.isneginf(row)).tolist())
+
+
 def context(tokens: list[bytes]) -> Context:
     return Context(vocab_size=len(tokens), token_bytes=tokens)
 
@@ -76,11 +85,12 @@ def test_just_the_tokens_that_complete_a_phrase_are_forbidden(case: str, seed: i
     # What the walk spells, one behind the other: phrases and what nearly is one, so that it is often stopped.
     liked = [text.encode() for text in [*phrases, *map(str.swapcase, phrases), *_PIECES]]
     text, wish, stopped = b"", b"", 0
+    noise = np.random.default_rng(seed)
     for _ in range(25):
         drafts: list[int] = []
         ahead, hoped = text, wish
         for place in range(rng.randint(1, 4)):
-            wrong = forbidden(sequence.rows(drafts=drafts)[place])
+            wrong = changed(sequence, drafts, noise, place)
             really = {token for token, piece in enumerate(tokens) if has_phrase(ahead[-60:] + piece)}
             assert wrong == really, (seed, ahead, [tokens[token] for token in wrong ^ really])
             stopped += len(wrong) > 0
@@ -106,7 +116,9 @@ def test_the_rules_of_factories_are_kept(case: str, seed: int) -> None:
     tokens = vocabulary(random.Random(seed), phrases)
     likely = [token for token, text in enumerate(tokens) if any(text in one.encode() for one in phrases)]
     params = {"phrases": phrases, "ignore_case": ignore_case}
-    check_factory(BannedPhrases, params, context(tokens), tokens=likely, steps=15, seed=seed)
+    check_factory(
+        BannedPhrases, params, context(tokens), tokens=likely, steps=15, seed=seed, second_process=not seed
+    )
 
 
 def test_a_phrase_that_begins_in_the_prompt_may_be_completed() -> None:

@@ -11,6 +11,7 @@ from guided_engine.processors.closing import Closing, Place
 from guided_engine.processors.interface import Context
 from guided_engine.processors.registry import FactoryError
 from guided_engine.testing import Harness, check_factory
+from support.token_walks import logits_of
 
 EOS = 0
 TOKENS = [
@@ -65,6 +66,12 @@ def test_a_request_sets_when_it_begins() -> None:
 def test_the_sequences_own_stop_tokens_are_taken_too() -> None:
     [row] = harness().sequence(max_tokens=1, stop_tokens=frozenset({EOS, 7})).rows()
     assert row[7] == row[EOS] == row.max()
+
+
+def test_a_bfloat16_models_logits_gain_it_in_float32() -> None:
+    sequence = harness().sequence(max_tokens=1)
+    logits = logits_of(np.random.default_rng(0), 1, len(TOKENS), is_bfloat16=True)
+    np.testing.assert_array_equal(sequence.rows(logits), logits + sequence.rows())
 
 
 def test_nothing_is_forbidden() -> None:
@@ -128,4 +135,4 @@ def test_an_inch_in_prose_is_forgotten_in_the_next_line() -> None:
 
 @pytest.mark.parametrize(("seed", "within"), [(0, 1), (1, 5), (2, 20), (3, 100)])
 def test_the_rules_of_factories_are_kept(seed: int, within: int) -> None:
-    check_factory(Closing, {"within": within}, CONTEXT, max_tokens=30, seed=seed)
+    check_factory(Closing, {"within": within}, CONTEXT, max_tokens=30, seed=seed, second_process=not seed)

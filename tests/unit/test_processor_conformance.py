@@ -1,5 +1,6 @@
 """The check of factories finds what breaks its rules."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -54,6 +55,15 @@ class KeepsAPrompt(ProcessorFactory[Params]):
         return made
 
 
+class HashesAName(ProcessorFactory[Params]):
+    """Takes a token by the hash of the request's name, which differs between processes."""
+
+    def create(self, sequence: SequenceInfo[Params]) -> SequenceProcessor:
+        made = Follows()
+        made.token = hash(sequence.request_id) % self.context.vocab_size
+        return made
+
+
 class ReadsOnTheHost(DenseFactory[Params]):
     """Looks at a number, as `.item()`, `if tensor:` and `.numpy()` do; it is a RuntimeError of torch."""
 
@@ -64,7 +74,25 @@ class ReadsOnTheHost(DenseFactory[Params]):
         logits[0, 0].item()
 
 
-@pytest.mark.parametrize(("factory", "rule"), [(CountsCalls, 3), (KeepsAPrompt, 4), (ReadsOnTheHost, 7)])
+@pytest.mark.parametrize(
+    ("factory", "rule"), [(CountsCalls, 3), (KeepsAPrompt, 4), (HashesAName, 5), (ReadsOnTheHost, 7)]
+)
 def test_a_broken_rule_is_named(factory: type[ProcessorFactory[Any]], rule: int) -> None:
     with pytest.raises(ConformanceError, match=f"^rule {rule} is broken"):
         check_factory(factory)
+
+
+def test_who_cannot_be_imported_by_another_process_is_told_so() -> None:
+    class Local(HashesAName):
+        """No module has it."""
+
+    with pytest.raises(ConformanceError, match=r"^rule 5 cannot be tried, .*Local.*second_process=False"):
+        check_factory(Local)
+    check_factory(Local, second_process=False)
+
+
+def test_a_module_that_another_process_does_not_find_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "made_up", sys.modules[__name__])
+    monkeypatch.setattr(HashesAName, "__module__", "made_up")
+    with pytest.raises(ConformanceError, match=r"^rule 5 cannot be tried, .*No module named 'made_up'"):
+        check_factory(HashesAName)

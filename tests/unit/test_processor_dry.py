@@ -8,11 +8,12 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
+from guided_engine.processors import repeats
 from guided_engine.processors.dry import Dry, DryParams
 from guided_engine.processors.interface import Context, SequenceInfo
 from guided_engine.processors.registry import FactoryError, ProcessorError
 from guided_engine.testing import Harness, check_factory
-from support.token_walks import Judge, Logits, walk
+from support.token_walks import dry, walk
 
 A, B, C, X, Y = range(1, 6)
 NO_TEXTS: Final[Mapping[int, bytes]] = MappingProxyType({})
@@ -33,27 +34,6 @@ def context(
     return Context(vocab_size=vocab_size, token_bytes=words, stop_tokens=frozenset(stop))
 
 
-def published(params: DryParams, breakers: Collection[int] = ()) -> Judge:
-    """Return DRY as it is described: of each earlier place that ends as the text ends, the token after it."""
-
-    def judge(prompt: list[int], output: list[int], logits: Logits) -> Logits:
-        text = [*prompt, *output][-params.last_n :]
-        longest: dict[int, int] = {}
-        for end in range(len(text) - 1):
-            alike = 0
-            while alike <= end and text[end - alike] == text[-1 - alike] and text[-1 - alike] not in breakers:
-                alike += 1
-            after = text[end + 1]
-            if alike >= params.allowed_length and after not in breakers:
-                longest[after] = max(longest.get(after, 0), min(alike, params.longest_match))
-        for token, length in longest.items():
-            penalty = params.multiplier * params.base ** (length - params.allowed_length)
-            logits[token] -= np.float32(min(penalty, 1e30))
-        return logits
-
-    return judge
-
-
 def penalties(harness: Harness, text: list[int], **params: Any) -> dict[int, float]:
     [row] = harness.sequence(text, params=params).rows()
     return {token: -float(row[token]) for token in np.flatnonzero(row).tolist()}
@@ -71,7 +51,18 @@ def test_rows_are_what_the_description_makes_of_them(
     params: dict[str, Any], alphabet: int, seed: int
 ) -> None:
     harness = Harness(Dry, params, context())
-    assert walk(harness, published(DryParams(**params)), seed=seed, alphabet=alphabet)
+    assert walk(harness, dry(DryParams(**params)), seed=seed, alphabet=alphabet)
+
+
+@pytest.mark.parametrize("params", PARAMS, ids=str)
+@pytest.mark.parametrize(("alphabet", "seed"), [(1, 3), (2, 4), (3, 5)])
+def test_a_loop_is_what_the_description_makes_of_it(
+    monkeypatch: pytest.MonkeyPatch, params: dict[str, Any], alphabet: int, seed: int
+) -> None:
+    """Where many places count, some are left out, as here from the first on."""
+    monkeypatch.setattr(repeats, "_MANY", 0)
+    harness = Harness(Dry, params, context())
+    assert walk(harness, dry(DryParams(**params)), seed=seed, alphabet=alphabet)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -79,7 +70,7 @@ def test_breakers_end_a_repeat_and_are_never_penalised(seed: int) -> None:
     """Tokens that contain one of the texts break, and so do stop tokens, the request's own among them."""
     texts = {3: b"\n\n", 4: b"a:", 5: b": ", 6: b"!"}
     harness = Harness(Dry, {"allowed_length": 1}, context(texts=texts, stop=[1]))
-    judge = published(DryParams(allowed_length=1), breakers={1, 2, 3, 4, 5})
+    judge = dry(DryParams(allowed_length=1), breakers={1, 2, 3, 4, 5})
     assert walk(harness, judge, seed=seed, alphabet=9, stop_tokens=frozenset({1, 2}))
 
 
@@ -153,5 +144,5 @@ def test_a_long_sequence_takes_no_more_memory() -> None:
 @pytest.mark.parametrize("params", PARAMS, ids=str)
 @pytest.mark.parametrize("seed", range(2))
 def test_it_keeps_the_rules_of_the_interface(params: dict[str, Any], seed: int) -> None:
-    of = context(texts={3: b"\n"}, stop=[2])
-    check_factory(Dry, params, of, tokens=range(5), steps=20, seed=seed)
+    of, once = context(texts={3: b"\n"}, stop=[2]), params is PARAMS[0] and not seed
+    check_factory(Dry, params, of, tokens=range(5), steps=20, seed=seed, second_process=once)

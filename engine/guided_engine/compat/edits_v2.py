@@ -109,7 +109,7 @@ class EditsV2(LogitsProcessor):  # type: ignore[misc]  # vLLM is untyped here
             for step in self._staged.dense:
                 self._apply_dense(step, logits, ctx)
             if not self._is_sharded:
-                self._read = self._codes.to("cpu", non_blocking=True)
+                self._read = self._copied()
         except Exception:  # noqa: BLE001 - no rank may leave the others' step
             self._guide.give_up(self._staged)
         return logits
@@ -140,11 +140,15 @@ class EditsV2(LogitsProcessor):  # type: ignore[misc]  # vLLM is untyped here
             output = gather(*arguments, **options)
             # Each request is one rank's, so that the sum is its code.
             torch.distributed.all_reduce(self._codes, group=get_tp_group().device_group)
-            self._read = self._codes.to("cpu", non_blocking=True)
+            self._read = self._copied()
             self._codes.zero_()
             return output
 
         return gathered
+
+    def _copied(self) -> Any:
+        """Return the codes as they are now, on the host: a copy also on a CPU, as they are cleared next."""
+        return self._codes.to("cpu", non_blocking=True, copy=True)
 
     def _compile(self, vocab_size: int) -> None:
         """Have the kernel compiled before a request waits for it."""

@@ -2,6 +2,10 @@
 
 Model Runner V2 ends its start at one of the interface before, without a word about whose it is or what to do.
 One that spec.logitsProcessors names is run there; vLLM is not to run it a second time.
+
+Not in the plugin's `register`: vLLM calls that before there is a VllmConfig, and unless the environment says
+so it is that which decides for a model runner. To refuse by the package alone would keep Model Runner V1 from
+what it can run; and nothing else than vLLM's list can leave out what a resource names.
 """
 
 import importlib.metadata

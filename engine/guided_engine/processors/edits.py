@@ -1,6 +1,6 @@
 """What a logits processor changes in one row of logits: few token ids and values, which add up."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -30,8 +30,8 @@ class Edits:
     Attributes
     ----------
     ids
-        [n] integers: token ids below the vocabulary's size, at most 1,024. One that is there twice gets both
-        values.
+        [n] integers: token ids below the vocabulary's size. One that is there twice gets both values. All
+        processors of a sequence name at most 1,024 different ones in a row.
     values
         [n] floats, what is added to each, from -1e30 to 1e30; -inf forbids the token.
     is_only
@@ -136,8 +136,13 @@ def _are_in_range(values: npt.NDArray[Any]) -> bool:
     return bool(((abs(values) <= _LARGEST) | (values == FORBIDDEN)).all())
 
 
-def combined(edits: Sequence[Edits]) -> Edits:
+def combined(of: Mapping[str, Edits]) -> Edits:
     """Return what several checked ones make together, in any order, each id once, in ascending order.
+
+    Parameters
+    ----------
+    of
+        Each processor's of a row, by its name.
 
     Raises
     ------
@@ -146,6 +151,7 @@ def combined(edits: Sequence[Edits]) -> Edits:
     NoTokenError
         They forbid each token.
     """
+    edits = list(of.values())
     ids, where = np.unique(np.concatenate([each.ids for each in edits]), return_inverse=True)
     values = np.zeros(len(ids), np.float32)
     np.add.at(values, where, np.concatenate([each.values for each in edits]))
@@ -159,7 +165,11 @@ def combined(edits: Sequence[Edits]) -> Edits:
             raise NoTokenError
         ids, values = ids[kept], values[kept]
     if len(ids) > MOST_IDS:
-        raise EditsError(f"the processors of a sequence have {len(ids)} ids in a row; at most {MOST_IDS}")
+        counts = ", ".join(f"{name}: {len(each.ids)}" for name, each in of.items())
+        raise EditsError(
+            f"{len(ids)} ids in a row ({counts}); all processors of a sequence have {MOST_IDS} together: "
+            "choose fewer of them, or have them name fewer tokens"
+        )
     return Edits(ids.astype(np.int32, copy=False), values, is_only)
 
 

@@ -12,6 +12,7 @@ from guided_engine.processors.interface import SequenceProcessor
 LONGEST: Final = 255  # of a repeat, in tokens: what a byte holds
 _ROOM: Final = 64
 _FEW: Final = 16  # tokens; so many are cheaper one by one
+_MANY: Final = 4096  # places that count in a step; in texts without a loop some hundred do
 _LEFT: Final = np.arange(LONGEST, -1, -1, dtype=np.uint8)  # tokens that are left before each of the last ones
 
 Ints = npt.NDArray[np.int32]
@@ -152,7 +153,11 @@ class RepeatsProcessor(SequenceProcessor):
 
     def _edits(self, lengths: Lengths) -> list[Edits | None]:
         rows, width = lengths.shape
-        found = (lengths >= self._shortest).ravel().nonzero()[0]
+        counts = lengths >= self._shortest
+        if np.count_nonzero(counts) > _MANY:
+            self._thin(lengths)
+            counts = lengths >= self._shortest
+        found = counts.ravel().nonzero()[0]
         if not len(found):
             return [None] * rows
         row = found // width
@@ -166,8 +171,8 @@ class RepeatsProcessor(SequenceProcessor):
         keys, groups = keys[is_last], groups[is_last]
         ids = (groups & 0x7FFFFFFF).astype(np.int32)
         if not self._are_breakers:
-            counts = ~self._marked(ids)
-            keys, groups, ids = keys[counts], groups[counts], ids[counts]
+            is_free = ~self._marked(ids)
+            keys, groups, ids = keys[is_free], groups[is_free], ids[is_free]
         of = (keys & 0xFF).astype(np.uint8)
         values = self._values[of]
         edits: list[Edits | None] = []
@@ -181,6 +186,18 @@ class RepeatsProcessor(SequenceProcessor):
                 mine = low + self._foremost(row, ids[mine], of[mine])
             edits.append(Edits(ids[mine], values[mine]) if low < high else None)
         return edits
+
+    def _thin(self, lengths: Lengths) -> None:
+        """Leave out places of the longest repeats whose token another one has: in a loop, nearly all."""
+        for ahead, row in enumerate(lengths):
+            tokens = self._tokens[self._start - ahead :][: self._seen(ahead)]
+            seen = row[: len(tokens)]
+            is_longest = seen == self._longest
+            first = is_longest.argmax()
+            if is_longest[first]:
+                is_longest &= tokens == tokens[first]
+                is_longest[first] = False
+                seen *= (~is_longest).view(np.uint8)
 
     def _foremost(self, row: int, ids: Ints, lengths: Lengths) -> npt.NDArray[np.intp]:
         """Return where the MOST_IDS of the longest repeats are; of equal ones those that came last."""

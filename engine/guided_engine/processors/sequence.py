@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -139,7 +139,7 @@ class SequenceProcessors:
             They forbid each token of a row.
         """
         drafts = tuple(ahead)  # which nobody can change
-        sparse: list[list[Edits]] = [[] for _ in range(1 + len(ahead))]
+        sparse: list[dict[str, Edits]] = [{} for _ in range(1 + len(ahead))]
         dense = []
         for name, factory, processor in self._running:
             began_ns = time.perf_counter_ns()
@@ -153,16 +153,12 @@ class SequenceProcessors:
                 _check(results, self._vocab_size)
                 for row, result in zip(sparse, results, strict=True):
                     if result is not None:
-                        row.append(result.copied())
+                        row[name] = result.copied()
             except PASSED_ON:
                 raise
             except BaseException as error:
                 raise ProcessorError((name,), error) from error
-        try:
-            rows = [_together(row) for row in sparse]
-        except EditsError as error:
-            raise ProcessorError(self.names, error) from error
-        return Prepared(rows, dense)
+        return Prepared([_together(row) for row in sparse], dense)
 
     def release(self) -> None:
         """Release them. What one raises is lost: the sequence is over, and the others are released."""
@@ -198,10 +194,13 @@ def _check(results: Sequence[Any], vocab_size: int) -> None:
     edits.check(given, vocab_size)
 
 
-def _together(row: Sequence[Edits]) -> Edits | None:
+def _together(row: Mapping[str, Edits]) -> Edits | None:
     if not row:
         return None
-    [first, *others] = row
-    if others or not is_ascending(first.ids) or (first.is_only and not len(first.ids)):
+    [first, *others] = row.values()
+    if not others and is_ascending(first.ids) and (len(first.ids) or not first.is_only):
+        return first if len(first.ids) else None
+    try:
         return combined(row)
-    return first if len(first.ids) else None
+    except EditsError as error:
+        raise ProcessorError(tuple(row), error) from error

@@ -1,6 +1,7 @@
 """The rules that any factory must keep, tried on sequences of random tokens."""
 
 import gc
+import hashlib
 import itertools
 import random
 import weakref
@@ -11,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from guided_engine.processors.interface import Context
+from guided_engine.testing.elsewhere import Elsewhere, NotThereError, RaisedThereError
 from guided_engine.testing.harness import Factory, Harness, Logits, Sequence, Turn
 
 _SEQUENCES: Final = 5
@@ -31,6 +33,7 @@ def check_factory(  # noqa: PLR0913 - what a case consists of, by name
     sampling_params: Any = None,
     steps: int = 40,
     seed: int = 0,
+    second_process: bool = True,
 ) -> None:
     """Try whether a factory keeps the rules of the interface.
 
@@ -38,7 +41,7 @@ def check_factory(  # noqa: PLR0913 - what a case consists of, by name
     2. Row i is what row 0 is once the first i drafts are accepted.
     3. Tokens accepted at once are tokens accepted one by one; so a preempted sequence comes back as it was.
     4. Sequences share nothing: beside others, and in any order of rows, each gets what it gets alone.
-    5. Two ranks come to the same results.
+    5. Two ranks come to the same results, also as two processes, in which strings hash otherwise.
     6. What is released is forgotten, and a name can come again.
     7. Nothing that a DenseFactory is given is read by the host (tried on tensors without content).
 
@@ -54,21 +57,61 @@ def check_factory(  # noqa: PLR0913 - what a case consists of, by name
         How many steps are tried.
     seed
         Of what is drawn; the same seed tries the same.
+    second_process
+        Whether all of it is done in another process, too, for rule 5. That has to import the factory, as the
+        engine does; without it a result that depends on `hash()`, or on the order of a set, is not found.
 
     Raises
     ------
     ConformanceError
         A rule is broken.
     """
-    case = _Case(
-        factory, params, context, tokens, seed, max_tokens=max_tokens, sampling_params=sampling_params
-    )
+    told = {"max_tokens": max_tokens, "sampling_params": sampling_params}
+    trial = _Trial(factory, params, context, tokens, told, steps, seed)
+    if not second_process:
+        _tried(trial)
+        return
     try:
-        case.walk(steps)
+        with Elsewhere(_tried, trial) as other:
+            mine = _tried(trial)
+            theirs = other.result()
+    except NotThereError as error:
+        raise ConformanceError(
+            f"rule 5 cannot be tried, because another process cannot have the factory ({error}): put it into "
+            "a module, or say second_process=False"
+        ) from error
+    except RaisedThereError as error:
+        raise ConformanceError(f"rule 5 is broken: in another process {error} (seed {seed})") from error
+    for step, (one, another) in enumerate(zip(mine, theirs, strict=True)):
+        if one != another:
+            raise ConformanceError(
+                f"rule 5 is broken: in another process step {step} gave something else (seed {seed}); it may "
+                "depend on hash(), or on the order of a set"
+            )
+
+
+class _Trial(NamedTuple):
+    """What is tried, as check_factory has it."""
+
+    factory: Factory
+    params: Mapping[str, Any] | None
+    context: Context | None
+    tokens: ListOf[int] | None
+    told: Mapping[str, Any]
+    steps: int
+    seed: int
+
+
+def _tried(trial: _Trial) -> list[str]:
+    """Try all rules that one process can try, and return a digest of what each step gave."""
+    case = _Case(trial)
+    try:
+        case.walk(trial.steps)
         case.forget()
         case.read_nothing()
     finally:
         case.close()
+    return case.digests
 
 
 class _Pair(NamedTuple):
@@ -83,22 +126,15 @@ class _Pair(NamedTuple):
 class _Case:
     """Sequences on one rank, each with a twin, which lives alone on another rank without drafts."""
 
-    def __init__(
-        self,
-        factory: Factory,
-        params: Mapping[str, Any] | None,
-        context: Context | None,
-        tokens: ListOf[int] | None,
-        seed: int,
-        **told: Any,
-    ) -> None:
-        self.seed = seed
-        self.rng = random.Random(seed)  # noqa: S311 - draws cases
-        self.noise = np.random.default_rng(seed)
-        self.make: Callable[[], Harness] = lambda: Harness(factory, params, context)
+    def __init__(self, trial: _Trial) -> None:
+        self.seed = trial.seed
+        self.rng = random.Random(trial.seed)  # noqa: S311 - draws cases
+        self.noise = np.random.default_rng(trial.seed)
+        self.digests: list[str] = []
+        self.make: Callable[[], Harness] = lambda: Harness(trial.factory, trial.params, trial.context)
         self.rank = self.make()
-        self.tokens = tokens or range(self.rank.vocab_size)
-        self.told = told
+        self.tokens = trial.tokens or range(self.rank.vocab_size)
+        self.told = trial.told
         self.third = self.make()
         self.harnesses = [self.rank, self.third]
         self.names = itertools.count()
@@ -135,6 +171,7 @@ class _Case:
                 drafts = self.some(self.rng.randint(0, _MOST_DRAFTS) if sequence.supports_speculation else 0)
                 turns.append(Turn(sequence, self.logits(1 + len(drafts)), drafts))
             changed = self.rank.step(turns)
+            self.digests.append(hashlib.sha256(b"".join(rows.tobytes() for rows in changed)).hexdigest())
             # Order of rows: 4. Asked again: 1.
             for again, once in zip(self.rank.step(turns[::-1])[::-1], changed, strict=True):
                 self.same(1, again, once)
