@@ -21,7 +21,7 @@ from guided_engine.processors.interface import (
     SequenceProcessor,
 )
 from guided_engine.ranks import slowness
-from guided_engine.ranks.step import Plan
+from guided_engine.ranks.step import Masks, Plan
 from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
 from support.rank import EOS, A, B, C, Rank, allowed, arrival
 
@@ -131,8 +131,58 @@ class TestDrafts:
         rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 2, "s": 1}, drafts={"r": [B]})
         rank.sampled(r=[B, C], s=[B])
         rank.step(finished={"r": "stop", "s": "stop"})
-        counts = [(one.drafts_proposed, one.drafts_accepted, one.drafts_refused) for one in rank.records]
+        counts = [(one.drafts_proposed, one.drafts_accepted, one.drafts_forbidden) for one in rank.records]
         assert counts == [(3, 1, 2), (1, 0, 1)]
+
+    @staticmethod
+    def verify(rank: Rank, drafts: list[int], known: list[int] | None = None) -> Masks | None:
+        """Verify drafts of `r`, which has one token; `known` to the runner alone."""
+        scheduled = drafts if known is None else [-1] * len(drafts)
+        rank.guide.begin(Plan({}, (), {}, [("r", 3)], {"r": 1 + len(drafts)}, {"r": scheduled}))
+        rank.guide.learn_drafts(["r"], [drafts if known is None else known])
+        return rank.guide.masks()
+
+    @pytest.mark.parametrize(
+        ("known", "invalid"),
+        [([B, C, B], {"r": 1}), ([A, C, C], {"r": 3}), ([B, -1, -1], {"r": 2}), ([-1, -1, -1], {"r": 3})],
+    )
+    def test_that_are_forbidden_or_none_are_told(
+        self, rank: Rank, known: list[int], invalid: dict[str, int]
+    ) -> None:
+        """As upstream's scheduler tells of those that it has the grammar of: without padding."""
+        rank.step([arrival("r", rank.load("ab*c?"))])
+        rank.sampled(r=[A])
+        self.verify(rank, [-1] * 3, known)
+        assert rank.guide.invalid_drafts == invalid
+        rank.sampled(r=[B])
+        rank.step(computed={"r": 4}, scheduled={"r": 1})
+        assert rank.guide.invalid_drafts == {}
+
+    def test_nothing_is_forbidden_after_the_end(self, tmp_path: Any) -> None:
+        """Where the request ignores it, sync and async scheduling speculate alike."""
+        for is_async in (False, True):
+            rank = Rank(tmp_path, is_async=is_async)
+            rank.step([arrival("r", rank.load("a"))])
+            rank.sampled(r=[A, EOS])
+            proposed = [[B, B]]
+            if not is_async:
+                rank.guide.cut_drafts(["r"], proposed)
+            assert proposed == [[B, B]]
+            assert self.verify(rank, [B, B], [B, B] if is_async else None) is None
+            assert rank.guide.invalid_drafts == {}
+
+    def test_of_a_step_after_the_end_are_not_counted(self, rank: Rank) -> None:
+        """Async scheduling runs one before it hears of the end; sync scheduling does not."""
+        rank.step([arrival("r", rank.load("[abc]*"), max_tokens=3)])
+        rank.sampled(r=[A])
+        self.verify(rank, [B, 0])
+        rank.sampled(r=[B, C])
+        self.verify(rank, [B, B])
+        rank.guide.sampled(lambda: [("r", [B, B])])  # which the engine core drops
+        rank.step(finished={"r": "length"})
+        (record,) = rank.records
+        assert (record.drafts_proposed, record.drafts_accepted, record.drafts_forbidden) == (2, 1, 1)
+        assert record.tokens == 3
 
 
 def burn(ns: int) -> None:
@@ -562,8 +612,6 @@ def test_a_record_says_how_its_sequence_ended(  # noqa: PLR0913 - a table's colu
         rank.sampled(r=[token])
         if token != sampled[-1]:  # what is sampled last nobody may read any more
             rank.step(computed={"r": number}, scheduled={"r": 1})
-    if finish != "stop":
-        rank.guide.settle()
     rank.step(finished={"r": finish})
     assert [record.end_reason for record in rank.records] == [reason]
 
@@ -578,7 +626,7 @@ def test_a_record_counts_what_happened(rank: Rank) -> None:
     rank.step(finished={"r": "stop"})
     (record,) = rank.records
     assert (record.tokens, record.steps, record.fills) == (3, 3, 3)
-    assert (record.drafts_proposed, record.drafts_accepted, record.drafts_refused) == (2, 1, 1)
+    assert (record.drafts_proposed, record.drafts_accepted, record.drafts_forbidden) == (2, 1, 1)
     assert (record.grammar_key, record.backend, record.rank, record.end_reason) == (
         "abc",
         "guidance",

@@ -9,7 +9,7 @@ from guided_contract.errors import ErrorCode
 from guided_contract.names import TICKET_ARG
 from guided_contract.wire import Backend
 from guided_engine.compat import core_finishes, core_liveness, upstream_backends
-from guided_engine.compat.runner import ENDS_ATTRIBUTE
+from guided_engine.compat.runner import ENDS_ATTRIBUTE, INVALID_ATTRIBUTE
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
 from guided_engine.ranks.tickets import ticket_of
 
@@ -102,7 +102,10 @@ def _backend(manager: Any, name: Backend, config: PodConfig) -> Any:
 
 
 def end_sequences(config: PodConfig) -> None:
-    """Wrap `update_from_output`: a request that a rank names ends alone, as an error with its code."""
+    """Wrap `update_from_output`: a request that a rank names ends alone, as an error with its code.
+
+    What its grammar forbade of a step's drafts is no proposal, as where the scheduler has the grammar.
+    """
     skip_unless_rank(config)
     from vllm.v1.core.sched.scheduler import Scheduler  # noqa: PLC0415 - see above
 
@@ -111,6 +114,11 @@ def end_sequences(config: PodConfig) -> None:
     def update_from_output(self: Any, scheduler_output: Any, model_runner_output: Any) -> Any:
         for request_id, code in getattr(model_runner_output, ENDS_ATTRIBUTE, {}).items():
             _mark(self, request_id, code, model_runner_output)
+        if invalid := getattr(model_runner_output, INVALID_ATTRIBUTE, None):
+            scheduler_output.num_invalid_spec_tokens = {
+                **(scheduler_output.num_invalid_spec_tokens or {}),
+                **invalid,
+            }
         codes = dict(_codes(self))
         outputs = original(self, scheduler_output, model_runner_output)
         if codes:

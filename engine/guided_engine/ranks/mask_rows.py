@@ -1,7 +1,7 @@
 """The rows of a step: which of them a sequence's reasoning leaves free, and which its grammar masks."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,7 +60,7 @@ def masks_of(parts: Sequence[Part], bitmasks: BitmaskBuffer) -> Masks:
             bitmask[part.row : part.row + part.free] = FULL_MASK
         accepts = walk.row - part.row + walk.valid
         acceptable.append(accepts)
-        sequence.tally.drafts_refused += max(0, len(sequence.drafts) - accepts)
+        sequence.tally.forbidden += max(0, len(sequence.drafts) - accepts)
         sequence.tally.count_fill(duration_ns * walk.rows)
         if walk.error is not None:
             _log.warning("guidedmodel: the matcher of %s failed: %s", sequence.request_id, walk.error)
@@ -70,6 +70,19 @@ def masks_of(parts: Sequence[Part], bitmasks: BitmaskBuffer) -> Masks:
         elif id(walk) in dead:
             sequence.fail(ErrorCode.SEQUENCE_DEAD_END)
     return Masks([part.sequence.request_id for part in parts], bitmask, acceptable)
+
+
+def invalid_drafts(
+    sampling: Iterable[GuidedSequence], scheduled: Mapping[str, Sequence[int]], masks: Masks | None
+) -> dict[str, int]:
+    """Return how many of guided sequences' scheduled drafts are none or forbidden, where there are some."""
+    acceptable = {} if masks is None else dict(zip(masks.request_ids, masks.acceptable, strict=True))
+    return {
+        name: count
+        for sequence in sampling
+        if sequence.matcher is not None and (drafts := scheduled.get(name := sequence.request_id))
+        if (count := len(drafts) - acceptable.get(name, len(sequence.drafts))) > 0
+    }
 
 
 def with_limits(masks: Masks | None, limits: Mapping[str, tuple[int, int]], vocab_size: int) -> Masks | None:

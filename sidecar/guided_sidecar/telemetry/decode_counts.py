@@ -66,9 +66,9 @@ COUNTS: Final = (
         "Draft tokens of guided sequences that were accepted",
     ),
     DecodeCount(
-        lambda record: record.drafts_refused,
-        "guidedmodel.decode.drafts.refused",
-        "guidedmodel_drafts_refused",
+        lambda record: record.drafts_forbidden,
+        "guidedmodel.decode.drafts.forbidden",
+        "guidedmodel_drafts_forbidden",
         "Draft tokens that the grammar did not allow, or that came after one",
     ),
 )
