@@ -23,7 +23,7 @@ from guided_engine.processors.interface import (
 from guided_engine.ranks import slowness
 from guided_engine.ranks.step import Masks, Plan
 from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
-from support.rank import EOS, A, B, C, Rank, allowed, arrival
+from support.rank import EOS, VOCAB, A, B, C, Rank, allowed, arrival
 
 
 @pytest.fixture
@@ -183,6 +183,52 @@ class TestDrafts:
         (record,) = rank.records
         assert (record.drafts_proposed, record.drafts_accepted, record.drafts_forbidden) == (2, 1, 1)
         assert record.tokens == 3
+
+
+class TestFailedAlone:
+    """A rank that gave a sequence up runs on until the others have: it must not run ahead of them.
+
+    The engine core hears another rank, and gives the sequence as many blocks as that one accepts tokens.
+    """
+
+    STEP: ClassVar[dict[str, Any]] = {"computed": {"r": 3, "s": 3}, "scheduled": {"r": 3, "s": 3}}
+    DRAFTS: ClassVar[dict[str, list[int]]] = {"r": [B, B], "s": [B, B]}
+
+    @pytest.fixture
+    def failed(self, rank: Rank) -> Rank:
+        """A rank on which `r` has failed, and is still scheduled, beside a healthy `s`."""
+        ticket = rank.load("ab*")
+        rank.step([arrival("r", ticket), arrival("s", ticket)])
+        assert rank.sampled(r=[A], s=[A]) == {}
+        rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 1, "s": 1})
+        assert rank.sampled(r=[A], s=[B]) == {}
+        return rank
+
+    @pytest.mark.parametrize("known", [True, False], ids=["to the scheduler", "to the runner"])
+    def test_no_draft_of_it_is_accepted(self, failed: Rank, *, known: bool) -> None:
+        for _ in range(3):
+            scheduled = self.DRAFTS if known else {"r": [-1, -1], "s": [-1, -1]}
+            failed.guide.begin(Plan({}, (), {}, [("r", 4), ("s", 4)], {"r": 3, "s": 3}, scheduled))
+            failed.guide.learn_drafts(list(self.DRAFTS), list(self.DRAFTS.values()))
+            masks = failed.guide.masks()
+            assert masks is not None
+            assert dict(zip(masks.request_ids, masks.acceptable, strict=True)) == {"r": 0, "s": 2}
+            # Model Runner V1 looks at the rows alone: the first draft is the one token that is not sampled.
+            first = 3 * masks.request_ids.index("r")
+            assert {*range(VOCAB)} - {*allowed(masks, first)} == {B}
+            failed.sampled(r=[A], s=[B])
+
+    def test_none_is_where_it_never_had_a_matcher(self, rank: Rank) -> None:
+        rank.step([arrival("r", Ticket(key="absent", backend="guidance"))])
+        assert rank.sampled(r=[A]) == {"r": "sequence_matcher_failed"}
+        masks = rank.step(computed={"r": 3}, scheduled={"r": 3}, drafts={"r": [B, B]})
+        assert masks is not None
+        assert masks.acceptable == [0]
+
+    def test_without_drafts_it_is_not_masked(self, failed: Rank) -> None:
+        masks = failed.step(computed={"r": 4, "s": 4}, scheduled={"r": 1, "s": 1})
+        assert masks is not None
+        assert masks.request_ids == ["s"]
 
 
 def burn(ns: int) -> None:

@@ -254,6 +254,21 @@ class TestGuidedRunner:
         output = runner.sample_tokens(None)
         assert getattr(output, INVALID_ATTRIBUTE) == {"r": 2}
 
+    def test_masks_that_fail_are_made_once_more_for_what_has_failed(self) -> None:
+        """For drafts that a rank which failed alone may not accept."""
+        runner, guide = Runner(), Guide("masks")
+        wrap(runner, guide)
+        runner.execute_model(scheduled(guided=True))
+        fail = guide.fail_all
+
+        def fail_all() -> None:
+            fail()
+            guide.raising = ()
+
+        guide.fail_all = fail_all  # type: ignore[method-assign]
+        runner.sample_tokens(None)
+        assert runner.sampled_with[0].request_ids == ["r"]
+
     @pytest.mark.parametrize("where", ["begin", "settle", "masks", "edits", "sampled", "ends"])
     def test_a_fault_of_ours_ends_sequences_and_never_the_step(self, where: str) -> None:
         runner, guide = Runner(drafts=True), Guide(where)

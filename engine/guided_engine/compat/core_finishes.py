@@ -7,7 +7,7 @@ from typing import Any, Final
 from guided_contract.config import PodConfig
 from guided_engine.ledger import skip_unless_rank
 
-# On a step's SchedulerOutput, beside finished_req_ids: {request: (vLLM's finish reason, tokens it generated)}.
+# On a step's SchedulerOutput, beside finished_req_ids: {request: (vLLM's finish reason, its output tokens)}.
 FINISHES_ATTRIBUTE: Final = "guided_finishes"
 
 

@@ -116,7 +116,7 @@ class GuidedRunner:
         if not self._guide.is_sampling:
             output = self._sample_tokens(grammar_output)
         else:
-            masks = with_core_masks(self._safely(self._guide.masks, None), grammar_output)
+            masks = with_core_masks(self._safely(self._guide.masks, None, again=True), grammar_output)
             edits = self._safely(self._guide.edits, None)
             self._guide.waits.end()
             output = self._adapter.sample(self._sample_tokens, masks, edits)
@@ -199,13 +199,14 @@ class GuidedRunner:
             add_ends(self._adapter.carrier(output), {end.request_id: ErrorCode(end.code) for end in ends})
             self._tell_ends(ends)
 
-    def _safely(self, call: Callable[[], _T], otherwise: _T) -> _T:
+    def _safely(self, call: Callable[[], _T], otherwise: _T, *, again: bool = False) -> _T:
+        """Return what a call returns; sequences fail where it raises, and `again` calls once more then."""
         try:
             return call()
         except Exception:  # noqa: BLE001 - no rank may leave the others' step
             _log.exception("guidedmodel: guided decoding failed on this rank; its sequences are ended")
             self._guide.fail_all()
-            return otherwise
+            return self._safely(call, otherwise) if again else otherwise
 
 
 def _finished(scheduler_output: Any) -> dict[str, Finish]:

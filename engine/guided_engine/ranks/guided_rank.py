@@ -6,7 +6,7 @@ nothing is shared between them.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,15 @@ from guided_engine.ranks.agreement import Agreement
 from guided_engine.ranks.arrivals import Arrivals, RankTraits
 from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.loaded_grammars import Prototypes
-from guided_engine.ranks.mask_rows import Part, invalid_drafts, masks_of, part_of, with_limits
+from guided_engine.ranks.mask_rows import (
+    Limit,
+    Part,
+    invalid_drafts,
+    limit_of,
+    masks_of,
+    part_of,
+    with_limits,
+)
 from guided_engine.ranks.processor_times import StepTimes
 from guided_engine.ranks.row_edits import StepEdits, step_edits
 from guided_engine.ranks.sequence import GuidedSequence
@@ -157,12 +165,12 @@ class RankGuide:
         self.settle()
         self._masked = {}
         parts: list[Part] = []
-        limits = {}
+        limits: dict[str, Limit] = {}
         row = 0
         for sequence in self._sampling:
-            scheduled = self._take_drafts(sequence)
-            if sequence.processors and scheduled:
-                limits[sequence.request_id] = (scheduled, sequence.verifiable(scheduled))
+            scheduled = sequence.take_drafts(self._drafts.get(sequence.request_id, ()))
+            if scheduled and (sequence.processors or sequence.is_given_up):
+                limits[sequence.request_id] = limit_of(sequence, scheduled)
             if sequence.is_given_up or not sequence.is_constrained:
                 continue
             part = part_of(sequence, row, scheduled)
@@ -288,14 +296,3 @@ class RankGuide:
         """Send the record of a sequence that ends for its processors, once."""
         if sequence.fault is not None and not sequence.is_reported:
             self._send(sequence.fault.record(sequence.request_id, sequence.trace, self._traits.rank))
-
-    def _take_drafts(self, sequence: GuidedSequence) -> int:
-        """Settle which drafts this step verifies: the scheduler's where it knows them, else the runner's.
-
-        Returns how many were scheduled, known or not.
-        """
-        scheduled = self._drafts.get(sequence.request_id, ())
-        proposed = sequence.drafts if scheduled and scheduled[0] < 0 else scheduled
-        sequence.drafts = known_drafts(proposed[: len(scheduled)])
-        sequence.tally.count_step(len(sequence.drafts))
-        return len(scheduled)

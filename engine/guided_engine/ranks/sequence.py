@@ -18,6 +18,7 @@ from guided_engine.ranks.agreement import Progress
 from guided_engine.ranks.fault import Fault
 from guided_engine.ranks.reasoning import Boundary, Reasoning
 from guided_engine.ranks.slowness import Stopwatch
+from guided_engine.ranks.step import known_drafts
 from guided_engine.ranks.tally import Tally
 from guided_grammar.matching import Matcher, SpentError
 
@@ -78,6 +79,16 @@ class GuidedSequence:
         A slow one is constrained until that was reported: other ranks may not have found it slow.
         """
         return self.failure is not None and (self.failure not in _SLOW or self.is_reported)
+
+    def take_drafts(self, scheduled: Sequence[int]) -> int:
+        """Settle which drafts this step verifies: the scheduler's where it knows them, else the runner's.
+
+        Returns how many were scheduled, known or not.
+        """
+        proposed = self.drafts if scheduled and scheduled[0] < 0 else scheduled
+        self.drafts = known_drafts(proposed[: len(scheduled)])
+        self.tally.count_step(len(self.drafts))
+        return len(scheduled)
 
     def take_sampled(self, tokens: Sequence[int]) -> None:
         """Advance by what its latest step sampled, and count that step's drafts."""
