@@ -244,6 +244,13 @@ class Speculation(ReportedModel):
         alias="async",
         description="Whether vLLM schedules asynchronously; absent while not known.",
     )
+    forbidden_rate: Annotated[int, Field(ge=0, le=100)] | None = Field(
+        default=None,
+        description=(
+            "Percentage of the draft tokens of guided requests that their grammars did not allow, since the "
+            "sidecars started; absent while there are none. vLLM's own acceptance leaves them out."
+        ),
+    )
     fallback: Message = Field(
         default="",
         description="Why speculative decoding does less than the spec asks for; empty if it does not.",
