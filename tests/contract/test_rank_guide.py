@@ -171,6 +171,17 @@ class TestDrafts:
             assert self.verify(rank, [B, B], [B, B] if is_async else None) is None
             assert rank.guide.invalid_drafts == {}
 
+    def test_of_a_prefill_chunk_are_nobodys(self, tmp_path: Any) -> None:
+        """A sync scheduler drops them."""
+        rank = Rank(tmp_path, is_async=False)
+        rank.step([arrival("r", rank.load("ab"))], scheduled={"r": 2})
+        rank.guide.cut_drafts(["r"], proposed := [[C, C]])
+        assert proposed == [[C, C]]
+        rank.step(computed={"r": 2}, scheduled={"r": 1})
+        rank.sampled(r=[A])
+        rank.step(finished={"r": "abort"})
+        assert [record.drafts_proposed for record in rank.records] == [0]
+
     def test_of_a_step_after_the_end_are_not_counted(self, rank: Rank) -> None:
         """Async scheduling runs one before it hears of the end; sync scheduling does not."""
         rank.step([arrival("r", rank.load("[abc]*"), max_tokens=3)])

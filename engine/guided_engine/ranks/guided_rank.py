@@ -240,8 +240,9 @@ class RankGuide:
     def cut_drafts(self, request_ids: Sequence[str], drafts: list[list[int]]) -> None:
         """Cut `drafts` (token ids), in place, before the first that is refused; for sync scheduling."""
         self.settle()
+        sampled = {sequence.request_id: sequence for sequence in self._sampling}
         for index, (request_id, tokens) in enumerate(zip(request_ids, drafts, strict=False)):
-            sequence = self._sequences.get(request_id)
+            sequence = sampled.get(request_id)  # the scheduler takes no others, such as those in a prefill
             if sequence is not None and sequence.is_constrained and sequence.failure is None and tokens:
                 drafts[index] = sequence.cut_drafts(known_drafts(tokens))
 

@@ -49,7 +49,8 @@ class Tally:
         """Count the latest step's drafts; it sampled so many tokens."""
         self.drafts_proposed += self.proposed
         self.drafts_forbidden += self.forbidden
-        self.drafts_accepted += tokens - 1
+        # Model Runner V1 also samples what comes after a text's end as it was drafted.
+        self.drafts_accepted += min(tokens - 1, self.proposed - self.forbidden)
 
     def count_fill(self, duration_ns: int) -> None:
         """Count one mask."""
