@@ -169,13 +169,15 @@ ENTRIES: Final = (
     ),
     LedgerEntry(
         name="core-ends-sequences",
-        why="a rank has no way to end one sequence; raising there ends the engine",
-        goes_when="ModelRunnerOutput can carry a per-request error",
+        why="a rank has no way to end one sequence, where raising ends the engine, nor to say which drafts a "
+        "grammar forbids, which vLLM then counts as wrong guesses",
+        goes_when="ModelRunnerOutput can carry a per-request error and a number of invalid drafts",
         apply=end_sequences,
     ),
     LedgerEntry(
         name="core-finish-reasons",
-        why="ranks are told that a request finished, and not whether it stopped, was cut or was aborted",
+        why="ranks are told that a request finished, and not whether it stopped, was cut or was aborted, nor "
+        "which of the tokens that they sampled for it count",
         goes_when="SchedulerOutput says how a request finished",
         apply=core_finishes.tell_finishes,
     ),
