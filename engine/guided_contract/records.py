@@ -75,7 +75,7 @@ class Decode(Record, frozen=True, kw_only=True):
     """One guided sequence on one rank, ended. Durations in nanoseconds.
 
     `exposed_ns` is how long sampling waited for this rank's masks while the sequence ran: what guided
-    decoding added to its steps. `drafts_refused` counts proposed drafts that the grammar did not allow, and
+    decoding added to its steps. `drafts_forbidden` counts proposed drafts that the grammar did not allow, and
     those after them.
     """
 
@@ -95,7 +95,7 @@ class Decode(Record, frozen=True, kw_only=True):
     tokens: Natural = 0
     drafts_proposed: Natural = 0
     drafts_accepted: Natural = 0
-    drafts_refused: Natural = 0
+    drafts_forbidden: Natural = 0
     end_reason: Word = ""  # an EndReason or an error code
 
 

@@ -95,6 +95,16 @@ class ProcessorStatus(Struct, frozen=True, kw_only=True):
     failures: Count = 0
 
 
+class DraftsStatus(Struct, frozen=True, kw_only=True):
+    """Draft tokens of guided sequences, and how many the grammar did not allow, or came after one.
+
+    They are summed over all ranks since the grammar service started.
+    """
+
+    proposed: Count = 0
+    forbidden: Count = 0
+
+
 class LibraryStatus(Struct, frozen=True, kw_only=True):
     """A grammar library whose version is not the one of which it was measured what it enforces."""
 
@@ -123,6 +133,7 @@ class PodStatus(Struct, frozen=True, kw_only=True):
     quarantine: QuarantineStatus = QuarantineStatus()
     guided_probe: ProbeStatus = ProbeStatus(state="Pending")
     last_failure: Failure | None = None
+    drafts: DraftsStatus = DraftsStatus()
     scheduling: Literal["", "Async", "Sync"] = ""  # how the engine schedules; "" until a rank has said so
 
 

@@ -19,3 +19,8 @@ def allows(mask: Bitmask, token: int) -> bool:
     """Return whether a mask, [ceil(vocabulary / 32)] int32, allows a token id; ids beyond it are not."""
     word = token >> 5
     return word < mask.size and bool(mask.item(word) >> (token & 31) & 1)
+
+
+def forbid(mask: Bitmask, token: int) -> None:
+    """Clear a token id's bit in a mask, [ceil(vocabulary / 32)] int32."""
+    mask[token >> 5] &= ~np.int32(np.uint32(1 << (token & 31)).view(np.int32))

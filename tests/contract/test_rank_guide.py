@@ -21,9 +21,9 @@ from guided_engine.processors.interface import (
     SequenceProcessor,
 )
 from guided_engine.ranks import slowness
-from guided_engine.ranks.step import Plan
+from guided_engine.ranks.step import Masks, Plan
 from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
-from support.rank import EOS, A, B, C, Rank, allowed, arrival
+from support.rank import EOS, VOCAB, A, B, C, Rank, allowed, arrival
 
 
 @pytest.fixture
@@ -131,8 +131,115 @@ class TestDrafts:
         rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 2, "s": 1}, drafts={"r": [B]})
         rank.sampled(r=[B, C], s=[B])
         rank.step(finished={"r": "stop", "s": "stop"})
-        counts = [(one.drafts_proposed, one.drafts_accepted, one.drafts_refused) for one in rank.records]
+        counts = [(one.drafts_proposed, one.drafts_accepted, one.drafts_forbidden) for one in rank.records]
         assert counts == [(3, 1, 2), (1, 0, 1)]
+
+    @staticmethod
+    def verify(rank: Rank, drafts: list[int], known: list[int] | None = None) -> Masks | None:
+        """Verify drafts of `r`, which has one token; `known` to the runner alone."""
+        scheduled = drafts if known is None else [-1] * len(drafts)
+        rank.guide.begin(Plan({}, (), {}, [("r", 3)], {"r": 1 + len(drafts)}, {"r": scheduled}))
+        rank.guide.learn_drafts(["r"], [drafts if known is None else known])
+        return rank.guide.masks()
+
+    @pytest.mark.parametrize(
+        ("known", "invalid"),
+        [([B, C, B], {"r": 1}), ([A, C, C], {"r": 3}), ([B, -1, -1], {"r": 2}), ([-1, -1, -1], {"r": 3})],
+    )
+    def test_that_are_forbidden_or_none_are_told(
+        self, rank: Rank, known: list[int], invalid: dict[str, int]
+    ) -> None:
+        """As upstream's scheduler tells of those that it has the grammar of: without padding."""
+        rank.step([arrival("r", rank.load("ab*c?"))])
+        rank.sampled(r=[A])
+        self.verify(rank, [-1] * 3, known)
+        assert rank.guide.invalid_drafts == invalid
+        rank.sampled(r=[B])
+        rank.step(computed={"r": 4}, scheduled={"r": 1})
+        assert rank.guide.invalid_drafts == {}
+
+    def test_nothing_is_forbidden_after_the_end(self, tmp_path: Any) -> None:
+        """Where the request ignores it, sync and async scheduling speculate alike."""
+        for is_async in (False, True):
+            rank = Rank(tmp_path, is_async=is_async)
+            rank.step([arrival("r", rank.load("a"))])
+            rank.sampled(r=[A, EOS])
+            proposed = [[B, B]]
+            if not is_async:
+                rank.guide.cut_drafts(["r"], proposed)
+            assert proposed == [[B, B]]
+            assert self.verify(rank, [B, B], [B, B] if is_async else None) is None
+            assert rank.guide.invalid_drafts == {}
+
+    def test_of_a_prefill_chunk_are_nobodys(self, tmp_path: Any) -> None:
+        """A sync scheduler drops them."""
+        rank = Rank(tmp_path, is_async=False)
+        rank.step([arrival("r", rank.load("ab"))], scheduled={"r": 2})
+        rank.guide.cut_drafts(["r"], proposed := [[C, C]])
+        assert proposed == [[C, C]]
+        rank.step(computed={"r": 2}, scheduled={"r": 1})
+        rank.sampled(r=[A])
+        rank.step(finished={"r": "abort"})
+        assert [record.drafts_proposed for record in rank.records] == [0]
+
+    def test_of_a_step_after_the_end_are_not_counted(self, rank: Rank) -> None:
+        """Async scheduling runs one before it hears of the end; sync scheduling does not."""
+        rank.step([arrival("r", rank.load("[abc]*"), max_tokens=3)])
+        rank.sampled(r=[A])
+        self.verify(rank, [B, 0])
+        rank.sampled(r=[B, C])
+        self.verify(rank, [B, B])
+        rank.guide.sampled(lambda: [("r", [B, B])])  # which the engine core drops
+        rank.step(finished={"r": "length"})
+        (record,) = rank.records
+        assert (record.drafts_proposed, record.drafts_accepted, record.drafts_forbidden) == (2, 1, 1)
+        assert record.tokens == 3
+
+
+class TestFailedAlone:
+    """A rank that gave a sequence up runs on until the others have: it must not run ahead of them.
+
+    The engine core hears another rank, and gives the sequence as many blocks as that one accepts tokens.
+    """
+
+    STEP: ClassVar[dict[str, Any]] = {"computed": {"r": 3, "s": 3}, "scheduled": {"r": 3, "s": 3}}
+    DRAFTS: ClassVar[dict[str, list[int]]] = {"r": [B, B], "s": [B, B]}
+
+    @pytest.fixture
+    def failed(self, rank: Rank) -> Rank:
+        """A rank on which `r` has failed, and is still scheduled, beside a healthy `s`."""
+        ticket = rank.load("ab*")
+        rank.step([arrival("r", ticket), arrival("s", ticket)])
+        assert rank.sampled(r=[A], s=[A]) == {}
+        rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 1, "s": 1})
+        assert rank.sampled(r=[A], s=[B]) == {}
+        return rank
+
+    @pytest.mark.parametrize("known", [True, False], ids=["to the scheduler", "to the runner"])
+    def test_no_draft_of_it_is_accepted(self, failed: Rank, *, known: bool) -> None:
+        for _ in range(3):
+            scheduled = self.DRAFTS if known else {"r": [-1, -1], "s": [-1, -1]}
+            failed.guide.begin(Plan({}, (), {}, [("r", 4), ("s", 4)], {"r": 3, "s": 3}, scheduled))
+            failed.guide.learn_drafts(list(self.DRAFTS), list(self.DRAFTS.values()))
+            masks = failed.guide.masks()
+            assert masks is not None
+            assert dict(zip(masks.request_ids, masks.acceptable, strict=True)) == {"r": 0, "s": 2}
+            # Model Runner V1 looks at the rows alone: the first draft is the one token that is not sampled.
+            first = 3 * masks.request_ids.index("r")
+            assert {*range(VOCAB)} - {*allowed(masks, first)} == {B}
+            failed.sampled(r=[A], s=[B])
+
+    def test_none_is_where_it_never_had_a_matcher(self, rank: Rank) -> None:
+        rank.step([arrival("r", Ticket(key="absent", backend="guidance"))])
+        assert rank.sampled(r=[A]) == {"r": "sequence_matcher_failed"}
+        masks = rank.step(computed={"r": 3}, scheduled={"r": 3}, drafts={"r": [B, B]})
+        assert masks is not None
+        assert masks.acceptable == [0]
+
+    def test_without_drafts_it_is_not_masked(self, failed: Rank) -> None:
+        masks = failed.step(computed={"r": 4, "s": 4}, scheduled={"r": 1, "s": 1})
+        assert masks is not None
+        assert masks.request_ids == ["s"]
 
 
 def burn(ns: int) -> None:
@@ -562,8 +669,6 @@ def test_a_record_says_how_its_sequence_ended(  # noqa: PLR0913 - a table's colu
         rank.sampled(r=[token])
         if token != sampled[-1]:  # what is sampled last nobody may read any more
             rank.step(computed={"r": number}, scheduled={"r": 1})
-    if finish != "stop":
-        rank.guide.settle()
     rank.step(finished={"r": finish})
     assert [record.end_reason for record in rank.records] == [reason]
 
@@ -578,7 +683,7 @@ def test_a_record_counts_what_happened(rank: Rank) -> None:
     rank.step(finished={"r": "stop"})
     (record,) = rank.records
     assert (record.tokens, record.steps, record.fills) == (3, 3, 3)
-    assert (record.drafts_proposed, record.drafts_accepted, record.drafts_refused) == (2, 1, 1)
+    assert (record.drafts_proposed, record.drafts_accepted, record.drafts_forbidden) == (2, 1, 1)
     assert (record.grammar_key, record.backend, record.rank, record.end_reason) == (
         "abc",
         "guidance",

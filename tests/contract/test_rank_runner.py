@@ -12,7 +12,7 @@ from guided_contract import config as pod_config
 from guided_contract.config import GuidedDecodingConfig, LogitsProcessorConfig, PodConfig
 from guided_contract.names import TICKET_ARG
 from guided_contract.wire import Failed, Hello, Load, Loaded
-from guided_engine.compat.runner import ENDS_ATTRIBUTE, GuidedRunner, RunnerAdapter
+from guided_engine.compat.runner import ENDS_ATTRIBUTE, INVALID_ATTRIBUTE, GuidedRunner, RunnerAdapter
 from guided_engine.cpus import Cpus
 from guided_engine.processors.registry import FactoryError
 from guided_engine.ranks.mask_wait import Waits
@@ -65,6 +65,7 @@ class Guide:
         self.plans: list[Plan] = []
         self.is_empty = True
         self.failed = False
+        self.invalid_drafts: dict[str, int] = {}
         self.bitmask: Any = "bits"
 
     @property
@@ -244,6 +245,29 @@ class TestGuidedRunner:
         output = runner.sample_tokens(None)
         assert getattr(output, ENDS_ATTRIBUTE) == {"r": "sequence_matcher_failed"}
         assert told == [[FAILED]]
+
+    def test_which_drafts_are_invalid_is_written_beside_the_output(self) -> None:
+        runner, guide = Runner(drafts=True), Guide()
+        wrap(runner, guide)
+        guide.invalid_drafts = {"r": 2}
+        runner.execute_model(scheduled(guided=True))
+        output = runner.sample_tokens(None)
+        assert getattr(output, INVALID_ATTRIBUTE) == {"r": 2}
+
+    def test_masks_that_fail_are_made_once_more_for_what_has_failed(self) -> None:
+        """For drafts that a rank which failed alone may not accept."""
+        runner, guide = Runner(), Guide("masks")
+        wrap(runner, guide)
+        runner.execute_model(scheduled(guided=True))
+        fail = guide.fail_all
+
+        def fail_all() -> None:
+            fail()
+            guide.raising = ()
+
+        guide.fail_all = fail_all  # type: ignore[method-assign]
+        runner.sample_tokens(None)
+        assert runner.sampled_with[0].request_ids == ["r"]
 
     @pytest.mark.parametrize("where", ["begin", "settle", "masks", "edits", "sampled", "ends"])
     def test_a_fault_of_ours_ends_sequences_and_never_the_step(self, where: str) -> None:

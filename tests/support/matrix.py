@@ -52,6 +52,7 @@ PROCESSORS = [
 
 
 Speculation = Literal["none", "draft", "ngram", "ngram_gpu"]
+DRAFTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,12 @@ class Cell:
     def speculates(self) -> bool:
         return self.speculation != "none"
 
+    @property
+    def sync(self) -> "Cell":
+        """The synchronous cell with its drafts: a draft model gives the same to both runners."""
+        runner: Runner = "V2" if self.speculation == "ngram_gpu" else "V1"
+        return Cell(runner, 1, self.speculation, is_async=False)
+
 
 # What differs on V1, then what neither TP nor a draft model shows: the CPU's ngram drafts, which vLLM runs in
 # sync alone; the GPU's, which V2 has; stages, of which the last samples; ranks that sample a share
@@ -97,6 +104,7 @@ FULL = [
     Cell("V1", 1, "draft", is_async=False),
     Cell("V1", 1, "ngram", is_async=False),
     Cell("V2", 1, "ngram_gpu", is_async=True),
+    Cell("V2", 1, "ngram_gpu", is_async=False),
     Cell("V2", 1, "none", is_async=True, pipeline_parallel=2),
     Cell("V2", 1, "ngram_gpu", is_async=True, pipeline_parallel=2),
     Cell("V1", 1, "none", is_async=False, pipeline_parallel=2),
@@ -175,8 +183,14 @@ def speculation(method: Speculation, models: Path) -> dict[str, Any]:
     if method == "none":
         return {}
     if method == "draft":
-        return {"method": "draft_model", "model": str(models / "tiny-draft"), "num_speculative_tokens": 3}
-    return {"method": method, "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
+        model = str(models / "tiny-draft")
+        return {"method": "draft_model", "model": model, "num_speculative_tokens": DRAFTS}
+    return {
+        "method": method,
+        "num_speculative_tokens": DRAFTS,
+        "prompt_lookup_min": 1,
+        "prompt_lookup_max": 3,
+    }
 
 
 def reference(runner: Runner, tensor_parallel: int, *, has_adapter: bool = False) -> dict[str, list[Any]]:

@@ -14,21 +14,16 @@ import msgspec
 from guided_contract import wire
 from guided_contract.wire import Backend
 from guided_engine.processors.choice import ARGUMENT
-from support import matrix_costs, matrix_life
+from support import matrix_costs, matrix_crowd, matrix_drafts, matrix_life
 from support.digests import Comparing
 from support.fake_service import FakeService
 from support.matrix import BACKENDS, DEAD_END, mixed
-from support.matrix_engine import answer, generate, load_all, make_engine, receive, sampling
+from support.matrix_engine import answer, generate, load_all, make_engine, outputs, receive, sampling
 from support.matrix_process import Job
 from support.matrix_requests import PROCESSED, Request, asked, corpus, overlong, processed, unspeculated
 
 # vLLM's own counters, as they stand when the corpora have been answered.
-COUNTED = (
-    "num_preemptions",
-    "prefix_cache_hits",
-    "spec_decode_num_draft_tokens",
-    "spec_decode_num_accepted_tokens",
-)
+COUNTED = ("num_preemptions", "prefix_cache_hits")
 
 
 def main(path: Path) -> None:
@@ -44,6 +39,8 @@ def main(path: Path) -> None:
 
 def run(job: Job, service: FakeService | None) -> dict[str, Any]:
     """Return what each request generated: (tokens, finish reason, stop reason), by backend and by section."""
+    if job.speculation:
+        matrix_crowd.prepare()
     llm = make_engine(job)
     llm.collective_rpc(receive)
     engine = llm.llm_engine.vllm_config
@@ -53,6 +50,9 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
             "runner": "V2" if engine.use_v2_model_runner else "V1",
         }
     }
+    drafts: dict[str, Any] = {}
+    if service is not None:
+        llm.collective_rpc(matrix_drafts.watch)
     for backend in BACKENDS:
         requests = asked(backend, speculates=bool(job.speculation), adapter=job.adapter is not None)
         if service is None:
@@ -61,12 +61,17 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
             assert_upstream_backend(llm, backend)
         else:
             tickets = load_all(job, service, backend, requests)
-            answers[backend] = generate(llm, requests, tickets, adapter=job.adapter)
+            found = outputs(llm, requests, tickets, adapter=job.adapter)
+            answers[backend] = list(map(answer, found))
+            drafts[backend] = matrix_drafts.counted(llm, found)
     for name in COUNTED:
         answers[name] = counted(llm, name)
     if service is not None:
         tickets = load_all(job, service, "xgrammar", corpus() + unspeculated())
-        answers["mixed"] = generate(llm, corpus(), mixed_tickets(job, service))
+        found = outputs(llm, corpus(), mixed_tickets(job, service))
+        answers["mixed"] = list(map(answer, found))
+        drafts["mixed"] = matrix_drafts.counted(llm, found)
+        answers["drafts"] = drafts
         answers["offline"] = offline_refusal(llm)
         answers |= with_processors(llm, tickets)
         answers["faults"] = faults(llm, job, service, tickets)
@@ -80,6 +85,10 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
         # The ranks hear of an end with the next step that is scheduled.
         generate(llm, [Request("Go on\n", "none", "", 1)], {})
         answers["left"] = llm.collective_rpc(matrix_life.sequences)
+        if job.speculation:
+            before = len(matrix_drafts.numbers(llm))
+            answers["crowded"] = matrix_crowd.crowded(llm, corpus()[:3], tickets)
+            answers["draft tokens"] = matrix_drafts.numbers(llm)[before:]
         answers["costs"] = matrix_costs.costs(llm, corpus()[0], tickets)
     return answers
 
@@ -190,8 +199,8 @@ def in_one_batch(
             chosen.temperature, chosen.seed = 1.0, 7
     prompts = [request.prompt for request, _, _ in requests.values()]
     past_the_offline_guard(llm)
-    outputs = llm.generate(prompts, params, use_tqdm=False)
-    return {name: answer(output) for name, output in zip(requests, outputs, strict=True)}
+    found = llm.generate(prompts, params, use_tqdm=False)
+    return {name: answer(output) for name, output in zip(requests, found, strict=True)}
 
 
 def offline_refusal(llm: Any) -> str:

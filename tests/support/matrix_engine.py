@@ -35,6 +35,7 @@ def make_engine(job: Job) -> Any:
         arguments["worker_cls"] = "guided_engine.worker.GuidedWorker"
     if job.speculation:
         arguments["speculative_config"] = job.speculation
+        arguments["per_request_spec_decode_metrics"] = "detailed"
     return LLM(
         job.model,
         max_model_len=256,
@@ -63,18 +64,28 @@ def generate(
     extra: Mapping[str, Any] | None = None,
     adapter: str | None = None,
 ) -> list[Answer]:
-    answers: list[Answer] = []
+    return list(map(answer, outputs(llm, requests, tickets, extra, adapter)))
+
+
+def outputs(
+    llm: Any,
+    requests: Sequence[Request],
+    tickets: Mapping[str, wire.Ticket],
+    extra: Mapping[str, Any] | None = None,
+    adapter: str | None = None,
+) -> list[Any]:
+    """Return vLLM's outputs of requests."""
+    found: list[Any] = []
     # On a CPU, Model Runner V2 applies an adapter to the whole batch: docs/upstream-quirks.md.
     for is_adapted, batch in itertools.groupby(requests, lambda request: "adapter" in request.params):
         alike = list(batch)
-        outputs = llm.generate(
+        found += llm.generate(
             [request.prompt for request in alike],
             [sampling(request, tickets.get(request.key), extra) for request in alike],
             use_tqdm=False,
             lora_request=lora_request(adapter) if is_adapted and adapter else None,
         )
-        answers += map(answer, outputs)
-    return answers
+    return found
 
 
 def answer(output: Any) -> Answer:

@@ -31,15 +31,20 @@ def aborts(
                 engine.abort_request([f"doomed-{index}"])
                 answers.pop(f"doomed-{index}", None)
                 add(engine, f"doomed-{index}", live[index % len(live)], tickets)
-        for output in engine.step():
-            one = output.outputs[0]
-            tokens = answers.get(output.request_id, ([], None, None))[0] + list(one.token_ids)
-            answers[output.request_id] = (tokens, one.finish_reason, one.stop_reason)
+        take(engine, answers)
         step += 1
     return (
         [answers[f"live-{index}"] for index in range(len(live))],
         [answers[f"doomed-{index}"] for index in range(len(doomed))],
     )
+
+
+def take(engine: Any, answers: dict[str, Answer]) -> None:
+    """Run a step, and add what it gave."""
+    for output in engine.step():
+        one = output.outputs[0]
+        tokens = answers.get(output.request_id, ([], None, None))[0] + list(one.token_ids)
+        answers[output.request_id] = (tokens, one.finish_reason, one.stop_reason)
 
 
 def add(engine: Any, name: str, request: Request, tickets: Mapping[str, wire.Ticket]) -> None:

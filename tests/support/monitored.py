@@ -81,7 +81,7 @@ def decode(**changes: Any) -> Decode:
         "tokens": 150,
         "drafts_proposed": 80,
         "drafts_accepted": 60,
-        "drafts_refused": 8,
+        "drafts_forbidden": 8,
         "end_reason": "completed",
     }
     return Decode(**fields | changes)

@@ -1,5 +1,6 @@
 """One rank without an engine, taken step by step as a runner's adapter takes it: real matchers, real rows."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.guided_rank import RankGuide
 from guided_engine.ranks.loaded_grammars import Prototypes
 from guided_engine.ranks.reasoning import Reasoner
-from guided_engine.ranks.step import Arrival, Masks, Plan
+from guided_engine.ranks.step import Arrival, Finish, Masks, Plan
 from guided_grammar.registry import Backends
 
 TOKENIZER = LLTokenizer("byte")
@@ -47,6 +48,7 @@ class Rank:
         number: int = 0,
     ) -> None:
         self.records: list[Any] = []
+        self._generated: Counter[str] = Counter()
         self.prototypes = Prototypes(tmp_path, Backends(ByteVocabulary()))
         self.guide = RankGuide(
             RankTraits(number, VOCAB, is_async, reasoner, consensus),
@@ -73,11 +75,17 @@ class Rank:
         resumed: Mapping[str, Sequence[int]] | None = None,
         finished: Mapping[str, str] | None = None,
     ) -> Masks | None:
-        """Begin a step and return its masks; an arrival is scheduled with its prompt unless told."""
+        """Begin a step and return its masks; an arrival is scheduled with its prompt unless told.
+
+        `finished`: vLLM's reasons; the core has all tokens that were sampled by then.
+        """
         whole = {one.request_id: len(one.known_tokens or one.prompt_tokens) for one in arrivals}
         self.guide.begin(
             Plan(
-                finished=finished or {},
+                finished={
+                    name: Finish(reason, self._generated.pop(name, 0))
+                    for name, reason in (finished or {}).items()
+                },
                 arrivals=arrivals,
                 resumed=resumed or {},
                 computed=(computed or {}).items(),
@@ -88,6 +96,7 @@ class Rank:
         return self.guide.masks() if self.guide.is_sampling else None
 
     def sampled(self, **tokens: Sequence[int]) -> dict[str, str]:
+        self._generated.update({name: len(sampled) for name, sampled in tokens.items()})
         self.guide.sampled(lambda: list(tokens.items()))
         return {end.request_id: end.code for end in self.guide.ends()}
 

@@ -27,7 +27,7 @@ MOST_FILES = 5
 EXAMPLES = {
     "a field of the resource that becomes a vLLM option": r"gpu.memory.utilization|gpuMemoryUtilization",
     "an error code": r"^(REQUEST_UNKNOWN_CONSTRAINT|request_unknown_constraint)$",
-    "a metric of a rank": r"drafts.refused|DRAFTS_REFUSED",
+    "a metric of a rank": r"drafts.forbidden",
     "a grammar library": r"llguidance|^[Gg]uidance$|^GUIDANCE$",
     "a vLLM version": r"0\.32\b",
     "a logits processor": r"^NoRepeatNgram$",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from guided_contract.status import PodStatus
+from guided_contract.status import DraftsStatus, PodStatus
 from guided_operator.reconcile.report import make_status, to_object
 from guided_operator.watch.sidecar_status import Page
 from support.observed import applied, model, pod, revision_of, seen, situation
@@ -17,11 +17,14 @@ DRAFT = {"method": "DraftModel", "numTokens": 3, "draftModel": {"uri": "file:///
 
 def said(*told: Any, **spec: Any) -> Any:
     """Return what a status says when the engines of some pods schedule so."""
+    return reported(*(PodStatus(ready=True, scheduling=one) for one in told), **spec)
+
+
+def reported(*told: PodStatus, **spec: Any) -> Any:
+    """Return what a status says of the pages of some pods."""
     raw = model(**spec)
     pods = tuple(pod(f"m-{number}", revision_of(raw)) for number, _ in enumerate(told))
-    pages = {
-        each.uid: Page(PodStatus(ready=True, scheduling=one)) for each, one in zip(pods, told, strict=True)
-    }
+    pages = {each.uid: Page(one) for each, one in zip(pods, told, strict=True)}
     observed = dataclasses.replace(applied(seen(raw)), pods=pods, pages=pages)
     return to_object(make_status(situation(observed), NOW)).get("speculation")
 
@@ -47,3 +50,15 @@ def test_what_is_less_than_asked_for_is_said(speculative: dict[str, Any], *, say
     found = said("Async", "Sync", speculative=speculative)
     assert found["async"] is False
     assert bool(found["fallback"]) is says
+
+
+@pytest.mark.parametrize(
+    ("drafts", "rate"),
+    [([], None), ([(0, 0)], None), ([(200, 3)], 2), ([(100, 40), (300, 0)], 10), ([(-5, 7), (2, 9)], 100)],
+)
+def test_the_share_of_forbidden_drafts_is_of_all_pods(
+    drafts: list[tuple[int, int]], rate: int | None
+) -> None:
+    """A page is untrusted: whatever it counts, the share is one."""
+    pages = [PodStatus(ready=True, drafts=DraftsStatus(proposed=made, forbidden=no)) for made, no in drafts]
+    assert reported(*pages, speculative=DRAFT).get("forbiddenRate") == rate

@@ -1,5 +1,6 @@
 """The sidecar's HTTP port, from a pod that starts until it is ready and its engine stalls."""
 
+import asyncio
 import math
 import socket
 import tempfile
@@ -25,6 +26,7 @@ from guided_sidecar.settings import Settings
 from guided_sidecar.socket.snapshot import ServiceSnapshot
 from guided_sidecar.telemetry.metrics import SidecarMetrics
 from support.collectors import eventually
+from support.monitored import decode
 
 HELLOS = (
     Hello(role="launcher", pid=1, boot="b", versions={"vllm": "0.32.0"}),
@@ -224,6 +226,16 @@ async def test_metrics_tell_what_health_and_records_say(pod: Pod) -> None:
         'guidedmodel_guided_probe{state="Passed"} 0.0',
     ):
         assert line in lines
+
+
+async def test_the_page_tells_of_drafts_as_all_ranks_counted_them(pod: Pod) -> None:
+    for rank in range(2):
+        pod.metrics.take(decode(rank=rank))
+
+    wanted = status.DraftsStatus(proposed=160, forbidden=16)
+    async with asyncio.timeout(5):
+        while status.decode((await pod.get("/status"))[1].encode()).drafts != wanted:
+            pass
 
 
 async def test_labels_are_bounded_whatever_records_say() -> None:

@@ -213,9 +213,9 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             _ratio("rank", "drafts_accepted_total", "drafts_proposed_total", "rank {{rank}}"),
         ),
         Panel(
-            "Draft tokens that the grammar refused",
+            "Draft tokens that the grammar forbade",
             "percentunit",
-            _ratio("rank", "drafts_refused_total", "drafts_proposed_total", "rank {{rank}}"),
+            _ratio("rank", "drafts_forbidden_total", "drafts_proposed_total", "rank {{rank}}"),
         ),
         Panel(
             "Logits processors in a step",

@@ -9,7 +9,7 @@ from guided_contract.errors import ErrorCode
 from guided_contract.names import TICKET_ARG
 from guided_contract.wire import Backend
 from guided_engine.compat import core_finishes, core_liveness, upstream_backends
-from guided_engine.compat.runner import ENDS_ATTRIBUTE
+from guided_engine.compat.runner import ENDS_ATTRIBUTE, INVALID_ATTRIBUTE
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
 from guided_engine.ranks.tickets import ticket_of
 
@@ -102,7 +102,10 @@ def _backend(manager: Any, name: Backend, config: PodConfig) -> Any:
 
 
 def end_sequences(config: PodConfig) -> None:
-    """Wrap `update_from_output`: a request that a rank names ends alone, as an error with its code."""
+    """Wrap `update_from_output`: a request that a rank names ends alone, as an error with its code.
+
+    What its grammar forbade of a step's drafts is no proposal, as where the scheduler has the grammar.
+    """
     skip_unless_rank(config)
     from vllm.v1.core.sched.scheduler import Scheduler  # noqa: PLC0415 - see above
 
@@ -111,6 +114,11 @@ def end_sequences(config: PodConfig) -> None:
     def update_from_output(self: Any, scheduler_output: Any, model_runner_output: Any) -> Any:
         for request_id, code in getattr(model_runner_output, ENDS_ATTRIBUTE, {}).items():
             _mark(self, request_id, code, model_runner_output)
+        if invalid := getattr(model_runner_output, INVALID_ATTRIBUTE, None):
+            scheduler_output.num_invalid_spec_tokens = {
+                **(scheduler_output.num_invalid_spec_tokens or {}),
+                **invalid,
+            }
         codes = dict(_codes(self))
         outputs = original(self, scheduler_output, model_runner_output)
         if codes:
@@ -161,13 +169,15 @@ ENTRIES: Final = (
     ),
     LedgerEntry(
         name="core-ends-sequences",
-        why="a rank has no way to end one sequence; raising there ends the engine",
-        goes_when="ModelRunnerOutput can carry a per-request error",
+        why="a rank has no way to end one sequence, where raising ends the engine, nor to say which drafts a "
+        "grammar forbids, which vLLM then counts as wrong guesses",
+        goes_when="ModelRunnerOutput can carry a per-request error and a number of invalid drafts",
         apply=end_sequences,
     ),
     LedgerEntry(
         name="core-finish-reasons",
-        why="ranks are told that a request finished, and not whether it stopped, was cut or was aborted",
+        why="ranks are told that a request finished, and not whether it stopped, was cut or was aborted, nor "
+        "which of the tokens that they sampled for it count",
         goes_when="SchedulerOutput says how a request finished",
         apply=core_finishes.tell_finishes,
     ),

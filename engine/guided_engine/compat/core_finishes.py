@@ -7,7 +7,7 @@ from typing import Any, Final
 from guided_contract.config import PodConfig
 from guided_engine.ledger import skip_unless_rank
 
-# On a step's SchedulerOutput, beside finished_req_ids: {request: vLLM's finish reason}.
+# On a step's SchedulerOutput, beside finished_req_ids: {request: (vLLM's finish reason, its output tokens)}.
 FINISHES_ATTRIBUTE: Final = "guided_finishes"
 
 
@@ -27,7 +27,8 @@ def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
         params = request.sampling_params
         if params is not None and params.structured_outputs is not None:
             finishes = self.__dict__.setdefault(FINISHES_ATTRIBUTE, {})
-            finishes[request.request_id] = str(request.get_finished_reason())
+            reason = str(request.get_finished_reason())
+            finishes[request.request_id] = (reason, request.num_output_tokens)
         return original(self, request, *arguments, **options)
 
     return free_request

@@ -15,7 +15,7 @@ from guided_contract.errors import ErrorCode
 from guided_contract.wire import Failed
 from guided_engine.compat.core_finishes import FINISHES_ATTRIBUTE
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
-from guided_engine.ranks.step import Arrival, Masks, Plan, ReadFaults, ReadSampled
+from guided_engine.ranks.step import Arrival, Finish, Masks, Plan, ReadFaults, ReadSampled
 from guided_engine.ranks.tickets import ticket_of
 
 if TYPE_CHECKING:
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from guided_engine.ranks.guided_rank import RankGuide
     from guided_engine.ranks.row_edits import StepEdits
 
-# The attribute on the output rank's ModelRunnerOutput: {request: error code}, read by compat.core.
+# Attributes on the output rank's ModelRunnerOutput, read by compat.core: {request: error code}, and {request:
+# RankGuide.invalid_drafts}.
 ENDS_ATTRIBUTE: Final = "guided_ends"
+INVALID_ATTRIBUTE: Final = "guided_invalid_drafts"
 _GREEDY: Final = 1e-5  # below this temperature vLLM takes the likeliest token
 
 _log = logging.getLogger("guided_engine")
@@ -82,7 +84,7 @@ class GuidedRunner:
         self._guide = guide
         self._adapter = adapter
         self._count_step = count_step
-        self._report = report
+        self._tell_ends = report
         self._execute_model = runner.execute_model
         self._sample_tokens = runner.sample_tokens
         config = runner.vllm_config
@@ -114,14 +116,14 @@ class GuidedRunner:
         if not self._guide.is_sampling:
             output = self._sample_tokens(grammar_output)
         else:
-            masks = with_core_masks(self._safely(self._guide.masks, None), grammar_output)
+            masks = with_core_masks(self._safely(self._guide.masks, None, again=True), grammar_output)
             edits = self._safely(self._guide.edits, None)
             self._guide.waits.end()
             output = self._adapter.sample(self._sample_tokens, masks, edits)
         if self._guide.is_sampling:
             read, faults = self._adapter.reader(output), self._adapter.faults()
             self._safely(lambda: self._guide.sampled(read, faults), None)
-        self._safely(lambda: self._report_ends(output), None)
+        self._safely(lambda: self._report(output), None)
         return output
 
     def cut_drafts(self, proposed: Any) -> Any:
@@ -150,8 +152,7 @@ class GuidedRunner:
         cached = scheduler_output.scheduled_cached_reqs
         self._guide.begin(
             Plan(
-                finished=dict.fromkeys(scheduler_output.finished_req_ids, "")
-                | getattr(scheduler_output, FINISHES_ATTRIBUTE, {}),
+                finished=_finished(scheduler_output),
                 arrivals=arrivals,
                 resumed=self._adapter.resumed(scheduler_output),
                 computed=zip(cached.req_ids, cached.num_computed_tokens, strict=True),
@@ -186,23 +187,31 @@ class GuidedRunner:
         if proposed is not None:
             self._guide.learn_drafts(proposed.req_ids, proposed.draft_token_ids)
 
-    def _report_ends(self, output: Any) -> None:
-        """Attach failures to the model output and report them to the sidecar.
+    def _report(self, output: Any) -> None:
+        """Attach failures and invalid drafts to the model output, and tell the sidecar of failures.
 
         The engine core reads only the output rank's.
         """
+        if invalid := self._guide.invalid_drafts:
+            setattr(self._adapter.carrier(output), INVALID_ATTRIBUTE, invalid)
         ends = self._guide.ends()
         if ends:
             add_ends(self._adapter.carrier(output), {end.request_id: ErrorCode(end.code) for end in ends})
-            self._report(ends)
+            self._tell_ends(ends)
 
-    def _safely(self, call: Callable[[], _T], otherwise: _T) -> _T:
+    def _safely(self, call: Callable[[], _T], otherwise: _T, *, again: bool = False) -> _T:
+        """Return what a call returns; sequences fail where it raises, and `again` calls once more then."""
         try:
             return call()
         except Exception:  # noqa: BLE001 - no rank may leave the others' step
             _log.exception("guidedmodel: guided decoding failed on this rank; its sequences are ended")
             self._guide.fail_all()
-            return otherwise
+            return self._safely(call, otherwise) if again else otherwise
+
+
+def _finished(scheduler_output: Any) -> dict[str, Finish]:
+    told = getattr(scheduler_output, FINISHES_ATTRIBUTE, {})
+    return {name: Finish(*told.get(name, ())) for name in scheduler_output.finished_req_ids}
 
 
 def add_ends(output: Any, codes: Mapping[str, ErrorCode]) -> None:

@@ -16,9 +16,10 @@ from guided_engine.ranks.loaded_grammars import Prototypes
 from guided_engine.ranks.mask_wait import Waits
 from guided_engine.ranks.processor_times import StepTimes
 from guided_engine.ranks.reasoning import Reasoner, Reasoning
-from guided_engine.ranks.sequence import GuidedSequence, Tally
+from guided_engine.ranks.sequence import GuidedSequence
 from guided_engine.ranks.slowness import Stopwatch
 from guided_engine.ranks.step import Arrival
+from guided_engine.ranks.tally import Tally
 from guided_engine.ranks.tickets import trace_of
 
 _log = logging.getLogger("guided_engine")

@@ -5,8 +5,8 @@ from typing import Final
 
 from guided_contract.records import EndReason
 
-STOP: Final = "stop"  # vLLM's finish reasons
-_ENDS: Final[dict[str, EndReason]] = {STOP: "stopped", "repetition": "stopped", "length": "length"}
+# By vLLM's finish reasons.
+_ENDS: Final[dict[str, EndReason]] = {"stop": "stopped", "repetition": "stopped", "length": "length"}
 
 
 def of(finish: str, stop_texts: Sequence[str], text: Callable[[], bytes]) -> EndReason:

@@ -19,12 +19,20 @@ from guided_engine.ranks.agreement import Agreement
 from guided_engine.ranks.arrivals import Arrivals, RankTraits
 from guided_engine.ranks.bitmasks import BitmaskBuffer
 from guided_engine.ranks.loaded_grammars import Prototypes
-from guided_engine.ranks.mask_rows import Part, masks_of, part_of, with_limits
+from guided_engine.ranks.mask_rows import (
+    Limit,
+    Part,
+    invalid_drafts,
+    limit_of,
+    masks_of,
+    part_of,
+    with_limits,
+)
 from guided_engine.ranks.processor_times import StepTimes
 from guided_engine.ranks.row_edits import StepEdits, step_edits
 from guided_engine.ranks.sequence import GuidedSequence
 from guided_engine.ranks.slowness import Stopwatch
-from guided_engine.ranks.step import Arrival, Masks, Plan, ReadFaults, ReadSampled, known_drafts
+from guided_engine.ranks.step import Arrival, Finish, Masks, Plan, ReadFaults, ReadSampled, known_drafts
 
 _log = logging.getLogger("guided_engine")
 
@@ -37,6 +45,12 @@ class RankGuide:
     send
         Takes telemetry records: of a sequence that has ended, of what processors took, and digests; must not
         block.
+
+    Attributes
+    ----------
+    invalid_drafts
+        By guided request, how many of this step's scheduled drafts its grammar forbids, or nobody proposed:
+        what vLLM does not count as proposed where its scheduler has the grammar.
     """
 
     def __init__(
@@ -62,6 +76,7 @@ class RankGuide:
         self._sequences: dict[str, GuidedSequence] = {}
         self._sampling: list[GuidedSequence] = []
         self._drafts: Mapping[str, Sequence[int]] = {}
+        self.invalid_drafts: dict[str, int] = {}
         self._pending: list[tuple[int, ReadSampled, ReadFaults]] = []
         self._step = 0
 
@@ -94,6 +109,7 @@ class RankGuide:
         self._step += 1
         self._stopwatch.mark()
         self._drafts = plan.drafts
+        self.invalid_drafts = {}
         if not self._traits.is_async:
             # The last step's tokens are on the host: count a sequence's end before it is forgotten.
             self.settle()
@@ -134,8 +150,7 @@ class RankGuide:
                 if request_id in faults:
                     sequence.fail_rows(faults[request_id])
                     continue
-                sequence.tally.drafts_accepted += len(tokens) - 1
-                sequence.accept(tokens)
+                sequence.take_sampled(tokens)
             self._times.end()
 
     def learn_drafts(self, request_ids: Sequence[str], drafts: Sequence[Sequence[int]]) -> None:
@@ -150,19 +165,20 @@ class RankGuide:
         self.settle()
         self._masked = {}
         parts: list[Part] = []
-        limits = {}
+        limits: dict[str, Limit] = {}
         row = 0
         for sequence in self._sampling:
-            scheduled = self._take_drafts(sequence)
-            if sequence.processors and scheduled:
-                limits[sequence.request_id] = (scheduled, sequence.verifiable(scheduled))
-            if sequence.is_given_up or sequence.matcher is None or sequence.matcher.is_terminated():
+            scheduled = sequence.take_drafts(self._drafts.get(sequence.request_id, ()))
+            if scheduled and (sequence.processors or sequence.is_given_up):
+                limits[sequence.request_id] = limit_of(sequence, scheduled)
+            if sequence.is_given_up or not sequence.is_constrained:
                 continue
             part = part_of(sequence, row, scheduled)
             if part is not None:
                 parts.append(part)
                 row += 1 + scheduled
         masks = masks_of(parts, self._bitmasks) if parts else None
+        self.invalid_drafts = invalid_drafts(self._sampling, self._drafts, masks)
         if self._agreement is not None and masks is not None:
             rows = (masks.bitmask[part.row] for part in parts)
             self._masked = dict(zip(masks.request_ids, rows, strict=True))
@@ -224,11 +240,11 @@ class RankGuide:
     def cut_drafts(self, request_ids: Sequence[str], drafts: list[list[int]]) -> None:
         """Cut `drafts` (token ids), in place, before the first that is refused; for sync scheduling."""
         self.settle()
+        sampled = {sequence.request_id: sequence for sequence in self._sampling}
         for index, (request_id, tokens) in enumerate(zip(request_ids, drafts, strict=False)):
-            sequence = self._sequences.get(request_id)
-            if sequence is None or sequence.matcher is None or sequence.failure is not None or not tokens:
-                continue
-            drafts[index] = sequence.cut(known_drafts(tokens))
+            sequence = sampled.get(request_id)  # the scheduler takes no others, such as those in a prefill
+            if sequence is not None and sequence.is_constrained and sequence.failure is None and tokens:
+                drafts[index] = sequence.cut_drafts(known_drafts(tokens))
 
     def fail_all(self) -> None:
         """End every sequence here, after a fault that cannot be told apart."""
@@ -259,13 +275,14 @@ class RankGuide:
         sequence.since_step = self._step
         sequence.needed = len(tokens)
         sequence.drafts = ()
+        sequence.tally.cut = 0
         sequence.resync(tokens[sequence.prompt_length :])
 
-    def _forget(self, request_id: str, finish: str) -> None:
+    def _forget(self, request_id: str, finish: Finish) -> None:
         if (sequence := self._sequences.get(request_id)) is None:
             return
-        if finish == end_reasons.STOP and not sequence.is_completed and sequence.failure is None:
-            self.settle()  # the engine core has read its last token, and this rank has not
+        if len(sequence.accepted) < finish.tokens:
+            self.settle()  # the engine core has read its last tokens, and this rank has not
         del self._sequences[request_id]
         self._tell_failure(sequence)
         sequence.release()
@@ -273,21 +290,10 @@ class RankGuide:
             self._times.tell()
         if (ticket := sequence.ticket) is not None:
             text = partial(self._prototypes.text, ticket.backend, sequence.accepted)
-            end = end_reasons.of(finish, sequence.stop_texts, text)
+            end = end_reasons.of(finish.reason, sequence.stop_texts, text)
             self._send(sequence.record(self._traits.rank, ticket, end))
 
     def _tell_failure(self, sequence: GuidedSequence) -> None:
         """Send the record of a sequence that ends for its processors, once."""
         if sequence.fault is not None and not sequence.is_reported:
             self._send(sequence.fault.record(sequence.request_id, sequence.trace, self._traits.rank))
-
-    def _take_drafts(self, sequence: GuidedSequence) -> int:
-        """Settle which drafts this step verifies: the scheduler's where it knows them, else the runner's.
-
-        Returns how many were scheduled, known or not.
-        """
-        scheduled = self._drafts.get(sequence.request_id, ())
-        proposed = sequence.drafts if scheduled and scheduled[0] < 0 else scheduled
-        sequence.drafts = drafts = known_drafts(proposed[: len(scheduled)])
-        sequence.tally.count_step(len(drafts))
-        return len(scheduled)

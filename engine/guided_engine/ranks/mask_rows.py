@@ -1,7 +1,8 @@
 """The rows of a step: which of them a sequence's reasoning leaves free, and which its grammar masks."""
 
+import itertools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from guided_contract.errors import ErrorCode
 from guided_engine.ranks.bitmasks import BitmaskBuffer, settle_dead_ends
 from guided_engine.ranks.sequence import GuidedSequence, failure_of
 from guided_engine.ranks.step import Masks
-from guided_grammar.masks import FULL_MASK, words
+from guided_grammar.masks import FULL_MASK, forbid, words
 from guided_grammar.walk import Walk
 
 _log = logging.getLogger("guided_engine")
@@ -23,6 +24,29 @@ class Part(NamedTuple):
     row: int
     free: int
     walk: Walk[Any]
+
+
+class Limit(NamedTuple):
+    """How many of a sequence's scheduled drafts may be accepted, whatever its grammar says of them.
+
+    `banned`: the first draft of a sequence that was given up, which is not sampled in its place either: Model
+    Runner V1 asks the rows alone. None: any token may be.
+    """
+
+    scheduled: int
+    acceptable: int
+    banned: int | None = None
+
+
+def limit_of(sequence: GuidedSequence, scheduled: int) -> Limit:
+    """Return the limit of a sequence with drafts that has processors, or was given up.
+
+    Until all ranks have given it up, this one accepts no draft: the scheduler follows another rank, and has
+    blocks for what that one accepts.
+    """
+    if not sequence.is_given_up:
+        return Limit(scheduled, sequence.verifiable(scheduled))
+    return Limit(scheduled, 0, sequence.drafts[0] if sequence.drafts else None)
 
 
 def part_of(sequence: GuidedSequence, row: int, scheduled: int) -> Part | None:
@@ -60,7 +84,7 @@ def masks_of(parts: Sequence[Part], bitmasks: BitmaskBuffer) -> Masks:
             bitmask[part.row : part.row + part.free] = FULL_MASK
         accepts = walk.row - part.row + walk.valid
         acceptable.append(accepts)
-        sequence.tally.drafts_refused += max(0, len(sequence.drafts) - accepts)
+        sequence.tally.forbidden += max(0, len(sequence.drafts) - accepts)
         sequence.tally.count_fill(duration_ns * walk.rows)
         if walk.error is not None:
             _log.warning("guidedmodel: the matcher of %s failed: %s", sequence.request_id, walk.error)
@@ -72,31 +96,49 @@ def masks_of(parts: Sequence[Part], bitmasks: BitmaskBuffer) -> Masks:
     return Masks([part.sequence.request_id for part in parts], bitmask, acceptable)
 
 
-def with_limits(masks: Masks | None, limits: Mapping[str, tuple[int, int]], vocab_size: int) -> Masks | None:
-    """Have no draft accepted that a sequence's processors could not look at.
+def invalid_drafts(
+    sampling: Iterable[GuidedSequence], scheduled: Mapping[str, Sequence[int]], masks: Masks | None
+) -> dict[str, int]:
+    """Return how many of guided sequences' scheduled drafts are none or forbidden, where there are some."""
+    acceptable = {} if masks is None else dict(zip(masks.request_ids, masks.acceptable, strict=True))
+    return {
+        name: count
+        for sequence in sampling
+        if sequence.matcher is not None and (drafts := scheduled.get(name := sequence.request_id))
+        if (count := len(drafts) - acceptable.get(name, len(sequence.drafts))) > 0
+    }
+
+
+def with_limits(masks: Masks | None, limits: Mapping[str, Limit], vocab_size: int) -> Masks | None:
+    """Have no draft accepted beyond its sequence's limit.
 
     Parameters
     ----------
     masks
         Of the step; None: none.
     limits
-        For each request with processors its scheduled drafts, and how many of them may be accepted.
+        By request.
     vocab_size
         Of the rank.
     """
     acceptable = list(masks.acceptable) if masks is not None else []
     request_ids = list(masks.request_ids) if masks is not None else []
     places = {request_id: index for index, request_id in enumerate(request_ids)}
-    rows = 0
-    for request_id, (scheduled, limit) in limits.items():
+    added: list[Limit] = []
+    for request_id, limit in limits.items():
         if (index := places.get(request_id)) is not None:
-            acceptable[index] = min(acceptable[index], limit)
-        elif limit < scheduled:
+            acceptable[index] = min(acceptable[index], limit.acceptable)
+        elif limit.acceptable < limit.scheduled:
             request_ids.append(request_id)
-            acceptable.append(limit)
-            rows += 1 + scheduled
+            acceptable.append(limit.acceptable)
+            added.append(limit)
     if not request_ids:
         return None
+    firsts = list(itertools.accumulate([1 + limit.scheduled for limit in added], initial=0))
+    rows = firsts[-1]
     free = np.full((rows, words(vocab_size)), FULL_MASK, np.int32)
+    for first, limit in zip(firsts, added, strict=False):
+        if limit.banned is not None:
+            forbid(free[first], limit.banned)
     bitmask = free if masks is None else np.concatenate((masks.bitmask, free)) if rows else masks.bitmask
     return Masks(request_ids, bitmask, acceptable)

@@ -16,50 +16,16 @@ from guided_engine.processors.registry import ProcessorError
 from guided_engine.processors.sequence import Prepared, SequenceProcessors
 from guided_engine.ranks.agreement import Progress
 from guided_engine.ranks.fault import Fault
-from guided_engine.ranks.mask_wait import Waits
 from guided_engine.ranks.reasoning import Boundary, Reasoning
 from guided_engine.ranks.slowness import Stopwatch
+from guided_engine.ranks.step import known_drafts
+from guided_engine.ranks.tally import Tally
 from guided_grammar.matching import Matcher, SpentError
 
 _log = logging.getLogger("guided_engine")
 _T = TypeVar("_T")
 # What another rank may not have found.
 _SLOW: Final = frozenset({ErrorCode.SEQUENCE_SLOW, ErrorCode.SEQUENCE_PROCESSOR_SLOW})
-
-
-@dataclass(slots=True)
-class Tally:
-    """Counts for the sequence's telemetry record. Durations in nanoseconds; `waits` are the rank's."""
-
-    start_ns: int = field(default_factory=time.time_ns)
-    steps: int = 0
-    fills: int = 0
-    fill_ns: int = 0
-    fill_max_ns: int = 0
-    drafts_proposed: int = 0
-    drafts_accepted: int = 0
-    drafts_refused: int = 0
-    waits: Waits = field(default_factory=Waits)
-    waited_before_ns: int = 0
-
-    def __post_init__(self) -> None:
-        self.waited_before_ns = self.waits.total_ns
-
-    def count_step(self, drafts: int) -> None:
-        """Count one step, in which so many drafts are verified."""
-        self.steps += 1
-        self.drafts_proposed += drafts
-
-    def count_fill(self, duration_ns: int) -> None:
-        """Count one mask."""
-        self.fills += 1
-        self.fill_ns += duration_ns
-        self.fill_max_ns = max(self.fill_max_ns, duration_ns)
-
-    def count_cut(self, drafts: int) -> None:
-        """Count drafts that the grammar refused before they were scheduled."""
-        self.drafts_proposed += drafts
-        self.drafts_refused += drafts
 
 
 @dataclass(slots=True)
@@ -114,6 +80,21 @@ class GuidedSequence:
         """
         return self.failure is not None and (self.failure not in _SLOW or self.is_reported)
 
+    def take_drafts(self, scheduled: Sequence[int]) -> int:
+        """Settle which drafts this step verifies: the scheduler's where it knows them, else the runner's.
+
+        Returns how many were scheduled, known or not.
+        """
+        proposed = self.drafts if scheduled and scheduled[0] < 0 else scheduled
+        self.drafts = known_drafts(proposed[: len(scheduled)])
+        self.tally.count_step(len(self.drafts))
+        return len(scheduled)
+
+    def take_sampled(self, tokens: Sequence[int]) -> None:
+        """Advance by what its latest step sampled, and count that step's drafts."""
+        self.tally.count_sampled(len(tokens))
+        self.accept(tokens)
+
     def accept(self, tokens: Sequence[int]) -> None:
         """Advance by sampled tokens; what goes wrong becomes the sequence's failure."""
         known = len(self.accepted)
@@ -147,7 +128,7 @@ class GuidedSequence:
             self.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
             return Boundary(0, 0)
 
-    def cut(self, drafts: list[int]) -> list[int]:
+    def cut_drafts(self, drafts: list[int]) -> list[int]:
         """Return the leading drafts that are allowed; what goes wrong becomes the sequence's failure."""
         assert self.matcher is not None
         first = min(self.boundary(drafts).grammar, len(drafts))
@@ -159,7 +140,7 @@ class GuidedSequence:
             return []
         if self.stopwatch.is_over(len(drafts)):
             self.fail(ErrorCode.SEQUENCE_SLOW)
-        self.tally.count_cut(len(drafts) - len(kept))
+        self.tally.cut = len(drafts) - len(kept)
         return kept
 
     def report(self, failure: ErrorCode) -> Failed:
@@ -213,6 +194,11 @@ class GuidedSequence:
             self.processors.release()
 
     @property
+    def is_constrained(self) -> bool:
+        """Return whether it has a grammar that has not come to its end."""
+        return self.matcher is not None and not self.matcher.is_terminated()
+
+    @property
     def is_completed(self) -> bool:
         """Return whether its grammar came to its end."""
         return self.matcher is not None and self.matcher.is_terminated()
@@ -237,7 +223,7 @@ class GuidedSequence:
             tokens=len(self.accepted),
             drafts_proposed=tally.drafts_proposed,
             drafts_accepted=tally.drafts_accepted,
-            drafts_refused=tally.drafts_refused,
+            drafts_forbidden=tally.drafts_forbidden,
             end_reason=self.failure or ("completed" if self.is_completed else end),
         )
 

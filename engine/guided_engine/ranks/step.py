@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from guided_contract.errors import ErrorCode
 from guided_contract.wire import Ticket
@@ -46,16 +46,23 @@ def known_drafts(drafts: Sequence[int]) -> list[int]:
     return known[: known.index(-1)] if -1 in known else known
 
 
+class Finish(NamedTuple):
+    """How a request ended: vLLM's reason and the tokens that it generated, where the core tells them."""
+
+    reason: str = ""
+    tokens: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One step, as scheduled.
 
-    `finished` are requests that have ended, with vLLM's finish reasons where the engine core tells them.
+    `finished` are requests that have ended.
     `scheduled` is the number of tokens of each request in this step, drafts included. `drafts` are token ids,
     -1 where the scheduler does not know a draft.
     """
 
-    finished: Mapping[str, str]
+    finished: Mapping[str, Finish]
     arrivals: Sequence[Arrival]
     resumed: Mapping[str, Sequence[int]]  # request -> all its tokens (Model Runner V1)
     computed: Iterable[tuple[str, int]]  # of requests that the runner knows, before this step

@@ -240,9 +240,10 @@ class Speculation(ReportedModel):
     """Speculative decoding in the pods of the current revision."""
 
     is_async: bool | None = Field(
-        default=None,
-        alias="async",
-        description="Whether vLLM schedules asynchronously; absent while not known.",
+        default=None, alias="async", description="Whether vLLM schedules asynchronously; absent if not known."
+    )
+    forbidden_rate: Annotated[int, Field(ge=0, le=100)] | None = Field(
+        default=None, description="Percentage of guided draft tokens that grammars forbid; absent if none."
     )
     fallback: Message = Field(
         default="",

@@ -134,5 +134,6 @@ def _speculation(situation: Situation) -> Speculation | None:
     lost = is_async is False and asked.async_scheduling != "Off" and asked.method != "NGram"
     return Speculation(
         **{"async": is_async},
+        forbidden_rate=tally.forbidden_rate(page for _, page in situation.pages),
         fallback="vLLM does not support asynchronous scheduling with these settings" if lost else "",
     )

@@ -207,3 +207,11 @@ def _restarts(pod: PodView) -> int:
 
 def _failure(failure: status.Failure) -> Failure:
     return Failure(code=failure.code or "unknown", message=failure.message, time=failure.time or "unknown")
+
+
+def forbidden_rate(pages: Iterable[PodStatus]) -> int | None:
+    """Return what percentage of draft tokens grammars did not allow; None where there were none."""
+    drafts = [page.drafts for page in pages]
+    proposed = sum(max(0, one.proposed) for one in drafts)
+    forbidden = sum(max(0, one.forbidden) for one in drafts)
+    return min(100, round(100 * forbidden / proposed)) if proposed else None

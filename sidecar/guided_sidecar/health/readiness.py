@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from guided_contract import fingerprint
 from guided_contract.config import PodConfig
 from guided_contract.reasons import NotReadyReason
-from guided_contract.status import Failure, ProbeStatus
+from guided_contract.status import DraftsStatus, Failure, ProbeStatus
 from guided_contract.wire import Hello, Role
 from guided_sidecar.health.heartbeats import EngineState
 from guided_sidecar.socket.snapshot import ServiceSnapshot
@@ -28,6 +28,7 @@ class Reading:
     probe_passed: bool = False  # once since the engine started
     draining: bool = False
     processor_failures: Mapping[str, int] = field(default_factory=dict)  # sequences, by logits processor
+    drafts: DraftsStatus = field(default_factory=DraftsStatus)
     node: int = 0  # which of its replica's pods this is
 
     @property

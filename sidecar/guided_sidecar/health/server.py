@@ -53,6 +53,7 @@ class HealthServer:
         self._node = settings.node
         self._snapshot = snapshot
         self._processor_failures = processor_failures
+        self._metrics = metrics
         self._page = Recent(metrics.render)
         self._openmetrics = Recent(metrics.render_openmetrics)
         self.probe = GuidedProbe(
@@ -103,6 +104,7 @@ class HealthServer:
             probe_failure=self.probe.last_failure,
             probe_passed=self.probe.passed,
             processor_failures=self._processor_failures(),
+            drafts=self._metrics.drafts,
             draining=self._config.is_draining,
             node=self._node,
         )

@@ -55,6 +55,7 @@ def page(reading: Reading, verdict: Verdict) -> PodStatus:
         ),
         guided_probe=reading.probe,
         last_failure=_last(workers.last_failure, reading.probe_failure),
+        drafts=reading.drafts,
         scheduling=next((hello.scheduling for hello in reading.hellos if hello.scheduling), ""),
     )
 

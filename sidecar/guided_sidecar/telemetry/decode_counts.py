@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from prometheus_client import CollectorRegistry, Counter
 
 from guided_contract.records import Decode
+from guided_contract.status import DraftsStatus
 
 _NS_PER_S: Final = 1e9
 
@@ -66,24 +67,29 @@ COUNTS: Final = (
         "Draft tokens of guided sequences that were accepted",
     ),
     DecodeCount(
-        lambda record: record.drafts_refused,
-        "guidedmodel.decode.drafts.refused",
-        "guidedmodel_drafts_refused",
+        lambda record: record.drafts_forbidden,
+        "guidedmodel.decode.drafts.forbidden",
+        "guidedmodel_drafts_forbidden",
         "Draft tokens that the grammar did not allow, or that came after one",
     ),
 )
 
 
 class DecodeCounters:
-    """The counts as Prometheus' counters, by rank."""
+    """The counts as Prometheus' counters, by rank; drafts of all ranks for the status page, too."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self.drafts = DraftsStatus()
         self._counters = [
             (count, Counter(count.metric, count.text, ("rank",), registry=registry)) for count in COUNTS
         ]
 
     def take(self, record: Decode) -> None:
         """Add what a record tells."""
+        self.drafts = DraftsStatus(
+            proposed=self.drafts.proposed + record.drafts_proposed,
+            forbidden=self.drafts.forbidden + record.drafts_forbidden,
+        )
         for count, counter in self._counters:
             counter.labels(str(record.rank)).inc(count.of(record))
 

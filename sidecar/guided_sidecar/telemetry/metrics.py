@@ -28,6 +28,7 @@ from guided_contract.records import (
     ProcessorFailure,
     ProcessorTimes,
 )
+from guided_contract.status import DraftsStatus
 from guided_contract.trace_context import TraceContext
 from guided_sidecar.telemetry.decode_counts import DecodeCounters
 from guided_sidecar.telemetry.exemplars import Exemplars
@@ -124,6 +125,11 @@ class SidecarMetrics:
             self._processors.take_times(record)
         elif isinstance(record, ProcessorFailure):
             self._processors.take_failure(record, record.rank % self._ranks, _bounded(record.code))
+
+    @property
+    def drafts(self) -> DraftsStatus:
+        """Return what there is to know of draft tokens."""
+        return self._decode_counters.drafts
 
     def take_garbage(self) -> None:
         """Count a datagram that was no record."""

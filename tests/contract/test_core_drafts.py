@@ -1,0 +1,68 @@
+"""Which drafts vLLM's scheduler counts, of a request whose grammar the ranks have and of one whose it has."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devtools import tinymodel
+
+from guided_engine.compat.runner import INVALID_ATTRIBUTE
+from support.engine import pod_config, wait_until
+from support.scheduler import Core, change_core
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+DRAFTS = 3
+
+
+@pytest.fixture
+def running(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Core:
+    change_core(monkeypatch, pod_config(tmp_path, model="/nowhere"))
+    draft = {
+        "method": "draft_model",
+        "model": str(tinymodel.models() / "tiny-draft"),
+        "num_speculative_tokens": DRAFTS,
+    }
+    return Core(is_async=True, speculative_config=draft, per_request_spec_decode_metrics="detailed")
+
+
+def answered(scheduled: Any, sampled: dict[str, list[int]], invalid: dict[str, int]) -> Any:
+    """Return a model runner's output as it arrives in the engine core."""
+    from vllm.v1.outputs import ModelRunnerOutput
+
+    names = list(scheduled.num_scheduled_tokens)
+    output = ModelRunnerOutput(
+        req_ids=names,
+        req_id_to_index={name: index for index, name in enumerate(names)},
+        sampled_token_ids=[sampled[name] for name in names],
+    )
+    setattr(output, INVALID_ATTRIBUTE, invalid)
+    return pickle.loads(pickle.dumps(output))
+
+
+@pytest.mark.parametrize("word", ["aab", "aba", "baa", "aaa"])
+def test_proposed_are_counted_as_upstream_counts_them(running: Core, word: str) -> None:
+    """Upstream's scheduler subtracts what its own grammar refuses of each step's drafts."""
+    from vllm.v1.outputs import DraftTokenIds
+
+    ours, theirs = running.add("ours"), running.add("theirs", placed="guidance")
+    wait_until(lambda: theirs.structured_output_request.grammar)
+    unguided = running.add("unguided", guided=False, ticket=False)
+    running.step(token=running.letter("a"))
+    scheduled = running.scheduler.schedule()
+    assert scheduled.scheduled_spec_decode_tokens["ours"] == [-1] * DRAFTS
+    drafts = [running.letter(letter) for letter in word]
+    names = list(scheduled.num_scheduled_tokens)
+    running.scheduler.update_draft_token_ids_in_output(
+        DraftTokenIds(names, [list(drafts) for _ in names]), scheduled
+    )
+    valid = len(word.partition("b")[0])
+    sampled = [*drafts[:valid], running.letter("a")]
+    invalid = {"ours": DRAFTS - valid} if valid < DRAFTS else {}
+    running.scheduler.update_from_output(
+        scheduled, answered(scheduled, dict.fromkeys(names, sampled), invalid)
+    )
+    assert ours.spec_decode_metrics == theirs.spec_decode_metrics
+    assert ours.spec_decode_metrics.num_draft_tokens == valid
+    assert unguided.spec_decode_metrics.num_draft_tokens == DRAFTS

@@ -1,0 +1,54 @@
+"""Draft tokens that stop while a batch is large, as disableAbove has it, in one engine of the matrix.
+
+Only for the requests that are asked here, so that others have the same drafts whatever is beside them.
+"""
+
+import multiprocessing
+from collections.abc import Mapping
+from typing import Any, Final
+
+from guided_contract import wire
+from support import matrix_life
+from support.matrix import DRAFTS
+from support.matrix_requests import Answer, Request
+
+CROWD: Final = 13  # sequences
+TOKENS: Final = 5
+ALONE: Final = 4  # steps before it comes
+# Shared with the engine core, which is forked.
+_follows = multiprocessing.get_context("fork").Value("b", False)
+
+
+def prepare() -> None:
+    """Have schedulers of engines to come follow the batch while something is asked here."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
+
+    configured = [[1, CROWD - 1, DRAFTS], [CROWD, CROWD, 0]]
+    original = Scheduler.schedule
+
+    def schedule(self: Any, *arguments: Any, **options: Any) -> Any:
+        most = self.max_num_running_reqs
+        lookup = build_dynamic_sd_schedule_lookup(configured, most, DRAFTS)
+        self.dynamic_sd_lookup = lookup if _follows.value else None
+        return original(self, *arguments, **options)
+
+    Scheduler.schedule = schedule
+
+
+def crowded(llm: Any, live: list[Request], tickets: Mapping[str, wire.Ticket]) -> list[Answer]:
+    """Return what requests gave that others crowded in upon for a while, streamed."""
+    engine = llm.llm_engine
+    _follows.value = True
+    for index, request in enumerate(live):
+        matrix_life.add(engine, f"first-{index}", request, tickets)
+    answers: dict[str, Answer] = {}
+    step = 0
+    while engine.has_unfinished_requests():
+        if step == ALONE:
+            for index in range(CROWD - len(live)):
+                matrix_life.add(engine, f"crowd-{index}", Request("Go on\n", "none", "", TOKENS), tickets)
+        matrix_life.take(engine, answers)
+        step += 1
+    _follows.value = False
+    return [answers[f"first-{index}"] for index in range(len(live))]
