@@ -34,6 +34,8 @@ SERVED: dict[str, Any] = {
     | obj(a={"$ref": "#/$defs/t"}),
     "pydantic's set of strings": obj(tags={"items": {"type": "string"}, "title": "Tags", **STRINGS}),
 }
+CLOSED = {"additionalProperties": False}
+SHORT = {"type": "string", "maxLength": 1}
 REFUSED: dict[str, tuple[Any, str]] = {
     "a most length": ({**STRINGS, "items": {"type": "string", "maxLength": 3}}, "$.uniqueItems"),
     "a pattern": ({**STRINGS, "items": {"type": "string", "pattern": "^a*b$"}}, "$.uniqueItems"),
@@ -47,6 +49,36 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "an array that need not": ({"anyOf": [STRINGS, {"type": "array", "items": {"type": "integer"}}]},
                                "$.anyOf[0].uniqueItems"),
     "another schema of its items": ({**STRINGS, "allOf": [{"items": {"maxLength": 2}}]}, "$.uniqueItems"),
+    # Which of two schemas holds is told before the value that runs out.
+    "a last property that runs out in one branch": (
+        {**STRINGS, "items": {"anyOf": [{**obj(k={"const": 1}, v=SHORT), **CLOSED},
+                                        {**obj(k={"const": 2}, v={"type": "string"}), **CLOSED}]}},
+        "$.uniqueItems"),
+    "an integer that runs out in one branch": (
+        {**STRINGS, "items": {"anyOf": [
+            {**obj(k={"const": 1}, v={"type": "integer", "minimum": 0, "maximum": 3}), **CLOSED},
+            {**obj(k={"const": 2}, v={"type": "integer"}), **CLOSED}]}},
+        "$.uniqueItems"),
+    "an array that runs out in one branch": (
+        {"anyOf": [{**obj(k={"const": 1}, v={**STRINGS, "items": SHORT}), **CLOSED},
+                   {**obj(k={"const": 2}, v=STRINGS), **CLOSED}]}, "$.anyOf[0].properties.v.uniqueItems"),
+    "an array beside those of other names": (
+        {"properties": {"a": {**STRINGS, "items": SHORT}}, "additionalProperties": STRINGS},
+        "$.properties.a.uniqueItems"),
+    # What no value meets is no further item.
+    "an array that is empty": (
+        {**STRINGS, "items": {"type": "array", "items": {"allOf": [{"type": "string"}, {"type": "null"}]}}},
+        "$.uniqueItems"),
+    "an array of no integers": (
+        {**STRINGS, "items": {"type": "array", "items": {
+            "allOf": [{"type": "integer", "minimum": 3}, {"type": "integer", "maximum": 2}]}}},
+        "$.uniqueItems"),
+    "an array of objects that need what cannot be": (
+        {**STRINGS, "items": {"type": "array", "items": obj(a=False)}}, "$.uniqueItems"),
+    "further names without a value": (
+        {**STRINGS, "items": {"type": "object", "properties": {"k": {"type": "boolean"}},
+                              "additionalProperties": {"allOf": [{"type": "string"}, {"type": "integer"}]}}},
+        "$.uniqueItems"),
 }  # fmt: skip
 
 
