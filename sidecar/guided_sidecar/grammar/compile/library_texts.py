@@ -22,6 +22,7 @@ _REASON: Final = (
     "it is enforced where items always have more values (docs/json-schema.md says which do), and no other "
     "schema holds of the same array"
 )
+_IN_TAGS: Final = "; in a structural tag, only where the text before a value tells that it begins"
 
 
 def of(job: Job, grammar: Grammar, backend: Backend) -> Relaxed:
@@ -34,7 +35,7 @@ def of(job: Job, grammar: Grammar, backend: Backend) -> Relaxed:
         left = list[Any]()
         subschemas.with_each_of_tag(relaxed.schema, lambda _, schema: left.append(schema))
         for made, schema in zip(grammar.schemas, left, strict=True):
-            _check_unique(made, schema, f"{_REASON}; in a structural tag, the text before a value tells it")
+            _check_unique(made, schema, f"{_REASON}{_IN_TAGS}")
         return json.dumps(relaxed.schema), relaxed.positions
     if job.kind != "json":
         return job.spec, []
