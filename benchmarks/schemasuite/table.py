@@ -42,7 +42,8 @@ keywords and compares.
   `uniqueItems` over an enum of few values, and where items always have more values: strings without a
   `maxLength`, `format` or pattern with an end, numbers without bounds, arrays without `maxItems`, objects
   that take any further names, or whose last property in the schema's order is one of all these, and
-  alternatives of them, `null` and booleans beside them (in tools and structural tags over an enum alone).
+  alternatives of which each is so, `null` and booleans beside them (in tools and structural tags where the
+  text alone tells where a value begins, as in the calls that [limits](limits.md#grammars) lists for lengths).
 - **Refused**, with the path: what cannot be written so, bounds
   beyond 2^53 (of integers 2^63) that leave nothing else, and values that both libraries round.
 - **Annotations**, which change nothing: unknown keywords and formats, keywords of a later draft than

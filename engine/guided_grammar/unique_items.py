@@ -1,4 +1,4 @@
-"""Arrays whose items differ, followed along a JSON text from its bytes.
+"""Arrays whose items differ, followed along a text of JSON, or with JSON in it, from its bytes.
 
 What an item may become is without end as long as anything is open in it: a string or a number can be made
 longer, an array or an object that takes any further name can get another part, and so can an object whose
@@ -70,12 +70,11 @@ class Place(NamedTuple):
 
 
 class UniqueItems:
-    """Follows JSON texts through a schema's Positions, lengths of strings included."""
-
-    start = Place()
+    """Follows texts through Positions as Bounds does, lengths of strings included."""
 
     def __init__(self, positions: Sequence[Position]) -> None:
         self._bounds = Bounds(positions)
+        self.start = Place(self._bounds.start)
         self._are_unique = [position.unique_items for position in positions] + [False]
         self._are_whole = [position.is_whole for position in positions] + [False]
 

@@ -34,6 +34,8 @@ SERVED: dict[str, Any] = {
     | obj(a={"$ref": "#/$defs/t"}),
     "pydantic's set of strings": obj(tags={"items": {"type": "string"}, "title": "Tags", **STRINGS}),
 }
+CLOSED = {"additionalProperties": False}
+SHORT = {"type": "string", "maxLength": 1}
 REFUSED: dict[str, tuple[Any, str]] = {
     "a most length": ({**STRINGS, "items": {"type": "string", "maxLength": 3}}, "$.uniqueItems"),
     "a pattern": ({**STRINGS, "items": {"type": "string", "pattern": "^a*b$"}}, "$.uniqueItems"),
@@ -47,6 +49,36 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "an array that need not": ({"anyOf": [STRINGS, {"type": "array", "items": {"type": "integer"}}]},
                                "$.anyOf[0].uniqueItems"),
     "another schema of its items": ({**STRINGS, "allOf": [{"items": {"maxLength": 2}}]}, "$.uniqueItems"),
+    # Which of two schemas holds is told before the value that runs out.
+    "a last property that runs out in one branch": (
+        {**STRINGS, "items": {"anyOf": [{**obj(k={"const": 1}, v=SHORT), **CLOSED},
+                                        {**obj(k={"const": 2}, v={"type": "string"}), **CLOSED}]}},
+        "$.uniqueItems"),
+    "an integer that runs out in one branch": (
+        {**STRINGS, "items": {"anyOf": [
+            {**obj(k={"const": 1}, v={"type": "integer", "minimum": 0, "maximum": 3}), **CLOSED},
+            {**obj(k={"const": 2}, v={"type": "integer"}), **CLOSED}]}},
+        "$.uniqueItems"),
+    "an array that runs out in one branch": (
+        {"anyOf": [{**obj(k={"const": 1}, v={**STRINGS, "items": SHORT}), **CLOSED},
+                   {**obj(k={"const": 2}, v=STRINGS), **CLOSED}]}, "$.anyOf[0].properties.v.uniqueItems"),
+    "an array beside those of other names": (
+        {"properties": {"a": {**STRINGS, "items": SHORT}}, "additionalProperties": STRINGS},
+        "$.properties.a.uniqueItems"),
+    # What no value meets is no further item.
+    "an array that is empty": (
+        {**STRINGS, "items": {"type": "array", "items": {"allOf": [{"type": "string"}, {"type": "null"}]}}},
+        "$.uniqueItems"),
+    "an array of no integers": (
+        {**STRINGS, "items": {"type": "array", "items": {
+            "allOf": [{"type": "integer", "minimum": 3}, {"type": "integer", "maximum": 2}]}}},
+        "$.uniqueItems"),
+    "an array of objects that need what cannot be": (
+        {**STRINGS, "items": {"type": "array", "items": obj(a=False)}}, "$.uniqueItems"),
+    "further names without a value": (
+        {**STRINGS, "items": {"type": "object", "properties": {"k": {"type": "boolean"}},
+                              "additionalProperties": {"allOf": [{"type": "string"}, {"type": "integer"}]}}},
+        "$.uniqueItems"),
 }  # fmt: skip
 
 
@@ -184,13 +216,26 @@ def test_what_cannot_be_seen_to_is_refused_with_its_path(words: Words, case: str
     assert (refusal.value.code, refusal.value.path) == ("grammar_unsupported", path)
 
 
-def test_in_a_tool_it_is_refused_in_words_that_say_so(words: Words) -> None:
-    form = {"type": "json_schema", "json_schema": obj(a=STRINGS)}
-    tag = {
-        "type": "structural_tag",
-        "format": {"type": "tag", "begin": "<a>", "content": form, "end": "</a>"},
-    }
-    with pytest.raises(GuidedError, match="in tools and structural tags") as refusal:
-        words.compiled("structural_tag", tag, "xgrammar")
+def tag(schema: Any) -> Any:
+    """Return a structural tag with a schema."""
+    return {"structures": [{"begin": "<a>", "schema": schema, "end": "</a>"}], "triggers": ["<a"]}
+
+
+@pytest.mark.parametrize("backend", ["xgrammar", "guidance"])
+@pytest.mark.parametrize("items", ["", '"x","y"', '"x","x"', '"x", "\\u0078"', '"x","xx","y","x"'])
+def test_in_a_tool_the_items_of_each_call_differ(words: Words, backend: Backend, items: str) -> None:
+    schema = obj(a=STRINGS)
+    matcher = words.matcher(tag(schema), backend, "structural_tag")
+    single = {text: token for token, text in enumerate(words.tokens) if len(text) == 1}
+    value = f'{{"a":[{items}]}}'
+    text = f'["x","x"] <a>{{"a":["x","y"]}}</a> <a>{value}</a>'
+
+    is_valid = jsonschema.Draft202012Validator(schema).is_valid(json.loads(value))
+    assert matcher.accept([single[bytes([byte])] for byte in text.encode()]) == is_valid
+
+
+def test_in_a_tool_items_that_run_out_are_refused_in_words_that_say_so(words: Words) -> None:
+    with pytest.raises(GuidedError, match="only where the text before a value tells") as refusal:
+        words.compiled("structural_tag", tag(obj(a={**STRINGS, "items": SHORT})), "xgrammar")
     assert refusal.value.code == "grammar_unsupported"
-    assert (refusal.value.path or "").endswith("json_schema.properties.a.uniqueItems")
+    assert (refusal.value.path or "").endswith("schema.properties.a.uniqueItems")

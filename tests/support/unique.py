@@ -42,9 +42,9 @@ class Words:
         job = Job(key=KEY, kind=kind, spec=spec, backends=[backend], timeout_s=60, memory_bytes=1 << 40)
         return self._compiler.run(job)
 
-    def matcher(self, schema: Any, backend: Backend) -> Matcher:
-        """Return a rank's matcher of a schema."""
-        done = self.compiled("json", schema, backend)
+    def matcher(self, grammar: Any, backend: Backend, kind: Kind = "json") -> Matcher:
+        """Return a rank's matcher of a schema, or of a grammar of another kind."""
+        done = self.compiled(kind, grammar, backend)
         ranks = Prototypes(self._folder, self._backends)
         load = Load(
             key=KEY,

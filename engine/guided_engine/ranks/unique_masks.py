@@ -94,10 +94,9 @@ class ItemTable:
 class UniqueRule:
     """The arrays of one grammar whose items differ, shared by all of its sequences; see counted_text.Rule."""
 
-    start = UniqueItems.start
-
     def __init__(self, positions: Sequence[Position], table: ItemTable) -> None:
         self._items = UniqueItems(positions)
+        self.start = self._items.start
         self._table = table
 
     def advance(self, place: Place, token: int) -> Place | None:

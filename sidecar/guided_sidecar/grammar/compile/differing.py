@@ -11,33 +11,25 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from guided_grammar.json_schema import keywords
-from guided_grammar.json_schema.subschemas import referred
+from guided_sidecar.grammar.compile.alternatives import (
+    LISTS,
+    OF_NUMBERS,
+    Leaves,
+    Met,
+    Schema,
+    UndecidedError,
+    alternatives,
+    types,
+)
 
-Schema = dict[str, Any]
-Leaves = tuple[Schema, ...]  # all of which hold of a value
-
-_MOST: Final = 64  # alternatives
-_TYPES: Final = frozenset(["array", "boolean", "integer", "null", "number", "object", "string"])
 _WORDS: Final = frozenset(["boolean", "null"])
 # What bounds the values of a type, or lists them.
-_LISTS: Final = ("const", "enum")
-_OF_NUMBERS: Final = (*keywords.BOUNDS, "multipleOf", *_LISTS)
 _OF: Final = {
-    "array": ("maxItems", "prefixItems", *_LISTS),
-    "integer": _OF_NUMBERS,
-    "number": _OF_NUMBERS,
-    "object": ("maxProperties", *_LISTS),
-    "string": ("format", "maxLength", "pattern", *_LISTS),
-}
-_NUMBERS: Final = frozenset(["integer", "number"])
-_OF_VALUES: Final[dict[type, frozenset[str]]] = {
-    bool: frozenset(["boolean"]),
-    dict: frozenset(["object"]),
-    float: _NUMBERS,
-    int: _NUMBERS,
-    list: frozenset(["array"]),
-    str: frozenset(["string"]),
-    type(None): frozenset(["null"]),
+    "array": ("maxItems", "prefixItems", *LISTS),
+    "integer": (*OF_NUMBERS, *LISTS),
+    "number": (*OF_NUMBERS, *LISTS),
+    "object": ("maxProperties", *LISTS),
+    "string": ("format", "maxLength", "pattern", *LISTS),
 }
 # A regex without what stands for itself; what bounds a match; and what repeats without end.
 _LITERAL: Final = re.compile(r"\\[^bB]|\[(?:[^\]\\]|\\.)*\]")
@@ -50,10 +42,6 @@ class Mark(NamedTuple):
 
     last: frozenset[str]
     is_whole: bool
-
-
-class UndecidedError(Exception):
-    """Ranks cannot see to it."""
 
 
 class _Object(NamedTuple):
@@ -74,7 +62,7 @@ class Differing:
 
     def __init__(self, root: Any) -> None:
         self._root = root
-        self._entered: set[frozenset[tuple[int, ...]]] = set()
+        self._entered: set[frozenset[frozenset[tuple[int, ...]]]] = set()
         self.marks: dict[tuple[str, ...], Mark] = {}
 
     def read(self, items: Sequence[Any]) -> None:
@@ -85,90 +73,71 @@ class Differing:
         UndecidedError
             An item may come to an end before something else can follow.
         """
-        found = [leaves for one in items for leaves in self._alternatives([one])]
-        self._read((), [*found, *(self._alternatives(items) if len(items) > 1 else ())])
+        ways = [alternatives(self._root, [one]) for one in items]
+        both = alternatives(self._root, items) if len(items) > 1 else []
+        self._read((), [*ways, both] if any(map(types, both)) else ways)
 
-    def _read(self, way: tuple[str, ...], found: list[Leaves]) -> None:
-        key = frozenset(tuple(map(id, leaves)) for leaves in found)
+    def _read(self, way: tuple[str, ...], ways: list[list[Leaves]]) -> None:
+        """Read a value of one of these ways to write it, as what stands before it tells: each must go on."""
+        key = frozenset(frozenset(tuple(map(id, leaves)) for leaves in found) for found in ways)
         if key in self._entered:  # such an object within itself has values without end
             return
         self._entered.add(key)
-        types = [_types(leaves) for leaves in found]
-        kinds = frozenset().union(*types)
-        if kinds <= _WORDS:
-            raise UndecidedError
-        _check(found, types)
-        objects = [_object(leaves) for leaves, some in zip(found, types, strict=True) if "object" in some]
+        for found in ways:
+            self._check(found)
+        found = [leaves for found in ways for leaves in found]
+        objects = [self._object(leaves) for leaves in found if "object" in types(leaves)]
         last = frozenset(one.names[-1] for one in objects if not one.is_open)
         if any(_goes_on(one, name) for one in objects for name in last):
             raise UndecidedError
-        mark = Mark(last, "number" not in kinds)
+        mark = Mark(last, all("number" not in types(leaves) for leaves in found))
         if self.marks.setdefault(way, mark) != mark:
             raise UndecidedError
         for name in sorted(last):
-            self._read(
-                (*way, name),
-                [
-                    below
-                    for one in objects
-                    if not one.is_open and one.names[-1] == name
-                    for below in self._alternatives(keywords.of_name([*one.leaves], name))
-                ],
-            )
+            ending = [one.leaves for one in objects if not one.is_open and one.names[-1] == name]
+            parts = [keywords.of_name([*leaves], name) for leaves in ending]
+            self._read((*way, name), [alternatives(self._root, part) for part in parts])
 
-    def _alternatives(self, schemas: Any) -> list[Leaves]:
-        """Return what may hold of a value that meets all of some schemas."""
-        found: list[Leaves] = []
-        stack: list[tuple[tuple[Any, ...], Leaves, frozenset[str]]] = [(tuple(schemas), (), frozenset())]
-        while stack:
-            (waiting, leaves, referred_to) = stack.pop()
-            if not waiting:
-                found.append(leaves)
-                if len(found) > _MOST:
-                    raise UndecidedError
-                continue
-            schema, rest = waiting[0], waiting[1:]
-            if schema is False:
-                continue
-            if not isinstance(schema, dict):
-                stack.append((rest, leaves, referred_to))
-                continue
-            rest += tuple(schema.get("allOf", ()))
-            if (reference := schema.get("$ref")) is not None:
-                if reference in referred_to:
-                    raise UndecidedError
-                referred_to |= {reference}
-                rest += (referred(self._root, reference),)
-            own = (*leaves, schema) if keywords.asserts(schema) else leaves
-            stack += [((*rest, branch), own, referred_to) for branch in schema.get("anyOf", (True,))]
-        return found
-
-
-def _types(leaves: Leaves) -> frozenset[str]:
-    types = _TYPES
-    for leaf in leaves:
-        named = leaf.get("type", types)
-        own = {named} if isinstance(named, str) else {*named}
-        types &= own | ({"integer"} if "number" in own else set())
-        values = [leaf["const"]] if "const" in leaf else leaf.get("enum")
-        if values is not None:
-            types &= frozenset().union(*(_OF_VALUES[type(value)] for value in values))
-    return types
-
-
-def _check(found: list[Leaves], types: Sequence[frozenset[str]]) -> None:
-    """Check that there are strings, numbers and arrays without end, where there are some at all."""
-    for kind in sorted(frozenset().union(*types) - _WORDS - {"object"}):
-        some = [leaves for leaves, own in zip(found, types, strict=True) if kind in own]
-        has_all = any(_has_none(leaves, _OF[kind]) for leaves in some)
-        if kind == "array":
-            is_endless = all(_has_none(leaves, _OF[kind]) and _has_items(leaves) for leaves in some)
-        elif kind == "string" and len(some) == 1:
-            is_endless = has_all or _may_go_on(some[0])
-        else:
-            is_endless = has_all
-        if not is_endless:
+    def _check(self, found: list[Leaves]) -> None:
+        """Check that there are strings, numbers and arrays without end, where there are some at all."""
+        kinds = frozenset().union(*map(types, found))
+        if kinds <= _WORDS:
             raise UndecidedError
+        for kind in kinds - _WORDS - {"object"}:
+            some = [leaves for leaves in found if kind in types(leaves)]
+            has_all = any(_has_none(leaves, _OF[kind]) for leaves in some)
+            if kind == "array":
+                is_endless = all(_has_none(leaves, _OF[kind]) and self._has_items(leaves) for leaves in some)
+            elif kind == "string" and len(some) == 1:
+                is_endless = has_all or _may_go_on(some[0])
+            else:
+                is_endless = has_all
+            if not is_endless:
+                raise UndecidedError
+
+    def _has_items(self, leaves: Leaves) -> bool:
+        """Return whether an array may always get another item."""
+        return Met(self._root).by_one([leaf.get("items", True) for leaf in leaves])
+
+    def _object(self, leaves: Leaves) -> _Object:
+        properties = [leaf.get("properties", {}) for leaf in leaves]
+        dead = frozenset(name for own in properties for name, part in own.items() if part is False)
+        lists = {tuple(name for name in own if name not in dead) for own in properties} - {()}
+        closed = [leaf for leaf in leaves if leaf.get("additionalProperties", True) is not True]
+        is_open = not closed or (len(closed) == 1 and any(self._more_names(closed[0])))
+        if not _has_none(leaves, _OF["object"]) or (not is_open and len(lists) != 1):
+            raise UndecidedError
+        if not is_open and any("patternProperties" in leaf for leaf in closed):
+            raise UndecidedError
+        return _Object(leaves, () if is_open else lists.pop(), dead, is_open)
+
+    def _more_names(self, leaf: Schema) -> Iterator[bool]:
+        """Yield whether an object may get ever more names."""
+        met = Met(self._root)
+        yield met.by_one([leaf["additionalProperties"]])
+        for pattern, part in leaf.get("patternProperties", {}).items():
+            has_ends = _can_end(pattern) and not _REPEATS.search(_bare(pattern))
+            yield not has_ends and met.by_one([part])
 
 
 def _has_none(leaves: Leaves, names: Collection[str]) -> bool:
@@ -180,32 +149,6 @@ def _may_go_on(leaves: Leaves) -> bool:
     patterns = [leaf["pattern"] for leaf in leaves if "pattern" in leaf]
     is_plain = _has_none(leaves, [keyword for keyword in _OF["string"] if keyword != "pattern"])
     return is_plain and len(patterns) == 1 and not _can_end(patterns[0])
-
-
-def _has_items(leaves: Leaves) -> bool:
-    """Return whether an array may always get another item."""
-    items = [leaf["items"] for leaf in leaves if leaf.get("items", True) is not True]
-    return not items or (len(items) == 1 and items[0] is not False)
-
-
-def _object(leaves: Leaves) -> _Object:
-    properties = [leaf.get("properties", {}) for leaf in leaves]
-    dead = frozenset(name for own in properties for name, part in own.items() if part is False)
-    lists = {tuple(name for name in own if name not in dead) for own in properties} - {()}
-    closed = [leaf for leaf in leaves if leaf.get("additionalProperties", True) is not True]
-    is_open = not closed or (len(closed) == 1 and any(_more_names(closed[0])))
-    if not _has_none(leaves, _OF["object"]) or (not is_open and len(lists) != 1):
-        raise UndecidedError
-    if not is_open and any("patternProperties" in leaf for leaf in closed):
-        raise UndecidedError
-    return _Object(leaves, () if is_open else lists.pop(), dead, is_open)
-
-
-def _more_names(leaf: Schema) -> Iterator[bool]:
-    """Yield whether an object may get ever more names."""
-    yield leaf["additionalProperties"] is not False
-    for pattern, part in leaf.get("patternProperties", {}).items():
-        yield part is not False and (not _can_end(pattern) or bool(_REPEATS.search(_bare(pattern))))
 
 
 def _goes_on(one: _Object, name: str) -> bool:

@@ -23,7 +23,8 @@ from guided_grammar.json_schema import keywords
 from guided_grammar.json_schema.keywords import ANY, LENGTHS
 from guided_grammar.json_schema.subschemas import children, referred, within
 from guided_grammar.registry import library
-from guided_sidecar.grammar.compile.differing import Differing, UndecidedError
+from guided_sidecar.grammar.compile.alternatives import UndecidedError
+from guided_sidecar.grammar.compile.differing import Differing
 from guided_sidecar.grammar.compile.places import Place, said_of_part
 from guided_sidecar.grammar.schema.disjoint import types
 

@@ -18,6 +18,11 @@ from guided_sidecar.grammar.worker_messages import Job
 Relaxed = tuple[str, list[Position]]  # the text to compile, and what ranks follow beside it
 
 _UNIQUE: Final = "uniqueItems"
+_REASON: Final = (
+    "it is enforced where items always have more values (docs/json-schema.md says which do), and no other "
+    "schema holds of the same array"
+)
+_IN_TAGS: Final = "; in a structural tag, only where the text before a value tells that it begins"
 
 
 def of(job: Job, grammar: Grammar, backend: Backend) -> Relaxed:
@@ -26,21 +31,17 @@ def of(job: Job, grammar: Grammar, backend: Backend) -> Relaxed:
         return job.spec, []
     if job.kind == "structural_tag":
         tag = subschemas.with_each_of_tag(grammar.value, lambda _, form: _meant(form, job, backend))
-        for made in grammar.schemas:
-            _check_unique(
-                made, made.schema, "in tools and structural tags, it is enforced over an enum alone"
-            )
         relaxed = tagged.split(tag, backend)
+        left = list[Any]()
+        subschemas.with_each_of_tag(relaxed.schema, lambda _, schema: left.append(schema))
+        for made, schema in zip(grammar.schemas, left, strict=True):
+            _check_unique(made, schema, f"{_REASON}{_IN_TAGS}")
         return json.dumps(relaxed.schema), relaxed.positions
     if job.kind != "json":
         return job.spec, []
     text, positions = of_schema(grammar.value, job, backend)
     if f'"{_UNIQUE}"' in text:
-        reason = (
-            "it is enforced where items always have more values (docs/json-schema.md says which do), and no "
-            "other schema holds of the same array"
-        )
-        _check_unique(grammar.schemas[0], json.loads(text), reason)
+        _check_unique(grammar.schemas[0], json.loads(text), _REASON)
     return text, positions
 
 

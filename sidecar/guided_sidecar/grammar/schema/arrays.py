@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Iterable
 from typing import Any, Final
 
 from guided_grammar.json_schema.subschemas import JsonPath
@@ -81,15 +82,20 @@ def differ(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> Non
     most = min(said.get("maxItems", len(values)), len(values))
     sizes = range(said.get("minItems", 0), most + 1)
     draw: Any = itertools.permutations
-    if sum(math.perm(len(values), size) for size in sizes) > _MOST_ARRAYS:
+    if _are_many(math.perm(len(values), size) for size in sizes):
         draw = itertools.combinations  # in the enum's order
         writer.narrow(at)
-    if sum(math.comb(len(values), size) for size in sizes) > _MOST_ARRAYS:
+    if _are_many(math.comb(len(values), size) for size in sizes):
         raise unsupported(at, f"items have {len(values)} values, and too many arrays hold each once")
     arrays = [list(chosen) for size in sizes for chosen in draw(values, size)]
     for keyword in ("items", "minItems", "maxItems"):
         written.pop(keyword, None)
     writer.also(written, either([*of_other_types(disjoint.types(said), "array"), {"enum": arrays}]), at)
+
+
+def _are_many(counts: Iterable[int]) -> bool:
+    """Return whether they are too many together; later ones, of thousands of digits, are not counted then."""
+    return any(total > _MOST_ARRAYS for total in itertools.accumulate(counts))
 
 
 def _values(writer: Writer, items: Any, path: JsonPath) -> list[Any] | None:
