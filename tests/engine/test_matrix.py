@@ -125,6 +125,13 @@ def test_proposed_drafts_are_counted_as_where_the_scheduler_has_the_grammar(
     assert len(compared) >= FEWEST_COMPARED // 2
 
 
+@pytest.mark.parametrize("drafts", [one for one in CELLS if one.reads_hidden_states], ids=lambda c: c.name)
+def test_what_reads_the_models_hidden_states_is_given_the_right_ones(engines: Engines, drafts: Cell) -> None:
+    """A trained drafter guesses from them; with others it is as good as a random one, and output the same."""
+    share = matrix.accepted_share(engines.answers(drafts))
+    assert (share > matrix.GUESSED) == (drafts.speculation != "eagle3-random")
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_output_equals_upstreams_token_for_token(engines: Engines, cell: Cell, backend: Backend) -> None:
     """InternLM/lmdeploy PR 4167 and after (4341, 4349, 4559, 4590, 4605): ranks that shared matcher state."""
