@@ -25,6 +25,7 @@ pytestmark = [
 
 CELLS = matrix.cells()
 SPECULATING = [cell for cell in CELLS if cell.speculates]
+COMPARED = [cell for cell in SPECULATING if cell.sync != cell and cell.sync in CELLS]
 FEWEST_COMPARED = 20
 MANY = 1000  # digests, of some thousand tokens that the guided requests of a cell have
 FEWEST_STEPS = matrix_costs.LONG_TOKENS // 4  # with three drafts accepted in each
@@ -88,7 +89,7 @@ def test_the_engine_is_what_the_cell_says(engines: Engines, cell: Cell) -> None:
     assert (answers["prefix_cache_hits"] > 0) == (cell.is_async and not cell.has_adapter)
 
 
-@pytest.mark.parametrize("drafts", [one for one in SPECULATING if one.sync != one], ids=lambda c: c.name)
+@pytest.mark.parametrize("drafts", COMPARED, ids=lambda c: c.name)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_drafts_are_proposed_forbidden_and_accepted_in_async_as_in_sync(
     engines: Engines, drafts: Cell, backend: Backend
@@ -123,6 +124,13 @@ def test_proposed_drafts_are_counted_as_where_the_scheduler_has_the_grammar(
         matrix_drafts.by_step(upstream) for _, upstream in compared
     ]
     assert len(compared) >= FEWEST_COMPARED // 2
+
+
+@pytest.mark.parametrize("drafts", [one for one in CELLS if one.reads_hidden_states], ids=lambda c: c.name)
+def test_what_reads_the_models_hidden_states_is_given_the_right_ones(engines: Engines, drafts: Cell) -> None:
+    """A trained drafter guesses from them; with others it is as good as a random one, and output the same."""
+    share = matrix.accepted_share(engines.answers(drafts))
+    assert (share > matrix.GUESSED) == (drafts.speculation != "eagle3-random")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -24,6 +24,8 @@ CELLS = [
     Cell("V2", 1, "none", is_async=True),
     Cell("V2", 1, "draft", is_async=True),
     Cell("V2", 1, "ngram_gpu", is_async=True),
+    Cell("V2", 1, "eagle3", is_async=True),
+    Cell("V2", 1, "mtp", is_async=True, num_drafts=1),
 ]
 # Graphs of whole steps, without torch.compile, which neither plugin nor masks meet.
 GRAPHS = {
@@ -91,3 +93,10 @@ def test_processors_give_the_same_in_every_engine(answers: dict[str, Any], plain
     for names in PROCESSED:
         assert {reason for _, reason, _ in answers[names]} <= {"stop", "length"}
         assert answers[names] == plain[names], names
+
+
+@pytest.mark.parametrize("drafts", [one for one in CELLS if one.reads_hidden_states], ids=lambda c: c.name)
+def test_what_reads_the_models_hidden_states_is_given_the_right_ones(
+    engines: dict[Cell, Future[dict[str, Any]]], drafts: Cell
+) -> None:
+    assert matrix.accepted_share(engines[drafts].result()) > matrix.GUESSED

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from devtools import cache, tinymodel
+from devtools import cache, tinyheads, tinymodel
 
 from guided_contract import wire
 from guided_contract.config import ConsensusConfig, GuidedDecodingConfig, LogitsProcessorConfig, PodConfig
@@ -51,8 +51,10 @@ PROCESSORS = [
 ]
 
 
-Speculation = Literal["none", "draft", "ngram", "ngram_gpu"]
+# EAGLE-3 and MTP: devtools.tinyheads.
+Speculation = Literal["none", "draft", "ngram", "ngram_gpu", "eagle3", "eagle3-random", "mtp"]
 DRAFTS = 3
+GUESSED = 0.3  # the share of its drafts that a trained drafter surely has accepted
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class Cell:
     pipeline_parallel: int = 1
     is_sharded: bool = False
     has_adapter: bool = False
+    num_drafts: int = DRAFTS
 
     @property
     def name(self) -> str:
@@ -77,7 +80,8 @@ class Cell:
             + ("-sharded" if self.is_sharded else "")
             + ("-lora" if self.has_adapter else "")
         )
-        return f"{self.runner}-{parallel}-{self.speculation}-{mode}"
+        drafts = "" if self.num_drafts == DRAFTS else f"-k{self.num_drafts}"
+        return f"{self.runner}-{parallel}-{self.speculation}{drafts}-{mode}"
 
     @property
     def ranks(self) -> int:
@@ -90,13 +94,18 @@ class Cell:
     @property
     def sync(self) -> "Cell":
         """The synchronous cell with its drafts: a draft model gives the same to both runners."""
-        runner: Runner = "V2" if self.speculation == "ngram_gpu" else "V1"
-        return Cell(runner, 1, self.speculation, is_async=False)
+        runner: Runner = "V1" if self.speculation in {"draft", "ngram"} else "V2"
+        return Cell(runner, 1, self.speculation, is_async=False, num_drafts=self.num_drafts)
+
+    @property
+    def reads_hidden_states(self) -> bool:
+        return self.speculation.startswith(("eagle3", "mtp"))
 
 
 # What differs on V1, then what neither TP nor a draft model shows: the CPU's ngram drafts, which vLLM runs in
 # sync alone; the GPU's, which V2 has; stages, of which the last samples; ranks that sample a share
-# each; an adapter. (A draft model with stages ends vLLM: docs/upstream-quirks.md.)
+# each; an adapter. (A draft model with stages ends vLLM: docs/upstream-quirks.md.) Last, what drafts from the
+# model's hidden states.
 FULL = [
     *(Cell("V2", *rest) for rest in itertools.product((1, 2), ("none", "draft"), (False, True))),
     Cell("V1", 1, "none", is_async=True),
@@ -110,15 +119,27 @@ FULL = [
     Cell("V1", 1, "none", is_async=False, pipeline_parallel=2),
     Cell("V2", 2, "draft", is_async=True, is_sharded=True),
     Cell("V2", 1, "none", is_async=True, has_adapter=True),
+    Cell("V2", 1, "eagle3", is_async=False),
+    Cell("V2", 1, "eagle3", is_async=True),
+    Cell("V2", 1, "eagle3", is_async=True, num_drafts=1),
+    Cell("V2", 1, "eagle3-random", is_async=True),
+    Cell("V2", 2, "eagle3", is_async=True),
+    Cell("V2", 1, "eagle3", is_async=True, pipeline_parallel=2),
+    Cell("V2", 1, "mtp", is_async=True),
+    Cell("V2", 1, "mtp", is_async=True, num_drafts=1),
+    Cell("V2", 1, "mtp", is_async=True, pipeline_parallel=2),
+    Cell("V1", 1, "mtp", is_async=False),
 ]
 # Every pair of (tensor parallelism, draft, scheduling) values occurs in one of these, and V2, which Triton
 # interprets here for minutes, in two. V1 with drafts and async scheduling is what tests/property asks,
-# hundreds of requests.
+# hundreds of requests. Then one engine of each method that drafts from the model's hidden states.
 PAIRWISE = [
     Cell("V2", 2, "draft", is_async=True),
     Cell("V1", 1, "draft", is_async=False),
     Cell("V2", 2, "none", is_async=False),
     Cell("V1", 1, "none", is_async=True),
+    Cell("V2", 1, "eagle3", is_async=True),
+    Cell("V1", 1, "mtp", is_async=False),
 ]
 
 
@@ -139,12 +160,11 @@ def mixed() -> dict[str, tuple[Backend, wire.Placement]]:
 
 
 def rank_job(cell: Cell, folder: Path) -> Job:
-    models = tinymodel.models()
-    model = str(models / "tiny")
+    model, tokenizer = str(model_of(cell.speculation)), str(tinymodel.models() / "tiny")
     pod = PodConfig(
         name="matrix",
         model=model,
-        tokenizer=model,
+        tokenizer=tokenizer,
         served_name="tiny",
         run_dir=str(folder),
         tensor_parallel=cell.tensor_parallel,
@@ -155,9 +175,10 @@ def rank_job(cell: Cell, folder: Path) -> Job:
     return Job(
         answer=str(folder / "answer.json"),
         model=model,
-        speculation=speculation(cell.speculation, models),
+        speculation=speculation(cell.speculation, cell.num_drafts),
         ranks=cell.ranks,
         arguments={
+            "tokenizer": tokenizer,
             "tensor_parallel_size": cell.tensor_parallel,
             "pipeline_parallel_size": cell.pipeline_parallel,
             "enable_batch_sharded_sampling": cell.is_sharded,
@@ -178,19 +199,33 @@ def lora_arguments(*, has_adapter: bool) -> dict[str, Any]:
     return {"enable_lora": True, "max_lora_rank": 8} if has_adapter else {}
 
 
-def speculation(method: Speculation, models: Path) -> dict[str, Any]:
+def model_of(method: Speculation) -> Path:
+    """Return the model that speculates so: tiny, or tiny's weights in MiMo's architecture."""
+    return tinyheads.heads() / "mimo" if method == "mtp" else tinymodel.models() / "tiny"
+
+
+def speculation(method: Speculation, num_drafts: int) -> dict[str, Any]:
     """Return vLLM's `speculative_config`, empty for none."""
-    if method == "none":
-        return {}
-    if method == "draft":
-        model = str(models / "tiny-draft")
-        return {"method": "draft_model", "model": model, "num_speculative_tokens": DRAFTS}
-    return {
-        "method": method,
-        "num_speculative_tokens": DRAFTS,
-        "prompt_lookup_min": 1,
-        "prompt_lookup_max": 3,
-    }
+    settings: dict[str, Any]
+    match method:
+        case "none":
+            return {}
+        case "draft":
+            settings = {"method": "draft_model", "model": str(tinymodel.models() / "tiny-draft")}
+        case "eagle3" | "eagle3-random":
+            settings = {"method": "eagle3", "model": str(tinyheads.heads() / method)}
+        case "mtp":
+            settings = {"method": "mtp"}
+        case _:
+            settings = {"method": method, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
+    return settings | {"num_speculative_tokens": num_drafts}
+
+
+def accepted_share(answers: dict[str, Any]) -> float:
+    """Return which share of the proposed drafts was accepted."""
+    counted = [request for backend in BACKENDS for request in answers["drafts"][backend]]
+    accepted, proposed = (sum(sum(one[name]) for one in counted) for name in ("accepted", "proposed"))
+    return accepted / proposed
 
 
 def reference(runner: Runner, tensor_parallel: int, *, has_adapter: bool = False) -> dict[str, list[Any]]:
