@@ -15,6 +15,7 @@ from guided_operator.reconcile.conditions.children import absent, faulty, unseen
 from guided_operator.reconcile.conditions.finding import Check, Finding, first, reported
 from guided_operator.reconcile.conditions.guided_decoding import GUIDED_DECODING, TELEMETRY
 from guided_operator.reconcile.conditions.inputs import Situation
+from guided_operator.reconcile.conditions.pod_trouble import REFUSED
 from guided_operator.reconcile.conditions.progress_deadline import OVERDUE
 from guided_operator.watch.informers import OTHERS
 
@@ -32,6 +33,13 @@ def _spec_invalid(situation: Situation) -> Finding | None:
 
 def _vllm_unsupported(situation: Situation) -> Finding | None:
     return reported(situation, "UnsupportedVLLM", lambda page: page.unsupported)
+
+
+def _refused_at_start(situation: Situation) -> Finding | None:
+    found = situation.trouble
+    if found is None or found.reason != REFUSED:
+        return None
+    return Finding("False", found.reason, found.message)
 
 
 def _incompatible(situation: Situation) -> Finding | None:
@@ -212,7 +220,7 @@ _CHAINS: Final[dict[str, tuple[Check, ...]]] = {
     # As kstatus reads them, and so GitOps tools: there only while they hold.
     "Reconciling": (_not_there_yet,),
     "Stalled": tuple(map(_stuck, (*_BLOCKED, _rollout_stalled))),
-    "Compatible": (_spec_invalid, _api_absent, _vllm_unsupported, _compatible),
+    "Compatible": (_spec_invalid, _api_absent, _vllm_unsupported, _refused_at_start, _compatible),
     "GuidedDecoding": GUIDED_DECODING,
     "Telemetry": TELEMETRY,
     "AuxiliaryResourcesReady": AUXILIARY_RESOURCES,
