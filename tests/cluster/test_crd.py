@@ -226,6 +226,18 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     },
     "all of the device": {"engine__gpuMemoryUtilization": "1"},
     "head": {"speculative": DRAFT | {"method": "Eagle3", "asyncScheduling": "On"}},
+    "head behind stages": {
+        "speculative": DRAFT | {"method": "Eagle3"},
+        "parallelism": {"pipeline": 2},
+    },
+    "ngram, async": {"speculative": NGRAM | {"asyncScheduling": "On", "promptLookup": {"min": 3, "max": 3}}},
+    "the model's own block": {
+        "speculative": {"method": "DSpark", "numTokens": 5, "verification": "Adaptive"},
+    },
+    "head that proposes blocks": {
+        "speculative": DRAFT
+        | {"method": "DFlash", "draftSampling": "Probabilistic", "verification": "Block"},
+    },
     "own layers": {"speculative": {"method": "MTP", "numTokens": 1, "disableAbove": 32}},
     "adapters": {"lora": {"adapters": [ADAPTER], "maxRank": 64, "maxActive": 4, "maxCached": 4}},
     "storage": {"storage": {"hub": CLAIM, "cache": CLAIM, "sharedMemory": "8Gi", "temporary": "20Gi"}},
@@ -341,11 +353,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "memory as a float": ({"engine__gpuMemoryUtilization": 0.5}, "gpuMemoryUtilization"),
     "head missing": (
         {"speculative": {"method": "Eagle3", "numTokens": 3}},
-        "required for methods DraftModel and Eagle3",
-    ),
-    "head behind stages": (
-        {"speculative": DRAFT | {"method": "Eagle3"}, "parallelism": {"pipeline": 2}},
-        "no draft model with pipeline parallelism",
+        "required for methods DraftModel, Eagle3 and DFlash",
     ),
     "draft model beside own layers": (
         {"speculative": DRAFT | {"method": "MTP"}},
@@ -457,19 +465,35 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "draft model missing": (
         {"speculative": {"method": "DraftModel", "numTokens": 3}},
-        "required for methods DraftModel and Eagle3",
+        "required for methods DraftModel, Eagle3 and DFlash",
     ),
     "draft model behind stages": (
         {"speculative": DRAFT, "parallelism": {"pipeline": 2}},
-        "no draft model with pipeline parallelism",
+        "no draft model behind pipeline stages",
     ),
     "draft model for ngram": (
         {"speculative": DRAFT | {"method": "NGram"}},
         "not allowed with methods NGram and MTP",
     ),
-    "async ngram": (
-        {"speculative": NGRAM | {"asyncScheduling": "On"}},
-        "use Auto or Off, or another method",
+    "lookup for a draft model": (
+        {"speculative": DRAFT | {"promptLookup": {"min": 2}}},
+        "allowed with method NGram alone",
+    ),
+    "lookup from long to short": (
+        {"speculative": NGRAM | {"promptLookup": {"min": 6}}},
+        "must not exceed max",
+    ),
+    "sampled ngram": (
+        {"speculative": NGRAM | {"draftSampling": "Probabilistic"}},
+        "NGram has no draft model that could sample",
+    ),
+    "adaptive ngram": (
+        {"speculative": NGRAM | {"verification": "Adaptive"}},
+        "use Fixed or Block",
+    ),
+    "DFlash without its head": (
+        {"speculative": {"method": "DFlash", "numTokens": 7}},
+        "required for methods DraftModel, Eagle3 and DFlash",
     ),
     "gpu limit": ({"resources": {"limits": {"nvidia.com/gpu": 2}}}, ELSEWHERE),
     "gpu request for a cpu": (

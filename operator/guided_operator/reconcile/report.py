@@ -21,6 +21,11 @@ from guided_operator.reconcile.conditions.inputs import Situation
 Object = dict[str, Any]
 logger = logging.getLogger(__name__)
 
+_NOT_ASYNC: Final = "vLLM does not support asynchronous scheduling with these settings"
+_NGRAM_ON_CPU: Final = (
+    "on a CPU, vLLM says: Async scheduling not supported with ngram-based speculative decoding and will be "
+    "disabled."
+)
 _COMPONENTS: Final = ("vllm", "guidedmodel", *DISTRIBUTIONS)
 
 
@@ -131,8 +136,7 @@ def _speculation(situation: Situation) -> Speculation | None:
     scheduling = {page.scheduling for _, page in situation.pages if page.scheduling}
     is_async = scheduling == {"Async"} if scheduling else None
     asked = model.spec.speculative
-    lost = is_async is False and asked.async_scheduling != "Off" and asked.method != "NGram"
-    return Speculation(
-        **{"async": is_async},
-        fallback="vLLM does not support asynchronous scheduling with these settings" if lost else "",
-    )
+    lost = is_async is False and asked.async_scheduling != "Off"
+    on_cpu = model.spec.engine.accelerator.type == "None"
+    why = _NGRAM_ON_CPU if asked.method == "NGram" and on_cpu else _NOT_ASYNC
+    return Speculation(**{"async": is_async}, fallback=why if lost else "")
