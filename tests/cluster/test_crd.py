@@ -274,7 +274,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "grammars on vLLM's own path": (
         {"guidedDecoding": {"placement": "Scheduler", "grammars": [GRAMMAR]}},
-        "placement Scheduler: ",
+        "not with guidedDecoding.placement Scheduler",
     ),
     "grammar of an unknown kind": (
         {"guidedDecoding": {"grammars": [GRAMMAR | {"kind": "Lark"}]}},
@@ -461,7 +461,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             "guidedDecoding": {"placement": "Scheduler"},
             "logitsProcessors": [{"name": "a", "factory": "a.b:C"}],
         },
-        "placement Scheduler: ",
+        "not with guidedDecoding.placement Scheduler",
     ),
     "draft model missing": (
         {"speculative": {"method": "DraftModel", "numTokens": 3}},
@@ -486,6 +486,28 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "sampled ngram": (
         {"speculative": NGRAM | {"draftSampling": "Probabilistic"}},
         "NGram has no draft model that could sample",
+    ),
+    "async ngram on a CPU": (
+        {
+            "engine__accelerator": {"type": "None"},
+            "speculative": NGRAM | {"asyncScheduling": "On"},
+        },
+        "use Auto or Off, or another method",
+    ),
+    "adaptive on a CPU": (
+        {"engine__accelerator": {"type": "None"}, "speculative": DRAFT | {"verification": "Adaptive"}},
+        "a CPU has none",
+    ),
+    "adaptive with adapters": (
+        {"lora": {"adapters": [ADAPTER]}, "speculative": DRAFT | {"verification": "Adaptive"}},
+        "or no adapters",
+    ),
+    "adaptive behind stages": (
+        {
+            "parallelism": {"pipeline": 2},
+            "speculative": {"method": "MTP", "numTokens": 1, "verification": "Adaptive"},
+        },
+        "only the last pipeline stage knows",
     ),
     "adaptive ngram": (
         {"speculative": NGRAM | {"verification": "Adaptive"}},

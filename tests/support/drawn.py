@@ -238,7 +238,13 @@ FIELDS = st.fixed_dictionaries(
 def is_taken(fields: dict[str, Any]) -> bool:
     """Say whether the rules across fields hold."""
     speculative, parallelism = fields.get("speculative", {}), fields.get("parallelism", {})
-    if speculative.get("method") == "DraftModel" and parallelism.get("pipeline", 1) > 1:
+    on_cpu = fields.get("engine__accelerator", {}).get("type") == "None"
+    is_staged = parallelism.get("pipeline", 1) > 1
+    if speculative.get("method") == "DraftModel" and is_staged:
+        return False
+    if speculative.get("method") == "NGram" and speculative.get("asyncScheduling") == "On" and on_cpu:
+        return False
+    if speculative.get("verification") == "Adaptive" and (is_staged or on_cpu or fields.get("lora")):
         return False
     return "disableAbove" not in speculative or parallelism.get("data", 1) == 1
 

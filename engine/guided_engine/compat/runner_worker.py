@@ -17,7 +17,7 @@ from guided_contract.config import PodConfig
 from guided_contract.heartbeat import core_slot
 from guided_contract.wire import Backend, Failed, Hello, Load, Loaded, ServiceMessage, Unload
 from guided_engine import last_words, ledger, versions
-from guided_engine.compat import cpu
+from guided_engine.compat import combination_check, cpu
 from guided_engine.compat.core_liveness import boot
 from guided_engine.compat.runner import GuidedRunner
 from guided_engine.compat.runner_reasoning import import_plugin, reasoner_factory
@@ -60,12 +60,15 @@ class GuidedWorker(PlatformWorker):  # type: ignore[misc]  # vLLM is untyped her
         ------
         guided_engine.processors.registry.FactoryError
             A configured logits processor cannot be made; the engine does not start.
+        guided_engine.compat.combination_check.RefusedError
+            The engine's settings do not go together; it does not start.
         """
         config = pod_config.load()
         if config is not None:
             import_plugin(self.vllm_config)
-            for processor in config.logits_processors:
-                registry.check(processor)  # before the weights, which take minutes
+            # Before the weights, which take minutes.
+            factories = [registry.check(processor) for processor in config.logits_processors]
+            combination_check.check(self.vllm_config, config, factories)
         super().load_model(*args, **kwargs)
         if config is not None:
             if current_platform.is_cpu() and not self.use_v2_model_runner:

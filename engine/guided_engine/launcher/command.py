@@ -10,6 +10,7 @@ from math import ceil
 from typing import Final
 
 from guided_contract import names
+from guided_contract.combinations.row import METHODS, NGRAM_ON_CPU
 from guided_contract.config import PodConfig
 from guided_engine import versions
 from guided_engine.cpus import Cpus
@@ -80,8 +81,8 @@ def _for_this_build(args: Sequence[str], env: Mapping[str, str]) -> list[str]:
     if _SPECULATION in words and versions.builds_for_cpu(env):
         at = words.index(_SPECULATION) + 1
         options = json.loads(words[at])
-        if options.get("method") == "ngram_gpu":
-            words[at] = json.dumps(options | {"method": "ngram"}, separators=(",", ":"))
+        if options.get("method") == METHODS["NGram"]:
+            words[at] = json.dumps(options | {"method": NGRAM_ON_CPU}, separators=(",", ":"))
     return words
 
 

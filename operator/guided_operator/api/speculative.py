@@ -18,8 +18,8 @@ class PromptLookup(ApiModel):
     min: Annotated[int, Field(ge=1, le=64)] = Field(
         default=2,
         description=(
-            "Fewest last tokens that have to stand earlier in the text. Default: 2: with 1, most of what is "
-            "proposed is wrong."
+            "Fewest last tokens that have to stand earlier in the text. Default: 2, measured: 1 doubles what "
+            "is proposed in new text, most of it wrong, and 5, vLLM's default, finds little in JSON."
         ),
     )
     max: Annotated[int, Field(ge=1, le=64)] = Field(
@@ -126,43 +126,5 @@ SPECULATIVE_RULES: Final = (
         "must not exceed max",
         "(has(self.min) ? self.min : 2) <= (has(self.max) ? self.max : 5)",
         lambda lookup: lookup.min > lookup.max,
-    ),
-    Rule(
-        ("spec", "speculative"),
-        "draftSampling",
-        "NGram has no draft model that could sample: leave it out",
-        "self.method != 'NGram' || !has(self.draftSampling) || self.draftSampling == 'Greedy'",
-        lambda spec: spec.method == "NGram" and spec.draft_sampling != "Greedy",
-    ),
-    Rule(
-        ("spec", "speculative"),
-        "verification",
-        "Adaptive goes by what a draft model is sure of, and NGram has none: use Fixed or Block",
-        "self.method != 'NGram' || !has(self.verification) || self.verification != 'Adaptive'",
-        lambda spec: spec.method == "NGram" and spec.verification == "Adaptive",
-    ),
-    Rule(
-        ("spec",),
-        "speculative.method",
-        "vLLM runs no draft model behind pipeline stages: set parallelism.pipeline to 1, or another method",
-        "!has(self.speculative) || self.speculative.method != 'DraftModel' || "
-        "!has(self.parallelism) || !has(self.parallelism.pipeline) || self.parallelism.pipeline == 1",
-        lambda spec: (
-            spec.speculative is not None
-            and spec.speculative.method == "DraftModel"
-            and spec.parallelism.pipeline > 1
-        ),
-    ),
-    Rule(
-        ("spec",),
-        "speculative.disableAbove",
-        "vLLM ignores it with several engines: set parallelism.data to 1",
-        "!has(self.speculative) || !has(self.speculative.disableAbove) || !has(self.parallelism) || "
-        "!has(self.parallelism.data) || self.parallelism.data == 1",
-        lambda spec: (
-            spec.speculative is not None
-            and spec.speculative.disable_above is not None
-            and spec.parallelism.data > 1
-        ),
     ),
 )

@@ -4,6 +4,7 @@ import json
 from typing import Any, Final
 
 from guided_contract import backends
+from guided_contract.combinations.row import METHODS
 from guided_operator.api import GuidedModel
 from guided_operator.api.speculative import PromptLookup
 from guided_operator.builders.configuration import traces_endpoint
@@ -11,15 +12,6 @@ from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.source import parse_source
 
 _BACKENDS: Final = {"Auto": "auto", **backends.NAMES}
-# The launcher takes `ngram` for the first where vLLM is built for CPUs.
-_METHODS: Final = {
-    "NGram": "ngram_gpu",
-    "DraftModel": "draft_model",
-    "Eagle3": "eagle3",
-    "MTP": "mtp",
-    "DSpark": "dspark",
-    "DFlash": "dflash",
-}
 _ASYNC: Final = {"Auto": [], "On": ["--async-scheduling"], "Off": ["--no-async-scheduling"]}
 
 
@@ -86,7 +78,7 @@ def _speculative(gm: GuidedModel, site: Site) -> list[str]:
     if speculative is None:
         return []
     options: dict[str, Any] = {
-        "method": _METHODS[speculative.method],
+        "method": METHODS[speculative.method],
         "num_speculative_tokens": speculative.num_tokens,
     }
     if speculative.draft_model is not None:

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from guided_contract import names
 from guided_contract.backends import DISTRIBUTIONS
+from guided_contract.combinations.row import Facts
+from guided_contract.combinations.table import that_hold
 from guided_operator.api.status import Component, Condition, GuidedModelStatus, Resolved, Speculation
 from guided_operator.builders import leader_selector
 from guided_operator.kube import kinds
@@ -22,10 +24,6 @@ Object = dict[str, Any]
 logger = logging.getLogger(__name__)
 
 _NOT_ASYNC: Final = "vLLM does not support asynchronous scheduling with these settings"
-_NGRAM_ON_CPU: Final = (
-    "on a CPU, vLLM says: Async scheduling not supported with ngram-based speculative decoding and will be "
-    "disabled."
-)
 _COMPONENTS: Final = ("vllm", "guidedmodel", *DISTRIBUTIONS)
 
 
@@ -135,8 +133,8 @@ def _speculation(situation: Situation) -> Speculation | None:
         return None
     scheduling = {page.scheduling for _, page in situation.pages if page.scheduling}
     is_async = scheduling == {"Async"} if scheduling else None
-    asked = model.spec.speculative
-    lost = is_async is False and asked.async_scheduling != "Off"
-    on_cpu = model.spec.engine.accelerator.type == "None"
-    why = _NGRAM_ON_CPU if asked.method == "NGram" and on_cpu else _NOT_ASYNC
+    lost = is_async is False and model.spec.speculative.async_scheduling != "Off"
+    rows = that_hold(situation.facts or Facts(), "FallsBack")
+    said = (row.words for row in rows if row.resolves.is_async is False)
+    why = next((f"vLLM says: {words}" for words in said), _NOT_ASYNC)
     return Speculation(**{"async": is_async}, fallback=why if lost else "")

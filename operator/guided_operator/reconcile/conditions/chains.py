@@ -8,6 +8,7 @@ from typing import Final
 
 from guided_contract.reasons import NotReadyReason
 from guided_contract.status import PodStatus
+from guided_operator.api.combinations import remarks
 from guided_operator.kube import kinds
 from guided_operator.kube.pod_view import PodView
 from guided_operator.reconcile.conditions.auxiliary_resources import AUXILIARY_RESOURCES
@@ -181,8 +182,9 @@ def _not_there_yet(situation: Situation) -> Finding | None:
     return Finding("True", ready.reason, ready.message) if ready and not reached else None
 
 
-def _compatible(_: Situation) -> Finding:
-    return Finding("True", "Supported")
+def _compatible(situation: Situation) -> Finding:
+    facts = situation.facts
+    return Finding("True", "Supported", "; ".join(remarks(facts)) if facts is not None else "")
 
 
 def _no_pod_ready(situation: Situation) -> Finding:

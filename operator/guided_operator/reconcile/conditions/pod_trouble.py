@@ -155,7 +155,7 @@ _CAUSES: Final = (
     (
         REFUSED,
         re.compile(
-            r"validation errors? for (Vllm|Speculative)Config|"
+            r"did not start: RefusedError: |validation errors? for (Vllm|Speculative)Config|"
             r"(ValueError|NotImplementedError|RuntimeError): [^/]*"
             r"(not( yet| currently)* (support|compatible)|incompatible with|[Uu]nsupported|requires )"
         ),
