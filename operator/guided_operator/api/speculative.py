@@ -18,8 +18,9 @@ class PromptLookup(ApiModel):
     min: Annotated[int, Field(ge=1, le=64)] = Field(
         default=2,
         description=(
-            "Fewest last tokens that have to stand earlier in the text. Default: 2, measured: 1 doubles what "
-            "is proposed in new text, most of it wrong, and 5, vLLM's default, finds little in JSON."
+            "Fewest last tokens that have to stand earlier in the text. Default: 2, measured: 1 finds more, "
+            "and nearly trebles what is proposed in new text, most of it wrong; 5, vLLM's own, finds a third "
+            "of what 2 finds in JSON."
         ),
     )
     max: Annotated[int, Field(ge=1, le=64)] = Field(
