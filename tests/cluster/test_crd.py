@@ -274,7 +274,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "grammars on vLLM's own path": (
         {"guidedDecoding": {"placement": "Scheduler", "grammars": [GRAMMAR]}},
-        "not with guidedDecoding.placement Scheduler",
+        "not supported with placement Scheduler",
     ),
     "grammar of an unknown kind": (
         {"guidedDecoding": {"grammars": [GRAMMAR | {"kind": "Lark"}]}},
