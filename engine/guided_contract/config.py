@@ -219,6 +219,11 @@ class PodConfig(Struct, frozen=True, kw_only=True):
         return os.path.lexists(self.draining_file)
 
     @property
+    def failure_file(self) -> Path:
+        """Path of the file that says why a rank did not start; for the launcher."""
+        return Path(self.run_dir, names.FAILURE_FILE)
+
+    @property
     def grammars_folder(self) -> Path:
         """Folder of the compiled artefacts."""
         return Path(self.run_dir, names.GRAMMARS_FOLDER)

@@ -40,6 +40,7 @@ TRACE_ARG: Final = "guided_trace"
 SERVICE_SOCKET: Final = "service.sock"  # stream: wire messages
 TELEMETRY_SOCKET: Final = "telemetry.sock"  # datagrams: records
 DRAINING_FILE: Final = "draining"  # there while the pod is being stopped: no new work
+FAILURE_FILE: Final = "engine-failure"
 HEARTBEATS_FILE: Final = "heartbeats"  # shared memory: heartbeat.Heartbeats
 GRAMMARS_FOLDER: Final = "grammars"  # compiled artefacts, named by key
 NAMED_FOLDER: Final = "named"  # the named grammars in service, for a sidecar that restarts: grammar_files

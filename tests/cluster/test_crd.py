@@ -226,6 +226,18 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     },
     "all of the device": {"engine__gpuMemoryUtilization": "1"},
     "head": {"speculative": DRAFT | {"method": "Eagle3", "asyncScheduling": "On"}},
+    "head behind stages": {
+        "speculative": DRAFT | {"method": "Eagle3"},
+        "parallelism": {"pipeline": 2},
+    },
+    "ngram, async": {"speculative": NGRAM | {"asyncScheduling": "On", "promptLookup": {"min": 3, "max": 3}}},
+    "the model's own block": {
+        "speculative": {"method": "DSpark", "numTokens": 5, "verification": "Adaptive"},
+    },
+    "head that proposes blocks": {
+        "speculative": DRAFT
+        | {"method": "DFlash", "draftSampling": "Probabilistic", "verification": "Block"},
+    },
     "own layers": {"speculative": {"method": "MTP", "numTokens": 1, "disableAbove": 32}},
     "adapters": {"lora": {"adapters": [ADAPTER], "maxRank": 64, "maxActive": 4, "maxCached": 4}},
     "storage": {"storage": {"hub": CLAIM, "cache": CLAIM, "sharedMemory": "8Gi", "temporary": "20Gi"}},
@@ -262,7 +274,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "grammars on vLLM's own path": (
         {"guidedDecoding": {"placement": "Scheduler", "grammars": [GRAMMAR]}},
-        "placement Scheduler: ",
+        "not supported with placement Scheduler",
     ),
     "grammar of an unknown kind": (
         {"guidedDecoding": {"grammars": [GRAMMAR | {"kind": "Lark"}]}},
@@ -341,11 +353,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "memory as a float": ({"engine__gpuMemoryUtilization": 0.5}, "gpuMemoryUtilization"),
     "head missing": (
         {"speculative": {"method": "Eagle3", "numTokens": 3}},
-        "required for methods DraftModel and Eagle3",
-    ),
-    "head behind stages": (
-        {"speculative": DRAFT | {"method": "Eagle3"}, "parallelism": {"pipeline": 2}},
-        "no draft model with pipeline parallelism",
+        "required for methods DraftModel, Eagle3 and DFlash",
     ),
     "draft model beside own layers": (
         {"speculative": DRAFT | {"method": "MTP"}},
@@ -453,23 +461,61 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             "guidedDecoding": {"placement": "Scheduler"},
             "logitsProcessors": [{"name": "a", "factory": "a.b:C"}],
         },
-        "placement Scheduler: ",
+        "not with guidedDecoding.placement Scheduler",
     ),
     "draft model missing": (
         {"speculative": {"method": "DraftModel", "numTokens": 3}},
-        "required for methods DraftModel and Eagle3",
+        "required for methods DraftModel, Eagle3 and DFlash",
     ),
     "draft model behind stages": (
         {"speculative": DRAFT, "parallelism": {"pipeline": 2}},
-        "no draft model with pipeline parallelism",
+        "no draft model behind pipeline stages",
     ),
     "draft model for ngram": (
         {"speculative": DRAFT | {"method": "NGram"}},
         "not allowed with methods NGram and MTP",
     ),
-    "async ngram": (
-        {"speculative": NGRAM | {"asyncScheduling": "On"}},
+    "lookup for a draft model": (
+        {"speculative": DRAFT | {"promptLookup": {"min": 2}}},
+        "allowed with method NGram alone",
+    ),
+    "lookup from long to short": (
+        {"speculative": NGRAM | {"promptLookup": {"min": 6}}},
+        "must not exceed max",
+    ),
+    "sampled ngram": (
+        {"speculative": NGRAM | {"draftSampling": "Probabilistic"}},
+        "NGram has no draft model that could sample",
+    ),
+    "async ngram on a CPU": (
+        {
+            "engine__accelerator": {"type": "None"},
+            "speculative": NGRAM | {"asyncScheduling": "On"},
+        },
         "use Auto or Off, or another method",
+    ),
+    "adaptive on a CPU": (
+        {"engine__accelerator": {"type": "None"}, "speculative": DRAFT | {"verification": "Adaptive"}},
+        "a CPU has none",
+    ),
+    "adaptive with adapters": (
+        {"lora": {"adapters": [ADAPTER]}, "speculative": DRAFT | {"verification": "Adaptive"}},
+        "or no adapters",
+    ),
+    "adaptive behind stages": (
+        {
+            "parallelism": {"pipeline": 2},
+            "speculative": {"method": "MTP", "numTokens": 1, "verification": "Adaptive"},
+        },
+        "only the last pipeline stage knows",
+    ),
+    "adaptive ngram": (
+        {"speculative": NGRAM | {"verification": "Adaptive"}},
+        "use Fixed or Block",
+    ),
+    "DFlash without its head": (
+        {"speculative": {"method": "DFlash", "numTokens": 7}},
+        "required for methods DraftModel, Eagle3 and DFlash",
     ),
     "gpu limit": ({"resources": {"limits": {"nvidia.com/gpu": 2}}}, ELSEWHERE),
     "gpu request for a cpu": (

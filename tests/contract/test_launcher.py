@@ -135,6 +135,17 @@ def test_signal_ends_everything_with_the_childs_code(launch: Launch, number: sig
     assert not any(map(is_alive, pids))
 
 
+def test_why_a_rank_did_not_start_is_said_last_and_once(launch: Launch) -> None:
+    launched = launch("--sick")
+    assert launched.said
+    launched.pod.failure_file.write_text("ValueError: M does not support x")
+    os.kill(launched.said["pids"][0], signal.SIGKILL)
+    wait_until(lambda: launched.exit_code is not None)
+    assert launched.log.rstrip().endswith("the engine did not start: ValueError: M does not support x")
+    again = launch()
+    wait_until(lambda: not again.pod.failure_file.exists())
+
+
 @pytest.mark.parametrize(("code", "seen"), [("3", 3), ("0", 1)])
 def test_exit_code_is_passed_on(launch: Launch, code: str, seen: int) -> None:
     launched = launch("--die", code)

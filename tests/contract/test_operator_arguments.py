@@ -6,7 +6,7 @@ import inspect
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import example, given, settings
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from guided_engine import versions
 from guided_operator.api import ManifestError, engine_env, load, parse
 from guided_operator.api.engine_args import REFUSED
+from guided_operator.api.speculative import Speculative
 from guided_operator.builders import cluster_site, render
 from guided_operator.policy.arguments import VOCABULARIES, repositories
 from guided_operator.policy.installation_limits import Limits
@@ -334,10 +335,49 @@ def test_an_abbreviation_is_the_option(parser: Any) -> None:
             },
         ),
         ({"method": "MTP", "numTokens": 1}, {"method": "mtp", "num_speculative_tokens": 1}),
+        (
+            {
+                "method": "DSpark",
+                "numTokens": 5,
+                "draftSampling": "Probabilistic",
+                "verification": "Adaptive",
+            },
+            {
+                "method": "dspark",
+                "num_speculative_tokens": 5,
+                "draft_sample_method": "probabilistic",
+                "enable_adaptive_verification": True,
+            },
+        ),
     ],
 )
 def test_more_ways_to_speculate(parser: Any, speculative: dict[str, Any], told: dict[str, Any]) -> None:
     assert parsed(parser, guided_model(speculative=speculative)).speculative_config == told
+
+
+def test_vllm_knows_each_way_to_speculate_by_the_name_that_it_is_told() -> None:
+    """The parser takes any JSON; the configuration made of it knows fields and names."""
+    from vllm.config import speculative as upstream
+
+    def told(**asked: Any) -> dict[str, Any]:
+        model = guided_model(speculative={"numTokens": 3, **asked})
+        arguments = render(model, SITE).template.spec.containers[0].args
+        found: dict[str, Any] = json.loads(arguments[arguments.index("--speculative-config") + 1])
+        return found
+
+    draft = {"draftModel": {"uri": "hf://o/head"}}
+    methods = {"NGram": {}, "DraftModel": draft, "Eagle3": draft, "MTP": {}, "DSpark": {}, "DFlash": draft}
+    assert {*get_args(Speculative.model_fields["method"].annotation)} == methods.keys()
+    made = [told(method=method, **more) for method, more in methods.items()]
+    assert {each["method"] for each in made} <= {*get_args(upstream.SpeculativeMethod)}
+    asked = told(method="DSpark", draftSampling="Probabilistic", verification="Block")
+    assert asked["draft_sample_method"] in get_args(upstream.DraftSampleMethod)
+    assert asked["rejection_sample_method"] in get_args(upstream.RejectionSampleMethod)
+    fields = {field.name: field.default for field in dataclasses.fields(upstream.SpeculativeConfig)}
+    assert {name for each in [*made, asked] for name in each} <= fields.keys()
+    # What is not said is what the resource's defaults say.
+    assert (fields["draft_sample_method"], fields["rejection_sample_method"]) == ("greedy", "standard")
+    assert fields["enable_adaptive_verification"] is False
 
 
 def test_guesses_stop_above_the_batch_that_is_named() -> None:

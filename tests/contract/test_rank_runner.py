@@ -302,6 +302,8 @@ class TestWorker:
 
         monkeypatch.setattr(runner_worker.PlatformWorker, "load_model", lambda _self: None)
         monkeypatch.setattr(runner_worker, "get_pp_group", lambda: SimpleNamespace(is_last_rank=True))
+        # Reads more of vLLM's configuration than is played here: test_combinations has it.
+        monkeypatch.setattr(runner_worker.combination_check, "check", lambda *_: None)
 
         def load_model(pod: PodConfig | None) -> Any:
             monkeypatch.setattr(pod_config, "load", lambda: pod)

@@ -26,20 +26,32 @@ def is_within(resources: dict[str, Any]) -> bool:
 
 
 RESOURCES = st.fixed_dictionaries({}, optional={"requests": AMOUNTS, "limits": AMOUNTS}).filter(is_within)
-ABOVE = {"disableAbove": st.integers(1, 512)}
+ABOVE = {"disableAbove": st.integers(1, 512), "verification": st.sampled_from(["Fixed", "Block"])}
+SAMPLED = ABOVE | {
+    "draftSampling": st.sampled_from(["Greedy", "Probabilistic"]),
+    "verification": st.sampled_from(["Fixed", "Block", "Adaptive"]),
+}
 SPECULATIVE = (
     st.fixed_dictionaries(
         {"method": st.just("NGram"), "numTokens": st.integers(1, 32)},
-        optional={"asyncScheduling": st.sampled_from(["Auto", "Off"])} | ABOVE,
+        optional={
+            "asyncScheduling": st.sampled_from(["Auto", "On", "Off"]),
+            "promptLookup": st.fixed_dictionaries(
+                {}, optional={"min": st.integers(1, 5), "max": st.integers(5, 64)}
+            ),
+        }
+        | ABOVE,
     )
-    | st.fixed_dictionaries({"method": st.just("MTP"), "numTokens": st.integers(1, 32)}, optional=ABOVE)
+    | st.fixed_dictionaries(
+        {"method": st.sampled_from(["MTP", "DSpark"]), "numTokens": st.integers(1, 32)}, optional=SAMPLED
+    )
     | st.fixed_dictionaries(
         {
-            "method": st.sampled_from(["DraftModel", "Eagle3"]),
+            "method": st.sampled_from(["DraftModel", "Eagle3", "DSpark", "DFlash"]),
             "numTokens": st.integers(1, 32),
             "draftModel": st.fixed_dictionaries({"uri": URIS}),
         },
-        optional={"asyncScheduling": st.sampled_from(["Auto", "On", "Off"])} | ABOVE,
+        optional={"asyncScheduling": st.sampled_from(["Auto", "On", "Off"])} | SAMPLED,
     )
 )
 NAMES = st.sampled_from(["a", "b-2", "c.d"])
@@ -226,7 +238,13 @@ FIELDS = st.fixed_dictionaries(
 def is_taken(fields: dict[str, Any]) -> bool:
     """Say whether the rules across fields hold."""
     speculative, parallelism = fields.get("speculative", {}), fields.get("parallelism", {})
-    if speculative.get("method", "NGram") != "NGram" and parallelism.get("pipeline", 1) > 1:
+    on_cpu = fields.get("engine__accelerator", {}).get("type") == "None"
+    is_staged = parallelism.get("pipeline", 1) > 1
+    if speculative.get("method") == "DraftModel" and is_staged:
+        return False
+    if speculative.get("method") == "NGram" and speculative.get("asyncScheduling") == "On" and on_cpu:
+        return False
+    if speculative.get("verification") == "Adaptive" and (is_staged or on_cpu or fields.get("lora")):
         return False
     return "disableAbove" not in speculative or parallelism.get("data", 1) == 1
 

@@ -73,12 +73,12 @@ while True:
 def make(folder: Path, version: str, distribution: str = "vllm") -> Path:
     """Write the distribution; with the folder first on PYTHONPATH it is the installed vLLM."""
     package = folder / "vllm" / "entrypoints" / "openai"
-    package.mkdir(parents=True)
+    package.mkdir(parents=True, exist_ok=True)
     for level in (package, package.parent, package.parent.parent):
         (level / "__init__.py").touch()
     (package / "api_server.py").write_text(_API_SERVER)
     info = folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
-    info.mkdir()
+    info.mkdir(exist_ok=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
     return folder
 

@@ -1,5 +1,6 @@
 """What the launcher decides, without processes: threads, stalls, versions."""
 
+import json
 from typing import Any
 
 import pytest
@@ -53,6 +54,20 @@ def test_an_unknown_vllm_is_started_by_its_own_module(monkeypatch: pytest.Monkey
     two = pod(data_parallel=2)
     assert program(two, [])[-1] == "vllm.entrypoints.openai.api_server"
     assert plan(two, ("--model", "m"), {}, Cpus((0,)), ("x",)).argv == ("x", "--model", "m")
+
+
+@pytest.mark.parametrize(("device", "method"), [("cpu", "ngram"), ("cuda", "ngram_gpu")])
+def test_a_cpu_gets_the_speculator_that_runs_there(
+    monkeypatch: pytest.MonkeyPatch, device: str, method: str
+) -> None:
+    monkeypatch.setattr(versions, "installed", {"vllm": f"0.32.0+{device}"}.get)
+    options = {"method": "ngram_gpu", "num_speculative_tokens": 3}
+    argv = plan(
+        pod(), ("--speculative-config", json.dumps(options), "--seed", "1"), {}, Cpus((0,)), ("x",)
+    ).argv
+    at = argv.index("--speculative-config") + 1
+    assert json.loads(argv[at]) == options | {"method": method}
+    assert argv[at + 1 : at + 3] == ("--seed", "1")
 
 
 def test_only_a_quota_below_the_cpus_limits() -> None:

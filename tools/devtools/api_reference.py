@@ -1,4 +1,4 @@
-"""The reference of all fields, and of what engine.args and engine.env may carry, below docs.
+"""The reference of all fields, of what engine.args and engine.env may carry, and of what goes with what.
 
 `python -m devtools.api_reference [--check]`
 """
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from devtools.combinations_page import COMBINATIONS_FILE, combinations_text
 from guided_contract.compatibility import SUPPORTED_VLLM
 from guided_operator.api import engine_args, engine_env
 from guided_operator.api.crd import Schema, schema_of
@@ -206,7 +207,11 @@ def main(options: list[str]) -> int:
 
     Returns the exit status: 1 if --check finds a difference.
     """
-    made = {REFERENCE_FILE: reference_text(), ARGUMENTS_FILE: arguments_text()}
+    made = {
+        REFERENCE_FILE: reference_text(),
+        ARGUMENTS_FILE: arguments_text(),
+        COMBINATIONS_FILE: combinations_text(),
+    }
     if options != ["--check"]:
         for file, text in made.items():
             file.write_text(text)

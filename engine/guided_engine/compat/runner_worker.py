@@ -1,8 +1,9 @@
 """The worker that vLLM is told to use: the platform's own, joined by guided decoding once it has a model."""
 
 import contextlib
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -15,8 +16,8 @@ from guided_contract import config as pod_config
 from guided_contract.config import PodConfig
 from guided_contract.heartbeat import core_slot
 from guided_contract.wire import Backend, Failed, Hello, Load, Loaded, ServiceMessage, Unload
-from guided_engine import ledger, versions
-from guided_engine.compat import cpu
+from guided_engine import last_words, ledger, versions
+from guided_engine.compat import combination_check, cpu
 from guided_engine.compat.core_liveness import boot
 from guided_engine.compat.runner import GuidedRunner
 from guided_engine.compat.runner_reasoning import import_plugin, reasoner_factory
@@ -59,12 +60,15 @@ class GuidedWorker(PlatformWorker):  # type: ignore[misc]  # vLLM is untyped her
         ------
         guided_engine.processors.registry.FactoryError
             A configured logits processor cannot be made; the engine does not start.
+        guided_engine.compat.combination_check.RefusedError
+            The engine's settings do not go together; it does not start.
         """
         config = pod_config.load()
         if config is not None:
             import_plugin(self.vllm_config)
-            for processor in config.logits_processors:
-                registry.check(processor)  # before the weights, which take minutes
+            # Before the weights, which take minutes.
+            factories = [registry.check(processor) for processor in config.logits_processors]
+            combination_check.check(self.vllm_config, config, factories)
         super().load_model(*args, **kwargs)
         if config is not None:
             if current_platform.is_cpu() and not self.use_v2_model_runner:
@@ -83,6 +87,28 @@ class GuidedWorker(PlatformWorker):  # type: ignore[misc]  # vLLM is untyped her
         if self._guided is None or self.vllm_config.scheduler_config.async_scheduling:
             return proposed
         return self._guided.cut_drafts(proposed)
+
+
+def _noting(start: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a part of a worker's start that keeps why it failed."""
+
+    @functools.wraps(start)
+    def started(worker: Any, *args: Any, **kwargs: Any) -> Any:
+        config = pod_config.load()
+        with contextlib.nullcontext() if config is None else last_words.noted(config.failure_file):
+            return start(worker, *args, **kwargs)
+
+    return started
+
+
+for _part in (
+    "init_device",
+    "load_model",
+    "determine_available_memory",
+    "initialize_from_config",
+    "compile_or_warm_up_model",
+):
+    setattr(GuidedWorker, _part, _noting(getattr(GuidedWorker, _part)))
 
 
 def _join(worker: Any, config: PodConfig) -> GuidedRunner | None:

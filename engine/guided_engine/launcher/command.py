@@ -1,5 +1,6 @@
 """Decides how vLLM is started: its command line, its environment, and whether the plugin is in it. Pure."""
 
+import json
 import re
 import sys
 import uuid
@@ -9,6 +10,7 @@ from math import ceil
 from typing import Final
 
 from guided_contract import names
+from guided_contract.combinations.row import METHODS, NGRAM_ON_CPU
 from guided_contract.config import PodConfig
 from guided_engine import versions
 from guided_engine.cpus import Cpus
@@ -24,6 +26,7 @@ _QUIET: Final = {"RUST_LIB_BACKTRACE": "0"}
 # by gloo), and API servers for the engines (vLLM: 600 s). The startup probe is to be what ends a start.
 _DEADLINES: Final = ("--distributed-timeout-seconds", "--cpu-distributed-timeout-seconds")
 _READY: Final = "VLLM_ENGINE_READY_TIMEOUT_S"
+_SPECULATION: Final = "--speculative-config"  # written by the operator alone
 _TRACES: Final = "--otlp-traces-endpoint"
 _PROTOCOL: Final = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
 MIDDLEWARE: Final = "guided_engine.admission.middleware.AdmissionMiddleware"
@@ -52,7 +55,7 @@ def program(pod: PodConfig, args: Sequence[str], *, node: int = 0) -> tuple[str,
 def plan(
     pod: PodConfig, args: Sequence[str], env: Mapping[str, str], cpus: Cpus, program: Sequence[str]
 ) -> EngineCommand:
-    """Return how to start `program` with vLLM's `args`.
+    """Return how to start `program` with vLLM's `args`, which are the same for all of its builds.
 
     On a supported vLLM the worker class and the middleware are named on the command line, so that a missing
     plugin fails loudly; also where guidedDecoding.placement is Scheduler: then both leave decoding to vLLM
@@ -68,8 +71,19 @@ def plan(
     if (traces := _traces(pod, args)) and not unsupported:
         child_env[_PROTOCOL] = "http/protobuf"  # what the sidecar receives
         ours = (*ours, *traces)
-    argv = (*program, *deadlines, *args, *ours, *_group(pod, env))
+    argv = (*program, *deadlines, *_for_this_build(args, env), *ours, *_group(pod, env))
     return EngineCommand(argv, child_env, boot, unsupported)
+
+
+def _for_this_build(args: Sequence[str], env: Mapping[str, str]) -> list[str]:
+    """Return vLLM's arguments, for a CPU with the speculator that runs there in place of the GPUs'."""
+    words = [*args]
+    if _SPECULATION in words and versions.builds_for_cpu(env):
+        at = words.index(_SPECULATION) + 1
+        options = json.loads(words[at])
+        if options.get("method") == METHODS["NGram"]:
+            words[at] = json.dumps(options | {"method": NGRAM_ON_CPU}, separators=(",", ":"))
+    return words
 
 
 def _traces(pod: PodConfig, args: Sequence[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from guided_contract import config, wire
 from guided_contract.config import DrainConfig, PodConfig
 from guided_contract.heartbeat import Heartbeats
 from guided_contract.tasks import Living
-from guided_engine import versions
+from guided_engine import last_words, versions
 from guided_engine.admission.service_connection import ServiceConnection
 from guided_engine.launcher import drain
 from guided_engine.launcher.command import EngineCommand
@@ -61,7 +61,8 @@ class Launcher:
         pod, command = self._pod, self._command
         if command.unsupported:
             _log.warning("guidedmodel: vLLM is left untouched: %s", command.unsupported)
-        pod.draining_file.unlink(missing_ok=True)  # an earlier container's
+        for file in (pod.draining_file, pod.failure_file):  # an earlier container's
+            file.unlink(missing_ok=True)
         beats = Heartbeats.create(pod.heartbeats_file)
         probes = Probes(pod, beats, config.node())
         await probes.start()
@@ -82,6 +83,8 @@ class Launcher:
                 await asyncio.gather(self._stopping, return_exceptions=True)
             await probes.stop()
             beats.close()
+            if why := last_words.of(pod.failure_file):
+                _log.error("guidedmodel: the engine did not start: %s", why)
 
     def _stop(self, engine: EngineProcess, probes: Probes, number: int) -> None:
         if self._stopping is not None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final
 
+from guided_contract.combinations.spread import FOREIGN
 from guided_engine.processors.interface import (
     Context,
     DenseFactory,
@@ -115,11 +116,7 @@ def factory_of(found: Any) -> type[ProcessorFactory[Any]]:
     if hasattr(found, "new_req_logits_processor"):
         return _of_adapter(found)
     if hasattr(found, "update_state") and hasattr(found, "is_argmax_invariant"):
-        raise UnsuitableError(
-            "is a logits processor of vLLM's V1 interface with a state of its own, which goes by the slots "
-            "of Model Runner V1's batch, and those neither follow drafts nor exist on Model Runner V2: "
-            f"{_REWRITE} or as an {_ADAPTER}"
-        )
+        raise UnsuitableError(f"is {FOREIGN.message}")
     if hasattr(found, "add_request") and hasattr(found, "apply"):
         raise UnsuitableError(
             "is a logits processor of vLLM's V2 interface, which is given Model Runner V2's buffers for a "

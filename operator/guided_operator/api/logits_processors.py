@@ -72,14 +72,6 @@ LOGITS_PROCESSOR_RULES: Final = (
     Rule(
         ("spec",),
         "logitsProcessors",
-        "not supported with guidedDecoding.placement Scheduler: logits processors run on the ranks",
-        "!has(self.logitsProcessors) || self.logitsProcessors.size() == 0 || !has(self.guidedDecoding) || "
-        "!has(self.guidedDecoding.placement) || self.guidedDecoding.placement != 'Scheduler'",
-        lambda spec: bool(spec.logits_processors) and spec.guided_decoding.placement == "Scheduler",
-    ),
-    Rule(
-        ("spec",),
-        "logitsProcessors",
         "each name must be there once",
         "!has(self.logitsProcessors) || "
         "self.logitsProcessors.all(a, self.logitsProcessors.exists_one(b, b.name == a.name))",

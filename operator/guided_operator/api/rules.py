@@ -12,6 +12,7 @@ from guided_contract.backends import BACKENDS
 from guided_operator.api.accelerator import ACCELERATOR_RULES
 from guided_operator.api.autoscaling import AUTOSCALING_RULES
 from guided_operator.api.base import ApiModel, seconds
+from guided_operator.api.combinations import COMBINATION_RULES
 from guided_operator.api.engine import ENGINE_RULES
 from guided_operator.api.engine_args import ARGS_RULES
 from guided_operator.api.engine_env import ENV_RULES
@@ -55,6 +56,7 @@ RULES: Final = (
     *ENGINE_RULES,
     *ACCELERATOR_RULES,
     *SPECULATIVE_RULES,
+    *COMBINATION_RULES,
     *LORA_RULES,
     *STORAGE_RULES,
     *POD_RULES,

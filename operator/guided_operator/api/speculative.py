@@ -6,19 +6,39 @@ from pydantic import Field
 
 from guided_operator.api.base import ApiModel
 from guided_operator.api.model import ModelSource, source_rules
-from guided_operator.api.rule import Rule
+from guided_operator.api.rule import Rule, cel_list
 
-_WITH_DRAFT: Final = ("DraftModel", "Eagle3")
+_NEEDS_DRAFT: Final = ("DraftModel", "Eagle3", "DFlash")
+_TAKES_DRAFT: Final = (*_NEEDS_DRAFT, "DSpark")
+
+
+class PromptLookup(ApiModel):
+    """Which repetitions NGram looks for."""
+
+    min: Annotated[int, Field(ge=1, le=64)] = Field(
+        default=2,
+        description=(
+            "Fewest last tokens that have to stand earlier in the text. Default: 2, measured: 1 finds more, "
+            "and nearly trebles what is proposed in new text, most of it wrong; 5, vLLM's own, finds a third "
+            "of what 2 finds in JSON."
+        ),
+    )
+    max: Annotated[int, Field(ge=1, le=64)] = Field(
+        default=5,
+        description="Most last tokens that are looked for; the longest match counts. Default: 5, as in vLLM.",
+    )
 
 
 class Speculative(ApiModel):
     """Speculative decoding: several tokens are proposed cheaply and verified in one step."""
 
-    method: Literal["NGram", "DraftModel", "Eagle3", "MTP"] = Field(
+    method: Literal["NGram", "DraftModel", "Eagle3", "MTP", "DSpark", "DFlash"] = Field(
         description=(
-            "How draft tokens are proposed. NGram: by matching the prompt's own text. DraftModel: by a "
-            "smaller model. Eagle3: by a head trained on the model's hidden states, given as draftModel. "
-            "MTP: by the model's own multi-token prediction layers, where it has them. No default: none "
+            "How draft tokens are proposed. NGram: what followed the last tokens where they stand earlier in "
+            "prompt or output. DraftModel: by a smaller model. Eagle3: by a head trained on the model's "
+            "hidden states, given as draftModel. MTP: by the model's own multi-token prediction layers, "
+            "where it has them. DSpark and DFlash: by a head that proposes all of its tokens at once, given "
+            "as draftModel; DSpark without one by the model's own, which DeepSeek V4.1 has. No default: none "
             "is best for all models."
         )
     )
@@ -31,24 +51,49 @@ class Speculative(ApiModel):
     draft_model: ModelSource | None = Field(
         default=None,
         description=(
-            "The draft model, which has the same tokenizer, or the Eagle3 head. Required for DraftModel "
-            "and Eagle3, not allowed for NGram and MTP. Default: none."
+            "The draft model, which has the same tokenizer, or the head. Required for DraftModel, Eagle3 and "
+            "DFlash, not allowed for NGram and MTP. Default: none."
+        ),
+    )
+    prompt_lookup: PromptLookup | None = Field(
+        default=None,
+        description="Which repetitions NGram looks for. Only with method NGram. Default: of 2 to 5 tokens.",
+    )
+    draft_sampling: Literal["Greedy", "Probabilistic"] = Field(
+        default="Greedy",
+        description=(
+            "Which token a draft model or head proposes. Greedy: the likeliest. Probabilistic: one drawn "
+            "from its distribution, which is kept for the verification: more are accepted at high "
+            "temperatures, and it takes max(batch) times numTokens times vocabulary of memory. Not allowed "
+            "with NGram. Default: Greedy, as in vLLM."
+        ),
+    )
+    verification: Literal["Fixed", "Block", "Adaptive"] = Field(
+        default="Fixed",
+        description=(
+            "How draft tokens are verified; none changes what is generated. Fixed: each by itself, all in "
+            "each step. Block: all of a sequence's together, which accepts no fewer. Adaptive: each by "
+            "itself, and in a step only as many as are likely enough to be accepted to pay for the larger "
+            "batch. Default: Fixed, as in vLLM."
         ),
     )
     async_scheduling: Literal["Auto", "On", "Off"] = Field(
         default="Auto",
         description=(
             'Whether vLLM schedules the next step while the last one runs. Quote "On" and "Off" in YAML. '
-            "NGram runs on the CPU between steps and always has it off. Default: Auto, on where vLLM "
-            "supports it."
+            "On a CPU, vLLM has it off with NGram. Default: Auto, on where vLLM supports it."
         ),
     )
     disable_above: Annotated[int, Field(ge=1, le=65_536)] | None = Field(
         default=None,
         description=(
-            "Batch size, in sequences, above which no draft tokens are proposed: a full batch keeps the "
-            "device busy, and wrong draft tokens then cost more than right ones save. Not allowed with "
-            "parallelism.data above 1. Default: none, always propose."
+            "Batch size, in sequences, above which no draft tokens are verified: a full batch keeps the "
+            "device busy, and wrong draft tokens then cost more than right ones save. What else it saves "
+            "depends on the method. Eagle3, and MTP where one layer proposes all tokens: all but the first "
+            "of the draft's passes, which its KV cache needs. DraftModel, DSpark, DFlash, and MTP with a "
+            "layer for each token: nothing, on Model Runner V2 the draft runs as before and what it proposes "
+            "is dropped. NGram has nothing to save. Not allowed with parallelism.data above 1. Default: "
+            "none, always verify."
         ),
     )
 
@@ -58,47 +103,29 @@ SPECULATIVE_RULES: Final = (
     Rule(
         ("spec", "speculative"),
         "draftModel",
-        "is required for methods DraftModel and Eagle3",
-        "!(self.method in ['DraftModel', 'Eagle3']) || has(self.draftModel)",
-        lambda spec: spec.method in _WITH_DRAFT and spec.draft_model is None,
+        "is required for methods DraftModel, Eagle3 and DFlash",
+        f"!(self.method in {cel_list(_NEEDS_DRAFT)}) || has(self.draftModel)",
+        lambda spec: spec.method in _NEEDS_DRAFT and spec.draft_model is None,
     ),
     Rule(
         ("spec", "speculative"),
         "draftModel",
         "is not allowed with methods NGram and MTP, which need no draft model",
-        "self.method in ['DraftModel', 'Eagle3'] || !has(self.draftModel)",
-        lambda spec: spec.method not in _WITH_DRAFT and spec.draft_model is not None,
-    ),
-    Rule(
-        ("spec",),
-        "speculative.method",
-        "vLLM supports no draft model with pipeline parallelism: set parallelism.pipeline to 1, or use NGram",
-        "!has(self.speculative) || self.speculative.method == 'NGram' || !has(self.parallelism) || "
-        "!has(self.parallelism.pipeline) || self.parallelism.pipeline == 1",
-        lambda spec: (
-            spec.speculative is not None
-            and spec.speculative.method != "NGram"
-            and spec.parallelism.pipeline > 1
-        ),
+        f"self.method in {cel_list(_TAKES_DRAFT)} || !has(self.draftModel)",
+        lambda spec: spec.method not in _TAKES_DRAFT and spec.draft_model is not None,
     ),
     Rule(
         ("spec", "speculative"),
-        "asyncScheduling",
-        "NGram runs on the CPU between two steps and needs synchronous scheduling: use Auto or "
-        "Off, or another method",
-        "self.method != 'NGram' || !has(self.asyncScheduling) || self.asyncScheduling != 'On'",
-        lambda spec: spec.method == "NGram" and spec.async_scheduling == "On",
+        "promptLookup",
+        "is allowed with method NGram alone",
+        "self.method == 'NGram' || !has(self.promptLookup)",
+        lambda spec: spec.method != "NGram" and spec.prompt_lookup is not None,
     ),
     Rule(
-        ("spec",),
-        "speculative.disableAbove",
-        "vLLM ignores it with several engines: set parallelism.data to 1",
-        "!has(self.speculative) || !has(self.speculative.disableAbove) || !has(self.parallelism) || "
-        "!has(self.parallelism.data) || self.parallelism.data == 1",
-        lambda spec: (
-            spec.speculative is not None
-            and spec.speculative.disable_above is not None
-            and spec.parallelism.data > 1
-        ),
+        ("spec", "speculative", "promptLookup"),
+        "min",
+        "must not exceed max",
+        "(has(self.min) ? self.min : 2) <= (has(self.max) ? self.max : 5)",
+        lambda lookup: lookup.min > lookup.max,
     ),
 )

@@ -4,13 +4,14 @@ import json
 from typing import Any, Final
 
 from guided_contract import backends
+from guided_contract.combinations.row import METHODS
 from guided_operator.api import GuidedModel
+from guided_operator.api.speculative import PromptLookup
 from guided_operator.builders.configuration import traces_endpoint
 from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.source import parse_source
 
 _BACKENDS: Final = {"Auto": "auto", **backends.NAMES}
-_METHODS: Final = {"NGram": "ngram", "DraftModel": "draft_model", "Eagle3": "eagle3", "MTP": "mtp"}
 _ASYNC: Final = {"Auto": [], "On": ["--async-scheduling"], "Off": ["--no-async-scheduling"]}
 
 
@@ -77,7 +78,7 @@ def _speculative(gm: GuidedModel, site: Site) -> list[str]:
     if speculative is None:
         return []
     options: dict[str, Any] = {
-        "method": _METHODS[speculative.method],
+        "method": METHODS[speculative.method],
         "num_speculative_tokens": speculative.num_tokens,
     }
     if speculative.draft_model is not None:
@@ -85,6 +86,15 @@ def _speculative(gm: GuidedModel, site: Site) -> list[str]:
         options["draft_tensor_parallel_size"] = gm.spec.parallelism.tensor
         if speculative.draft_model.revision is not None:
             options["revision"] = speculative.draft_model.revision
+    if speculative.method == "NGram":
+        lookup = speculative.prompt_lookup or PromptLookup()
+        options |= {"prompt_lookup_min": lookup.min, "prompt_lookup_max": lookup.max}
+    if speculative.draft_sampling == "Probabilistic":
+        options["draft_sample_method"] = "probabilistic"
+    if speculative.verification == "Block":
+        options["rejection_sample_method"] = "block"
+    if speculative.verification == "Adaptive":
+        options["enable_adaptive_verification"] = True
     if (above := speculative.disable_above) is not None:
         # The last entry holds for all larger batches, too.
         schedule = [[1, above, speculative.num_tokens], [above + 1, above + 1, 0]]

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from guided_operator.api import GuidedModel, Problem
+from guided_operator.api.combinations import facts_of, remarks
 from guided_operator.builders import Sources
 from guided_operator.builders.grammars import merge
 from guided_operator.cli import factories
@@ -14,7 +15,7 @@ from guided_operator.policy.spec_checks import check
 
 
 def main(files: Sequence[str], arguments: Arguments = "Listed") -> int:
-    """Name every valid model on stdout and every fault on stderr; 2 if there is one."""
+    """Name every valid model on stdout; what to know of it, and faults, on stderr; 2 if there is a fault."""
     inputs = gather(files)
     found = faults(inputs, Limits(arguments=arguments))
     found += [
@@ -24,6 +25,8 @@ def main(files: Sequence[str], arguments: Arguments = "Listed") -> int:
     for where, model in inputs.models:
         if where not in unfit:
             print(f"{where}: GuidedModel {model.namespace}/{model.name} is valid")
+            for remark in remarks(facts_of(model.spec)):
+                sys.stderr.write(f"{where}: {remark}\n")
     for fault in found:
         sys.stderr.write(f"{fault}\n")
     return 2 if found else 0

@@ -7,8 +7,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from guided_contract.combinations.table import refusals
 from guided_contract.compatibility import unsupported_vllm
 from guided_operator.api import GuidedModel, Problem
+from guided_operator.api.combinations import facts_of
 from guided_operator.api.logits_processors import MAX_PARAMS_BYTES, MAX_PARAMS_DEPTH, is_too_large
 from guided_operator.api.quantity import amount
 from guided_operator.api.resources import Resources
@@ -51,6 +53,12 @@ def _vllm_unsupported(gm: GuidedModel) -> Iterator[Problem]:
         yield Problem(field, message)
 
 
+def _combination_refused(gm: GuidedModel) -> Iterator[Problem]:
+    """Find what vLLM, or the plugin on a rank, would refuse of arguments and variables of the engine."""
+    for row in refusals(facts_of(gm.spec), "Operator"):
+        yield Problem(f"spec.{row.field}", row.message)
+
+
 def _params_too_large(gm: GuidedModel) -> Iterator[Problem]:
     """Find params that are data rather than settings; a schema cannot bound JSON of any shape."""
     for index, processor in enumerate(gm.spec.logits_processors):
@@ -82,6 +90,7 @@ def _exceeding(field: str, resources: Resources) -> Iterator[Problem]:
 _CHECKS: Final[tuple[Callable[[GuidedModel], Iterable[Problem]], ...]] = (
     broken_rules,
     _vllm_unsupported,
+    _combination_refused,
     _params_too_large,
     _requests_exceed_limits,
 )

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from guided_contract import names
 from guided_contract.backends import DISTRIBUTIONS
+from guided_contract.combinations.row import Facts
+from guided_contract.combinations.table import that_hold
 from guided_operator.api.status import Component, Condition, GuidedModelStatus, Resolved, Speculation
 from guided_operator.builders import leader_selector
 from guided_operator.kube import kinds
@@ -21,6 +23,7 @@ from guided_operator.reconcile.conditions.inputs import Situation
 Object = dict[str, Any]
 logger = logging.getLogger(__name__)
 
+_NOT_ASYNC: Final = "vLLM does not support asynchronous scheduling with these settings"
 _COMPONENTS: Final = ("vllm", "guidedmodel", *DISTRIBUTIONS)
 
 
@@ -130,10 +133,12 @@ def _speculation(situation: Situation) -> Speculation | None:
         return None
     scheduling = {page.scheduling for _, page in situation.pages if page.scheduling}
     is_async = scheduling == {"Async"} if scheduling else None
-    asked = model.spec.speculative
-    lost = is_async is False and asked.async_scheduling != "Off" and asked.method != "NGram"
+    lost = is_async is False and model.spec.speculative.async_scheduling != "Off"
+    rows = that_hold(situation.facts or Facts(), "FallsBack")
+    said = (row.words for row in rows if row.resolves.is_async is False)
+    why = next((f"vLLM says: {words}" for words in said), _NOT_ASYNC)
     return Speculation(
         **{"async": is_async},
         forbidden_rate=tally.forbidden_rate(page for _, page in situation.pages),
-        fallback="vLLM does not support asynchronous scheduling with these settings" if lost else "",
+        fallback=why if lost else "",
     )

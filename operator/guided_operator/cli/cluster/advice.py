@@ -51,6 +51,7 @@ REASONS: Final[Mapping[str, str | None]] = {
     "OutOfMemory": "raise spec.resources.limits.memory, or lower engine.maxModelLen or maxNumSeqs",
     "ModelDownloadFailed": "see the last output in the message, then correct model.uri, "
     "the token (model.authSecretKeyRef), the network path to the Hugging Face hub or storage.hub",
+    "RefusedAtStart": "change the setting that vLLM names at the end of the message, or the model",
     "PluginIncompatible": "set engine.image to a supported vLLM, or guidedDecoding.placement to Scheduler",
     "Paused": "to resume the rollout, set rollout.paused to false",
     "RolledBack": None,

@@ -8,6 +8,7 @@ from typing import Final
 
 from guided_contract.reasons import NotReadyReason
 from guided_contract.status import PodStatus
+from guided_operator.api.combinations import remarks
 from guided_operator.kube import kinds
 from guided_operator.kube.pod_view import PodView
 from guided_operator.reconcile.conditions.auxiliary_resources import AUXILIARY_RESOURCES
@@ -15,6 +16,7 @@ from guided_operator.reconcile.conditions.children import absent, faulty, unseen
 from guided_operator.reconcile.conditions.finding import Check, Finding, first, reported
 from guided_operator.reconcile.conditions.guided_decoding import GUIDED_DECODING, TELEMETRY
 from guided_operator.reconcile.conditions.inputs import Situation
+from guided_operator.reconcile.conditions.pod_trouble import REFUSED
 from guided_operator.reconcile.conditions.progress_deadline import OVERDUE
 from guided_operator.watch.informers import OTHERS
 
@@ -32,6 +34,13 @@ def _spec_invalid(situation: Situation) -> Finding | None:
 
 def _vllm_unsupported(situation: Situation) -> Finding | None:
     return reported(situation, "UnsupportedVLLM", lambda page: page.unsupported)
+
+
+def _refused_at_start(situation: Situation) -> Finding | None:
+    found = situation.trouble
+    if found is None or found.reason != REFUSED:
+        return None
+    return Finding("False", found.reason, found.message)
 
 
 def _incompatible(situation: Situation) -> Finding | None:
@@ -173,8 +182,9 @@ def _not_there_yet(situation: Situation) -> Finding | None:
     return Finding("True", ready.reason, ready.message) if ready and not reached else None
 
 
-def _compatible(_: Situation) -> Finding:
-    return Finding("True", "Supported")
+def _compatible(situation: Situation) -> Finding:
+    facts = situation.facts
+    return Finding("True", "Supported", "; ".join(remarks(facts)) if facts is not None else "")
 
 
 def _no_pod_ready(situation: Situation) -> Finding:
@@ -212,7 +222,7 @@ _CHAINS: Final[dict[str, tuple[Check, ...]]] = {
     # As kstatus reads them, and so GitOps tools: there only while they hold.
     "Reconciling": (_not_there_yet,),
     "Stalled": tuple(map(_stuck, (*_BLOCKED, _rollout_stalled))),
-    "Compatible": (_spec_invalid, _api_absent, _vllm_unsupported, _compatible),
+    "Compatible": (_spec_invalid, _api_absent, _vllm_unsupported, _refused_at_start, _compatible),
     "GuidedDecoding": GUIDED_DECODING,
     "Telemetry": TELEMETRY,
     "AuxiliaryResourcesReady": AUXILIARY_RESOURCES,

@@ -4,8 +4,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from guided_contract import names
+from guided_contract.combinations.row import Facts
 from guided_contract.status import PodStatus
+from guided_operator.api.combinations import facts_of
 from guided_operator.api.rollout import Rollout, unavailable
 from guided_operator.builders import pod_labels
 from guided_operator.kube import kinds
@@ -82,6 +86,15 @@ class Situation:
         return tuple(
             (pod, page.status) for pod, page in pages if page is not None and page.status is not None
         )
+
+    @cached_property
+    def facts(self) -> Facts | None:
+        """What is known of the engines: what the spec says, and the pods of their model runner."""
+        if self.plan.model is None:
+            return None
+        facts = facts_of(self.plan.model.spec)
+        told = {page.versions.get("modelRunner") for _, page in self.pages} & {"V1", "V2"}
+        return msgspec.structs.replace(facts, runner=told.pop()) if len(told) == 1 else facts
 
     @cached_property
     def ready(self) -> int:

@@ -10,6 +10,7 @@ from guided_operator.kube.pod_view import ContainerView, PodView
 
 # A kubelet's or scheduler's message can hold whole stack traces; a condition is read on one screen.
 MAX_MESSAGE_CHARS: Final = 800
+REFUSED: Final = "RefusedAtStart"  # what goes by the model, or the image, and is known only there
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,14 @@ _CAUSES: Final = (
         re.compile(
             r"huggingface\.co|huggingface_hub|HfHubHTTPError|GatedRepo|RepositoryNotFound|RevisionNotFound|"
             r"LocalEntryNotFound|not a valid model identifier|[Nn]o space left on device"
+        ),
+    ),
+    (
+        REFUSED,
+        re.compile(
+            r"did not start: RefusedError: |validation errors? for (Vllm|Speculative)Config|"
+            r"(ValueError|NotImplementedError|RuntimeError): [^/]*"
+            r"(not( yet| currently)* (support|compatible)|incompatible with|[Uu]nsupported|requires )"
         ),
     ),
 )

@@ -1,0 +1,6 @@
+"""What goes with what in one engine: one table, a row for each rule, none for each combination.
+
+The API server's rules, the operator's, `guidedmodel validate`, the plugin's check on a rank and
+docs/compatibility.md come from it; tests/contract/test_combinations.py has vLLM make its own configuration
+for each row, and compares.
+"""

@@ -1,0 +1,112 @@
+"""The table of what goes with what (guided_contract.combinations), as it stands in a spec and in CEL."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from guided_contract.combinations.row import GPUS, Facts, Row
+from guided_contract.combinations.table import ROWS, that_hold
+from guided_operator.api.engine_args import option
+from guided_operator.api.rule import Rule, cel_list
+
+if TYPE_CHECKING:
+    from guided_operator.api.engine import Engine
+    from guided_operator.api.spec import GuidedModelSpec
+
+_RUNNER: Final = "VLLM_USE_V2_MODEL_RUNNER"
+_SCHEDULING: Final[Mapping[str, Any]] = {"Auto": "", "On": "Async", "Off": "Sync"}
+# CEL that is true of a spec if a fact has one of these values; of the facts that fields alone say.
+_SPEAKS: Final = "has(self.speculative)"
+_ON_CPU: Final = (
+    "has(self.engine.accelerator) && has(self.engine.accelerator.type) && "
+    "self.engine.accelerator.type == 'None'"
+)
+_CEL: Final[Mapping[tuple[str, tuple[Any, ...]], str]] = {
+    ("device", ("CPU",)): _ON_CPU,
+    ("device", GPUS): f"!({_ON_CPU})",
+    ("scheduling", ("Async",)): f"{_SPEAKS} && has(self.speculative.asyncScheduling) && "
+    "self.speculative.asyncScheduling == 'On'",
+    ("staged", (True,)): "has(self.parallelism) && has(self.parallelism.pipeline) && "
+    "self.parallelism.pipeline > 1",
+    ("replicated", (True,)): "has(self.parallelism) && has(self.parallelism.data) && "
+    "self.parallelism.data > 1",
+    ("by_batch", (True,)): f"{_SPEAKS} && has(self.speculative.disableAbove)",
+    ("probabilistic", (True,)): f"{_SPEAKS} && has(self.speculative.draftSampling) && "
+    "self.speculative.draftSampling == 'Probabilistic'",
+    ("adaptive", (True,)): f"{_SPEAKS} && has(self.speculative.verification) && "
+    "self.speculative.verification == 'Adaptive'",
+    ("lora", (True,)): "has(self.lora)",
+    ("processors", (True,)): "has(self.logitsProcessors) && self.logitsProcessors.size() > 0",
+    ("on_ranks", (False,)): "has(self.guidedDecoding) && has(self.guidedDecoding.placement) && "
+    "self.guidedDecoding.placement == 'Scheduler'",
+}
+
+
+def facts_of(spec: "GuidedModelSpec") -> Facts:
+    """Return what a spec says of its engines; the model, and what is installed, say the rest."""
+    asked, spread, switches = spec.speculative, spec.parallelism, _switches(spec.engine)
+    return Facts(
+        method=asked.method if asked else "",
+        device=_device(spec.engine),
+        runner=_runner(spec.engine, dbo=switches["enable-dbo"]),
+        scheduling=_SCHEDULING[asked.async_scheduling] if asked else "",
+        staged=spread.pipeline > 1,
+        replicated=spread.data > 1,
+        split=spread.tensor > 1,
+        on_ranks=spec.guided_decoding.placement == "Rank",
+        processors=bool(spec.logits_processors),
+        lora=spec.lora is not None,
+        sharded=switches["enable-batch-sharded-sampling"],
+        eager=switches["enforce-eager"],
+        dbo=switches["enable-dbo"],
+        by_batch=asked is not None and asked.disable_above is not None,
+        probabilistic=asked is not None and asked.draft_sampling == "Probabilistic",
+        block=asked is not None and asked.verification == "Block",
+        adaptive=asked is not None and asked.verification == "Adaptive",
+    )
+
+
+def remarks(facts: Facts) -> Iterator[str]:
+    """Yield what falls back of what a spec chooses, and what we have not run of it."""
+    words = {"FallsBack": "falls back", "NotRun": "not run by us"}
+    for row in that_hold(facts, "FallsBack", "NotRun"):
+        if row.field:
+            yield f"spec.{row.field}: {words[row.verdict]}: {row.message}"
+
+
+def _device(engine: "Engine") -> Any:
+    if engine.accelerator.type == "None":
+        return "CPU"
+    is_nvidia = any(name.startswith("nvidia.com/") for name in engine.accelerator.resource_of(1))
+    return "CUDA" if is_nvidia else "Other"
+
+
+def _runner(engine: "Engine", *, dbo: bool) -> Any:
+    """Return the model runner that is asked for, else that vLLM takes, where that is certain."""
+    asked = next((variable.value for variable in engine.env if variable.name == _RUNNER), None)
+    if asked in {"0", "1"}:
+        return "V2" if asked == "1" else "V1"
+    return "V2" if asked is None and not dbo and _device(engine) == "CUDA" else ""
+
+
+def _switches(engine: "Engine") -> dict[str, bool]:
+    found = dict.fromkeys(("enable-dbo", "enable-batch-sharded-sampling", "enforce-eager"), False)
+    for word in engine.args:
+        name = option(word).removeprefix("--")
+        if name.removeprefix("no-") in found:
+            found[name.removeprefix("no-")] = not name.startswith("no-")
+    return found
+
+
+def _holds(fact: str, values: tuple[Any, ...]) -> str:
+    """Return CEL that is true of a spec if a fact has one of these values."""
+    if fact == "method":
+        return f"{_SPEAKS} && self.speculative.method in {cel_list(values)}"
+    return _CEL[fact, values]
+
+
+def _rule(row: Row) -> Rule:
+    met = " && ".join(_holds(fact, values) for fact, values in row.when.items())
+    return Rule(("spec",), row.field, row.message, f"!({met})", lambda spec: row.holds(facts_of(spec)))
+
+
+COMBINATION_RULES: Final = tuple(_rule(row) for row in ROWS if "CEL" in row.decided_by)

@@ -1,0 +1,159 @@
+"""The table of what goes with what, against vLLM, which makes its own configuration for each row.
+
+On a CPU, and as on a CUDA GPU, without an engine (support.vllm_configurations). What vLLM is to refuse, it
+refuses in the row's words; what we refuse by ourselves, it takes; and what is taken resolves as the row says,
+without a warning that no row has.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from guided_contract.combinations.row import Row
+from guided_contract.combinations.table import ROWS, refusals, that_hold
+from guided_operator.api.combinations import facts_of
+from guided_operator.policy.spec_checks import check
+from support import matrix
+from support.combinations import Example, examples, resource
+
+# What vLLM and torch warn of when imported is theirs.
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[2]
+DEVICES = ("CPU", "CUDA")
+HERE = ("CEL", "Operator")
+
+
+def answers(device: str, models: Path) -> dict[str, Any]:
+    """Return what vLLM says to each example of a device; for the CPU with Triton's interpreter."""
+    here = (each for row in ROWS for each in examples(row) if each.facts.device == device)
+    asked = {each.name: each.asked(models) for each in here}
+    path = os.pathsep.join([str(ROOT / "tests" / "support" / "v2cpu"), *sys.path])
+    interprets = {"VLLM_USE_V2_MODEL_RUNNER": "1"} if device == "CPU" else {}
+    done = subprocess.run(
+        [sys.executable, "-m", "support.vllm_configurations", device],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path, "VLLM_CACHE_ROOT": str(models / "cache"), **interprets},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    models = tmp_path_factory.mktemp("models")
+    return {name: one for device in DEVICES for name, one in answers(device, models).items()}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_vllm_says_the_same(told: dict[str, Any], row: Row) -> None:
+    for example in examples(row):
+        _compare(example, told[example.name])
+
+
+def _compare(example: Example, found: dict[str, Any]) -> None:
+    row = example.row
+    said, *warnings = (re.sub(r"\s+", " ", each) for each in (found["refusal"], *found["warnings"]))
+    if row.verdict == "Refused" and "vLLM" in row.decided_by:
+        assert row.words, "what vLLM decides has its words"
+        assert row.words in said, example.name
+        return
+    assert said == "", example.name
+    assert not row.words or any(row.words in each for each in warnings), example.name
+    known = [each.words for each in that_hold(example.facts) if each.words and each.verdict != "Supported"]
+    assert [each for each in warnings if not any(words in each for words in known)] == [], example.name
+    for name in ("is_async", "runner"):
+        wanted = getattr(row.resolves, name)
+        assert wanted in {None, found[name]}, f"{example.name}: {name}"
+    if row.resolves.by_batch is not None:
+        assert bool(found["schedule"]) is row.resolves.by_batch, example.name
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_the_operator_says_the_same_of_a_resource(tmp_path: Path, row: Row) -> None:
+    for example in examples(row):
+        problems = {(each.field, each.message) for each in check(resource(example.facts, tmp_path))}
+        if row.verdict != "Refused":
+            assert problems == set(), f"{example.name}: another row refuses it"
+        elif set(HERE) & {*row.decided_by}:
+            assert (f"spec.{row.field}", row.message) in problems, example.name
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_resource_is_read_as_the_facts_that_it_was_made_of(tmp_path: Path, row: Row) -> None:
+    unknown = {"dense", "foreign", "multimodal", "reasoning_plugin"}
+    for example in examples(row):
+        read = facts_of(resource(example.facts, tmp_path).spec)
+        for name in {*row.when, "device"} - unknown:
+            assert getattr(read, name) == getattr(example.facts, name), f"{example.name}: {name}"
+
+
+def test_rows_are_told_apart_and_whole() -> None:
+    assert len({row.name for row in ROWS}) == len(ROWS)
+    for row in ROWS:
+        assert (row.verdict == "Refused") <= bool(row.instead and row.field), row.name
+        assert (row.verdict == "Supported") <= bool(row.test), row.name
+        assert (row.verdict == "NotRun") <= (not row.test), row.name
+
+
+def test_what_ran_a_row_is_there() -> None:
+    cells = {cell.name for cell in matrix.FULL}
+    for row in ROWS:
+        if row.test:
+            file, _, cell = row.test.partition(" ")
+            assert (ROOT / file).is_file(), row.name
+            assert not cell or cell in cells, row.name
+
+
+def test_a_rank_reads_the_same_facts_from_vllms_own_configuration() -> None:
+    from guided_contract.config import LogitsProcessorConfig, PodConfig
+    from guided_engine.compat.combination_check import RefusedError, check, facts_of
+    from guided_engine.processors.interface import DenseFactory
+
+    pod = PodConfig(
+        name="m",
+        model="m",
+        tokenizer="m",
+        served_name="m",
+        run_dir="/nowhere",
+        logits_processors=[LogitsProcessorConfig(name="a", factory="a:B")],
+    )
+    config = SimpleNamespace(
+        parallel_config=SimpleNamespace(
+            pipeline_parallel_size=1,
+            data_parallel_size=1,
+            tensor_parallel_size=2,
+            enable_batch_sharded_sampling=False,
+            enable_dbo=False,
+        ),
+        speculative_config=SimpleNamespace(
+            method="ngram",
+            num_speculative_tokens_per_batch_size=None,
+            draft_sample_method="greedy",
+            rejection_sample_method="block",
+            enable_adaptive_verification=False,
+        ),
+        use_v2_model_runner=False,
+        lora_config=None,
+        model_config=SimpleNamespace(is_multimodal_model=False, enforce_eager=True),
+        structured_outputs_config=SimpleNamespace(reasoning_parser_plugin=""),
+    )
+    found = facts_of(config, pod, [DenseFactory])
+    assert (found.method, found.device, found.runner) == ("NGram", "CPU", "V1")
+    assert (found.block, found.dense, found.split, found.processors) == (True, True, True, True)
+    assert [row.name for row in refusals(found, "Plugin")] == ["verification in blocks on V1"]
+    with pytest.raises(RefusedError, match="use Fixed, or Model Runner V2"):
+        check(config, pod, [])
+    config.use_v2_model_runner = True
+    check(config, pod, [DenseFactory])

@@ -1,0 +1,154 @@
+"""Examples of the rows of guided_contract.combinations: resources, and the command lines of their pods."""
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+from devtools import tinymodel
+
+from guided_contract.combinations.row import Facts, Row
+from guided_engine import versions
+from guided_operator.api import GuidedModel
+from support.manifests import changed, minimal
+from support.vllm_start import command
+
+_SCHEDULING = {"": "Auto", "Async": "On", "Sync": "Off"}
+_RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
+_DEVICES = ("CPU", "CUDA")
+_PARSER = Path(__file__).with_name("reasoning_parser.py")
+# What vLLM takes for granted elsewhere; with fewer tokens a step it warns of speculation.
+_WORDS = ("--max-num-batched-tokens=8192",)
+_DBO = ("--enable-dbo", "--all2all-backend=deepep_low_latency")
+_TEXT = {
+    "vocab_size": 8192,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 2048,
+    "torch_dtype": "float32",
+}
+_CONFIGS: dict[str, dict[str, Any]] = {
+    "MTP": {"model_type": "qwen2", "architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1},
+    "Eagle3": {"model_type": "llama", "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 8192},
+    "DFlash": {
+        "model_type": "qwen3",
+        "architectures": ["DFlashDraftModel"],
+        "block_size": 4,
+        "dflash_config": {"mask_token_id": 1, "target_layer_ids": [0, 1]},
+    },
+    "DSpark": {
+        "model_type": "qwen3",
+        "architectures": ["Qwen3DSparkModel"],
+        "block_size": 4,
+        "mask_token_id": 1,
+        "target_layer_ids": [0, 1],
+        "markov_rank": 4,
+        "markov_head_type": "vanilla",
+    },
+    "multimodal": {
+        "model_type": "qwen2_audio",
+        "architectures": ["Qwen2AudioForConditionalGeneration"],
+        "text_config": {"model_type": "qwen2", **_TEXT},
+    },
+}
+
+
+class Example(NamedTuple):
+    """One engine of which a row holds."""
+
+    row: Row
+    facts: Facts
+
+    @property
+    def name(self) -> str:
+        free = [name for name, values in self.row.when.items() if len(values) > 1 and name != "device"]
+        return ", ".join(
+            [self.row.name, *(str(getattr(self.facts, name)) for name in free), self.facts.device]
+        )
+
+    def asked(self, models: Path) -> dict[str, Any]:
+        """Return what its pods start: words for vLLM, and variables."""
+        facts = self.facts
+        words = [*_WORDS]
+        if facts.reasoning_plugin:
+            words += ["--reasoning-parser-plugin", str(_PARSER)]
+        with mock.patch.object(versions, "builds_for_cpu", return_value=facts.device == "CPU"):
+            started = command(resource(facts, models))
+        env = {name: value for name, value in started.env.items() if name == _RUNNER}
+        return {"words": [*started.argv, *words], "env": env}
+
+
+def examples(row: Row) -> Iterator[Example]:
+    """Yield an engine for each choice that a row leaves, on each device that it holds on."""
+    devices = [each for each in row.when.get("device", _DEVICES) if each in _DEVICES]
+    if "multimodal" in row.when:  # vLLM imports its class, and so CUDA's attention, which a CPU's build lacks
+        devices.remove("CUDA")
+    names = [name for name in row.when if name != "device"]
+    for device in devices:
+        for values in itertools.product(*(row.when[name] for name in names)):
+            yield Example(row, Facts(device=device, **dict(zip(names, values, strict=True))))
+
+
+def resource(facts: Facts, models: Path) -> GuidedModel:
+    """Return a GuidedModel of these facts, whether or not its rules allow it."""
+    own = "multimodal" if facts.multimodal else "MTP" if facts.method == "MTP" else ""
+    target = str(_model(models, own)) if own else str(tinymodel.models() / "tiny")
+    args = [*(_DBO if facts.dbo else ())]
+    args += ["--enforce-eager"] if facts.eager else []
+    args += ["--enable-batch-sharded-sampling"] if facts.sharded else []
+    fields: dict[str, Any] = {
+        "model__uri": f"file://{target}",
+        "engine__maxModelLen": 256,
+        "engine__args": args,
+        "parallelism": {
+            "pipeline": 2 if facts.staged else 1,
+            "data": 2 if facts.replicated else 1,
+            "tensor": 2 if facts.split else 1,
+        },
+        "guidedDecoding__placement": "Rank" if facts.on_ranks else "Scheduler",
+    }
+    if facts.device == "CPU":
+        fields["engine__accelerator"] = {"type": "None"}
+    if facts.runner and (facts.runner, facts.device, facts.dbo) != ("V2", "CUDA", False):
+        fields["engine__env"] = [{"name": _RUNNER, "value": "1" if facts.runner == "V2" else "0"}]
+    if facts.processors:
+        fields["logitsProcessors"] = [
+            {"name": "a", "factory": "guided_engine.processors.no_repeat_ngram:NoRepeatNgram"}
+        ]
+    if facts.lora:
+        fields["lora"] = {"adapters": [{"name": "a", "uri": "pvc://adapters/a"}], "maxRank": 8}
+    if facts.method:
+        fields["speculative"] = _speculative(facts, models)
+    return GuidedModel.model_validate(changed(minimal(), **fields))
+
+
+def _speculative(facts: Facts, models: Path) -> dict[str, Any]:
+    asked: dict[str, Any] = {
+        "method": facts.method,
+        "numTokens": 1 if facts.method == "MTP" else 3,
+        "asyncScheduling": _SCHEDULING[facts.scheduling],
+    }
+    if facts.method == "DraftModel":
+        asked["draftModel"] = {"uri": f"file://{tinymodel.models() / 'tiny-draft'}"}
+    elif facts.method not in {"NGram", "MTP"}:
+        asked["draftModel"] = {"uri": f"file://{_model(models, facts.method or '')}"}
+    if facts.by_batch:
+        asked["disableAbove"] = 8
+    if facts.probabilistic:
+        asked["draftSampling"] = "Probabilistic"
+    if facts.block or facts.adaptive:
+        asked["verification"] = "Block" if facts.block else "Adaptive"
+    return asked
+
+
+def _model(models: Path, name: str) -> Path:
+    """Return a folder with a configuration; weights are not asked for."""
+    folder = models / name
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({**_TEXT, **_CONFIGS[name]}))
+    return folder

@@ -1,0 +1,74 @@
+"""What goes with what, as whoever writes a resource hears of it."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from guided_contract.status import PodStatus
+from guided_operator.api.combinations import facts_of, remarks
+from guided_operator.cli.command_line import main
+from guided_operator.policy.spec_checks import check
+from guided_operator.reconcile.conditions.chains import decide
+from guided_operator.watch.sidecar_status import Page
+from support.manifests import changed, guided_model, minimal
+from support.observed import applied, model, pod, revision_of, seen, situation
+
+HEAD = {"method": "Eagle3", "numTokens": 3, "draftModel": {"uri": "hf://o/head"}}
+ADAPTIVE = {"method": "MTP", "numTokens": 1, "verification": "Adaptive"}
+
+
+def test_what_nobody_has_run_is_said_where_a_manifest_is_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(yaml.safe_dump(changed(minimal(), speculative=HEAD)))
+    assert main(["validate", "-f", str(file)]) == 0
+    said = capsys.readouterr()
+    assert said.out.endswith("is valid\n")
+    assert f"{file}: spec.speculative.method: not run by us: " in said.err
+
+
+def test_the_condition_says_it_too() -> None:
+    found = decide(situation(applied(seen(model(speculative=HEAD)))))["Compatible"]
+    assert (found.status, found.reason) == ("True", "Supported")
+    assert "spec.speculative.method: not run by us" in found.message
+    assert decide(situation(applied(seen(model()))))["Compatible"].message == ""
+
+
+@pytest.mark.parametrize(
+    ("args", "refused"),
+    [
+        ([], ""),
+        (["--enforce-eager"], "remove the argument"),
+        (["--enforce_eager"], "remove the argument"),
+        (["--enforce-eager", "--no-enforce-eager"], ""),
+        (["--enable-batch-sharded-sampling"], "nothing to shard on one rank"),
+    ],
+)
+def test_arguments_count(args: list[str], refused: str) -> None:
+    problems = check(guided_model(speculative=ADAPTIVE, engine__args=args))
+    assert [refused in each.message for each in problems] == [True] * bool(refused)
+
+
+def test_the_model_runner_is_the_one_that_is_asked_for_or_that_vllm_takes() -> None:
+    def runner(**fields: Any) -> str:
+        return facts_of(guided_model(**fields).spec).runner
+
+    chosen = [[{"name": "VLLM_USE_V2_MODEL_RUNNER", "value": value}] for value in "01"]
+    assert runner() == "V2"
+    assert [runner(engine__env=env) for env in chosen] == ["V1", "V2"]
+    assert runner(engine__accelerator={"type": "None"}) == "", "whether its build has a Triton decides"
+    assert runner(engine__args=["--enable-dbo"]) == ""
+    assert runner(engine__accelerator={"resource": "amd.com/gpu"}) == ""
+
+
+def test_what_pods_say_of_their_model_runner_counts() -> None:
+    raw = model(parallelism={"pipeline": 2, "tensor": 1})
+    here = pod("m-0", revision_of(raw))
+    page = Page(PodStatus(ready=True, versions={"modelRunner": "V1"}, scheduling="Sync"))
+    told = situation(dataclasses.replace(applied(seen(raw)), pods=(here,), pages={here.uid: page}))
+    assert told.facts is not None
+    assert any("falls back" in each for each in remarks(told.facts))
