@@ -16,7 +16,12 @@ from guided_operator.watch.sidecar_status import Page
 from support.manifests import changed, guided_model, minimal
 from support.observed import applied, model, pod, revision_of, seen, situation
 
-HEAD = {"method": "Eagle3", "numTokens": 3, "draftModel": {"uri": "hf://o/head"}}
+HEAD = {
+    "method": "Eagle3",
+    "numTokens": 3,
+    "draftModel": {"uri": "hf://o/head"},
+    "draftSampling": "Probabilistic",
+}
 ADAPTIVE = {"method": "MTP", "numTokens": 1, "verification": "Adaptive"}
 
 
@@ -28,13 +33,13 @@ def test_what_nobody_has_run_is_said_where_a_manifest_is_checked(
     assert main(["validate", "-f", str(file)]) == 0
     said = capsys.readouterr()
     assert said.out.endswith("is valid\n")
-    assert f"{file}: spec.speculative.method: not run by us: " in said.err
+    assert f"{file}: spec.speculative.draftSampling: not run by us: " in said.err
 
 
 def test_the_condition_says_it_too() -> None:
     found = decide(situation(applied(seen(model(speculative=HEAD)))))["Compatible"]
     assert (found.status, found.reason) == ("True", "Supported")
-    assert "spec.speculative.method: not run by us" in found.message
+    assert "spec.speculative.draftSampling: not run by us" in found.message
     assert decide(situation(applied(seen(model()))))["Compatible"].message == ""
 
 
