@@ -92,7 +92,7 @@ def test_the_operator_says_the_same_of_a_resource(tmp_path: Path, row: Row) -> N
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_resource_is_read_as_the_facts_that_it_was_made_of(tmp_path: Path, row: Row) -> None:
-    unknown = {"dense", "foreign", "multimodal", "reasoning_plugin"}
+    unknown = {"dense", "undrafted", "foreign", "multimodal", "reasoning_plugin"}
     for example in examples(row):
         read = facts_of(resource(example.facts, tmp_path).spec)
         for name in {*row.when, "device"} - unknown:
@@ -155,5 +155,10 @@ def test_a_rank_reads_the_same_facts_from_vllms_own_configuration() -> None:
     assert [row.name for row in refusals(found, "Plugin")] == ["verification in blocks on V1"]
     with pytest.raises(RefusedError, match="use Fixed, or Model Runner V2"):
         check(config, pod, [])
-    config.use_v2_model_runner = True
+    config.speculative_config.rejection_sample_method = "standard"
     check(config, pod, [DenseFactory])
+    undrafted = type("Undrafted", (DenseFactory,), {"supports_speculation": False})
+    with pytest.raises(RefusedError, match="use Model Runner V2, or leave out speculation"):
+        check(config, pod, [DenseFactory, undrafted])
+    config.use_v2_model_runner = True
+    check(config, pod, [undrafted])

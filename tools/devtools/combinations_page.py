@@ -42,6 +42,7 @@ _SWITCHES: Final[Mapping[str, tuple[str, str]]] = {
     "on_ranks": ("placement Rank", "placement Scheduler"),
     "processors": ("logits processors", "no logits processors"),
     "dense": ("a DenseFactory", "no DenseFactory"),
+    "undrafted": ("a processor without `supports_speculation`", "no such processor"),
     "foreign": ("a class of vLLM's V1 interface", "no such class"),
     "lora": ("LoRA", "no LoRA"),
     "multimodal": ("a multimodal model", "a model of text alone"),

@@ -42,9 +42,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         Pipeline, data and tensor parallelism above 1.
     on_ranks
         Masks are made on the ranks, not in vLLM's scheduler.
-    processors, dense, foreign
-        Logits processors that the resource names: any; one that works on all logits; one of vLLM's V1
-        interface with a state of its own.
+    processors, dense, undrafted, foreign
+        Logits processors that the resource names: any; one that works on all logits; one that takes no
+        drafts; one of vLLM's V1 interface with a state of its own.
     by_batch
         No drafts above a batch size.
     """
@@ -59,6 +59,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     on_ranks: bool | None = True
     processors: bool | None = False
     dense: bool | None = None
+    undrafted: bool | None = None
     foreign: bool | None = None
     lora: bool | None = False
     multimodal: bool | None = None

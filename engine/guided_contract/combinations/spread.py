@@ -246,6 +246,16 @@ _REST: Final = (
         says="edits come before the mask: what both leave nothing of ends the request at its next token",
         test=f"{MATRIX} V1-tp1-draft-sync",
     ),
+    Row(
+        name="processors that take no drafts on V1",
+        when={"undrafted": YES, "runner": ("V1",), "method": ALL},
+        verdict="Refused",
+        says="Model Runner V1 cannot be told to refuse the drafts of a sequence, and one of the logits "
+        "processors takes none (supports_speculation = False)",
+        instead="use Model Runner V2, or leave out speculation",
+        field="logitsProcessors",
+        decided_by=("Plugin",),
+    ),
     FOREIGN,
     Row(
         name="LoRA",

@@ -54,6 +54,7 @@ def facts_of(
         on_ranks=config.guided_decoding.placement == "Rank",
         processors=bool(config.logits_processors),
         dense=any(issubclass(factory, DenseFactory) for factory in factories),
+        undrafted=not all(factory.supports_speculation for factory in factories),
         foreign=False,  # such a class makes no factory: processors.adapters refuses it by the same row
         lora=vllm_config.lora_config is not None,
         multimodal=vllm_config.model_config.is_multimodal_model,
