@@ -458,3 +458,11 @@ def test_pod_key_does_not_change_between_releases() -> None:
         {"name": "q", "factory": "a.b:D", "enforced": True},
     ]
     assert pod_key(guided_model(logitsProcessors=processors)) == "d93dac9879"
+
+
+@pytest.mark.parametrize("written", [{}, {"min": 2}, {"min": 2, "max": 5}])
+def test_writing_a_default_of_prompt_lookup_out_restarts_no_pod(written: dict[str, int]) -> None:
+    asked = {"method": "NGram", "numTokens": 3}
+    plain = guided_model(speculative=asked)
+    assert pod_key(guided_model(speculative=asked | {"promptLookup": written})) == pod_key(plain)
+    assert pod_key(guided_model(speculative=asked | {"promptLookup": {"max": 8}})) != pod_key(plain)

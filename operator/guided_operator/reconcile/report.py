@@ -23,7 +23,7 @@ from guided_operator.reconcile.conditions.inputs import Situation
 Object = dict[str, Any]
 logger = logging.getLogger(__name__)
 
-_NOT_ASYNC: Final = "vLLM does not support asynchronous scheduling with these settings"
+_NOT_ASYNC: Final = "vLLM schedules synchronously with the settings that these pods were made from"
 _COMPONENTS: Final = ("vllm", "guidedmodel", *DISTRIBUTIONS)
 
 
