@@ -229,6 +229,28 @@ class TestFailedAlone:
             assert {*range(VOCAB)} - {*allowed(masks, first)} == {B}
             failed.sampled(r=[A], s=[B])
 
+    def test_none_is_in_the_step_in_which_it_fails(self, rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+        """All of its rows are free then, and Model Runner V1 looks at nothing else."""
+        rank.step([arrival("r", rank.load("ab*"))])
+        rank.sampled(r=[A])
+
+        def raising(*_: Any) -> None:
+            raise RuntimeError("made to fail")
+
+        monkeypatch.setattr(GuidanceFiller, "fill", raising)
+        masks = rank.step(computed={"r": 3}, scheduled={"r": 3}, drafts={"r": [B, B]})
+        assert masks is not None
+        assert {*range(VOCAB)} - {*allowed(masks, 0)} == {B}
+        assert rank.sampled(r=[A]) == {"r": "sequence_matcher_failed"}
+
+    def test_none_of_a_step_is_left_where_the_next_one_cannot_be_read(self, rank: Rank) -> None:
+        rank.step([arrival("r", rank.load("ab*"))])
+        rank.sampled(r=[A])
+        rank.step(computed={"r": 3}, scheduled={"r": 3}, drafts={"r": [B, B]})
+        rank.guide.leave_step()
+        rank.guide.fail_all()
+        assert rank.guide.masks() is None
+
     def test_none_is_where_it_never_had_a_matcher(self, rank: Rank) -> None:
         rank.step([arrival("r", Ticket(key="absent", backend="guidance"))])
         assert rank.sampled(r=[A]) == {"r": "sequence_matcher_failed"}

@@ -12,7 +12,13 @@ from guided_contract import config as pod_config
 from guided_contract.config import GuidedDecodingConfig, LogitsProcessorConfig, PodConfig
 from guided_contract.names import TICKET_ARG
 from guided_contract.wire import Failed, Hello, Load, Loaded
-from guided_engine.compat.runner import ENDS_ATTRIBUTE, INVALID_ATTRIBUTE, GuidedRunner, RunnerAdapter
+from guided_engine.compat.runner import (
+    ENDS_ATTRIBUTE,
+    INVALID_ATTRIBUTE,
+    GuidedRunner,
+    RunnerAdapter,
+    with_core_masks,
+)
 from guided_engine.cpus import Cpus
 from guided_engine.processors.registry import FactoryError
 from guided_engine.ranks.mask_wait import Waits
@@ -66,6 +72,7 @@ class Guide:
         self.is_empty = True
         self.failed = False
         self.invalid_drafts: dict[str, int] = {}
+        self.scheduled_drafts: dict[str, list[int]] = {}
         self.bitmask: Any = "bits"
 
     @property
@@ -82,6 +89,9 @@ class Guide:
 
     def skip_step(self) -> None:
         self.calls.append("skip_step")
+
+    def leave_step(self) -> None:
+        self.left = len(self.calls)
 
     def settle(self) -> None:
         self._call("settle")
@@ -215,6 +225,7 @@ class TestGuidedRunner:
     def test_the_engine_cores_masks_follow_the_ranks(self, acceptable: list[int] | None) -> None:
         runner, guide = Runner(), Guide()
         guide.bitmask = np.zeros((2, 4), np.int32)
+        guide.scheduled_drafts = {"r": [1], "s": [1, 2], "t": [1, 2]}
         wrap(runner, guide)
         runner.execute_model(scheduled(guided=True))
         theirs = np.ones((6, 4), np.int32)
@@ -229,6 +240,19 @@ class TestGuidedRunner:
         assert masks.request_ids == ["r", "s", "t"]
         assert masks.bitmask.sum(axis=1).tolist() == [0, 0, 4, 4, 4, 4, 4, 4]
         assert masks.acceptable == [0, *(acceptable or [0, 0])]
+
+    def test_what_the_scheduler_masks_and_a_rank_limits_is_allowed_what_both_allow(self) -> None:
+        """After a fallback to the scheduler, requests have its masks, and processors that take no drafts."""
+        rank = Masks(["a", "r"], np.array([[1], [7], [7], [6]], np.int32), [0, 0])
+        core = SimpleNamespace(
+            structured_output_request_ids=["r", "z"],
+            grammar_bitmask=np.array([[5], [3], [15], [8]], np.int32),
+            num_acceptable_drafts=[2, 0],
+        )
+        found = with_core_masks(rank, core, {"r": [1, 2]})
+        assert found is not None
+        assert (found.request_ids, found.acceptable) == (["a", "r", "z"], [0, 0, 0])
+        assert found.bitmask.tolist() == [[1], [5], [3], [6], [8]]
 
     def test_a_request_placed_in_the_scheduler_is_none_of_ours(self) -> None:
         runner, guide = Runner(), Guide()

@@ -44,6 +44,9 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a last property of few values": (
         {**STRINGS, "items": {**obj(n={"type": "string"}, k={"type": "boolean"}),
                               "additionalProperties": False}}, "$.uniqueItems"),
+    "a name that no rank can follow": (
+        {**STRINGS, "items": {**obj(**{"id": {"type": "string"}, "Prix\u00a0HT": {"type": "string"}}),
+                              "additionalProperties": False}}, "$.uniqueItems"),
     "counted names": ({**STRINGS, "items": {"type": "object", "maxProperties": 2}}, "$.uniqueItems"),
     "counted arrays": ({**STRINGS, "items": {"type": "array", "maxItems": 2}}, "$.uniqueItems"),
     "an array that need not": ({"anyOf": [STRINGS, {"type": "array", "items": {"type": "integer"}}]},

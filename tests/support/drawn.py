@@ -149,7 +149,7 @@ POD = st.fixed_dictionaries(
         "schedulerName": st.just("volcano"),
         "serviceAccountName": NAMES,
         "imagePullSecrets": st.lists(
-            st.fixed_dictionaries({"name": NAMES}), max_size=2, unique_by=lambda one: one["name"]
+            st.fixed_dictionaries({"name": NAMES}), min_size=1, max_size=2, unique_by=lambda one: one["name"]
         ),
         "runAsUser": st.sampled_from([1, 1000, 2**31 - 1]),
         "fsGroup": st.sampled_from([1, 1000, 2**31 - 1]),

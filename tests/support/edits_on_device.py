@@ -82,6 +82,17 @@ def expected(edits: Edits | None, row: np.ndarray) -> tuple[np.ndarray, bool]:
     return (row, True) if edits is not None and np.isneginf(after).all() else (after, False)
 
 
+def halved(row: np.ndarray, kind: str | None) -> tuple[np.ndarray, ErrorCode | None]:
+    """Return what Halves leaves of a row, and for what its sequence ends; what is forbidden stays so."""
+    if kind is None:
+        return row, None
+    if kind == "empty":
+        return row, ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN
+    if kind in {"nan", "inf"} and not np.isneginf(row[5]):
+        return row, ErrorCode.SEQUENCE_PROCESSOR_FAILED
+    return row * np.float32(0.5), None
+
+
 def step(  # noqa: C901 - one step, from end to end
     rng: random.Random, bridge: EditsV2, states: Any, factory: Halves
 ) -> list[str]:
@@ -124,13 +135,9 @@ def step(  # noqa: C901 - one step, from end to end
             right, is_empty = expected(wanted.get(at), before[index])
             if is_empty:
                 faults.add((at[0], ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN))
-            kind = kinds.get(at)
-            if kind in {"nan", "inf"}:
-                faults.add((at[0], ErrorCode.SEQUENCE_PROCESSOR_FAILED))
-            elif kind == "empty":
-                faults.add((at[0], ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN))
-            elif kind == "half":
-                right = right * np.float32(0.5)
+            right, fault = halved(right, kind := kinds.get(at))
+            if fault is not None:
+                faults.add((at[0], fault))
             if not np.array_equal(logits[index].cpu().numpy(), right):
                 wrong.append(f"row {at}: {wanted.get(at)}, {kind}")
     if bridge._is_sharded:

@@ -116,7 +116,11 @@ class GuidedRunner:
         if not self._guide.is_sampling:
             output = self._sample_tokens(grammar_output)
         else:
-            masks = with_core_masks(self._safely(self._guide.masks, None, again=True), grammar_output)
+            masks = with_core_masks(
+                self._safely(self._guide.masks, None, again=True),
+                grammar_output,
+                self._guide.scheduled_drafts,
+            )
             edits = self._safely(self._guide.edits, None)
             self._guide.waits.end()
             output = self._adapter.sample(self._sample_tokens, masks, edits)
@@ -141,6 +145,7 @@ class GuidedRunner:
         self._safely(self._guide.close, None)
 
     def _begin(self, scheduler_output: Any) -> None:
+        self._guide.leave_step()  # what fails from here on leaves nothing of the last one
         arrivals = [
             self._arrival(new)
             for new in scheduler_output.scheduled_new_reqs
@@ -229,17 +234,36 @@ def _is_guided_here(params: Any) -> bool:
     return ticket is None or ticket.placement == "Rank"
 
 
-def with_core_masks(masks: Masks | None, grammar_output: Any) -> Masks | None:
-    """Return the rank's masks followed by those that the engine core made for requests placed there."""
+def with_core_masks(
+    masks: Masks | None, grammar_output: Any, drafts: Mapping[str, Sequence[int]]
+) -> Masks | None:
+    """Return the rank's masks and those that the engine core made for requests placed there.
+
+    A request that has both, as one whose processors take no drafts, is allowed what both allow.
+
+    Parameters
+    ----------
+    drafts
+        By request, those of this step: a request has one row more.
+    """
     if grammar_output is None:
         return masks
     request_ids = grammar_output.structured_output_request_ids
     # None, as upstream reads it: no draft was constrained.
     acceptable = grammar_output.num_acceptable_drafts or [0] * len(request_ids)
+    core = Masks(request_ids, grammar_output.grammar_bitmask, acceptable)
     if masks is None:
-        return Masks(request_ids, grammar_output.grammar_bitmask, acceptable)
-    bitmask = np.concatenate((masks.bitmask, grammar_output.grammar_bitmask))
-    return Masks([*masks.request_ids, *request_ids], bitmask, [*masks.acceptable, *acceptable])
+        return core
+    found: dict[str, tuple[Any, int]] = {}
+    for part in (masks, core):
+        row = 0
+        for request_id, accepts in zip(part.request_ids, part.acceptable, strict=True):
+            rows = part.bitmask[row : row + 1 + len(drafts.get(request_id, ()))]
+            row += len(rows)
+            other, most = found.get(request_id, (rows, accepts))
+            found[request_id] = (rows & other, min(accepts, most))
+    bitmask = np.concatenate([rows for rows, _ in found.values()])
+    return Masks(list(found), bitmask, [accepts for _, accepts in found.values()])
 
 
 def _apply(config: PodConfig) -> None:

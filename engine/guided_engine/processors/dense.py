@@ -49,11 +49,9 @@ def _part(factory: DenseFactory[Any], results: Sequence[Any], logits: Any, index
     factory.apply(after, results)
     if (after.shape, after.dtype) != (before.shape, before.dtype):
         raise ValueError("apply changed the shape or type of the logits")
-    largest = after.amax(dim=-1)  # NaN of a row that has one
-    is_wrong = largest.isnan() | largest.isposinf()
     torch.where(before.isneginf(), before, after, out=after)
-    is_empty = after.amax(dim=-1).isneginf()
-    codes = is_wrong * IS_WRONG + (is_empty & ~is_wrong) * IS_EMPTY
+    largest = after.amax(dim=-1)  # NaN of a row that has one
+    codes = (largest.isnan() | largest.isposinf()) * IS_WRONG + largest.isneginf() * IS_EMPTY
     torch.where((codes == IS_RIGHT)[:, None], after, before, out=after)
     logits.index_copy_(0, index, after)
     return codes.to(torch.int32)

@@ -108,8 +108,8 @@ class RankGuide:
         """Take over what the scheduler decided for this step."""
         self._step += 1
         self._stopwatch.mark()
+        self.leave_step()
         self._drafts = plan.drafts
-        self.invalid_drafts = {}
         if not self._traits.is_async:
             # The last step's tokens are on the host: count a sequence's end before it is forgotten.
             self.settle()
@@ -131,9 +131,13 @@ class RankGuide:
 
     def skip_step(self) -> None:
         """Take note of a step in which nothing here is ours."""
+        self.leave_step()
         self._step += 1
-        self._sampling = []
         self._pending = []
+
+    def leave_step(self) -> None:
+        """Forget which sequences sample, and their drafts: none, until the next step is taken over."""
+        self._sampling, self._drafts, self.invalid_drafts = [], {}, {}
 
     def settle(self) -> None:
         """Accept what earlier steps sampled; waits for their copies to the host alone."""

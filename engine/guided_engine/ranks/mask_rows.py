@@ -88,6 +88,8 @@ def masks_of(parts: Sequence[Part], bitmasks: BitmaskBuffer) -> Masks:
         sequence.tally.count_fill(duration_ns * walk.rows)
         if walk.error is not None:
             _log.warning("guidedmodel: the matcher of %s failed: %s", sequence.request_id, walk.error)
+            if walk.drafts:
+                forbid(bitmask[walk.row], walk.drafts[0])  # as limit_of bans it from the next step on
             sequence.fail(failure_of(walk.error))
         elif walk.is_slow:
             sequence.fail(ErrorCode.SEQUENCE_SLOW)

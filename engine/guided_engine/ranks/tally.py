@@ -51,6 +51,7 @@ class Tally:
         self.drafts_forbidden += self.forbidden
         # Model Runner V1 also samples what comes after a text's end as it was drafted.
         self.drafts_accepted += min(tokens - 1, self.proposed - self.forbidden)
+        self.proposed = self.forbidden = 0  # once, whatever becomes of the next step
 
     def count_fill(self, duration_ns: int) -> None:
         """Count one mask."""

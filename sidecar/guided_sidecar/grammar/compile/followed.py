@@ -182,13 +182,20 @@ class _Analysis:
             raise UndecidedError
         differing = Differing(self._root)
         differing.read([schema.get("items", True) for schema in arrays])
-        for way, mark in differing.marks.items():
-            at = place.items
-            for name in way:
-                at = self._places[at].properties[name]
-            if self._places[at].mark not in (None, mark):
+        marks = [(self._at(place.items, way), mark) for way, mark in differing.marks.items()]
+        if any(marked.mark not in (None, mark) for marked, mark in marks):
+            raise UndecidedError
+        for marked, mark in marks:
+            marked.mark = mark
+
+    def _at(self, index: int, way: Iterable[str]) -> Place:
+        """Return the place behind names of properties, from another on."""
+        for name in way:
+            # Of a schema that has a name which no rank can follow, nothing is read.
+            index = self._places[index].properties.get(name, NOTHING)
+            if index == NOTHING:
                 raise UndecidedError
-            self._places[at].mark = mark
+        return self._places[index]
 
     def _enter_objects(self, place: Place) -> None:
         schemas = [schema for schema in place.schemas if "object" in types(schema)]
