@@ -53,6 +53,9 @@ OTLP_PORT: Final = 8003  # OTLP/HTTP receiver of the sidecar, loopback only
 RANKS_PORT: Final = 8004  # where the ranks of several nodes meet, on the first
 NODES_PORT: Final = 8005  # the first node's sidecar, for the other nodes' ranks
 
+# In the engine container's last line, before what kept a rank from starting: its class and its words.
+NOT_STARTED: Final = "the engine did not start: "
+
 LABEL_NAME: Final = f"{API_GROUP}/name"
 LABEL_REVISION: Final = f"{API_GROUP}/revision"
 # As the LeaderWorkerSet's controller labels the pods of a group, and tells them by their environment.

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-_MOST_BYTES: Final = 1000
+# With what the launcher puts before them they fit the 450 that the operator keeps of a line.
+_MOST_CHARS: Final = 350
+_CUT: Final = " ... "
 
 
 @contextlib.contextmanager
@@ -18,16 +20,24 @@ def noted(file: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        words = " ".join(str(error).split())
+        words = f"{type(error).__name__}: {' '.join(str(error).split())}"
         with contextlib.suppress(OSError), file.open("x", encoding="utf-8") as kept:
-            kept.write(f"{type(error).__name__}: {words}"[:_MOST_BYTES])
+            kept.write(_shortened(words))
         raise
 
 
 def of(file: Path) -> str:
     """Return what was kept, "" if nothing was."""
     try:
-        with file.open("rb") as kept:
-            return kept.read(_MOST_BYTES).decode(errors="replace")
+        with file.open(encoding="utf-8", errors="replace") as kept:
+            return kept.read(_MOST_CHARS)
     except OSError:
         return ""
+
+
+def _shortened(words: str) -> str:
+    """Leave out the middle: the beginning says what it is, the end often what to do."""
+    if len(words) <= _MOST_CHARS:
+        return words
+    half = (_MOST_CHARS - len(_CUT)) // 2
+    return f"{words[:half]}{_CUT}{words[-half:]}"

@@ -1,14 +1,21 @@
 """A setting that vLLM refuses only once it has the model: from its own words to the resource's condition."""
 
+import ast
 import dataclasses
-from collections.abc import Callable
+import sys
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import pydantic
 import pytest
 
+from guided_contract import names
+from guided_contract.config import LogitsProcessorConfig
 from guided_engine import last_words
+from guided_engine.processors import registry
 from guided_operator.kube.pod_view import view
 from guided_operator.reconcile.conditions.chains import decide
 from guided_operator.reconcile.conditions.pod_trouble import trouble
@@ -40,19 +47,81 @@ def _unknown_method() -> None:
     SpeculativeConfig(method="eagle3", num_speculative_tokens=3)
 
 
-def _pod(log: str) -> Any:
+def _without_a_backend() -> None:
+    import torch
+
+    with pytest.MonkeyPatch.context() as patch:
+        for compiled in ("vllm._C", "vllm._C_stable_libtorch"):  # a build for CPUs has none
+            patch.setitem(sys.modules, compiled, ModuleType(compiled))
+        from vllm.platforms.cuda import CudaPlatformBase
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum
+    from vllm.v1.attention.selector import AttentionSelectorConfig
+
+    platform = SimpleNamespace(
+        device_name="cuda",
+        get_device_capability=lambda: (9, 0),
+        get_valid_backends=lambda **_: (
+            [],
+            {AttentionBackendEnum.FLASH_ATTN: (0, ["partial multimodal token full attention not supported"])},
+        ),
+    )
+    asked = AttentionSelectorConfig(head_size=64, dtype=torch.float16, kv_cache_dtype="auto", block_size=16)
+    selector: Any = CudaPlatformBase.get_attn_backend_cls
+    selector.__func__(platform, None, asked)
+
+
+def _short_graphs() -> None:
+    from vllm.v1.attention.backend import AttentionCGSupport
+    from vllm.v1.worker.gpu.spec_decode import adaptive_verification
+
+    state: Any = SimpleNamespace(num_speculative_steps=5)
+    adaptive_verification.maybe_create_adaptive_verification_manager(
+        enable_adaptive_verification=True,
+        attn_groups=[],
+        req_states=state,
+        query_start_loc=state,
+        num_bonus_tokens=1,
+        max_total_logits=1,
+        vllm_config=state,
+        additional_attn_cg_support=(AttentionCGSupport.UNIFORM_BATCH, "FLASH_ATTN"),
+    )
+
+
+def _without_embedding() -> None:
+    from vllm.v1.worker.gpu.spec_decode.eagle import utils
+
+    drafts: Any = SimpleNamespace(has_own_embed_tokens=False, embed_tokens=None)
+    target: Any = SimpleNamespace()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(utils, "get_pp_group", lambda: SimpleNamespace(world_size=2))
+        utils.maybe_share_target_embed(drafts, drafts, target)
+
+
+def _state_of_its_own() -> None:
+    registry.check(LogitsProcessorConfig(name="mine", factory="support.adapted:OfV1"))
+
+
+def _no_such_module() -> None:
+    registry.check(LogitsProcessorConfig(name="mine", factory="not_in_the_image:Any"))
+
+
+def _pod(log: str, *, container: str = "engine", name: str = "a") -> Any:
     status = {
-        "name": "engine",
+        "name": container,
         "restartCount": 1,
         "state": {"waiting": {"reason": "CrashLoopBackOff"}},
         "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": log[-KEPT:]}},
     }
-    metadata = {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "1"}
+    metadata = {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1"}
     return view({"metadata": metadata, "spec": {}, "status": {"containerStatuses": [status]}})
 
 
-def _ended(log: str) -> Any:
-    return trouble([_pod(log)])
+def _ended(log: str, **of: Any) -> Any:
+    return trouble([_pod(log, **of)])
+
+
+def _last_line(words: str) -> str:
+    return f"ERROR guided_engine: guidedmodel: {names.NOT_STARTED}{words}\n"
 
 
 @pytest.mark.parametrize(
@@ -61,9 +130,16 @@ def _ended(log: str) -> Any:
         (_behind_stages, "does not support eagle3 with pipeline parallelism"),
         (_without_aux_states, "Model does not support EAGLE3 interface"),
         (_unknown_method, "num_speculative_tokens was provided but without speculative model"),
+        (_without_a_backend, "No valid attention backend found for cuda"),
+        (_without_a_backend, "partial multimodal token full attention not supported"),
+        (_short_graphs, "Adaptive verification replays decode cudagraphs"),
+        (_short_graphs, "or use a backend that does"),
+        (_without_embedding, "needs the target input embedding, but it is unavailable on this PP stage"),
+        (_state_of_its_own, "V1 interface with a state of its own"),
+        (_no_such_module, "not_in_the_image"),
     ],
 )
-def test_what_vllm_refuses_on_a_rank_is_the_condition(
+def test_what_is_refused_on_a_rank_is_the_condition(
     tmp_path: Path, refuse: Callable[[], None], says: str
 ) -> None:
     file = tmp_path / "failure"
@@ -72,14 +148,31 @@ def test_what_vllm_refuses_on_a_rank_is_the_condition(
     with pytest.raises(ValueError, match="another"), last_words.noted(file):
         raise ValueError("another rank's, later")
     log = "  File ...\n" * 500 + "RuntimeError: Engine core initialization failed. See root cause above.\n"
-    found = _ended(f"{log}guidedmodel: the engine did not start: {last_words.of(file)}\n")
+    found = _ended(log + _last_line(last_words.of(file)))
     assert found.reason == "RefusedAtStart"
+    assert found.message.endswith(last_words.of(file)), "what is kept is told"
     assert says in found.message
+
+
+@pytest.mark.parametrize("length", [1, 40, 300])
+def test_a_configuration_that_vllm_refuses_is_the_condition_however_long_the_reason(length: int) -> None:
+    @pydantic.dataclasses.dataclass(config={"title": "SpeculativeConfig"})
+    class Refusing:
+        def __post_init__(self) -> None:
+            raise ValueError("so " * length)
+
+    with pytest.raises(pydantic.ValidationError) as refused:
+        Refusing()
+    told = "".join(traceback.format_exception(refused.value))
+    log = "".join(f"(APIServer pid=123) {line}\n" for line in told.splitlines())
+    found = _ended(log)
+    assert found.reason == "RefusedAtStart"
+    assert "Value error, so" in found.message
 
 
 def test_whoever_waits_for_compatible_hears_it() -> None:
     raw = model()
-    refused = _pod("guidedmodel: the engine did not start: ValueError: M does not support eagle3\n")
+    refused = _pod(_last_line("ValueError: M does not support eagle3"))
     refused = dataclasses.replace(refused, revision=revision_of(raw))
     found = decide(situation(dataclasses.replace(applied(seen(raw)), pods=(refused,))))
     for condition in ("Compatible", "Ready"):
@@ -87,15 +180,96 @@ def test_whoever_waits_for_compatible_hears_it() -> None:
     assert "does not support eagle3" in found["Compatible"].message
 
 
-def test_an_error_of_the_code_is_no_refusal() -> None:
-    found = _ended("guidedmodel: the engine did not start: KeyError: 'not supported'\n")
+@pytest.mark.parametrize("trouble", ["Unschedulable", "ContainerCrashed"])
+def test_another_pods_trouble_hides_no_refusal(trouble: str) -> None:
+    raw = model()
+    refused = _pod(_last_line("ValueError: M does not support eagle3"), name="b")
+    other = _pod("KeyError: 'x'\n", name="a")
+    if trouble == "Unschedulable":
+        other = dataclasses.replace(other, containers=(), unschedulable="no GPU is left")
+    pods = tuple(dataclasses.replace(pod, revision=revision_of(raw)) for pod in (other, refused))
+    found = decide(situation(dataclasses.replace(applied(seen(raw)), pods=pods)))
+    assert found["Ready"].reason == trouble
+    assert (found["Compatible"].status, found["Compatible"].reason) == ("False", "RefusedAtStart")
+    assert "pod b: " in found["Compatible"].message
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "KeyError: 'not supported'",
+        "RuntimeError: CUDA error: operation not supported. Compile with TORCH_USE_CUDA_DSA.",
+        "RuntimeError: NCCL error: operation requires peer access",
+        "RuntimeError: The size of tensor a (3) must match the size of tensor b (4)",
+        "AcceleratorError: CUDA error: operation not supported",
+    ],
+)
+def test_a_fault_at_the_start_is_no_refusal(said: str) -> None:
+    assert _ended(_last_line(said)).reason == "ContainerCrashed"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "RuntimeError: CUDA error: operation not supported",
+        "RuntimeError: NCCL error: operation requires peer access",
+        "ValueError: M does not support x",
+        "NotImplementedError: not supported",
+    ],
+)
+def test_what_an_engine_that_ran_ends_with_is_no_refusal(said: str) -> None:
+    assert _ended(f"{said}\n").reason == "ContainerCrashed"
+
+
+def test_another_container_refuses_nothing() -> None:
+    found = _ended(_last_line("ValueError: M does not support x"), container="sidecar")
     assert found.reason == "ContainerCrashed"
+
+
+@pytest.mark.parametrize("held_outside", [0, 10 << 30, 100 << 30])
+def test_too_little_memory_is_no_refusal(tmp_path: Path, held_outside: int) -> None:
+    from vllm.v1.worker.utils import request_memory
+
+    device: Any = SimpleNamespace(total_memory=80 << 30, free_memory=1 << 30, device_="cuda:0")
+    cache: Any = SimpleNamespace(gpu_memory_utilization=0.9)
+    file = tmp_path / "failure"
+    with pytest.raises(ValueError, match="memory"), last_words.noted(file):
+        request_memory(device, cache, held_outside)
+    assert _ended(_last_line(last_words.of(file))).reason == "OutOfMemory"
+
+
+def test_a_cpu_with_too_little_memory_is_no_refusal(tmp_path: Path) -> None:
+    from vllm.v1.worker import cpu_worker
+
+    source = Path(cpu_worker.__file__).read_text()
+    raised = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Raise) and node.exc]
+    told = [" ".join(_texts(node)) for node in raised]
+    short = [text for text in told if "Available memory on node" in text]
+    assert len(short) == 3
+    for number, text in enumerate(short):
+        file = tmp_path / f"{number}"
+        with pytest.raises(ValueError, match="memory"), last_words.noted(file):
+            raise ValueError(text)
+        assert _ended(_last_line(last_words.of(file))).reason == "OutOfMemory"
+
+
+def _texts(node: ast.AST) -> Iterator[str]:
+    """Yield what is written out in a raised text, in its order."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Constant) and isinstance(each.value, str):
+            yield each.value
+
+
+def test_a_rank_out_of_memory_when_warming_up_is_no_refusal() -> None:
+    said = "RuntimeError: CUDA out of memory occurred when warming up sampler, which is not supported"
+    assert _ended(_last_line(said)).reason == "OutOfMemory"
 
 
 def test_words_are_of_one_line_and_bounded(tmp_path: Path) -> None:
     file = tmp_path / "failure"
     with pytest.raises(ValueError, match="a"), last_words.noted(file):
-        raise ValueError("a\n" * 5000)
+        raise ValueError("a\n" * 5000 + "\u00e9" * 100)
     assert last_words.of(file).startswith("ValueError: a a a")
-    assert len(last_words.of(file)) <= 1000
+    assert last_words.of(file).endswith("\u00e9" * 100), "its end says what to do"
+    assert len(last_words.of(file)) <= 350
     assert last_words.of(tmp_path / "none") == ""

@@ -97,7 +97,7 @@ READY = [
                 "a",
                 NEW,
                 ready=False,
-                containers=(ended(1, "Error", "ValueError: M does not support eagle3 with pipeline"),),
+                containers=(ended(1, "Error", "the engine did not start: ValueError: no backend"),),
             )
         ),
         ("False", "RefusedAtStart"),

@@ -7,7 +7,7 @@ import os
 import signal
 from typing import Final
 
-from guided_contract import config, wire
+from guided_contract import config, names, wire
 from guided_contract.config import DrainConfig, PodConfig
 from guided_contract.heartbeat import Heartbeats
 from guided_contract.tasks import Living
@@ -84,7 +84,7 @@ class Launcher:
             await probes.stop()
             beats.close()
             if why := last_words.of(pod.failure_file):
-                _log.error("guidedmodel: the engine did not start: %s", why)
+                _log.error("guidedmodel: %s%s", names.NOT_STARTED, why)
 
     def _stop(self, engine: EngineProcess, probes: Probes, number: int) -> None:
         if self._stopping is not None:

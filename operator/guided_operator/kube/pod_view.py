@@ -9,7 +9,8 @@ from typing import Any, Final
 from guided_contract import names
 
 Object = dict[str, Any]
-_MAX_TERMINATION_CHARS: Final = 500
+_MAX_TERMINATION_CHARS: Final = 600
+_MAX_LINE_CHARS: Final = 450  # of a line's beginning, which says what it is
 _ERROR_LINE: Final = re.compile(r"[Ee]rror|ERROR|[Ee]xception|[Kk]illed|[Ff]atal|FATAL|[Pp]anic")
 
 
@@ -110,7 +111,7 @@ def _container(status: Object) -> ContainerView:
 
 def _last_errors(log: str) -> str:
     """Return the lines of a log's end that say most: the last errors, or else the last lines."""
-    lines = [stripped for line in log.splitlines() if (stripped := line.strip())]
+    lines = [stripped[:_MAX_LINE_CHARS] for line in log.splitlines() if (stripped := line.strip())]
     errors = [line for line in lines if _ERROR_LINE.search(line)]
     return " / ".join((errors or lines)[-3:])[-_MAX_TERMINATION_CHARS:]
 

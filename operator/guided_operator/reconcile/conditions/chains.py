@@ -16,7 +16,7 @@ from guided_operator.reconcile.conditions.children import absent, faulty, unseen
 from guided_operator.reconcile.conditions.finding import Check, Finding, first, reported
 from guided_operator.reconcile.conditions.guided_decoding import GUIDED_DECODING, TELEMETRY
 from guided_operator.reconcile.conditions.inputs import Situation
-from guided_operator.reconcile.conditions.pod_trouble import REFUSED
+from guided_operator.reconcile.conditions.pod_trouble import refusal
 from guided_operator.reconcile.conditions.progress_deadline import OVERDUE
 from guided_operator.watch.informers import OTHERS
 
@@ -37,10 +37,8 @@ def _vllm_unsupported(situation: Situation) -> Finding | None:
 
 
 def _refused_at_start(situation: Situation) -> Finding | None:
-    found = situation.trouble
-    if found is None or found.reason != REFUSED:
-        return None
-    return Finding("False", found.reason, found.message)
+    found = refusal(situation.current)
+    return Finding("False", found.reason, found.message) if found else None
 
 
 def _incompatible(situation: Situation) -> Finding | None:

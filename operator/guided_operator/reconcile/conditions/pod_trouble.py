@@ -38,6 +38,11 @@ def trouble(pods: Iterable[PodView]) -> Trouble | None:
     return _first(_TROUBLES, pods)
 
 
+def refusal(pods: Iterable[PodView]) -> Trouble | None:
+    """Return what one of the pods' engines refused to start with, whatever else keeps the pods, or None."""
+    return _first((_refused,), pods)
+
+
 def waiting(pods: Iterable[PodView]) -> Trouble | None:
     """Return what one of the pods, in no trouble yet, waits for, or None."""
     return _first(_WAITS, pods)
@@ -91,9 +96,20 @@ def _container_unstartable(pod: PodView) -> Trouble | None:
 def _crashed(pod: PodView) -> Trouble | None:
     # The one that is down before one that ended some time ago and runs again.
     for container in sorted(pod.containers, key=lambda each: not _is_down(each)):
-        ended = container.exit_code not in (None, 0)
-        if _is_down(container) or (ended and container.restarts > 0):
-            return Trouble(_cause(container), _crash_message(container), container.name)
+        if (found := _crash(container)) is not None:
+            return found
+    return None
+
+
+def _refused(pod: PodView) -> Trouble | None:
+    crashes = (crash for crash in map(_crash, pod.containers) if crash is not None)
+    return next((crash for crash in crashes if crash.reason == REFUSED), None)
+
+
+def _crash(container: ContainerView) -> Trouble | None:
+    ended = container.exit_code not in (None, 0)
+    if _is_down(container) or (ended and container.restarts > 0):
+        return Trouble(_cause(container), _crash_message(container), container.name)
     return None
 
 
@@ -104,8 +120,11 @@ def _is_down(container: ContainerView) -> bool:
 def _cause(container: ContainerView) -> str:
     if container.exit_reason == "OOMKilled":
         return "OutOfMemory"
-    found = (reason for reason, words in _CAUSES if words.search(container.termination_message))
-    return next(found, "ContainerCrashed")
+    for reason, words in _CAUSES:
+        if words.search(container.termination_message):
+            return reason
+    is_refusal = container.name == names.ENGINE_CONTAINER and _REFUSAL.search(container.termination_message)
+    return REFUSED if is_refusal else "ContainerCrashed"
 
 
 def _crash_message(container: ContainerView) -> str:
@@ -142,7 +161,7 @@ _CAUSES: Final = (
         "OutOfMemory",
         re.compile(
             r"OutOfMemoryError|out of memory|MemoryError|No available memory for the cache blocks|"
-            r"less than desired (GPU|CPU) memory utilization|larger than the available KV cache memory"
+            r"educe [CG]PU memory used by other processes|larger than the available KV cache memory"
         ),
     ),
     (
@@ -152,14 +171,14 @@ _CAUSES: Final = (
             r"LocalEntryNotFound|not a valid model identifier|[Nn]o space left on device"
         ),
     ),
-    (
-        REFUSED,
-        re.compile(
-            r"did not start: RefusedError: |validation errors? for (Vllm|Speculative)Config|"
-            r"(ValueError|NotImplementedError|RuntimeError): [^/]*"
-            r"(not( yet| currently)* (support|compatible)|incompatible with|[Uu]nsupported|requires )"
-        ),
-    ),
+)
+# What no engine that has started ends with: a rank's last words, and a configuration that vLLM cannot make.
+_REFUSAL: Final = re.compile(
+    names.NOT_STARTED + r"((Refused|Factory\w*|Value|NotImplemented)Error: |"
+    # Torch's own are of this class, too: they say "CUDA error" and the like.
+    r"RuntimeError: (?!.*[Ee]rror).*"
+    r"(not( \w+)? support|[Uu]nsupported|requires |unavailable|could not profile))|"
+    r"validation errors? for \w+Config"
 )
 _TROUBLES: Final[tuple[Check, ...]] = (_unschedulable, _image_missing, _container_unstartable, _crashed)
 _WAITS: Final[tuple[Check, ...]] = (_container_creating, _engine_starting)
