@@ -21,7 +21,7 @@ def noted(file: Path) -> Iterator[None]:
         yield
     except Exception as error:
         words = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        with contextlib.suppress(OSError), file.open("x", encoding="utf-8") as kept:
+        with contextlib.suppress(OSError), file.open("x", encoding="utf-8", errors="replace") as kept:
             kept.write(_shortened(words))
         raise
 
