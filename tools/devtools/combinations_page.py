@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from guided_contract.combinations.row import ALL, DRAFTS, GPUS, VERDICTS, Row
+from guided_contract.combinations.row import ALL, DRAFTS, GPUS, ON_V1, VERDICTS, Row
 from guided_contract.combinations.table import ROWS
 from guided_contract.compatibility import SUPPORTED_VLLM
 
@@ -32,6 +32,7 @@ _FACTS: Final = {"method": "", "device": "on a ", "runner": "Model Runner ", "sc
 _SETS: Final[Mapping[tuple[str, tuple[Any, ...]], str]] = {
     ("device", GPUS): "on a GPU",
     ("method", ALL): "speculation",
+    ("method", ON_V1): "speculation, not by DSpark",
     ("method", DRAFTS): "speculation with a draft model or head",
     ("runner", ("",)): "no model runner is asked for",
 }

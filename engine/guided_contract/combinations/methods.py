@@ -2,7 +2,19 @@
 
 from typing import Final
 
-from guided_contract.combinations.row import ALL, ASYNC, DRAFTS, GPUS, HEADS, MATRIX, NO, YES, Resolves, Row
+from guided_contract.combinations.row import (
+    ALL,
+    ASYNC,
+    DRAFTS,
+    GPUS,
+    HEADS,
+    MATRIX,
+    NO,
+    ON_V1,
+    YES,
+    Resolves,
+    Row,
+)
 
 _METHODS: Final = (
     Row(
@@ -141,7 +153,7 @@ _METHODS: Final = (
     ),
     Row(
         name="verification in blocks on V1",
-        when={"block": YES, "runner": ("V1",), "method": ("NGram", "DraftModel", "Eagle3", "MTP", "DFlash")},
+        when={"block": YES, "runner": ("V1",), "method": ON_V1},
         verdict="Refused",
         says="Model Runner V1 does not verify in blocks, but each token by itself",
         instead="use Fixed, or Model Runner V2",

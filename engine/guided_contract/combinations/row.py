@@ -130,6 +130,7 @@ MATRIX: Final = "tests/engine/test_matrix.py"
 HEADS: Final = ("Eagle3", "DSpark", "DFlash")  # which read the model's hidden states
 DRAFTS: Final = ("DraftModel", "Eagle3", "MTP", "DSpark", "DFlash")
 ALL: Final = ("NGram", *DRAFTS)
+ON_V1: Final = ("NGram", "DraftModel", "Eagle3", "MTP", "DFlash")  # those that Model Runner V1 has
 YES: Final = (True,)
 NO: Final = (False,)
 GPUS: Final = ("CUDA", "Other")

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from typing import Final
 
+from guided_contract.combinations.batches import BATCH_ROWS
 from guided_contract.combinations.methods import METHOD_ROWS
 from guided_contract.combinations.row import Decider, Facts, Row, Verdict
 from guided_contract.combinations.spread import SPREAD_ROWS
 
-ROWS: Final = (*METHOD_ROWS, *SPREAD_ROWS)
+ROWS: Final = (*METHOD_ROWS, *SPREAD_ROWS, *BATCH_ROWS)
 
 
 def that_hold(facts: Facts, *verdicts: Verdict) -> Iterator[Row]:
