@@ -22,6 +22,7 @@ from guided_operator.api.combinations import facts_of
 from guided_operator.policy.spec_checks import check
 from support import matrix
 from support.combinations import Example, examples, resource
+from support.manifests import guided_model
 
 # What vLLM and torch warn of when imported is theirs.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(600)]
@@ -97,6 +98,15 @@ def test_a_resource_is_read_as_the_facts_that_it_was_made_of(tmp_path: Path, row
         read = facts_of(resource(example.facts, tmp_path).spec)
         for name in {*row.when, "device"} - unknown:
             assert getattr(read, name) == getattr(example.facts, name), f"{example.name}: {name}"
+
+
+@pytest.mark.parametrize("size", range(4))
+def test_vllm_overlaps_batches_by_the_size_that_counts_here(size: int) -> None:
+    from vllm.config.parallel import ParallelConfig
+
+    told = SimpleNamespace(enable_dbo=False, ubatch_size=size)
+    gm = guided_model(engine__args=[f"--ubatch-size={size}"])
+    assert facts_of(gm.spec).dbo is ParallelConfig.use_ubatching.fget(told)
 
 
 def test_rows_are_told_apart_and_whole() -> None:

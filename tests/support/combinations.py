@@ -22,6 +22,8 @@ _PARSER = Path(__file__).with_name("reasoning_parser.py")
 # What vLLM takes for granted elsewhere; with fewer tokens a step it warns of speculation.
 _WORDS = ("--max-num-batched-tokens=8192",)
 _DBO = ("--enable-dbo", "--all2all-backend=deepep_low_latency")
+# What vLLM takes where no model runner is asked for: runner, device, and whether batches overlap.
+_UNASKED = {("V2", "CUDA", False), ("V1", "CUDA", True)}
 _TEXT = {
     "vocab_size": 8192,
     "hidden_size": 128,
@@ -114,7 +116,7 @@ def resource(facts: Facts, models: Path) -> GuidedModel:
     }
     if facts.device == "CPU":
         fields["engine__accelerator"] = {"type": "None"}
-    if facts.runner and (facts.runner, facts.device, facts.dbo) != ("V2", "CUDA", False):
+    if facts.runner and (facts.runner, facts.device, facts.dbo) not in _UNASKED:
         fields["engine__env"] = [{"name": _RUNNER, "value": "1" if facts.runner == "V2" else "0"}]
     if facts.processors:
         fields["logitsProcessors"] = [

@@ -22,6 +22,7 @@ HEAD = {
     "draftModel": {"uri": "hf://o/head"},
     "draftSampling": "Probabilistic",
 }
+V2 = [{"name": "VLLM_USE_V2_MODEL_RUNNER", "value": "1"}]
 ADAPTIVE = {"method": "MTP", "numTokens": 1, "verification": "Adaptive"}
 
 
@@ -66,14 +67,59 @@ def test_the_model_runner_is_the_one_that_is_asked_for_or_that_vllm_takes() -> N
     assert runner() == "V2"
     assert [runner(engine__env=env) for env in chosen] == ["V1", "V2"]
     assert runner(engine__accelerator={"type": "None"}) == "", "whether its build has a Triton decides"
-    assert runner(engine__args=["--enable-dbo"]) == ""
+    assert runner(engine__args=["--enable-dbo"]) == "V1"
+    assert runner(engine__args=["--enable-dbo"], engine__env=chosen[1]) == "V2"
+    assert runner(engine__args=["--enable-dbo"], engine__accelerator={"type": "None"}) == ""
     assert runner(engine__accelerator={"resource": "amd.com/gpu"}) == ""
 
 
-def test_what_pods_say_of_their_model_runner_counts() -> None:
-    raw = model(parallelism={"pipeline": 2, "tensor": 1})
+@pytest.mark.parametrize(
+    ("args", "overlaps"),
+    [
+        (["--enable-dbo"], True),
+        (["--enable-dbo", "--no-enable-dbo"], False),
+        (["--ubatch-size=2"], True),
+        (["--ubatch_size", "2"], True),
+        (["--ubatch-size=1"], False),
+        (["--ubatch-size", "2", "--ubatch-size=0"], False),
+        (["--ubatch-size=0", "--enable-dbo"], True),
+    ],
+)
+def test_the_last_word_says_whether_a_batch_is_overlapped(args: list[str], *, overlaps: bool) -> None:
+    assert facts_of(guided_model(engine__args=args).spec).dbo is overlaps
+
+
+def test_on_a_cpu_vllm_leaves_out_one_of_both_options_alone() -> None:
+    on_cpu = {"engine__accelerator": {"type": "None"}}
+    assert facts_of(guided_model(engine__args=["--enable-dbo"], **on_cpu).spec).dbo is True
+    assert facts_of(guided_model(engine__args=["--ubatch-size=2"], **on_cpu).spec).dbo is False
+
+
+@pytest.mark.parametrize(
+    ("fields", "refused"),
+    [
+        ({"speculative": HEAD | {"method": "DSpark", "draftSampling": "Greedy"}}, "has no DSpark"),
+        ({"speculative": {"method": "NGram", "numTokens": 3}}, ""),
+        ({"engine__env": V2, "parallelism": {"pipeline": 2, "tensor": 1}}, "behind pipeline stages"),
+        ({"engine__env": V2}, ""),
+    ],
+)
+def test_what_microbatches_do_not_go_with_is_refused(fields: dict[str, Any], refused: str) -> None:
+    problems = check(guided_model(engine__args=["--ubatch-size=2"], **fields))
+    assert any(refused in each.message for each in problems) is bool(refused)
+
+
+@pytest.mark.parametrize(
+    ("fields", "scheduling"),
+    [
+        ({"parallelism": {"pipeline": 2, "tensor": 1}}, "Sync"),
+        ({"engine": {**minimal()["spec"]["engine"], "args": ["--enable-dbo"]}}, "Async"),
+    ],
+)
+def test_what_pods_say_of_their_model_runner_counts(fields: dict[str, Any], scheduling: Any) -> None:
+    raw = model(**fields)
     here = pod("m-0", revision_of(raw))
-    page = Page(PodStatus(ready=True, versions={"modelRunner": "V1"}, scheduling="Sync"))
+    page = Page(PodStatus(ready=True, versions={"modelRunner": "V1"}, scheduling=scheduling))
     told = situation(dataclasses.replace(applied(seen(raw)), pods=(here,), pages={here.uid: page}))
     assert told.facts is not None
     assert any("falls back" in each for each in remarks(told.facts))

@@ -34,7 +34,6 @@ _SETS: Final[Mapping[tuple[str, tuple[Any, ...]], str]] = {
     ("method", ALL): "speculation",
     ("method", ON_V1): "speculation, not by DSpark",
     ("method", DRAFTS): "speculation with a draft model or head",
-    ("runner", ("",)): "no model runner is asked for",
 }
 _SWITCHES: Final[Mapping[str, tuple[str, str]]] = {
     "staged": ("pipeline stages", "one stage"),
@@ -50,7 +49,7 @@ _SWITCHES: Final[Mapping[str, tuple[str, str]]] = {
     "reasoning_plugin": ("a reasoning parser of a file", "no such parser"),
     "sharded": ("batch-sharded sampling", "no batch-sharded sampling"),
     "eager": ("`--enforce-eager`", "graphs"),
-    "dbo": ("`--enable-dbo`", "no dual batch overlap"),
+    "dbo": ("dual batch overlap", "no dual batch overlap"),
     "by_batch": ("`disableAbove`", "no `disableAbove`"),
     "probabilistic": ("probabilistic drafts", "greedy drafts"),
     "block": ("verification Block", "another verification"),

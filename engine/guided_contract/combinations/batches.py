@@ -2,8 +2,9 @@
 
 from typing import Final
 
-from guided_contract.combinations.row import ALL, ASYNC, GPUS, MATRIX, NO, YES, Resolves, Row
+from guided_contract.combinations.row import ALL, ASYNC, GPUS, MATRIX, NO, ON_V1, YES, Resolves, Row
 
+_REMOVE: Final = "remove --enable-dbo or --ubatch-size"
 BATCH_ROWS: Final = (
     Row(
         name="batch-sharded sampling",
@@ -35,13 +36,23 @@ BATCH_ROWS: Final = (
     ),
     Row(
         name="dual batch overlap",
-        when={"dbo": YES, "runner": ("",), "device": GPUS, "method": ("", "NGram", "Eagle3", "MTP")},
+        when={"dbo": YES, "runner": ("V1",), "device": GPUS, "method": ("", *ON_V1)},
         verdict="FallsBack",
-        says="with --enable-dbo vLLM takes Model Runner V1",
-        instead="remove it, to have Model Runner V2",
+        says="with dual batch overlap vLLM takes Model Runner V1, unless V2 is asked for",
+        instead=f"{_REMOVE}, to have Model Runner V2",
         field="engine.args",
         words="Model Runner V2 does not yet support dual batch overlap; using the V1 model runner instead.",
         resolves=Resolves(runner="V1"),
+    ),
+    Row(
+        name="dual batch overlap of DSpark",
+        when={"dbo": YES, "runner": ("V1",), "device": GPUS, "method": ("DSpark",)},
+        verdict="Refused",
+        says="with dual batch overlap vLLM takes Model Runner V1, which has no DSpark",
+        instead=f"{_REMOVE}, or use another method",
+        field="engine.args",
+        decided_by=("Operator", "vLLM"),
+        words="Model Runner V1 does not support: dspark speculative decoding",
     ),
     Row(
         name="dual batch overlap on a CPU",
@@ -57,7 +68,7 @@ BATCH_ROWS: Final = (
         when={"dbo": YES, "runner": ("V2",), "method": ALL, "device": GPUS},
         verdict="Refused",
         says="Model Runner V2 does not speculate with dual batch overlap",
-        instead="remove --enable-dbo, or speculative",
+        instead=f"{_REMOVE}, or speculative",
         field="engine.args",
         decided_by=("Operator", "vLLM"),
         words="dual batch overlap with speculative decoding",
@@ -67,9 +78,19 @@ BATCH_ROWS: Final = (
         when={"dbo": YES, "runner": ("V2",), "method": ("",), "lora": YES, "device": GPUS},
         verdict="Refused",
         says="Model Runner V2 has no LoRA with dual batch overlap",
-        instead="remove --enable-dbo, or lora",
+        instead=f"{_REMOVE}, or lora",
         field="engine.args",
         decided_by=("Operator", "vLLM"),
         words="dual batch overlap with LoRA",
+    ),
+    Row(
+        name="dual batch overlap on V2 behind stages",
+        when={"dbo": YES, "runner": ("V2",), "method": ("",), "staged": YES, "device": GPUS},
+        verdict="Refused",
+        says="Model Runner V2 has no dual batch overlap behind pipeline stages",
+        instead=f"{_REMOVE}, or set parallelism.pipeline to 1",
+        field="engine.args",
+        decided_by=("Operator", "vLLM"),
+        words="dual batch overlap with pipeline parallelism",
     ),
 )

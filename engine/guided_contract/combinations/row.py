@@ -45,6 +45,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     processors, dense, undrafted, foreign
         Logits processors that the resource names: any; one that works on all logits; one that takes no
         drafts; one of vLLM's V1 interface with a state of its own.
+    dbo
+        A step's batch runs as several that overlap, which vLLM calls microbatches.
     by_batch
         No drafts above a batch size.
     """

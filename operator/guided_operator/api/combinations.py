@@ -1,5 +1,6 @@
 """The table of what goes with what (guided_contract.combinations), as it stands in a spec and in CEL."""
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,10 +45,11 @@ _CEL: Final[Mapping[tuple[str, tuple[Any, ...]], str]] = {
 def facts_of(spec: "GuidedModelSpec") -> Facts:
     """Return what a spec says of its engines; the model, and what is installed, say the rest."""
     asked, spread, switches = spec.speculative, spec.parallelism, _switches(spec.engine)
+    dbo = switches["enable-dbo"] or _microbatches(spec.engine)
     return Facts(
         method=asked.method if asked else "",
         device=_device(spec.engine),
-        runner=_runner(spec.engine, dbo=switches["enable-dbo"]),
+        runner=_runner(spec.engine, dbo=dbo),
         scheduling=_SCHEDULING[asked.async_scheduling] if asked else "",
         staged=spread.pipeline > 1,
         replicated=spread.data > 1,
@@ -57,7 +59,7 @@ def facts_of(spec: "GuidedModelSpec") -> Facts:
         lora=spec.lora is not None,
         sharded=switches["enable-batch-sharded-sampling"],
         eager=switches["enforce-eager"],
-        dbo=switches["enable-dbo"],
+        dbo=dbo,
         by_batch=asked is not None and asked.disable_above is not None,
         probabilistic=asked is not None and asked.draft_sampling == "Probabilistic",
         block=asked is not None and asked.verification == "Block",
@@ -85,7 +87,11 @@ def _runner(engine: "Engine", *, dbo: bool) -> Any:
     asked = next((variable.value for variable in engine.env if variable.name == _RUNNER), None)
     if asked in {"0", "1"}:
         return "V2" if asked == "1" else "V1"
-    return "V2" if asked is None and not dbo and _device(engine) == "CUDA" else ""
+    if asked is not None or _device(engine) == "CPU":
+        return ""  # whether a CPU's build has a Triton decides
+    if dbo:
+        return "V1"
+    return "V2" if _device(engine) == "CUDA" else ""
 
 
 def _switches(engine: "Engine") -> dict[str, bool]:
@@ -95,6 +101,15 @@ def _switches(engine: "Engine") -> dict[str, bool]:
         if name.removeprefix("no-") in found:
             found[name.removeprefix("no-")] = not name.startswith("no-")
     return found
+
+
+def _microbatches(engine: "Engine") -> bool:
+    """Return whether --ubatch-size overlaps batches as --enable-dbo does; a CPU's row is of that alone."""
+    size = ""
+    for word, following in itertools.pairwise([*engine.args, ""]):
+        if option(word) == "--ubatch-size":
+            size = word.partition("=")[2] if "=" in word else following
+    return size.isdecimal() and int(size) > 1 and _device(engine) != "CPU"
 
 
 def _holds(fact: str, values: tuple[Any, ...]) -> str:
