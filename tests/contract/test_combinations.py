@@ -18,6 +18,7 @@ import pytest
 
 from guided_contract.combinations.row import ALL, METHODS, Facts, Row
 from guided_contract.combinations.table import ROWS, refusals, that_hold
+from guided_engine.processors.interface import DenseFactory
 from guided_operator.api.combinations import facts_of
 from guided_operator.policy.spec_checks import check
 from support import matrix
@@ -139,49 +140,40 @@ def test_what_ran_a_row_is_there() -> None:
             assert not cell or cell in cells, row.name
 
 
-def test_a_rank_reads_the_same_facts_from_vllms_own_configuration() -> None:
-    from guided_contract.config import LogitsProcessorConfig, PodConfig
-    from guided_engine.compat.combination_check import RefusedError, check, facts_of
-    from guided_engine.processors.interface import DenseFactory
+def test_a_rank_reads_what_its_rows_ask_for_and_no_more() -> None:
+    """Each fact read differs from what is not known; what is not played of vLLM's configuration cannot be."""
+    from guided_engine.compat.combination_check import facts_of
 
-    pod = PodConfig(
-        name="m",
-        model="m",
-        tokenizer="m",
-        served_name="m",
-        run_dir="/nowhere",
-        logits_processors=[LogitsProcessorConfig(name="a", factory="a:B")],
-    )
-    config = SimpleNamespace(
-        parallel_config=SimpleNamespace(
-            pipeline_parallel_size=1,
-            data_parallel_size=1,
-            tensor_parallel_size=2,
-            enable_batch_sharded_sampling=False,
-            enable_dbo=False,
-        ),
-        speculative_config=SimpleNamespace(
-            method="ngram",
-            num_speculative_tokens_per_batch_size=None,
-            draft_sample_method="greedy",
-            rejection_sample_method="block",
-            enable_adaptive_verification=False,
-        ),
-        use_v2_model_runner=False,
-        lora_config=None,
-        model_config=SimpleNamespace(is_multimodal_model=False, enforce_eager=True),
-        structured_outputs_config=SimpleNamespace(reasoning_parser_plugin=""),
-    )
-    found = facts_of(config, pod, [DenseFactory])
+    config = SimpleNamespace(speculative_config=_drafts(adaptive=True), use_v2_model_runner=False)
+    found, unread = facts_of(config, [_Undrafted]), Facts()
+    read = {name for name in Facts.__struct_fields__ if getattr(found, name) != getattr(unread, name)}
+    assert read == {name for row in ROWS if "Plugin" in row.decided_by for name in row.when}
+
+
+def test_a_rank_refuses_by_vllms_own_configuration() -> None:
+    from guided_engine.compat.combination_check import RefusedError, check, facts_of
+
+    config = SimpleNamespace(speculative_config=_drafts(), use_v2_model_runner=False)
+    found = facts_of(config, [DenseFactory])
     assert (found.method, found.device, found.runner) == ("NGram", "CPU", "V1")
-    assert (found.block, found.dense, found.split, found.processors) == (True, True, True, True)
+    assert (found.block, found.dense, found.undrafted) == (True, True, False)
     assert [row.name for row in refusals(found, "Plugin")] == ["verification in blocks on V1"]
     with pytest.raises(RefusedError, match="use Fixed, or Model Runner V2"):
-        check(config, pod, [])
+        check(config, [])
     config.speculative_config.rejection_sample_method = "standard"
-    check(config, pod, [DenseFactory])
-    undrafted = type("Undrafted", (DenseFactory,), {"supports_speculation": False})
+    check(config, [DenseFactory])
     with pytest.raises(RefusedError, match="use Model Runner V2, or leave out speculation"):
-        check(config, pod, [DenseFactory, undrafted])
+        check(config, [DenseFactory, _Undrafted])
     config.use_v2_model_runner = True
-    check(config, pod, [undrafted])
+    check(config, [_Undrafted])
+
+
+class _Undrafted(DenseFactory[Any]):
+    supports_speculation = False
+
+
+def _drafts(*, adaptive: bool = False) -> SimpleNamespace:
+    """Return vLLM's configuration of speculation, as far as a rank reads it."""
+    return SimpleNamespace(
+        method="ngram", rejection_sample_method="block", enable_adaptive_verification=adaptive
+    )

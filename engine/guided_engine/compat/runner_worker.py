@@ -68,7 +68,7 @@ class GuidedWorker(PlatformWorker):  # type: ignore[misc]  # vLLM is untyped her
             import_plugin(self.vllm_config)
             # Before the weights, which take minutes.
             factories = [registry.check(processor) for processor in config.logits_processors]
-            combination_check.check(self.vllm_config, config, factories)
+            combination_check.check(self.vllm_config, factories)
         super().load_model(*args, **kwargs)
         if config is not None:
             if current_platform.is_cpu() and not self.use_v2_model_runner:
