@@ -236,8 +236,8 @@ class TestTools:
 
     @pytest.mark.parametrize("choice", ["auto", "required"])
     def test_a_keyword_that_nobody_would_enforce_is_a_400(self, pod: Pod, choice: str) -> None:
-        numbers = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
-        tool = self.tool(properties={**ARGUMENTS["properties"], "numbers": numbers})
+        answers = {"type": "array", "items": {"type": "boolean"}, "uniqueItems": True}
+        tool = self.tool(properties={**ARGUMENTS["properties"], "answers": answers})
         response = self.ask(pod, tools=[tool], tool_choice=choice)
         assert openai.error_code(response) == (400, "grammar_unsupported")
         assert "uniqueItems" in response.json()["error"]["param"]
