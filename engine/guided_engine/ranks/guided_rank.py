@@ -263,11 +263,7 @@ class RankGuide:
 
     def _arrive(self, arrival: Arrival) -> None:
         known = self._sequences.get(arrival.request_id)
-        if (
-            known is not None
-            and known.prompt_length == arrival.prompt_length
-            and arrival.known_tokens is not None
-        ):
+        if known and known.prompt_length == arrival.prompt_length and arrival.known_tokens is not None:
             known.computed = arrival.computed
             self._resume(known, arrival.known_tokens)
             return
