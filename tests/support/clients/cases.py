@@ -57,7 +57,7 @@ class Home(BaseModel):
 BROKEN: Final = {"type": "object", "properties": {"age": {"type": "integr"}}, "required": ["age"]}
 UNENFORCED: Final = {
     "type": "object",
-    "properties": {"ids": {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}},
+    "properties": {"ids": {"type": "array", "items": {"type": "boolean"}, "uniqueItems": True}},
     "required": ["ids"],
     "additionalProperties": False,
 }
