@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,14 +18,13 @@ import commit
 import vocabulary
 from devtools import cache
 
-from rankbench import statistics
+from rankbench import turns
 from rankbench.cells import BASELINE, OURS, OURS_EACH, UPSTREAM, WITH_PLUGIN, Mode
 from rankbench.on_gpu import Records
 from rankbench.programs import Program
-from rankbench.protocol import EngineSpec, Failed, Run, Served
+from rankbench.protocol import EngineSpec, Run, Served
 
 _TOKENS: Final = 128
-_REPETITIONS: Final = 5
 _MODES: Final = (BASELINE, WITH_PLUGIN, *UPSTREAM, OURS, *OURS_EACH)
 _CELLS: Final = [(drafts, batch) for drafts in (0, 3) for batch in (1, 64, 256)]
 _SHAPE: Final = {
@@ -49,8 +48,8 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="rbg-", dir="/tmp"))
     print(f"commit {commit.name()}, {_device()}, 1 billion random weights, {vocabulary.SIZE} tokens,")
     print(f"{_TOKENS} tokens of each sequence, each with a schema of its own\n")
-    print("| cell | mode | tok/s | of unguided (95 %) | CPU s per 1,000 tok |")
-    print("| --- | --- | --- | --- | --- |")
+    print("| cell | mode | tokens | tok/s | of unguided (95 %) | CPU s per 1,000 tok |")
+    print("| --- | --- | --- | --- | --- | --- |")
     try:
         model = _model(folder)
         for drafts in dict.fromkeys(drafts for drafts, _ in cells):
@@ -59,8 +58,8 @@ def main() -> int:
                 for program in programs.values():
                     program.wait_ready()
                 for batch in (batch for other, batch in cells if other == drafts):
-                    for line in _lines(_name(drafts, batch), _measured(modes, programs, batch)):
-                        print(line, flush=True)
+                    for row in turns.rows(_measured(modes, programs, batch)):
+                        print(f"| {_name(drafts, batch)} {row}", flush=True)
             finally:
                 for program in programs.values():
                     program.end()
@@ -105,30 +104,14 @@ def _spec(mode: Mode, drafts: int, model: Path) -> EngineSpec:
 
 
 def _measured(modes: Sequence[Mode], programs: dict[str, Program], batch: int) -> dict[str, list[Served]]:
-    found: dict[str, list[Served]] = {mode.name: [] for mode in modes}
-    for repetition in range(int(os.environ.get("REPS", _REPETITIONS)) + 1):
-        for mode in modes:
-            run = Run(schemas=Records.name, batch=batch, share=1.0, backend=mode.backend, steps=_TOKENS)
-            served = programs[mode.engine].serve(run)
-            if isinstance(served, Failed):
-                raise SystemExit(f"{mode.name}: {served.reason}")
-            if served.tokens != batch * _TOKENS:
-                raise SystemExit(f"{mode.name}: {served.tokens} tokens, not {batch * _TOKENS}")
-            if repetition:  # the first compiles
-                found[mode.name].append(served)
-    return found
+    def run_of(mode: Mode) -> Run:
+        return Run(schemas=Records.name, batch=batch, share=1.0, backend=mode.backend, steps=_TOKENS)
 
-
-def _lines(cell: str, found: dict[str, list[Served]]) -> Iterator[str]:
-    baseline = [served.tokens / served.wall_s for served in found[BASELINE.name]]
+    found = turns.measured(modes, programs, run_of)
     for name, all_served in found.items():
-        speeds = [served.tokens / served.wall_s for served in all_served]
-        ratio = statistics.paired_ratio(speeds, baseline)
-        cpu = statistics.mean([served.cpu_s / served.tokens * 1000 for served in all_served])
-        yield (
-            f"| {cell} | {name} | {statistics.mean(speeds).value:.0f} "
-            f"| {ratio.value:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) | {cpu.value:.3f} |"
-        )
+        if wrong := [served.tokens for served in all_served if served.tokens != batch * _TOKENS]:
+            raise SystemExit(f"{name}: {wrong[0]} tokens, not {batch * _TOKENS}")
+    return found
 
 
 if __name__ == "__main__":

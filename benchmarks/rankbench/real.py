@@ -4,21 +4,19 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from devtools import cache, tinymodel
 
-from rankbench import corpora, statistics
+from rankbench import corpora, turns
 from rankbench.cells import BASELINE, OURS, OURS_EACH, UPSTREAM, WITH_PLUGIN, Mode
 from rankbench.documents import Corpus
 from rankbench.programs import Program
-from rankbench.protocol import EngineSpec, Failed, Run, Served
+from rankbench.protocol import EngineSpec, Run, Served
 
 _BATCH: Final = 16
 _TOKENS: Final = 128
-_REPETITIONS: Final = 5
 _MODES: Final = (BASELINE, WITH_PLUGIN, *UPSTREAM, OURS, *OURS_EACH)
 
 
@@ -37,7 +35,7 @@ def main() -> int:
                 programs[mode.engine] = Program(_spec(mode, folder), logs)
         for program in programs.values():
             program.wait_ready()
-        _print(_measured(modes, programs))
+        _print(turns.measured(modes, programs, _run))
     finally:
         for program in programs.values():
             program.end()
@@ -60,18 +58,8 @@ def _spec(mode: Mode, folder: Path) -> EngineSpec:
     )
 
 
-def _measured(modes: Sequence[Mode], programs: dict[str, Program]) -> dict[str, list[Served]]:
-    found: dict[str, list[Served]] = {mode.name: [] for mode in modes}
-    repetitions = int(os.environ.get("REPS", _REPETITIONS))
-    for repetition in range(repetitions + 1):
-        for mode in modes:
-            run = Run(schemas="plain", batch=_BATCH, share=1.0, backend=mode.backend, steps=_TOKENS)
-            served = programs[mode.engine].serve(run)
-            if isinstance(served, Failed):
-                raise SystemExit(f"{mode.name}: {served.reason}")
-            if repetition:  # the first compiles
-                found[mode.name].append(served)
-    return found
+def _run(mode: Mode) -> Run:
+    return Run(schemas="plain", batch=_BATCH, share=1.0, backend=mode.backend, steps=_TOKENS)
 
 
 def _print(found: dict[str, list[Served]]) -> None:
@@ -79,15 +67,7 @@ def _print(found: dict[str, list[Served]]) -> None:
     print("one thread, async scheduling, the CPU's own model runner, a different schema for each sequence\n")
     print("| mode | tokens | tok/s | of unguided (95 %) | CPU s per 1,000 tok |")
     print("| --- | --- | --- | --- | --- |")
-    baseline = [served.tokens / served.wall_s for served in found[BASELINE.name]]
-    for name, all_served in found.items():
-        speeds = [served.tokens / served.wall_s for served in all_served]
-        ratio = statistics.paired_ratio(speeds, baseline)
-        cpu = statistics.mean([served.cpu_s / served.tokens * 1000 for served in all_served])
-        print(
-            f"| {name} | {all_served[0].tokens} | {statistics.mean(speeds).value:.0f} "
-            f"| {ratio.value:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) | {cpu.value:.3f} |"
-        )
+    print("\n".join(turns.rows(found)))
 
 
 if __name__ == "__main__":
