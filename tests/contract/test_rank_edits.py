@@ -1,6 +1,5 @@
 """A step's edits beside plain numpy: Model Runner V1's, and V2's by Triton's interpreter; and for GPUs."""
 
-import json
 import os
 import subprocess
 import sys
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).resolve().parents[1]
+from support import edits_judged
 
 pytestmark = pytest.mark.engine
 
@@ -17,23 +16,15 @@ SEEDS = ("0", "1", "2")
 
 
 def test_rows_and_faults_are_as_plain_numpy_has_them() -> None:
-    paths = os.pathsep.join((str(TESTS / "support/v2cpu"), str(TESTS)))
-    done = subprocess.run(
-        [sys.executable, "-m", "support.edits_on_device", *SEEDS],
-        env=os.environ | {"PYTHONPATH": paths, "VLLM_USE_V2_MODEL_RUNNER": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = [json.loads(line) for line in done.stdout.splitlines()[-len(SEEDS) :]]
+    interpreter = edits_judged.TESTS / "support/v2cpu"
+    found = edits_judged.differences(SEEDS, interpreter, VLLM_USE_V2_MODEL_RUNNER="1")
     assert found == [[] for _ in SEEDS], f"of seeds {SEEDS}"
 
 
 def test_the_kernel_compiles_for_gpus(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "support.kernel_for_gpus"],
-        env=os.environ | {"PYTHONPATH": str(TESTS), "TRITON_CACHE_DIR": str(tmp_path)},
+        env=os.environ | {"PYTHONPATH": str(edits_judged.TESTS), "TRITON_CACHE_DIR": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
