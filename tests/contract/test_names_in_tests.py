@@ -8,6 +8,9 @@ from typing import Final
 
 import pytest
 
+# Of torch, for whoever imports a model runner first.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
 TESTS: Final = Path(__file__).parents[1]
 
 
