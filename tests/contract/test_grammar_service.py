@@ -14,7 +14,7 @@ from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfi
 from guided_contract.wire import Failed, Kind, Load, Loaded, Prepared, Refused
 from support import grammars
 from support.engine import pod_config
-from support.sidecar import Api, Rank, Sidecar, busy_worker, exists, kill, loaded, until
+from support.sidecar import Api, Rank, Sidecar, busy_worker, exists, is_grammar, kill, loaded, until
 
 # What a compile may take: long, because these machines can be busy. Deadlines are the clients' own.
 CAP_S = 60.0
@@ -318,16 +318,30 @@ async def test_schemas_that_would_crash_a_library_cost_nobody_a_worker(sidecar: 
 async def test_who_leaves_while_a_crashed_compile_is_tried_again_takes_no_guilt_away(
     sidecar: Sidecar, api: Api
 ) -> None:
-    """Else one grammar could spend the restart budget of all, and never be in quarantine."""
+    """Else one grammar could spend the restart budget of all, and never be in quarantine.
+
+    Nor does whom nobody has reaped yet: the template stops here, so that it takes a while.
+    """
     spec = grammars.endless_regex(9)
-    for _ in range(3):
+    template = sidecar.template_pid()
+    assert template is not None
+    for _ in range(2):
         number, _ = api.begin("regex", spec, backend="xgrammar")
         kill(await busy_worker(sidecar))
         second = await busy_worker(sidecar)
         api.release(number)
         await until(lambda gone=second: not exists(gone))
-    async with asyncio.timeout(30):
-        refused = await api.prepare("regex", spec, backend="xgrammar")
+    number, _ = api.begin("regex", spec, backend="xgrammar")
+    kill(await busy_worker(sidecar))
+    second = await busy_worker(sidecar)
+    os.kill(template, signal.SIGSTOP)
+    try:
+        api.release(number)
+        await until(lambda: not is_grammar(second))
+        async with asyncio.timeout(30):
+            refused = await api.prepare("regex", spec, backend="xgrammar")
+    finally:
+        os.kill(template, signal.SIGCONT)
     assert isinstance(refused, Refused)
     assert refused.code == "grammar_compile_crashed"
     assert "it has killed 3 grammar workers and is refused for another" in refused.message

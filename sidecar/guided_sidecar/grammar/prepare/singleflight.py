@@ -132,9 +132,19 @@ class SingleFlight:
                 self._forget(flight)
                 self._retract(flight)  # before another flight of this key begins
                 flight.progress.give_up(limit_s if time.monotonic() >= until else None)
+                self._blame(flight)
                 flight.task.cancel()
                 # The answer is given when the worker is gone from the process table.
                 await asyncio.wait([flight.task])
+
+    def _blame(self, flight: InFlight) -> None:
+        """Note what a grammar did whose last waiter leaves: at once, since its worker's end may take a while."""
+        progress = flight.progress
+        if progress.late_after_s is not None:
+            if not progress.excuse(progress.limit_s):
+                self._refusals.record(flight.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT))
+        elif deaths := progress.deaths:  # who leaves while it is tried again takes no guilt away
+            self._refusals.quarantine.record(flight.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_CRASHED), deaths)
 
     def _ended(self, flight: InFlight, task: asyncio.Task[Entry]) -> None:
         self._forget(flight)
@@ -196,11 +206,6 @@ class SingleFlight:
         except asyncio.CancelledError:
             if (limit_s := flight.progress.late_after_s) is not None:
                 error_code = flight.progress.too_late(limit_s).code.value
-                if not flight.progress.excuse(job.timeout_s):
-                    self._refusals.record(job.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT))
-            elif deaths := flight.progress.deaths:  # who leaves while it is tried again takes no guilt away
-                crashed = GuidedError(ErrorCode.GRAMMAR_COMPILE_CRASHED)
-                self._refusals.quarantine.record(job.key, crashed, deaths)
             raise
         else:
             return done
