@@ -180,7 +180,7 @@ bench-cpu: $(SETUP)  ## the tiny model on real vLLM and this CPU, guided, ours a
 	@PYTHONPATH=tools:benchmarks $(PY) -m rankbench.real
 
 .PHONY: bench-gpu
-bench-gpu: $(SETUP)  ## a model of a billion random weights on a real GPU, guided, ours against upstream (CELLS=, MODES=, REPS=)
+bench-gpu: $(SETUP)  ## a model of random weights on a real GPU, guided, ours against upstream (WEIGHTS=1B or 8B, CELLS=, MODES=, REPS=)
 	@PYTHONPATH=tools:benchmarks $(PY) -m rankbench.gpu
 
 .PHONY: bench-telemetry

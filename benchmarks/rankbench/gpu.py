@@ -1,4 +1,4 @@
-"""`make bench-gpu`: a billion random weights on a real GPU, ours against upstream (MODES=, REPS=, CELLS=).
+"""`make bench-gpu`: random weights on a real GPU, ours against upstream (WEIGHTS=, MODES=, REPS=, CELLS=).
 
 Model Runner V2, CUDA graphs, async scheduling; drafts by ngram_gpu. What random weights generate is nonsense
 that the grammar keeps to its records, of which there are more than a run generates: every sequence of a mode
@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -27,13 +27,24 @@ from rankbench.protocol import EngineSpec, Run, Served
 _TOKENS: Final = 128
 _MODES: Final = (BASELINE, WITH_PLUGIN, *UPSTREAM, OURS, *OURS_EACH)
 _CELLS: Final = [(drafts, batch) for drafts in (0, 3) for batch in (1, 64, 256)]
-_SHAPE: Final = {
-    "hidden_size": 2048,
-    "intermediate_size": 5632,
-    "num_hidden_layers": 16,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 64,
+# As wide and deep as models that are served with so many billions of weights.
+_SHAPES: Final = {
+    "1B": {
+        "hidden_size": 2048,
+        "intermediate_size": 5632,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 64,
+    },
+    "8B": {
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+    },
 }
 
 
@@ -46,12 +57,13 @@ def main() -> int:
     named = os.environ.get("CELLS", "")
     cells = [cell for cell in _CELLS if not named or _name(*cell) in named.split(",")]
     folder = Path(tempfile.mkdtemp(prefix="rbg-", dir="/tmp"))
-    print(f"commit {commit.name()}, {_device()}, 1 billion random weights, {vocabulary.SIZE} tokens,")
+    weights = os.environ.get("WEIGHTS") or "1B"
+    print(f"commit {commit.name()}, {_device()}, {weights} random weights, {vocabulary.SIZE} tokens,")
     print(f"{_TOKENS} tokens of each sequence, each with a schema of its own\n")
     print("| cell | mode | tokens | tok/s | of unguided (95 %) | CPU s per 1,000 tok |")
     print("| --- | --- | --- | --- | --- | --- |")
     try:
-        model = _model(folder)
+        model = _model(folder, _SHAPES[weights])
         for drafts in dict.fromkeys(drafts for drafts, _ in cells):
             programs = {mode.engine: Program(_spec(mode, drafts, model), logs) for mode in modes}
             try:
@@ -78,14 +90,14 @@ def _device() -> str:
     return str(torch.cuda.get_device_name())
 
 
-def _model(folder: Path) -> Path:
+def _model(folder: Path, shape: Mapping[str, int]) -> Path:
     """Write the configuration of a model as large as small ones that are served, without weights."""
     source = vocabulary.folder()
     for file in source.iterdir():
         if file.name != "config.json":
             (folder / file.name).symlink_to(file)
     config = json.loads((source / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | _SHAPE))
+    (folder / "config.json").write_text(json.dumps(config | dict(shape)))
     return folder
 
 

@@ -50,7 +50,7 @@ def arguments(spec: EngineSpec) -> dict[str, Any]:
         "block_size": 16,
         "max_num_batched_tokens": 4096,
         "kv_cache_memory_bytes": 4 << 30,  # engines that start together cannot measure what is free
-        "gpu_memory_utilization": 0.15,
+        "gpu_memory_utilization": 0.2,
         "skip_tokenizer_init": False,
         **({"speculative_config": drafts} if spec.drafts else {}),
     }
