@@ -21,9 +21,10 @@ def fill_walks(walks: Sequence[Walk[Any]], bitmask: Bitmask, fill: Fill) -> None
         for walk in live:
             _fill_alone(walk, bitmask, fill)
     for walk in walks:
-        if walk.matcher.is_terminated() and walk.filled < walk.rows:
-            walk.valid = len(walk.drafts)
-        _allow_rest(walk, bitmask)
+        if walk.filled < walk.rows:
+            if walk.matcher.is_terminated():
+                walk.valid = len(walk.drafts)
+            _allow_rest(walk, bitmask)
 
 
 def mark_slow(walks: Sequence[Walk[Any]], bitmask: Bitmask, fill: Fill, limit_ns: int) -> bool:

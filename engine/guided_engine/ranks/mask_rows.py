@@ -84,7 +84,8 @@ def masks_of(parts: Sequence[Part], bitmasks: BitmaskBuffer) -> Masks:
             bitmask[part.row : part.row + part.free] = FULL_MASK
         accepts = walk.row - part.row + walk.valid
         acceptable.append(accepts)
-        sequence.tally.forbidden += max(0, len(sequence.drafts) - accepts)
+        if accepts < len(sequence.drafts):
+            sequence.tally.forbidden += len(sequence.drafts) - accepts
         sequence.tally.count_fill(duration_ns * walk.rows)
         if walk.error is not None:
             _log.warning("guidedmodel: the matcher of %s failed: %s", sequence.request_id, walk.error)

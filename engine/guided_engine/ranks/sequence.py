@@ -86,7 +86,7 @@ class GuidedSequence:
         Returns how many were scheduled, known or not.
         """
         proposed = self.drafts if scheduled and scheduled[0] < 0 else scheduled
-        self.drafts = known_drafts(proposed[: len(scheduled)])
+        self.drafts = known_drafts(proposed[: len(scheduled)]) if scheduled else ()
         self.tally.count_step(len(self.drafts))
         return len(scheduled)
 
@@ -101,8 +101,10 @@ class GuidedSequence:
         self.accepted.extend(tokens)
         if self.is_given_up or not tokens:
             return
-        self._advance_matcher(known, tokens)
-        self._with_processors(lambda processors: processors.accept(tokens))
+        if self.matcher is not None:
+            self._advance_matcher(self.matcher, known, tokens)
+        if self.processors is not None:
+            self._with_processors(lambda processors: processors.accept(tokens))
 
     def resync(self, output_tokens: Sequence[int]) -> None:
         """Come to the state of exactly these output tokens, after preemption may have dropped some."""
@@ -237,18 +239,16 @@ class GuidedSequence:
             self.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
         self.start_processors()
 
-    def _advance_matcher(self, known: int, tokens: Sequence[int]) -> None:
-        if self.matcher is None:
-            return
+    def _advance_matcher(self, matcher: Matcher, known: int, tokens: Sequence[int]) -> None:
         try:
             if self.reasoning is not None:
                 tokens = tokens[self.reasoning.accept(known, tokens) :]
             self.stopwatch.start()
-            renewals = self.matcher.renewals
-            if not self.matcher.accept(tokens):
+            renewals = matcher.renewals
+            if not matcher.accept(tokens):
                 self.fail(ErrorCode.SEQUENCE_TOKEN_REJECTED)
             # What another's text used up is not this one's time.
-            if self.matcher.renewals == renewals and self.stopwatch.is_over(len(tokens)):
+            if self.stopwatch.is_over(len(tokens)) and matcher.renewals == renewals:
                 self.fail(ErrorCode.SEQUENCE_SLOW)
         except Exception as error:  # noqa: BLE001 - native code; only this sequence pays
             self.fail(failure_of(error))

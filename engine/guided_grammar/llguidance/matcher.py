@@ -79,16 +79,20 @@ class GuidanceMatcher(Matcher):
         return str(self.native.get_error().partition("\n")[0])
 
     def _consume(self, tokens: Sequence[int]) -> bool:
-        self.revive()
-        self.check()
-        if self.native.is_stopped():
-            return True
         taken = list(tokens)
-        while not self.native.consume_tokens(taken):
+        native = self.native
+        if native.is_stopped():  # so has one in its error state
+            self.revive()
+            self.check()
+            if self.native.is_stopped():
+                return True
+            native = self.native
+        while not native.consume_tokens(taken):
             if not self.revive():
                 if self._is_spent():
                     self.check()
                 return False
+            native = self.native
         self._taken += taken
         return True
 
@@ -116,22 +120,26 @@ class GuidanceFiller:
     def fill(self, walks: Sequence[Walk[GuidanceMatcher]], bitmask: Bitmask) -> None:
         """Fill the rows of sequences that are not terminated; raises what the library raises."""
         for walk in walks:
-            walk.matcher.revive()
+            if walk.matcher.native.is_error():
+                walk.matcher.revive()
         self._fill(walks, bitmask)
         # Of many, the caller finds out which one spends a lexer.
         while len(walks) == 1 and walks[0].matcher.revive():
             self._fill(walks, bitmask)
         for walk in walks:
-            walk.matcher.check()
+            if walk.matcher.native.is_error():
+                walk.matcher.check()
 
     def _fill(self, walks: Sequence[Walk[GuidanceMatcher]], bitmask: Bitmask) -> None:
         single, drafted = [], []
         for walk in walks:
             matcher = walk.matcher
-            drafts = walk.drafts
-            if drafts:
-                walk.valid = matcher.valid_prefix(drafts)
-                drafts = drafts[: walk.valid]
+            if not walk.drafts:
+                walk.filled = 1
+                single.append((matcher.native, walk.row))
+                continue
+            walk.valid = matcher.valid_prefix(walk.drafts)
+            drafts = walk.drafts[: walk.valid]
             if drafts and drafts[-1] in matcher.ends:
                 drafts = drafts[:-1]  # it may be accepted, and what follows the end is free
             walk.filled = 1 + len(drafts)
