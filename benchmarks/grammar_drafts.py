@@ -1,6 +1,6 @@
 """What drafts from a grammar would find: text that a schema leaves no choice of, in documents that exist.
 
-`PYTHONPATH=tools:benchmarks python benchmarks/grammar_drafts.py`, five minutes of one core. Prints a table:
+`PYTHONPATH=tools:benchmarks python benchmarks/grammar_drafts.py`, ten minutes of one core. Prints a table:
 tokens a step, and how many of so many proposed a step are right. No model, no engine: what a step and a
 proposal cost is not in it, so the ratio of two figures is the most that tok/s can win.
 
@@ -13,6 +13,8 @@ the branch that opens it. Where there is none the carrier proposes, which is vLL
   the same ones, since its masks leave of forced text the tokens alone that the tokenizer makes of it.
 - `text`: all bytes that the grammar forces (llguidance's `compute_ff_bytes`), made tokens by the tokenizer;
   the last may go on where the choice begins, and so be wrong.
+
+A rank's grammars take any white space, which it counts beside them: that is `any`.
 """
 
 import itertools
@@ -68,12 +70,12 @@ def nothing(_tokenizer: Any, _matcher: Matcher, _most: int) -> list[int]:
 
 
 def counted(
-    tokenizer: Any, grammar: str, seen: Any, text: Text, way: Way, most: int
+    tokenizer: Any, matcher: Matcher, text: Text, way: Way, most: int
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return steps, tokens made, proposed and right of one document: [4] int64."""
     chain_of, carried = way
     before, after = text
-    matcher, tokens = Matcher(seen, grammar), np.array(before + after, dtype=np.int32)
+    tokens = np.array(before + after, dtype=np.int32)
     at, steps, proposed, right, drafts = len(before), 0, 0, 0, np.zeros(0, np.int32)
     while at < len(tokens):
         ahead = tokens[at : at + len(drafts)]
@@ -94,17 +96,21 @@ def counted(
     return np.array([steps, len(after), proposed, right])
 
 
-def series(shown: bool) -> Iterator[Document]:
+def series(*, shown: bool) -> Iterator[Document]:
     """Yield schemas of closed objects, and documents that are mostly strings of some words."""
     for number in range(DOCUMENTS):
         schema = schemas.schema(number)
-        yield schema, _prompt(schema, shown), json.loads(schemas.document(schema, f"{number}"))
+        yield schema, _prompt(schema, shown=shown), json.loads(schemas.document(schema, f"{number}"))
 
 
-def calls(shown: bool) -> Iterator[Document]:
+def calls(*, shown: bool) -> Iterator[Document]:
     """Yield a record's schema, and records of short values, as tools are called."""
     rng = random.Random(1)
-    properties = {**RECORD, "due_date": {"type": "string", "format": "date"}, "is_urgent": {"type": "boolean"}}
+    properties = {
+        **RECORD,
+        "due_date": {"type": "string", "format": "date"},
+        "is_urgent": {"type": "boolean"},
+    }
     schema = {"type": "array", "items": closed(properties), "minItems": 1}
     for _ in range(DOCUMENTS):
         records = [
@@ -119,7 +125,7 @@ def calls(shown: bool) -> Iterator[Document]:
             }
             for _ in range(rng.randint(1, 3))
         ]
-        yield schema, _prompt(schema, shown), records
+        yield schema, _prompt(schema, shown=shown), records
 
 
 def closed(properties: dict[str, Any]) -> dict[str, Any]:
@@ -131,30 +137,48 @@ def closed(properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": deep, "required": list(deep), "additionalProperties": False}
 
 
-def _prompt(schema: dict[str, Any], shown: bool) -> str:
+def _prompt(schema: dict[str, Any], *, shown: bool) -> str:
     return f"Answer as JSON of this schema: {json.dumps(schema)}\n" if shown else "Answer as JSON.\n"
+
+
+def row(tokenizer: Any, seen: Any, of: Any, case: tuple[bool, int, str]) -> str:
+    """Return a row of the table, of whether the schema is shown, the most drafts, and the white space."""
+    shown, most, style = case
+    separators, overrides = STYLES[style]
+    encode = lambda said: tokenizer.encode(said, add_special_tokens=False)  # noqa: E731 - a short name
+    totals = {name: np.zeros(4, np.int64) for name in WAYS}
+    for schema, prompt, document in of(shown=shown):
+        grammar = Matcher.grammar_from_json_schema(schema, overrides=overrides)
+        text = encode(prompt), encode(json.dumps(document, separators=separators))
+        for name, way in WAYS.items():
+            totals[name] += counted(tokenizer, Matcher(seen, grammar), text, way, most)
+    cells = (
+        f"{made / steps:.2f} ({right / max(proposed, 1):.0%} of {proposed / steps:.2f})"
+        for steps, made, proposed, right in totals.values()
+    )
+    return f"| {of.__name__}, {'yes' if shown else 'no'}, {most}, {style} | {' | '.join(cells)} |"
 
 
 def main() -> None:
     """Print the table."""
     tokenizer: Any = AutoTokenizer.from_pretrained(str(vocabulary.folder()))
     seen = llguidance.hf.from_tokenizer(tokenizer, n_vocab=vocabulary.SIZE)
-    encode = lambda said: tokenizer.encode(said, add_special_tokens=False)  # noqa: E731 - a short name
-    print(f"| documents, schema in the prompt, drafts | {' | '.join(WAYS)} |")
+    print(f"| documents, schema in the prompt, drafts, white space | {' | '.join(WAYS)} |")
     for of, shown, most in itertools.product((series, calls), (True, False), DRAFTS):
-        totals = {name: np.zeros(4, np.int64) for name in WAYS}
-        for schema, prompt, document in of(shown):
-            grammar = Matcher.grammar_from_json_schema(schema, overrides={"whitespace_flexible": False})
-            text = encode(prompt), encode(json.dumps(document, separators=(",", ":")))
-            for name, way in WAYS.items():
-                totals[name] += counted(tokenizer, grammar, seen, text, way, most)
-        cells = (
-            f"{made / steps:.2f} ({right / max(proposed, 1):.0%} of {proposed / steps:.2f})"
-            for steps, made, proposed, right in totals.values()
-        )
-        print(f"| {of.__name__}, {'yes' if shown else 'no'}, {most} | {' | '.join(cells)} |", flush=True)
+        for style in STYLES if (shown, most) == (True, 3) else ("strict",):
+            print(row(tokenizer, seen, of, (shown, most, style)), flush=True)
 
 
+# How a document is written, and what the grammar takes: as it is written alone, or any white space.
+STYLES: Final[dict[str, tuple[tuple[str, str], dict[str, Any]]]] = {
+    "strict": ((",", ":"), {"whitespace_flexible": False}),
+    "any, none written": ((",", ":"), {"whitespace_flexible": True}),
+    "any, some written": ((", ", ": "), {"whitespace_flexible": True}),
+    "strict, some written": (
+        (", ", ": "),
+        {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "},
+    ),
+}
 WAYS: Final[dict[str, Way]] = {
     "lookup": (nothing, True),
     "one bit": (one_bit, False),
