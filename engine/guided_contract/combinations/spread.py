@@ -188,7 +188,7 @@ _REST: Final = (
         when={"device": GPUS},
         verdict="NotRun",
         says="what is supported ran on a CPU, Model Runner V2 by Triton's interpreter; of it an H200 has run "
-        "one rank of a small model, without drafts, with DraftModel and with NGram",
+        "one rank of a small model, without drafts, with DraftModel, NGram, Eagle3 and MTP",
     ),
     Row(
         name="masks in vLLM's scheduler",
