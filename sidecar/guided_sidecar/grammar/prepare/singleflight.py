@@ -138,13 +138,15 @@ class SingleFlight:
                 await asyncio.wait([flight.task])
 
     def _blame(self, flight: InFlight) -> None:
-        """Note what a grammar did whose last waiter leaves: at once, since its worker's end may take a while."""
+        """Note at once what a grammar did whose last waiter leaves: its worker's end may take a while."""
         progress = flight.progress
         if progress.late_after_s is not None:
             if not progress.excuse(progress.limit_s):
                 self._refusals.record(flight.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT))
         elif deaths := progress.deaths:  # who leaves while it is tried again takes no guilt away
-            self._refusals.quarantine.record(flight.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_CRASHED), deaths)
+            self._refusals.quarantine.record(
+                flight.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_CRASHED), deaths
+            )
 
     def _ended(self, flight: InFlight, task: asyncio.Task[Entry]) -> None:
         self._forget(flight)
