@@ -21,7 +21,8 @@ SEAMS: Final = {
         "core-detached": "vllm/v1/structured_output/__init__.py: StructuredOutputManager.grammar_init",
         "core-ends-sequences": "vllm/v1/core/sched/scheduler.py: Scheduler.update_from_output",
         "core-finish-reasons": "vllm/v1/core/sched/scheduler.py: Scheduler._free_request, Scheduler.schedule",
-        "core-presence": "vllm/v1/engine/core.py: EngineCoreProc.run_busy_loop",
+        "core-presence": "vllm/v1/engine/core.py: EngineCoreProc.run_busy_loop; "
+        "vllm/v1/core/sched/output.py: SchedulerOutput.num_spec_tokens_to_schedule",
         "rank-masks": "--worker-cls: load_model, then execute_model and sample_tokens of its runner",
         "cpu-async-scheduling": "vllm/platforms/cpu.py: 'async scheduling is not required on CPU'",
         "cpu-fork": "vllm/platforms/cpu.py: VLLM_WORKER_MULTIPROC_METHOD",

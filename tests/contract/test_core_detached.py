@@ -5,17 +5,20 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from devtools import tinymodel
+from transformers import AutoTokenizer
 
 from guided_contract import names
 from guided_contract.config import GuidedDecodingConfig, PodConfig
 from guided_contract.heartbeat import Heartbeats, core_slot
-from guided_contract.wire import Hello, Ticket
+from guided_contract.wire import Backend, Hello, Ticket
 from guided_engine.compat import core, core_liveness, cpu, runner
 from guided_engine.compat.core_finishes import FINISHES_ATTRIBUTE
 from guided_engine.compat.runner import ENDS_ATTRIBUTE
@@ -240,7 +243,8 @@ def test_a_backend_is_whole_when_another_thread_may_take_it(
             assert backend.disable_any_whitespace is False
             super().__setitem__(name, backend)
 
-    monkeypatch.setattr(backend_xgrammar, "XgrammarBackend", lambda *_args, **_kwargs: SimpleNamespace())
+    made = SimpleNamespace(allocate_token_bitmask=lambda rows: np.zeros((rows, 1)))
+    monkeypatch.setattr(backend_xgrammar, "XgrammarBackend", lambda *_args, **_kwargs: made)
     model = SimpleNamespace(get_vocab_size=lambda: 8)
     manager = SimpleNamespace(
         tokenizer=None,
@@ -249,6 +253,41 @@ def test_a_backend_is_whole_when_another_thread_may_take_it(
         **{core._BACKENDS_ATTRIBUTE: Shared()},
     )
     assert core._backend(manager, "xgrammar", pod) is manager.backend
+
+
+@pytest.mark.parametrize(("name", "code"), [("xgrammar", None), ("guidance", "grammar_load_failed")])
+def test_masks_that_are_wider_than_the_logits_end_their_request_and_not_the_engine(
+    pod: PodConfig, name: Backend, code: str | None
+) -> None:
+    """A token added to a tokenizer, and not to its model: 32,001 tokens and 32,000 logits, in short."""
+    from vllm.v1.structured_output.backend_types import StructuredOutputOptions
+
+    tokenizer = AutoTokenizer.from_pretrained(tinymodel.models() / "tiny")
+    fewer = len(tokenizer) // 32 * 32 - 32
+    options = SimpleNamespace(disable_any_whitespace=False, disable_additional_properties=False)
+    manager = SimpleNamespace(
+        tokenizer=tokenizer,
+        vllm_config=SimpleNamespace(
+            model_config=SimpleNamespace(
+                get_vocab_size=lambda: fewer, hf_config=SimpleNamespace(model_type="llama")
+            ),
+            structured_outputs_config=options,
+            speculative_config=None,
+        ),
+        backend=None,
+        executor=ThreadPoolExecutor(1),
+    )
+    asked = SimpleNamespace(structured_output_key=(StructuredOutputOptions.REGEX, "a+"), grammar=None)
+    request = SimpleNamespace(
+        structured_output_request=asked,
+        sampling_params=SimpleNamespace(all_stop_token_ids=set()),
+        stop_reason=None,
+    )
+    with manager.executor:
+        core.compile_here(manager, request, name, pod)
+    assert (asked.grammar.exception() is None) is (code is None)
+    assert request.stop_reason == code
+    assert (manager.backend is None) is (code is not None)
 
 
 def test_nothing_is_changed_under_scheduler_placement(tmp_path: Path) -> None:

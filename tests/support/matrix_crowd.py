@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from guided_contract import wire
 from support import matrix_life
-from support.matrix import DRAFTS
 from support.matrix_requests import Answer, Request
 
 CROWD: Final = 13  # sequences
@@ -24,12 +23,12 @@ def prepare() -> None:
     from vllm.v1.core.sched.scheduler import Scheduler
     from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
 
-    configured = [[1, CROWD - 1, DRAFTS], [CROWD, CROWD, 0]]
     original = Scheduler.schedule
 
     def schedule(self: Any, *arguments: Any, **options: Any) -> Any:
-        most = self.max_num_running_reqs
-        lookup = build_dynamic_sd_schedule_lookup(configured, most, DRAFTS)
+        most, drafts = self.max_num_running_reqs, self.num_spec_tokens
+        configured = [[1, CROWD - 1, drafts], [CROWD, CROWD, 0]]
+        lookup = build_dynamic_sd_schedule_lookup(configured, most, drafts)
         self.dynamic_sd_lookup = lookup if _follows.value else None
         return original(self, *arguments, **options)
 

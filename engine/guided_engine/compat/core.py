@@ -12,6 +12,7 @@ from guided_engine.compat import core_finishes, core_liveness, upstream_backends
 from guided_engine.compat.runner import ENDS_ATTRIBUTE, INVALID_ATTRIBUTE
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
 from guided_engine.ranks.tickets import ticket_of
+from guided_grammar.masks import words
 
 # Where the manager keeps its backends, by name.
 _BACKENDS_ATTRIBUTE: Final = "guided_backends"
@@ -91,9 +92,13 @@ def _backend(manager: Any, name: Backend, config: PodConfig) -> Any:
         if upstream is None:
             raise LookupError(f"vLLM has no backend {name}")
         vllm_config = manager.vllm_config
-        backend = upstream.make(
-            vllm_config, tokenizer=manager.tokenizer, vocab_size=vllm_config.model_config.get_vocab_size()
-        )
+        vocab_size = vllm_config.model_config.get_vocab_size()
+        backend = upstream.make(vllm_config, tokenizer=manager.tokenizer, vocab_size=vocab_size)
+        # llguidance counts a tokenizer's tokens that the model lacks, and vLLM allots all masks by its first
+        # backend: what does not fit would end the engine, in the scheduler or in a rank.
+        widths = [made.allocate_token_bitmask(1).shape[1] for made in (backend, manager.backend or backend)]
+        if widths[0] != widths[1] or widths[0] > words(vocab_size):
+            raise LookupError(f"the masks of {name} do not fit the model's {vocab_size} logits")
         backend.disable_any_whitespace = config.guided_decoding.whitespace == "Compact"
         known[name] = backend  # whole: another thread of the manager's may take it at once
     if manager.backend is None:
