@@ -96,6 +96,7 @@ class Decode(Record, frozen=True, kw_only=True):
     drafts_proposed: Natural = 0
     drafts_accepted: Natural = 0
     drafts_forbidden: Natural = 0
+    takes_drafts: bool = True  # False: a logits processor of its own takes none, so that all were refused
     end_reason: Word = ""  # an EndReason or an error code
 
 

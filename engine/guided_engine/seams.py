@@ -11,10 +11,8 @@ SEAMS: Final = {
         "admission": "vllm/v1/engine/async_llm.py: AsyncLLM.add_request",
         "sequence-failures": "vllm/v1/engine/output_processor.py: OutputProcessor.process_outputs",
         "beam-search": "vllm/entrypoints/generate/beam_search/online.py makes parameters of its own",
-        "strict-tools": "vllm/parser/abstract_parser.py: DelegatingParser._apply_structural_tag",
-        "other-words": "vllm/entrypoints/serve/engine/protocol.py: OpenAIBaseModel keeps unknown keys",
-        "streaming-input": "vllm/v1/engine/async_llm.py: AsyncLLM._add_streaming_input_request",
-        "offline": "vllm/v1/engine/llm_engine.py: LLMEngine.add_request",
+        "unread-constraints": "vllm/entrypoints/openai: to_sampling_params of ChatCompletionRequest and "
+        "ResponsesRequest",
         "forced-tools": "vllm/tool_parsers: structural_tag_registry.resolve_tool_strictness and "
         "utils._params_or_empty_object",
         "validators": "vllm/v1/structured_output/backend_*.py: validate_*; vllm/parser",

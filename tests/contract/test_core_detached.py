@@ -19,7 +19,7 @@ from guided_contract import names
 from guided_contract.config import GuidedDecodingConfig, PodConfig
 from guided_contract.heartbeat import Heartbeats, core_slot
 from guided_contract.wire import Backend, Hello, Ticket
-from guided_engine.compat import core, core_liveness, cpu
+from guided_engine.compat import core, core_liveness, cpu, runner
 from guided_engine.compat.core_finishes import FINISHES_ATTRIBUTE
 from guided_engine.compat.runner import ENDS_ATTRIBUTE
 from guided_engine.ledger import PatchSkippedError
@@ -81,6 +81,19 @@ class TestDetached:
         assert outputs["r"].new_token_ids == []
         assert outputs["s"].new_token_ids == [9]
         assert not running.scheduler.requests.get("r")
+
+    @pytest.mark.parametrize("asked", ["constraint", "name"])
+    def test_what_a_later_part_of_streaming_input_asks_for_reaches_ranks_without_a_ticket(
+        self, running: Core, asked: str
+    ) -> None:
+        """They end it; admission saw the first part alone."""
+        running.add("r", guided=False, ticket=False, resumable=True)
+        running.step(token=1)  # the end of sequence: it waits for the next part
+        later = {"constraint": {"guided": True}, "name": {"guided": False, "extra": {"guided_grammar": "g"}}}
+        running.add("r", ticket=False, resumable=True, **later[asked])
+        [new] = running.scheduler.schedule().scheduled_new_reqs
+        assert runner._is_guided_here(new.sampling_params)
+        assert ticket_of(new.sampling_params.extra_args) is None
 
     def test_a_malformed_ticket_is_none(self, running: Core) -> None:
         from vllm import SamplingParams

@@ -12,6 +12,7 @@ import pytest
 
 from guided_contract.config import LogitsProcessorConfig
 from guided_contract.errors import ErrorCode
+from guided_contract.records import Decode
 from guided_contract.wire import Ticket
 from guided_engine.processors.interface import (
     Edits,
@@ -574,6 +575,8 @@ class TestProcessors:
         assert masks is not None
         assert masks.acceptable == [0, 0]
         assert self.edits(rank) == {("r", 0): [1, 7], ("s", 0): [1, A]}
+        rank.step(finished={"s": "stop"})
+        assert [one.takes_drafts for one in rank.records if isinstance(one, Decode)] == [False]
 
     def test_a_state_survives_preemption_and_each_is_released_once(self, tmp_path: Any) -> None:
         rank = Rank(tmp_path, [self.COUNTS])
@@ -706,6 +709,7 @@ def test_a_record_counts_what_happened(rank: Rank) -> None:
     (record,) = rank.records
     assert (record.tokens, record.steps, record.fills) == (3, 3, 3)
     assert (record.drafts_proposed, record.drafts_accepted, record.drafts_forbidden) == (2, 1, 1)
+    assert record.takes_drafts
     assert (record.grammar_key, record.backend, record.rank, record.end_reason) == (
         "abc",
         "guidance",

@@ -2,7 +2,9 @@
 
 import importlib
 import re
+from collections.abc import AsyncGenerator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -33,8 +35,6 @@ PATCHED = (
         "to_beam_search_params",
     ),
     ("vllm.entrypoints.speech_to_text.translation.protocol", "TranslationRequest", "to_beam_search_params"),
-    ("vllm.v1.engine.async_llm", "AsyncLLM", "_validate_streaming_input_sampling_params"),
-    ("vllm.v1.engine.llm_engine", "LLMEngine", "add_request"),
 )
 SCHEMA = {"type": "object", "properties": {"a": {"type": "boolean"}}}
 GUIDED = {"structured_outputs": {"json": SCHEMA}}
@@ -52,6 +52,18 @@ def patched(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(owner, method, owner.__dict__[method])  # restored afterwards
     for entry in refusals.ENTRIES:
         entry.apply(POD)
+
+
+def new_gate() -> Gate:
+    pod = pod_config(Path("/nowhere"))
+    client = GrammarClient(pod.service_socket, lambda _: wire.Hello(role="api", pid=1, boot=""))
+    return Gate(pod, client, Telemetry(pod.telemetry_socket))
+
+
+def admit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have requests pass a gate."""
+    gate = new_gate()
+    monkeypatch.setattr(api, "process_gate", lambda: gate)
 
 
 def refused() -> Any:
@@ -213,10 +225,7 @@ async def test_engine_core_requests(monkeypatch: pytest.MonkeyPatch, *, guided: 
     request = EngineCoreRequest(
         **{**given, "request_id": "1", "prompt_token_ids": [1], "sampling_params": own}
     )
-    pod = pod_config(Path("/nowhere"))
-    client = GrammarClient(pod.service_socket, lambda _: wire.Hello(role="api", pid=1, boot=""))
-    gate = Gate(pod, client, Telemetry(pod.telemetry_socket))
-    monkeypatch.setattr(api, "process_gate", lambda: gate)
+    admit(monkeypatch)
 
     async def inner(_self: Any, _id: str, prompt: Any, _params: Any) -> Any:
         assert prompt is request
@@ -246,9 +255,7 @@ async def test_audio_takes_no_constraint_and_no_name(task: str) -> None:
     made = request.model_construct(file=None, model="tiny", vllm_xargs=NAMED)
     params = made.to_sampling_params(9, {})
     assert params.structured_outputs is None
-    pod = pod_config(Path("/nowhere"))
-    client = GrammarClient(pod.service_socket, lambda _: wire.Hello(role="api", pid=1, boot=""))
-    gate = Gate(pod, client, Telemetry(pod.telemetry_socket))
+    gate = new_gate()
     current.set(HttpExchange(trace.begin([], 1), "POST", f"/v1/audio/{task}s"))
     try:
         with pytest.raises(GuidedError) as refusal:
@@ -258,18 +265,39 @@ async def test_audio_takes_no_constraint_and_no_name(task: str) -> None:
     assert refusal.value.code == "request_not_admitted"
 
 
-def test_streaming_input() -> None:
-    """Called by vLLM for the request's parameters and for those of each later chunk."""
+@pytest.mark.parametrize("asked", ["constraint", "name"])
+async def test_streaming_input(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+    """What later parts ask for is refused where it arrives: tests/contract/test_core_detached.py."""
     from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
-    from vllm.v1.engine.async_llm import AsyncLLM
 
-    params = SamplingParams(output_kind=RequestOutputKind.DELTA)
-    AsyncLLM._validate_streaming_input_sampling_params(params)
-    guided = StructuredOutputsParams(json=SCHEMA)
-    for params.structured_outputs, params.extra_args in ((guided, None), (None, NAMED)):
-        with refused() as refusal:
-            AsyncLLM._validate_streaming_input_sampling_params(params)
-        assert "streaming input" in str(refusal.value)
+    admit(monkeypatch)
+    added = []
+
+    async def inner(_self: Any, _id: str, prompt: Any, _params: Any) -> Any:
+        added.append(prompt)
+        return SimpleNamespace()
+
+    async def parts() -> AsyncGenerator[Any]:
+        yield None
+
+    class Engine:
+        """Stands for AsyncLLM, as above."""
+
+        add_request = api._admitting(inner)
+
+    stream = parts()
+    plain = SamplingParams(output_kind=RequestOutputKind.DELTA)
+    await Engine().add_request("1", stream, plain)
+    assert added == [stream]
+    guided = {
+        "constraint": SamplingParams(structured_outputs=StructuredOutputsParams(json=SCHEMA)),
+        "name": SamplingParams(extra_args=NAMED),
+    }[asked]
+    with refused() as refusal:
+        await Engine().add_request("1", stream, guided)
+    assert refusal.value.error.code == "request_not_admitted"
+    assert "streaming input" in str(refusal.value)
+    assert added == [stream]
 
 
 def test_a_line_of_a_batch_file_in_other_words() -> None:

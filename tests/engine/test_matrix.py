@@ -177,11 +177,6 @@ def test_a_fresh_matcher_accepts_every_token(
     assert reasoned >= 9  # vLLM PR 44993: some begin within a draft; what they give equals upstream's, above
 
 
-def test_offline_requests_without_admission_are_refused_in_words(engines: Engines, cell: Cell) -> None:
-    said = engines.answers(cell)["offline"]
-    assert said.startswith("request_not_admitted: the offline LLM class does not support guided requests")
-
-
 def test_a_fault_ends_its_own_sequence_with_its_code(engines: Engines, cell: Cell) -> None:
     """vLLM RFC 5423, issues 43920, 51660, 24107, TensorRT-LLM PR 18896: it ended the engine, or all ranks."""
     answers = engines.answers(cell)

@@ -72,7 +72,6 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
         answers["mixed"] = list(map(answer, found))
         drafts["mixed"] = matrix_drafts.counted(llm, found)
         answers["drafts"] = drafts
-        answers["offline"] = offline_refusal(llm)
         answers |= with_processors(llm, tickets)
         answers["faults"] = faults(llm, job, service, tickets)
         # By whichever rank: the sidecar has each ended everywhere, once.
@@ -198,24 +197,8 @@ def in_one_batch(
         if name.startswith("seeded"):
             chosen.temperature, chosen.seed = 1.0, 7
     prompts = [request.prompt for request, _, _ in requests.values()]
-    past_the_offline_guard(llm)
     found = llm.generate(prompts, params, use_tqdm=False)
     return {name: answer(output) for name, output in zip(requests, found, strict=True)}
-
-
-def offline_refusal(llm: Any) -> str:
-    """Ask as an application in Python would, which has no ticket; return what it is told."""
-    try:
-        llm.generate(["x"], [sampling(corpus()[0], None)], use_tqdm=False)
-    except Exception as error:  # noqa: BLE001 - the test reads what it says
-        return str(error)
-    return "no refusal"
-
-
-def past_the_offline_guard(llm: Any) -> None:
-    """Let requests without a ticket through to the engine core, as a front end outside this process would."""
-    engine = llm.llm_engine
-    engine.add_request = type(engine).add_request.__wrapped__.__get__(engine)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ class Core:
             config, cache, self.manager, block_size=16, log_stats=False
         )
 
-    def add(
+    def add(  # noqa: PLR0913 - what a request consists of, by name
         self,
         request_id: str,
         *,
@@ -63,24 +63,30 @@ class Core:
         ticket: bool = True,
         placed: str = "",
         regex: str = "a+",
+        extra: dict[str, Any] | None = None,
+        resumable: bool = False,
         **fields: Any,
     ) -> Any:
-        """Add a request; `placed` names the library with which the scheduler is to keep its grammar."""
+        """Add a request.
+
+        `placed` names the library with which the scheduler is to keep its grammar; one that is `resumable`
+        is a part of streaming input, `extra` its arguments where it has no ticket.
+        """
         from vllm import SamplingParams
         from vllm.sampling_params import StructuredOutputsParams
         from vllm.v1.request import Request
 
         of_request = {name: fields.pop(name) for name in list(fields) if name.startswith("reasoning")}
         constraint = StructuredOutputsParams(regex=regex) if guided else None
-        extra = {names.TICKET_ARG: {"key": "k", "backend": placed, "placement": "Scheduler"}}
+        in_core = {names.TICKET_ARG: {"key": "k", "backend": placed, "placement": "Scheduler"}}
         sampling = SamplingParams(
             max_tokens=8,
             structured_outputs=constraint,
-            extra_args=extra if placed else TICKET if ticket else None,
+            extra_args=in_core if placed else TICKET if ticket else extra,
             **fields,
         )
         sampling.update_from_generation_config({}, 1)
-        request = Request(request_id, [5, 6, 7], sampling, None, **of_request)
+        request = Request(request_id, [5, 6, 7], sampling, None, resumable=resumable, **of_request)
         if request.use_structured_output:
             self.manager.grammar_init(request)
         self.scheduler.add_request(request)

@@ -12,6 +12,7 @@ from guided_contract import config, names, records
 from guided_contract.compatibility import SUPPORTED_VLLM
 from guided_contract.config import PodConfig
 from guided_engine import ledger, plugin, versions
+from guided_engine.compat import cpu
 from guided_engine.ledger import LedgerEntry, PatchSkippedError
 from guided_engine.seams import SEAMS
 from guided_engine.telemetry import Telemetry
@@ -61,6 +62,13 @@ def test_every_entry_of_the_ledger_says_why() -> None:
     entries = ledger.all_entries()
     assert len({entry.name for entry in entries}) == len(entries)
     assert all(entry.why and entry.goes_when for entry in entries)
+
+
+def test_the_ledger_stays_short() -> None:
+    """A dozen changes where vLLM runs on GPUs; what its CPU build lacks comes on top."""
+    of_cpu = {entry.name for entry in cpu.ENTRIES}
+    assert len([entry for entry in ledger.all_entries() if entry.name not in of_cpu]) <= 12
+    assert len(of_cpu) <= 5
 
 
 def test_every_entry_of_the_ledger_holds_for_every_supported_vllm() -> None:

@@ -126,10 +126,11 @@ def test_engine_and_sidecar_take_the_same_traceparents(text: str, *, valid: bool
 
 
 async def test_a_decode_is_a_child_of_its_request() -> None:
-    span = await decoded(decode(end_reason="completed", tracestate="a=b"))
+    span = await decoded(decode(end_reason="completed", tracestate="a=b", takes_drafts=False))
     assert (span.name, trace_id(span), parent_id(span)) == ("guided.decode", TRACE, SPAN)
     assert (error_code(span), attributes(span)["guidedmodel.rank"]) == ("", 1)
     assert attributes(span)["guidedmodel.decode.fill.duration"] == 0.002
+    assert attributes(span)["guidedmodel.decode.drafts.taken"] is False
     assert span.context.trace_state.to_header() == "a=b"
 
 

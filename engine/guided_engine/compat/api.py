@@ -4,7 +4,7 @@ import asyncio
 import copy
 import functools
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from guided_contract import wire
 from guided_contract.config import PodConfig
 from guided_contract.errors import CATALOGUE, ErrorCode, GuidedError
 from guided_engine.admission import identifiers
-from guided_engine.admission.constraints import Constraint
+from guided_engine.admission.constraints import Constraint, asks_for_grammar
 from guided_engine.admission.exchange import SequenceEnd
 from guided_engine.admission.gate import Admitted, Gate, process_gate
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
@@ -45,6 +45,12 @@ def _admitting(add_request: AddRequest) -> AddRequest:
         gate = process_gate()
         if gate is None or not call.samples:
             return await add_request(self, request_id, prompt, params, *args, **kwargs)
+        if isinstance(prompt, AsyncGenerator) and asks_for_grammar(params):
+            # Nor one that a later part asks for: a rank ends what comes without a ticket.
+            error = GuidedError(
+                ErrorCode.REQUEST_NOT_ADMITTED, "guided decoding is not supported for streaming input"
+            )
+            raise GuidedRequestError(error)
         identifiers.called(request_id)
         try:
             admitted = await gate.admit(

@@ -10,12 +10,11 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.names import GRAMMAR_ARG
 from guided_contract.wire import Kind
 from guided_engine.admission import request_body, request_processors, request_words
-from guided_engine.admission.constraints import asks_for_grammar, kind_of
+from guided_engine.admission.constraints import kind_of
 from guided_engine.admission.exchange import current
 from guided_engine.compat.tool_markers import cut_calls
 from guided_engine.compat.tools import is_forced
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
-from guided_engine.ranks.tickets import ticket_of
 
 Refusal = Callable[[Any], GuidedError | None]
 
@@ -96,15 +95,18 @@ def _guided_beams(request: Any) -> GuidedError | None:
     return GuidedError(ErrorCode.REQUEST_NOT_ADMITTED, "guided decoding is not supported with beam search")
 
 
-def _apply_strict_tools(config: PodConfig) -> None:
+def _apply_unread(config: PodConfig) -> None:
     skip_unless_rank(config)
     from vllm.entrypoints.openai.chat_completion.protocol import (  # noqa: PLC0415 - see compat/__init__.py
         ChatCompletionRequest,
     )
     from vllm.entrypoints.openai.responses.protocol import ResponsesRequest  # noqa: PLC0415 - as above
 
-    for request in (ChatCompletionRequest, ResponsesRequest):
-        request.to_sampling_params = _checked(request.to_sampling_params, _unsound_tools)
+    def unread(request: Any) -> GuidedError | None:
+        return _ignored_words(request) or _unsound_tools(request)
+
+    for request, refusal in ((ChatCompletionRequest, unread), (ResponsesRequest, _unsound_tools)):
+        request.to_sampling_params = _checked(request.to_sampling_params, refusal)
 
 
 def _unsound_tools(request: Any) -> GuidedError | None:
@@ -147,64 +149,13 @@ def _loose_tools(request: Any) -> GuidedError | None:
     return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path="tools")
 
 
-def _apply_other_words(config: PodConfig) -> None:
-    skip_unless_rank(config)
-    from vllm.entrypoints.openai.chat_completion.protocol import (  # noqa: PLC0415 - see compat/__init__.py
-        ChatCompletionRequest,
-    )
-
-    ChatCompletionRequest.to_sampling_params = _checked(
-        ChatCompletionRequest.to_sampling_params, _ignored_words
-    )
-
-
 def _ignored_words(request: Any) -> GuidedError | None:
     """Return what a line of a batch file asks for in vain; HTTP requests have been looked at before."""
-    if current.get() is not None:
+    if current.get() is not None or not request.model_extra:
         return None
-    extra = request_body.keys_of(json.dumps(request.model_extra or {}, default=str).encode())
+    extra = request_body.keys_of(json.dumps(request.model_extra, default=str).encode())
     found = request_words.fault("/v1/chat/completions", extra or {})
     return None if found is None else found.error
-
-
-def _apply_streaming_input(config: PodConfig) -> None:
-    skip_unless_rank(config)
-    from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415 - see compat/__init__.py
-
-    validate = AsyncLLM._validate_streaming_input_sampling_params  # noqa: SLF001 - what this module is for
-
-    @functools.wraps(validate)
-    def unguided(params: Any) -> None:
-        validate(params)
-        if asks_for_grammar(params):
-            _refuse(
-                GuidedError(
-                    ErrorCode.REQUEST_NOT_ADMITTED, "guided decoding is not supported for streaming input"
-                )
-            )
-
-    # Called for the request's parameters and for those of each chunk, which admission never sees.
-    AsyncLLM._validate_streaming_input_sampling_params = staticmethod(unguided)  # noqa: SLF001 - as above
-
-
-def _apply_offline(config: PodConfig) -> None:
-    skip_unless_rank(config)
-    from vllm.v1.engine.llm_engine import LLMEngine  # noqa: PLC0415 - see compat/__init__.py
-
-    add_request = LLMEngine.add_request
-
-    @functools.wraps(add_request)
-    def refusing(self: Any, request_id: str, prompt: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
-        for given in (params, getattr(prompt, "sampling_params", None)):
-            if asks_for_grammar(given) and ticket_of(getattr(given, "extra_args", None)) is None:
-                message = (
-                    "the offline LLM class does not support guided requests inside a GuidedModel "
-                    "pod: use its API server, or unset GUIDEDMODEL_CONFIG"
-                )
-                _refuse(GuidedError(ErrorCode.REQUEST_NOT_ADMITTED, message))
-        return add_request(self, request_id, prompt, params, *args, **kwargs)
-
-    LLMEngine.add_request = refusing
 
 
 ENTRIES: Final = (
@@ -215,29 +166,13 @@ ENTRIES: Final = (
         apply=_apply_beam_search,
     ),
     LedgerEntry(
-        name="strict-tools",
-        why="a parser without structural tags leaves strict tools unconstrained, with a line in the log; one "
-        "with them cuts a call that holds its own mark",
-        goes_when="vLLM refuses strict tools that it cannot constrain, and calls that it could not read",
-        apply=_apply_strict_tools,
-    ),
-    LedgerEntry(
-        name="other-words",
-        why="run-batch ignores guided_json and its like, of which the middleware sees nothing",
+        name="unread-constraints",
+        why="a parser without structural tags leaves strict tools unconstrained, with a line in the log, and "
+        "one with them cuts a call that holds its own mark; run-batch, of which the middleware sees nothing, "
+        "ignores guided_json and its like",
         upstream="https://github.com/vllm-project/vllm/issues/53975",
-        goes_when="vLLM refuses the keys that it has removed",
-        apply=_apply_other_words,
-    ),
-    LedgerEntry(
-        name="streaming-input",
-        why="parameters of later chunks reach the engine core without passing admission",
-        goes_when="each chunk passes AsyncLLM.add_request",
-        apply=_apply_streaming_input,
-    ),
-    LedgerEntry(
-        name="offline",
-        why="offline LLM has no admission: its guided requests would end as errors without a word",
-        goes_when="offline LLM is worth an admission of its own",
-        apply=_apply_offline,
+        goes_when="vLLM refuses strict tools that it cannot constrain, calls that it could not read, and the "
+        "keys that it has removed",
+        apply=_apply_unread,
     ),
 )

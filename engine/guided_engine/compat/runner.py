@@ -12,6 +12,7 @@ import numpy as np
 
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode
+from guided_contract.names import GRAMMAR_ARG
 from guided_contract.wire import Failed
 from guided_engine.compat.core_finishes import FINISHES_ATTRIBUTE
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
@@ -229,7 +230,8 @@ def _is_guided_here(params: Any) -> bool:
     """Return whether a request is guided, and not by the engine core's own manager."""
     structured = params.structured_outputs
     if structured is None or structured.all_constraints_none():
-        return False
+        # A name that has passed admission has become a constraint.
+        return (params.extra_args or {}).get(GRAMMAR_ARG) is not None
     ticket = ticket_of(params.extra_args)
     return ticket is None or ticket.placement == "Rank"
 

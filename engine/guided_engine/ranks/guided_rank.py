@@ -285,13 +285,13 @@ class RankGuide:
             self.settle()  # the engine core has read its last tokens, and this rank has not
         del self._sequences[request_id]
         self._tell_failure(sequence)
-        sequence.release()
         if not self._sequences:
             self._times.tell()
         if (ticket := sequence.ticket) is not None:
             text = partial(self._prototypes.text, ticket.backend, sequence.accepted)
             end = end_reasons.of(finish.reason, sequence.stop_texts, text)
             self._send(sequence.record(self._traits.rank, ticket, end))
+        sequence.release()
 
     def _tell_failure(self, sequence: GuidedSequence) -> None:
         """Send the record of a sequence that ends for its processors, once."""

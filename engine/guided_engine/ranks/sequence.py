@@ -186,9 +186,12 @@ class GuidedSequence:
 
     def verifiable(self, scheduled: int) -> int:
         """Return how many of its scheduled drafts its processors can look at."""
-        if self.processors and not self.processors.support_speculation:
-            return 0
-        return min(scheduled, len(self.drafts))
+        return min(scheduled, len(self.drafts)) if self.takes_drafts else 0
+
+    @property
+    def takes_drafts(self) -> bool:
+        """Return whether all of its processors take drafts."""
+        return not self.processors or self.processors.support_speculation
 
     def release(self) -> None:
         """Give back what its processors hold."""
@@ -226,6 +229,7 @@ class GuidedSequence:
             drafts_proposed=tally.drafts_proposed,
             drafts_accepted=tally.drafts_accepted,
             drafts_forbidden=tally.drafts_forbidden,
+            takes_drafts=self.takes_drafts,
             end_reason=self.failure or ("completed" if self.is_completed else end),
         )
 

@@ -82,4 +82,5 @@ PROCESSOR_TOKEN: Final = "guidedmodel.processor.token"  # noqa: S105 - how many 
 # Of guided.decode, beside decode_counts.py.
 DECODE_FILL_MAX: Final = "guidedmodel.decode.fill.max"
 DECODE_RANKS: Final = "guidedmodel.decode.ranks"  # that told of the sequence
+DECODE_TAKES_DRAFTS: Final = "guidedmodel.decode.drafts.taken"  # false: its logits processors take none
 DECODE_END_REASON: Final = "guidedmodel.decode.end_reason"

@@ -124,6 +124,7 @@ def attributes(told: list[Decode]) -> dict[str, AttributeValue]:
         c.GRAMMAR_BACKEND: slowest.backend,
         c.DECODE_FILL_MAX: max(record.fill_max_ns for record in told) / 1e9,
         **dict(decode_counts.attributes(slowest)),
+        c.DECODE_TAKES_DRAFTS: slowest.takes_drafts,
         c.DECODE_END_REASON: _failure(told) or slowest.end_reason,
     }
 

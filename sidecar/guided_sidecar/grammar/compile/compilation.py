@@ -251,7 +251,7 @@ class Compiler:
         began_ns = time.time_ns()
         # Of the text as it came: what was closed, relaxed or written otherwise is not what was asked for.
         judge = Judge(job.spec) if job.kind == "json" and grammar.value is not None else None
-        fault, texts = self._prover.prove(compiled, positions, judge, job.key)
+        fault, texts = self._prover.prove(compiled, positions, judge)
         if fault is None or (fault.path is None and fault.code in _LIMITS):
             fault = self._slow_pattern(grammar, compiled) or fault
         code = fault.code.value if fault is not None else ""
@@ -268,7 +268,7 @@ class Compiler:
             text = json.dumps({"type": "string", "pattern": pattern})
             with contextlib.suppress(BackendError):  # it has been compiled as a part of the whole
                 alone = self._heard("json", text, compiled.backend)
-                if (fault := self._prover.slow_fault(alone, pattern)) is not None:
+                if (fault := self._prover.slow_fault(alone)) is not None:
                     return fault._replace(message=f"{path}: {fault.message}", path=path)
         return None
 
