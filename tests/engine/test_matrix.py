@@ -26,6 +26,9 @@ pytestmark = [
 
 CELLS = matrix.cells()
 SPECULATING = [cell for cell in CELLS if cell.speculates]
+# Behind stages vLLM's scheduler has not the drafts whose masks it makes, and a batch is one of several in
+# flight: docs/upstream-quirks.md.
+FLAT = [cell for cell in SPECULATING if cell.pipeline_parallel == 1]
 COMPARED = [cell for cell in SPECULATING if cell.sync != cell and cell.sync in CELLS]
 FEWEST_COMPARED = 20
 MANY = 1000  # digests, of some thousand tokens that the guided requests of a cell have
@@ -114,7 +117,7 @@ def test_drafts_are_proposed_forbidden_and_accepted_in_async_as_in_sync(
     assert all(any(any(one[name]) for one in told) for name in told[0])
 
 
-@pytest.mark.parametrize("drafts", SPECULATING, ids=lambda c: c.name)
+@pytest.mark.parametrize("drafts", FLAT, ids=lambda c: c.name)
 def test_proposed_drafts_are_counted_as_where_the_scheduler_has_the_grammar(
     engines: Engines, drafts: Cell
 ) -> None:
@@ -265,7 +268,7 @@ def test_an_abort_in_any_state_touches_nobody_and_frees_the_name(engines: Engine
     assert answers["left"] == [0] * cell.ranks
 
 
-@pytest.mark.parametrize("drafts", SPECULATING, ids=lambda c: c.name)
+@pytest.mark.parametrize("drafts", FLAT, ids=lambda c: c.name)
 def test_drafts_that_stop_and_begin_again_amid_requests_change_no_token(
     engines: Engines, drafts: Cell
 ) -> None:
