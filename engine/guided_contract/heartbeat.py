@@ -1,9 +1,9 @@
 """Heartbeats in shared memory: who lives, and who makes steps.
 
 Written by engine cores and workers, read by launcher and sidecar. The file holds SLOTS records: slot 0 is
-the engine core, slot 1 + r its worker r; further cores (data parallelism) follow likewise. A record is five
-unsigned 64-bit integers: pid, beat, steps, step time, busy. Times are CLOCK_MONOTONIC nanoseconds, which the
-containers of a pod share.
+the engine core, slot 1 + r its worker r; further cores (data parallelism) follow likewise. A record is six
+unsigned 64-bit integers: pid, beat, steps, step time, busy, drafts. Times are CLOCK_MONOTONIC nanoseconds,
+which the containers of a pod share.
 """
 
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 SLOTS: Final = 129
-_RECORD: Final = struct.Struct("<5Q")
+_RECORD: Final = struct.Struct("<6Q")
 FILE_BYTES: Final = SLOTS * _RECORD.size
 
 
@@ -27,7 +27,8 @@ class Beat(NamedTuple):
 
     `beat_ns` and `step_ns` are the times of the last beat and the last step, by `now_ns`; `steps` counts
     steps since the process started. `busy` is the number of unfinished requests (engine core only); a busy
-    core that completes no step is stalled.
+    core that completes no step is stalled. `drafts` is how many draft tokens of each sequence its last step
+    asked for (engine core only).
     """
 
     pid: int
@@ -35,6 +36,7 @@ class Beat(NamedTuple):
     steps: int
     step_ns: int
     busy: int
+    drafts: int = 0
 
 
 _NEVER: Final = Beat(0, 0, 0, 0, 0)

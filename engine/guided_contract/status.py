@@ -96,13 +96,26 @@ class ProcessorStatus(Struct, frozen=True, kw_only=True):
 
 
 class DraftsStatus(Struct, frozen=True, kw_only=True):
-    """Draft tokens of guided sequences, and how many the grammar did not allow, or came after one.
+    """Draft tokens of guided sequences: proposed, accepted, and those not allowed, or after one that was not.
 
     They are summed over all ranks since the grammar service started.
     """
 
     proposed: Count = 0
+    accepted: Count = 0
     forbidden: Count = 0
+
+
+class SpeculationStatus(Struct, frozen=True, kw_only=True):
+    """How the engine speculates.
+
+    `method` is vLLM's name of what it resolved, "" where it does not speculate or no rank has said so.
+    `num_tokens` is how many draft tokens of each sequence the engine core's last step asked for, with several
+    engines the least and the most of theirs; None before the first step.
+    """
+
+    method: str = ""
+    num_tokens: tuple[Count, Count] | None = None
 
 
 class LibraryStatus(Struct, frozen=True, kw_only=True):
@@ -135,6 +148,7 @@ class PodStatus(Struct, frozen=True, kw_only=True):
     last_failure: Failure | None = None
     drafts: DraftsStatus = DraftsStatus()
     scheduling: Literal["", "Async", "Sync"] = ""  # how the engine schedules; "" until a rank has said so
+    speculation: SpeculationStatus = SpeculationStatus()
 
 
 def encode(status: PodStatus) -> bytes:

@@ -71,6 +71,7 @@ class Hello(Message, frozen=True, kw_only=True):
     unsupported: str = ""  # launcher only: why vLLM was left untouched
     placement: Placement = "Rank"
     scheduling: Literal["", "Async", "Sync"] = ""  # rank only: how its engine schedules
+    speculation: str = ""  # rank only: vLLM's name of the method that it resolved, "" without speculation
     node: Natural = 0
     tokenizer: Annotated[dict[Backend, str], Few] = {}  # rank that samples: see fingerprint
 

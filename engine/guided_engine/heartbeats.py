@@ -31,6 +31,7 @@ class Pulse:
         self._slot = slot
         self._busy = busy
         self._steps = 0
+        self._drafts = 0
         self._step_ns = now_ns()
         self._file: Heartbeats | None = None
         self._stopped = threading.Event()
@@ -47,9 +48,10 @@ class Pulse:
         self._stopped.set()
         self._thread.join(timeout_s)
 
-    def step(self) -> None:
-        """Count a step; costs nothing, the thread writes it."""
+    def step(self, drafts: int = 0) -> None:
+        """Count a step that asked for so many draft tokens; costs nothing, the thread writes it."""
         self._steps += 1
+        self._drafts = drafts
         self._step_ns = now_ns()
 
     def _run(self) -> None:
@@ -74,4 +76,6 @@ class Pulse:
         if not busy:
             # An idle engine makes no steps: the stall clock starts with the first request.
             self._step_ns = now_ns()
-        self._file.write(self._slot, Beat(os.getpid(), now_ns(), self._steps, self._step_ns, busy))
+        self._file.write(
+            self._slot, Beat(os.getpid(), now_ns(), self._steps, self._step_ns, busy, self._drafts)
+        )

@@ -313,6 +313,8 @@ class IdleScheduler:
 class Scheduled:
     """A step of so many tokens."""
 
+    num_spec_tokens_to_schedule = 0
+
     def __init__(self, tokens: int) -> None:
         self.total_num_scheduled_tokens = tokens
 

@@ -2,11 +2,14 @@
 
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from devtools import tinymodel
 
+from guided_contract.heartbeat import Heartbeats, core_slot
+from guided_engine.compat import core_liveness
 from guided_engine.compat.runner import INVALID_ATTRIBUTE
 from support.engine import pod_config, wait_until
 from support.scheduler import Core, change_core
@@ -14,17 +17,18 @@ from support.scheduler import Core, change_core
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 DRAFTS = 3
+SCHEDULE = [[1, 2, DRAFTS], [3, 4, 0]]  # as of disableAbove: 2
+
+
+def drafting(**options: Any) -> dict[str, Any]:
+    model = str(tinymodel.models() / "tiny-draft")
+    return {"method": "draft_model", "model": model, "num_speculative_tokens": DRAFTS, **options}
 
 
 @pytest.fixture
 def running(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Core:
     change_core(monkeypatch, pod_config(tmp_path, model="/nowhere"))
-    draft = {
-        "method": "draft_model",
-        "model": str(tinymodel.models() / "tiny-draft"),
-        "num_speculative_tokens": DRAFTS,
-    }
-    return Core(is_async=True, speculative_config=draft, per_request_spec_decode_metrics="detailed")
+    return Core(is_async=True, speculative_config=drafting(), per_request_spec_decode_metrics="detailed")
 
 
 def answered(scheduled: Any, sampled: dict[str, list[int]], invalid: dict[str, int]) -> Any:
@@ -66,3 +70,37 @@ def test_proposed_are_counted_as_upstream_counts_them(running: Core, word: str) 
     assert ours.spec_decode_metrics == theirs.spec_decode_metrics
     assert ours.spec_decode_metrics.num_draft_tokens == valid
     assert unguided.spec_decode_metrics.num_draft_tokens == DRAFTS
+
+
+def test_the_core_tells_how_many_draft_tokens_its_last_step_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By what vLLM's scheduler wrote into the step, whoever makes its schedule by batch size."""
+    from vllm.v1.engine.core import DPEngineCoreProc, EngineCoreProc
+
+    pod = pod_config(tmp_path, model="/nowhere")
+    for process in (EngineCoreProc, DPEngineCoreProc):
+        monkeypatch.setattr(process, "run_busy_loop", lambda _self: None)
+    core_liveness.show_presence(pod)
+    running = Core(is_async=True, speculative_config=drafting(num_speculative_tokens_per_batch_size=SCHEDULE))
+    core = object.__new__(EngineCoreProc)
+    core.scheduler = running.scheduler
+    core.vllm_config = SimpleNamespace(parallel_config=SimpleNamespace(data_parallel_index=0))
+    beats = Heartbeats.create(pod.heartbeats_file)
+    core.run_busy_loop()
+
+    def told() -> tuple[int, int]:
+        beat = beats.read(core_slot(0, 1))
+        return beat.steps, beat.drafts
+
+    running.add("first", guided=False, ticket=False)
+    running.step()
+    wait_until(lambda: told() == (1, DRAFTS))
+    for name in ("second", "third"):
+        running.add(name, guided=False, ticket=False)
+    running.step()
+    wait_until(lambda: told() == (2, 0))
+    running.scheduler.dynamic_sd_lookup = [1] * 5  # amid it all, as what follows the load would
+    running.step()
+    wait_until(lambda: told() == (3, 1))
+    beats.close()

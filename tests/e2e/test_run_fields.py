@@ -1,6 +1,9 @@
 """One pod with a key, an adapter, and guesses that stop where the batch is full."""
 
+import dataclasses
+import datetime as dt
 import json
+import threading
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +16,11 @@ from devtools.tinytasks import TOPICS, task
 from prometheus_client.parser import text_string_to_metric_families
 
 from guided_contract import status
+from guided_operator.reconcile.report import make_status, to_object
+from guided_operator.watch.sidecar_status import Page
 from support.adapter import adapter
+from support.observed import applied, model, revision_of, seen, situation
+from support.observed import pod as observed_pod
 from support.pod import Pod, sample, start_pod
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
@@ -21,6 +28,12 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 KEY = "sesame"
 PERSON = task("person")
 SCHEMA = json.loads(PERSON.spec)
+SPECULATIVE = {
+    "method": "DraftModel",
+    "numTokens": 3,
+    "draftModel": {"uri": "pvc://models/tiny-draft"},
+    "disableAbove": 2,
+}
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +42,7 @@ def pod() -> Iterator[Pod]:
     manifest = sample(
         parallelism={"tensor": 1},
         lora={"adapters": [{"name": "tuned", "uri": f"pvc://adapters/{folder.name}"}], "maxRank": 8},
-        speculative={
-            "method": "DraftModel",
-            "numTokens": 3,
-            "draftModel": {"uri": "pvc://models/tiny-draft"},
-            "disableAbove": 2,
-        },
+        speculative=SPECULATIVE,
     )
     manifest["spec"]["engine"] |= {"apiKeySecretKeyRef": {"name": "s", "key": "k"}, "maxNumSeqs": 8}
     pod = start_pod(manifest, args=["--volume", f"adapters={folder.parent}"], env={"VLLM_API_KEY": KEY})
@@ -79,9 +87,50 @@ def test_answers_meet_their_schema_on_both_sides_of_the_full_batch(pod: Pod) -> 
     assert len(together) == len(alone)
 
 
-def test_status_tells_how_the_engine_schedules(pod: Pod) -> None:
+def reported(pod: Pod) -> Any:
+    """Return what the resource's status says of speculation, by the pod's own page."""
     with urllib.request.urlopen(f"http://127.0.0.1:{pod.ports.sidecar}/status", timeout=10) as page:
-        assert status.decode(page.read()).scheduling == "Async"
+        told = status.decode(page.read())
+    raw = model(speculative=SPECULATIVE)
+    observed = applied(seen(raw))
+    one = observed_pod("m-0", revision_of(raw))
+    observed = dataclasses.replace(observed, pods=(one,), pages={one.uid: Page(told)})
+    return to_object(make_status(situation(observed), dt.datetime.now(dt.UTC)))["speculation"]
+
+
+def test_status_tells_how_the_engine_speculates(pod: Pod) -> None:
+    ask(pod, TOPICS[0], **GUIDED)
+    pod.wait(lambda: reported(pod).get("acceptedRate"))
+    found = reported(pod)
+    assert (found["method"], found["async"], found["fallback"]) == ("draft_model", True, "")
+    assert found.keys() >= {"numTokens", "forbiddenRate"}
+
+
+def test_status_tells_how_many_tokens_are_drafted_now(pod: Pod) -> None:
+    """disableAbove: none while three are served, and again once one is."""
+
+    def tokens() -> Any:
+        return reported(pod)["numTokens"]
+
+    few, many = {"min": 3, "max": 3}, {"min": 0, "max": 0}
+    ended = threading.Event()
+
+    def load() -> None:
+        while not ended.is_set():
+            ask(pod, TOPICS[0], ignore_eos=True)
+
+    ask(pod, TOPICS[0])
+    pod.wait(lambda: tokens() == few)
+    with ThreadPoolExecutor(6) as pool:
+        loads = [pool.submit(load) for _ in range(6)]
+        try:
+            pod.wait(lambda: tokens() == many)
+        finally:
+            ended.set()
+    for one in loads:
+        one.result()
+    ask(pod, TOPICS[0])
+    pod.wait(lambda: tokens() == few)
 
 
 def test_vllms_own_metrics_tell_what_came_of_the_guesses(pod: Pod) -> None:

@@ -1,6 +1,7 @@
 """The engine matrix: what rank-guided engines generate, against upstream's sync, unspeculated output.
 
-A pairwise selection; MATRIX=full (make test-matrix) runs every cell and writes docs/matrix.md.
+A pairwise selection; MATRIX=full (make test-matrix) runs every cell; what it runs, all or some, it
+writes into docs/matrix.md.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,6 +26,9 @@ pytestmark = [
 
 CELLS = matrix.cells()
 SPECULATING = [cell for cell in CELLS if cell.speculates]
+# Behind stages vLLM's scheduler has not the drafts whose masks it makes, and a batch is one of several in
+# flight: docs/upstream-quirks.md.
+FLAT = [cell for cell in SPECULATING if cell.pipeline_parallel == 1]
 COMPARED = [cell for cell in SPECULATING if cell.sync != cell and cell.sync in CELLS]
 FEWEST_COMPARED = 20
 MANY = 1000  # digests, of some thousand tokens that the guided requests of a cell have
@@ -72,8 +76,8 @@ def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield found
     finally:
         found.stop()
-    if matrix.is_full() and len(found.report.rows) == len(CELLS) * len(BACKENDS):
-        found.report.write()  # a run that was cut short tells nothing
+    if matrix.is_full():
+        found.report.write()
 
 
 @pytest.fixture(params=CELLS, ids=lambda cell: cell.name)
@@ -99,7 +103,12 @@ def test_drafts_are_proposed_forbidden_and_accepted_in_async_as_in_sync(
     Request by request and position by position; but for those that were preempted, which draft anew.
     """
     ours, theirs = (engines.answers(one)["drafts"][backend] for one in (drafts, drafts.sync))
-    both = [pair for pair in zip(ours, theirs, strict=True) if matrix_drafts.lasted(*pair)]
+    requests = matrix_requests.asked(backend, speculates=True)
+    both = [
+        pair
+        for request, *pair in zip(requests, ours, theirs, strict=True)
+        if matrix_drafts.lasted(*pair) and not _upstream_differs(drafts, request)
+    ]
     assert [matrix_drafts.by_position(one) for one, _ in both] == [
         matrix_drafts.by_position(other) for _, other in both
     ]
@@ -108,7 +117,7 @@ def test_drafts_are_proposed_forbidden_and_accepted_in_async_as_in_sync(
     assert all(any(any(one[name]) for one in told) for name in told[0])
 
 
-@pytest.mark.parametrize("drafts", SPECULATING, ids=lambda c: c.name)
+@pytest.mark.parametrize("drafts", FLAT, ids=lambda c: c.name)
 def test_proposed_drafts_are_counted_as_where_the_scheduler_has_the_grammar(
     engines: Engines, drafts: Cell
 ) -> None:
@@ -254,7 +263,7 @@ def test_an_abort_in_any_state_touches_nobody_and_frees_the_name(engines: Engine
     assert answers["left"] == [0] * cell.ranks
 
 
-@pytest.mark.parametrize("drafts", SPECULATING, ids=lambda c: c.name)
+@pytest.mark.parametrize("drafts", FLAT, ids=lambda c: c.name)
 def test_drafts_that_stop_and_begin_again_amid_requests_change_no_token(
     engines: Engines, drafts: Cell
 ) -> None:

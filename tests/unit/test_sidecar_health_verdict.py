@@ -220,7 +220,9 @@ def test_heartbeats_are_read_anew_from_a_replaced_file(tmp_path: Path) -> None:
         beats = Heartbeats.create(path)
         assert not heartbeats.read(path, workers=1, engines=1, now_ns=S).running
         beats.write(0, Beat(1, S, steps, S, 0))
-        assert heartbeats.read(path, workers=1, engines=1, now_ns=S) == EngineState(running=True, steps=steps)
+        assert heartbeats.read(path, workers=1, engines=1, now_ns=S) == EngineState(
+            running=True, steps=steps, drafts=(0, 0)
+        )
         beats.close()
 
 
@@ -269,10 +271,14 @@ def test_the_page_shows_the_later_failure(worker: int | None, probe: int | None,
 def test_each_engine_core_of_a_pod_has_its_own_slots(tmp_path: Path) -> None:
     path = tmp_path / "heartbeats"
     beats = Heartbeats.create(path)
-    beats.write(0, Beat(1, 99 * S, 5, 99 * S, 1))
+    beats.write(0, Beat(1, 99 * S, 5, 99 * S, 1, drafts=3))
     assert not heartbeats.read(path, workers=2, engines=2, now_ns=100 * S).running
-    beats.write(core_slot(1, 2), Beat(2, 99 * S, 7, 99 * S, 1))
-    assert heartbeats.read(path, workers=2, engines=2, now_ns=100 * S) == EngineState(running=True, steps=12)
+    beats.write(core_slot(1, 2), Beat(2, 99 * S, 0, 99 * S, 1))
+    read = heartbeats.read(path, workers=2, engines=2, now_ns=100 * S)
+    assert read == EngineState(running=True, steps=5, drafts=(3, 3)), "what has made no step asks for nothing"
+    beats.write(core_slot(1, 2), Beat(2, 99 * S, 7, 99 * S, 1, drafts=1))
+    read = heartbeats.read(path, workers=2, engines=2, now_ns=100 * S)
+    assert read == EngineState(running=True, steps=12, drafts=(1, 3))
     beats.write(core_slot(1, 2) + 2, Beat(3, 70 * S, 7, 70 * S, 0))
     assert "rank 1 has not responded" in heartbeats.read(path, workers=2, engines=2, now_ns=100 * S).stall
     beats.close()

@@ -116,10 +116,26 @@ _PARALLEL: Final = (
     Row(
         name="MTP behind stages",
         when={"staged": YES, "method": ("MTP",), "runner": ("V2",)},
-        verdict="NotRun",
-        says="if the model's own layers run in the last stage",
-        field="speculative.method",
+        verdict="Supported",
+        says="the model's own layers run in the last stage; MiMo's, and the tests' own",
+        test=f"{MATRIX} V2-tp1pp2-mtp-async",
         resolves=ASYNC,
+    ),
+    Row(
+        name="drafts behind stages that vLLM's scheduler masks",
+        when={
+            "staged": YES,
+            "method": ("MTP",),
+            "runner": ("V2",),
+            "on_ranks": NO,
+            "scheduling": ("", "Async"),
+        },
+        verdict="FallsBack",
+        says="behind pipeline stages vLLM's scheduler does not know the drafts whose masks it makes, and "
+        "guided requests have hardly any accepted",
+        instead="use placement Rank",
+        field="guidedDecoding.placement",
+        test=f"{MATRIX} V2-tp1pp2-mtp-async",
     ),
     Row(
         name="several engines",

@@ -49,12 +49,15 @@ def _start(scheduler: Any, config: PodConfig, slot: int) -> None:
 
 
 def _count_steps(scheduler: Any, pulse: Pulse) -> None:
-    """Count every step whose output the scheduler takes; on the instance, around whatever the class has."""
+    """Count every step whose output the scheduler takes; on the instance, around whatever the class has.
+
+    With each goes the number of draft tokens that it asked for, which follows the load where a schedule does.
+    """
     original = scheduler.update_from_output
 
     def update_from_output(scheduler_output: Any, model_runner_output: Any) -> Any:
         if scheduler_output.total_num_scheduled_tokens:
-            pulse.step()
+            pulse.step(scheduler_output.num_spec_tokens_to_schedule)
         return original(scheduler_output, model_runner_output)
 
     scheduler.update_from_output = update_from_output

@@ -237,6 +237,7 @@ def number(worker: Any, config: PodConfig, *, samples: bool) -> int:
 
 def _hello(worker: Any, config: PodConfig, tokenizer: dict[Backend, str], *, samples: bool) -> Hello:
     model_runner = "V2" if worker.use_v2_model_runner else "V1"
+    speculative = worker.vllm_config.speculative_config
     return Hello(
         role="rank",
         pid=os.getpid(),
@@ -245,6 +246,7 @@ def _hello(worker: Any, config: PodConfig, tokenizer: dict[Backend, str], *, sam
         samples=samples,
         versions={**versions.versions(), "modelRunner": model_runner},
         scheduling="Async" if worker.vllm_config.scheduler_config.async_scheduling else "Sync",
+        speculation=speculative.method if speculative else "",
         patches=ledger.applied(),
         tokenizer=tokenizer,
     )

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field
 
+from guided_operator.api.base import text
+
 MAX_COUNT: Final = (1 << 31) - 1
 _MORE: Final = "…"
 _MOST: Final = 6  # bytes of a letter, as \\u003c
@@ -38,4 +40,6 @@ def _counted(value: Any) -> Any:
     return min(max(value, 0), MAX_COUNT) if isinstance(value, int) else value
 
 
+Word = Annotated[str, text(64, least=0), cut(64)]
+Message = Annotated[str, text(128, least=0), cut(128)]
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT), BeforeValidator(_counted)]

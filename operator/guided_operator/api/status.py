@@ -9,7 +9,8 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from guided_operator.api.base import ReportedModel, text
-from guided_operator.api.reported import Count, cut
+from guided_operator.api.reported import Count, Message, Word, cut
+from guided_operator.api.speculation_status import Speculation
 
 MAX_BYTES: Final = 32 << 10  # of the whole, as JSON
 MAX_PODS: Final = 8
@@ -22,8 +23,6 @@ ConditionStatus = Literal["True", "False", "Unknown"]
 
 
 Name = Annotated[str, text(253), cut(253)]
-Word = Annotated[str, text(64, least=0), cut(64)]
-Message = Annotated[str, text(128, least=0), cut(128)]
 Generation = Annotated[int, Field(ge=0)]
 
 
@@ -233,21 +232,6 @@ class Pods(ReportedModel):
             "missing ranks, then those with most ranks that disagreed; else by name."
         ),
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
-    )
-
-
-class Speculation(ReportedModel):
-    """Speculative decoding in the pods of the current revision."""
-
-    is_async: bool | None = Field(
-        default=None, alias="async", description="Whether vLLM schedules asynchronously; absent if not known."
-    )
-    forbidden_rate: Annotated[int, Field(ge=0, le=100)] | None = Field(
-        default=None, description="Percentage of guided draft tokens that grammars forbid; absent if none."
-    )
-    fallback: Message = Field(
-        default="",
-        description="Why speculative decoding does less than the spec asks for; empty if it does not.",
     )
 
 

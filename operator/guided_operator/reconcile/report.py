@@ -9,7 +9,8 @@ from guided_contract import names
 from guided_contract.backends import DISTRIBUTIONS
 from guided_contract.combinations.row import Facts
 from guided_contract.combinations.table import that_hold
-from guided_operator.api.status import Component, Condition, GuidedModelStatus, Resolved, Speculation
+from guided_operator.api.speculation_status import Speculation
+from guided_operator.api.status import Component, Condition, GuidedModelStatus, Resolved
 from guided_operator.builders import leader_selector
 from guided_operator.kube import kinds
 from guided_operator.kube.api_errors import ObjectNotFound
@@ -131,14 +132,19 @@ def _speculation(situation: Situation) -> Speculation | None:
     model = situation.plan.model
     if model is None or model.spec.speculative is None:
         return None
-    scheduling = {page.scheduling for _, page in situation.pages if page.scheduling}
+    pages = [page for _, page in situation.pages]
+    scheduling = {page.scheduling for page in pages if page.scheduling}
     is_async = scheduling == {"Async"} if scheduling else None
     lost = is_async is False and model.spec.speculative.async_scheduling != "Off"
     rows = that_hold(situation.facts or Facts(), "FallsBack")
     said = (row.words for row in rows if row.resolves.is_async is False)
     why = next((f"vLLM says: {words}" for words in said), _NOT_ASYNC)
+    rates = tally.draft_rates(pages)
     return Speculation(
+        method=next((page.speculation.method for page in pages if page.speculation.method), None),
+        num_tokens=tally.tokens_now(pages),
         **{"async": is_async},
-        forbidden_rate=tally.forbidden_rate(page for _, page in situation.pages),
+        accepted_rate=rates.accepted,
+        forbidden_rate=rates.forbidden,
         fallback=why if lost else "",
     )

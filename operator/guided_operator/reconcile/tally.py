@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from guided_contract import status
 from guided_contract.status import PodStatus
+from guided_operator.api.speculation_status import TokensNow
 from guided_operator.api.status import (
     MAX_GRAMMARS,
     MAX_PATCHES,
@@ -209,9 +210,32 @@ def _failure(failure: status.Failure) -> Failure:
     return Failure(code=failure.code or "unknown", message=failure.message, time=failure.time or "unknown")
 
 
-def forbidden_rate(pages: Iterable[PodStatus]) -> int | None:
-    """Return what percentage of draft tokens grammars did not allow; None where there were none."""
-    drafts = [page.drafts for page in pages]
-    proposed = sum(max(0, one.proposed) for one in drafts)
-    forbidden = sum(max(0, one.forbidden) for one in drafts)
-    return min(100, round(100 * forbidden / proposed)) if proposed else None
+class DraftRates(NamedTuple):
+    """Percentages of draft tokens; None where there were none to be a part of.
+
+    `accepted` is of those that grammars allow, as in vLLM's own counts; `forbidden` of all.
+    """
+
+    accepted: int | None
+    forbidden: int | None
+
+
+def draft_rates(pages: Collection[PodStatus]) -> DraftRates:
+    """Return what became of guided sequences' draft tokens."""
+    proposed, accepted, forbidden = (
+        sum(max(0, getattr(page.drafts, name)) for page in pages)
+        for name in ("proposed", "accepted", "forbidden")
+    )
+    return DraftRates(_percentage(accepted, proposed - forbidden), _percentage(forbidden, proposed))
+
+
+def _percentage(part: int, whole: int) -> int | None:
+    return min(100, round(100 * part / whole)) if whole > 0 else None
+
+
+def tokens_now(pages: Iterable[PodStatus]) -> TokensNow | None:
+    """Return how many draft tokens the engines propose at present; None where none has made a step."""
+    known = [page.speculation.num_tokens for page in pages if page.speculation.num_tokens is not None]
+    if not known:
+        return None
+    return TokensNow(min=min(least for least, _ in known), max=max(most for _, most in known))

@@ -13,11 +13,15 @@ FRESH_NS: Final = 20_000_000_000  # with the probe's period, a dead engine is un
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """One reading: the engine cores' steps so far, and what stands still ("" while nothing does)."""
+    """One reading: the engine cores' steps so far, and what stands still ("" while nothing does).
+
+    `drafts`: the least and the most of how many draft tokens the cores' last steps asked for; None: no steps.
+    """
 
     running: bool
     steps: int = 0
     stall: str = ""
+    drafts: tuple[int, int] | None = None
 
 
 def read(path: Path, *, workers: int, engines: int, now_ns: int) -> EngineState:
@@ -40,10 +44,12 @@ def read(path: Path, *, workers: int, engines: int, now_ns: int) -> EngineState:
         return EngineState(running=False)
     firsts = [core_slot(engine, workers) for engine in range(engines)]
     states = [judge(slots[first], slots[first + 1 : first + 1 + workers], now_ns) for first in firsts]
+    drafts = [slots[first].drafts for first in firsts if slots[first].steps]
     return EngineState(
         running=all(state.running for state in states),
         steps=sum(state.steps for state in states),
         stall=next((state.stall for state in states if state.stall), ""),
+        drafts=(min(drafts), max(drafts)) if drafts else None,
     )
 
 

@@ -10,6 +10,7 @@ from guided_contract.status import (
     ProcessorStatus,
     QuarantineStatus,
     RankStatus,
+    SpeculationStatus,
     WorkersStatus,
 )
 from guided_contract.wire import Hello, Patch
@@ -57,6 +58,10 @@ def page(reading: Reading, verdict: Verdict) -> PodStatus:
         last_failure=_last(workers.last_failure, reading.probe_failure),
         drafts=reading.drafts,
         scheduling=next((hello.scheduling for hello in reading.hellos if hello.scheduling), ""),
+        speculation=SpeculationStatus(
+            method=next((hello.speculation for hello in reading.hellos if hello.speculation), ""),
+            num_tokens=reading.engine.drafts,
+        ),
     )
 
 

@@ -88,6 +88,7 @@ class DecodeCounters:
         """Add what a record tells."""
         self.drafts = DraftsStatus(
             proposed=self.drafts.proposed + record.drafts_proposed,
+            accepted=self.drafts.accepted + record.drafts_accepted,
             forbidden=self.drafts.forbidden + record.drafts_forbidden,
         )
         for count, counter in self._counters:

@@ -40,7 +40,7 @@ def seeds() -> list[bytes]:
         ranks=[RankStatus(rank=0, state="Missing")],
         patches=[Patch(name="p", state="Skipped")],
     )
-    beats = b"".join(struct.pack("<5Q", *Beat(1, _NOW_NS, 7, _NOW_NS, busy)) for busy in (3, 0, 0))
+    beats = b"".join(struct.pack("<6Q", *Beat(1, _NOW_NS, 7, _NOW_NS, busy)) for busy in (3, 0, 0))
     files = {_CONFIG: config.encode(pod), _BEATS: beats, _PAGE: status.encode(page)}
     return [bytes([kind]) + content for kind, content in files.items()]
 

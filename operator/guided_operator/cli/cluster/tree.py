@@ -102,6 +102,8 @@ def _engine(model: Object) -> tuple[Node, ...]:
         rows.append(("versions", ", ".join(versions)))
     if revision := status.get("revision"):
         rows.append(("revision", revision))
+    if drafts := _speculation(status):
+        rows.append(("speculation", drafts))
     if counts := _patches(status):
         rows.append(("patches", counts))
     if failures := _processor_failures(status):
@@ -124,6 +126,23 @@ def _patches(status: Object) -> str:
         if patch.get("state") == "Failed"
     )
     return f"{counts}: {failed}" if failed else counts
+
+
+def _speculation(status: Object) -> str:
+    """Return how the engines speculate, as far as it is known."""
+    found = status.get("speculation") or {}
+    said = _said(found, "method")
+    if tokens := found.get("numTokens"):
+        least, most = tokens.get("min"), tokens.get("max")
+        said.append(f"{least if least == most else f'{least} to {most}'} draft tokens")
+    if "async" in found:
+        said.append("asynchronous" if found["async"] else "synchronous")
+    said += [
+        f"{found[rate]} % {word}"
+        for rate, word in (("acceptedRate", "accepted"), ("forbiddenRate", "forbidden"))
+        if rate in found
+    ]
+    return ": ".join(filter(None, (", ".join(said), found.get("fallback"))))
 
 
 def _processor_failures(status: Object) -> str:
