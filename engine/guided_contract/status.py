@@ -98,11 +98,13 @@ class ProcessorStatus(Struct, frozen=True, kw_only=True):
 class DraftsStatus(Struct, frozen=True, kw_only=True):
     """Draft tokens of guided sequences, and how many the grammar did not allow, or came after one.
 
-    They are summed over all ranks since the grammar service started.
+    They are summed over all ranks since the grammar service started. With numTokens Auto, `chosen` is the
+    number of draft tokens a sequence that the engine core chose last; None: not known, or it is fixed.
     """
 
     proposed: Count = 0
     forbidden: Count = 0
+    chosen: Count | None = None
 
 
 class LibraryStatus(Struct, frozen=True, kw_only=True):

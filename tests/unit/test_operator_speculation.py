@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from guided_contract.status import DraftsStatus, PodStatus
-from guided_operator.reconcile.report import make_status, to_object
+from guided_operator.reconcile.report import make_status, report, to_object
 from guided_operator.watch.sidecar_status import Page
+from support.memory_api import MemoryApi
 from support.observed import applied, model, pod, revision_of, seen, situation
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -75,6 +76,42 @@ def test_the_share_of_forbidden_drafts_is_of_all_pods(
     """A page is untrusted: whatever it counts, the share is one."""
     pages = [PodStatus(ready=True, drafts=DraftsStatus(proposed=made, forbidden=no)) for made, no in drafts]
     assert reported(*pages, speculative=DRAFT).get("forbiddenRate") == rate
+
+
+@pytest.mark.parametrize(
+    ("chosen", "told"), [([None, None], None), ([0], 0), ([1, None, 3], 3), ([-4], 0), ([10**9], 5)]
+)
+def test_the_number_of_drafts_is_the_most_that_pods_choose(
+    chosen: list[int | None], told: int | None
+) -> None:
+    pages = [PodStatus(ready=True, drafts=DraftsStatus(chosen=one)) for one in chosen]
+    asked = DRAFT | {"numTokens": "Auto", "maxTokens": 5}
+    assert reported(*pages, speculative=asked).get("draftTokens") == told
+    assert "draftTokens" not in reported(*pages, speculative=DRAFT)
+
+
+async def test_a_number_of_drafts_that_changes_is_an_event_once_a_minute() -> None:
+    api, raw = MemoryApi(), model(speculative=DRAFT | {"numTokens": "Auto"})
+
+    async def told(chosen: int | None, minute: int, second: int) -> list[str]:
+        nonlocal raw
+        page = PodStatus(ready=True, drafts=DraftsStatus(chosen=chosen))
+        pods = (pod("m-0", revision_of(raw)),)
+        observed = dataclasses.replace(applied(seen(raw)), pods=pods, pages={pods[0].uid: Page(page)})
+        now = NOW.replace(minute=minute, second=second)
+        await report(api, situation(observed), now)
+        raw = {**raw, "status": to_object(make_status(situation(observed), now))}
+        events = (item for item in api.objects.values() if item.get("kind") == "Event")
+        return [each["message"].partition(": ")[2] for each in events if each["type"] == "Normal"]
+
+    api.objects["/apis/guidedmodel.io/v1alpha1/namespaces/ns/guidedmodels/m/status"] = {"metadata": {}}
+    assert await told(3, 0, 0) == []
+    assert await told(0, 1, 0) == ["0 draft tokens a sequence at the load now, 3 before"]
+    assert len(await told(1, 1, 30)) == 1
+    assert len(await told(1, 2, 30)) == 1
+    assert len(await told(None, 3, 0)) == 1
+    assert len(await told(3, 4, 0)) == 1
+    assert len(await told(0, 5, 0)) == 2
 
 
 def test_on_a_cpu_the_words_about_ngram_are_vllms_own() -> None:

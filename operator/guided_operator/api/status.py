@@ -245,9 +245,11 @@ class Speculation(ReportedModel):
     forbidden_rate: Annotated[int, Field(ge=0, le=100)] | None = Field(
         default=None, description="Percentage of guided draft tokens that grammars forbid; absent if none."
     )
+    draft_tokens: Annotated[int, Field(ge=0, le=32)] | None = Field(
+        default=None, description="Draft tokens a sequence now, at most over pods; with numTokens Auto."
+    )
     fallback: Message = Field(
-        default="",
-        description="Why speculative decoding does less than the spec asks for; empty if it does not.",
+        default="", description="Why speculation does less than the spec asks for; empty if it does not."
     )
 
 
@@ -256,10 +258,8 @@ class GuidedModelStatus(ReportedModel):
 
     observed_generation: Annotated[int, Field(ge=-1)] = Field(
         default=-1,
-        description=(
-            "Generation of the spec that the operator last acted on. -1 until the operator has seen the "
-            "resource, so that tools that wait do not take it for finished."
-        ),
+        description="Generation of the spec that the operator last acted on. -1 until the operator has seen "
+        "the resource, so that tools that wait do not take it for finished.",
     )
     replicas: Count = Field(default=0, description="Number of pods that exist.")
     ready_replicas: Count = Field(default=0, description="Number of pods that are ready.")

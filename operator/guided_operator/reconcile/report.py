@@ -42,6 +42,9 @@ async def report(api: Api, situation: Situation, now: dt.datetime) -> Object | N
         return None
     before = _seen_conditions(situation.observed.model)
     await event_recorder.record(api, situation.observed, before, made.conditions, now)
+    if made.speculation is not None:
+        drafts = (seen.get("speculation") or {}).get("draftTokens"), made.speculation.draft_tokens
+        await event_recorder.record_draft_tokens(api, situation.observed, drafts, now)
     key = situation.observed.key
     # One operation for the whole: what the operator no longer says goes. The uid keeps it from a namesake.
     patch = [
@@ -133,12 +136,16 @@ def _speculation(situation: Situation) -> Speculation | None:
         return None
     scheduling = {page.scheduling for _, page in situation.pages if page.scheduling}
     is_async = scheduling == {"Async"} if scheduling else None
-    lost = is_async is False and model.spec.speculative.async_scheduling != "Off"
+    asked = model.spec.speculative
+    lost = is_async is False and asked.async_scheduling != "Off"
     rows = that_hold(situation.facts or Facts(), "FallsBack")
     said = (row.words for row in rows if row.resolves.is_async is False)
     why = next((f"vLLM says: {words}" for words in said), _NOT_ASYNC)
     return Speculation(
         **{"async": is_async},
+        draft_tokens=tally.draft_tokens((page for _, page in situation.pages), most=asked.most_tokens)
+        if asked.by_load
+        else None,
         forbidden_rate=tally.forbidden_rate(page for _, page in situation.pages),
         fallback=why if lost else "",
     )

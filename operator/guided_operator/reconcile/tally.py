@@ -209,6 +209,12 @@ def _failure(failure: status.Failure) -> Failure:
     return Failure(code=failure.code or "unknown", message=failure.message, time=failure.time or "unknown")
 
 
+def draft_tokens(pages: Iterable[PodStatus], most: int) -> int | None:
+    """Return the most draft tokens that engines chose last; None where none has told of any."""
+    told = [page.drafts.chosen for page in pages if page.drafts.chosen is not None]
+    return min(max(0, *told, 0), most) if told else None
+
+
 def forbidden_rate(pages: Iterable[PodStatus]) -> int | None:
     """Return what percentage of draft tokens grammars did not allow; None where there were none."""
     drafts = [page.drafts for page in pages]
