@@ -165,6 +165,7 @@ class PodConfig(Struct, frozen=True, kw_only=True):
     ports: PortsConfig = PortsConfig()
     guided_decoding: GuidedDecodingConfig = GuidedDecodingConfig()
     logits_processors: list[LogitsProcessorConfig] = []
+    drafts_by_load: bool = False  # the engine core chooses the number of draft tokens, by what it measures
     probes: ProbesConfig = ProbesConfig()
     restart: RestartConfig = RestartConfig()
     # None: the engine stops at once, as no Service sends it requests (`guidedmodel run`).

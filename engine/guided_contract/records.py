@@ -159,7 +159,20 @@ class ProcessorFailure(Record, frozen=True, kw_only=True):
     time_ns: Natural
 
 
-AnyRecord = HttpRequest | Decode | Digests | ProcessorTimes | ProcessorFailure
+class DraftTokens(Record, frozen=True, kw_only=True):
+    """How many draft tokens one engine core gives each sequence of a batch, and how it came to it.
+
+    `chosen` is for the batch size of the latest step. `changes` of the choice and `trials` of another number
+    are counted since the record before.
+    """
+
+    engine: Rank
+    chosen: Natural
+    changes: Natural = 0
+    trials: Natural = 0
+
+
+AnyRecord = HttpRequest | Decode | Digests | ProcessorTimes | ProcessorFailure | DraftTokens
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[AnyRecord] = msgspec.msgpack.Decoder(AnyRecord)

@@ -238,6 +238,8 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "speculative": DRAFT
         | {"method": "DFlash", "draftSampling": "Probabilistic", "verification": "Block"},
     },
+    "guesses by load": {"speculative": NGRAM | {"numTokens": "Auto"}},
+    "guesses by load, at most": {"speculative": NGRAM | {"numTokens": "Auto", "maxTokens": 5}},
     "own layers": {"speculative": {"method": "MTP", "numTokens": 1, "disableAbove": 32}},
     "adapters": {"lora": {"adapters": [ADAPTER], "maxRank": 64, "maxActive": 4, "maxCached": 4}},
     "storage": {"storage": {"hub": CLAIM, "cache": CLAIM, "sharedMemory": "8Gi", "temporary": "20Gi"}},
@@ -363,6 +365,28 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "guesses by batch with several engines": (
         {"speculative": NGRAM | {"disableAbove": 8}, "parallelism": {"data": 2}},
         "set parallelism.data to 1",
+    ),
+    "guesses by load with several engines": (
+        {"speculative": NGRAM | {"numTokens": "Auto"}, "parallelism": {"data": 2}},
+        "set a number, or parallelism.data to 1",
+    ),
+    "guesses by load and by batch": (
+        {"speculative": NGRAM | {"numTokens": "Auto", "disableAbove": 8}},
+        "leave disableAbove out",
+    ),
+    "guesses by load, verified by load": (
+        {"speculative": DRAFT | {"method": "Eagle3", "numTokens": "Auto", "verification": "Adaptive"}},
+        "both choose how many drafts are verified",
+    ),
+    "a number of guesses, and another": (
+        {"speculative": NGRAM | {"maxTokens": 5}},
+        "allowed with numTokens Auto alone",
+    ),
+    "guesses by another word": ({"speculative": NGRAM | {"numTokens": "auto"}}, "numTokens"),
+    "a number of guesses as a text": ({"speculative": NGRAM | {"numTokens": "3"}}, "numTokens"),
+    "too many guesses by load": (
+        {"speculative": NGRAM | {"numTokens": "Auto", "maxTokens": 33}},
+        "maxTokens",
     ),
     "guesses never": ({"speculative": NGRAM | {"disableAbove": 0}}, "disableAbove"),
     "no adapters": ({"lora": {"adapters": []}}, "adapters"),

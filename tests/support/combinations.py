@@ -130,9 +130,10 @@ def resource(facts: Facts, models: Path) -> GuidedModel:
 
 
 def _speculative(facts: Facts, models: Path) -> dict[str, Any]:
+    most = 1 if facts.method == "MTP" else 3
     asked: dict[str, Any] = {
         "method": facts.method,
-        "numTokens": 1 if facts.method == "MTP" else 3,
+        **({"numTokens": "Auto", "maxTokens": most} if facts.by_load else {"numTokens": most}),
         "asyncScheduling": _SCHEDULING[facts.scheduling],
     }
     if facts.method == "DraftModel":

@@ -27,13 +27,14 @@ def is_within(resources: dict[str, Any]) -> bool:
 
 RESOURCES = st.fixed_dictionaries({}, optional={"requests": AMOUNTS, "limits": AMOUNTS}).filter(is_within)
 ABOVE = {"disableAbove": st.integers(1, 512), "verification": st.sampled_from(["Fixed", "Block"])}
+NUMBER = st.integers(1, 32) | st.just("Auto")
 SAMPLED = ABOVE | {
     "draftSampling": st.sampled_from(["Greedy", "Probabilistic"]),
     "verification": st.sampled_from(["Fixed", "Block", "Adaptive"]),
 }
 SPECULATIVE = (
     st.fixed_dictionaries(
-        {"method": st.just("NGram"), "numTokens": st.integers(1, 32)},
+        {"method": st.just("NGram"), "numTokens": NUMBER},
         optional={
             "asyncScheduling": st.sampled_from(["Auto", "On", "Off"]),
             "promptLookup": st.fixed_dictionaries(
@@ -43,12 +44,12 @@ SPECULATIVE = (
         | ABOVE,
     )
     | st.fixed_dictionaries(
-        {"method": st.sampled_from(["MTP", "DSpark"]), "numTokens": st.integers(1, 32)}, optional=SAMPLED
+        {"method": st.sampled_from(["MTP", "DSpark"]), "numTokens": NUMBER}, optional=SAMPLED
     )
     | st.fixed_dictionaries(
         {
             "method": st.sampled_from(["DraftModel", "Eagle3", "DSpark", "DFlash"]),
-            "numTokens": st.integers(1, 32),
+            "numTokens": NUMBER,
             "draftModel": st.fixed_dictionaries({"uri": URIS}),
         },
         optional={"asyncScheduling": st.sampled_from(["Auto", "On", "Off"])} | SAMPLED,
@@ -246,7 +247,10 @@ def is_taken(fields: dict[str, Any]) -> bool:
         return False
     if speculative.get("verification") == "Adaptive" and (is_staged or on_cpu or fields.get("lora")):
         return False
-    return "disableAbove" not in speculative or parallelism.get("data", 1) == 1
+    by_load = speculative.get("numTokens") == "Auto"
+    if by_load and ("disableAbove" in speculative or speculative.get("verification") == "Adaptive"):
+        return False
+    return not (by_load or "disableAbove" in speculative) or parallelism.get("data", 1) == 1
 
 
 FIELDS = FIELDS.filter(is_taken)

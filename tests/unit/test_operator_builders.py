@@ -163,6 +163,20 @@ def test_two_models_of_one_claim_share_a_read_only_volume() -> None:
             ["--async-scheduling"],
         ),
         (
+            {"method": "MTP", "numTokens": "Auto"},
+            {
+                "method": "mtp",
+                "num_speculative_tokens": 3,
+                "num_speculative_tokens_per_batch_size": [
+                    [1, 125, 3],
+                    [126, 126, 1],
+                    [127, 127, 0],
+                    [128, 128, 3],
+                ],
+            },
+            [],
+        ),
+        (
             {"method": "DFlash", "numTokens": 7, "draftModel": {"uri": "hf://o/d"}},
             {
                 "method": "dflash",
@@ -179,6 +193,18 @@ def test_speculation(speculative: dict[str, Any], expected: dict[str, Any], flag
     container = engine(gm)
     assert json.loads(option(container, "--speculative-config")) == expected
     assert [argument for argument in container["args"] if "async-scheduling" in argument] == flags
+
+
+def test_with_auto_the_schedule_goes_up_to_the_largest_batch_and_the_engine_is_told() -> None:
+    asked = {"method": "NGram", "numTokens": "Auto", "maxTokens": 5}
+    gm = guided_model(speculative=asked, engine__maxNumSeqs=8)
+    told = json.loads(option(engine(gm), "--speculative-config"))
+    assert told["num_speculative_tokens"] == 5
+    assert told["num_speculative_tokens_per_batch_size"] == [[1, 5, 5], [6, 6, 1], [7, 7, 0], [8, 8, 5]]
+    assert pod_config(gm).drafts_by_load
+    assert not pod_config(
+        guided_model(speculative=asked | {"numTokens": 5, "maxTokens": None})
+    ).drafts_by_load
 
 
 def test_vllms_own_path_is_told_backend_and_whitespace() -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from guided_contract.status import DraftsStatus, PodStatus, SpeculationStatus
-from guided_operator.reconcile.report import make_status, to_object
+from guided_operator.reconcile.report import make_status, report, to_object
 from guided_operator.watch.sidecar_status import Page
+from support.memory_api import MemoryApi
 from support.observed import applied, model, pod, revision_of, seen, situation
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -115,6 +116,50 @@ def test_method_and_tokens_are_what_the_pods_run_with_now() -> None:
         {"min": 3, "max": 3},
         {"min": 0, "max": most},
     ]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "told"), [([None, None], None), ([0], (0, 0)), ([1, None, 3], (1, 3)), ([-4], (0, 0))]
+)
+def test_of_pods_that_choose_by_load_the_tokens_are_what_they_chose(
+    chosen: list[int | None], told: tuple[int, int] | None
+) -> None:
+    tried = SpeculationStatus(num_tokens=(2, 2))
+    pages = [
+        PodStatus(
+            ready=True,
+            drafts=DraftsStatus(chosen=one),
+            speculation=SpeculationStatus() if one is None else tried,
+        )
+        for one in chosen
+    ]
+    asked = DRAFT | {"numTokens": "Auto", "maxTokens": 5}
+    found = reported(*pages, speculative=asked).get("numTokens")
+    assert found == (None if told is None else {"min": told[0], "max": told[1]})
+
+
+async def test_a_number_of_drafts_that_changes_is_an_event_once_a_minute() -> None:
+    api, raw = MemoryApi(), model(speculative=DRAFT | {"numTokens": "Auto"})
+
+    async def told(chosen: int | None, minute: int, second: int) -> list[str]:
+        nonlocal raw
+        page = PodStatus(ready=True, drafts=DraftsStatus(chosen=chosen))
+        pods = (pod("m-0", revision_of(raw)),)
+        observed = dataclasses.replace(applied(seen(raw)), pods=pods, pages={pods[0].uid: Page(page)})
+        now = NOW.replace(minute=minute, second=second)
+        await report(api, situation(observed), now)
+        raw = {**raw, "status": to_object(make_status(situation(observed), now))}
+        events = (item for item in api.objects.values() if item.get("kind") == "Event")
+        return [each["message"].partition(": ")[2] for each in events if each["type"] == "Normal"]
+
+    api.objects["/apis/guidedmodel.io/v1alpha1/namespaces/ns/guidedmodels/m/status"] = {"metadata": {}}
+    assert await told(3, 0, 0) == []
+    assert await told(0, 1, 0) == ["0 draft tokens a sequence at the load now, 3 before"]
+    assert len(await told(1, 1, 30)) == 1
+    assert len(await told(1, 2, 30)) == 1
+    assert len(await told(None, 3, 0)) == 1
+    assert len(await told(3, 4, 0)) == 1
+    assert len(await told(0, 5, 0)) == 2
 
 
 def test_on_a_cpu_the_words_about_ngram_are_vllms_own() -> None:

@@ -185,7 +185,8 @@ def _type(field: Schema) -> str:
     bounds = [field.get("minimum"), field.get("maximum")]
     match field.get("type", "quantity"):
         case "integer" | "quantity" as kind if None not in bounds:
-            return f"integer, {bounds[0]} to {bounds[1]}{', or percentage' * (kind == 'quantity')}"
+            or_text = ", or Auto" if "Auto" in field.get("pattern", "") else ", or percentage"
+            return f"integer, {bounds[0]} to {bounds[1]}{or_text * (kind == 'quantity')}"
         case "array":
             return f"list, at most {field['maxItems']}"
         case "string" if "x-kubernetes-validations" in field:

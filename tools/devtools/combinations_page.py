@@ -26,7 +26,8 @@ all holds that stands in its second column. Every row that holds counts; one tha
 
 `guidedmodel validate` and the condition `Compatible` say which rows of the second and third kind hold. A test
 has vLLM {version} make its own configuration for each row, on a CPU and as on a GPU, and compares verdict,
-scheduling, model runner and the schedule of `disableAbove`.
+scheduling, model runner and whether there is a schedule by batch size, as `disableAbove` and
+`numTokens: Auto` have it.
 """
 _FACTS: Final = {"method": "", "device": "on a ", "runner": "Model Runner ", "scheduling": "asked for: "}
 _SETS: Final[Mapping[tuple[str, tuple[Any, ...]], str]] = {
@@ -51,6 +52,7 @@ _SWITCHES: Final[Mapping[str, tuple[str, str]]] = {
     "eager": ("`--enforce-eager`", "graphs"),
     "dbo": ("dual batch overlap", "no dual batch overlap"),
     "by_batch": ("`disableAbove`", "no `disableAbove`"),
+    "by_load": ("`numTokens: Auto`", "a number of tokens"),
     "probabilistic": ("probabilistic drafts", "greedy drafts"),
     "block": ("verification Block", "another verification"),
     "adaptive": ("verification Adaptive", "verification not Adaptive"),

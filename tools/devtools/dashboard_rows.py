@@ -218,6 +218,17 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             _ratio("rank", "drafts_forbidden_total", "drafts_proposed_total", "rank {{rank}}"),
         ),
         Panel(
+            "Draft tokens a sequence, as numTokens Auto chooses them",
+            "short",
+            (
+                (f"max by (pod) ({_metric('draft_tokens')})", "{{pod}}"),
+                (
+                    _sum("pod", f"increase({_metric('draft_tokens_changes_total')}[$__rate_interval])"),
+                    "{{pod}}: changes",
+                ),
+            ),
+        ),
+        Panel(
             "Logits processors in a step",
             "s",
             _ratio("processor", "processor_seconds_total", "processor_steps_total", "{{processor}}"),

@@ -11,7 +11,14 @@ from opentelemetry.sdk.resources import Resource
 
 from guided_contract import tasks
 from guided_contract.config import PodConfig
-from guided_contract.records import Decode, HttpRequest, ProcessorFailure, ProcessorTime, ProcessorTimes
+from guided_contract.records import (
+    Decode,
+    DraftTokens,
+    HttpRequest,
+    ProcessorFailure,
+    ProcessorTime,
+    ProcessorTimes,
+)
 from guided_contract.status import ProbeStatus
 from guided_sidecar.health.heartbeats import EngineState
 from guided_sidecar.health.metrics import HealthCollector
@@ -53,6 +60,7 @@ _DECODE: Final = Decode(
     end_ns=1,
 )
 
+_DRAFTS: Final = DraftTokens(engine=0, chosen=1)
 _TIMES: Final = ProcessorTimes(rank=0, times=[ProcessorTime("name", 1, 0, 1)])
 _FAILURE: Final = ProcessorFailure(
     request_id="request",
@@ -192,6 +200,7 @@ def metrics() -> tuple[MetricEntry, ...]:
     emitted.take(_REQUEST)
     emitted.take(_DECODE)
     emitted.take(_TIMES)
+    emitted.take(_DRAFTS)
     emitted.take(_FAILURE)
     provider = sdk.provider(Resource.get_empty(), share=0.0, measured=MEASURED)
     provider.add_span_processor(emitted.spans)

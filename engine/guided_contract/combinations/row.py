@@ -49,6 +49,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         A step's batch runs as several that overlap, which vLLM calls microbatches.
     by_batch
         No drafts above a batch size.
+    by_load
+        The engine core chooses the number of draft tokens.
     """
 
     method: Method | None = ""
@@ -70,6 +72,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     eager: bool | None = False
     dbo: bool | None = False
     by_batch: bool | None = False
+    by_load: bool | None = False
     probabilistic: bool | None = False
     block: bool | None = False
     adaptive: bool | None = False

@@ -10,12 +10,15 @@ from guided_contract.heartbeat import core_slot
 from guided_contract.names import ENV_BOOT
 from guided_contract.wire import Hello
 from guided_engine import ledger, versions
+from guided_engine.compat import core_drafts
 from guided_engine.heartbeats import Pulse
 from guided_engine.service_link import ServiceLink
 
 
 def show_presence(config: PodConfig) -> None:
     """Wrap the engine core's busy loop: once the core stands, it beats, counts its steps and says hello.
+
+    It also begins to choose its drafts there, where the resource leaves that to it.
 
     Not its `__init__`: vLLM loads plugins inside it, so in a spawned process it has begun by then.
     """
@@ -30,6 +33,7 @@ def _showing(run_busy_loop: Callable[[Any], Any], config: PodConfig) -> Callable
     def showing(self: Any) -> Any:
         engine = self.vllm_config.parallel_config.data_parallel_index
         _start(self.scheduler, config, core_slot(engine, config.workers))
+        core_drafts.choose_drafts(self.scheduler, config, engine)
         return run_busy_loop(self)
 
     return showing

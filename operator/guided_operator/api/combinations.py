@@ -31,6 +31,7 @@ _CEL: Final[Mapping[tuple[str, tuple[Any, ...]], str]] = {
     ("replicated", (True,)): "has(self.parallelism) && has(self.parallelism.data) && "
     "self.parallelism.data > 1",
     ("by_batch", (True,)): f"{_SPEAKS} && has(self.speculative.disableAbove)",
+    ("by_load", (True,)): f"{_SPEAKS} && type(self.speculative.numTokens) == string",
     ("probabilistic", (True,)): f"{_SPEAKS} && has(self.speculative.draftSampling) && "
     "self.speculative.draftSampling == 'Probabilistic'",
     ("adaptive", (True,)): f"{_SPEAKS} && has(self.speculative.verification) && "
@@ -61,6 +62,7 @@ def facts_of(spec: "GuidedModelSpec") -> Facts:
         eager=switches["enforce-eager"],
         dbo=dbo,
         by_batch=asked is not None and asked.disable_above is not None,
+        by_load=asked is not None and asked.by_load,
         probabilistic=asked is not None and asked.draft_sampling == "Probabilistic",
         block=asked is not None and asked.verification == "Block",
         adaptive=asked is not None and asked.verification == "Adaptive",

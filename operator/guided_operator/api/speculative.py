@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from guided_operator.api.base import ApiModel
 from guided_operator.api.model import ModelSource, source_rules
@@ -10,6 +10,35 @@ from guided_operator.api.rule import Rule, cel_list
 
 _NEEDS_DRAFT: Final = ("DraftModel", "Eagle3", "DFlash")
 _TAKES_DRAFT: Final = (*_NEEDS_DRAFT, "DSpark")
+
+
+_MOST_TOKENS: Final = 32
+_DEFAULT_MOST: Final = 3  # with numTokens Auto
+
+
+def _number(value: int | str) -> int | str:
+    if isinstance(value, str):
+        if value != "Auto":
+            raise ValueError(f'"{value}" is neither a number of draft tokens nor Auto')
+    elif not 1 <= value <= _MOST_TOKENS:
+        raise ValueError(f"must be between 1 and {_MOST_TOKENS}")
+    return value
+
+
+NumTokens = Annotated[
+    int | str,
+    AfterValidator(_number),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "x-kubernetes-int-or-string": True,
+            "minimum": 1,
+            "maximum": _MOST_TOKENS,
+            "pattern": "^Auto$",
+            "maxLength": 4,
+        }
+    ),
+]
 
 
 class PromptLookup(ApiModel):
@@ -42,11 +71,18 @@ class Speculative(ApiModel):
             "is best for all models."
         )
     )
-    num_tokens: Annotated[int, Field(ge=1, le=32)] = Field(
+    num_tokens: NumTokens = Field(
         description=(
-            "Number of draft tokens per step. No default: the best value depends on model and traffic; 3 "
-            "to 5 is usual."
+            "Number of draft tokens per step, or Auto: 0, 1 or maxTokens of them, which the engine chooses "
+            "for each batch size by what steps take and how many drafts are accepted, and goes on measuring. "
+            "Auto makes the start longer, as there are graphs for each of the three. Not allowed with "
+            "parallelism.data above 1, disableAbove and verification Adaptive. No default: the best number "
+            "depends on model and traffic; 3 to 5 is usual."
         )
+    )
+    max_tokens: Annotated[int, Field(ge=1, le=_MOST_TOKENS)] | None = Field(
+        default=None,
+        description="Most draft tokens per step with numTokens Auto, and allowed with it alone. Default: 3.",
     )
     draft_model: ModelSource | None = Field(
         default=None,
@@ -97,9 +133,26 @@ class Speculative(ApiModel):
         ),
     )
 
+    @property
+    def by_load(self) -> bool:
+        """Whether the engine chooses the number of draft tokens."""
+        return isinstance(self.num_tokens, str)
+
+    @property
+    def most_tokens(self) -> int:
+        """The most draft tokens per step."""
+        return self.num_tokens if isinstance(self.num_tokens, int) else self.max_tokens or _DEFAULT_MOST
+
 
 SPECULATIVE_RULES: Final = (
     *source_rules("spec", "speculative", "draftModel"),
+    Rule(
+        ("spec", "speculative"),
+        "maxTokens",
+        "is allowed with numTokens Auto alone",
+        "type(self.numTokens) == string || !has(self.maxTokens)",
+        lambda spec: not spec.by_load and spec.max_tokens is not None,
+    ),
     Rule(
         ("spec", "speculative"),
         "draftModel",

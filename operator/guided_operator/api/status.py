@@ -240,10 +240,8 @@ class GuidedModelStatus(ReportedModel):
 
     observed_generation: Annotated[int, Field(ge=-1)] = Field(
         default=-1,
-        description=(
-            "Generation of the spec that the operator last acted on. -1 until the operator has seen the "
-            "resource, so that tools that wait do not take it for finished."
-        ),
+        description="Generation of the spec that the operator last acted on. -1 until the operator has seen "
+        "the resource, so that tools that wait do not take it for finished.",
     )
     replicas: Count = Field(default=0, description="Number of pods that exist.")
     ready_replicas: Count = Field(default=0, description="Number of pods that are ready.")

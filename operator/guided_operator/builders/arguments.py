@@ -12,6 +12,8 @@ from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.source import parse_source
 
 _BACKENDS: Final = {"Auto": "auto", **backends.NAMES}
+# What vLLM takes where --max-num-seqs is not given, at least: on a CPU with one rank.
+_LEAST_MAX_NUM_SEQS: Final = 128
 _ASYNC: Final = {"Auto": [], "On": ["--async-scheduling"], "Off": ["--no-async-scheduling"]}
 
 
@@ -79,7 +81,7 @@ def _speculative(gm: GuidedModel, site: Site) -> list[str]:
         return []
     options: dict[str, Any] = {
         "method": METHODS[speculative.method],
-        "num_speculative_tokens": speculative.num_tokens,
+        "num_speculative_tokens": speculative.most_tokens,
     }
     if speculative.draft_model is not None:
         options["model"] = parse_source(speculative.draft_model.uri).location(site)
@@ -97,9 +99,29 @@ def _speculative(gm: GuidedModel, site: Site) -> list[str]:
         options["enable_adaptive_verification"] = True
     if (above := speculative.disable_above) is not None:
         # The last entry holds for all larger batches, too.
-        schedule = [[1, above, speculative.num_tokens], [above + 1, above + 1, 0]]
+        schedule = [[1, above, speculative.most_tokens], [above + 1, above + 1, 0]]
         options["num_speculative_tokens_per_batch_size"] = schedule
+    elif speculative.by_load:
+        largest = gm.spec.engine.max_num_seqs or _LEAST_MAX_NUM_SEQS
+        options["num_speculative_tokens_per_batch_size"] = schedule_by_load(speculative.most_tokens, largest)
     return ["--speculative-config", _json(options), *_ASYNC[speculative.async_scheduling]]
+
+
+def schedule_by_load(most: int, largest: int) -> list[list[int]]:
+    """Return a schedule that holds all numbers of drafts that the engine may choose.
+
+    vLLM captures graphs for the numbers in it, each up to the largest batch size that has it: all are near
+    the top. Where the engine chooses nothing, it is the largest number but for one or two batch sizes.
+    """
+    others = [number for number in (1, 0) if number < most]
+    held = others[-(largest - 1) :] if largest > 1 else []  # with one sequence there is nothing to choose
+    entries = [[1, max(largest - len(held) - 1, 1), most]]
+    for number in held:
+        after = entries[-1][1] + 1
+        entries.append([after, after, number])
+    if entries[-1][1] < largest:
+        entries.append([largest, largest, most])  # and beyond, where vLLM takes more
+    return entries
 
 
 def _structured_outputs(gm: GuidedModel) -> list[str]:

@@ -54,6 +54,7 @@ def pod_config(gm: GuidedModel, site: Site) -> config.PodConfig:
             )
             for processor in spec.logits_processors
         ],
+        drafts_by_load=spec.speculative is not None and spec.speculative.by_load,
         probes=config.ProbesConfig(
             startup_timeout_s=seconds(spec.probes.startup_timeout),
             stall_timeout_s=seconds(spec.probes.stall_timeout),

@@ -11,6 +11,11 @@ Object = dict[str, Any]
 _MAX_MESSAGE: Final = 1024  # as the API server has it
 
 
+def normal(about: Object, reason: str, message: str, facts: tuple[object, ...], now: dt.datetime) -> Object:
+    """Return an event that asks for nothing; its parameters are those of `warning`."""
+    return {**warning(about, reason, message, facts, now), "type": "Normal"}
+
+
 def warning(about: Object, reason: str, message: str, facts: tuple[object, ...], now: dt.datetime) -> Object:
     """Return a Warning, in the namespace of the object that it is about.
 

@@ -1,8 +1,11 @@
-"""Kubernetes events: a Warning whenever a condition takes a reason that its owner must act on."""
+"""Kubernetes events: a Warning whenever a condition takes a reason that its owner must act on.
+
+And a Normal one, rarely, where engines change their number of draft tokens.
+"""
 
 import datetime as dt
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from guided_contract.reasons import NotReadyReason
@@ -42,24 +45,52 @@ async def record(
     now
         Wall-clock time, with a time zone: the event's timestamps.
     """
-    about = {
+    about = _about(observed)
+    for condition in filter(_is_recorded, _of_the_model(after)):
+        old = before.get(condition.type, {})
+        if old.get("reason") == condition.reason:
+            continue
+        facts = (condition.type, condition.reason, old.get("reason"), old.get("lastTransitionTime"))
+        await _post(api, events.warning(about, condition.reason, condition.message, facts, now))
+
+
+async def record_draft_tokens(
+    api: Api, observed: Observed, numbers: Sequence[int | None], now: dt.datetime
+) -> None:
+    """Post an event if the number of draft tokens that engines choose has changed: one a minute at most.
+
+    Parameters
+    ----------
+    numbers
+        Two: of the stored status, and of the one that will be written; None: not known.
+    now
+        Wall-clock time, with a time zone: the event's timestamps, and the minute.
+    """
+    before, after = numbers
+    if before is None or after is None or before == after:
+        return
+    message = f"numTokens Auto: {after} draft tokens a sequence at the load now, {before} before"
+    facts = ("numTokens", now.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M"))
+    await _post(api, events.normal(_about(observed), "DraftTokensChanged", message, facts, now))
+
+
+def _about(observed: Observed) -> Object:
+    return {
         "apiVersion": kinds.MODEL.api_version,
         "kind": kinds.MODEL.name,
         "namespace": observed.key.namespace,
         "name": observed.key.name,
         "uid": observed.uid,
     }
-    for condition in filter(_is_recorded, _of_the_model(after)):
-        old = before.get(condition.type, {})
-        if old.get("reason") == condition.reason:
-            continue
-        facts = (condition.type, condition.reason, old.get("reason"), old.get("lastTransitionTime"))
-        try:
-            await events.post(api, events.warning(about, condition.reason, condition.message, facts, now))
-        except AlreadyExists:
-            continue
-        except ApiError as error:
-            logger.warning("no event that %s: %s", condition.reason, error)
+
+
+async def _post(api: Api, event: Object) -> None:
+    try:
+        await events.post(api, event)
+    except AlreadyExists:
+        return
+    except ApiError as error:
+        logger.warning("no event that %s: %s", event["reason"], error)
 
 
 def _of_the_model(conditions: list[Condition]) -> Iterator[Condition]:

@@ -43,6 +43,12 @@ async def report(api: Api, situation: Situation, now: dt.datetime) -> Object | N
         return None
     before = _seen_conditions(situation.observed.model)
     await event_recorder.record(api, situation.observed, before, made.conditions, now)
+    model = situation.plan.model
+    if model is not None and model.spec.speculative is not None and model.spec.speculative.by_load:
+        drafts = tuple(
+            (one.get("speculation") or {}).get("numTokens", {}).get("max") for one in (seen, status)
+        )
+        await event_recorder.record_draft_tokens(api, situation.observed, drafts, now)
     key = situation.observed.key
     # One operation for the whole: what the operator no longer says goes. The uid keeps it from a namesake.
     patch = [
@@ -135,7 +141,8 @@ def _speculation(situation: Situation) -> Speculation | None:
     pages = [page for _, page in situation.pages]
     scheduling = {page.scheduling for page in pages if page.scheduling}
     is_async = scheduling == {"Async"} if scheduling else None
-    lost = is_async is False and model.spec.speculative.async_scheduling != "Off"
+    asked = model.spec.speculative
+    lost = is_async is False and asked.async_scheduling != "Off"
     rows = that_hold(situation.facts or Facts(), "FallsBack")
     said = (row.words for row in rows if row.resolves.is_async is False)
     why = next((f"vLLM says: {words}" for words in said), _NOT_ASYNC)

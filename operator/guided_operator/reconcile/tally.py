@@ -234,8 +234,13 @@ def _percentage(part: int, whole: int) -> int | None:
 
 
 def tokens_now(pages: Iterable[PodStatus]) -> TokensNow | None:
-    """Return how many draft tokens the engines propose at present; None where none has made a step."""
-    known = [page.speculation.num_tokens for page in pages if page.speculation.num_tokens is not None]
+    """Return how many draft tokens the engines propose at present; None where none has made a step.
+
+    Of one that chooses by load what it chose: its last step may have tried another number.
+    """
+    told = ((page.drafts.chosen, page.speculation.num_tokens) for page in pages)
+    known = [last if chosen is None else (chosen, chosen) for chosen, last in told]
+    known = [one for one in known if one is not None]
     if not known:
         return None
     return TokensNow(min=min(least for least, _ in known), max=max(most for _, most in known))

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Collection, Iterable
 from typing import Final, get_args
 
+import msgspec
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -23,6 +24,7 @@ from guided_contract.errors import ErrorCode
 from guided_contract.records import (
     AnyRecord,
     Decode,
+    DraftTokens,
     EndReason,
     HttpRequest,
     ProcessorFailure,
@@ -31,6 +33,7 @@ from guided_contract.records import (
 from guided_contract.status import DraftsStatus
 from guided_contract.trace_context import TraceContext
 from guided_sidecar.telemetry.decode_counts import DecodeCounters
+from guided_sidecar.telemetry.draft_tokens import DraftTokensMetrics
 from guided_sidecar.telemetry.exemplars import Exemplars
 from guided_sidecar.telemetry.exporter import DropReason, ExportCounts, Source
 from guided_sidecar.telemetry.processor_counts import ProcessorCounters
@@ -101,6 +104,7 @@ class SidecarMetrics:
             registry=self.registry,
         )
         self._decode_counters = DecodeCounters(self.registry)
+        self._draft_tokens = DraftTokensMetrics(self.registry)
         self._processors = ProcessorCounters(self.registry, processors)
         self._dropped = Counter(
             "guidedmodel_records_dropped",
@@ -121,6 +125,8 @@ class SidecarMetrics:
             self._take_request(record)
         elif isinstance(record, Decode):
             self._take_decode(record)
+        elif isinstance(record, DraftTokens):
+            self._draft_tokens.take(record)
         elif isinstance(record, ProcessorTimes):
             self._processors.take_times(record)
         elif isinstance(record, ProcessorFailure):
@@ -129,7 +135,7 @@ class SidecarMetrics:
     @property
     def drafts(self) -> DraftsStatus:
         """Return what there is to know of draft tokens."""
-        return self._decode_counters.drafts
+        return msgspec.structs.replace(self._decode_counters.drafts, chosen=self._draft_tokens.chosen)
 
     def take_garbage(self) -> None:
         """Count a datagram that was no record."""

@@ -14,6 +14,7 @@ from guided_contract.records import (
     Decode,
     Digest,
     Digests,
+    DraftTokens,
     HttpRequest,
     ProcessorFailure,
     ProcessorTime,
@@ -86,7 +87,8 @@ def seeds() -> list[bytes]:
         time_ns=2,
     )
     compared = (Digests(rank=0, digests=digests), Digests(rank=1, digests=digests))
-    sent = (request, decode, *compared, times, failure)
+    drafts = DraftTokens(engine=0, chosen=3, changes=1, trials=2)
+    sent = (request, decode, *compared, times, failure, drafts)
     return [records.encode(record) for record in sent]
 
 

@@ -1,0 +1,172 @@
+"""numTokens Auto: the scheduler's number of draft tokens by batch size, chosen by what its steps take.
+
+Around one scheduler, on the instance. Whatever fails here leaves vLLM its own schedule, and ends no request.
+"""
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from guided_contract.config import PodConfig
+from guided_contract.records import DraftTokens
+from guided_engine.speculation.controller import Controller, Step
+from guided_engine.telemetry import Telemetry
+
+_PERIOD_S: Final = 1.0  # between two records
+_log = logging.getLogger("guided_engine")
+
+
+class _Scheduled(NamedTuple):
+    """A step in flight."""
+
+    output: Any  # vLLM's SchedulerOutput
+    began_s: float
+    steady: int | None  # draft tokens that it verifies and that it proposes; None: they differ
+
+
+def choose_drafts(scheduler: Any, config: PodConfig, engine: int) -> None:
+    """Begin to choose, where the resource asks for it and vLLM follows a schedule; else log why not."""
+    if not config.drafts_by_load:
+        return
+    try:
+        DraftsByLoad(scheduler, engine, Telemetry(config.telemetry_socket).send).start()
+    except Exception as error:  # noqa: BLE001 - the engine is to start all the same
+        _log.warning("guidedmodel: numTokens Auto does nothing: %s", error)
+
+
+class DraftsByLoad:
+    """Times a scheduler's steps, and chooses its numbers of draft tokens.
+
+    Parameters
+    ----------
+    scheduler
+        vLLM's.
+    engine
+        The number of its engine core.
+    send
+        Takes a record; must not block.
+    clock
+        Returns seconds.
+
+    Raises
+    ------
+    ValueError
+        The schedule holds nothing to choose from, or is off: under data parallelism, or as verification is
+        adaptive.
+    """
+
+    def __init__(
+        self,
+        scheduler: Any,
+        engine: int,
+        send: Callable[[DraftTokens], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        settings = scheduler.vllm_config
+        own = scheduler.dynamic_sd_lookup
+        if own is None:
+            raise ValueError("vLLM has no schedule by batch size here")
+        if settings.speculative_config.enable_adaptive_verification:
+            raise ValueError("verification is adaptive")
+        self._scheduler, self._own = scheduler, own
+        self._controller: Controller | None = Controller(own)
+        self._engine, self._send, self._clock = engine, send, clock
+        # What the latest steps proposed: a sequence's drafts are verified so many steps later as stages are.
+        self._proposed: deque[int] = deque(maxlen=1 + settings.parallel_config.pipeline_parallel_size)
+        self._flying: deque[_Scheduled] = deque(maxlen=64)
+        self._done_s = self._sent_s = clock()
+        self._is_busy = False  # since the latest step was done
+        self._told = (0, 0)  # changes and trials
+
+    def start(self) -> None:
+        """Wrap the scheduler's two methods, and give it the controller's lookup."""
+        scheduler = self._scheduler
+        schedule, update = scheduler.schedule, scheduler.update_from_output
+
+        def timed_schedule(*arguments: Any, **options: Any) -> Any:
+            began_s = self._clock()
+            output = schedule(*arguments, **options)
+            self._guarded(self._note, output, began_s)
+            return output
+
+        def timed_update(scheduler_output: Any, model_runner_output: Any) -> Any:
+            self._guarded(self._measure, scheduler_output, model_runner_output)
+            outputs = update(scheduler_output, model_runner_output)
+            self._guarded(self._end)
+            return outputs
+
+        scheduler.schedule, scheduler.update_from_output = timed_schedule, timed_update
+        if self._controller is not None:
+            scheduler.dynamic_sd_lookup = self._controller.lookup
+
+    def _guarded(self, act: Callable[..., None], *arguments: Any) -> None:
+        if self._controller is None:
+            return
+        try:
+            act(*arguments)
+        except Exception:  # noqa: BLE001 - whatever it is, requests are to go on
+            _log.exception("guidedmodel: numTokens Auto failed; vLLM goes on with its own schedule")
+            self._controller = None
+            self._flying.clear()
+            self._scheduler.dynamic_sd_lookup = self._own
+
+    def _note(self, output: Any, began_s: float) -> None:
+        if not output.total_num_scheduled_tokens:
+            self._is_busy = False  # requests wait for something else than a step
+            return
+        self._proposed.append(output.num_spec_tokens_to_schedule)
+        is_steady = len(self._proposed) == self._proposed.maxlen and len(set(self._proposed)) == 1
+        self._flying.append(_Scheduled(output, began_s, self._proposed[-1] if is_steady else None))
+
+    def _measure(self, output: Any, sampled: Any) -> None:
+        """Take in a step whose tokens have come."""
+        now_s = self._clock()
+        scheduled = self._of(output)
+        if scheduled is None or self._controller is None:
+            return
+        # An idle device begins when a step is scheduled, a busy one when the step before is done.
+        took_s = now_s - (self._done_s if self._is_busy else max(self._done_s, scheduled.began_s))
+        elapsed_s, self._done_s = now_s - self._done_s, now_s
+        drafts, tokens = output.scheduled_spec_decode_tokens, sampled.sampled_token_ids
+        verified = scheduled.steady
+        if verified is None:
+            verified = max(map(len, drafts.values()), default=0)
+        accepted: Counter[int] = Counter()
+        has_prompts = not tokens
+        for request_id, number in output.num_scheduled_tokens.items():
+            if number != 1 + len(drafts.get(request_id, ())):
+                has_prompts = True
+            elif tokens and (own := tokens[sampled.req_id_to_index[request_id]]):
+                accepted[min(len(own) - 1, verified)] += 1
+        is_clean = scheduled.steady is not None and not has_prompts
+        batch = len(output.num_scheduled_tokens)
+        self._controller.take(Step(batch, verified, took_s if is_clean else None, accepted, elapsed_s))
+        if now_s - self._sent_s >= _PERIOD_S:
+            self._tell(batch, now_s)
+
+    def _of(self, output: Any) -> _Scheduled | None:
+        while self._flying:
+            scheduled = self._flying.popleft()
+            if scheduled.output is output:
+                return scheduled
+        return None
+
+    def _end(self) -> None:
+        self._is_busy = bool(self._scheduler.get_num_unfinished_requests())
+
+    def _tell(self, batch: int, now_s: float) -> None:
+        if self._controller is None:
+            return
+        changes, trials = self._told
+        self._told = self._controller.changes, self._controller.trials
+        self._sent_s = now_s
+        self._send(
+            DraftTokens(
+                engine=self._engine,
+                chosen=self._controller.chosen(batch),
+                changes=self._told[0] - changes,
+                trials=self._told[1] - trials,
+            )
+        )

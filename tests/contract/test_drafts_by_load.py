@@ -1,0 +1,183 @@
+"""numTokens Auto around the installed vLLM's own scheduler; the model runner, and the clock, are the test."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from guided_contract.records import DraftTokens
+from guided_engine.compat import core_drafts
+from guided_engine.compat.core_drafts import DraftsByLoad, choose_drafts
+from guided_operator.builders.arguments import schedule_by_load
+from support.engine import pod_config
+from support.scheduler import Core
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+MOST = 3
+SLOW, QUICK = 0.9, 0.1  # seconds of a step with draft tokens, and without
+
+
+class Running:
+    """A scheduler whose numbers are chosen, and what became of them."""
+
+    def __init__(self, *, is_async: bool, **speculative: Any) -> None:
+        told = {
+            "method": "ngram" if not is_async else "ngram_gpu",
+            "num_speculative_tokens": MOST,
+            "prompt_lookup_max": 2,
+            "num_speculative_tokens_per_batch_size": schedule_by_load(MOST, 4),
+            **speculative,
+        }
+        self.core = Core(is_async=is_async, speculative_config=told)
+        self.scheduler = self.core.scheduler
+        self.now_s = 100.0
+        self.records: list[DraftTokens] = []
+        self.proposed: list[int] = []
+
+    def choose(self) -> DraftsByLoad:
+        made = DraftsByLoad(self.scheduler, 0, self.records.append, lambda: self.now_s)
+        made.start()
+        return made
+
+    def step(self) -> dict[str, Any]:
+        """Run a step that accepts no drafts."""
+        output = self.scheduler.schedule()
+        self.proposed.append(output.num_spec_tokens_to_schedule)
+        with_drafts = any(map(len, output.scheduled_spec_decode_tokens.values()))
+        self.now_s += SLOW if with_drafts else QUICK
+        found = self.core.take(output)
+        if not self.scheduler.scheduler_config.async_scheduling:
+            self._draft(output)
+        return found
+
+    def _draft(self, output: Any) -> None:
+        from vllm.v1.outputs import DraftTokenIds
+
+        ids = [one for one in output.num_scheduled_tokens if one in self.scheduler.requests]
+        drafts = [[7] * output.num_spec_tokens_to_schedule for _ in ids]
+        self.scheduler.update_draft_token_ids(DraftTokenIds(ids, drafts))
+
+
+@pytest.fixture(params=[False, True], ids=["sync", "async"])
+def running(request: pytest.FixtureRequest) -> Running:
+    return Running(is_async=request.param)
+
+
+def served(running: Running, requests: int = 30) -> list[int]:
+    """Serve requests one after the other, and return how many tokens each got."""
+    got = []
+    for number in range(requests):
+        running.core.add(f"r{number}", guided=False, ticket=False)
+        tokens = 0
+        while running.scheduler.requests:
+            tokens += sum(len(one.new_token_ids) for one in running.step().values())
+        got.append(tokens)
+    return got
+
+
+def test_the_scheduler_proposes_what_is_chosen(running: Running) -> None:
+    """Drafts cost, and none is accepted: it begins with the most, and comes to none."""
+    made = running.choose()
+    assert served(running) == [8] * 30
+    assert running.proposed[0] == MOST
+    assert running.proposed[-20:] == [0] * 20
+    assert {*running.proposed} <= {0, 1, MOST}
+    assert any(before != after for before, after in pairwise(running.proposed))
+    told = running.records
+    assert [each.chosen for each in told[-3:]] == [0] * 3
+    assert sum(each.changes for each in told) >= 1
+    assert all(each.engine == 0 for each in told)
+    times = 1 + running.now_s - 100
+    assert len(told) <= times  # once a second at most
+    assert made._controller is not None
+
+
+def test_whatever_fails_leaves_vllm_its_own_schedule_and_ends_no_request(
+    running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = running.scheduler.dynamic_sd_lookup
+    made = running.choose()
+    assert running.scheduler.dynamic_sd_lookup is not own
+    served(running, 5)
+
+    def fail(_step: object) -> None:
+        raise ArithmeticError("a fault")
+
+    monkeypatch.setattr(made._controller, "take", fail)
+    assert served(running, 5) == [8] * 5
+    assert running.scheduler.dynamic_sd_lookup is own
+    assert running.proposed[-3:] == [MOST] * 3
+    assert [record.message for record in caplog.records if "numTokens Auto failed" in record.message] == [
+        "guidedmodel: numTokens Auto failed; vLLM goes on with its own schedule"
+    ]
+
+
+def test_a_record_that_cannot_be_sent_is_such_a_fault(running: Running) -> None:
+    def refuse(_record: DraftTokens) -> None:
+        raise OSError("no sidecar")
+
+    own = running.scheduler.dynamic_sd_lookup
+    DraftsByLoad(running.scheduler, 0, refuse, lambda: running.now_s).start()
+    assert served(running, 5) == [8] * 5
+    assert running.scheduler.dynamic_sd_lookup is own
+
+
+def test_an_idle_engine_has_not_taken_long(running: Running) -> None:
+    """What passes between two requests is no step's."""
+    made = running.choose()
+    seen = []
+    controller: Any = made._controller
+    take = controller.take
+    controller.take = lambda step: (seen.append(step.seconds), take(step))
+    for number in range(6):
+        running.now_s += 500
+        running.core.add(f"r{number}", guided=False, ticket=False)
+        while running.scheduler.requests:
+            running.step()
+    times = [seconds for seconds in seen if seconds is not None]
+    assert times
+    assert max(times) < 1
+
+
+@pytest.mark.parametrize(
+    ("speculative", "why"),
+    [
+        ({"num_speculative_tokens_per_batch_size": None}, "no schedule by batch size"),
+        ({"num_speculative_tokens_per_batch_size": [[1, 4, MOST]]}, "holds one number"),
+    ],
+)
+def test_where_there_is_nothing_to_choose_vllm_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, speculative: dict[str, Any], why: str
+) -> None:
+    import msgspec
+
+    core = Running(is_async=False, **speculative)
+    own, schedule = core.scheduler.dynamic_sd_lookup, core.scheduler.schedule
+    pod = msgspec.structs.replace(pod_config(tmp_path, model="/nowhere"), drafts_by_load=True)
+    choose_drafts(core.scheduler, pod, 0)
+    assert core.scheduler.dynamic_sd_lookup is own
+    assert core.scheduler.schedule == schedule
+    assert why in caplog.text
+
+
+def test_where_it_is_not_asked_for_nothing_is_changed(tmp_path: Path) -> None:
+    core = Running(is_async=False)
+    schedule = core.scheduler.schedule
+    core_drafts.choose_drafts(core.scheduler, pod_config(tmp_path, model="/nowhere"), 0)
+    assert core.scheduler.schedule == schedule
+
+
+@pytest.mark.parametrize("most", [1, 3])
+@pytest.mark.parametrize("largest", [2, 3, 4, 128])
+def test_vllms_own_lookup_holds_what_may_be_chosen(most: int, largest: int) -> None:
+    """And for each number a graph of nearly the largest batch: vLLM's widest batch that has it."""
+    from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
+
+    lookup = build_dynamic_sd_schedule_lookup(schedule_by_load(most, largest), largest, most)
+    wanted = sorted({0, 1, most}) if largest > 2 or most == 1 else [0, most]
+    assert sorted({*lookup[1:]}) == wanted
+    assert all(largest - lookup[::-1].index(number) >= largest - 3 for number in wanted)
+    beyond = build_dynamic_sd_schedule_lookup(schedule_by_load(most, largest), 1024, most)
+    assert beyond[-1] == (most if largest > len(wanted) - 1 and largest > 3 else lookup[-1])
