@@ -265,7 +265,9 @@ def environment(spec: EngineSpec) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
         "TORCHDYNAMO_DISABLE": "1",
         plugin.ENV_FOLDER: spec.folder if spec.device == "virtual" else "",
-        "PYTHONPATH": os.pathsep.join(map(str, [spec.folder, repository / "benchmarks", interpreter])),
+        "PYTHONPATH": os.pathsep.join(
+            map(str, [spec.folder, repository / "benchmarks", repository / "tools", interpreter])
+        ),
     }
 
 
