@@ -114,7 +114,7 @@ class Cell:
     @property
     def engine(self) -> tuple[object, ...]:
         """Return what its engines are made for: cells that agree in it share them."""
-        return self.is_real, self.ranks, self.drafts, self.method, self.dropped, self.is_by_load
+        return self.is_real, self.ranks, self.drafts, self.dropped, self.is_by_load
 
 
 def default_cells() -> list[Cell]:

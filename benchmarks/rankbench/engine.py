@@ -22,10 +22,9 @@ from guided_contract import names
 from guided_contract.config import PodConfig
 from rankbench import on_gpu, plugin, processes
 from rankbench.documents import SEQUENCES, TOKENS, Corpus
-from rankbench.methods import METHODS
+from rankbench.methods import drafts_by_method
 from rankbench.on_gpu import Records
 from rankbench.protocol import EngineSpec, Failed, Run, Served
-from rankbench.speculation import Drafts
 from rankbench.tasks import Tasks
 from rankbench.window import LEAD_IN, Report, Seen
 
@@ -44,7 +43,6 @@ class Engine:
         self._is_virtual = spec.device == "virtual"
         folder = Path(spec.folder)
         self._schemas: Mapping[str, Corpus | Records | Tasks] = {Records.name: Records()}
-        self._proposals: Drafts | None = None
         if spec.sets == [Tasks.name]:
             self._schemas = {Tasks.name: Tasks()}
         elif spec.device != "gpu":
@@ -53,9 +51,7 @@ class Engine:
         if self._is_virtual:
             documents = np.concatenate([corpora[name].tokens for name in spec.sets])
             np.save(folder / "documents.npy", documents)
-            if spec.drafts:
-                acceptance = METHODS[spec.method].acceptance
-                self._proposals = Drafts.make(documents, spec.drafts, acceptance)
+            self._proposals = drafts_by_method(documents, spec.drafts)
         self._grammars: Any = None
         if spec.ours:
             self._grammars = _pod(spec, stack)
@@ -72,7 +68,7 @@ class Engine:
             prompt = self._prompt(run, sequence)
             engine.add_request(str(next(self._ids)), {"prompt_token_ids": prompt}, one)
         if self._is_virtual:
-            self._llm.collective_rpc("rankbench_begin", args=(run.batch, run.steps, run.profile))
+            self._llm.collective_rpc("rankbench_begin", args=(run.batch, run.steps, run.profile, run.method))
         self._settle()
         cpu_s = processes.cpu_s(os.getpid())
         start = time.perf_counter()
@@ -156,10 +152,10 @@ class Engine:
         if not self._is_virtual:
             return run.steps
         steps = run.steps + 2 * LEAD_IN
-        if self._proposals is None:
+        if not self._spec.drafts:
             return min(steps, TOKENS - 2)
         generated = 1
-        right = self._proposals.right[self._document(run, sequence)]
+        right = self._proposals[run.method].right[self._document(run, sequence)]
         for _ in range(steps):
             generated += 1 + min(int(right[generated]), self._spec.scheduled)
             if generated >= TOKENS - 10:

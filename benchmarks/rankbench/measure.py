@@ -80,7 +80,6 @@ class Session:
                 device="cpu" if first.is_real else "virtual",
                 drafts=first.drafts,
                 scheduled=first.scheduled,
-                method=first.method,
                 draft_model=str(draft_model) if first.is_real else "",
                 costs=costs,
                 tensor_parallel=first.ranks,
@@ -134,6 +133,7 @@ class Session:
             share=cell.share,
             backend=mode.backend,
             steps=cell.steps,
+            method=cell.method,
             profile=profile,
         )
         if cell.ranks > 1:

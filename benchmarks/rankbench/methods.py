@@ -9,8 +9,11 @@ to 0. Whose passes follow the configuration pays for them at 0, too; what it pro
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from rankbench.clock import Costs
-from rankbench.speculation import ACCEPTANCE
+from rankbench.speculation import ACCEPTANCE, Drafts
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +52,10 @@ METHODS: Final = {
     # is what benchmarks/prompt_lookup.py finds in JSON whose schema is in the prompt.
     "ngram": Method(first_s=0.1e-3, acceptance=0.53),
 }
+
+
+def drafts_by_method(documents: npt.NDArray[np.int64], count: int) -> dict[str, Drafts]:
+    """Return each method's drafts of documents of [documents, tokens] int64; {}: there are none."""
+    if not count:
+        return {}
+    return {name: Drafts.make(documents, count, method.acceptance) for name, method in METHODS.items()}

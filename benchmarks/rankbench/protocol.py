@@ -22,7 +22,6 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
     is_async: bool = True
     backend: Backend = "xgrammar"
     drafts: int = 3
-    method: str = "draft"  # of rankbench.methods, on a virtual GPU
     scheduled: int = 3  # draft tokens that the scheduler asks for; fewer than `drafts` as by disableAbove
     draft_model: str = ""  # of a real model; else `model`
     tensor_parallel: int = 1
@@ -46,6 +45,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     share: float
     backend: Backend
     steps: int
+    method: str = "draft"  # of rankbench.methods, on a virtual GPU
     profile: str = ""  # where a rank writes its profile
 
 

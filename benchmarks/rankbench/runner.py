@@ -18,11 +18,10 @@ from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, DraftTokenIds, ModelRunne
 from rankbench.clock import Event, Timeline
 from rankbench.documents import TOKENS
 from rankbench.masks import SampledRow
-from rankbench.methods import METHODS
+from rankbench.methods import METHODS, drafts_by_method
 from rankbench.plugin import ENV_FOLDER
 from rankbench.protocol import EngineSpec
 from rankbench.sampling import Batch, ExecuteModelState, Sampled, VirtualMasker, VirtualOutput, batch_of
-from rankbench.speculation import Drafts
 from rankbench.window import Window
 
 FIRST_DOCUMENT: Final = 16  # a prompt's first token less this is its document's row
@@ -44,10 +43,9 @@ class VirtualRunner:
         self._drafts = int(vllm_config.num_speculative_tokens)
         self._documents = np.load(folder / "documents.npy")  # [documents, tokens] int64
         spec = msgspec.json.decode((folder / "spec.json").read_bytes(), type=EngineSpec)
-        self._costs, self._method = spec.costs, METHODS[spec.method]
-        self._proposals: Drafts | None = None
-        if self._drafts:
-            self._proposals = Drafts.make(self._documents, self._drafts, self._method.acceptance)
+        self._costs = spec.costs
+        self._proposals = drafts_by_method(self._documents, self._drafts)
+        self._method = ""
         self._timeline = Timeline(
             spec.costs, folder / "timeline", get_tensor_model_parallel_rank(), parallel.tensor_parallel_size
         )
@@ -134,7 +132,7 @@ class VirtualRunner:
         masks, masked = self.structured_outputs_worker.take()
         draft_s = 0.0
         if self._drafts:
-            draft_s = self._method.draft_s(
+            draft_s = METHODS[self._method].draft_s(
                 self._costs, self._drafts, state.drafts, state.tokens, len(batch.req_ids)
             )
         self._timeline.sample(
@@ -166,8 +164,9 @@ class VirtualRunner:
 
     # --- the benchmark's own questions ---
 
-    def begin_window(self, batch: int, steps: int, profile: str) -> None:
-        """Measure the next `steps` steps of a full batch."""
+    def begin_window(self, batch: int, steps: int, profile: str, method: str) -> None:
+        """Measure the next `steps` steps of a full batch; draft as this method does from now on."""
+        self._method = method
         self._window = Window(batch, steps, profile)
 
     def report(self) -> dict[str, Any]:
@@ -189,9 +188,9 @@ class VirtualRunner:
         positions: npt.NDArray[np.int64],
     ) -> npt.NDArray[np.int64]:
         """Return how many drafts of each request sampling accepts."""
-        if self._proposals is None or batch.num_draft_tokens_per_req is None:
+        if batch.num_draft_tokens_per_req is None:
             return np.zeros(len(documents), dtype=np.int64)
-        right = self._proposals.right[documents, np.minimum(positions, TOKENS - 1)]
+        right = self._proposals[self._method].right[documents, np.minimum(positions, TOKENS - 1)]
         accepted = np.minimum(right, batch.num_draft_tokens_per_req)
         if acceptable:
             limits = np.array([acceptable.get(request_id, self._drafts) for request_id in batch.req_ids])
@@ -205,10 +204,11 @@ class VirtualRunner:
         self, state: ExecuteModelState, documents: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]
     ) -> None:
         request_ids = state.batch.req_ids
-        if self._proposals is None or not state.batch.has_structured_output_reqs:
+        if not self._drafts or not state.batch.has_structured_output_reqs:
             self._proposed = request_ids, [[-1] * state.drafts for _ in request_ids], None
             return
-        tokens = self._proposals.tokens[documents, np.minimum(positions, TOKENS - 1), : state.drafts]
+        proposed = self._proposals[self._method].tokens  # [documents, positions, k]
+        tokens = proposed[documents, np.minimum(positions, TOKENS - 1), : state.drafts]
         event = Event(self._timeline, state.step, drafted=True)
         self._proposed = request_ids, tokens.tolist(), event
 
