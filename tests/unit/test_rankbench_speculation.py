@@ -1,14 +1,16 @@
 """The parts of `make bench-speculation`: what drafting costs and its bars."""
 
+import re
+from pathlib import Path
+
 import pytest
 from rankbench import speculation_bars
 from rankbench.cells import BASELINE, OURS, OURS_SYNC, UPSTREAM, UPSTREAM_SYNC, Cell, Mode
 from rankbench.clock import Costs
 from rankbench.methods import METHODS
 from rankbench.records import Record
-from rankbench.speculating import default_cells, known_cells
+from rankbench.speculating import COSTS, default_cells, known_cells
 
-COSTS = Costs(full_rows=300)
 AT = "k3-b64-plain"
 MEASURED = {BASELINE: 100.0, OURS: 99.0, OURS_SYNC: 80.0, UPSTREAM[0]: 50.0, UPSTREAM_SYNC[0]: 40.0}
 
@@ -25,6 +27,33 @@ def test_a_pass_takes_longer_once_the_device_is_full() -> None:
     assert COSTS.pass_s(0.012, 1) == COSTS.pass_s(0.012, 300) == 0.012
     assert COSTS.pass_s(0.012, 600) == pytest.approx(0.024)
     assert Costs().pass_s(0.012, 10_000) == 0.012
+
+
+def step_s(method: str, configured: int, asked_for: int, batch: int) -> float:
+    tokens = batch * (1 + asked_for)
+    draft_s = METHODS[method].draft_s(COSTS, configured, asked_for, tokens, batch) if configured else 0
+    return COSTS.pass_s(COSTS.forward_s, tokens) + COSTS.sample_s + draft_s
+
+
+@pytest.mark.parametrize(
+    ("method", "count", "row"),
+    [
+        ("draft", 1, "| `DraftModel`, 1 |"),
+        ("draft", 3, "| `DraftModel`, 3 |"),
+        ("eagle3", 3, "| `Eagle3`, or `MTP` of one layer, 3 |"),
+        ("ngram", 3, "| `NGram`, 3, where the prompt has the schema of JSON |"),
+    ],
+)
+def test_what_the_page_says_is_what_the_clock_says(method: str, count: int, row: str) -> None:
+    page = (Path(__file__).parents[2] / "docs/speculation.md").read_text()
+    told = re.findall(r"0\.\d\d|[12]\.\d\d", page.partition(row)[2].partition("\n")[0])
+    made = sum(METHODS[method].acceptance ** place for place in range(count + 1))
+    cases = [*((count, made, batch) for batch in (64, 128, 256)), (0, 1.0, 256)]
+    worth = [
+        tokens * step_s(method, 0, 0, batch) / step_s(method, count, asked_for, batch)
+        for asked_for, tokens, batch in cases
+    ]
+    assert told == [f"{ratio:.2f}" for ratio in worth]
 
 
 def records(cell: str = AT, **speeds: float) -> speculation_bars.Records:
