@@ -73,7 +73,7 @@ class Session:
         batch = max(cell.batch for cell in cells)
         specs = {
             mode.engine: EngineSpec(
-                name=mode.engine,
+                name=("cpu-" if first.is_real else "") + mode.engine,
                 ours=mode.ours,
                 is_async=mode.is_async,
                 backend="xgrammar" if mode.backend in {"none", "auto"} else mode.backend,
