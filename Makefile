@@ -162,6 +162,10 @@ client-table: $(SETUP)  ## which types of pydantic and zod are served: the types
 bench-ranks: $(SETUP)  ## guided decoding on a virtual GPU against upstream; ROWS=, MODES=, REPS=, FULL=1
 	@PYTHONPATH=tools:benchmarks $(PY) -m rankbench
 
+.PHONY: bench-speculation
+bench-speculation: $(SETUP)  ## speculation on a virtual GPU and on this CPU, by method, scheduling and load, against upstream (CELLS=, MODES=, REPS=, OUT=)
+	@PYTHONPATH=tools:benchmarks $(PY) -m rankbench.speculating
+
 .PHONY: bench-grammar
 bench-grammar: $(SETUP)  ## how long a grammar takes to be prepared, cold and cached, beside upstream's compile (SUITE=, MODES=, OUT=)
 	@PYTHONPATH=tools:benchmarks:tests $(PY) -m grammarbench

@@ -8,12 +8,13 @@ from typing import Final, Literal
 from rankbench.protocol import Backend
 
 # Steps that are measured, by drafts: about 120 tokens of each document.
-STEPS: Final = {0: 120, 3: 48, 7: 36}
+STEPS: Final = {0: 120, 1: 70, 3: 48, 7: 36}
 DRAFTS: Final = (0, 3, 7)
 BATCHES: Final = (1, 16, 64, 128, 256)
 SHARES: Final = (0.0, 0.2, 0.8, 1.0)
 RANKS: Final = (1, 2, 4)
 SETS: Final = ("plain", "nested", "bounded", "public")
+_REAL_TOKENS: Final = 96
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +31,14 @@ class Mode:
     def engine(self) -> str:
         """Return the engine's name; modes of one engine take turns on it."""
         if self.ours:
-            return "ours" if self.executor == "uni" else "ours-mp"
+            return ("ours" if self.executor == "uni" else "ours-mp") + ("" if self.is_async else "-sync")
         backend = "guidance" if self.backend == "guidance" else "xgrammar"
         return f"upstream-{backend}-{'async' if self.is_async else 'sync'}"
 
     def excluded(self, cell: "Cell") -> str:
         """Return why this mode is not measured in a cell; empty where it is."""
+        if cell.is_by_load:
+            return "numTokens: Auto is not measured yet"
         if self.backend == "none":
             return ""
         if not cell.share:
@@ -48,6 +51,7 @@ class Mode:
 
 
 BASELINE: Final = Mode("unguided", ours=False, backend="none")
+BASELINE_SYNC: Final = Mode("unguided, sync", ours=False, backend="none", is_async=False)
 WITH_PLUGIN: Final = Mode("unguided, plugin", ours=True, backend="none")
 UPSTREAM: Final = (
     Mode("upstream xgrammar", ours=False, backend="xgrammar"),
@@ -58,6 +62,7 @@ UPSTREAM_SYNC: Final = (
     Mode("upstream llguidance, sync", ours=False, backend="guidance", is_async=False),
 )
 OURS: Final = Mode("ours", ours=True, backend="auto")
+OURS_SYNC: Final = Mode("ours, sync", ours=True, backend="auto", is_async=False)
 OURS_EACH: Final = (
     Mode("ours xgrammar", ours=True, backend="xgrammar"),
     Mode("ours llguidance", ours=True, backend="guidance"),
@@ -69,25 +74,47 @@ MODES: Final = (BASELINE, WITH_PLUGIN, *UPSTREAM, *UPSTREAM_SYNC, OURS, *OURS_EA
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cell:
-    """One row of the table for each mode."""
+    """One row of the table for each mode.
+
+    `method` is one of rankbench.methods, `dropped` how many of the draft tokens the scheduler does not ask
+    for (as above `disableAbove`), `is_by_load` that it chooses by itself, `is_real` that the tiny model
+    answers tasks on the CPU.
+    """
 
     ranks: int
     drafts: int
     batch: int
     schemas: str
     share: float
+    method: str = "draft"
+    dropped: int = 0
+    is_by_load: bool = False
+    is_real: bool = False
 
     @property
     def name(self) -> str:
-        """Return its short name, as ROWS= takes it."""
+        """Return its short name, as ROWS= and CELLS= take it."""
+        place = ("" if self.ranks == 1 else f"tp{self.ranks}-") + ("cpu-" if self.is_real else "")
+        method = "" if self.method == "draft" else f"{self.method}-"
+        to = f"to{self.scheduled}" if self.dropped else ""
+        number = "auto" if self.is_by_load else f"{self.drafts}{to}"
         share = "" if self.share == 1 else f"-{self.share:.0%}"
-        ranks = "" if self.ranks == 1 else f"tp{self.ranks}-"
-        return f"{ranks}k{self.drafts}-b{self.batch}-{self.schemas}{share}"
+        return f"{place}{method}k{number}-b{self.batch}-{self.schemas}{share}"
+
+    @property
+    def scheduled(self) -> int:
+        """Return how many draft tokens of a sequence the scheduler asks for."""
+        return self.drafts - self.dropped
 
     @property
     def steps(self) -> int:
-        """Return how many steps are measured."""
-        return STEPS[self.drafts]
+        """Return how many steps are measured; of a real model, how many tokens it may generate."""
+        return _REAL_TOKENS if self.is_real else STEPS[self.scheduled]
+
+    @property
+    def engine(self) -> tuple[object, ...]:
+        """Return what its engines are made for: cells that agree in it share them."""
+        return self.is_real, self.ranks, self.drafts, self.dropped, self.is_by_load
 
 
 def default_cells() -> list[Cell]:

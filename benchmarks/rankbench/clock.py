@@ -15,7 +15,8 @@ import numpy as np
 _SLOTS: Final = 1024  # steps kept for the slowest rank; ranks are never that far apart
 _POLL_S: Final = 5e-5
 _PEER_TIMEOUT_S: Final = 120.0
-_LAUNCHED, _SAMPLING, _COPY_S, _ROWS, _STEP = range(5)
+_FIELDS: Final = 7
+_LAUNCHED, _FORWARD_S, _SAMPLING, _COPY_S, _ROWS, _DRAFT_S, _STEP = range(_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +25,17 @@ class Costs:
 
     launch_s: float = 1.0e-3  # the host's work for one forward pass (slept)
     forward_s: float = 12.0e-3
+    full_rows: int = 0  # tokens from which on a forward pass takes longer, in proportion; 0: it never does
     sample_s: float = 0.5e-3
-    draft_s: float = 2.0e-3  # all drafts of a step together
     copy_bytes_per_s: float = 20e9  # pinned host memory to the device
     mask_row_s: float = 0.2e-6  # the kernel that writes -inf: half a megabyte of logits a row
+
+    def pass_s(self, least_s: float, tokens: int) -> float:
+        """Return what a forward pass over so many tokens takes, which takes `least_s` over one."""
+        return least_s * max(1.0, tokens / self.full_rows) if self.full_rows else least_s
+
+
+FLAT: Final = Costs()  # what `make bench-ranks` measures with: the step is as long for any batch
 
 
 @dataclass(slots=True)
@@ -51,16 +59,15 @@ class Timeline:
         A file in shared memory that all ranks open; made by the first.
     """
 
-    def __init__(self, costs: Costs, shared: Path, rank: int, ranks: int, *, drafts: bool) -> None:
+    def __init__(self, costs: Costs, shared: Path, rank: int, ranks: int) -> None:
         self._costs = costs
         self._rank = rank
-        self._draft_s = costs.draft_s if drafts else 0.0
         # [ranks, slots, fields] one writer per rank; the step's number, from 1, is written last
         if not shared.exists():
             shared.touch()
         with shared.open("r+b") as file:
-            file.truncate(ranks * _SLOTS * 5 * 8)
-        self._marks = np.memmap(shared, np.float64, "r+", shape=(ranks, _SLOTS, 5))
+            file.truncate(ranks * _SLOTS * _FIELDS * 8)
+        self._marks = np.memmap(shared, np.float64, "r+", shape=(ranks, _SLOTS, _FIELDS))
         self._launched = 0  # steps whose forward pass this rank has enqueued
         self._resolved: list[Step] = []
         self._free = 0.0
@@ -70,18 +77,21 @@ class Timeline:
         """Return how many steps this rank has enqueued."""
         return self._launched
 
-    def launch(self) -> int:
-        """Enqueue a forward pass; return the step's number, from 0."""
+    def launch(self, tokens: int = 1) -> int:
+        """Enqueue a forward pass over so many tokens; return the step's number, from 0."""
         if self._costs.launch_s:
             time.sleep(self._costs.launch_s)
         step = self._launched
         self._launched += 1
-        self._marks[self._rank, step % _SLOTS, _LAUNCHED] = time.perf_counter()
+        mark = self._marks[self._rank, step % _SLOTS]
+        mark[_FORWARD_S] = self._costs.pass_s(self._costs.forward_s, tokens)
+        mark[_LAUNCHED] = time.perf_counter()
         return step
 
-    def sample(self, step: int, mask_bytes: int, mask_rows: int) -> None:
-        """Enqueue the masks' copy, their kernel, sampling and drafting."""
+    def sample(self, step: int, mask_bytes: int, mask_rows: int, draft_s: float = 0.0) -> None:
+        """Enqueue the masks' copy, their kernel, sampling, and drafting that takes `draft_s`."""
         mark = self._marks[self._rank, step % _SLOTS]
+        mark[_DRAFT_S] = draft_s
         mark[_COPY_S] = mask_bytes / self._costs.copy_bytes_per_s
         mark[_ROWS] = mask_rows
         mark[_SAMPLING] = time.perf_counter()
@@ -104,13 +114,15 @@ class Timeline:
         launched = float(marks[:, _LAUNCHED].max())
         copied = float((marks[:, _SAMPLING] + marks[:, _COPY_S]).max())
         start = max(self._free, launched)
-        forward_end = start + costs.forward_s
+        forward_s = float(marks[:, _FORWARD_S].max())
+        forward_end = start + forward_s
         sampling = max(forward_end, copied)
-        busy_s = costs.forward_s + float(marks[:, _ROWS].max()) * costs.mask_row_s + costs.sample_s
-        sampled = sampling + busy_s - costs.forward_s
+        after_s = float(marks[:, _ROWS].max()) * costs.mask_row_s + costs.sample_s
+        draft_s = float(marks[:, _DRAFT_S].max())
+        sampled = sampling + after_s
         gap = 0.0 if step == 0 else start - self._free
-        end = sampled + self._draft_s
-        made = Step(start, sampled, end, busy_s + self._draft_s, gap, sampling - forward_end)
+        end = sampled + draft_s
+        made = Step(start, sampled, end, forward_s + after_s + draft_s, gap, sampling - forward_end)
         self._resolved.append(made)
         self._free = end
 

@@ -22,10 +22,11 @@ from guided_contract import names
 from guided_contract.config import PodConfig
 from rankbench import on_gpu, plugin, processes
 from rankbench.documents import SEQUENCES, TOKENS, Corpus
+from rankbench.methods import drafts_by_method
 from rankbench.on_gpu import Records
 from rankbench.protocol import EngineSpec, Failed, Run, Served
-from rankbench.speculation import Drafts
-from rankbench.window import LEAD_IN, Report
+from rankbench.tasks import Tasks
+from rankbench.window import LEAD_IN, Report, Seen
 
 PROMPT_TOKENS: Final = 8
 FIRST_DOCUMENT: Final = 16
@@ -41,16 +42,16 @@ class Engine:
         self._spec = spec
         self._is_virtual = spec.device == "virtual"
         folder = Path(spec.folder)
-        self._schemas: Mapping[str, Corpus | Records] = {Records.name: Records()}
-        self._proposals: Drafts | None = None
-        if spec.device != "gpu":
+        self._schemas: Mapping[str, Corpus | Records | Tasks] = {Records.name: Records()}
+        if spec.sets == [Tasks.name]:
+            self._schemas = {Tasks.name: Tasks()}
+        elif spec.device != "gpu":
             corpora = {name: Corpus.load(name, Path(spec.corpora)) for name in spec.sets}
             self._schemas = corpora
         if self._is_virtual:
             documents = np.concatenate([corpora[name].tokens for name in spec.sets])
             np.save(folder / "documents.npy", documents)
-            (folder / "costs.json").write_bytes(msgspec.json.encode(spec.costs))
-            self._proposals = Drafts.make(documents, spec.drafts) if spec.drafts else None
+            self._proposals = drafts_by_method(documents, spec.drafts)
         self._grammars: Any = None
         if spec.ours:
             self._grammars = _pod(spec, stack)
@@ -64,34 +65,45 @@ class Engine:
         engine = self._llm.llm_engine
         self._core.call_utility("pause_scheduler", "keep", False)
         for sequence, one in enumerate(params):
-            # On a virtual GPU the first token says what is generated.
-            first = FIRST_DOCUMENT + (self._document(run, sequence) if self._is_virtual else sequence)
-            prompt = [first, *range(100, 99 + PROMPT_TOKENS)]
+            prompt = self._prompt(run, sequence)
             engine.add_request(str(next(self._ids)), {"prompt_token_ids": prompt}, one)
         if self._is_virtual:
-            self._llm.collective_rpc("rankbench_begin", args=(run.batch, run.steps, run.profile))
+            self._llm.collective_rpc("rankbench_begin", args=(run.batch, run.steps, run.profile, run.method))
         self._settle()
         cpu_s = processes.cpu_s(os.getpid())
         start = time.perf_counter()
         self._core.call_utility("resume_scheduler")
-        ends: list[Any] = []
-        tokens = 0
+        seen: dict[str, Seen] = {}
         while engine.has_unfinished_requests():
             for output in engine.step():
-                if output.finished:
-                    ends.append((output.outputs[0].finish_reason, output.outputs[0].stop_reason))
-                    tokens += len(output.outputs[0].token_ids)
+                seen.setdefault(output.request_id, Seen()).take(output.outputs[0])
         cpu_s = processes.cpu_s(os.getpid()) - cpu_s
         wall_s = time.perf_counter() - start
+        tokens = sum(one.tokens for one in seen.values())
+        token_s = [one.token_s for one in seen.values()]
         if not self._is_virtual:
-            return Served(tokens=tokens, cpu_s=cpu_s, wall_s=wall_s, ranks=[])
+            accepted = [count for one in seen.values() for count in one.accepted]
+            return Served(
+                tokens=tokens, cpu_s=cpu_s, wall_s=wall_s, token_s=token_s, accepted=accepted, ranks=[]
+            )
         reports = [msgspec.convert(r, Report) for r in self._llm.collective_rpc("rankbench_report")]
-        if wrong := [end for end in ends if end != ("length", None)]:
+        if wrong := [one.end for one in seen.values() if one.end != ("length", None)]:
             return Failed(reason=f"{len(wrong)} of {run.batch} requests ended otherwise: {wrong[0]}")
         if not reports[0].steps:
             return Failed(reason="the batch was not full for long enough")
         used = self._backends(run, params)
-        return Served(tokens=tokens, cpu_s=cpu_s, wall_s=wall_s, backends=used, ranks=reports)
+        return Served(
+            tokens=tokens, cpu_s=cpu_s, wall_s=wall_s, token_s=token_s, backends=used, ranks=reports
+        )
+
+    def _prompt(self, run: Run, sequence: int) -> list[int]:
+        schemas = self._schemas[run.schemas]
+        if isinstance(schemas, Tasks):
+            known: list[int] = self._llm.get_tokenizer().encode(schemas.prompt(sequence))
+            return known
+        # On a virtual GPU the first token says what is generated.
+        first = FIRST_DOCUMENT + (self._document(run, sequence) if self._is_virtual else sequence)
+        return [first, *range(100, 99 + PROMPT_TOKENS)]
 
     def _params(self, run: Run) -> list[Any]:
         from vllm import SamplingParams  # noqa: PLC0415 - loaded by now
@@ -115,7 +127,8 @@ class Engine:
                     temperature=0.0,
                     max_tokens=self._length(run, sequence),
                     # Unguided, the tiny model would end at once; a grammar's end is its own to choose.
-                    ignore_eos=self._is_virtual or not is_guided,
+                    # A task's answer ends by itself, guided or not.
+                    ignore_eos=self._is_virtual or not (is_guided or run.schemas == Tasks.name),
                     detokenize=False,
                     structured_outputs=StructuredOutputsParams(json=schema) if is_guided else None,
                     extra_args=arguments,
@@ -139,12 +152,12 @@ class Engine:
         if not self._is_virtual:
             return run.steps
         steps = run.steps + 2 * LEAD_IN
-        if self._proposals is None:
+        if not self._spec.drafts:
             return min(steps, TOKENS - 2)
         generated = 1
-        right = self._proposals.right[self._document(run, sequence)]
+        right = self._proposals[run.method].right[self._document(run, sequence)]
         for _ in range(steps):
-            generated += 1 + int(right[generated])
+            generated += 1 + min(int(right[generated]), self._spec.scheduled)
             if generated >= TOKENS - 10:
                 raise ValueError("the documents are too short for so many steps")
         return generated
@@ -191,11 +204,17 @@ def _llm(spec: EngineSpec) -> Any:
         # As on a GPU; the CPU platform takes a process for the only rank, too.
         arguments["distributed_executor_backend"] = spec.executor
     if spec.drafts:
+        by_batch = [(1, spec.max_batch, spec.scheduled)]
+        # For each of a virtual GPU's methods: they differ in what they cost and in what they guess.
         arguments["speculative_config"] = {
             "method": "draft_model",
-            "model": spec.model,
+            "model": spec.draft_model or spec.model,
             "num_speculative_tokens": spec.drafts,
+            **({"num_speculative_tokens_per_batch_size": by_batch} if spec.scheduled < spec.drafts else {}),
         }
+        if spec.device == "cpu":
+            arguments["per_request_spec_decode_metrics"] = "detailed"
+            arguments["disable_log_stats"] = False
     if spec.device == "gpu":
         arguments |= on_gpu.arguments(spec)
     backend = "guidance" if spec.backend == "guidance" else "xgrammar"
@@ -242,7 +261,9 @@ def environment(spec: EngineSpec) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
         "TORCHDYNAMO_DISABLE": "1",
         plugin.ENV_FOLDER: spec.folder if spec.device == "virtual" else "",
-        "PYTHONPATH": os.pathsep.join(map(str, [spec.folder, repository / "benchmarks", interpreter])),
+        "PYTHONPATH": os.pathsep.join(
+            map(str, [spec.folder, repository / "benchmarks", repository / "tools", interpreter])
+        ),
     }
 
 

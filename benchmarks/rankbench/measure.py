@@ -3,22 +3,28 @@
 import contextlib
 import json
 import shutil
+import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+from devtools import tinymodel
 
 from guided_sidecar.grammar.schema import additional_properties
 from rankbench import corpora, masks
 from rankbench.cells import Cell, Mode
+from rankbench.clock import FLAT, Costs
 from rankbench.documents import SEQUENCES, Corpus
 from rankbench.masks import ReferenceMatcher, References
 from rankbench.programs import Program
 from rankbench.protocol import EngineSpec, Failed, Run, Served
 from rankbench.records import Record
+from rankbench.tasks import Tasks
 
 _READERS_REST_S: Final = 1.2
 _MOST_COMPARED: Final = 24  # mask rows per cell and mode
@@ -42,37 +48,47 @@ class Folders:
 
 
 class Session:
-    """Engines of one (ranks, drafts), all alive at once; one serves while the others sleep."""
+    """Engines of cells that can share them, all alive at once; one serves while the others sleep."""
 
-    def __init__(self, cells: Sequence[Cell], modes: Sequence[Mode], folders: Folders) -> None:
+    def __init__(
+        self, cells: Sequence[Cell], modes: Sequence[Mode], folders: Folders, costs: Costs = FLAT
+    ) -> None:
         self._profiles = folders.profiles
         self._modes = modes
         self._stack = contextlib.ExitStack()
+        first = cells[0]
         self._corpora = {
             name: Corpus.load(name, corpora.folder(name, folders.suite_tests))
-            for name in sorted({cell.schemas for cell in cells})
+            for name in sorted({cell.schemas for cell in cells if not cell.is_real})
         }
         folder = Path(tempfile.mkdtemp(prefix="rbc-", dir="/tmp"))
         self._stack.callback(shutil.rmtree, folder, ignore_errors=True)
         for corpus in self._corpora.values():
             corpus.save(folder)
-        first = cells[0]
-        corpora.write_model(folders.model, folder / "model", first.ranks)
+        model, draft_model = folder / "model", Path()
+        if first.is_real:
+            model, draft_model = (tinymodel.models() / name for name in ("tiny", "tiny-draft"))
+        else:
+            corpora.write_model(folders.model, model, first.ranks)
         batch = max(cell.batch for cell in cells)
         specs = {
             mode.engine: EngineSpec(
-                name=mode.engine,
+                name=("cpu-" if first.is_real else "") + mode.engine,
                 ours=mode.ours,
                 is_async=mode.is_async,
                 backend="xgrammar" if mode.backend in {"none", "auto"} else mode.backend,
+                device="cpu" if first.is_real else "virtual",
                 drafts=first.drafts,
+                scheduled=first.scheduled,
+                draft_model=str(draft_model) if first.is_real else "",
+                costs=costs,
                 tensor_parallel=first.ranks,
                 executor=mode.executor,
                 max_batch=max(batch, 2),
-                model=str(folder / "model"),
+                model=str(model),
                 folder="",
                 corpora=str(folder),
-                sets=list(self._corpora),
+                sets=[Tasks.name] if first.is_real else list(self._corpora),
             )
             for mode in modes
             if not all(mode.excluded(cell) for cell in cells)
@@ -117,6 +133,7 @@ class Session:
             share=cell.share,
             backend=mode.backend,
             steps=cell.steps,
+            method=cell.method,
             profile=profile,
         )
         if cell.ranks > 1:
@@ -129,15 +146,17 @@ class Session:
             _say(f"{cell.name}, {mode.name}: {answer.reason}")
         elif counts:
             found.served.append(answer)
-            rank = answer.ranks[0]
-            _say(
-                f"{cell.name}, {mode.name}: {rank.tokens / rank.wall_s:.0f} tok/s, "
-                f"busy {rank.busy_s / rank.wall_s:.3f} ({time.monotonic() - started:.1f} s)"
-            )
+            speed, busy = answer.tokens / answer.wall_s, ""
+            if answer.ranks:
+                rank = answer.ranks[0]
+                speed, busy = rank.tokens / rank.wall_s, f", busy {rank.busy_s / rank.wall_s:.3f}"
+            _say(f"{cell.name}, {mode.name}: {speed:.0f} tok/s{busy} ({time.monotonic() - started:.1f} s)")
 
     def _record(self, cell: Cell, mode: Mode, found: _Found, references: References) -> Record:
         if found.reason:
             return Record(cell=cell.name, mode=mode.name, reason=found.reason, failed=found.failed)
+        if cell.is_real:
+            return _real(cell, mode, found.served)
         corpus = self._corpora[cell.schemas]
         first = [served.ranks[0] for served in found.served]
         rows = [row for served in found.served for rank in served.ranks for row in rank.rows]
@@ -164,7 +183,9 @@ class Session:
             gpu_busy=[r.busy_s / r.wall_s for r in first],
             exposed_us=[(r.wall_s - r.busy_s) / r.steps * 1e6 for r in first],
             late_mask_us=[r.late_mask_s / r.steps * 1e6 for r in first],
-            cpu_s_per_1000=[served.cpu_s / served.tokens * 1000 for served in found.served],
+            step_ms=[r.wall_s / r.steps * 1e3 for r in first],
+            accepted=[r.tokens / r.steps / cell.batch - 1 for r in first],
+            **_seen(found.served),
             reused=_part(sum(r.reused for r in reports), sum(r.filled for r in reports)),
             mask_bytes=sum(r.shipped_bytes for r in reports),
             lost_drafts=sum(r.lost_drafts for r in reports),
@@ -172,6 +193,26 @@ class Session:
             compared=verdict.compared,
             faults=verdict.faults,
         )
+
+
+def _real(cell: Cell, mode: Mode, all_served: Sequence[Served]) -> Record:
+    """Return what a real model's batches showed, whose steps differ in their number of sequences."""
+    return Record(
+        cell=cell.name,
+        mode=mode.name,
+        tokens_per_s=[served.tokens / served.wall_s for served in all_served],
+        accepted=[statistics.fmean(served.accepted) for served in all_served if served.accepted],
+        **_seen(all_served),
+    )
+
+
+def _seen(all_served: Sequence[Served]) -> dict[str, Any]:
+    """Return what is seen from outside an engine, a value per repetition."""
+    return {
+        "token_p50_ms": [float(np.percentile(served.token_s, 50)) * 1e3 for served in all_served],
+        "token_p99_ms": [float(np.percentile(served.token_s, 99)) * 1e3 for served in all_served],
+        "cpu_s_per_1000": [served.cpu_s / served.tokens * 1000 for served in all_served],
+    }
 
 
 def _part(some: int, whole: int) -> float | None:
@@ -182,9 +223,9 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def by_engines(cells: Iterable[Cell]) -> dict[tuple[int, int], list[Cell]]:
-    """Return cells by (ranks, drafts): each group is one session's."""
-    groups: dict[tuple[int, int], list[Cell]] = {}
+def by_engines(cells: Iterable[Cell]) -> list[list[Cell]]:
+    """Return cells in groups of those that share engines: each group is one session's."""
+    groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
-        groups.setdefault((cell.ranks, cell.drafts), []).append(cell)
-    return groups
+        groups.setdefault(cell.engine, []).append(cell)
+    return list(groups.values())

@@ -1,11 +1,13 @@
-"""The picture of a run: GPU-busy of each mode in each cell, as SVG."""
+"""The picture of a run: one figure of each mode in each cell, as SVG."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Final
 
 from rankbench import statistics
 from rankbench.bars import Records
+from rankbench.cells import BASELINE
+from rankbench.records import Record
 
 _BAR: Final = 14  # pixels
 _GAP: Final = 26
@@ -14,9 +16,33 @@ _WIDTH: Final = 420
 _COLOURS: Final = {"unguided": "#8a8f98", "upstream": "#c2703d", "ours": "#2b6cb0"}
 
 
-def svg(records: Records) -> str:
+Figure = Callable[[Record, Mapping[str, Record]], float]  # of a record among those of its cell
+
+
+def gpu_busy(records: Records) -> str:
+    """Return the share of time for which the GPU is busy."""
+    return _svg(
+        records, "share of time the GPU is busy", lambda record, _: statistics.mean(record.gpu_busy).value
+    )
+
+
+def of_unguided(records: Records) -> str:
+    """Return tokens a second as a share of the unguided ones, which are async."""
+
+    def figure(record: Record, modes: Mapping[str, Record]) -> float:
+        return statistics.paired_ratio(record.tokens_per_s, modes[BASELINE.name].tokens_per_s).value
+
+    compared = {cell: modes for cell, modes in records.items() if _has_baseline(modes)}
+    return _svg(compared, "tokens a second; unguided with async scheduling = 1", figure)
+
+
+def _has_baseline(modes: Mapping[str, Record]) -> bool:
+    return BASELINE.name in modes and bool(modes[BASELINE.name].tokens_per_s)
+
+
+def _svg(records: Records, title: str, figure: Figure) -> str:
     """Return a horizontal bar per mode, grouped by cell."""
-    body = list(_groups(records))
+    body = list(_groups(records, figure))
     height = _GAP + sum(size for _, size in body)
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_LEFT + _WIDTH + 60}" height="{height}" '
@@ -25,7 +51,7 @@ def svg(records: Records) -> str:
     parts = [
         head,
         '<rect width="100%" height="100%" fill="white"/>',
-        _text(4, 14, "share of time the GPU is busy"),
+        _text(4, 14, title),
     ]
     top = _GAP
     for bars, size in body:
@@ -34,11 +60,11 @@ def svg(records: Records) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _groups(records: Records) -> Iterator[tuple[list[tuple[str, float | None]], int]]:
+def _groups(records: Records, figure: Figure) -> Iterator[tuple[list[tuple[str, float | None]], int]]:
     """Yield a cell's title and bars, and the pixels that they take."""
     for cell, modes in records.items():
         bars: list[tuple[str, float | None]] = [(cell, None)]
-        bars += [(r.mode, statistics.mean(r.gpu_busy).value) for r in modes.values() if r.gpu_busy]
+        bars += [(r.mode, figure(r, modes)) for r in modes.values() if r.tokens_per_s]
         yield bars, len(bars) * _BAR + _BAR
 
 

@@ -22,6 +22,8 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
     is_async: bool = True
     backend: Backend = "xgrammar"
     drafts: int = 3
+    scheduled: int = 3  # draft tokens that the scheduler asks for; fewer than `drafts` as by disableAbove
+    draft_model: str = ""  # of a real model; else `model`
     tensor_parallel: int = 1
     executor: Literal["uni", "mp"] = "uni"  # with one rank: in the engine core's process, or in its own
     max_batch: int = 256
@@ -43,19 +45,23 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     share: float
     backend: Backend
     steps: int
+    method: str = "draft"  # of rankbench.methods, on a virtual GPU
     profile: str = ""  # where a rank writes its profile
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """What became of a batch. `cpu_s` is of the engine's processes; `ranks` in their order.
 
-    `wall_s` is from the first step to the last answer; a virtual GPU's own time is in `ranks`. `backends` are
-    of the guided sequences.
+    `wall_s` is from the first step to the last answer; a virtual GPU's own time is in `ranks`. `token_s` is
+    each sequence's time per token behind its first, as the client saw it. `accepted` are a real model's
+    accepted drafts, of each step of each sequence. `backends` are of the guided sequences.
     """
 
     tokens: int
     cpu_s: float
     wall_s: float
+    token_s: list[float] = []
+    accepted: list[int] = []
     backends: dict[int, str] = {}
     ranks: list[Report]
 

@@ -23,6 +23,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     exposed_us: list[float] = []  # GPU idle per step
     late_mask_us: list[float] = []  # of it, waiting for masks
     cpu_s_per_1000: list[float] = []  # seconds of CPU per 1,000 tokens
+    step_ms: list[float] = []
+    accepted: list[float] = []  # draft tokens of a step and sequence
+    token_p50_ms: list[float] = []  # of the sequences' times per token behind the first
+    token_p99_ms: list[float] = []
     mask_bytes: int = 0
     reused: float | None = None  # part of the mask rows that were not filled anew; None: not told
     lost_drafts: int = 0

@@ -15,12 +15,13 @@ from vllm.distributed import get_tensor_model_parallel_rank
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, DraftTokenIds, ModelRunnerOutput
 
-from rankbench.clock import Costs, Event, Timeline
+from rankbench.clock import Event, Timeline
 from rankbench.documents import TOKENS
 from rankbench.masks import SampledRow
+from rankbench.methods import METHODS, drafts_by_method
 from rankbench.plugin import ENV_FOLDER
+from rankbench.protocol import EngineSpec
 from rankbench.sampling import Batch, ExecuteModelState, Sampled, VirtualMasker, VirtualOutput, batch_of
-from rankbench.speculation import Drafts
 from rankbench.window import Window
 
 FIRST_DOCUMENT: Final = 16  # a prompt's first token less this is its document's row
@@ -41,13 +42,12 @@ class VirtualRunner:
         self.execute_model_state: ExecuteModelState | None = None
         self._drafts = int(vllm_config.num_speculative_tokens)
         self._documents = np.load(folder / "documents.npy")  # [documents, tokens] int64
-        self._proposals = Drafts.make(self._documents, self._drafts) if self._drafts else None
+        spec = msgspec.json.decode((folder / "spec.json").read_bytes(), type=EngineSpec)
+        self._costs = spec.costs
+        self._proposals = drafts_by_method(self._documents, self._drafts)
+        self._method = ""
         self._timeline = Timeline(
-            msgspec.json.decode((folder / "costs.json").read_bytes(), type=Costs),
-            folder / "timeline",
-            get_tensor_model_parallel_rank(),
-            parallel.tensor_parallel_size,
-            drafts=bool(self._drafts),
+            spec.costs, folder / "timeline", get_tensor_model_parallel_rank(), parallel.tensor_parallel_size
         )
         rows = vllm_config.scheduler_config.max_num_seqs * (1 + self._drafts)
         self.structured_outputs_worker = VirtualMasker(
@@ -55,7 +55,7 @@ class VirtualRunner:
         )
         self.batch_sharder = None  # as a Model Runner V2 whose ranks all sample every row
         self._places: dict[str, list[int]] = {}  # request -> [document, tokens generated]
-        self._proposed: tuple[list[str], npt.NDArray[np.int64] | None, Event | None] = ([], None, None)
+        self._proposed: tuple[list[str], list[list[int]], Event | None] = ([], [], None)
         self._window = Window(0, 0)
 
     # --- what a worker asks of its runner ---
@@ -106,7 +106,9 @@ class VirtualRunner:
             return EMPTY_MODEL_RUNNER_OUTPUT
         self.execute_model_state = ExecuteModelState(
             batch_of(scheduler_output),
-            self._timeline.launch(),
+            self._timeline.launch(scheduler_output.total_num_scheduled_tokens),
+            tokens=scheduler_output.total_num_scheduled_tokens,
+            drafts=scheduler_output.num_spec_tokens_to_schedule,
             has_prefill=bool(scheduler_output.scheduled_new_reqs),
         )
         return None
@@ -128,8 +130,13 @@ class VirtualRunner:
                 zip(request_ids, grammar_output.num_acceptable_drafts or [0] * len(request_ids), strict=True)
             )
         masks, masked = self.structured_outputs_worker.take()
+        draft_s = 0.0
+        if self._drafts:
+            draft_s = METHODS[self._method].draft_s(
+                self._costs, self._drafts, state.drafts, state.tokens, len(batch.req_ids)
+            )
         self._timeline.sample(
-            state.step, 0 if masks is None else masks.nbytes, 0 if masks is None else len(masks)
+            state.step, 0 if masks is None else masks.nbytes, 0 if masks is None else len(masks), draft_s
         )
         places = np.array([self._places[request_id] for request_id in batch.req_ids])  # [requests, 2]
         documents, positions = places[:, 0], places[:, 1]
@@ -141,7 +148,7 @@ class VirtualRunner:
             self._check(batch, masks, masked, sampled)
         for request_id, count in zip(batch.req_ids, counts.tolist(), strict=True):
             self._places[request_id][1] += count
-        self._propose(batch, documents, positions + counts, state.step)
+        self._propose(state, documents, positions + counts)
         output = ModelRunnerOutput(
             req_ids=batch.req_ids,
             req_id_to_index={request_id: index for index, request_id in enumerate(batch.req_ids)},
@@ -151,15 +158,15 @@ class VirtualRunner:
     def take_draft_token_ids(self) -> DraftTokenIds:
         """Return the last step's drafts, waiting for the draft model; -1 where nobody needs them."""
         request_ids, tokens, event = self._proposed
-        if tokens is None or event is None:
-            return DraftTokenIds(request_ids, [[-1] * self._drafts for _ in request_ids])
-        event.synchronize()
-        return DraftTokenIds(request_ids, tokens.tolist())
+        if event is not None:
+            event.synchronize()
+        return DraftTokenIds(request_ids, tokens)
 
     # --- the benchmark's own questions ---
 
-    def begin_window(self, batch: int, steps: int, profile: str) -> None:
-        """Measure the next `steps` steps of a full batch."""
+    def begin_window(self, batch: int, steps: int, profile: str, method: str) -> None:
+        """Measure the next `steps` steps of a full batch; draft as this method does from now on."""
+        self._method = method
         self._window = Window(batch, steps, profile)
 
     def report(self) -> dict[str, Any]:
@@ -181,9 +188,9 @@ class VirtualRunner:
         positions: npt.NDArray[np.int64],
     ) -> npt.NDArray[np.int64]:
         """Return how many drafts of each request sampling accepts."""
-        if self._proposals is None or batch.num_draft_tokens_per_req is None:
+        if batch.num_draft_tokens_per_req is None:
             return np.zeros(len(documents), dtype=np.int64)
-        right = self._proposals.right[documents, np.minimum(positions, TOKENS - 1)]
+        right = self._proposals[self._method].right[documents, np.minimum(positions, TOKENS - 1)]
         accepted = np.minimum(right, batch.num_draft_tokens_per_req)
         if acceptable:
             limits = np.array([acceptable.get(request_id, self._drafts) for request_id in batch.req_ids])
@@ -194,16 +201,16 @@ class VirtualRunner:
         return made
 
     def _propose(
-        self,
-        batch: Batch,
-        documents: npt.NDArray[np.int64],
-        positions: npt.NDArray[np.int64],
-        step: int,
+        self, state: ExecuteModelState, documents: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]
     ) -> None:
-        tokens = None
-        if self._proposals is not None and batch.has_structured_output_reqs:
-            tokens = self._proposals.tokens[documents, np.minimum(positions, TOKENS - 1)]
-        self._proposed = (batch.req_ids, tokens, Event(self._timeline, step, drafted=True))
+        request_ids = state.batch.req_ids
+        if not self._drafts or not state.batch.has_structured_output_reqs:
+            self._proposed = request_ids, [[-1] * state.drafts for _ in request_ids], None
+            return
+        proposed = self._proposals[self._method].tokens  # [documents, positions, k]
+        tokens = proposed[documents, np.minimum(positions, TOKENS - 1), : state.drafts]
+        event = Event(self._timeline, state.step, drafted=True)
+        self._proposed = request_ids, tokens.tolist(), event
 
     def _check(self, batch: Batch, masks: npt.NDArray[np.int32], masked: list[str], sampled: Sampled) -> None:
         """Look up every sampled token in its mask, and keep one row for the comparison."""

@@ -49,6 +49,8 @@ class ExecuteModelState:
 
     batch: Batch
     step: int
+    tokens: int  # of its forward pass
+    drafts: int  # that the scheduler asks for behind it
     has_prefill: bool
 
 

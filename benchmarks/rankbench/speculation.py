@@ -6,7 +6,7 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-ACCEPTANCE: Final = 0.7  # chance that a draft is right, given that those before it were
+ACCEPTANCE: Final = 0.7  # chance that a draft is right, given that those before it were: a draft model's
 _SEED: Final = 20261121
 
 
@@ -26,17 +26,19 @@ class Drafts:
     tokens: npt.NDArray[np.int64]
 
     @classmethod
-    def make(cls, documents: npt.NDArray[np.int64], count: int) -> Self:
+    def make(cls, documents: npt.NDArray[np.int64], count: int, acceptance: float = ACCEPTANCE) -> Self:
         """Draw `count` drafts per position; equal documents get equal drafts.
 
         Parameters
         ----------
         documents
             [documents, tokens] int64
+        acceptance
+            The chance that a draft is right, given that those before it were.
         """
         rng = np.random.default_rng(_SEED)
         number, length = documents.shape
-        hits = rng.random((number, length, count)) < ACCEPTANCE
+        hits = rng.random((number, length, count)) < acceptance
         right = np.cumprod(hits, axis=2, dtype=np.int64).sum(axis=2)
         position = np.minimum(np.arange(length)[:, None] + np.arange(count), length - 1)  # [length, count]
         true = documents[:, position]  # [documents, length, count]

@@ -3,7 +3,7 @@
 import cProfile
 import time
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -11,6 +11,32 @@ from rankbench.clock import Timeline
 from rankbench.masks import SampledRow
 
 LEAD_IN: Final = 4  # steps of the full batch before it: the pipeline fills
+
+
+@dataclass(slots=True)
+class Seen:
+    """One sequence as its client sees it: cumulative outputs, each at its time."""
+
+    tokens: int = 0
+    end: tuple[str | None, int | str | None] = (None, None)
+    accepted: list[int] = field(default_factory=list)  # of each step, where vLLM was asked to tell
+    _first: tuple[int, float] | None = None
+    _last_s: float = 0.0
+
+    def take(self, output: Any) -> None:
+        """Take note of a RequestOutput's only choice."""
+        self._last_s = time.perf_counter()
+        self.tokens = len(output.token_ids)
+        self._first = self._first or (self.tokens, self._last_s)
+        self.end = output.finish_reason, output.stop_reason
+        if output.finish_reason and (metrics := output.spec_decode_metrics):
+            self.accepted = list(metrics.per_step_accepted)
+
+    @property
+    def token_s(self) -> float:
+        """Return the time per token behind those that came first; 0 where there were no others."""
+        tokens, start = self._first or (0, 0.0)
+        return (self._last_s - start) / max(1, self.tokens - tokens)
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

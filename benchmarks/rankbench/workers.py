@@ -18,9 +18,9 @@ def extend() -> None:
             self.model_runner.count_shipped(grammar_output.grammar_bitmask.nbytes)
         return original(self, grammar_output)
 
-    def begin_window(self: Any, batch: int, steps: int, profile: str) -> None:
+    def begin_window(self: Any, batch: int, steps: int, profile: str, method: str) -> None:
         self.rankbench_counts = _counts(self)
-        self.model_runner.begin_window(batch, steps, profile)
+        self.model_runner.begin_window(batch, steps, profile, method)
 
     def window_report(self: Any) -> dict[str, Any]:
         made: dict[str, Any] = self.model_runner.report()

@@ -38,6 +38,17 @@ SMOKES: Final = {
         {"VOCABULARY": "4096", "ROWS": "k3-b1-plain", "MODES": "ours", "REPS": "1", "OUT": "{out}"},
         "every batch is served to its end | yes | yes",
     ),
+    # Both devices: the virtual GPU, and the tiny model with its draft model.
+    "bench-speculation": Smoke(
+        {
+            "VOCABULARY": "4096",
+            "CELLS": "ngram-k3-b1-plain,cpu-k3-b1-tasks",
+            "MODES": "ours",
+            "REPS": "1",
+            "OUT": "{out}",
+        },
+        "every batch served, its masks a fresh matcher's | yes",
+    ),
     "bench-grammar": Smoke(
         {"VOCABULARY": "4096", "EVERY": "200", "UNIQUE": "5", "MODES": "Auto", "OUT": "{out}"},
         "written to {out}",

@@ -18,7 +18,7 @@ from rankbench.records import Journal, Record
 from rankbench.schemas import schemas
 from rankbench.speculation import ACCEPTANCE, Drafts
 
-COSTS = Costs(launch_s=0, forward_s=0.02, sample_s=0.001, draft_s=0.002, mask_row_s=0)
+COSTS = Costs(launch_s=0, forward_s=0.02, sample_s=0.001, mask_row_s=0)
 
 
 class FakeTime:
@@ -42,13 +42,13 @@ def time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
 
 
 def timeline(folder: Path, rank: int = 0, ranks: int = 1) -> Timeline:
-    return Timeline(COSTS, folder / "timeline", rank, ranks, drafts=True)
+    return Timeline(COSTS, folder / "timeline", rank, ranks)
 
 
 def test_a_gpu_that_is_fed_in_time_is_never_idle(tmp_path: Path) -> None:
     gpu = timeline(tmp_path)
     for _ in range(3):
-        gpu.sample(gpu.launch(), 0, 0)
+        gpu.sample(gpu.launch(), 0, 0, 0.002)
     steps = [gpu.at(number) for number in range(3)]
     assert steps[2].end - steps[0].start == pytest.approx(3 * 0.023)
     assert sum(step.busy_s for step in steps) == pytest.approx(3 * 0.023)
