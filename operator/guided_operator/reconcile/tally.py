@@ -238,9 +238,12 @@ def tokens_now(pages: Iterable[PodStatus]) -> TokensNow | None:
 
     Of one that chooses by load what it chose: its last step may have tried another number.
     """
-    told = ((page.drafts.chosen, page.speculation.num_tokens) for page in pages)
-    known = [last if chosen is None else (chosen, chosen) for chosen, last in told]
-    known = [one for one in known if one is not None]
+    known: list[tuple[int, int]] = []
+    for page in pages:
+        if (chosen := page.drafts.chosen) is not None:
+            known.append((chosen, chosen))
+        elif page.speculation.num_tokens is not None:
+            known.append(page.speculation.num_tokens)
     if not known:
         return None
     return TokensNow(min=min(least for least, _ in known), max=max(most for _, most in known))
