@@ -27,6 +27,7 @@ DRAFT_4 = "http://json-schema.org/draft-04/schema#"
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 CAT = {"type": "object", "properties": {"kind": {"const": "cat"}, "lives": INTEGER}, "required": ["kind"]}
 DOG = {"type": "object", "properties": {"kind": {"const": "dog"}, "tricks": INTEGER}, "required": ["kind"]}
+KIND = {"required": ["kind"]}
 PAID = {"type": "object", "properties": {"card": {"type": "string"}, "address": {"type": "string"}}}
 RED = {"enum": ["red", "green", "blue"]}
 
@@ -95,6 +96,61 @@ EXACT: list[tuple[str, Any, list[Any], list[Any]]] = [
         {"oneOf": [{"$ref": "#/$defs/cat"}, {"$ref": "#/$defs/dog"}], "$defs": {"cat": CAT, "dog": DOG}},
         [{"kind": "cat", "lives": 9}, {"kind": "dog"}],
         [{"kind": "cow"}, {"lives": 9}, {"kind": "cat", "lives": "nine"}],
+    ),
+    (
+        "a name that no pattern of another branch allows",
+        {
+            "oneOf": [
+                {**object_of(ref=INTEGER), "required": ["ref"]},
+                {
+                    **object_of(a=INTEGER),
+                    "patternProperties": {"^x-[a-z]+$": INTEGER},
+                    "additionalProperties": False,
+                },
+            ]
+        },
+        [{"ref": 1}, {"ref": 1, "a": 2}, {}, {"a": 1}, {"x-y": 1}],
+        [{"ref": "a"}, {"a": "a"}, {"x-y": "a"}, 1],
+    ),
+    (
+        "many kinds of objects, of which no other type is",
+        {"oneOf": [{**KIND, "properties": {"kind": {"const": number}}} for number in range(200)]},
+        [{"kind": 0}, {"kind": 199, "a": 1}],
+        [{"kind": 200}, {}, None, 1, "a", []],
+    ),
+    (
+        "kinds of objects, and a type that one of them takes",
+        {
+            "oneOf": [
+                {**KIND, "type": ["object", "null", "array"], "properties": {"kind": {"const": "a"}}},
+                {**KIND, "type": ["object", "array"], "properties": {"kind": {"const": "b"}}},
+            ]
+        },
+        [{"kind": "a"}, {"kind": "b"}, None],
+        [{"kind": "c"}, [], 1],
+    ),
+    (
+        "kinds of objects, and integers",
+        {
+            "oneOf": [
+                {**KIND, "type": ["object", "integer"], "properties": {"kind": {"const": "a"}}},
+                {**KIND, "type": "object", "properties": {"kind": {"const": "b"}}},
+            ]
+        },
+        [{"kind": "a"}, {"kind": "b"}, 1],
+        [{"kind": "c"}, 1.5],
+    ),
+    (
+        "kinds of objects behind references to each other",
+        {
+            "oneOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}],
+            "$defs": {
+                "a": {**KIND, "properties": {"kind": {"const": "a"}, "of": {"$ref": "#"}}},
+                "b": {**KIND, "properties": {"kind": {"const": "b"}, "or": {"$ref": "#/$defs/a"}}},
+            },
+        },
+        [{"kind": "a", "of": {"kind": "b", "or": {"kind": "a"}}}, {"kind": "b", "or": 1}],
+        [{"kind": "a", "of": 1}, {"kind": "b", "or": {}}, 1],
     ),
     ("contains", {"type": "array", "contains": INTEGER}, [[1], ["a", 1], [1, "a"]], [[], ["a"]]),
     (
@@ -321,6 +377,8 @@ def test_parts_of_an_open_object_ask_for_their_names_however_they_are_spelt() ->
         ({"type": "object", "patternProperties": {"^(?=a)..$": {}}}, "$.patternProperties['^(?=a)..$']"),
         ({"type": "integer", "minimum": 1 << 70}, "$.minimum"),
         ({"oneOf": [{"type": "number"}, {"type": "integer"}]}, "$.oneOf[0]"),
+        ({"oneOf": [{"required": ["xy"]}, {"patternProperties": {"^x": RED}, "additionalProperties": False}]},
+         "$.oneOf[0]"),
         ({"allOf": [{}], "unevaluatedItems": False}, "$.unevaluatedItems"),
         ({"$defs": {"a": {"oneOf": [{"format": "uuid"}, {"format": "date"}]}}, "$ref": "#/$defs/a"},
          "$.$defs.a.oneOf[0]"),

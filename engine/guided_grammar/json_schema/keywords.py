@@ -138,10 +138,15 @@ def of_name(schemas: list[dict[str, Any]], name: str) -> Iterator[Any]:
             yield from of_other_names(schema)
 
 
+def beginning(pattern: str) -> str | None:
+    """Return how each text begins that matches a pattern, as far as that is plain; None: it is not."""
+    begun = _BEGINNING.match(pattern)
+    return None if begun is None or "|" in pattern else begun[1]
+
+
 def _may_match(pattern: str, name: str) -> bool:
     """Return whether a name may match a pattern; it does not if it begins otherwise than that says."""
-    begun = _BEGINNING.match(pattern)
-    return begun is None or "|" in pattern or name.startswith(begun[1])
+    return name.startswith(beginning(pattern) or "")
 
 
 def of_other_names(schema: dict[str, Any]) -> Iterator[Any]:

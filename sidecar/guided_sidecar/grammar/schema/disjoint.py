@@ -1,14 +1,17 @@
 """Whether no value meets two schemas, as far as that is plain to see."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from guided_grammar.json_schema import keywords
 from guided_grammar.json_schema.subschemas import ROOT
 from guided_sidecar.grammar.schema import overlap
 from guided_sidecar.grammar.schema.listed import meeting, values
 from guided_sidecar.grammar.schema.writing import TYPES, Schema, Writer
 
+_OF_OBJECTS: Final = {"type"}.union(name for name, kind in keywords.OF_TYPE.items() if kind == "object")
 _DEEPEST: Final = 12
 _MOST_LOOKS: Final = 20_000
 _MOST_STEPS: Final = 100_000  # through patterns
@@ -48,17 +51,25 @@ class Judge:
         self._reader = reader
         self._looks = 0
         self._steps_left = _MOST_STEPS
+        self._begun: dict[int, tuple[str, ...]] = {}  # how names begin that a schema has a pattern for, by its id
 
-    def are_told_apart(self, branches: Sequence[Any]) -> bool:
-        """Return whether all list values, or values of one required property, and share none; quick."""
+    def told_apart(self, branches: Sequence[Any]) -> frozenset[str] | None:
+        """Return of which types values meet one branch alone; None: two branches may share some. Quick.
+
+        All branches list values, or values of one required property, and share none. Where they say something of
+        objects alone, those of each other type meet all branches that let the type through.
+        """
         read = [self._reader.resolved(branch, ROOT) for branch in branches]
         said = [self._reader.said(one, ROOT) if isinstance(one, dict) else {} for one in read]
         if _share_none(map(values, said)):
-            return True
-        if any(types(one) != {"object"} for one in said):
-            return False
+            return TYPES
+        if any(are_integers(one) or not (one.keys() <= _OF_OBJECTS or types(one) == {"object"}) for one in said):
+            return None
         shared = set.intersection(*map(_required, said))
-        return any(_share_none(self._values_of(one, name) for one in said) for name in sorted(shared))
+        if not any(_share_none(self._values_of(one, name) for one in said) for name in sorted(shared)):
+            return None
+        counts = Counter(kind for one in said for kind in types(one))
+        return frozenset(kind for kind in TYPES if kind == "object" or counts[kind] <= 1)
 
     def _values_of(self, said: Schema, name: str) -> list[Any] | None:
         part = self._reader.resolved(said.get("properties", {}).get(name, True), ROOT)
@@ -108,7 +119,9 @@ class Judge:
 
     def _objects_apart(self, one: Schema, other: Schema, depth: int) -> bool:
         if any(
-            _lacks(there, name) for here, there in ((one, other), (other, one)) for name in _required(here)
+            self._lacks(there, name)
+            for here, there in ((one, other), (other, one))
+            for name in _required(here)
         ):
             return True
         # As with a discriminator: a property that both require, and that differs.
@@ -128,6 +141,19 @@ class Judge:
             return False
         meet, self._steps_left = overlap.can_meet(one["pattern"], other["pattern"], self._steps_left)
         return not meet
+
+    def _lacks(self, said: Schema, name: str) -> bool:
+        """Return whether an object can have no property of a name."""
+        properties = said.get("properties", {})
+        if name in properties:
+            return properties[name] is False
+        if said.get("additionalProperties") is not False:
+            return False
+        begun = self._begun.get(id(said))
+        if begun is None:
+            patterns = said.get("patternProperties", ())
+            begun = self._begun[id(said)] = tuple(keywords.beginning(one) or "" for one in patterns)
+        return not name.startswith(begun)
 
     def _arrays_apart(self, one: Schema, other: Schema, _depth: int) -> bool:
         return _counts_apart(one, other, "minItems", "maxItems")
@@ -153,14 +179,6 @@ def _share_none(lists: Iterable[list[Any] | None]) -> bool:
             return False
         known |= own
     return True
-
-
-def _lacks(said: Schema, name: str) -> bool:
-    """Return whether an object can have no property of a name."""
-    properties = said.get("properties", {})
-    if name in properties:
-        return properties[name] is False
-    return said.get("additionalProperties") is False and "patternProperties" not in said
 
 
 def _required(said: Schema) -> set[str]:
