@@ -31,7 +31,6 @@ SPECULATING = [cell for cell in CELLS if cell.speculates]
 FLAT = [cell for cell in SPECULATING if cell.pipeline_parallel == 1]
 COMPARED = [cell for cell in SPECULATING if cell.sync != cell and cell.sync in CELLS]
 FEWEST_COMPARED = 20
-FEWEST_CHANGES = 3  # runs of one number of drafts: the first, a trial, and what follows it
 MANY = 1000  # digests, of some thousand tokens that the guided requests of a cell have
 FEWEST_STEPS = matrix_costs.LONG_TOKENS // 4  # with three drafts accepted in each
 
@@ -274,16 +273,6 @@ def test_drafts_that_stop_and_begin_again_amid_requests_change_no_token(
     runs = [number for number, _ in groupby(answers["draft tokens"])]
     most = drafts.num_drafts
     assert any(runs[place : place + 3] == [most, 0, most] for place, _ in enumerate(runs))
-
-
-@pytest.mark.parametrize("drafts", [one for one in CELLS if one.speculation == "draft"], ids=lambda c: c.name)
-def test_drafts_that_are_chosen_by_load_amid_requests_change_no_token(engines: Engines, drafts: Cell) -> None:
-    """numTokens Auto: the numbers are those that the controller tries and chooses, as it does in a pod."""
-    answers = engines.answers(drafts)
-    assert answers["by load"] == answers["xgrammar"][: len(answers["by load"])]
-    runs = [number for number, _ in groupby(answers["draft tokens by load"])]
-    assert len(runs) >= FEWEST_CHANGES
-    assert {*runs} <= {0, 1, drafts.num_drafts}
 
 
 def test_only_steps_with_guided_rows_cost_a_fill_a_copy_or_a_wait(engines: Engines, cell: Cell) -> None:

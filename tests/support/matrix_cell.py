@@ -88,10 +88,6 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
             before = len(matrix_drafts.numbers(llm))
             answers["crowded"] = matrix_crowd.crowded(llm, corpus()[:3], tickets)
             answers["draft tokens"] = matrix_drafts.numbers(llm)[before:]
-            if job.speculation["method"] == "draft_model":
-                before = len(matrix_drafts.numbers(llm))
-                answers["by load"] = matrix_crowd.crowded(llm, corpus()[:3], tickets, by_load=True)
-                answers["draft tokens by load"] = matrix_drafts.numbers(llm)[before:]
         answers["costs"] = matrix_costs.costs(llm, corpus()[0], tickets)
     return answers
 
