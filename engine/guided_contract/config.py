@@ -33,10 +33,9 @@ class CompileConfig(Struct, frozen=True, kw_only=True):
     cache_bytes: Positive = 1 << 30  # on disk
     max_schema_bytes: Positive = 256 << 10
     max_depth: Positive = 64
-    # What hardly a schema that people wrote comes near (FHIR's have 10,810 properties), of which a text within
-    # max_schema_bytes could still hold enough to keep a compiler busy. No field of the resource: the size is
-    # what its owner thinks in.
-    max_properties: Positive = 16_384  # of all objects of a schema together
+    # What no schema that people wrote comes near, of which a text within max_schema_bytes could still hold
+    # enough to keep a compiler busy. No field of the resource: the size is what its owner thinks in.
+    max_properties: Positive = 10_000  # of all objects of a schema together
     max_enum: Positive = 10_000  # values of one enum, or strings of a choice
     max_regex_chars: Positive = 128 << 10  # of one pattern, or of a regex
 

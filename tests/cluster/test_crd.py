@@ -654,7 +654,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no worker": ({"guidedDecoding": {"compile": {"workers": 0}}}, "workers"),
     "too little memory": ({"guidedDecoding": {"compile": {"memory": "127Mi"}}}, "between 128Mi and 1Ti"),
     "memory as a number": ({"guidedDecoding": {"compile": {"memory": "2e9"}}}, "memory"),
-    "too large a schema": ({"guidedDecoding": {"compile": {"maxSchemaSize": "4Mi"}}}, "between 1Ki and 3Mi"),
+    "too large a schema": ({"guidedDecoding": {"compile": {"maxSchemaSize": "4Mi"}}}, "between 1Ki and 2Mi"),
     "too deep": ({"guidedDecoding": {"compile": {"maxDepth": 1000}}}, "maxDepth"),
     "too large a cache": ({"guidedDecoding": {"compile": {"cacheSize": "2Ti"}}}, "between 1Mi and 1Ti"),
     "timeout too short": ({"guidedDecoding": {"compile": {"timeout": "1ms"}}}, "between 100ms and 10m"),

@@ -43,11 +43,11 @@ class Compile(ApiModel):
             "least recently used are evicted. Default: 1Gi, thousands of grammars."
         ),
     )
-    max_schema_size: Annotated[str, BytesBetween("1Ki", "3Mi")] = Field(
+    max_schema_size: Annotated[str, BytesBetween("1Ki", "2Mi")] = Field(
         default="256Ki",
         description=(
             "Maximum size of a schema, regex or grammar, in bytes of its text; a larger one gets a 400. "
-            "Default: 256Ki; the largest types of the Kubernetes API have 60Ki, those of FHIR 2.7Mi."
+            "Default: 256Ki; the largest types of the Kubernetes API have 60Ki."
         ),
     )
     max_depth: Annotated[int, Field(ge=4, le=256)] = Field(

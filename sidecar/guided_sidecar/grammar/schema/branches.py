@@ -18,10 +18,9 @@ def choose(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> Non
     types = disjoint.types(said)
     told = judge.told_apart(branches)
     if told is not None:
-        found = [
-            writer.write(branch if types <= told else _of_types(writer, branch, told, at), JsonPath(at, index))
-            for index, branch in enumerate(branches)
-        ]
+        if not types <= told:
+            branches = [_of_types(writer, branch, told, at) for branch in branches]
+        found = [writer.write(branch, JsonPath(at, index)) for index, branch in enumerate(branches)]
     elif len(branches) > _MOST_COMPARED:
         reason = f"more than {_MOST_COMPARED} branches are taken where a required constant tells them apart"
         raise unsupported(at, reason)

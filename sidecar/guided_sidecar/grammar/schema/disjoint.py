@@ -51,19 +51,19 @@ class Judge:
         self._reader = reader
         self._looks = 0
         self._steps_left = _MOST_STEPS
-        self._begun: dict[int, tuple[str, ...]] = {}  # how names begin that a schema has a pattern for, by its id
+        self._begun: dict[int, tuple[str, ...]] = {}  # with what names begin that a schema has patterns for
 
     def told_apart(self, branches: Sequence[Any]) -> frozenset[str] | None:
         """Return of which types values meet one branch alone; None: two branches may share some. Quick.
 
-        All branches list values, or values of one required property, and share none. Where they say something of
-        objects alone, those of each other type meet all branches that let the type through.
+        All branches list values, or values of one required property, and share none. Where they say something
+        of objects alone, values of another type meet all branches that let the type through.
         """
         read = [self._reader.resolved(branch, ROOT) for branch in branches]
         said = [self._reader.said(one, ROOT) if isinstance(one, dict) else {} for one in read]
         if _share_none(map(values, said)):
             return TYPES
-        if any(are_integers(one) or not (one.keys() <= _OF_OBJECTS or types(one) == {"object"}) for one in said):
+        if not all(types(one) == {"object"} or _is_about_objects(one) for one in said):
             return None
         shared = set.intersection(*map(_required, said))
         if not any(_share_none(self._values_of(one, name) for one in said) for name in sorted(shared)):
@@ -179,6 +179,11 @@ def _share_none(lists: Iterable[list[Any] | None]) -> bool:
             return False
         known |= own
     return True
+
+
+def _is_about_objects(said: Schema) -> bool:
+    """Return whether a schema takes all or no values of each other type."""
+    return said.keys() <= _OF_OBJECTS and not are_integers(said)
 
 
 def _required(said: Schema) -> set[str]:
