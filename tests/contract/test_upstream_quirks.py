@@ -1,0 +1,23 @@
+"""Faults of vLLM's that docs/upstream-quirks.md tells of, and nothing of ours mends: here they still are."""
+
+from types import SimpleNamespace
+
+import torch
+
+
+def test_a_thinking_budget_of_v1_stays_in_its_slot_for_whom_is_moved_there() -> None:
+    from vllm import SamplingParams
+    from vllm.v1.sample.logits_processor.interface import BatchUpdate, MoveDirectionality
+    from vllm.v1.sample.thinking_budget_state import ThinkingBudgetStateHolder
+
+    opens, closes, other = 7, 8, 5
+    reasoning = SimpleNamespace(reasoning_start_token_ids=[opens], reasoning_end_token_ids=[closes])
+    budgets = ThinkingBudgetStateHolder(reasoning, 4, 0, torch.device("cpu"), is_pin_memory=False)
+    limited = (0, SamplingParams(thinking_token_budget=1), [opens], [])
+    free = (1, SamplingParams(), [other], [])
+    budgets.sync_batch(BatchUpdate(2, [], [limited, free], []))
+    # The first ends; InputBatch.condense moves the second into its slot, which is not told as removed then.
+    budgets.sync_batch(BatchUpdate(1, [], [], [(1, 0, MoveDirectionality.UNIDIRECTIONAL)]))
+    budgets.update_state([[other, other]], None)
+    row = torch.full((1, 10), -torch.inf)
+    assert budgets.apply_to_logits(row, predict_bonus_token=False, spec_token_ids=None).argmax() == closes
