@@ -1,7 +1,10 @@
 """numTokens Auto around the installed vLLM's own scheduler; the model runner, and the clock, are the test."""
 
+import itertools
+from collections import deque
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -109,6 +112,7 @@ def test_whatever_fails_leaves_vllm_its_own_schedule_and_ends_no_request(
     assert served(running, 5) == [8] * 5
     assert running.scheduler.dynamic_sd_lookup is own
     assert running.proposed[-3:] == [MOST] * 3
+    assert running.records[-1] == DraftTokens(engine=0, chosen=None)
     assert [record.message for record in caplog.records if "numTokens Auto failed" in record.message] == [
         "guidedmodel: numTokens Auto failed; vLLM goes on with its own schedule"
     ]
@@ -139,6 +143,79 @@ def test_an_idle_engine_has_not_taken_long(running: Running) -> None:
     times = [seconds for seconds in seen if seconds is not None]
     assert times
     assert max(times) < 1
+
+
+@pytest.mark.parametrize("batches", [[4], [4, 60]], ids=["one stage", "two stages"])
+def test_steps_in_flight_are_measured_whatever_is_between_them(batches: list[int]) -> None:
+    """As many batches as stages and a step ahead, now and then one of nothing: drafts, all in vain, go."""
+    played = Played(batches)
+    made = DraftsByLoad(played, 0, lambda _record: None, lambda: played.now_s)
+    controller: Any = made._controller
+    take, seen = controller.take, []
+    controller.take = lambda step: (seen.append(step), take(step))
+    made.start()
+    for number in range(1000):
+        played.step(is_empty=number % 10 == 5)
+    assert len(seen) > 850
+    assert sum(step.seconds is not None for step in seen) > 500
+    assert [played.dynamic_sd_lookup[batch] for batch in batches] == [0] * len(batches)
+
+
+class Played:
+    """As much of a scheduler as `DraftsByLoad` sees, of one that is a step ahead of its device."""
+
+    def __init__(self, batches: list[int]) -> None:
+        self.vllm_config = SimpleNamespace(
+            speculative_config=SimpleNamespace(enable_adaptive_verification=False),
+            parallel_config=SimpleNamespace(pipeline_parallel_size=len(batches)),
+        )
+        self.dynamic_sd_lookup = [0, *([MOST] * 62), 1, 0]
+        self.now_s = 0.0
+        self._batches = itertools.cycle(range(len(batches)))
+        self._names = [[f"{stage}-{number}" for number in range(size)] for stage, size in enumerate(batches)]
+        self._drafts = [0] * len(batches)
+        self._flying: deque[Any] = deque()
+
+    def step(self, *, is_empty: bool) -> None:
+        """Schedule one, and take the tokens of the oldest once more are in flight than there are stages."""
+        self._flying.append(self.schedule(is_empty=is_empty))
+        if len(self._flying) <= 1 + len(self._names):
+            return
+        output = self._flying.popleft()
+        names = list(output.num_scheduled_tokens)
+        if names:
+            self.now_s += 0.1 * sum(output.num_scheduled_tokens.values()) / len(names)
+        places = {name: place for place, name in enumerate(names)}
+        self.update_from_output(
+            output, SimpleNamespace(sampled_token_ids=[[1] for _ in names], req_id_to_index=places)
+        )
+
+    def schedule(self, *, is_empty: bool) -> Any:
+        """Return the next batch's step, or one of nothing."""
+        if is_empty:
+            return SimpleNamespace(
+                total_num_scheduled_tokens=0,
+                num_scheduled_tokens={},
+                scheduled_spec_decode_tokens={},
+                num_spec_tokens_to_schedule=0,
+            )
+        stage = next(self._batches)
+        names, drafts = self._names[stage], self._drafts[stage]
+        self._drafts[stage] = self.dynamic_sd_lookup[len(names)]
+        return SimpleNamespace(
+            total_num_scheduled_tokens=len(names) * (1 + drafts),
+            num_scheduled_tokens=dict.fromkeys(names, 1 + drafts),
+            scheduled_spec_decode_tokens=dict.fromkeys(names, [-1] * drafts) if drafts else {},
+            num_spec_tokens_to_schedule=self._drafts[stage],
+        )
+
+    def update_from_output(self, _output: Any, _sampled: Any) -> dict[int, Any]:
+        """Return nothing for anybody."""
+        return {}
+
+    def get_num_unfinished_requests(self) -> int:
+        """Return how many there are, for ever."""
+        return sum(map(len, self._names))
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from guided_contract import names as contract
 from guided_contract import records
 from guided_contract.config import LogitsProcessorConfig, PodConfig, TelemetryConfig
-from guided_contract.records import ProcessorFailure, ProcessorTime, ProcessorTimes
+from guided_contract.records import DraftTokens, ProcessorFailure, ProcessorTime, ProcessorTimes
 from guided_contract.wire import Prepared, Refused
 from guided_sidecar.telemetry.metrics import SidecarMetrics
 from support.cluster import unavailable
@@ -47,8 +47,9 @@ PROMETHEUS_ACCEPTS = (
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 # What a scrape adds to the operator's page: it has a `model` of its own for some metrics.
 OPERATOR = {"namespace": "guidedmodel-system", "pod": "operator-0", "job": "guidedmodel-operator"}
-# Of a logits processor `ban`.
-PROCESSED = (
+# Of a logits processor `ban`, and of numTokens Auto.
+RECORDS = (
+    DraftTokens(engine=0, chosen=3, changes=1, trials=2),
     ProcessorTimes(rank=0, times=[ProcessorTime("ban", 100, 2, 30_000_000)]),
     ProcessorFailure(
         request_id="r",
@@ -118,7 +119,7 @@ async def _page_after_work(pod: PodConfig, api: Api) -> str:
             request(),
             request(400, "grammar_invalid"),
             decode(traceparent=f"00-{TRACE}-{SPAN}-01"),
-            *PROCESSED,
+            *RECORDS,
         ):
             client.sendto(records.encode(record), str(pod.telemetry_socket))
     requests = _value(before, "guidedmodel_requests_total") + 2

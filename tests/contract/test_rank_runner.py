@@ -338,6 +338,7 @@ class TestWorker:
             worker.vllm_config = SimpleNamespace(
                 model_config=SimpleNamespace(get_vocab_size=lambda: 64),
                 scheduler_config=SimpleNamespace(max_num_seqs=2, async_scheduling=True),
+                speculative_config=None,
                 num_speculative_tokens=0,
                 parallel_config=SimpleNamespace(local_world_size=1, data_parallel_size_local=1),
                 structured_outputs_config=SimpleNamespace(reasoning_parser="", reasoning_parser_plugin=""),

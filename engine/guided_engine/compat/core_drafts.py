@@ -3,6 +3,7 @@
 Around one scheduler, on the instance. Whatever fails here leaves vLLM its own schedule, and ends no request.
 """
 
+import contextlib
 import logging
 import time
 from collections import Counter, deque
@@ -30,10 +31,13 @@ def choose_drafts(scheduler: Any, config: PodConfig, engine: int) -> None:
     """Begin to choose, where the resource asks for it and vLLM follows a schedule; else log why not."""
     if not config.drafts_by_load:
         return
+    telemetry = Telemetry(config.telemetry_socket)
     try:
-        DraftsByLoad(scheduler, engine, Telemetry(config.telemetry_socket).send).start()
+        DraftsByLoad(scheduler, engine, telemetry.send).start()
     except Exception as error:  # noqa: BLE001 - the engine is to start all the same
         _log.warning("guidedmodel: numTokens Auto does nothing: %s", error)
+        _tell_none(telemetry.send, engine)  # the sidecar may remember what an engine before chose
+        telemetry.close()
 
 
 class DraftsByLoad:
@@ -111,17 +115,21 @@ class DraftsByLoad:
             self._controller = None
             self._flying.clear()
             self._scheduler.dynamic_sd_lookup = self._own
+            _tell_none(self._send, self._engine)
 
     def _note(self, output: Any, began_s: float) -> None:
         if not output.total_num_scheduled_tokens:
             self._is_busy = False  # requests wait for something else than a step
             return
         self._proposed.append(output.num_spec_tokens_to_schedule)
-        is_steady = len(self._proposed) == self._proposed.maxlen and len(set(self._proposed)) == 1
+        # Steps between belong to other batches, which may have another number.
+        is_steady = len(self._proposed) == self._proposed.maxlen and self._proposed[0] == self._proposed[-1]
         self._flying.append(_Scheduled(output, began_s, self._proposed[-1] if is_steady else None))
 
     def _measure(self, output: Any, sampled: Any) -> None:
         """Take in a step whose tokens have come."""
+        if not output.total_num_scheduled_tokens:  # nor was it noted; steps behind it are in flight
+            return
         now_s = self._clock()
         scheduled = self._of(output)
         if scheduled is None or self._controller is None:
@@ -147,11 +155,11 @@ class DraftsByLoad:
             self._tell(batch, now_s)
 
     def _of(self, output: Any) -> _Scheduled | None:
-        while self._flying:
-            scheduled = self._flying.popleft()
-            if scheduled.output is output:
-                return scheduled
-        return None
+        if all(scheduled.output is not output for scheduled in self._flying):
+            return None  # scheduled before there was anybody to note it
+        while (scheduled := self._flying.popleft()).output is not output:
+            pass
+        return scheduled
 
     def _end(self) -> None:
         self._is_busy = bool(self._scheduler.get_num_unfinished_requests())
@@ -170,3 +178,9 @@ class DraftsByLoad:
                 trials=self._told[1] - trials,
             )
         )
+
+
+def _tell_none(send: Callable[[DraftTokens], None], engine: int) -> None:
+    """Say that nothing is chosen any more."""
+    with contextlib.suppress(Exception):
+        send(DraftTokens(engine=engine, chosen=None))

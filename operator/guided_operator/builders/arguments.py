@@ -114,7 +114,7 @@ def schedule_by_load(most: int, largest: int) -> list[list[int]]:
     the top. Where the engine chooses nothing, it is the largest number but for one or two batch sizes.
     """
     others = [number for number in (1, 0) if number < most]
-    held = others[-(largest - 1) :] if largest > 1 else []  # with one sequence there is nothing to choose
+    held = others[-(largest - 1) :] if largest > 1 else []  # fewer sizes than numbers: the rest is left out
     entries = [[1, max(largest - len(held) - 1, 1), most]]
     for number in held:
         after = entries[-1][1] + 1

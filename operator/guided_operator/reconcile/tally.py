@@ -222,10 +222,10 @@ class DraftRates(NamedTuple):
 
 def draft_rates(pages: Collection[PodStatus]) -> DraftRates:
     """Return what became of guided sequences' draft tokens."""
-    proposed, accepted, forbidden = (
-        sum(max(0, getattr(page.drafts, name)) for page in pages)
-        for name in ("proposed", "accepted", "forbidden")
-    )
+    drafts = [page.drafts for page in pages]
+    proposed = sum(max(0, one.proposed) for one in drafts)
+    accepted = sum(max(0, one.accepted) for one in drafts)
+    forbidden = sum(max(0, one.forbidden) for one in drafts)
     return DraftRates(_percentage(accepted, proposed - forbidden), _percentage(forbidden, proposed))
 
 

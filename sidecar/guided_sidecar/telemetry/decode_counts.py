@@ -85,12 +85,13 @@ class DecodeCounters:
         ]
 
     def take(self, record: Decode) -> None:
-        """Add what a record tells."""
-        self.drafts = DraftsStatus(
-            proposed=self.drafts.proposed + record.drafts_proposed,
-            accepted=self.drafts.accepted + record.drafts_accepted,
-            forbidden=self.drafts.forbidden + record.drafts_forbidden,
-        )
+        """Add what a record tells; drafts that a processor took none of say nothing of who made them."""
+        if record.takes_drafts:
+            self.drafts = DraftsStatus(
+                proposed=self.drafts.proposed + record.drafts_proposed,
+                accepted=self.drafts.accepted + record.drafts_accepted,
+                forbidden=self.drafts.forbidden + record.drafts_forbidden,
+            )
         for count, counter in self._counters:
             counter.labels(str(record.rank)).inc(count.of(record))
 

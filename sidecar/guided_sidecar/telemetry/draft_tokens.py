@@ -11,7 +11,7 @@ class DraftTokensMetrics:
     Attributes
     ----------
     chosen
-        The number that was chosen last; None: none has been.
+        The number that was chosen last; None: none has been, or is any more.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -40,6 +40,9 @@ class DraftTokensMetrics:
         """Take in what an engine core tells."""
         engine = str(record.engine)
         self.chosen = record.chosen
-        self._chosen.labels(engine).set(record.chosen)
+        if record.chosen is None:
+            self._chosen.clear()
+        else:
+            self._chosen.labels(engine).set(record.chosen)
         self._changes.labels(engine).inc(record.changes)
         self._trials.labels(engine).inc(record.trials)

@@ -140,9 +140,8 @@ class SingleFlight:
     def _blame(self, flight: InFlight) -> None:
         """Note what a grammar did whose last waiter leaves; its worker may take a while to be gone."""
         progress = flight.progress
-        if progress.late_after_s is not None:
-            if not progress.excuse(progress.limit_s):
-                self._refusals.record(flight.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT))
+        if progress.late_after_s is not None and not progress.excuse(progress.limit_s):
+            self._refusals.record(flight.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT))
         elif deaths := progress.deaths:  # who leaves while it is tried again takes no guilt away
             self._refusals.quarantine.record(
                 flight.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_CRASHED), deaths

@@ -15,27 +15,18 @@ def choose(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> Non
     at = JsonPath(path, "oneOf")
     branches = said["oneOf"]
     judge = disjoint.Judge(writer)
-    types = disjoint.types(said)
-    told = judge.told_apart(branches)
-    if told is not None:
-        if not types <= told:
-            branches = [_of_types(writer, branch, told, at) for branch in branches]
+    if judge.are_told_apart(branches):
         found = [writer.write(branch, JsonPath(at, index)) for index, branch in enumerate(branches)]
     elif len(branches) > _MOST_COMPARED:
         reason = f"more than {_MOST_COMPARED} branches are taken where a required constant tells them apart"
         raise unsupported(at, reason)
     else:
+        types = disjoint.types(said)
         found = [_alone(writer, judge, branches, index, types, at) for index in range(len(branches))]
     if "anyOf" in written:
         writer.also(written, {"anyOf": found}, at)
     else:
         written["anyOf"] = found
-
-
-def _of_types(writer: Writer, branch: Any, types: frozenset[str], at: JsonPath) -> Any:
-    """Return a branch, which says something of objects alone, for values of some types."""
-    written = writer.resolved(branch, at)  # a library takes no circle of references with a type beside one
-    return {**written, "type": sorted(types & disjoint.types(writer.said(written, at)))}
 
 
 def _alone(  # noqa: PLR0913, PLR0917 - one branch among others

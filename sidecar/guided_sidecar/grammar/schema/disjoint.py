@@ -1,7 +1,6 @@
 """Whether no value meets two schemas, as far as that is plain to see."""
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -11,7 +10,6 @@ from guided_sidecar.grammar.schema import overlap
 from guided_sidecar.grammar.schema.listed import meeting, values
 from guided_sidecar.grammar.schema.writing import TYPES, Schema, Writer
 
-_OF_OBJECTS: Final = {"type"}.union(name for name, kind in keywords.OF_TYPE.items() if kind == "object")
 _DEEPEST: Final = 12
 _MOST_LOOKS: Final = 20_000
 _MOST_STEPS: Final = 100_000  # through patterns
@@ -53,23 +51,16 @@ class Judge:
         self._steps_left = _MOST_STEPS
         self._begun: dict[int, tuple[str, ...]] = {}  # with what names begin that a schema has patterns for
 
-    def told_apart(self, branches: Sequence[Any]) -> frozenset[str] | None:
-        """Return of which types values meet one branch alone; None: two branches may share some. Quick.
-
-        All branches list values, or values of one required property, and share none. Where they say something
-        of objects alone, values of another type meet all branches that let the type through.
-        """
+    def are_told_apart(self, branches: Sequence[Any]) -> bool:
+        """Return whether all list values, or values of one required property, and share none; quick."""
         read = [self._reader.resolved(branch, ROOT) for branch in branches]
         said = [self._reader.said(one, ROOT) if isinstance(one, dict) else {} for one in read]
         if _share_none(map(values, said)):
-            return TYPES
-        if not all(types(one) == {"object"} or _is_about_objects(one) for one in said):
-            return None
+            return True
+        if any(types(one) != {"object"} for one in said):
+            return False
         shared = set.intersection(*map(_required, said))
-        if not any(_share_none(self._values_of(one, name) for one in said) for name in sorted(shared)):
-            return None
-        counts = Counter(kind for one in said for kind in types(one))
-        return frozenset(kind for kind in TYPES if kind == "object" or counts[kind] <= 1)
+        return any(_share_none(self._values_of(one, name) for one in said) for name in sorted(shared))
 
     def _values_of(self, said: Schema, name: str) -> list[Any] | None:
         part = self._reader.resolved(said.get("properties", {}).get(name, True), ROOT)
@@ -179,11 +170,6 @@ def _share_none(lists: Iterable[list[Any] | None]) -> bool:
             return False
         known |= own
     return True
-
-
-def _is_about_objects(said: Schema) -> bool:
-    """Return whether a schema takes all or no values of each other type."""
-    return said.keys() <= _OF_OBJECTS and not are_integers(said)
 
 
 def _required(said: Schema) -> set[str]:
