@@ -12,7 +12,7 @@ import commit
 import vocabulary
 from devtools import cache, tinymodel
 
-from grammarbench import bars, corpus, pods, unique
+from grammarbench import bars, beside, corpus, pods, unique
 from grammarbench.corpus import Entry
 from grammarbench.pods import MODES, Mode
 from grammarbench.records import Record, Records, Sample
@@ -29,18 +29,25 @@ def main() -> int:
     out = Path(os.environ.get("OUT") or cache.root() / "bench-grammar" / commit.name())
     out.mkdir(parents=True, exist_ok=True)
     records = Records(out / "records.json")
-    entries = corpus.corpus(suite)[:: int(os.environ.get("EVERY") or 1)]
+    documents = os.environ.get("DOCUMENTS")
+    entries = corpus.outside(Path(documents)) if documents else corpus.corpus(suite)
+    entries = entries[:: int(os.environ.get("EVERY") or 1)]
     model = vocabulary.folder()
     wanted = (os.environ.get("MODES") or ";".join([*(mode.name for mode in MODES), "upstream"])).split(";")
     for name in wanted:
-        if name != "none" and name not in records:
+        if name != "none" and name not in records.modes:
             records.add(
                 _upstream(model, entries) if name == "upstream" else _ours(_mode(name), model, entries)
             )
     count = int(os.environ.get("UNIQUE") or 100_000)
-    if count > 0 and "unique" not in records:
+    if count > 0 and records.usage is None:
         with tempfile.TemporaryDirectory(prefix="gb") as folder:
             records.usage = asyncio.run(unique.measure(Path(folder), tinymodel.models() / "tiny", count))
+            records.save()
+    clients = int(os.environ.get("BESIDE") or 40)
+    if clients > 0 and records.beside is None:
+        with tempfile.TemporaryDirectory(prefix="gb") as folder:
+            records.beside = asyncio.run(beside.measure(Path(folder), model, clients))
             records.save()
     lines = bars.report(records, entries, _conditions(entries, suite))
     (out / "report.md").write_text("\n".join(lines) + "\n")

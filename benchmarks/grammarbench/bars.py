@@ -9,7 +9,7 @@ from typing import Final
 from judged import Bar, table
 
 from grammarbench.corpus import Entry
-from grammarbench.records import Record, Records, Usage
+from grammarbench.records import Beside, Record, Records, Usage
 from guided_contract.config import CompileConfig, PodConfig
 from guided_sidecar.settings import Settings
 
@@ -20,6 +20,7 @@ _DISK_BYTES: Final = CompileConfig().cache_bytes
 _MOST_GROWTH_BYTES: Final = 64 << 20
 _CORES: Final = 4
 _WHOLE: Final = 0.99
+_BESIDE_S: Final = 1.0
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -37,6 +38,7 @@ def bars(records: Records) -> list[Bar]:
         _hop(records),
         _whole_texts(records),
         *_usage(records.usage),
+        _beside(records.beside),
     ]
 
 
@@ -139,6 +141,16 @@ def _whole_texts(records: Records) -> Bar:
         return Bar(asks, "not measured", None)
     share = ended.get("finished", 0) / sum(ended.values())
     return Bar(asks, f"{share:.1%}", share >= _WHOLE)
+
+
+def _beside(beside: Beside | None) -> Bar:
+    asks = f"a new choice beside clients that ask for endless grammars: p99 <= {_BESIDE_S:g} s"
+    if beside is None:
+        return Bar(asks, "not measured", None)
+    alone, found = (percentile(times, 0.99) for times in (beside.alone_s, beside.beside_s))
+    middle = percentile(beside.beside_s, 0.5)
+    text = f"{found:.2f} s (p50 {middle:.2f} s) beside {beside.clients}; alone {alone:.2f} s"
+    return Bar(asks, text, found <= _BESIDE_S)
 
 
 def _usage(usage: Usage | None) -> Iterator[Bar]:

@@ -14,6 +14,7 @@ from rankbench.schemas import schemas as of_rankbench
 
 from grammarbench import models
 from guided_contract.wire import Kind
+from support.compositions import documents
 
 _KUBERNETES: Final = 160
 _SUITE: Final = 100
@@ -68,6 +69,11 @@ def corpus(suite_tests: Path | None) -> list[Entry]:
     if suite_tests is None:
         return fixed
     return [*_entries("suite", _by_hash(suite.case_schemas(suite_tests), _SUITE)), *fixed]
+
+
+def outside(folder: Path) -> list[Entry]:
+    """Return the schemas of the archives in a folder, as `make fuzz-schemas DOCUMENTS=` reads them."""
+    return list(_entries("outside", documents.drawn(folder)))
 
 
 def digest(entries: Iterable[Entry]) -> str:

@@ -41,6 +41,14 @@ class Usage(msgspec.Struct):
     refused: int
 
 
+class Beside(msgspec.Struct):
+    """Seconds until new choices were proven and loaded: alone, and beside clients of endless grammars."""
+
+    clients: int
+    alone_s: list[float]
+    beside_s: list[float]
+
+
 class Records:
     """A run's file."""
 
@@ -48,13 +56,11 @@ class Records:
         self._path = path
         self.modes: dict[str, Record] = {}
         self.usage: Usage | None = None
+        self.beside: Beside | None = None
         if path.exists():
-            self.modes, self.usage = msgspec.json.decode(
-                path.read_bytes(), type=tuple[dict[str, Record], Usage | None]
+            self.modes, self.usage, self.beside = msgspec.json.decode(
+                path.read_bytes(), type=tuple[dict[str, Record], Usage | None, Beside | None]
             )
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.modes or (name == "unique" and self.usage is not None)
 
     def add(self, record: Record) -> None:
         """Keep a mode's record."""
@@ -63,4 +69,4 @@ class Records:
 
     def save(self) -> None:
         """Write the file."""
-        self._path.write_bytes(msgspec.json.encode((self.modes, self.usage)))
+        self._path.write_bytes(msgspec.json.encode((self.modes, self.usage, self.beside)))

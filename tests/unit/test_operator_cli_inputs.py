@@ -134,7 +134,7 @@ def test_what_reconciles_or_renders_imports_no_code_that_a_manifest_names(
 
 
 def test_without_the_plugins_libraries_no_factory_is_judged(tmp_path: Path) -> None:
-    """As in the operator's image, which has no numpy: in a process of its own, whose modules none else has."""
+    """As in the operator's image, which has no numpy: in a process of its own, with modules of its own."""
     processor = {"name": "a", "factory": DRY, "params": {"colour": 1}}
     file = write(tmp_path / "a.yaml", changed(minimal(), logitsProcessors=[processor]))
     script = "import sys; sys.modules['numpy'] = None; from guided_operator.cli import main; sys.exit(main())"

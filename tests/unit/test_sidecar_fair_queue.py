@@ -14,16 +14,18 @@ from support.played import played
 SEED = 1
 ENDLESS = 40
 QUICK_S = 0.02
+SIZE = 100  # of the text of a quick one
 FORK_S = 0.015  # a worker is killed and another one made
 DEADLINE_S = 10.0
 
 
 class Traffic:
-    def __init__(self, width: int, slow_after_s: float, burst_s: float) -> None:
+    def __init__(self, width: int, slow_after_s: float, burst_s: float, size: int) -> None:
         self.waited_s: list[float] = []
         self._chance = random.Random(SEED)
         self._queue = FairQueue(width, slow_after_s)
         self._burst_s = burst_s
+        self._size = size  # of an endless one
 
     async def play(self, seconds: float) -> None:
         """Let clients that never stop asking for endless grammars meet one that asks for quick ones."""
@@ -42,7 +44,7 @@ class Traffic:
         while True:
             try:
                 async with asyncio.timeout(DEADLINE_S):
-                    await self._compile(1e9)
+                    await self._compile(1e9, self._size)
             except TimeoutError:
                 await asyncio.sleep(FORK_S)
 
@@ -50,12 +52,12 @@ class Traffic:
         begin_s = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(DEADLINE_S):
-                await self._compile(QUICK_S)
+                await self._compile(QUICK_S, SIZE)
         finally:
             self.waited_s.append(asyncio.get_running_loop().time() - begin_s)
 
-    async def _compile(self, work_s: float) -> None:
-        async with self._queue.slot() as slot:
+    async def _compile(self, work_s: float, size: int) -> None:
+        async with self._queue.slot(size) as slot:
             while True:
                 if slot.is_lost:
                     await slot.again()
@@ -71,12 +73,13 @@ class Traffic:
 
 @pytest.mark.parametrize("burst_s", [0.0, DEADLINE_S], ids=["all at once", "spread"])
 @pytest.mark.parametrize("width", [1, 2])
+@pytest.mark.parametrize("size", [SIZE - 1, SIZE + 1], ids=["small", "large"])
 def test_quick_compiles_are_not_held_up_by_endless_ones(
-    width: int, burst_s: float, tmp_path_factory: pytest.TempPathFactory
+    width: int, burst_s: float, size: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """First come first served, with slices of half a second, half of them waited for 9.8 s."""
     settings = Settings(pod=pod_config(tmp_path_factory.mktemp("run")))
-    traffic = Traffic(width, settings.slow_after_s, burst_s)
+    traffic = Traffic(width, settings.slow_after_s, burst_s, size)
 
     @played
     async def play() -> None:
@@ -85,4 +88,5 @@ def test_quick_compiles_are_not_held_up_by_endless_ones(
     play()
     assert len(traffic.waited_s) == 600, f"seed {SEED}"
     assert statistics.quantiles(traffic.waited_s, n=100)[98] <= 1.0
+    assert size < SIZE or max(traffic.waited_s) <= 1.0
     assert statistics.median(traffic.waited_s) < 5 * QUICK_S

@@ -105,7 +105,7 @@ class Compiles:
         await asyncio.wait([self._tasks[name]])
 
     async def _hold(self, name: str) -> None:
-        async with self.queue.slot() as slot:
+        async with self.queue.slot(0) as slot:
             while not self._ends[name].is_set():
                 self.log.append(f"{name} runs")
                 lost = asyncio.Event()

@@ -1,13 +1,13 @@
 """A fair queue for compile slots, in two lanes: endless schemas, however many, do not hold up short ones.
 
-Of those that wait for the fast lane the newest goes first. A burst of endless ones then holds up who came
-before it, which are few, and not all who come while it lasts.
+Of those that wait for the fast lane the newest goes first, and every third time the smallest. A burst of
+endless ones then holds up those alone that are larger and came before it, which are few.
 """
 
 import asyncio
-import collections
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Final, Literal
 
 _Future = asyncio.Future[None]
@@ -80,14 +80,20 @@ class FairQueue:
         self._slow = 0
         self._width: Final = width
         self._slow_after_s = slow_after_s
-        self._new: collections.deque[_Future] = collections.deque()  # wait for the fast lane, newest first
-        self._lost: collections.deque[_Future] = collections.deque()  # wait for the slow lane
+        self._new = _Line((_newest, _newest, _smallest))  # wait for the fast lane
+        self._lost = _Line((_oldest,))  # wait for the slow lane
         self._overdue: list[Slot] = []  # slow, and still in the fast lane; the slowest first
 
     @contextlib.asynccontextmanager
-    async def slot(self) -> AsyncIterator[Slot]:
-        """Wait for a slot, and hold it for the body."""
-        await self._enter()
+    async def slot(self, size: int) -> AsyncIterator[Slot]:
+        """Wait for a slot, and hold it for the body.
+
+        Parameters
+        ----------
+        size
+            Of the grammar's text, in bytes: small ones are seldom the slow ones.
+        """
+        await self._enter(size)
         slot = Slot(self)
         timer = asyncio.create_task(self._time(slot))
         try:
@@ -101,16 +107,16 @@ class FairQueue:
         if self._slow < self._width:
             self._slow += 1
             return
-        await _wait(self._lost, self._leave_slow)
+        await self._lost.wait(0, self._leave_slow)
 
-    async def _enter(self) -> None:
+    async def _enter(self, size: int) -> None:
         if self.fast < self._width:
             self.fast += 1
             return
         if self._overdue:
             self._push_out()
         else:
-            await _wait(self._new, self._leave_fast, first=True)
+            await self._new.wait(size, self._leave_fast)
 
     def _push_out(self) -> None:
         """Take the slowest slot's place, for whoever asks."""
@@ -131,7 +137,7 @@ class FairQueue:
             self._leave_fast()
             return
         self._overdue.append(slot)
-        if any(not place.done() for place in self._new):
+        if self._new.is_waited_in:
             self._push_out()
             self._leave_fast()
 
@@ -144,41 +150,57 @@ class FairQueue:
             self._leave_fast()
 
     def _leave_fast(self) -> None:
-        if not _hand_on(self._new):
+        if not self._new.hand_on():
             self.fast -= 1
 
     def _leave_slow(self) -> None:
         if self._overdue:  # before who is lost: it need not begin again
             self._overdue.pop(0).lane = "slow"
             self._leave_fast()
-        elif not _hand_on(self._lost):
+        elif not self._lost.hand_on():
             self._slow -= 1
 
 
-async def _wait(
-    queue: collections.deque[_Future], give_back: Callable[[], None], *, first: bool = False
-) -> None:
-    """Wait in a queue for a place; who is cancelled as the place is given gives it back."""
-    place: _Future = asyncio.get_running_loop().create_future()
-    if first:
-        queue.appendleft(place)
-    else:
-        queue.append(place)
-    try:
-        await place
-    except asyncio.CancelledError:
-        if not place.cancelled():
-            give_back()
-        elif place in queue:
-            queue.remove(place)
-        raise
+class _Line:
+    """Those that wait for a place, the oldest first; `turns` say in turn who of them is next."""
+
+    def __init__(self, turns: Sequence[Callable[[dict[_Future, int]], _Future]]) -> None:
+        self._sizes: dict[_Future, int] = {}
+        self._turns = itertools.cycle(turns)
+
+    @property
+    def is_waited_in(self) -> bool:
+        """Whether somebody waits: who is cancelled, or has a place, may not have resumed yet."""
+        return any(not place.done() for place in self._sizes)
+
+    async def wait(self, size: int, give_back: Callable[[], None]) -> None:
+        """Wait for a place; who is cancelled as the place is given gives it back."""
+        place: _Future = asyncio.get_running_loop().create_future()
+        self._sizes[place] = size
+        try:
+            await place
+        except asyncio.CancelledError:
+            if not place.cancelled():
+                give_back()
+            raise
+        finally:
+            del self._sizes[place]
+
+    def hand_on(self) -> bool:
+        """Give a place to who is next; False: nobody waits."""
+        waiting = {place: size for place, size in self._sizes.items() if not place.done()}
+        if waiting:
+            next(self._turns)(waiting).set_result(None)
+        return bool(waiting)
 
 
-def _hand_on(queue: collections.deque[_Future]) -> bool:
-    """Give a place to who waits first; False: nobody waits."""
-    while queue:
-        place = queue.popleft()
-        if not place.done():  # or cancelled, and not yet resumed
-            place.set_result(None)
-            return True
-    return False
+def _smallest(waiting: dict[_Future, int]) -> _Future:
+    return min(waiting, key=waiting.__getitem__)
+
+
+def _newest(waiting: dict[_Future, int]) -> _Future:
+    return next(reversed(waiting))
+
+
+def _oldest(waiting: dict[_Future, int]) -> _Future:
+    return next(iter(waiting))

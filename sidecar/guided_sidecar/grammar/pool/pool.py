@@ -119,7 +119,7 @@ class Pool:
 
     async def _compile(self, job: Job, progress: CompileProgress) -> Outcome:
         with self._waiting() as begun:
-            async with self._queue.slot() as slot:
+            async with self._queue.slot(len(job.spec)) as slot:
                 while True:
                     progress.queue()
                     if slot.is_lost:
