@@ -4,7 +4,6 @@ import itertools
 import re
 from typing import Any, Final
 
-import jsonschema
 import referencing
 import referencing.exceptions
 import referencing.jsonschema
@@ -46,7 +45,7 @@ class References:
         Raises
         ------
         GuidedError
-            It names nothing in the schema, or what it names depends on the way there; with the path.
+            It names nothing in the schema, no schema, or what depends on the way there; with the path.
         """
         reference = part[keyword]
         if not isinstance(reference, str):
@@ -60,7 +59,7 @@ class References:
                 raise _fault(path, "it names nothing in the schema") from None
         else:
             found = self._looked_up(part, reference, path)
-        if not isinstance(found, dict | bool) or not self._is_schema(found):
+        if not isinstance(found, dict | bool):
             raise _fault(path, "it does not name a schema")
         if isinstance(found, dict) and id(found) not in self._checked:
             if any(self._resource(below).id() is not None for below in subschemas.within(found)):
@@ -91,12 +90,6 @@ class References:
         if not self._ways:
             self._ways = {id(place.schema): place.way for place in subschemas.walk(self._root)}
         return self._ways.get(id(target), otherwise)
-
-    def _is_schema(self, found: Any) -> bool:
-        if id(found) in self._checked or isinstance(found, bool):
-            return True
-        judge = jsonschema.validators.validator_for(self._root, default=jsonschema.Draft202012Validator)
-        return bool(judge(judge.META_SCHEMA).is_valid(found))
 
     def _unused(self) -> str:
         taken = {name for keyword in DEFINITIONS for name in self._root.get(keyword, ())}
