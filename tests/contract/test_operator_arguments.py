@@ -82,6 +82,22 @@ def test_listed_options_take_as_many_values_as_vllm_takes(parser: Any) -> None:
     assert {found[f"--{name}"].nargs for name in KNOWN.lists} == {"+"}
 
 
+def test_vllm_takes_a_listed_part_as_the_operator_has_it_written(parser: Any) -> None:
+    values = {"compile-sizes": "[1]", "cudagraph-mode": "NONE", "mode": "3"}
+    for name in KNOWN.parts:
+        option, _, part = name.partition(".")
+        for spelt in {part, part.replace("-", "_")}:
+            word = f"--{option}.{spelt}={values[part]}"
+            faults = [*Limits(arguments="Listed").check(guided_model(engine__args=[word]))]
+            try:
+                taken = parser.parse_args([word]).compilation_config
+            except SystemExit:
+                assert faults, word
+            else:
+                assert getattr(taken, spelt) is not None
+                assert faults == [], word
+
+
 # How vLLM speaks of an option by which files are found.
 OF_FILES = re.compile(
     r"\b(paths?|repos?|repositor\w+|folders?|director(y|ies)|files?|hub|hugging ?face|urls?|checkpoints?)\b",

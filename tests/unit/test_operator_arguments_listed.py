@@ -179,6 +179,10 @@ def test_the_version_of_the_resource_decides_and_the_latest_where_none_is_known(
         (["--cudagraph-capture-sizes", "--seed=1"], "spec.engine.args[0]: --cudagraph-capture-sizes needs a"),
         (["--no-enforce-eager=true"], "spec.engine.args[0]: --no-enforce-eager takes no value"),
         (["--hf-overrides.rope_theta"], "spec.engine.args[0]: --hf-overrides needs a value"),
+        (
+            ["--compilation-config.cudagraph-mode=NONE"],
+            "spec.engine.args[0]: parts are fields, with underscores: write --compilation-config.cudagraph_mode",
+        ),
     ],
     ids=" ".join,
 )

@@ -103,19 +103,51 @@ def test_method_and_tokens_are_what_the_pods_run_with_now() -> None:
         SpeculationStatus(method="draft_model"),  # has made no step
         SpeculationStatus(method="draft_model", num_tokens=(3, 3)),
         SpeculationStatus(method="draft_model", num_tokens=(-7, 1 << 40)),  # nobody's numbers
+        SpeculationStatus(method="draft_model", num_tokens=(5, 2)),  # the wrong way round
     )
     found = [
         reported(*(PodStatus(ready=True, speculation=one) for one in pods), speculative=DRAFT)
-        for pods in (told[:1], told[:2], told[1:3], told)
+        for pods in (told[:1], told[:2], told[1:3], told[:4], told[4:])
     ]
-    assert [one.get("method") for one in found] == [None, *["draft_model"] * 3]
+    assert [one.get("method") for one in found] == [None, *["draft_model"] * 4]
     most = (1 << 31) - 1
     assert [one.get("numTokens") for one in found] == [
         None,
         None,
         {"min": 3, "max": 3},
         {"min": 0, "max": most},
+        {"min": 2, "max": 5},
     ]
+
+
+def test_pods_that_speculate_are_told_of_though_their_spec_has_become_another() -> None:
+    """An edit that is refused leaves the pods as they are: absent would say that they do not speculate."""
+    before = model(speculative=DRAFT)
+    pods = (pod("m-0", revision_of(before)),)
+    page = PodStatus(ready=True, scheduling="Async", speculation=SpeculationStatus(method="draft_model"))
+    wrong = {**before["spec"]["engine"], "args": ["--enable-batch-sharded-sampling"]}
+    unread = model(speculative=DRAFT | {"numTokens": 99})
+    for after in (model(engine=wrong), unread):
+        observed = dataclasses.replace(applied(seen(before)), model=after, pods=pods)
+        pages = {pods[0].uid: Page(page)}
+        status = make_status(situation(dataclasses.replace(observed, pages=pages)), NOW)
+        assert to_object(status).get("speculation") == {
+            "method": "draft_model",
+            "async": True,
+            "fallback": "",
+        }
+
+
+def test_drafts_that_are_hardly_accepted_by_design_are_told_of() -> None:
+    asked = {
+        "engine": {"image": "vllm/vllm-openai:v0.32.0"},
+        "parallelism": {"pipeline": 2},
+        "speculative": {"method": "MTP", "numTokens": 1},
+    }
+    page = PodStatus(ready=True, scheduling="Async", versions={"modelRunner": "V2"})
+    by_scheduler = reported(page, guidedDecoding={"placement": "Scheduler"}, **asked)
+    assert by_scheduler["fallback"].startswith("behind pipeline stages vLLM's scheduler does not know")
+    assert reported(page, **asked)["fallback"] == ""
 
 
 @pytest.mark.parametrize(

@@ -67,8 +67,8 @@ Made by `python -m devtools.api_reference`; do not edit.
 
 How words are written:
 
-- Options have their full names, with dashes or underscores; `-O3` and the like are not allowed, nor
-  beginnings of names, which vLLM would complete.
+- Options have their full names, with dashes or underscores, and parts of them have underscores alone; `-O3`
+  and the like are not allowed, nor beginnings of names, which vLLM would complete.
 - A value follows its option as `--NAME=VALUE`, or as the next word. Any other word is refused: vLLM would
   take it for the name of the model. The value of an option that is not listed is written `--NAME=VALUE`.
 - No word may contain a line break or another control character.
@@ -107,7 +107,7 @@ def arguments_text() -> str:
         "With one or more values:\n",
         _names(known.lists),
         "With a value of JSON, or by parts, --NAME.PART=VALUE:\n",
-        _names((*known.configurations, *known.parts)),
+        _names((*known.configurations, *map(_spelt, known.parts))),
         f"Variables: any name that begins with `{engine_env.OWN_PREFIX}`, for code of your own, and\n",
         " ".join(f"`{name}`" for name in sorted(variables)) + "\n",
         "## Not listed\n",
@@ -142,6 +142,12 @@ def _refused(head: str, table: Mapping[str, Iterable[str]]) -> Iterator[str]:
 
 def _names(options: Iterable[str]) -> str:
     return " ".join(f"`--{name}`" for name in sorted(options)) + "\n"
+
+
+def _spelt(part: str) -> str:
+    """Return a part as vLLM takes it: an option's name with dashes, and a field's with underscores."""
+    option, _, field = part.partition(".")
+    return f"{option}.{field.replace('-', '_')}"
 
 
 def reference_text() -> str:

@@ -14,13 +14,12 @@ from guided_operator.api.engine_args import REFUSED, option
 from guided_operator.api.rule import matches
 from guided_operator.policy.spec_checks import stated_vllm
 from guided_operator.policy.vllm_0_32 import VLLM_0_32
-from guided_operator.policy.vocabulary import Vocabulary
+from guided_operator.policy.vocabulary import TAKES_PARTS, Vocabulary
 
 Arguments = Literal["Listed", "Any"]
 
 VOCABULARIES: Final[Mapping[str, Vocabulary]] = {"0.32.0": VLLM_0_32}
 _LATEST: Final = SUPPORTED_VLLM[-1]
-_TAKES_PARTS: Final = "-config"  # what is JSON in vLLM is called so
 _ASK: Final = "remove it, or have whoever runs the operator set limits.arguments to Any"
 
 
@@ -58,12 +57,12 @@ def _unlisted(
             yield index, f"{spoken} is not a whole name, and vLLM would complete it: write {longer}"
         elif "." in name and "=" not in word:
             yield index, f"{spoken} takes the next word for its value, whatever it is: write {spoken}=VALUE"
-        elif "." in name and not name.split(".", 1)[0].endswith(_TAKES_PARTS):
+        elif "." in name and not name.split(".", 1)[0].endswith(TAKES_PARTS):
             # Of an option without a value vLLM would take it for the model's name.
             whole = spoken.split(".", 1)[0]
             yield (
                 index,
-                f"{spoken} is a part, which only options that end with {_TAKES_PARTS} have: write {whole}",
+                f"{spoken} is a part, which only options that end with {TAKES_PARTS} have: write {whole}",
             )
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from guided_operator.api.engine_args import REFUSED, option
 
+TAKES_PARTS: Final = "-config"  # what is JSON with fields that vLLM knows is called so
 _ALIKE: Final = 0.75  # of difflib: --tensor-paralel-size is as --tensor-parallel-size, --tensors is not
 
 
@@ -96,7 +97,7 @@ class Vocabulary:
         room = 0  # values that the last option has room for
         for index, word in enumerate(words):
             name = option(word).removeprefix("--")
-            base = name.split(".", 1)[0]
+            base, _, part = name.partition(".")
             if not name:
                 if not room:
                     yield index, _STRAY
@@ -111,6 +112,8 @@ class Vocabulary:
                 room = 0 if "=" in word else len(words) if base in self.lists else 1
                 if room and (index + 1 == len(words) or option(words[index + 1])):
                     yield index, f"--{base} needs a value"
+                elif "-" in word.split("=", 1)[0].partition(".")[2] and base.endswith(TAKES_PARTS):
+                    yield index, f"parts are fields, with underscores: write --{base}.{part.replace('-', '_')}"
 
 
 _STRAY: Final = (

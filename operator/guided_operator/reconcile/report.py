@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from guided_contract import names
 from guided_contract.backends import DISTRIBUTIONS
-from guided_contract.combinations.row import Facts
+from guided_contract.combinations.row import Facts, Resolves
 from guided_contract.combinations.table import that_hold
 from guided_operator.api.speculation_status import Speculation
+from guided_operator.api.speculative import Speculative
 from guided_operator.api.status import Component, Condition, GuidedModelStatus, Resolved
 from guided_operator.builders import leader_selector
 from guided_operator.kube import kinds
@@ -134,24 +135,31 @@ def _resolved(situation: Situation) -> Resolved:
 
 
 def _speculation(situation: Situation) -> Speculation | None:
-    """Return how the current pods speculate."""
+    """Return how the current pods speculate; None where neither they nor the spec do."""
     model = situation.plan.model
-    if model is None or model.spec.speculative is None:
-        return None
+    asked = model.spec.speculative if model else None
     pages = [page for _, page in situation.pages]
+    method = next((page.speculation.method for page in pages if page.speculation.method), None)
+    if asked is None and method is None:
+        return None
     scheduling = {page.scheduling for page in pages if page.scheduling}
     is_async = scheduling == {"Async"} if scheduling else None
-    asked = model.spec.speculative
-    lost = is_async is False and asked.async_scheduling != "Off"
-    rows = that_hold(situation.facts or Facts(), "FallsBack")
-    said = (row.words for row in rows if row.resolves.is_async is False)
-    why = next((f"vLLM says: {words}" for words in said), _NOT_ASYNC)
     rates = tally.draft_rates(pages)
     return Speculation(
-        method=next((page.speculation.method for page in pages if page.speculation.method), None),
+        method=method,
         num_tokens=tally.tokens_now(pages),
         **{"async": is_async},
         accepted_rate=rates.accepted,
         forbidden_rate=rates.forbidden,
-        fallback=why if lost else "",
+        fallback=_fallback(asked, situation.facts or Facts(), is_async=is_async),
     )
+
+
+def _fallback(asked: Speculative | None, facts: Facts, *, is_async: bool | None) -> str:
+    """Return why less is done than was asked for, "" where nothing is known to be."""
+    rows = [*that_hold(facts, "FallsBack")]
+    if asked is not None and is_async is False and asked.async_scheduling != "Off":
+        said = (row.words for row in rows if row.resolves.is_async is False)
+        return next((f"vLLM says: {words}" for words in said), _NOT_ASYNC)
+    # Of drafts themselves, what vLLM's configuration does not show.
+    return next((row.message for row in rows if "method" in row.when and row.resolves == Resolves()), "")

@@ -244,6 +244,5 @@ def tokens_now(pages: Iterable[PodStatus]) -> TokensNow | None:
             known.append((chosen, chosen))
         elif page.speculation.num_tokens is not None:
             known.append(page.speculation.num_tokens)
-    if not known:
-        return None
-    return TokensNow(min=min(least for least, _ in known), max=max(most for _, most in known))
+    numbers = [number for each in known for number in each]  # a page is untrusted, also in their order
+    return TokensNow(min=min(numbers), max=max(numbers)) if numbers else None
