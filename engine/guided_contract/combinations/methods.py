@@ -115,7 +115,7 @@ _METHODS: Final = (
         when={"method": ("MTP",), "runner": ("V2",)},
         verdict="Supported",
         says="the model's own multi-token prediction layers; MiMo's, and the tests' own",
-        test=f"{MATRIX} V2-tp1-mtp-k1-async",
+        test=f"{MATRIX} V2-tp1-mtp-async",
         resolves=ASYNC,
     ),
     Row(
