@@ -1,4 +1,4 @@
-"""docs/processors.md, followed: its module and its test are saved and run, its resource is read."""
+"""docs/processors.md, followed in an empty folder: what it says to save and to run."""
 
 import os
 import re
@@ -6,40 +6,46 @@ import subprocess
 import sys
 from pathlib import Path
 
-import yaml
-
 from guided_contract.config import LogitsProcessorConfig
 from guided_engine.processors import registry
-from guided_operator.api.manifest import parse
-from support.manifests import minimal
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/processors.md"
-BLOCKS = re.findall(r"^```(python|yaml)\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+BLOCKS = re.findall(r"^```(python|yaml|sh)\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
 MODULE, TEST = (text for language, text in BLOCKS if language == "python")
-[RESOURCE] = (yaml.safe_load(text) for language, text in BLOCKS if language == "yaml")
+[RESOURCE] = (text for language, text in BLOCKS if language == "yaml")
+[COMMANDS] = (text for language, text in BLOCKS if language == "sh")
 
 
-def test_what_the_page_says_to_save_passes_its_own_test(tmp_path: Path) -> None:
-    (tmp_path / "not_twice.py").write_text(MODULE)
-    (tmp_path / "test_not_twice.py").write_text(TEST)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
-    done = subprocess.run(
-        [*command, str(tmp_path)],
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        cwd=tmp_path,
+def followed(folder: Path, resource: str = RESOURCE) -> subprocess.CompletedProcess[str]:
+    """Save all there is, and run the page's commands as a stranger's shell does."""
+    (folder / "not_twice.py").write_text(MODULE)
+    (folder / "test_not_twice.py").write_text(TEST)
+    (folder / "model.yaml").write_text(resource)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    known = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHONPATH"))
+    }
+    return subprocess.run(
+        ["sh", "-ec", COMMANDS],
+        env=known | {"PATH": path},
+        cwd=folder,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout
+
+
+def test_what_the_page_says_to_save_passes_what_it_says_to_run(tmp_path: Path) -> None:
+    done = followed(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
+    assert "GuidedModel default/tiny is valid" in done.stdout
 
 
-def test_the_resource_is_valid_and_names_it() -> None:
-    manifest = minimal()
-    manifest["spec"] |= RESOURCE["spec"]
-    [processor] = parse(manifest).spec.logits_processors
-    assert (processor.factory, processor.params) == ("not_twice:NotTwice", {"penalty": 4.0})
+def test_the_factory_judges_the_params_of_the_resource(tmp_path: Path) -> None:
+    done = followed(tmp_path, RESOURCE.replace("penalty: 4.0", "penalty: 400"))
+    assert done.returncode == 2
+    assert "spec.logitsProcessors[0].params" in done.stdout + done.stderr
 
 
 def test_every_processor_that_the_page_names_is_there() -> None:

@@ -10,6 +10,8 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
+import numpy as np
 import pytest
 from devtools import tinymodel
 
@@ -17,6 +19,7 @@ from guided_contract.wire import Backend
 from support import matrix, matrix_costs, matrix_drafts, matrix_process, matrix_report, matrix_requests
 from support.matrix import BACKENDS, Cell
 from support.matrix_grammars import Grammars
+from support.matrix_processors import ALIKE, References, log_probabilities
 
 pytestmark = [
     pytest.mark.engine,
@@ -25,6 +28,7 @@ pytestmark = [
 ]
 
 CELLS = matrix.cells()
+ON_V2 = [cell for cell in CELLS if cell.runner == "V2"]
 SPECULATING = [cell for cell in CELLS if cell.speculates]
 # Behind stages vLLM's scheduler has not the drafts whose masks it makes, and a batch is one of several in
 # flight: docs/upstream-quirks.md.
@@ -46,9 +50,10 @@ class Engines:
         for cell in wanted:
             self._start(cell)
             # What is compared with upstream's answers; the second to ask waits for the first.
-            self._pool.submit(
-                matrix.reference, cell.runner, cell.tensor_parallel, has_adapter=cell.has_adapter
-            )
+            if not matrix.is_processed():
+                self._pool.submit(
+                    matrix.reference, cell.runner, cell.tensor_parallel, has_adapter=cell.has_adapter
+                )
 
     def answers(self, cell: Cell) -> dict[str, Any]:
         if cell not in self._answers:
@@ -76,7 +81,7 @@ def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield found
     finally:
         found.stop()
-    if matrix.is_full():
+    if matrix.is_full() or matrix.is_processed():
         found.report.write()
 
 
@@ -166,6 +171,11 @@ def _upstream_differs(cell: Cell, request: matrix_requests.Request) -> bool:
 @pytest.fixture(scope="module")
 def grammars() -> Grammars:
     return Grammars()
+
+
+@pytest.fixture(scope="module")
+def references(grammars: Grammars) -> References:
+    return References(grammars)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -297,12 +307,100 @@ def test_processors_give_the_same_in_every_engine_of_a_kind(engines: Engines, ce
         assert engines.answers(cell)[chosen] == engines.answers(plain)[chosen], chosen
 
 
+def test_each_token_of_a_processor_is_its_references_choice(
+    engines: Engines, cell: Cell, references: References
+) -> None:
+    requests = matrix_requests.processed()
+    unlike, ended, changed = [], 0, dict.fromkeys(matrix_requests.PROCESSED, False)
+    for chosen in changed:
+        for request, (tokens, reason, _) in zip(requests, engines.answers(cell)[chosen], strict=True):
+            ended += reason == "stop"
+            if any(found := references.unlike(request, tokens, chosen)):
+                unlike.append((chosen, request.prompt, found))
+            changed[chosen] |= any(references.unlike(request, tokens, ""))
+    count = len(changed) * len(requests)
+    engines.report.add(cell, "processors", same=count - len(unlike), of=count, ended=ended)
+    assert not unlike
+    assert all(changed.values())  # each had something to say
+
+
+def test_a_guided_text_ends_with_a_processor_before_max_tokens(engines: Engines, cell: Cell) -> None:
+    answers = engines.answers(cell)
+    cut = [answers[chosen][-1][1] for chosen in ("dry", "closing")]
+    assert cut == ["length", "stop"]
+
+
+@pytest.mark.parametrize("cell", ON_V2, ids=lambda c: c.name)
+def test_a_processor_comes_behind_penalties(engines: Engines, cell: Cell, references: References) -> None:
+    chosen, request = matrix_requests.beside()["penalties"]
+    tokens, _ = engines.answers(cell)["beside"]["penalties"]
+    assert not references.unlike(request, tokens, chosen)
+    assert references.unlike(request, tokens, "")
+    assert references.unlike(msgspec.structs.replace(request, params={}), tokens, chosen)
+
+
+@pytest.mark.parametrize("cell", ON_V2, ids=lambda c: c.name)
+def test_a_processor_comes_before_top_k_and_top_p(
+    engines: Engines, cell: Cell, references: References
+) -> None:
+    for name, (chosen, request) in matrix_requests.beside().items():
+        if not name.startswith("top"):
+            continue
+        tokens, _ = engines.answers(cell)["beside"][name]
+        assert _outside(references, request, tokens, chosen) == 0, name
+        assert _outside(references, request, tokens, "") > 0, name
+        assert references.unlike(request, tokens, chosen), name  # drawn: not the first choice each time
+
+
+def _outside(references: References, request: matrix_requests.Request, tokens: list[int], chosen: str) -> int:
+    """Return how many tokens are not among the first `top_k`, or the first that make up `top_p`."""
+    odds = np.exp(log_probabilities(references.rows(request, tokens, chosen)))
+    count = 0
+    for row, token in zip(odds, tokens, strict=True):
+        higher = row[row > row[token] * (1 + ALIKE)]
+        count += len(higher) >= request.params.get("top_k", len(row))
+        count += higher.sum() > request.params.get("top_p", 1) + ALIKE
+    return count
+
+
+@pytest.mark.parametrize("cell", ON_V2, ids=lambda c: c.name)
+def test_raw_logprobs_beside_a_processor_are_the_models(
+    engines: Engines, cell: Cell, references: References
+) -> None:
+    chosen, request = matrix_requests.beside()["logprobs"]
+    tokens, told = engines.answers(cell)["beside"]["logprobs"]
+    assert not references.unlike(request, tokens, chosen)
+    assert references.unlike(request, tokens, "")
+    for token, row, pairs in zip(
+        tokens, log_probabilities(references.logits(request, tokens)), told, strict=True
+    ):
+        likely = dict(pairs)
+        assert likely.keys() == {token, *np.argsort(row)[-2:].tolist()}
+        assert likely == pytest.approx({one: row[one] for one in likely}, abs=ALIKE)
+
+
+@pytest.mark.parametrize("cell", ON_V2, ids=lambda c: c.name)
+def test_a_thinking_budget_ends_it_beside_a_processor_and_a_grammar(
+    engines: Engines, cell: Cell, references: References, grammars: Grammars
+) -> None:
+    chosen, request = matrix_requests.beside()["thinking"]
+    tokens, _ = engines.answers(cell)["beside"]["thinking"]
+    # The one token that neither the processor nor the model chose is the one that the budget forced.
+    [(place, token, _)] = references.unlike(request, tokens, chosen)
+    assert (place, token) == (matrix_requests.THINKING, matrix_requests.token(","))
+    content = grammars.content(request, tokens)
+    assert len(content) == len(tokens) - matrix_requests.THINKING - 1
+    assert grammars.accept("xgrammar", request, content) == len(content) > 0
+    assert references.unlike(msgspec.structs.replace(request, kind="none"), tokens, chosen)[1:]
+    assert references.unlike(request, tokens, "")
+
+
 def test_preemption_while_processors_hold_state_changes_no_token(engines: Engines, cell: Cell) -> None:
     """IBM/vllm PR 38: what a processor had read of a sequence was lost when it was resumed."""
     answers = engines.answers(cell)
     assert answers["preempted alone"] == 0 < answers["preempted at once"]
     for name, answer in answers["processed at once"].items():
-        chosen, index, _ = name.split()
+        chosen, index = name.split()
         assert answer == answers[chosen][int(index)], name
 
 

@@ -13,6 +13,7 @@ from guided_contract.config import PodConfig
 from guided_engine.processors.dry import DryParams
 from support import matrix, matrix_process
 from support.matrix_process import Job, Runner
+from support.matrix_processors import banned
 from support.processed_engine import PHRASES, PROCESSORS, prompts
 from support.token_walks import Judge, Logits, dry
 
@@ -27,24 +28,10 @@ def no_repeat(prompt: list[int], output: list[int], logits: Logits) -> Logits:
     return logits
 
 
-def banned() -> Judge:
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(tinymodel.models() / "tiny")
-
-    def judge(_prompt: list[int], output: list[int], logits: Logits) -> Logits:
-        text = tokenizer.decode(output)
-        for token in range(len(logits)):
-            longer = text + tokenizer.decode([token], skip_special_tokens=True)
-            if any(phrase in longer for phrase in PHRASES):
-                logits[token] = -np.inf
-        return logits
-
-    return judge
-
-
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_each_token_is_the_references_choice(tmp_path: Path, runner: Runner) -> None:
+    from transformers import AutoTokenizer
+
     model = str(tinymodel.models() / "tiny")
     pod = PodConfig(
         name="bfloat16",
@@ -65,7 +52,7 @@ def test_each_token_is_the_references_choice(tmp_path: Path, runner: Runner) -> 
     judges: dict[str, Judge] = {
         "dry": dry(params, {tinymodel.EOS}),
         "no-repeat": no_repeat,
-        "banned": banned(),
+        "banned": banned(AutoTokenizer.from_pretrained(model), PHRASES),
     }
     for name, judge in judges.items():
         compared = [

@@ -28,6 +28,7 @@ REFERENCE_CODE = "4"
 
 # After "ab" nothing can follow; no proof has refused it.
 DEAD_END = 'root ::= "ab" []'
+PHRASES = ["an", "er", "s r", "ligh"]  # no grammar demands one
 PROCESSORS = [
     LogitsProcessorConfig(
         name="no-repeat",
@@ -38,7 +39,9 @@ PROCESSORS = [
     *(
         LogitsProcessorConfig(name=name, factory=factory, params=params, apply_by_default=False)
         for name, factory, params in (
-            ("dry", "guided_engine.processors.dry:Dry", {"allowed_length": 1}),
+            ("dry", "guided_engine.processors.dry:Dry", {"allowed_length": 1, "sequence_breakers": []}),
+            ("banned", "guided_engine.processors.banned_phrases:BannedPhrases", {"phrases": PHRASES}),
+            ("closing", "guided_engine.processors.closing:Closing", {"within": 20}),
             ("waves", "support.odd_processors:Waves", {}),
             ("nan", "support.odd_processors:GivesNan", {}),
             ("nothing", "support.odd_processors:LeavesNothing", {}),
@@ -114,6 +117,8 @@ FULL = [
     Cell("V1", 1, "ngram", is_async=False),
     Cell("V2", 1, "ngram_gpu", is_async=True),
     Cell("V2", 1, "ngram_gpu", is_async=False),
+    Cell("V2", 2, "ngram_gpu", is_async=True),
+    Cell("V2", 2, "ngram_gpu", is_async=False),
     Cell("V2", 1, "none", is_async=True, pipeline_parallel=2),
     Cell("V2", 1, "ngram_gpu", is_async=True, pipeline_parallel=2),
     Cell("V1", 1, "none", is_async=False, pipeline_parallel=2),
@@ -145,12 +150,25 @@ PAIRWISE = [
 ]
 
 
+# The cells whose processors are compared with the references, each an engine of a minute then.
+PROCESSED = [
+    Cell("V2", *rest) for rest in itertools.product((1, 2), ("none", "ngram_gpu", "draft"), (False, True))
+]
+
+
 def is_full() -> bool:
     """Tell whether every cell is asked for (make test-matrix)."""
     return os.environ.get("MATRIX") == "full"
 
 
+def is_processed() -> bool:
+    """Tell whether engines are asked for processors alone."""
+    return os.environ.get("MATRIX") == "processors"
+
+
 def cells() -> list[Cell]:
+    if is_processed():
+        return PROCESSED
     return FULL if is_full() else PAIRWISE
 
 
@@ -194,6 +212,7 @@ def rank_job(cell: Cell, folder: Path) -> Job:
         },
         adapter=str(adapter()) if cell.has_adapter else None,
         pod=pod,
+        is_processed=is_processed(),
     )
 
 

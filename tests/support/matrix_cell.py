@@ -20,7 +20,16 @@ from support.fake_service import FakeService
 from support.matrix import BACKENDS, DEAD_END, mixed
 from support.matrix_engine import answer, generate, load_all, make_engine, outputs, receive, sampling
 from support.matrix_process import Job
-from support.matrix_requests import PROCESSED, Request, asked, corpus, overlong, processed, unspeculated
+from support.matrix_requests import (
+    PROCESSED,
+    Request,
+    asked,
+    beside,
+    corpus,
+    overlong,
+    processed,
+    unspeculated,
+)
 
 # vLLM's own counters, as they stand when the corpora have been answered.
 COUNTED = ("num_preemptions", "prefix_cache_hits")
@@ -50,6 +59,9 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
             "runner": "V2" if engine.use_v2_model_runner else "V1",
         }
     }
+    if service is not None and job.is_processed:
+        requests = [*processed(), *(request for _, request in beside().values())]
+        return answers | with_processors(llm, load_all(job, service, "xgrammar", requests))
     drafts: dict[str, Any] = {}
     if service is not None:
         llm.collective_rpc(matrix_drafts.watch)
@@ -98,7 +110,7 @@ def counted(llm: Any, name: str) -> int:
 
 
 def with_processors(llm: Any, tickets: Mapping[str, wire.Ticket]) -> dict[str, Any]:
-    """Send requests with each choice of processors, then each of them twice, for which there is no room."""
+    """Send requests with each choice of processors, then all at once, for which there is no room."""
     begun = counted(llm, "num_preemptions")
     answers: dict[str, Any] = {
         names: generate(llm, processed(), tickets, {ARGUMENT: names}) for names in PROCESSED
@@ -107,14 +119,37 @@ def with_processors(llm: Any, tickets: Mapping[str, wire.Ticket]) -> dict[str, A
     answers["processed at once"] = in_one_batch(
         llm,
         {
-            f"{names} {index} {turn}": (request, tickets.get(request.key), {ARGUMENT: names})
-            for turn in range(2)
+            f"{names} {index}": (request, tickets.get(request.key), {ARGUMENT: names})
             for names in PROCESSED
             for index, request in enumerate(processed())
         },
     )
     at_once = counted(llm, "num_preemptions")
+    if llm.llm_engine.vllm_config.use_v2_model_runner:
+        answers["beside"] = beside_others(llm, tickets)
     return answers | {"preempted alone": alone - begun, "preempted at once": at_once - alone}
+
+
+def beside_others(llm: Any, tickets: Mapping[str, wire.Ticket]) -> dict[str, Any]:
+    """Return of each request its tokens, and of those that ask for them the log-probabilities at each."""
+    found = llm.generate(
+        [request.prompt for _, request in beside().values()],
+        [
+            sampling(request, tickets.get(request.key), {ARGUMENT: names})
+            for names, request in beside().values()
+        ],
+        use_tqdm=False,
+    )
+    return {
+        name: (
+            list(output.outputs[0].token_ids),
+            [
+                [(token, told.logprob) for token, told in of.items()]
+                for of in output.outputs[0].logprobs or ()
+            ],
+        )
+        for name, output in zip(beside(), found, strict=True)
+    }
 
 
 def refused(llm: Any, tickets: Mapping[str, wire.Ticket]) -> list[str]:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from devtools import tinymodel
 
 from guided_contract.config import PodConfig
@@ -33,14 +35,28 @@ class Grammars:
 
     def accept(self, backend: Backend, request: matrix_requests.Request, tokens: list[int]) -> int:
         """Return how many tokens a new matcher accepts."""
-        key = (backend, request.key)
-        if key not in self._compiled:
-            compiler = self._compilers[backend]
-            self._compiled[key] = compiler.compile(request.kind, request.spec)  # type: ignore[arg-type]
-        matcher = self._compiled[key].matcher()
+        matcher = self._matcher(backend, request)
         accepted = 0
         for token in tokens:
             if matcher.is_terminated() or not matcher.accept((token,)):
                 break
             accepted += 1
         return accepted
+
+    def allowed(
+        self, backend: Backend, request: matrix_requests.Request, tokens: list[int]
+    ) -> npt.NDArray[np.bool_]:
+        """Return what a new matcher allows in the place of each token, [tokens, vocabulary]."""
+        matcher = self._matcher(backend, request, [tinymodel.EOS])
+        masks = np.full((len(tokens), tinymodel.VOCAB // 32), -1, np.int32)
+        for row, token in enumerate(tokens):
+            matcher.fill(masks, row)
+            matcher.accept([token])
+        return np.unpackbits(masks.view(np.uint8), axis=1, bitorder="little").astype(np.bool_)
+
+    def _matcher(self, backend: Backend, request: matrix_requests.Request, *ends: list[int]) -> Any:
+        key = (backend, request.key)
+        if key not in self._compiled:
+            compiler = self._compilers[backend]
+            self._compiled[key] = compiler.compile(request.kind, request.spec)  # type: ignore[arg-type]
+        return self._compiled[key].matcher(*ends)

@@ -23,7 +23,7 @@ _running: set[subprocess.Popen[bytes]] = set()
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What one engine process does. `pod` None: upstream."""
+    """What one engine process does. `pod` None: upstream; `is_processed`: only what has processors."""
 
     answer: str
     model: str
@@ -33,6 +33,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     on_gpu: bool = False
     adapter: str | None = None
     pod: PodConfig | None = None
+    is_processed: bool = False
 
 
 def side_by_side() -> int:

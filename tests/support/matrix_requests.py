@@ -37,11 +37,17 @@ class Request(msgspec.Struct, frozen=True):
 
 def token(text: str) -> int:
     """Return the tiny model's token of a word."""
+    (one,) = encoded(text)
+    return one
+
+
+def encoded(text: str) -> list[int]:
+    """Return the tiny model's tokens of a text."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(tinymodel.models() / "tiny" / "tokenizer.json"))
-    (one,) = tokenizer.encode(text).ids
-    return int(one)
+    tokens: list[int] = tokenizer.encode(text).ids
+    return tokens
 
 
 def choices(tokens: list[int]) -> list[list[int]]:
@@ -74,18 +80,44 @@ def asked(backend: Backend, *, speculates: bool, adapter: bool = False) -> list[
     return corpus() + settings() + ([] if speculates else unspeculated())
 
 
-# What is chosen of processors, each as a request writes it: sparse, with a long memory, and dense.
-PROCESSED = ("no-repeat", "dry", "no-repeat,waves")
+# What is chosen of processors, each as a request writes it: those that ship, and two of which one is dense.
+PROCESSED = ("no-repeat", "dry", "banned", "closing", "no-repeat,waves")
 
 
 def processed() -> list[Request]:
-    """Return what is asked with a logits processor: guided and not, of the kind that repeats itself."""
+    """Return what is asked with a logits processor: guided and not, what repeats itself, what is cut off."""
     return [
         Request(TASKS[-1].prompt(TOPICS[1]), "none", "", 40, {"ignore_eos": True}),
         Request("a b a b a b\n", "none", "", 40, {"ignore_eos": True}),
         Request("a b a b a b\n", TASKS[4].kind, TASKS[4].spec, 40),
-        Request(TASKS[0].prompt(TOPICS[2]), TASKS[0].kind, TASKS[0].spec, 56),
+        Request(TASKS[2].prompt(TOPICS[0]), TASKS[2].kind, TASKS[2].spec, 34),
     ]
+
+
+THINKING = 3
+
+
+def beside() -> dict[str, tuple[str, Request]]:
+    """Return what is asked with processors beside what else changes logits, or tells them."""
+    repeats = "a b a b a b\n"
+    drawn = {"temperature": 1.0, "seed": 7}
+    asked: dict[str, dict[str, Any]] = {
+        "penalties": {"presence_penalty": 1.5, "frequency_penalty": 0.5, "repetition_penalty": 1.3},
+        "top-p": {**drawn, "top_p": 0.6},
+        "top-k": {**drawn, "top_k": 3},
+        "logprobs": {"logprobs": 2},
+    }
+    both = "no-repeat,waves"
+    found = {
+        name: (both, Request(repeats, "none", "", 24, {"ignore_eos": True, **params}))
+        for name, params in asked.items()
+    }
+    story = task("story").prompt(TOPICS[0])
+    # What stands behind the opening token in the prompt counts, too.
+    budget = {"thinking_token_budget": len(encoded(story)) + THINKING}
+    colour = task("colour")  # which is not what the model goes on with
+    thinks = Request(REASONS + story, colour.kind, colour.spec, 32, budget)
+    return found | {"thinking": ("dry", thinks)}
 
 
 def reasoning() -> list[Request]:

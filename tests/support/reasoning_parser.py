@@ -21,6 +21,16 @@ class CommaReasoningParser(ReasoningParser):
         self._opens = self.vocab[OPENS]
         self.ends = {token for text, token in self.vocab.items() if text.endswith(",")}
 
+    @property
+    def reasoning_start_str(self) -> str:
+        """Return what a budget of thinking is counted from."""
+        return OPENS
+
+    @property
+    def reasoning_end_str(self) -> str:
+        """Return what is forced when the budget is used up."""
+        return ","
+
     def is_reasoning_end(self, input_ids: Sequence[int]) -> bool:
         ids = list(input_ids)
         return self._opens not in ids or any(token in self.ends for token in ids[ids.index(self._opens) :])

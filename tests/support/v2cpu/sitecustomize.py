@@ -96,11 +96,17 @@ def _widen_blocks(launcher: Any) -> None:
     launcher.__code__ = launcher.__code__.replace(co_consts=wide)
 
 
+def _sort(ops: Any) -> None:
+    """Have top-k and top-p sort in torch, as without Triton: the interpreter cannot run the kernel."""
+    ops.HAS_TRITON = False
+
+
 if os.environ.get("VLLM_USE_V2_MODEL_RUNNER") == "1":
     os.environ["TRITON_INTERPRET"] = "1"
     sampling, speculation = "vllm.v1.worker.gpu.sample.gumbel", "vllm.v1.worker.gpu.spec_decode"
     for name, change in (
         ("vllm.distributed.device_communicators.cpu_communicator", _gather_integers),
+        ("vllm.v1.sample.ops.topk_topp_sampler", _sort),
         (sampling, lambda module: _widen_blocks(module.gumbel_sample)),
         (f"{speculation}.rejection_sampler_utils", lambda module: _widen_blocks(module.rejection_sample)),
     ):

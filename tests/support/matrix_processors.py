@@ -1,0 +1,136 @@
+"""What plain forms of the logits processors choose, to judge what the engine matrix gave with them.
+
+The logits are those of transformers, in float32, so nothing of vLLM is in what an engine is compared with.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import numpy as np
+from devtools import tinymodel
+
+from guided_engine.processors.closing import Closing
+from guided_engine.processors.dry import DryParams
+from guided_engine.processors.interface import Context
+from guided_engine.testing import Harness
+from support.matrix import PHRASES, PROCESSORS
+from support.matrix_grammars import Grammars
+from support.matrix_requests import Request
+from support.token_walks import Judge, Logits, dry
+
+# Of logits that are closer than this, another order of the sums in a matrix product may choose either.
+ALIKE = 1e-3
+_PARAMS = {processor.name: processor.params for processor in PROCESSORS}
+
+
+class References:
+    """The model and the processors, in their plain forms."""
+
+    def __init__(self, grammars: Grammars) -> None:
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        folder = tinymodel.models() / "tiny"
+        self._tokenizer = AutoTokenizer.from_pretrained(folder)
+        self._model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
+        self._grammars = grammars
+        self._judges: dict[str, Callable[[Request], Judge]] = {
+            "no-repeat": lambda _request: _no_repeat,
+            "dry": lambda _request: dry(msgspec.convert(_PARAMS["dry"], DryParams), {tinymodel.EOS}),
+            "banned": lambda _request: banned(self._tokenizer, PHRASES),
+            "closing": self._closing(),
+            "waves": lambda _request: _waves,
+        }
+
+    def unlike(self, request: Request, tokens: list[int], chosen: str) -> list[tuple[int, int, int]]:
+        """Return where a token is not what the processors choose of the logits: place, token, choice."""
+        rows = self.rows(request, tokens, chosen)
+        given = rows[np.arange(len(tokens)), tokens]
+        places = np.flatnonzero(given < rows.max(axis=1) - ALIKE)
+        return [(int(place), tokens[place], int(rows[place].argmax())) for place in places]
+
+    def rows(self, request: Request, tokens: list[int], chosen: str) -> Logits:
+        """Return the logits that each token is chosen by, in V2's order: penalties first."""
+        prompt = self._tokenizer.encode(request.prompt)
+        judges = [self._judges[name](request) for name in filter(None, chosen.split(","))]
+        rows = self.logits(request, tokens)
+        for place in range(len(tokens)):
+            _penalise(rows[place], prompt, tokens[:place], request.params)
+            for judge in judges:
+                rows[place] = judge(prompt, tokens[:place], rows[place])
+        if request.kind != "none":
+            content = self._grammars.content(request, tokens)
+            allowed = self._grammars.allowed("xgrammar", request, content)
+            rows[len(tokens) - len(content) :][~allowed] = -np.inf
+        return rows
+
+    def logits(self, request: Request, tokens: list[int]) -> Logits:
+        """Return what the model says in the place of each token, [tokens, vocabulary]."""
+        import torch
+
+        prompt = self._tokenizer.encode(request.prompt)
+        with torch.inference_mode():
+            logits = self._model(torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
+        return np.array(logits, np.float32)
+
+    def _closing(self) -> Callable[[Request], Judge]:
+        """Return Closing itself: tests/unit and tests/contract judge it."""
+        texts = [_text(self._tokenizer, token) for token in range(tinymodel.VOCAB)]
+        context = Context(vocab_size=len(texts), token_bytes=texts, stop_tokens=frozenset({tinymodel.EOS}))
+        rank = Harness(Closing, _PARAMS["closing"], context)
+
+        def of(request: Request) -> Judge:
+            def judge(_prompt: list[int], output: list[int], logits: Logits) -> Logits:
+                sequence = rank.sequence(max_tokens=request.max_tokens)
+                sequence.accept(*output)
+                return sequence.rows(logits[None])[0]
+
+            return judge
+
+        return of
+
+
+def _penalise(logits: Logits, prompt: list[int], output: list[int], params: dict[str, Any]) -> None:
+    seen = sorted({*prompt, *output})
+    factor = np.float32(params.get("repetition_penalty", 1))
+    logits[seen] = np.where(logits[seen] > 0, logits[seen] / factor, logits[seen] * factor)
+    for token, count in Counter(output).items():
+        logits[token] -= params.get("frequency_penalty", 0) * count + params.get("presence_penalty", 0)
+
+
+def log_probabilities(logits: Logits) -> Logits:
+    """Return the log-softmax of each row."""
+    logits = logits - logits.max(axis=-1, keepdims=True)
+    found: Logits = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    return found
+
+
+def banned(tokenizer: Any, phrases: list[str]) -> Judge:
+    """Return what forbids each token with which the text, decoded, has a phrase."""
+
+    def judge(_prompt: list[int], output: list[int], logits: Logits) -> Logits:
+        text = tokenizer.decode(output)
+        for token in range(len(logits)):
+            longer = text + tokenizer.decode([token], skip_special_tokens=True)
+            if any(phrase in longer for phrase in phrases):
+                logits[token] = -np.inf
+        return logits
+
+    return judge
+
+
+def _no_repeat(_prompt: list[int], output: list[int], logits: Logits) -> Logits:
+    after = {second for first, second in pairwise(output) if first == output[-1]} - {tinymodel.EOS}
+    logits[list(after)] -= 100
+    return logits
+
+
+def _waves(_prompt: list[int], output: list[int], logits: Logits) -> Logits:
+    columns = np.arange(len(logits), dtype=np.float32)
+    return logits + 3 * np.sin(columns * np.float32(1 + len(output) % 7) + np.float32(sum(output) % 11))
+
+
+def _text(tokenizer: Any, token: int) -> bytes:
+    return str(tokenizer.decode([token], skip_special_tokens=True)).encode()
