@@ -253,9 +253,7 @@ def test_a_death_is_told_in_words(status: int | None, words: str) -> None:
 
 
 def _job(value: Any, kind: Kind = "json") -> Job:
-    return Job(
-        key="k", kind=kind, spec=json.dumps(value), backends=["xgrammar"], timeout_s=1, memory_bytes=1
-    )
+    return Job(key="k", kind=kind, spec=json.dumps(value), backends=["xgrammar"], timeout_s=1, memory_bytes=1)
 
 
 def test_what_stands_below_no_keyword_is_checked_once_and_as_quickly(monkeypatch: pytest.MonkeyPatch) -> None:

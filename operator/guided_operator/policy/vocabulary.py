@@ -113,7 +113,10 @@ class Vocabulary:
                 if room and (index + 1 == len(words) or option(words[index + 1])):
                     yield index, f"--{base} needs a value"
                 elif "-" in word.split("=", 1)[0].partition(".")[2] and base.endswith(TAKES_PARTS):
-                    yield index, f"parts are fields, with underscores: write --{base}.{part.replace('-', '_')}"
+                    yield (
+                        index,
+                        f"parts are fields, with underscores: write --{base}.{part.replace('-', '_')}",
+                    )
 
 
 _STRAY: Final = (
