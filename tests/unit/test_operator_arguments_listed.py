@@ -181,8 +181,7 @@ def test_the_version_of_the_resource_decides_and_the_latest_where_none_is_known(
         (["--hf-overrides.rope_theta"], "spec.engine.args[0]: --hf-overrides needs a value"),
         (
             ["--compilation-config.cudagraph-mode=NONE"],
-            "spec.engine.args[0]: parts are fields, with underscores: "
-            "write --compilation-config.cudagraph_mode",
+            "spec.engine.args[0]: parts are fields, with underscores: write --compilation-config.cuda",
         ),
     ],
     ids=" ".join,
