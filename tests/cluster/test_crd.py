@@ -135,6 +135,7 @@ KEDA = {"triggers": [{"type": "prometheus", "metadata": {"query": "x"}, "authent
 
 ACCEPTED: dict[str, dict[str, Any]] = {
     "minimal": {},
+    "null for what has a default": {"parallelism": {"pipeline": None}, "engine__args": None},
     "hub": {"model": {"uri": "hf://org/name", "revision": "main"}},
     "tag of the hub": {"model": {"uri": "hf://org/name", "revision": "release/v1.0-rc.1"}},
     "hub without organisation": {"model__uri": "hf://gpt2"},
@@ -535,7 +536,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "adaptive ngram": (
         {"speculative": NGRAM | {"verification": "Adaptive"}},
-        "use Fixed or Block",
+        "use Fixed, or Block on Model Runner V2",
     ),
     "DFlash without its head": (
         {"speculative": {"method": "DFlash", "numTokens": 7}},

@@ -103,6 +103,7 @@ def resource(facts: Facts, models: Path) -> GuidedModel:
     args = [*(_DBO if facts.dbo else ())]
     args += ["--enforce-eager"] if facts.eager else []
     args += ["--enable-batch-sharded-sampling"] if facts.sharded else []
+    args += [*_WORDS] if facts.crowded else []
     fields: dict[str, Any] = {
         "model__uri": f"file://{target}",
         "engine__maxModelLen": 256,
@@ -114,6 +115,10 @@ def resource(facts: Facts, models: Path) -> GuidedModel:
         },
         "guidedDecoding__placement": "Rank" if facts.on_ranks else "Scheduler",
     }
+    if facts.crowded:
+        fields["engine__maxNumSeqs"] = 8192
+    elif facts.unshardable:
+        fields["engine__maxNumSeqs"] = 1
     if facts.device == "CPU":
         fields["engine__accelerator"] = {"type": "None"}
     if facts.runner and (facts.runner, facts.device, facts.dbo) not in _UNASKED:

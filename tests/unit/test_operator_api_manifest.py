@@ -90,6 +90,15 @@ def test_every_sample_says_what_it_needs(sample: Path) -> None:
             {"speculative": {"method": "DraftModel", "numTokens": 3, "asyncScheduling": True}},
             ["spec.speculative.asyncScheduling: must be", "quote it"],
         ),
+        (
+            {"speculative": {"method": "NGram", "numTokens": [3]}},
+            ["spec.speculative.numTokens: must be a number of draft tokens, or Auto"],
+        ),
+        (
+            {"speculative": {"method": "NGram", "numTokens": 2.5}},
+            ["spec.speculative.numTokens: must be a number of draft tokens, or Auto"],
+        ),
+        ({"model": None}, ["spec.model: is required"]),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -98,6 +107,14 @@ def test_fault_is_named_by_field_and_reason(fields: dict[str, Any], expected: li
     assert len(lines) == 1
     for part in expected:
         assert part in lines[0]
+
+
+def test_null_is_nothing_as_on_the_server() -> None:
+    asked = {"method": "NGram", "numTokens": 2, "asyncScheduling": None}
+    unset = {"parallelism": {"pipeline": None}, "engine__env": None, "logitsProcessors": None}
+    read = load(as_text(changed(minimal(), speculative=asked, **unset)))
+    plain = changed(minimal(), speculative={"method": "NGram", "numTokens": 2})
+    assert read == load(as_text(plain))
 
 
 def test_every_fault_gets_a_line() -> None:

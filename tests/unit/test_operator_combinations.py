@@ -52,6 +52,12 @@ def test_the_condition_says_it_too() -> None:
         (["--enforce_eager"], "remove the argument"),
         (["--enforce-eager", "--no-enforce-eager"], ""),
         (["--enable-batch-sharded-sampling"], "nothing to shard on one rank"),
+        (["--compilation-config.cudagraph_mode=none"], "remove the argument"),
+        (["--compilation-config.cudagraph_mode", "PIECEWISE"], "remove the argument"),
+        (["--compilation-config.cudagraph_mode=FULL"], ""),
+        (["--optimization-level=1"], "remove the argument"),
+        (["--compilation-config.mode=1", "--compilation-config.cudagraph_mode=FULL"], "remove the argument"),
+        (["--optimization-level=0", "--compilation-config.cudagraph_mode=FULL_DECODE_ONLY"], ""),
     ],
 )
 def test_arguments_count(args: list[str], refused: str) -> None:
@@ -73,6 +79,14 @@ def test_the_model_runner_is_the_one_that_is_asked_for_or_that_vllm_takes() -> N
     assert runner(engine__accelerator={"resource": "amd.com/gpu"}) == ""
 
 
+@pytest.mark.parametrize("value", ["", "2", "true", None])
+def test_a_model_runner_that_the_table_cannot_read_is_refused(value: str | None) -> None:
+    """vLLM ends at "" and "true", and takes V2 for "2", of which no row would have held."""
+    source = {"valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}} if value is None else {"value": value}
+    gm = guided_model(engine__env=[{"name": "VLLM_USE_V2_MODEL_RUNNER", **source}])
+    assert [each.field for each in check(gm)] == ["spec.engine.env[0]"]
+
+
 @pytest.mark.parametrize(
     ("args", "overlaps"),
     [
@@ -87,6 +101,45 @@ def test_the_model_runner_is_the_one_that_is_asked_for_or_that_vllm_takes() -> N
 )
 def test_the_last_word_says_whether_a_batch_is_overlapped(args: list[str], *, overlaps: bool) -> None:
     assert facts_of(guided_model(engine__args=args).spec).dbo is overlaps
+
+
+@pytest.mark.parametrize(
+    ("drafts", "fields", "crowded"),
+    [
+        (3, {}, False),
+        (8, {}, False),  # vLLM's defaults have room on a B200, on an H100 they have not
+        (16, {}, True),
+        (16, {"engine__args": ["--performance-mode=throughput"]}, False),
+        (3, {"engine__maxNumSeqs": 64, "engine__args": ["--max-num-batched-tokens=255"]}, True),
+        (3, {"engine__maxNumSeqs": 64, "engine__args": ["--max-num-batched-tokens", "256"]}, False),
+        (1, {"engine__args": ["--max-num-batched-tokens=511"]}, True),
+        (1, {"engine__args": ["--max-num-batched-tokens=8k"]}, False),
+        (15, {"engine__accelerator": {"type": "None"}}, False),
+        (16, {"engine__accelerator": {"type": "None"}, "parallelism": {"tensor": 2}}, True),
+    ],
+)
+def test_adapters_want_room_for_what_a_full_batch_verifies(
+    drafts: int, fields: dict[str, Any], *, crowded: bool
+) -> None:
+    adapters = {"adapters": [{"name": "a", "uri": "pvc://adapters/a"}]}
+    asked = {"method": "NGram", "numTokens": drafts}
+    problems = check(guided_model(lora=adapters, speculative=asked, **fields))
+    assert [each.field for each in problems] == ["spec.speculative.numTokens"] * crowded
+    assert check(guided_model(speculative=asked, **fields)) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "refused"),
+    [
+        ({}, False),
+        ({"engine__maxNumSeqs": 2}, False),
+        ({"engine__maxNumSeqs": 1}, True),
+        ({"engine__args": ["--enable-batch-sharded-sampling", "--max-logprobs", "-1"]}, True),
+    ],
+)
+def test_rows_to_shard_have_bounds(fields: dict[str, Any], *, refused: bool) -> None:
+    sharded = {"engine__args": ["--enable-batch-sharded-sampling"], "parallelism": {"tensor": 2}}
+    assert [each.field for each in check(guided_model(**sharded | fields))] == ["spec.engine.args"] * refused
 
 
 def test_on_a_cpu_vllm_leaves_out_one_of_both_options_alone() -> None:

@@ -27,7 +27,13 @@ all holds that stands in its second column. Every row that holds counts; one tha
 `guidedmodel validate` and the condition `Compatible` say which rows of the second and third kind hold. A test
 has vLLM {version} make its own configuration for each row, on a CPU and as on a GPU, and compares verdict,
 scheduling, model runner and whether there is a schedule by batch size, as `disableAbove` and
-`numTokens: Auto` have it.
+`numTokens: Auto` have it. Three warnings of vLLM's are in no row, and change nothing: with speculation and
+fewer than 8192 tokens a step (`--max-num-batched-tokens`; its default on a CPU, and on GPUs below 70 GB, is
+fewer), that these may be few; with MTP and `numTokens` above 1, that one layer then runs several times; with
+`disableAbove` or Auto on a CPU and Model Runner V1, of graphs, which a CPU has none of.
+
+Model Runner V2 is what vLLM takes on CUDA, and on a CPU with a Triton, where no row says otherwise. The
+variable `VLLM_USE_V2_MODEL_RUNNER` in `engine.env` chooses: `"1"` is V2, `"0"` V1.
 """
 _FACTS: Final = {"method": "", "device": "on a ", "runner": "Model Runner ", "scheduling": "asked for: "}
 _SETS: Final[Mapping[tuple[str, tuple[Any, ...]], str]] = {
@@ -49,10 +55,12 @@ _SWITCHES: Final[Mapping[str, tuple[str, str]]] = {
     "multimodal": ("a multimodal model", "a model of text alone"),
     "reasoning_plugin": ("a reasoning parser of a file", "no such parser"),
     "sharded": ("batch-sharded sampling", "no batch-sharded sampling"),
-    "eager": ("`--enforce-eager`", "graphs"),
+    "unshardable": ("fewer sequences than ranks, or `--max-logprobs=-1`", "no such bounds"),
+    "eager": ("no full CUDA graphs", "graphs"),
     "dbo": ("dual batch overlap", "no dual batch overlap"),
     "by_batch": ("`disableAbove`", "no `disableAbove`"),
     "by_load": ("`numTokens: Auto`", "a number of tokens"),
+    "crowded": ("more drafts than a step has room for", "room for all drafts"),
     "probabilistic": ("probabilistic drafts", "greedy drafts"),
     "block": ("verification Block", "another verification"),
     "adaptive": ("verification Adaptive", "verification not Adaptive"),

@@ -25,6 +25,17 @@ BATCH_ROWS: Final = (
         words="sampling",
     ),
     Row(
+        name="batch-sharded sampling of too few or without bounds",
+        when={"sharded": YES, "split": YES, "unshardable": YES, "runner": ("V2",), "adaptive": NO},
+        verdict="Refused",
+        says="--enable-batch-sharded-sampling shares out sequences to ranks, with a bounded number of log "
+        "probabilities",
+        instead="remove it, or set engine.maxNumSeqs to parallelism.tensor or more, and no --max-logprobs=-1",
+        field="engine.args",
+        decided_by=("Operator", "vLLM"),
+        words="is not supported in this configuration for the following reason(s)",
+    ),
+    Row(
         name="batch-sharded sampling on V1",
         when={"sharded": YES, "split": YES, "runner": ("V1",)},
         verdict="Refused",

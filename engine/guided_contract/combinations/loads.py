@@ -100,7 +100,7 @@ LOAD_ROWS: Final = (
         when={"by_load": YES, "adaptive": YES, "method": DRAFTS, "device": GPUS},
         verdict="Refused",
         says="Auto and Adaptive would both choose how many drafts are verified, each by the other's choice",
-        instead="set a number, or use Fixed or Block",
+        instead="set a number, or use Fixed, or Block on Model Runner V2",
         field="speculative.numTokens",
         decided_by=("CEL",),
     ),

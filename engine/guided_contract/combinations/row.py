@@ -51,6 +51,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         No drafts above a batch size.
     by_load
         The engine core chooses the number of draft tokens.
+    crowded
+        The tokens that a full batch verifies, maxNumSeqs times (numTokens + 1), are more than a step has
+        room for.
+    eager
+        An argument leaves full CUDA graphs out.
+    unshardable
+        There are fewer sequences than ranks, or requests may ask for any number of log probabilities.
     """
 
     method: Method | None = ""
@@ -73,6 +80,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     dbo: bool | None = False
     by_batch: bool | None = False
     by_load: bool | None = False
+    crowded: bool | None = None
+    unshardable: bool | None = None
     probabilistic: bool | None = False
     block: bool | None = False
     adaptive: bool | None = False

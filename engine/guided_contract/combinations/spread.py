@@ -234,6 +234,17 @@ _REST: Final = (
         field="lora",
     ),
     Row(
+        name="LoRA and more drafts than a step has room for",
+        when={"lora": YES, "crowded": YES, "method": ALL, "adaptive": NO},
+        verdict="Refused",
+        says="with adapters vLLM wants room in a step for what a full batch verifies, engine.maxNumSeqs "
+        "times (numTokens + 1) tokens; by its defaults there is room for 7 drafts, on some devices for 15",
+        instead="set fewer numTokens, a smaller engine.maxNumSeqs, or more --max-num-batched-tokens",
+        field="speculative.numTokens",
+        decided_by=("Operator", "vLLM"),
+        words="Consider increasing max_num_batched_tokens or decreasing num_speculative_tokens",
+    ),
+    Row(
         name="multimodal models",
         when={"multimodal": YES},
         verdict="NotRun",

@@ -13,6 +13,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     StringConstraints,
     WithJsonSchema,
+    model_validator,
 )
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, core_schema
@@ -36,6 +37,15 @@ class ApiModel(BaseModel):
         protected_namespaces=(),
         strict=True,
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_stored(cls, given: Any) -> Any:
+        """Read null as nothing: so the API server stores a known field."""
+        if not isinstance(given, dict):
+            return given
+        known = {field.alias for field in cls.model_fields.values()}
+        return {name: value for name, value in given.items() if value is not None or name not in known}
 
 
 class ReportedModel(ApiModel):

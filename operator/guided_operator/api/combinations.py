@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from guided_operator.api.engine import Engine
     from guided_operator.api.spec import GuidedModelSpec
 
-_RUNNER: Final = "VLLM_USE_V2_MODEL_RUNNER"
+RUNNER: Final = "VLLM_USE_V2_MODEL_RUNNER"
+# Sequences and tokens of a step that vLLM takes for granted, by the GPU; and what has it take others.
+_ON_GPUS: Final = ((1024, 16384), (1024, 8192), (256, 2048))
+_OTHER_DEFAULTS: Final = {"--performance-mode", "--no-enable-chunked-prefill"}
 _SCHEDULING: Final[Mapping[str, Any]] = {"Auto": "", "On": "Async", "Off": "Sync"}
 # CEL that is true of a spec if a fact has one of these values; of the facts that fields alone say.
 _SPEAKS: Final = "has(self.speculative)"
@@ -59,10 +62,13 @@ def facts_of(spec: "GuidedModelSpec") -> Facts:
         processors=bool(spec.logits_processors),
         lora=spec.lora is not None,
         sharded=switches["enable-batch-sharded-sampling"],
-        eager=switches["enforce-eager"],
+        unshardable=_unshardable(spec.engine, spread.tensor),
+        eager=switches["enforce-eager"] or _graphless(spec.engine),
         dbo=dbo,
         by_batch=asked is not None and asked.disable_above is not None,
         by_load=asked is not None and asked.by_load,
+        crowded=asked is not None
+        and _crowded(spec.engine, asked.most_tokens, spread.tensor * spread.pipeline),
         probabilistic=asked is not None and asked.draft_sampling == "Probabilistic",
         block=asked is not None and asked.verification == "Block",
         adaptive=asked is not None and asked.verification == "Adaptive",
@@ -86,7 +92,7 @@ def _device(engine: "Engine") -> Any:
 
 def _runner(engine: "Engine", *, dbo: bool) -> Any:
     """Return the model runner that is asked for, else that vLLM takes, where that is certain."""
-    asked = next((variable.value for variable in engine.env if variable.name == _RUNNER), None)
+    asked = next((variable.value for variable in engine.env if variable.name == RUNNER), None)
     if asked in {"0", "1"}:
         return "V2" if asked == "1" else "V1"
     if asked is not None or _device(engine) == "CPU":
@@ -105,13 +111,46 @@ def _switches(engine: "Engine") -> dict[str, bool]:
     return found
 
 
+def _last(engine: "Engine", name: str) -> str:
+    """Return the value of an option that counts: its last one; "" where there is none."""
+    value = ""
+    for word, following in itertools.pairwise([*engine.args, ""]):
+        if option(word) == name:
+            value = word.partition("=")[2] if "=" in word else following
+    return value
+
+
 def _microbatches(engine: "Engine") -> bool:
     """Return whether --ubatch-size overlaps batches as --enable-dbo does; a CPU's row is of that alone."""
-    size = ""
-    for word, following in itertools.pairwise([*engine.args, ""]):
-        if option(word) == "--ubatch-size":
-            size = word.partition("=")[2] if "=" in word else following
+    size = _last(engine, "--ubatch-size")
     return size.isdecimal() and int(size) > 1 and _device(engine) != "CPU"
+
+
+def _graphless(engine: "Engine") -> bool:
+    """Return whether an argument beside --enforce-eager leaves full CUDA graphs out; values as in vLLM."""
+    if _last(engine, "--compilation-config.mode").upper() in {"1", "STOCK_TORCH_COMPILE"}:
+        return True
+    graphs = _last(engine, "--compilation-config.cudagraph-mode").upper()
+    by_level = not graphs and _last(engine, "--optimization-level") in {"0", "1"}
+    return by_level or graphs in {"NONE", "PIECEWISE", "0", "1"}
+
+
+def _unshardable(engine: "Engine", ranks: int) -> bool:
+    """Return whether rows could not be shared out, or would have no bounds."""
+    few = engine.max_num_seqs is not None and engine.max_num_seqs < ranks
+    return few or _last(engine, "--max-logprobs").startswith("-")
+
+
+def _crowded(engine: "Engine", drafts: int, ranks: int) -> bool:
+    """Return whether a step has no room for what a full batch verifies, whichever defaults vLLM takes."""
+    given = _last(engine, "--max-num-batched-tokens")
+    if {option(word) for word in engine.args} & _OTHER_DEFAULTS or (given and not given.isdecimal()):
+        return False
+    defaults = [(128 * ranks, 2048 * ranks)] if _device(engine) == "CPU" else _ON_GPUS
+    return all(
+        (engine.max_num_seqs or min(seqs, int(given or tokens))) * (drafts + 1) > int(given or tokens)
+        for seqs, tokens in defaults
+    )
 
 
 def _holds(fact: str, values: tuple[Any, ...]) -> str:

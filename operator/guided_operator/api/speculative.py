@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from guided_operator.api.base import ApiModel
 from guided_operator.api.model import ModelSource, source_rules
@@ -25,8 +25,15 @@ def _number(value: int | str) -> int | str:
     return value
 
 
+def _of_a_kind(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError("must be a number of draft tokens, or Auto")  # noqa: TRY004 - what pydantic takes
+    return value
+
+
 NumTokens = Annotated[
     int | str,
+    BeforeValidator(_of_a_kind),
     AfterValidator(_number),
     WithJsonSchema(
         {

@@ -10,7 +10,7 @@ from typing import Final
 from guided_contract.combinations.table import refusals
 from guided_contract.compatibility import unsupported_vllm
 from guided_operator.api import GuidedModel, Problem
-from guided_operator.api.combinations import facts_of
+from guided_operator.api.combinations import RUNNER, facts_of
 from guided_operator.api.logits_processors import MAX_PARAMS_BYTES, MAX_PARAMS_DEPTH, is_too_large
 from guided_operator.api.quantity import amount
 from guided_operator.api.resources import Resources
@@ -59,6 +59,14 @@ def _combination_refused(gm: GuidedModel) -> Iterator[Problem]:
         yield Problem(f"spec.{row.field}", row.message)
 
 
+def _runner_unclear(gm: GuidedModel) -> Iterator[Problem]:
+    """Find a choice of model runner that the table cannot read, of which vLLM takes whole numbers alone."""
+    for index, variable in enumerate(gm.spec.engine.env):
+        if variable.name == RUNNER and variable.value not in {"0", "1"}:
+            message = f'{RUNNER} must have the value "0" or "1": what goes with what depends on it'
+            yield Problem(f"spec.engine.env[{index}]", message)
+
+
 def _params_too_large(gm: GuidedModel) -> Iterator[Problem]:
     """Find params that are data rather than settings; a schema cannot bound JSON of any shape."""
     for index, processor in enumerate(gm.spec.logits_processors):
@@ -91,6 +99,7 @@ _CHECKS: Final[tuple[Callable[[GuidedModel], Iterable[Problem]], ...]] = (
     broken_rules,
     _vllm_unsupported,
     _combination_refused,
+    _runner_unclear,
     _params_too_large,
     _requests_exceed_limits,
 )
