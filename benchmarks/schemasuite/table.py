@@ -61,7 +61,8 @@ keywords and compares.
   `regex`, what ECMA-262 and Python do not both read, groups within groups within groups, and lookahead but
   once and in no group. An `if` that cannot be negated, and a branch of `oneOf` that cannot be told from
   the others, are refused instead.
-- **Spelling**: numbers and escapes that mean the same may be spelt otherwise by the two libraries.
+- **Spelling**: numbers and escapes that mean the same may be spelt otherwise by the two libraries, and
+  within an array or object of `enum` or `const` xgrammar writes no white space.
 
 ## Two keywords at a time
 {pairs}

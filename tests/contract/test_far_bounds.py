@@ -5,12 +5,15 @@ import re
 from typing import Any
 
 import pytest
+from devtools import tinymodel
 
 from guided_contract.errors import GuidedError
 from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.schema import normal
 from support.compositions import told_apart
 from support.compositions.judge import Judge
+from support.compositions.libraries import LIBRARIES as BACKENDS
+from support.compositions.libraries import Compilers
 from support.refused import new_compiler, refusal
 
 LIBRARIES = ("xgrammar", "guidance")
@@ -92,3 +95,34 @@ def test_a_repetition_beyond_32_bits_is_refused(compiler: Compiler, kind: str, s
 def test_braces_in_a_text_are_no_repetition(compiler: Compiler) -> None:
     assert refusal(compiler, "grammar", 'root ::= "a{4294967296}"') is None
     assert refusal(compiler, "regex", r"a\{4294967296\}~99999999999") is None
+
+
+FAR = [(1 << 53) - 1, 1 << 53, (1 << 53) + 1, (1 << 63) - 2, (1 << 63) - 1]
+FAR += [-(1 << 53), -(1 << 53) - 1, 1 - 10**18, -(1 << 63)]
+
+
+@pytest.fixture(scope="module")
+def compilers(tmp_path_factory: pytest.TempPathFactory) -> Compilers:
+    return Compilers(tinymodel.models() / "tiny", tmp_path_factory.mktemp("artefacts"))
+
+
+@pytest.mark.parametrize("bound", FAR)
+@pytest.mark.parametrize("keyword", ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"])
+def test_an_integers_bound_beyond_all_doubles_is_no_other_number(
+    compilers: Compilers, keyword: str, bound: int
+) -> None:
+    """llguidance read 2^53 + 1 as 2^53; bounds that far types have, as int64, are served all the same."""
+    schema = {"type": "integer", keyword: bound}
+    judge, served, refusals = Judge(schema), [], set()
+    for backend in BACKENDS:
+        try:
+            grammar = compilers.compiled(schema, backend)
+        except GuidedError as error:
+            refusals.add((error.code.value, error.path))
+            continue
+        served.append(backend)
+        near = [str(bound + far) for far in (-1025, -513, -129, *range(-3, 4), 129, 513, 1025)]
+        assert [text for text in near if grammar.accepts(text, apart=True) and judge.fault(text)] == []
+    assert refusals <= {("grammar_unsupported", f"$.{keyword}")}
+    if (keyword, bound) in {("minimum", -(1 << 63)), ("maximum", (1 << 53) - 1), ("maximum", (1 << 63) - 1)}:
+        assert served == BACKENDS

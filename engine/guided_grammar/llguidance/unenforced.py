@@ -2,7 +2,7 @@
 
 It refuses what it cannot enforce, with a message, but for two cases: beside a fraction with the same whole
 part, it takes an exclusive bound that is whole for an inclusive one (0 for exclusiveMinimum 0 and maximum
-0.5); and it rounds values beyond 2^53.
+0.5); and it rounds values and the bounds of integers beyond 2^53.
 """
 
 import math
@@ -17,6 +17,8 @@ from guided_grammar.rules import Rule, by_keyword, concern, first, seen
 
 _INCLUSIVE: Final = "llguidance takes the bound itself where the other bound has the same whole part"
 _LONGEST: Final = 1 << 53
+_DIGITS: Final = 53
+_MOST: Final = (1 << 63) - 1
 _ROUNDED: Final = f"llguidance rounds numbers beyond {_LONGEST}"
 # Of arrays in which one place or another has to hold something, all places are followed at once: with twenty,
 # where the items between can be anything, a mask takes more than llguidance may hold.
@@ -73,6 +75,21 @@ def _is_rounded(_place: Place, value: Any) -> bool:
     return any(abs(number) > _LONGEST for number in numbers(value))
 
 
+def _is_another_bound(keyword: str) -> Callable[[Place, Any], bool]:
+    """Return a rule: beyond 2^53 no double is beside an exclusive bound; 2^63 is cut to 2^63 - 1."""
+
+    def applies(place: Place, bound: Any) -> bool:
+        if not place.allows("integer") or abs(bound) < _LONGEST:
+            return False
+        if keyword in _OPPOSITE:
+            return True
+        if keyword == "maximum" and bound == _MOST:
+            return False
+        return bool(bound % (1 << (abs(int(bound)).bit_length() - _DIGITS)))
+
+    return applies
+
+
 def _rounds_to(bound: Any, others: Sequence[Any]) -> bool:
     """Return whether a whole number is the whole part of one of the others, which is a fraction."""
     return bool(bound == int(bound)) and any(other != bound and int(other) == bound for other in others)
@@ -114,6 +131,10 @@ RULES: Final = by_keyword(
         *seen("guidance"),
         Rule("allOf", _has_many_places, _PLACES),
         *(Rule(keyword, _is_rounded, _ROUNDED) for keyword in ("const", "enum")),
+        *(
+            Rule(keyword, _is_another_bound(keyword), _ROUNDED)
+            for keyword in ("minimum", "maximum", *_OPPOSITE)
+        ),
         *(Rule(keyword, _is_taken_for_inclusive(keyword), _INCLUSIVE) for keyword in _OPPOSITE),
     )
 )
