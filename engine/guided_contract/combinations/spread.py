@@ -117,7 +117,7 @@ _PARALLEL: Final = (
         name="MTP behind stages",
         when={"staged": YES, "method": ("MTP",), "runner": ("V2",)},
         verdict="Supported",
-        says="the last stage samples, masks and proposes",
+        says="the model's own layers run in the last stage; MiMo's, and the tests' own",
         test=f"{MATRIX} V2-tp1pp2-mtp-async",
         resolves=ASYNC,
     ),
