@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rankbench import picture, runs, speculation, table
 from rankbench.bars import outcomes
-from rankbench.cells import BASELINE, MODES, OURS_APART, SETS, Cell, Mode, default_cells, grid
+from rankbench.cells import BASELINE, MODES, OURS_APART, OURS_DRY, SETS, Cell, Mode, default_cells, grid
 from rankbench.clock import FLAT
 from rankbench.records import Journal, Record
 
@@ -43,7 +43,7 @@ def _cells(names: str) -> list[Cell]:
 def _modes(names: str) -> list[Mode]:
     if not names:
         return list(MODES)
-    known = (*MODES, OURS_APART)
+    known = (*MODES, OURS_APART, OURS_DRY)
     modes = runs.chosen(names, ";", known, f"modes: {'; '.join(mode.name for mode in known)}")
     return modes if BASELINE in modes else [BASELINE, *modes]
 

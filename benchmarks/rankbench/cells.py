@@ -26,12 +26,14 @@ class Mode:
     backend: Backend
     is_async: bool = True
     executor: Literal["uni", "mp"] = "uni"
+    has_dry: bool = False  # each request has DRY, as it is by default, beside its grammar
 
     @property
     def engine(self) -> str:
         """Return the engine's name; modes of one engine take turns on it."""
         if self.ours:
-            return ("ours" if self.executor == "uni" else "ours-mp") + ("" if self.is_async else "-sync")
+            kind = ("" if self.executor == "uni" else "-mp") + ("-dry" if self.has_dry else "")
+            return f"ours{kind}" + ("" if self.is_async else "-sync")
         backend = "guidance" if self.backend == "guidance" else "xgrammar"
         return f"upstream-{backend}-{'async' if self.is_async else 'sync'}"
 
@@ -69,6 +71,8 @@ OURS_EACH: Final = (
 )
 # Not measured unless asked for: a rank of its own process, so that the engine core schedules while it fills.
 OURS_APART: Final = Mode("ours, own process", ours=True, backend="auto", executor="mp")
+# Likewise: a logits processor for each request, whose edits the rank packs and stages while the GPU is busy.
+OURS_DRY: Final = Mode("ours, DRY", ours=True, backend="auto", has_dry=True)
 MODES: Final = (BASELINE, WITH_PLUGIN, *UPSTREAM, *UPSTREAM_SYNC, OURS, *OURS_EACH)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from guided_contract import config as pod_config
 from guided_contract import names
-from guided_contract.config import PodConfig
+from guided_contract.config import LogitsProcessorConfig, PodConfig
 from rankbench import on_gpu, plugin, processes
 from rankbench.documents import SEQUENCES, TOKENS, Corpus
 from rankbench.methods import drafts_by_method
@@ -30,6 +30,7 @@ from rankbench.window import LEAD_IN, Report, Seen
 
 PROMPT_TOKENS: Final = 8
 FIRST_DOCUMENT: Final = 16
+_DRY: Final = LogitsProcessorConfig(name="dry", factory="guided_engine.processors.dry:Dry")
 _QUIET_S: Final = 0.15
 _QUIET_SHARE: Final = 0.1  # of a core
 _SETTLE_TIMEOUT_S: Final = 900.0
@@ -187,6 +188,7 @@ def _pod(spec: EngineSpec, stack: contextlib.ExitStack) -> Any:
         served_name="bench",
         run_dir=str(folder),
         tensor_parallel=spec.tensor_parallel,
+        logits_processors=[_DRY] if spec.has_dry else [],
     )
     (folder / "config.json").write_bytes(pod_config.encode(pod))
     pod.grammars_folder.mkdir(mode=0o700, exist_ok=True)

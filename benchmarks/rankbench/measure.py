@@ -84,6 +84,7 @@ class Session:
                 costs=costs,
                 tensor_parallel=first.ranks,
                 executor=mode.executor,
+                has_dry=mode.has_dry,
                 max_batch=max(batch, 2),
                 model=str(model),
                 folder="",

@@ -25,6 +25,7 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
     scheduled: int = 3  # draft tokens that the scheduler asks for; fewer than `drafts` as by disableAbove
     draft_model: str = ""  # of a real model; else `model`
     tensor_parallel: int = 1
+    has_dry: bool = False  # all requests of ours have DRY
     executor: Literal["uni", "mp"] = "uni"  # with one rank: in the engine core's process, or in its own
     max_batch: int = 256
     model: str

@@ -5,6 +5,7 @@ Stock workers make it in place of vLLM's CPU runner (see `plugin`), and GuidedWo
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import msgspec
@@ -53,6 +54,14 @@ class VirtualRunner:
         self.structured_outputs_worker = VirtualMasker(
             rows, vllm_config.model_config.get_vocab_size(), self._drafts
         )
+        # What edits of logits are staged for; the kernel that applies them is left to the clock.
+        slots = vllm_config.scheduler_config.max_num_seqs
+        self.device = torch.device("cpu")
+        self.vocab_size = vllm_config.model_config.get_vocab_size()
+        self.num_speculative_steps = self._drafts
+        self.sampler = SimpleNamespace(logits_processors=[])
+        self.req_states = SimpleNamespace(max_num_reqs=slots, req_id_to_index={}, index_to_req_id={})
+        self._free = list(range(slots))
         self.batch_sharder = None  # as a Model Runner V2 whose ranks all sample every row
         self._places: dict[str, list[int]] = {}  # request -> [document, tokens generated]
         self._proposed: tuple[list[str], list[list[int]], Event | None] = ([], [], None)
@@ -97,10 +106,11 @@ class VirtualRunner:
     def execute_model(self, scheduler_output: Any, _intermediate: Any = None, **_kwargs: Any) -> Any:
         """Launch a forward pass; returns at once, as on a GPU."""
         for request_id in scheduler_output.finished_req_ids:
-            self._places.pop(request_id, None)
+            self._leave(request_id)
         for new in scheduler_output.scheduled_new_reqs:
             if len(new.prefill_token_ids) != new.prompt_len:
                 raise RuntimeError("a request was preempted: the benchmark's cache is too small")
+            self._enter(new.req_id)
             self._places[new.req_id] = [new.prompt_token_ids[0] - FIRST_DOCUMENT, 0]
         if not scheduler_output.total_num_scheduled_tokens:
             return EMPTY_MODEL_RUNNER_OUTPUT
@@ -154,6 +164,17 @@ class VirtualRunner:
             req_id_to_index={request_id: index for index, request_id in enumerate(batch.req_ids)},
         )
         return VirtualOutput(output, sampled, Event(self._timeline, state.step))
+
+    def _enter(self, request_id: str) -> None:
+        slot = self._free.pop()
+        self.req_states.req_id_to_index[request_id] = slot
+        self.req_states.index_to_req_id[slot] = request_id
+
+    def _leave(self, request_id: str) -> None:
+        if self._places.pop(request_id, None) is not None:
+            slot = self.req_states.req_id_to_index.pop(request_id)
+            del self.req_states.index_to_req_id[slot]
+            self._free.append(slot)
 
     def take_draft_token_ids(self) -> DraftTokenIds:
         """Return the last step's drafts, waiting for the draft model; -1 where nobody needs them."""
