@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from guided_operator.api.engine import Engine
     from guided_operator.api.spec import GuidedModelSpec
 
+# What vLLM takes where --max-num-seqs is not given, at least: on a CPU with one rank.
+_LEAST_MAX_NUM_SEQS: Final = 128
 _RUNNER: Final = "VLLM_USE_V2_MODEL_RUNNER"
 _SCHEDULING: Final[Mapping[str, Any]] = {"Auto": "", "On": "Async", "Off": "Sync"}
 # CEL that is true of a spec if a fact has one of these values; of the facts that fields alone say.
@@ -107,11 +109,27 @@ def _switches(engine: "Engine") -> dict[str, bool]:
 
 def _microbatches(engine: "Engine") -> bool:
     """Return whether --ubatch-size overlaps batches as --enable-dbo does; a CPU's row is of that alone."""
-    size = ""
+    size = _number(engine, "--ubatch-size")
+    return size is not None and size > 1 and _device(engine) != "CPU"
+
+
+def largest_batch(engine: "Engine") -> int:
+    """Return how many sequences vLLM surely takes at a time: where no field says so, as many as on a CPU.
+
+    Nor more than tokens, of which each has one.
+    """
+    tokens = _number(engine, "--max-num-batched-tokens")
+    most = engine.max_num_seqs or _LEAST_MAX_NUM_SEQS
+    return most if tokens is None else max(1, min(most, tokens))
+
+
+def _number(engine: "Engine", name: str) -> int | None:
+    """Return the number that an option of the engine's arguments has; None: none, or no plain one."""
+    value = ""
     for word, following in itertools.pairwise([*engine.args, ""]):
-        if option(word) == "--ubatch-size":
-            size = word.partition("=")[2] if "=" in word else following
-    return size.isdecimal() and int(size) > 1 and _device(engine) != "CPU"
+        if option(word) == name:
+            value = word.partition("=")[2] if "=" in word else following
+    return int(value) if value.isdecimal() else None
 
 
 def _holds(fact: str, values: tuple[Any, ...]) -> str:

@@ -44,7 +44,9 @@ async def report(api: Api, situation: Situation, now: dt.datetime) -> Object | N
     before = _seen_conditions(situation.observed.model)
     await event_recorder.record(api, situation.observed, before, made.conditions, now)
     model = situation.plan.model
-    if model is not None and model.spec.speculative is not None and model.spec.speculative.by_load:
+    asked = model.spec.speculative if model is not None else None
+    # With another revision, what the status has is of pods that may have had a fixed number.
+    if asked is not None and asked.by_load and seen.get("revision") == status["revision"]:
         drafts = tuple(
             (one.get("speculation") or {}).get("numTokens", {}).get("max") for one in (seen, status)
         )
@@ -146,6 +148,7 @@ def _speculation(situation: Situation) -> Speculation | None:
     rows = that_hold(situation.facts or Facts(), "FallsBack")
     said = (row.words for row in rows if row.resolves.is_async is False)
     why = next((f"vLLM says: {words}" for words in said), _NOT_ASYNC)
+    off = next((page.drafts.off for page in pages if page.drafts.off), "") if asked.by_load else ""
     rates = tally.draft_rates(pages)
     return Speculation(
         method=next((page.speculation.method for page in pages if page.speculation.method), None),
@@ -153,5 +156,5 @@ def _speculation(situation: Situation) -> Speculation | None:
         **{"async": is_async},
         accepted_rate=rates.accepted,
         forbidden_rate=rates.forbidden,
-        fallback=why if lost else "",
+        fallback="; ".join(filter(None, (off, why if lost else ""))),
     )
