@@ -162,12 +162,13 @@ class ProcessorFailure(Record, frozen=True, kw_only=True):
 class DraftTokens(Record, frozen=True, kw_only=True):
     """How many draft tokens one engine core gives each sequence of a batch, and how it came to it.
 
-    `chosen` is for the batch size of the latest step, None where it chooses no more, or never did. `changes`
-    of the choice and `trials` of another number are counted since the record before.
+    `chosen` is for the batch size of the latest step, None where it chooses no more, or never did, and `why`
+    says why. `changes` of the choice and `trials` of another number are counted since the record before.
     """
 
     engine: Rank
     chosen: Natural | None
+    why: Word = ""
     changes: Natural = 0
     trials: Natural = 0
 

@@ -99,13 +99,15 @@ class DraftsStatus(Struct, frozen=True, kw_only=True):
     """Draft tokens of guided sequences: proposed, accepted, and those not allowed, or after one that was not.
 
     They are summed over all ranks since the grammar service started. With numTokens Auto, `chosen` is the
-    number of draft tokens a sequence that the engine core chose last; None: not known, or it is fixed.
+    number of draft tokens a sequence that the engine core chose last; None: not known, or it is fixed. `off`
+    is why it chooses no more, or never did; empty if it does.
     """
 
     proposed: Count = 0
     accepted: Count = 0
     forbidden: Count = 0
     chosen: Count | None = None
+    off: str = ""
 
 
 class SpeculationStatus(Struct, frozen=True, kw_only=True):

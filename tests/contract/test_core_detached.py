@@ -19,7 +19,7 @@ from guided_contract import names
 from guided_contract.config import GuidedDecodingConfig, PodConfig
 from guided_contract.heartbeat import Heartbeats, core_slot
 from guided_contract.wire import Backend, Hello, Ticket
-from guided_engine.compat import core, core_liveness, cpu, runner
+from guided_engine.compat import core, core_liveness, cpu, runner, upstream_backends
 from guided_engine.compat.core_finishes import FINISHES_ATTRIBUTE
 from guided_engine.compat.runner import ENDS_ATTRIBUTE
 from guided_engine.ledger import PatchSkippedError
@@ -239,9 +239,9 @@ def test_a_backend_is_whole_when_another_thread_may_take_it(
     from vllm.v1.structured_output import backend_xgrammar
 
     class Shared(dict[str, Any]):
-        def __setitem__(self, name: str, backend: Any) -> None:
-            assert backend.disable_any_whitespace is False
-            super().__setitem__(name, backend)
+        def __setitem__(self, name: str, made: tuple[Any, str]) -> None:
+            assert made[0].disable_any_whitespace is False
+            super().__setitem__(name, made)
 
     made = SimpleNamespace(allocate_token_bitmask=lambda rows: np.zeros((rows, 1)))
     monkeypatch.setattr(backend_xgrammar, "XgrammarBackend", lambda *_args, **_kwargs: made)
@@ -257,7 +257,7 @@ def test_a_backend_is_whole_when_another_thread_may_take_it(
 
 @pytest.mark.parametrize(("name", "code"), [("xgrammar", None), ("guidance", "grammar_load_failed")])
 def test_masks_that_are_wider_than_the_logits_end_their_request_and_not_the_engine(
-    pod: PodConfig, name: Backend, code: str | None
+    pod: PodConfig, name: Backend, code: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A token added to a tokenizer, and not to its model: 32,001 tokens and 32,000 logits, in short."""
     from vllm.v1.structured_output.backend_types import StructuredOutputOptions
@@ -283,8 +283,16 @@ def test_masks_that_are_wider_than_the_logits_end_their_request_and_not_the_engi
         sampling_params=SimpleNamespace(all_stop_token_ids=set()),
         stop_reason=None,
     )
+    made: list[Any] = []
+    original = upstream_backends.find(name)
+    assert original is not None
+    make = original.make
+    counted = SimpleNamespace(make=lambda *args, **options: (made.append(name), make(*args, **options))[1])
+    monkeypatch.setattr(upstream_backends, "find", lambda _name: counted)
     with manager.executor:
-        core.compile_here(manager, request, name, pod)
+        for _ in range(2):
+            core.compile_here(manager, request, name, pod)
+    assert len(made) == 1  # it takes seconds, whatever comes of it
     assert (asked.grammar.exception() is None) is (code is None)
     assert request.stop_reason == code
     assert (manager.backend is None) is (code is not None)

@@ -112,7 +112,8 @@ def test_whatever_fails_leaves_vllm_its_own_schedule_and_ends_no_request(
     assert served(running, 5) == [8] * 5
     assert running.scheduler.dynamic_sd_lookup is own
     assert running.proposed[-3:] == [MOST] * 3
-    assert running.records[-1] == DraftTokens(engine=0, chosen=None)
+    why = "numTokens Auto ended by a fault: ArithmeticError"
+    assert running.records[-1] == DraftTokens(engine=0, chosen=None, why=why)
     assert [record.message for record in caplog.records if "numTokens Auto failed" in record.message] == [
         "guidedmodel: numTokens Auto failed; vLLM goes on with its own schedule"
     ]

@@ -207,6 +207,14 @@ def test_with_auto_the_schedule_goes_up_to_the_largest_batch_and_the_engine_is_t
     ).drafts_by_load
 
 
+@pytest.mark.parametrize("args", [["--max-num-batched-tokens=100"], ["--max-num-batched-tokens", "100"]])
+def test_with_auto_the_schedule_ends_where_vllm_caps_the_batch_by_its_tokens(args: list[str]) -> None:
+    """vLLM cuts a schedule there, and then it held maxTokens alone: nothing to choose from."""
+    gm = guided_model(speculative={"method": "NGram", "numTokens": "Auto"}, engine__args=args)
+    told = json.loads(option(engine(gm), "--speculative-config"))
+    assert told["num_speculative_tokens_per_batch_size"][1:] == [[98, 98, 1], [99, 99, 0], [100, 100, 3]]
+
+
 def test_vllms_own_path_is_told_backend_and_whitespace() -> None:
     guided = {"placement": "Scheduler", "backend": "Guidance", "whitespace": "Compact"}
     container = engine(guided_model(guidedDecoding=guided))

@@ -176,3 +176,20 @@ def test_what_pods_say_of_their_model_runner_counts(fields: dict[str, Any], sche
     told = situation(dataclasses.replace(applied(seen(raw)), pods=(here,), pages={here.uid: page}))
     assert told.facts is not None
     assert any("falls back" in each for each in remarks(told.facts))
+
+
+@pytest.mark.parametrize(
+    ("engine", "refused"),
+    [
+        ({"engine__maxNumSeqs": 1}, True),
+        ({"engine__maxNumSeqs": 2}, False),
+        ({"engine__args": ["--max-num-batched-tokens=1"]}, True),
+        ({"engine__args": ["--max-num-batched-tokens=100"]}, False),
+        ({"engine__args": ["--max-num-batched-tokens", "8k"]}, False),
+    ],
+)
+def test_where_auto_has_nothing_to_choose_from_it_is_refused(
+    engine: dict[str, Any], *, refused: bool
+) -> None:
+    problems = check(guided_model(speculative={"method": "NGram", "numTokens": "Auto"}, **engine))
+    assert ["one number of draft tokens" in each.message for each in problems] == [True] * refused

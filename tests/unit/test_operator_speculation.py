@@ -170,6 +170,32 @@ def test_of_pods_that_choose_by_load_the_tokens_are_what_they_chose(
     assert found == (None if told is None else {"min": told[0], "max": told[1]})
 
 
+@pytest.mark.parametrize(("numbers", "says"), [("Auto", True), (3, False)])
+def test_engines_that_choose_by_load_no_more_say_why(numbers: int | str, *, says: bool) -> None:
+    pages = [
+        PodStatus(ready=True, scheduling="Async", drafts=DraftsStatus(off=why)) for why in ("", "a fault")
+    ]
+    assert reported(*pages, speculative=DRAFT | {"numTokens": numbers})["fallback"] == "a fault" * says
+
+
+async def test_a_number_that_was_fixed_before_was_not_chosen() -> None:
+    """An event that said "5 before" of pods whose numTokens was 5 told of a choice that nobody made."""
+    api = MemoryApi()
+    api.objects["/apis/guidedmodel.io/v1alpha1/namespaces/ns/guidedmodels/m/status"] = {"metadata": {}}
+    fixed, raw = (model(speculative=DRAFT | {"numTokens": number}) for number in (5, "Auto"))
+    for one, page in (
+        (fixed, PodStatus(ready=True, speculation=SpeculationStatus(num_tokens=(5, 5)))),
+        ({**raw, "status": {}}, PodStatus(ready=True, drafts=DraftsStatus(chosen=3))),
+    ):
+        now_is = {**one, "status": fixed.get("status", {})}
+        pods = (pod("m-0", revision_of(one)),)
+        observed = dataclasses.replace(applied(seen(now_is)), pods=pods, pages={pods[0].uid: Page(page)})
+        await report(api, situation(observed), NOW)
+        fixed["status"] = to_object(make_status(situation(observed), NOW))
+    assert fixed["status"]["speculation"]["numTokens"] == {"min": 3, "max": 3}
+    assert [one for one in api.objects.values() if one.get("kind") == "Event"] == []
+
+
 async def test_a_number_of_drafts_that_changes_is_an_event_once_a_minute() -> None:
     api, raw = MemoryApi(), model(speculative=DRAFT | {"numTokens": "Auto"})
 

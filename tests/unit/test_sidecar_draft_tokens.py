@@ -26,8 +26,13 @@ def test_the_page_has_the_latest_choice_and_metrics_every_change() -> None:
 
 
 def test_nothing_is_said_of_an_engine_that_chooses_no_more() -> None:
-    metrics = told(DraftTokens(engine=0, chosen=3, changes=1), DraftTokens(engine=0, chosen=None))
-    assert metrics.drafts.chosen is None
+    metrics = told(
+        DraftTokens(engine=0, chosen=3, changes=1), DraftTokens(engine=0, chosen=None, why="a fault")
+    )
+    assert (metrics.drafts.chosen, metrics.drafts.off) == (None, "a fault")
+    metrics.take(DraftTokens(engine=0, chosen=1))
+    assert metrics.drafts.off == ""
+    metrics.take(DraftTokens(engine=0, chosen=None))
     page = metrics.render().decode()
     assert "guidedmodel_draft_tokens{" not in page
     assert 'guidedmodel_draft_tokens_changes_total{engine="0"} 1.0' in page

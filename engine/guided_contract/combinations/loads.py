@@ -13,18 +13,43 @@ from guided_contract.combinations.row import (
     Row,
 )
 
+
+def _scheduled(name: str, fact: str, field: str, instead: str) -> tuple[Row, Row]:
+    """Return what holds of vLLM's schedule by batch size, whoever writes it."""
+    return (
+        Row(
+            name=f"{name} with several engines",
+            when={fact: YES, "replicated": YES, "method": ALL},
+            verdict="Refused",
+            says="vLLM has one number of draft tokens for several engines, each of which would choose",
+            instead=instead,
+            field=field,
+            decided_by=("CEL",),
+            words="Dynamic speculative decoding is not supported with data parallelism",
+            resolves=Resolves(by_batch=False),
+        ),
+        Row(
+            name=f"{name} on V1",
+            when={
+                fact: YES,
+                "replicated": NO,
+                "runner": ("V1",),
+                "device": GPUS,
+                "eager": NO,
+                "method": ON_V1,
+            },
+            verdict="FallsBack",
+            says="on Model Runner V1 the graphs are piecewise",
+            instead="use Model Runner V2",
+            field=field,
+            words="Dynamic speculative decoding changes the target verification length at runtime.",
+            resolves=Resolves(runner="V1", by_batch=True),
+        ),
+    )
+
+
 LOAD_ROWS: Final = (
-    Row(
-        name="disableAbove with several engines",
-        when={"by_batch": YES, "replicated": YES, "method": ALL},
-        verdict="Refused",
-        says="vLLM ignores it with several engines, which could choose different numbers of tokens",
-        instead="set parallelism.data to 1",
-        field="speculative.disableAbove",
-        decided_by=("CEL",),
-        words="Dynamic speculative decoding is not supported with data parallelism",
-        resolves=Resolves(by_batch=False),
-    ),
+    *_scheduled("disableAbove", "by_batch", "speculative.disableAbove", "set parallelism.data to 1"),
     Row(
         name="disableAbove",
         when={"by_batch": YES, "replicated": NO, "runner": ("V2",), "method": ALL},
@@ -33,22 +58,8 @@ LOAD_ROWS: Final = (
         field="speculative.disableAbove",
         resolves=Resolves(by_batch=True),
     ),
-    Row(
-        name="disableAbove on V1",
-        when={
-            "by_batch": YES,
-            "replicated": NO,
-            "runner": ("V1",),
-            "device": GPUS,
-            "eager": NO,
-            "method": ON_V1,
-        },
-        verdict="FallsBack",
-        says="on Model Runner V1 the graphs are piecewise",
-        instead="use Model Runner V2",
-        field="speculative.disableAbove",
-        words="Dynamic speculative decoding changes the target verification length at runtime.",
-        resolves=Resolves(runner="V1", by_batch=True),
+    *_scheduled(
+        "numTokens Auto", "by_load", "speculative.numTokens", "set a number, or parallelism.data to 1"
     ),
     Row(
         name="numTokens Auto",
@@ -57,34 +68,6 @@ LOAD_ROWS: Final = (
         says="0, 1 or maxTokens drafts, by what steps take and drafts bring; each has graphs of its own",
         field="speculative.numTokens",
         resolves=Resolves(by_batch=True),
-    ),
-    Row(
-        name="numTokens Auto on V1",
-        when={
-            "by_load": YES,
-            "replicated": NO,
-            "runner": ("V1",),
-            "device": GPUS,
-            "eager": NO,
-            "method": ON_V1,
-        },
-        verdict="FallsBack",
-        says="on Model Runner V1 the graphs are piecewise",
-        instead="use Model Runner V2",
-        field="speculative.numTokens",
-        words="Dynamic speculative decoding changes the target verification length at runtime.",
-        resolves=Resolves(runner="V1", by_batch=True),
-    ),
-    Row(
-        name="numTokens Auto with several engines",
-        when={"by_load": YES, "replicated": YES, "method": ALL},
-        verdict="Refused",
-        says="vLLM has one number of draft tokens with several engines, which could choose different ones",
-        instead="set a number, or parallelism.data to 1",
-        field="speculative.numTokens",
-        decided_by=("CEL",),
-        words="Dynamic speculative decoding is not supported with data parallelism",
-        resolves=Resolves(by_batch=False),
     ),
     Row(
         name="numTokens Auto and disableAbove",

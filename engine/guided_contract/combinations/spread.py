@@ -15,6 +15,10 @@ from guided_contract.combinations.row import (
     Row,
 )
 
+_NOT_ITS_DRAFTS: Final = (
+    "behind pipeline stages vLLM's scheduler does not know the drafts whose masks it makes, and "
+    "guided requests have hardly any accepted"
+)
 _SYNC_STAGES: Final[dict[str, Any]] = {
     "says": "Model Runner V1 schedules pipeline stages synchronously",
     "instead": "use Model Runner V2",
@@ -125,17 +129,32 @@ _PARALLEL: Final = (
         name="drafts behind stages that vLLM's scheduler masks",
         when={
             "staged": YES,
-            "method": ("MTP",),
+            "method": ("MTP", *HEADS),
             "runner": ("V2",),
             "on_ranks": NO,
             "scheduling": ("", "Async"),
         },
         verdict="FallsBack",
-        says="behind pipeline stages vLLM's scheduler does not know the drafts whose masks it makes, and "
-        "guided requests have hardly any accepted",
+        says=_NOT_ITS_DRAFTS,
         instead="use placement Rank",
         field="guidedDecoding.placement",
         test=f"{MATRIX} V2-tp1pp2-mtp-async",
+    ),
+    # On a CPU vLLM has no NGram that is asynchronous.
+    Row(
+        name="NGram's drafts behind stages that vLLM's scheduler masks",
+        when={
+            "staged": YES,
+            "method": ("NGram",),
+            "runner": ("V2",),
+            "on_ranks": NO,
+            "device": GPUS,
+            "scheduling": ("", "Async"),
+        },
+        verdict="FallsBack",
+        says=_NOT_ITS_DRAFTS,
+        instead="use placement Rank",
+        field="guidedDecoding.placement",
     ),
     Row(
         name="several engines",

@@ -86,24 +86,33 @@ def compile_here(manager: Any, request: Any, name: Backend, config: PodConfig) -
 
 
 def _backend(manager: Any, name: Backend, config: PodConfig) -> Any:
+    """Return a backend, made at the first request for it; what refused it refuses the others, too."""
     known = manager.__dict__.setdefault(_BACKENDS_ATTRIBUTE, {})
     if name not in known:
-        upstream = upstream_backends.find(name)
-        if upstream is None:
-            raise LookupError(f"vLLM has no backend {name}")
-        vllm_config = manager.vllm_config
-        vocab_size = vllm_config.model_config.get_vocab_size()
-        backend = upstream.make(vllm_config, tokenizer=manager.tokenizer, vocab_size=vocab_size)
-        # llguidance counts a tokenizer's tokens that the model lacks, and vLLM allots all masks by its first
-        # backend: what does not fit would end the engine, in the scheduler or in a rank.
-        widths = [made.allocate_token_bitmask(1).shape[1] for made in (backend, manager.backend or backend)]
-        if widths[0] != widths[1] or widths[0] > words(vocab_size):
-            raise LookupError(f"the masks of {name} do not fit the model's {vocab_size} logits")
-        backend.disable_any_whitespace = config.guided_decoding.whitespace == "Compact"
-        known[name] = backend  # whole: another thread of the manager's may take it at once
+        known[name] = _make_backend(manager, name, config)  # whole: another thread may take it at once
+    backend, refusal = known[name]
+    if refusal:
+        raise LookupError(refusal)
     if manager.backend is None:
-        manager.backend = known[name]  # what allocates the bitmask
-    return known[name]
+        manager.backend = backend  # what allocates the bitmask
+    return backend
+
+
+def _make_backend(manager: Any, name: Backend, config: PodConfig) -> tuple[Any, str]:
+    """Return upstream's backend, or why there cannot be one: it takes seconds to find out."""
+    upstream = upstream_backends.find(name)
+    if upstream is None:
+        return None, f"vLLM has no backend {name}"
+    vllm_config = manager.vllm_config
+    vocab_size = vllm_config.model_config.get_vocab_size()
+    backend = upstream.make(vllm_config, tokenizer=manager.tokenizer, vocab_size=vocab_size)
+    # llguidance counts a tokenizer's tokens that the model lacks, and vLLM allots all masks by its first
+    # backend: what does not fit would end the engine, in the scheduler or in a rank.
+    widths = [made.allocate_token_bitmask(1).shape[1] for made in (backend, manager.backend or backend)]
+    if widths[0] != widths[1] or widths[0] > words(vocab_size):
+        return None, f"the masks of {name} do not fit the model's {vocab_size} logits"
+    backend.disable_any_whitespace = config.guided_decoding.whitespace == "Compact"
+    return backend, ""
 
 
 def end_sequences(config: PodConfig) -> None:

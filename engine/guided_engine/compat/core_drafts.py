@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from guided_contract.config import PodConfig
-from guided_contract.records import DraftTokens
+from guided_contract.records import MOST_WORD, DraftTokens
 from guided_engine.speculation.controller import Controller, Step
 from guided_engine.telemetry import Telemetry
 
@@ -36,7 +36,7 @@ def choose_drafts(scheduler: Any, config: PodConfig, engine: int) -> None:
         DraftsByLoad(scheduler, engine, telemetry.send).start()
     except Exception as error:  # noqa: BLE001 - the engine is to start all the same
         _log.warning("guidedmodel: numTokens Auto does nothing: %s", error)
-        _tell_none(telemetry.send, engine)  # the sidecar may remember what an engine before chose
+        _tell_none(telemetry.send, engine, f"numTokens Auto does nothing: {error}")
         telemetry.close()
 
 
@@ -110,12 +110,12 @@ class DraftsByLoad:
             return
         try:
             act(*arguments)
-        except Exception:  # noqa: BLE001 - whatever it is, requests are to go on
+        except Exception as error:  # noqa: BLE001 - whatever it is, requests are to go on
             _log.exception("guidedmodel: numTokens Auto failed; vLLM goes on with its own schedule")
             self._controller = None
             self._flying.clear()
             self._scheduler.dynamic_sd_lookup = self._own
-            _tell_none(self._send, self._engine)
+            _tell_none(self._send, self._engine, f"numTokens Auto ended by a fault: {type(error).__name__}")
 
     def _note(self, output: Any, began_s: float) -> None:
         if not output.total_num_scheduled_tokens:
@@ -180,7 +180,7 @@ class DraftsByLoad:
         )
 
 
-def _tell_none(send: Callable[[DraftTokens], None], engine: int) -> None:
-    """Say that nothing is chosen any more."""
+def _tell_none(send: Callable[[DraftTokens], None], engine: int, why: str) -> None:
+    """Say that nothing is chosen any more: the sidecar may remember what was, of an engine before, too."""
     with contextlib.suppress(Exception):
-        send(DraftTokens(engine=engine, chosen=None))
+        send(DraftTokens(engine=engine, chosen=None, why=why[:MOST_WORD]))

@@ -17,6 +17,8 @@ RUNNER: Final = "VLLM_USE_V2_MODEL_RUNNER"
 # Sequences and tokens of a step that vLLM takes for granted, by the GPU; and what has it take others.
 _ON_GPUS: Final = ((1024, 16384), (1024, 8192), (256, 2048))
 _OTHER_DEFAULTS: Final = {"--performance-mode", "--no-enable-chunked-prefill"}
+# What vLLM takes where --max-num-seqs is not given, at least: on a CPU with one rank.
+_LEAST_MAX_NUM_SEQS: Final = 128
 _SCHEDULING: Final[Mapping[str, Any]] = {"Auto": "", "On": "Async", "Off": "Sync"}
 # CEL that is true of a spec if a fact has one of these values; of the facts that fields alone say.
 _SPEAKS: Final = "has(self.speculative)"
@@ -122,8 +124,24 @@ def _last(engine: "Engine", name: str) -> str:
 
 def _microbatches(engine: "Engine") -> bool:
     """Return whether --ubatch-size overlaps batches as --enable-dbo does; a CPU's row is of that alone."""
-    size = _last(engine, "--ubatch-size")
-    return size.isdecimal() and int(size) > 1 and _device(engine) != "CPU"
+    size = _number(engine, "--ubatch-size")
+    return size is not None and size > 1 and _device(engine) != "CPU"
+
+
+def largest_batch(engine: "Engine") -> int:
+    """Return how many sequences vLLM surely takes at a time: where no field says so, as many as on a CPU.
+
+    Nor more than tokens, of which each has one.
+    """
+    tokens = _number(engine, "--max-num-batched-tokens")
+    most = engine.max_num_seqs or _LEAST_MAX_NUM_SEQS
+    return most if tokens is None else max(1, min(most, tokens))
+
+
+def _number(engine: "Engine", name: str) -> int | None:
+    """Return the number that an option of the engine's arguments has; None: none, or no plain one."""
+    value = _last(engine, name)
+    return int(value) if value.isdecimal() else None
 
 
 def _graphless(engine: "Engine") -> bool:

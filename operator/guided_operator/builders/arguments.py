@@ -6,14 +6,13 @@ from typing import Any, Final
 from guided_contract import backends
 from guided_contract.combinations.row import METHODS
 from guided_operator.api import GuidedModel
+from guided_operator.api.combinations import largest_batch
 from guided_operator.api.speculative import PromptLookup
 from guided_operator.builders.configuration import traces_endpoint
 from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.source import parse_source
 
 _BACKENDS: Final = {"Auto": "auto", **backends.NAMES}
-# What vLLM takes where --max-num-seqs is not given, at least: on a CPU with one rank.
-_LEAST_MAX_NUM_SEQS: Final = 128
 _ASYNC: Final = {"Auto": [], "On": ["--async-scheduling"], "Off": ["--no-async-scheduling"]}
 
 
@@ -102,8 +101,8 @@ def _speculative(gm: GuidedModel, site: Site) -> list[str]:
         schedule = [[1, above, speculative.most_tokens], [above + 1, above + 1, 0]]
         options["num_speculative_tokens_per_batch_size"] = schedule
     elif speculative.by_load:
-        largest = gm.spec.engine.max_num_seqs or _LEAST_MAX_NUM_SEQS
-        options["num_speculative_tokens_per_batch_size"] = schedule_by_load(speculative.most_tokens, largest)
+        schedule = schedule_by_load(speculative.most_tokens, largest_batch(gm.spec.engine))
+        options["num_speculative_tokens_per_batch_size"] = schedule
     return ["--speculative-config", _json(options), *_ASYNC[speculative.async_scheduling]]
 
 

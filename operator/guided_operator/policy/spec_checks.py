@@ -10,7 +10,7 @@ from typing import Final
 from guided_contract.combinations.table import refusals
 from guided_contract.compatibility import unsupported_vllm
 from guided_operator.api import GuidedModel, Problem
-from guided_operator.api.combinations import RUNNER, facts_of
+from guided_operator.api.combinations import RUNNER, facts_of, largest_batch
 from guided_operator.api.logits_processors import MAX_PARAMS_BYTES, MAX_PARAMS_DEPTH, is_too_large
 from guided_operator.api.quantity import amount
 from guided_operator.api.resources import Resources
@@ -67,6 +67,17 @@ def _runner_unclear(gm: GuidedModel) -> Iterator[Problem]:
             yield Problem(f"spec.engine.env[{index}]", message)
 
 
+def _nothing_to_choose(gm: GuidedModel) -> Iterator[Problem]:
+    """Find numTokens Auto where vLLM's schedule by batch size has one entry; the engine only logs it."""
+    asked = gm.spec.speculative
+    if asked is not None and asked.by_load and largest_batch(gm.spec.engine) == 1:
+        yield Problem(
+            "spec.speculative.numTokens",
+            "Auto has one number of draft tokens to choose from for each batch size, and there is one: set a "
+            "number, or have engine.maxNumSeqs and --max-num-batched-tokens be 2 at least",
+        )
+
+
 def _params_too_large(gm: GuidedModel) -> Iterator[Problem]:
     """Find params that are data rather than settings; a schema cannot bound JSON of any shape."""
     for index, processor in enumerate(gm.spec.logits_processors):
@@ -100,6 +111,7 @@ _CHECKS: Final[tuple[Callable[[GuidedModel], Iterable[Problem]], ...]] = (
     _vllm_unsupported,
     _combination_refused,
     _runner_unclear,
+    _nothing_to_choose,
     _params_too_large,
     _requests_exceed_limits,
 )

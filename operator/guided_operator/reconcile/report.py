@@ -45,7 +45,9 @@ async def report(api: Api, situation: Situation, now: dt.datetime) -> Object | N
     before = _seen_conditions(situation.observed.model)
     await event_recorder.record(api, situation.observed, before, made.conditions, now)
     model = situation.plan.model
-    if model is not None and model.spec.speculative is not None and model.spec.speculative.by_load:
+    asked = model.spec.speculative if model is not None else None
+    # With another revision, what the status has is of pods that may have had a fixed number.
+    if asked is not None and asked.by_load and seen.get("revision") == status["revision"]:
         drafts = tuple(
             (one.get("speculation") or {}).get("numTokens", {}).get("max") for one in (seen, status)
         )
@@ -144,6 +146,7 @@ def _speculation(situation: Situation) -> Speculation | None:
         return None
     scheduling = {page.scheduling for page in pages if page.scheduling}
     is_async = scheduling == {"Async"} if scheduling else None
+    off = next((page.drafts.off for page in pages if page.drafts.off), "") if asked and asked.by_load else ""
     rates = tally.draft_rates(pages)
     return Speculation(
         method=method,
@@ -151,7 +154,9 @@ def _speculation(situation: Situation) -> Speculation | None:
         **{"async": is_async},
         accepted_rate=rates.accepted,
         forbidden_rate=rates.forbidden,
-        fallback=_fallback(asked, situation.facts or Facts(), is_async=is_async),
+        fallback="; ".join(
+            filter(None, (off, _fallback(asked, situation.facts or Facts(), is_async=is_async)))
+        ),
     )
 
 

@@ -12,10 +12,13 @@ class DraftTokensMetrics:
     ----------
     chosen
         The number that was chosen last; None: none has been, or is any more.
+    off
+        Why none is chosen; empty if one is, or nobody has said.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.chosen: int | None = None
+        self.off = ""
         labels = ("engine",)
         self._chosen = Gauge(
             "guidedmodel_draft_tokens",
@@ -39,7 +42,7 @@ class DraftTokensMetrics:
     def take(self, record: DraftTokens) -> None:
         """Take in what an engine core tells."""
         engine = str(record.engine)
-        self.chosen = record.chosen
+        self.chosen, self.off = record.chosen, record.why
         if record.chosen is None:
             self._chosen.clear()
         else:

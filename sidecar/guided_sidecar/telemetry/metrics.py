@@ -135,7 +135,8 @@ class SidecarMetrics:
     @property
     def drafts(self) -> DraftsStatus:
         """Return what there is to know of draft tokens."""
-        return msgspec.structs.replace(self._decode_counters.drafts, chosen=self._draft_tokens.chosen)
+        told = self._draft_tokens
+        return msgspec.structs.replace(self._decode_counters.drafts, chosen=told.chosen, off=told.off)
 
     def take_garbage(self) -> None:
         """Count a datagram that was no record."""
