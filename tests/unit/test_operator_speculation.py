@@ -127,7 +127,9 @@ def test_pods_that_speculate_are_told_of_though_their_spec_has_become_another() 
     page = PodStatus(ready=True, scheduling="Async", speculation=SpeculationStatus(method="draft_model"))
     wrong = {**before["spec"]["engine"], "args": ["--enable-batch-sharded-sampling"]}
     unread = model(speculative=DRAFT | {"numTokens": 99})
-    for after in (model(engine=wrong), unread):
+    staged = {"parallelism": {"pipeline": 2}, "guidedDecoding": {"placement": "Scheduler"}}
+    asked = {"engine": wrong, "speculative": {"method": "MTP", "numTokens": 1}, **staged}
+    for after in (model(engine=wrong), unread, model(**asked)):  # the last would fall back, were it run
         observed = dataclasses.replace(applied(seen(before)), model=after, pods=pods)
         pages = {pods[0].uid: Page(page)}
         status = make_status(situation(dataclasses.replace(observed, pages=pages)), NOW)
@@ -146,7 +148,8 @@ def test_drafts_that_are_hardly_accepted_by_design_are_told_of() -> None:
     }
     page = PodStatus(ready=True, scheduling="Async", versions={"modelRunner": "V2"})
     by_scheduler = reported(page, guidedDecoding={"placement": "Scheduler"}, **asked)
-    assert by_scheduler["fallback"].startswith("behind pipeline stages vLLM's scheduler does not know")
+    assert by_scheduler["fallback"].startswith("behind pipeline stages vLLM's scheduler masks without")
+    assert by_scheduler["fallback"].endswith("use placement Rank")  # nothing of it is cut
     assert reported(page, **asked)["fallback"] == ""
 
 
@@ -170,12 +173,12 @@ def test_of_pods_that_choose_by_load_the_tokens_are_what_they_chose(
     assert found == (None if told is None else {"min": told[0], "max": told[1]})
 
 
-@pytest.mark.parametrize(("numbers", "says"), [("Auto", True), (3, False)])
-def test_engines_that_choose_by_load_no_more_say_why(numbers: int | str, *, says: bool) -> None:
+@pytest.mark.parametrize("numbers", ["Auto", 3])  # the pods may be of an edit before
+def test_engines_that_choose_by_load_no_more_say_why(numbers: int | str) -> None:
     pages = [
         PodStatus(ready=True, scheduling="Async", drafts=DraftsStatus(off=why)) for why in ("", "a fault")
     ]
-    assert reported(*pages, speculative=DRAFT | {"numTokens": numbers})["fallback"] == "a fault" * says
+    assert reported(*pages, speculative=DRAFT | {"numTokens": numbers})["fallback"] == "a fault"
 
 
 async def test_a_number_that_was_fixed_before_was_not_chosen() -> None:

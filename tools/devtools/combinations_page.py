@@ -28,9 +28,9 @@ all holds that stands in its second column. Every row that holds counts; one tha
 has vLLM {version} make its own configuration for each row, on a CPU and as on a GPU, and compares verdict,
 scheduling, model runner and whether there is a schedule by batch size, as `disableAbove` and
 `numTokens: Auto` have it. Three warnings of vLLM's are in no row, and change nothing: with speculation and
-fewer than 8192 tokens a step (`--max-num-batched-tokens`; its default on a CPU, and on GPUs below 70 GB, is
-fewer), that these may be few; with MTP and `numTokens` above 1, that one layer then runs several times; with
-`disableAbove` or Auto on a CPU and Model Runner V1, of graphs, which a CPU has none of.
+fewer than 8192 tokens a step (`--max-num-batched-tokens`; its default on a CPU, on an A100, and on GPUs below
+70 GB, is fewer), that these may be few; with MTP and `numTokens` above 1, that one layer then runs several
+times; with `disableAbove` or Auto on a CPU and Model Runner V1, of graphs, which a CPU has none of.
 
 Model Runner V2 is what vLLM takes on CUDA, and on a CPU with a Triton, where no row says otherwise. The
 variable `VLLM_USE_V2_MODEL_RUNNER` in `engine.env` chooses: `"1"` is V2, `"0"` V1.

@@ -104,6 +104,7 @@ class DraftsByLoad:
         scheduler.schedule, scheduler.update_from_output = timed_schedule, timed_update
         if self._controller is not None:
             scheduler.dynamic_sd_lookup = self._controller.lookup
+        _tell_none(self._send, self._engine, "")  # what the sidecar knows is of an engine before
 
     def _guarded(self, act: Callable[..., None], *arguments: Any) -> None:
         if self._controller is None:
@@ -181,6 +182,6 @@ class DraftsByLoad:
 
 
 def _tell_none(send: Callable[[DraftTokens], None], engine: int, why: str) -> None:
-    """Say that nothing is chosen any more: the sidecar may remember what was, of an engine before, too."""
+    """Say that nothing is chosen, and why not; "": nothing has been measured yet."""
     with contextlib.suppress(Exception):
         send(DraftTokens(engine=engine, chosen=None, why=why[:MOST_WORD]))

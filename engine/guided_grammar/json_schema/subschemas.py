@@ -1,5 +1,6 @@
 """Where schemas stand inside a JSON Schema, so that a property named `not` is not taken for the keyword."""
 
+import json
 import urllib.parse
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, NamedTuple
@@ -210,8 +211,8 @@ def below(path: str, inner: str | None) -> str:
 def _key(key: str) -> str:
     if key.replace("$", "_").isidentifier():
         return f".{key}"
-    quoted = key.replace("\\", "\\\\").replace("'", "\\'")
-    return f"['{quoted}']"
+    quoted = json.dumps(key, ensure_ascii=False)[1:-1].replace('\\"', '"').replace("'", "\\'")
+    return f"['{quoted}']"  # as a normalized path of RFC 9535 has it: no message has a raw end of line
 
 
 def _children(way: JsonPath, schema: dict[str, Any]) -> Iterator[tuple[JsonPath, Any]]:

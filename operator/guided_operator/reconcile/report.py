@@ -2,12 +2,12 @@
 
 import datetime as dt
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from guided_contract import names
 from guided_contract.backends import DISTRIBUTIONS
-from guided_contract.combinations.row import Facts, Resolves
+from guided_contract.combinations.row import Facts, Resolves, Row
 from guided_contract.combinations.table import that_hold
 from guided_operator.api.speculation_status import Speculation
 from guided_operator.api.speculative import Speculative
@@ -47,7 +47,8 @@ async def report(api: Api, situation: Situation, now: dt.datetime) -> Object | N
     model = situation.plan.model
     asked = model.spec.speculative if model is not None else None
     # With another revision, what the status has is of pods that may have had a fixed number.
-    if asked is not None and asked.by_load and seen.get("revision") == status["revision"]:
+    is_run = asked is not None and not situation.plan.problems
+    if is_run and asked.by_load and seen.get("revision") == status["revision"]:
         drafts = tuple(
             (one.get("speculation") or {}).get("numTokens", {}).get("max") for one in (seen, status)
         )
@@ -146,7 +147,9 @@ def _speculation(situation: Situation) -> Speculation | None:
         return None
     scheduling = {page.scheduling for page in pages if page.scheduling}
     is_async = scheduling == {"Async"} if scheduling else None
-    off = next((page.drafts.off for page in pages if page.drafts.off), "") if asked and asked.by_load else ""
+    # Facts are those of the spec, which pods do not have while it is refused.
+    rows = () if situation.plan.problems else that_hold(situation.facts or Facts(), "FallsBack")
+    off = (page.drafts.off for page in pages if page.drafts.off)
     rates = tally.draft_rates(pages)
     return Speculation(
         method=method,
@@ -154,15 +157,12 @@ def _speculation(situation: Situation) -> Speculation | None:
         **{"async": is_async},
         accepted_rate=rates.accepted,
         forbidden_rate=rates.forbidden,
-        fallback="; ".join(
-            filter(None, (off, _fallback(asked, situation.facts or Facts(), is_async=is_async)))
-        ),
+        fallback=next(off, "") or _fallback(asked, [*rows], is_async=is_async),
     )
 
 
-def _fallback(asked: Speculative | None, facts: Facts, *, is_async: bool | None) -> str:
+def _fallback(asked: Speculative | None, rows: Sequence[Row], *, is_async: bool | None) -> str:
     """Return why less is done than was asked for, "" where nothing is known to be."""
-    rows = [*that_hold(facts, "FallsBack")]
     if asked is not None and is_async is False and asked.async_scheduling != "Off":
         said = (row.words for row in rows if row.resolves.is_async is False)
         return next((f"vLLM says: {words}" for words in said), _NOT_ASYNC)

@@ -18,6 +18,9 @@ _PLAIN: Final = tuple(
         (r"look-around, including look-ahead and look-behind, is not supported", _LOOKAROUND),
         (r"Failed to generate regex for integer range:.*", "no integer is within its bounds"),
         (r"lexer error: too many expressions constructed", "its repetitions are too many"),
+        (r"Unable to determine if regex is empty: .*", "its patterns and lengths together are too large"),
+        (r"too many digits: \d+", "a number in it has too many digits"),
+        (r"regex parse error: .*\^ error: ", ""),
         (r"(?:Parser Error: )?(?:Current row has \d+ items|Too many items).*", ALTERNATIVES),
         (
             r"panic: assertion failed: grammar\.symbols\.len.*",

@@ -91,7 +91,7 @@ class FairQueue:
         Parameters
         ----------
         size
-            Of the grammar's text, in bytes: small ones are seldom the slow ones.
+            Of the grammar's text, in characters: small ones are seldom the slow ones.
         """
         await self._enter(size)
         slot = Slot(self)

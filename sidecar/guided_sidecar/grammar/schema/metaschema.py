@@ -13,7 +13,7 @@ from guided_grammar.json_schema.subschemas import Place
 _Check = Callable[[Any], bool]
 
 _TYPES: Final = frozenset(["array", "boolean", "integer", "null", "number", "object", "string"])
-_DRAFT_2020: Final = "https://json-schema.org/draft/2020-12/schema"
+DRAFT_2020: Final = "https://json-schema.org/draft/2020-12/schema"
 _DRAFT_7: Final = ("http://json-schema.org/draft-07/schema", "http://json-schema.org/draft-07/schema#")
 
 
@@ -36,8 +36,8 @@ def doubtful(schema: Any) -> list[tuple[Place, str]] | None:
 
 def _checks(schema: dict[str, Any]) -> Mapping[str, _Check]:
     """Return what a schema's dialect asks of each keyword; nothing is known of other dialects."""
-    dialect = schema.get("$schema", _DRAFT_2020)
-    if dialect == _DRAFT_2020:
+    dialect = schema.get("$schema", DRAFT_2020)
+    if dialect == DRAFT_2020:
         return _CHECKS
     return _CHECKS_7 if dialect in _DRAFT_7 else {}
 

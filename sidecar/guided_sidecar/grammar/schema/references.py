@@ -12,10 +12,9 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import DEFINITIONS
 from guided_grammar.json_schema.subschemas import JsonPath
-from guided_sidecar.grammar.schema import schema
+from guided_sidecar.grammar.schema import metaschema, schema
 
 _PLAIN: Final = re.compile(r"[\w.-]+", re.ASCII)  # what no library reads otherwise in an address
-_DEFAULT: Final = "https://json-schema.org/draft/2020-12/schema"
 Name = tuple[str, str]  # the keyword of the root below which it stands, and its key there
 
 
@@ -62,9 +61,9 @@ class References:
         if not isinstance(found, dict | bool):
             raise _fault(path, "it does not name a schema")
         if isinstance(found, dict) and id(found) not in self._checked:
+            schema.check_keywords(found, self._root, str(self.path(found, reference, path)))
             if any(self._resource(below).id() is not None for below in subschemas.within(found)):
                 raise _fault(path, "it names what has an address of its own, below what is no keyword")
-            schema.check_keywords(found, self._root, str(self.path(found, reference, path)))
             self._checked.update(map(id, subschemas.within(found)))
         return found
 
@@ -131,7 +130,7 @@ class References:
 
     def _resource(self, part: dict[str, Any]) -> Any:
         dialect = referencing.jsonschema.specification_with(
-            str(self._root.get("$schema", _DEFAULT)).removesuffix("#"),
+            str(self._root.get("$schema", metaschema.DRAFT_2020)).removesuffix("#"),
             default=referencing.jsonschema.DRAFT202012,
         )
         return dialect.create_resource(part)

@@ -43,15 +43,14 @@ def check(schema: Any) -> None:
 
 
 def check_keywords(part: dict[str, Any], root: dict[str, Any], path: str) -> None:
-    """Check what a reference leads to where no schema stands, against the metaschema of its root.
+    """Check what a reference leads to where no schema stands, against its root's metaschema, not its own.
 
     Raises
     ------
     GuidedError
         grammar_invalid, as `check` says it, with paths below `path`.
     """
-    dialect = {"$schema": root["$schema"]} if "$schema" in root else {}
-    part = {**dialect, **part}
+    part = {**part, "$schema": root.get("$schema", metaschema.DRAFT_2020)}
     broken = (_fault(place) for place in subschemas.walk(part) if _broken(place.schema))
     found = itertools.chain(_of_metaschema(part, _dialect(part)), broken)
     faults.refuse(faults.moved(one, path) for one in found)
