@@ -71,7 +71,7 @@ def acts_soon(cluster: Cluster, namespace: str, audit: Audit, standby: Operator,
     cluster.apply(model(namespace, "last"))  # there is something to do, however fast the leader was
     left_s = TAKEOVER_S - (time.time() - since)
     eventually(lambda: written_by(audit, standby), timeout_s=left_s, what="the standby acts")
-    eventually(lambda: len(deployments(cluster, namespace)) > MODELS, timeout_s=60, what="all is done")
+    eventually(lambda: len(deployments(cluster, namespace)) > MODELS, timeout_s=240, what="all is done")
 
 
 def check_no_write_after(audit: Audit, old: Operator, new: Operator) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from grammarbench import bars
-from grammarbench.records import Record, Records, Sample, Usage
+from grammarbench.records import Beside, Record, Records, Sample, Usage
 
 
 def test_a_percentile_is_a_value_that_was_measured() -> None:
@@ -59,14 +59,14 @@ def test_a_run_goes_on_with_what_its_file_holds(tmp_path: Any) -> None:
     usage = dict.fromkeys(Usage.__struct_fields__, 1)
     made = records(tmp_path, auto={"cold": 1})
     made.usage = Usage(**usage)
+    made.beside = Beside(40, [0.1], [0.2])
     made.save()
 
     again = Records(tmp_path / "records.json")
 
-    assert "Auto" in again
-    assert "unique" in again
-    assert "upstream" not in again
     assert again.modes == made.modes
+    assert again.usage == made.usage
+    assert again.beside == made.beside
 
 
 @pytest.mark.parametrize(
@@ -86,4 +86,13 @@ def test_what_many_schemas_leave_is_bounded(tmp_path: Any, fields: Any, met: lis
     if "memory_after" not in fields:
         made.usage.memory_after = 210 << 20
 
-    assert [bar.met for bar in bars.bars(made)[6:]] == met
+    assert [bar.met for bar in bars.bars(made)[6:9]] == met
+
+
+@pytest.mark.parametrize(("slowest_s", "met"), [(0.9, True), (1.1, False)])
+def test_new_grammars_wait_at_most_a_second_beside_endless_ones(
+    tmp_path: Any, slowest_s: float, *, met: bool
+) -> None:
+    made = records(tmp_path)
+    made.beside = Beside(40, [0.01] * 100, [0.01] * 98 + [slowest_s] * 2)
+    assert bars.bars(made)[-1].met is met
