@@ -35,9 +35,7 @@ def test_file_limits_are_raised(sidecar: Sidecar) -> None:
 async def test_half_open_connections_and_scrapes_change_nothing(sidecar: Sidecar) -> None:
     port = sidecar.pod.ports.sidecar
     async with Rank.connected(sidecar.pod), Api.connected(sidecar.pod) as api:
-        async with asyncio.timeout(
-            120
-        ):  # for the template; who asks before it is there is told to come again
+        async with asyncio.timeout(120):  # who asks before the template is there is to come again
             while not isinstance(await api.prepare("choice", '["warm"]'), Prepared):
                 pass
         async with crowd.half_open(port), crowd.half_open(sidecar.pod.ports.otlp):

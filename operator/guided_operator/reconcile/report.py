@@ -47,8 +47,8 @@ async def report(api: Api, situation: Situation, now: dt.datetime) -> Object | N
     model = situation.plan.model
     asked = model.spec.speculative if model is not None else None
     # With another revision, what the status has is of pods that may have had a fixed number.
-    is_run = asked is not None and not situation.plan.problems
-    if is_run and asked.by_load and seen.get("revision") == status["revision"]:
+    is_by_load = asked is not None and asked.by_load and not situation.plan.problems
+    if is_by_load and seen.get("revision") == status["revision"]:
         drafts = tuple(
             (one.get("speculation") or {}).get("numTokens", {}).get("max") for one in (seen, status)
         )
