@@ -4,7 +4,6 @@ import json
 import time
 from typing import Any
 
-import jsonschema
 import pytest
 
 from guided_contract.backends import NAMES
@@ -257,50 +256,3 @@ def test_a_death_is_told_in_words(status: int | None, words: str) -> None:
 
 def _job(value: Any, kind: Kind = "json") -> Job:
     return Job(key="k", kind=kind, spec=json.dumps(value), backends=["xgrammar"], timeout_s=1, memory_bytes=1)
-
-
-def test_what_stands_below_no_keyword_is_checked_once_and_as_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As OpenAPI's components: jsonschema, asked of each with all below it, took two thirds of the time."""
-    parts = {"a": {"properties": {"b": {"$ref": "#/components/schemas/b"}}}, "b": {"type": "string"}}
-    text = {"$ref": "#/components/schemas/a", "components": {"schemas": parts}}
-    monkeypatch.setattr(jsonschema.Draft202012Validator, "iter_errors", lambda *_: pytest.fail("asked"))
-    assert routing.read(_job(text)).schemas
-    monkeypatch.undo()
-    parts["b"]["type"] = "strng"
-    with pytest.raises(GuidedError, match='"strng" is not a JSON type') as refusal:
-        routing.read(_job(text))
-    assert refusal.value.path == "$.components.schemas.b.type"
-    assert refusal.value.code == "grammar_invalid"
-
-
-@pytest.mark.parametrize("dialect", [None, DRAFT_4, "http://json-schema.org/draft-07/schema#"])
-@pytest.mark.parametrize(
-    "part",
-    [
-        {"$id": 5},
-        {"id": 5},
-        {"properties": {"x": {"$id": []}}},
-        {"$schema": 5, "type": "string"},
-        {"$schema": DRAFT_4, "type": "number", "exclusiveMinimum": True},
-        {"$schema": DRAFT_4, "prefixItems": "abc"},
-        {"$schema": DRAFT_4, "contains": 5},
-        {"$schema": DRAFT_4, "if": 3},
-        {"$schema": DRAFT_4, "dependentRequired": 5},
-        {"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"type": "null"}]},
-    ],
-    ids=json.dumps,
-)
-def test_what_stands_below_no_keyword_is_a_schema_of_its_roots_dialect(
-    part: Any, dialect: str | None
-) -> None:
-    """It was judged by its own $schema, and read by its root's; a number for $id was a crash."""
-    text = {"$ref": "#/components/a", "components": {"a": part}, **({"$schema": dialect} if dialect else {})}
-    judge = jsonschema.validators.validator_for(text, default=jsonschema.Draft202012Validator)
-    own = {keyword: value for keyword, value in part.items() if keyword != "$schema"}
-    if judge(judge.META_SCHEMA).is_valid(own):
-        assert routing.read(_job(text)).schemas
-    else:
-        with pytest.raises(GuidedError) as refusal:
-            routing.read(_job(text))
-        assert refusal.value.path is not None
-        assert refusal.value.path.startswith("$.components.a")

@@ -47,7 +47,7 @@ TRACE: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 # Asked for by another peer meanwhile; the key is what a rank is asked to load.
 PENDING: Final = Prepare(id=5, kind="choice", spec='["pending"]', timeout_s=5.0, traceparent=TRACE)
 FACTS: Final = Ready(tokenizer={"xgrammar": "t"}, vocab_size=8, versions={}, resident_bytes=0)
-_DEADLINE_S: Final = 5.0
+_DEADLINE_S: Final = 30.0
 
 
 def target() -> Target:
