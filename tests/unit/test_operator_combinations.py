@@ -192,4 +192,4 @@ def test_where_auto_has_nothing_to_choose_from_it_is_refused(
     engine: dict[str, Any], *, refused: bool
 ) -> None:
     problems = check(guided_model(speculative={"method": "NGram", "numTokens": "Auto"}, **engine))
-    assert ["one number of draft tokens" in each.message for each in problems] == [True] * refused
+    assert ["with one sequence at a time" in each.message for each in problems] == [True] * refused

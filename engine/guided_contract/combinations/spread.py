@@ -16,7 +16,7 @@ from guided_contract.combinations.row import (
 )
 
 _NOT_ITS_DRAFTS: Final = (
-    "behind pipeline stages vLLM's scheduler masks without the drafts: guided requests have few accepted"
+    "behind pipeline stages vLLM's scheduler masks without the drafts, so guided requests have few accepted"
 )
 _SYNC_STAGES: Final[dict[str, Any]] = {
     "says": "Model Runner V1 schedules pipeline stages synchronously",

@@ -73,8 +73,8 @@ def _nothing_to_choose(gm: GuidedModel) -> Iterator[Problem]:
     if asked is not None and asked.by_load and largest_batch(gm.spec.engine) == 1:
         yield Problem(
             "spec.speculative.numTokens",
-            "Auto has one number of draft tokens to choose from for each batch size, and there is one: set a "
-            "number, or have engine.maxNumSeqs and --max-num-batched-tokens be 2 at least",
+            "Auto chooses by batch size, and with one sequence at a time there is one size: set a number, or "
+            "have engine.maxNumSeqs and --max-num-batched-tokens be 2 at least",
         )
 
 
