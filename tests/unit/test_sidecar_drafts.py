@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from guided_sidecar.grammar.compile import drafts
+from guided_sidecar.grammar.schema import formats
 
 PLAIN = {
     "type": "object",
@@ -19,7 +20,18 @@ PLAIN = {
 
 
 @pytest.mark.parametrize(
-    "schema", [True, {}, PLAIN, {"properties": {"pattern": {"type": "string"}}}], ids=str
+    "schema",
+    [
+        True,
+        {},
+        PLAIN,
+        {"properties": {"pattern": {"type": "string"}}},
+        {"definitions": {"a": {"type": "integer", "minimum": 3, "exclusiveMaximum": 1e9}}},
+        {"type": "array", "prefixItems": [{"type": "string", "format": "uuid"}]},
+        {"pattern": formats.PATTERNS["date-time"]},
+        {"pattern": r"^(?:[a-z\d]{1,64}-)*\{?[^\s]+$"},
+    ],
+    ids=str,
 )
 def test_plain_ones(schema: Any) -> None:
     assert drafts.is_plain(json.dumps(schema))
@@ -28,8 +40,17 @@ def test_plain_ones(schema: Any) -> None:
 @pytest.mark.parametrize(
     "inner",
     [
-        {"pattern": "^a"},
-        {"format": "uuid"},
+        {"pattern": "(?:ab){2}"},
+        {"pattern": "a{65}"},
+        {"pattern": "a{2}{3}"},
+        {"pattern": "a+{3}"},
+        {"pattern": "a{1,1000}"},
+        {"pattern": r"\pL"},
+        {"pattern": "(?i)a"},
+        {"pattern": "^a", "maxLength": 3},
+        {"pattern": "^a", "format": "uuid"},
+        {"format": "uuid", "minLength": 3},
+        {"format": "regex"},
         {"maxLength": 65},
         {"minItems": 1000},
         {"maxItems": 1e3},
@@ -39,12 +60,10 @@ def test_plain_ones(schema: Any) -> None:
         {"oneOf": [{}]},
         {"not": {}},
         {"multipleOf": 3},
-        {"minimum": 3},
-        {"prefixItems": [{}]},
         {"x-guidance": {"lenient": True}},
         {"description": "a" * (64 << 10)},
     ],
-    ids=lambda inner: next(iter(inner)),
+    ids=lambda inner: str(inner)[:40],
 )
 def test_others_wherever_they_stand(inner: dict[str, Any]) -> None:
     for schema in (

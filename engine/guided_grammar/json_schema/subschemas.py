@@ -95,6 +95,18 @@ def inner(place: Place) -> list[Place]:
     return [Place(way, schema) for way, schema in below if isinstance(schema, dict)]
 
 
+def along(schema: Any, path: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the schema objects that a JSONPath leads through, from the root on, each with its own path."""
+    way = [("$", schema)] if isinstance(schema, dict) else []
+    for outer, part in way:  # grows meanwhile
+        for place in inner(Place(ROOT, part)):
+            here = below(outer, place.path)
+            if path == here or path.startswith((f"{here}.", f"{here}[")):
+                way.append((here, place.schema))
+                break
+    return way
+
+
 def within(schema: Any) -> list[dict[str, Any]]:
     """Return every schema object that `walk` yields, level by level, in a fifth of its time: no paths."""
     found = [schema] if isinstance(schema, dict) else []

@@ -6,7 +6,7 @@ only where the form takes all that the schema does.
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from guided_contract.errors import ErrorCode, GuidedError
@@ -85,10 +85,8 @@ class Form(NamedTuple):
     def at(self, inner: str | None) -> str:
         """Return the path in the grammar's text of what has a path in the form."""
         inner = inner or "$"
-        known = {place.path: place.schema for place in subschemas.walk(self.schema)}
-        for path in _outwards(inner):
-            origin = self.origins.get(id(known.get(path)))
-            if origin is not None:
+        for path, part in reversed(subschemas.along(self.schema, inner)):
+            if (origin := self.origins.get(id(part))) is not None:
                 return self._of_keyword(origin, inner[len(path) :])
         return self.path
 
@@ -120,14 +118,6 @@ class Form(NamedTuple):
         parts = origin.part.get(keyword, ()) if keyword in BRANCHES else ()
         known = [self.origins[id(part)].path for part in parts if id(part) in self.origins]
         return known[-1] if known else origin.path
-
-
-def _outwards(path: str) -> Iterator[str]:
-    """Yield a path and those that it begins with, the longest first; some of them may be halves of a name."""
-    yield path
-    for index in range(len(path) - 1, 0, -1):
-        if path[index] in ".[":
-            yield path[:index]
 
 
 def _nearness(path: str, there: str) -> tuple[int, int]:
