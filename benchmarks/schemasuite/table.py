@@ -51,7 +51,9 @@ keywords and compares.
 - **Closed**: an object that names properties and says nothing about others has those that are named,
   with `additionalProperties: true` any; an array with `prefixItems`, and nothing beside them that says or
   needs more, has no further items. A schema whose keywords are all about one type has that type.
-- **Valid, and never generated**: negative numbers with `multipleOf`; an array of more than 16,384 items; with
+- **Valid, and never generated**: negative numbers with `multipleOf`; beside bounds of numbers, exponents,
+  numbers of 2^63 and more below a larger `maximum` and, by xgrammar, a seventh digit behind the point; the
+  character U+007F, by llguidance, but as an escape; an array of more than 16,384 items; with
   `contains`, an array whose items that count stand behind the eighth; with `uniqueItems` over a long enum,
   another order than the list's; with `not`, what cannot be said as alternatives (numbers that are no
   integers, arrays and objects that a list does not hold; of a schema that holds itself, what only its

@@ -43,6 +43,8 @@ def _numbers(worker: Any) -> list[int]:
 
 
 def _forbidden(worker: Any) -> dict[str, list[tuple[int, int]]]:
+    if worker._guided is not None:
+        worker._guided._guide.settle()  # a request's last step, which the next one reads, and there was none
     found: dict[str, list[tuple[int, int]]] = worker.forbidden_drafts
     return found
 
