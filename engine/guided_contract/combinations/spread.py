@@ -2,18 +2,7 @@
 
 from typing import Any, Final
 
-from guided_contract.combinations.row import (
-    ALL,
-    ASYNC,
-    GPUS,
-    HEADS,
-    MATRIX,
-    NO,
-    ON_V1,
-    YES,
-    Resolves,
-    Row,
-)
+from guided_contract.combinations.row import ALL, ASYNC, GPUS, HEADS, MATRIX, NO, ON_V1, YES, Resolves, Row
 
 _NOT_ITS_DRAFTS: Final = (
     "behind pipeline stages vLLM's scheduler masks without the drafts, so guided requests have few accepted"
@@ -35,10 +24,24 @@ _PARALLEL: Final = (
         test=f"{MATRIX} V2-tp2-draft-async",
     ),
     Row(
-        name="tensor parallelism of other methods",
-        when={"split": YES, "method": ("NGram", "MTP", *HEADS)},
+        name="tensor parallelism with Eagle3",
+        when={"split": YES, "method": ("Eagle3",), "runner": ("V2",)},
+        verdict="Supported",
+        says="each rank has the head, and all propose alike",
+        test=f"{MATRIX} V2-tp2-eagle3-async",
+    ),
+    Row(
+        name="tensor parallelism with Eagle3 on V1",
+        when={"split": YES, "method": ("Eagle3",), "runner": ("V1",)},
         verdict="NotRun",
-        says="with several ranks we ran DraftModel alone, and NGram with logits processors",
+        says="we ran Model Runner V2 alone",
+        field="parallelism.tensor",
+    ),
+    Row(
+        name="tensor parallelism of other methods",
+        when={"split": YES, "method": ("NGram", "MTP", "DSpark", "DFlash")},
+        verdict="NotRun",
+        says="with several ranks we ran DraftModel and Eagle3, and NGram with logits processors",
         field="parallelism.tensor",
     ),
     Row(
@@ -109,8 +112,16 @@ _PARALLEL: Final = (
         decided_by=("CEL",),
     ),
     Row(
-        name="heads behind stages",
-        when={"staged": YES, "method": HEADS, "runner": ("V2",)},
+        name="Eagle3 behind stages",
+        when={"staged": YES, "method": ("Eagle3",), "runner": ("V2",)},
+        verdict="Supported",
+        says="if the model passes its hidden states on (Llama's do), else vLLM refuses it (RefusedAtStart)",
+        test=f"{MATRIX} V2-tp1pp2-eagle3-async",
+        resolves=ASYNC,
+    ),
+    Row(
+        name="other heads behind stages",
+        when={"staged": YES, "method": ("DSpark", "DFlash"), "runner": ("V2",)},
         verdict="NotRun",
         says="if the model passes its hidden states on, else vLLM refuses it at start (RefusedAtStart)",
         field="speculative.method",
