@@ -152,14 +152,20 @@ class Session:
 
     def _let_choose(self, cell: Cell, mode: Mode, found: _Found) -> None:
         """Serve batches that do not count until what an engine chooses by load is settled."""
-        program = self._programs[mode.engine]
         for batch in sorted(set(cell.phases)):
-            chosen = drafting.settled(partial(program.serve, _run(cell, mode, (batch,))))
+            chosen = drafting.settled(partial(self._untimed, cell, mode, batch))
             if isinstance(chosen, Failed):
                 found.reason, found.failed = chosen.reason, True
                 break
             found.untimed += chosen.untimed
-            _say(f"{cell.name}, {mode.name}: {batch} sequences settled in {chosen.untimed} batches: {chosen}")
+
+    def _untimed(self, cell: Cell, mode: Mode, batch: int) -> Served | Failed:
+        answer = self._programs[mode.engine].serve(_run(cell, mode, (batch,)))
+        if isinstance(answer, Served):
+            rank = answer.ranks[0]
+            took_ms = rank.wall_s / rank.steps * 1e3
+            _say(f"{cell.name}, {mode.name}, not counted: drafts {rank.asked}, steps of {took_ms:.1f} ms")
+        return answer
 
     def _record(self, cell: Cell, mode: Mode, found: _Found, references: References) -> Record:
         if found.reason:
