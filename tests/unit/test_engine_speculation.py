@@ -114,7 +114,7 @@ def test_pauses_and_prompts_mislead_it_not(disturbed: Run, batch: int) -> None:
     assert share_of_best(phases, made.take, made.lookup, made.values, run) >= BAR
 
 
-@pytest.mark.parametrize("batch", CONCURRENCY)
+@pytest.mark.parametrize("batch", [8, 32, 128])  # one sequence alone tells too little of acceptance
 def test_what_was_measured_cold_is_soon_doubted(batch: int) -> None:
     """New grammars, kernels made at first use: rows are dear in the first seconds, and only then."""
     cold = replace(GPU, fixed_s=0.5 * GPU.fixed_s, row_s=0.5 * GPU.fixed_s / batch, is_roofline=False)

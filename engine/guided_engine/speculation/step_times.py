@@ -16,7 +16,8 @@ _AT_FIRST: Final = (1.0, 0.4**2, 0.15**2)
 _A_SECOND: Final = (0.0, 0.1**2 / 60, 0.03**2 / 60)
 # Kernels, caches and grammars are new in the first seconds, and steps then take what they never take again:
 # what is known ages by so much more each time that it has become e times as old.
-_COLD_S: Final = 400.0
+_COLD_S: Final = 200.0
+_AGE_AT_FIRST_S: Final = 10.0  # at less, all is doubted at once, and nothing is certain enough to choose
 _AN_OCTAVE: Final = (1.0, 0.12**2, 0.05**2)  # of twice the batch
 _MOST: Final = 0.4**2  # of two numbers whose rows are e times as many, with age
 _NOISE: Final = (0.02**2, 0.3**2)  # of one step, at least and at most
@@ -45,7 +46,7 @@ class StepTimes:
         first = math.log(seconds) - _SLOPE * self._rows[index]
         self.log_s = [first + _SLOPE * rows for rows in self._rows]
         self._noise = _NOISE_AT_FIRST
-        self._age_s = 1.0
+        self._age_s = _AGE_AT_FIRST_S
         self._spread = [[0.0] * len(values) for _ in values]
         self._widen(_AT_FIRST)
 
