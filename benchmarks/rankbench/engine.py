@@ -20,7 +20,7 @@ import numpy as np
 from guided_contract import config as pod_config
 from guided_contract import names
 from guided_contract.config import LogitsProcessorConfig, PodConfig
-from rankbench import on_gpu, plugin, processes
+from rankbench import on_gpu, processes
 from rankbench.documents import SEQUENCES, TOKENS, Corpus
 from rankbench.methods import drafts_by_method
 from rankbench.on_gpu import Records
@@ -277,34 +277,6 @@ def _llm(spec: EngineSpec) -> Any:
             **arguments,
         },
     )
-
-
-def environment(spec: EngineSpec) -> dict[str, str]:
-    """Return what an engine program needs in its environment."""
-    chosen = f"{plugin.NAME},guidedmodel" if spec.ours else plugin.NAME
-    repository = Path(__file__).parents[2]
-    # vLLM wants a Triton before it takes Model Runner V2; none of its kernels runs here.
-    interpreter = repository / "tests" / "support" / "v2cpu"
-    known = {k: v for k, v in os.environ.items() if k != names.ENV_CONFIG}
-    if spec.device == "gpu":
-        return known | on_gpu.environment(spec)
-    return known | {
-        "VLLM_PLUGINS": chosen,
-        "VLLM_USE_V2_MODEL_RUNNER": "1" if spec.device == "virtual" else "0",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_CI_ENV": "1",
-        # A tiny model gains nothing by more, and threads that spin for each other make a busy machine crawl.
-        "OMP_NUM_THREADS": "1",
-        "VLLM_LOGGING_LEVEL": "WARNING",
-        "VLLM_NO_USAGE_STATS": "1",
-        "HF_HUB_OFFLINE": "1",
-        "TORCHDYNAMO_DISABLE": "1",
-        plugin.ENV_FOLDER: spec.folder if spec.device == "virtual" else "",
-        "PYTHONPATH": os.pathsep.join(
-            map(str, [spec.folder, repository / "benchmarks", repository / "tools", interpreter])
-        ),
-    }
 
 
 def main() -> None:
