@@ -15,6 +15,12 @@ SHARES: Final = (0.0, 0.2, 0.8, 1.0)
 RANKS: Final = (1, 2, 4)
 SETS: Final = ("plain", "nested", "bounded", "public")
 _REAL_TOKENS: Final = 96
+_BY_LOAD_STEPS: Final = 64  # whatever is chosen: more, and the documents are too short for three drafts
+# The engine by load, a schedule by hand, or always as many.
+Drafting = Literal["auto", "hand"] | int | None
+FIXED: Final = (0, 1, 3)  # numbers of draft tokens that `numTokens: Auto` is to choose among
+CHANGING: Final = (128, 4, 128, 8)  # sequences, phase after phase
+CHANGING_TOKENS: Final = 200  # of each of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +33,20 @@ class Mode:
     is_async: bool = True
     executor: Literal["uni", "mp"] = "uni"
     has_dry: bool = False  # each request has DRY, as it is by default, beside its grammar
+    drafting: Drafting = None  # who chooses the number of draft tokens; None: the cell
 
     @property
     def engine(self) -> str:
         """Return the engine's name; modes of one engine take turns on it."""
         if self.ours:
             kind = ("" if self.executor == "uni" else "-mp") + ("-dry" if self.has_dry else "")
+            kind += "" if self.drafting is None else f"-k{self.drafting}"
             return f"ours{kind}" + ("" if self.is_async else "-sync")
         backend = "guidance" if self.backend == "guidance" else "xgrammar"
         return f"upstream-{backend}-{'async' if self.is_async else 'sync'}"
 
     def excluded(self, cell: "Cell") -> str:
         """Return why this mode is not measured in a cell; empty where it is."""
-        if cell.is_by_load:
-            return "numTokens: Auto is not measured yet"
         if self.backend == "none":
             return ""
         if not cell.share:
@@ -73,6 +79,12 @@ OURS_EACH: Final = (
 OURS_APART: Final = Mode("ours, own process", ours=True, backend="auto", executor="mp")
 # Likewise: a logits processor for each request, whose edits the rank packs and stages while the GPU is busy.
 OURS_DRY: Final = Mode("ours, DRY", ours=True, backend="auto", has_dry=True)
+# Measured beside each other, and in cells by load alone.
+AUTO: Final = Mode("ours, numTokens Auto", ours=True, backend="auto", drafting="auto")
+BY_HAND: Final = Mode("ours, schedule by hand", ours=True, backend="auto", drafting="hand")
+ALWAYS: Final = tuple(
+    Mode(f"ours, always {drafts}", ours=True, backend="auto", drafting=drafts) for drafts in FIXED
+)
 MODES: Final = (BASELINE, WITH_PLUGIN, *UPSTREAM, *UPSTREAM_SYNC, OURS, *OURS_EACH)
 
 
@@ -81,8 +93,8 @@ class Cell:
     """One row of the table for each mode.
 
     `method` is one of rankbench.methods, `dropped` how many of the draft tokens the scheduler does not ask
-    for (as above `disableAbove`), `is_by_load` that it chooses by itself, `is_real` that the tiny model
-    answers tasks on the CPU.
+    for (as above `disableAbove`), `is_by_load` that each mode says who chooses, `is_changing` that it does so
+    at one number of sequences after the other; `is_real` that the tiny model answers tasks on the CPU.
     """
 
     ranks: int
@@ -93,6 +105,7 @@ class Cell:
     method: str = "draft"
     dropped: int = 0
     is_by_load: bool = False
+    is_changing: bool = False
     is_real: bool = False
 
     @property
@@ -103,7 +116,8 @@ class Cell:
         to = f"to{self.scheduled}" if self.dropped else ""
         number = "auto" if self.is_by_load else f"{self.drafts}{to}"
         share = "" if self.share == 1 else f"-{self.share:.0%}"
-        return f"{place}{method}k{number}-b{self.batch}-{self.schemas}{share}"
+        batch = "changing" if self.is_changing else f"b{self.batch}"
+        return f"{place}{method}k{number}-{batch}-{self.schemas}{share}"
 
     @property
     def scheduled(self) -> int:
@@ -113,12 +127,21 @@ class Cell:
     @property
     def steps(self) -> int:
         """Return how many steps are measured; of a real model, how many tokens it may generate."""
+        if self.is_by_load:
+            return _BY_LOAD_STEPS
         return _REAL_TOKENS if self.is_real else STEPS[self.scheduled]
+
+    @property
+    def phases(self) -> tuple[int, ...]:
+        """Return how many sequences there are, one phase after the other."""
+        return CHANGING if self.is_changing else (self.batch,)
 
     @property
     def engine(self) -> tuple[object, ...]:
         """Return what its engines are made for: cells that agree in it share them."""
-        return self.is_real, self.ranks, self.drafts, self.dropped, self.is_by_load
+        # What a choice learnt of one method is wrong of another.
+        learnt = self.method if self.is_by_load else ""
+        return self.is_real, self.ranks, self.drafts, self.dropped, self.is_by_load, learnt
 
 
 def default_cells() -> list[Cell]:

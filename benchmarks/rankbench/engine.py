@@ -20,7 +20,7 @@ import numpy as np
 from guided_contract import config as pod_config
 from guided_contract import names
 from guided_contract.config import LogitsProcessorConfig, PodConfig
-from rankbench import on_gpu, plugin, processes
+from rankbench import on_gpu, processes
 from rankbench.documents import SEQUENCES, TOKENS, Corpus
 from rankbench.methods import drafts_by_method
 from rankbench.on_gpu import Records
@@ -61,41 +61,70 @@ class Engine:
         self._ids = itertools.count()
 
     def serve(self, run: Run) -> Served | Failed:
-        """Serve one batch and return what was measured."""
+        """Serve one batch, or several that follow each other, and return what was measured."""
+        if run.then:
+            return self._serve_phases(run)
         params = self._params(run)
-        engine = self._llm.llm_engine
         self._core.call_utility("pause_scheduler", "keep", False)
-        for sequence, one in enumerate(params):
-            prompt = self._prompt(run, sequence)
-            engine.add_request(str(next(self._ids)), {"prompt_token_ids": prompt}, one)
+        self._add(run, params)
         if self._is_virtual:
             self._llm.collective_rpc("rankbench_begin", args=(run.batch, run.steps, run.profile, run.method))
         self._settle()
         cpu_s = processes.cpu_s(os.getpid())
         start = time.perf_counter()
         self._core.call_utility("resume_scheduler")
-        seen: dict[str, Seen] = {}
-        while engine.has_unfinished_requests():
-            for output in engine.step():
-                seen.setdefault(output.request_id, Seen()).take(output.outputs[0])
+        seen = self._answers()
         cpu_s = processes.cpu_s(os.getpid()) - cpu_s
         wall_s = time.perf_counter() - start
-        tokens = sum(one.tokens for one in seen.values())
-        token_s = [one.token_s for one in seen.values()]
+        tokens = sum(one.tokens for one in seen)
+        token_s = [one.token_s for one in seen]
         if not self._is_virtual:
-            accepted = [count for one in seen.values() for count in one.accepted]
+            accepted = [count for one in seen for count in one.accepted]
             return Served(
                 tokens=tokens, cpu_s=cpu_s, wall_s=wall_s, token_s=token_s, accepted=accepted, ranks=[]
             )
         reports = [msgspec.convert(r, Report) for r in self._llm.collective_rpc("rankbench_report")]
-        if wrong := [one.end for one in seen.values() if one.end != ("length", None)]:
-            return Failed(reason=f"{len(wrong)} of {run.batch} requests ended otherwise: {wrong[0]}")
+        if failed := _ended_otherwise(seen):
+            return failed
         if not reports[0].steps:
             return Failed(reason="the batch was not full for long enough")
         used = self._backends(run, params)
         return Served(
             tokens=tokens, cpu_s=cpu_s, wall_s=wall_s, token_s=token_s, backends=used, ranks=reports
         )
+
+    def _serve_phases(self, run: Run) -> Served | Failed:
+        """Serve batch after batch of a virtual GPU; grammars are known before the first begins."""
+        phases = [msgspec.structs.replace(run, batch=batch, then=[]) for batch in (run.batch, *run.then)]
+        prepared = [(phase, self._params(phase)) for phase in phases]
+        self._llm.collective_rpc("rankbench_begin", args=(0, 0, "", run.method))
+        self._settle()
+        cpu_s = processes.cpu_s(os.getpid())
+        start = time.perf_counter()
+        seen: list[Seen] = []
+        for phase, params in prepared:
+            self._add(phase, params)
+            seen += self._answers()
+        wall_s = time.perf_counter() - start
+        cpu_s = processes.cpu_s(os.getpid()) - cpu_s
+        tokens, token_s = sum(one.tokens for one in seen), [one.token_s for one in seen]
+        return _ended_otherwise(seen) or Served(
+            tokens=tokens, cpu_s=cpu_s, wall_s=wall_s, token_s=token_s, ranks=[]
+        )
+
+    def _add(self, run: Run, params: Sequence[Any]) -> None:
+        for sequence, one in enumerate(params):
+            prompt = {"prompt_token_ids": self._prompt(run, sequence)}
+            self._llm.llm_engine.add_request(str(next(self._ids)), prompt, one)
+
+    def _answers(self) -> list[Seen]:
+        """Wait for all that was asked."""
+        engine = self._llm.llm_engine
+        seen: dict[str, Seen] = {}
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                seen.setdefault(output.request_id, Seen()).take(output.outputs[0])
+        return list(seen.values())
 
     def _prompt(self, run: Run, sequence: int) -> list[int]:
         schemas = self._schemas[run.schemas]
@@ -150,6 +179,8 @@ class Engine:
 
     def _length(self, run: Run, sequence: int) -> int:
         """Return how many tokens a sequence needs so that all of a batch end together, after the window."""
+        if run.tokens:
+            return run.tokens
         if not self._is_virtual:
             return run.steps
         steps = run.steps + 2 * LEAD_IN
@@ -176,6 +207,13 @@ class Engine:
         raise TimeoutError("the engine does not come to rest")
 
 
+def _ended_otherwise(seen: Sequence[Seen]) -> Failed | None:
+    wrong = [one.end for one in seen if one.end != ("length", None)]
+    if not wrong:
+        return None
+    return Failed(reason=f"{len(wrong)} of {len(seen)} requests ended otherwise: {wrong[0]}")
+
+
 def _pod(spec: EngineSpec, stack: contextlib.ExitStack) -> Any:
     """Write the pod's configuration and stand in for its sidecar."""
     from rankbench.grammars import Grammars, Ranks  # noqa: PLC0415 - not for upstream's engines
@@ -189,6 +227,7 @@ def _pod(spec: EngineSpec, stack: contextlib.ExitStack) -> Any:
         run_dir=str(folder),
         tensor_parallel=spec.tensor_parallel,
         logits_processors=[_DRY] if spec.has_dry else [],
+        drafts_by_load=spec.is_by_load,
     )
     (folder / "config.json").write_bytes(pod_config.encode(pod))
     pod.grammars_folder.mkdir(mode=0o700, exist_ok=True)
@@ -206,13 +245,12 @@ def _llm(spec: EngineSpec) -> Any:
         # As on a GPU; the CPU platform takes a process for the only rank, too.
         arguments["distributed_executor_backend"] = spec.executor
     if spec.drafts:
-        by_batch = [(1, spec.max_batch, spec.scheduled)]
         # For each of a virtual GPU's methods: they differ in what they cost and in what they guess.
         arguments["speculative_config"] = {
             "method": "draft_model",
             "model": spec.draft_model or spec.model,
             "num_speculative_tokens": spec.drafts,
-            **({"num_speculative_tokens_per_batch_size": by_batch} if spec.scheduled < spec.drafts else {}),
+            **({"num_speculative_tokens_per_batch_size": spec.schedule} if spec.schedule else {}),
         }
         if spec.device == "cpu":
             arguments["per_request_spec_decode_metrics"] = "detailed"
@@ -239,34 +277,6 @@ def _llm(spec: EngineSpec) -> Any:
             **arguments,
         },
     )
-
-
-def environment(spec: EngineSpec) -> dict[str, str]:
-    """Return what an engine program needs in its environment."""
-    chosen = f"{plugin.NAME},guidedmodel" if spec.ours else plugin.NAME
-    repository = Path(__file__).parents[2]
-    # vLLM wants a Triton before it takes Model Runner V2; none of its kernels runs here.
-    interpreter = repository / "tests" / "support" / "v2cpu"
-    known = {k: v for k, v in os.environ.items() if k != names.ENV_CONFIG}
-    if spec.device == "gpu":
-        return known | on_gpu.environment(spec)
-    return known | {
-        "VLLM_PLUGINS": chosen,
-        "VLLM_USE_V2_MODEL_RUNNER": "1" if spec.device == "virtual" else "0",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_CI_ENV": "1",
-        # A tiny model gains nothing by more, and threads that spin for each other make a busy machine crawl.
-        "OMP_NUM_THREADS": "1",
-        "VLLM_LOGGING_LEVEL": "WARNING",
-        "VLLM_NO_USAGE_STATS": "1",
-        "HF_HUB_OFFLINE": "1",
-        "TORCHDYNAMO_DISABLE": "1",
-        plugin.ENV_FOLDER: spec.folder if spec.device == "virtual" else "",
-        "PYTHONPATH": os.pathsep.join(
-            map(str, [spec.folder, repository / "benchmarks", repository / "tools", interpreter])
-        ),
-    }
 
 
 def main() -> None:

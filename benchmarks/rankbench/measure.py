@@ -7,8 +7,10 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,8 +18,8 @@ import numpy as np
 from devtools import tinymodel
 
 from guided_sidecar.grammar.schema import additional_properties
-from rankbench import corpora, masks
-from rankbench.cells import Cell, Mode
+from rankbench import corpora, drafting, masks
+from rankbench.cells import CHANGING_TOKENS, Cell, Mode
 from rankbench.clock import FLAT, Costs
 from rankbench.documents import SEQUENCES, Corpus
 from rankbench.masks import ReferenceMatcher, References
@@ -33,6 +35,7 @@ _MOST_COMPARED: Final = 24  # mask rows per cell and mode
 @dataclass(slots=True)
 class _Found:
     served: list[Served] = field(default_factory=list)
+    untimed: int = 0  # batches before those that count
     reason: str = ""
     failed: bool = False
 
@@ -70,7 +73,7 @@ class Session:
             model, draft_model = (tinymodel.models() / name for name in ("tiny", "tiny-draft"))
         else:
             corpora.write_model(folders.model, model, first.ranks)
-        batch = max(cell.batch for cell in cells)
+        batch = max(batch for cell in cells for batch in cell.phases)
         specs = {
             mode.engine: EngineSpec(
                 name=("cpu-" if first.is_real else "") + mode.engine,
@@ -78,8 +81,7 @@ class Session:
                 is_async=mode.is_async,
                 backend="xgrammar" if mode.backend in {"none", "auto"} else mode.backend,
                 device="cpu" if first.is_real else "virtual",
-                drafts=first.drafts,
-                scheduled=first.scheduled,
+                **drafting.of(first, mode, max(batch, 2)),
                 draft_model=str(draft_model) if first.is_real else "",
                 costs=costs,
                 tensor_parallel=first.ranks,
@@ -115,6 +117,9 @@ class Session:
         """Measure one cell in all modes; the first round compiles, and does not count."""
         modes = self._modes
         found = {mode.name: _Found() for mode in modes}
+        for mode in modes:
+            if mode.drafting == "auto":
+                self._let_choose(cell, mode, found[mode.name])
         for repetition in range(repetitions + 1):
             # Another begins each time: what one leaves behind (caches, heat) hits all alike.
             turn = repetition % len(modes)
@@ -128,15 +133,7 @@ class Session:
         if found.reason:
             return
         profile = str(self._profiles / f"{cell.name} {mode.name}.prof") if self._profiles else ""
-        run = Run(
-            schemas=cell.schemas,
-            batch=cell.batch,
-            share=cell.share,
-            backend=mode.backend,
-            steps=cell.steps,
-            method=cell.method,
-            profile=profile,
-        )
+        run = _run(cell, mode, cell.phases, profile)
         if cell.ranks > 1:
             # vLLM's readers of shared memory poll for a second after their last message.
             time.sleep(_READERS_REST_S)
@@ -153,11 +150,28 @@ class Session:
                 speed, busy = rank.tokens / rank.wall_s, f", busy {rank.busy_s / rank.wall_s:.3f}"
             _say(f"{cell.name}, {mode.name}: {speed:.0f} tok/s{busy} ({time.monotonic() - started:.1f} s)")
 
+    def _let_choose(self, cell: Cell, mode: Mode, found: _Found) -> None:
+        """Serve batches that do not count until what an engine chooses by load is settled."""
+        for batch in sorted(set(cell.phases)):
+            chosen = drafting.settled(partial(self._untimed, cell, mode, batch))
+            if isinstance(chosen, Failed):
+                found.reason, found.failed = chosen.reason, True
+                break
+            found.untimed += chosen.untimed
+
+    def _untimed(self, cell: Cell, mode: Mode, batch: int) -> Served | Failed:
+        answer = self._programs[mode.engine].serve(_run(cell, mode, (batch,)))
+        if isinstance(answer, Served):
+            rank = answer.ranks[0]
+            took_ms = rank.wall_s / rank.steps * 1e3
+            _say(f"{cell.name}, {mode.name}, not counted: drafts {rank.asked}, steps of {took_ms:.1f} ms")
+        return answer
+
     def _record(self, cell: Cell, mode: Mode, found: _Found, references: References) -> Record:
         if found.reason:
             return Record(cell=cell.name, mode=mode.name, reason=found.reason, failed=found.failed)
-        if cell.is_real:
-            return _real(cell, mode, found.served)
+        if cell.is_real or cell.is_changing:
+            return _real(cell, mode, found)
         corpus = self._corpora[cell.schemas]
         first = [served.ranks[0] for served in found.served]
         rows = [row for served in found.served for rank in served.ranks for row in rank.rows]
@@ -191,18 +205,36 @@ class Session:
             mask_bytes=sum(r.shipped_bytes for r in reports),
             lost_drafts=sum(r.lost_drafts for r in reports),
             forbidden=sum(r.forbidden for r in reports),
+            asked=dict(sum((Counter(r.asked) for r in first), Counter())),
+            untimed=found.untimed,
             compared=verdict.compared,
             faults=verdict.faults,
         )
 
 
-def _real(cell: Cell, mode: Mode, all_served: Sequence[Served]) -> Record:
-    """Return what a real model's batches showed, whose steps differ in their number of sequences."""
+def _run(cell: Cell, mode: Mode, phases: Sequence[int], profile: str = "") -> Run:
+    return Run(
+        schemas=cell.schemas,
+        batch=phases[0],
+        then=list(phases[1:]),
+        tokens=CHANGING_TOKENS if phases[1:] else 0,
+        share=cell.share,
+        backend=mode.backend,
+        steps=cell.steps,
+        method=cell.method,
+        profile=profile,
+    )
+
+
+def _real(cell: Cell, mode: Mode, found: _Found) -> Record:
+    """Return what whole batches showed, whose steps differ in their number of sequences."""
+    all_served = found.served
     return Record(
         cell=cell.name,
         mode=mode.name,
         tokens_per_s=[served.tokens / served.wall_s for served in all_served],
         accepted=[statistics.fmean(served.accepted) for served in all_served if served.accepted],
+        untimed=found.untimed,
         **_seen(all_served),
     )
 

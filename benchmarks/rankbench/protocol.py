@@ -23,6 +23,8 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
     backend: Backend = "xgrammar"
     drafts: int = 3
     scheduled: int = 3  # draft tokens that the scheduler asks for; fewer than `drafts` as by disableAbove
+    schedule: list[tuple[int, int, int]] = []  # vLLM's, by batch size: first, last, draft tokens; else none
+    is_by_load: bool = False  # the engine core chooses among the schedule's
     draft_model: str = ""  # of a real model; else `model`
     tensor_parallel: int = 1
     has_dry: bool = False  # all requests of ours have DRY
@@ -48,6 +50,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     method: str = "draft"  # of rankbench.methods, on a virtual GPU
     profile: str = ""  # where a rank writes its profile
+    then: list[int] = []  # batches that follow it, each of so many sequences that generate `tokens` each
+    tokens: int = 0  # of each sequence, whatever the steps; 0: as many as the steps take
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True, tag=True):

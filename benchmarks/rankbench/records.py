@@ -31,6 +31,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     reused: float | None = None  # part of the mask rows that were not filled anew; None: not told
     lost_drafts: int = 0
     forbidden: int = 0
+    asked: dict[int, int] = {}  # measured steps, by the draft tokens that the scheduler asked for
+    untimed: int = 0  # batches served until a choice by load was settled
     compared: int = 0
     faults: list[str] = []
 

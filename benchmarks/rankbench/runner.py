@@ -153,7 +153,13 @@ class VirtualRunner:
         counts = 1 + self._accepted(batch, acceptable, documents, positions)
         columns = np.minimum(positions[:, None] + np.arange(1 + self._drafts), TOKENS - 1)
         sampled = Sampled(self._documents[documents[:, None], columns], counts)
-        self._window.step(state.step, len(batch.req_ids), int(counts.sum()), has_prefill=state.has_prefill)
+        self._window.step(
+            state.step,
+            len(batch.req_ids),
+            int(counts.sum()),
+            has_prefill=state.has_prefill,
+            asked=state.drafts,
+        )
         if masks is not None and self._window.is_open and state.step % _CHECK_EVERY == 0:
             self._check(batch, masks, masked, sampled)
         for request_id, count in zip(batch.req_ids, counts.tolist(), strict=True):

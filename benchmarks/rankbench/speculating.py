@@ -19,8 +19,12 @@ from typing import Final
 
 from rankbench import picture, runs, table
 from rankbench.cells import (
+    ALWAYS,
+    AUTO,
     BASELINE,
     BASELINE_SYNC,
+    BY_HAND,
+    FIXED,
     OURS,
     OURS_SYNC,
     SETS,
@@ -31,11 +35,12 @@ from rankbench.cells import (
 )
 from rankbench.clock import Costs
 from rankbench.methods import METHODS
-from rankbench.speculation_bars import BATCHES, FIXED, by_load, outcomes
+from rankbench.speculation_bars import BATCHES, BY_LOAD, by_load, outcomes
 from rankbench.tasks import Tasks
 
 COSTS: Final = Costs(full_rows=300)
 MODES: Final = (BASELINE, BASELINE_SYNC, *UPSTREAM, *UPSTREAM_SYNC, OURS, OURS_SYNC)
+CHOOSING: Final = (AUTO, *ALWAYS, BY_HAND)  # in cells by load, and there alone
 _ALL: Final = (*BATCHES, 64, 256)
 
 
@@ -51,7 +56,8 @@ def default_cells() -> list[Cell]:
     fixed = [Cell(1, drafts, batch, "plain", 1.0) for drafts in FIXED for batch in sorted(_ALL)]
     dropped = [Cell(1, 3, 128, "plain", 1.0, method=method, dropped=3) for method in METHODS]
     real = [Cell(1, drafts, batch, Tasks.name, 1.0, is_real=True) for drafts in (0, 3) for batch in BATCHES]
-    return list(dict.fromkeys([*bars, *methods, *fixed, *dropped, *real, *map(by_load, BATCHES)]))
+    chosen = [by_load(batch, method) for method in BY_LOAD for batch in (*BATCHES, 0)]
+    return list(dict.fromkeys([*bars, *methods, *fixed, *dropped, *real, *chosen]))
 
 
 def known_cells() -> list[Cell]:
@@ -66,20 +72,31 @@ def known_cells() -> list[Cell]:
 
 def main() -> int:
     """Measure, print, and return 1 where a bar is missed."""
-    cells, modes = default_cells(), list(MODES)
+    cells, modes = default_cells(), [*MODES, *CHOOSING]
     if names := os.environ.get("CELLS", ""):
         cells = runs.chosen(names, ",", known_cells(), f"a cell is as ngram-k3-b64-plain, sets are {SETS}")
     if names := os.environ.get("MODES", ""):
-        modes = _with_baseline(runs.chosen(names, ";", MODES, "modes: " + "; ".join(m.name for m in MODES)))
+        modes = _with_baseline(runs.chosen(names, ";", modes, "modes: " + "; ".join(m.name for m in modes)))
     place = runs.Place("bench-speculation")
-    records = runs.measured(place, cells, modes, COSTS)
+    records, by_choice = (
+        runs.measured(
+            place,
+            [cell for cell in cells if cell.is_by_load is is_by_load],
+            [mode for mode in modes if (mode in CHOOSING) is is_by_load],
+            COSTS,
+        )
+        for is_by_load in (False, True)
+    )
+    picture_of = picture.of_unguided(records)
+    tables = [*table.lines(records, table.SPECULATION), *table.lines(by_choice, table.CHOOSING)]
+    records |= by_choice
     judged = outcomes(records)
     conditions = [
         *place.conditions(COSTS),
         *(f"drafting, {name}: {method}" for name, method in METHODS.items()),
     ]
-    text = "\n".join([*conditions, "", *table.lines(records, table.SPECULATION), *table.bar_lines(judged)])
-    place.write(text, {"bench-speculation.svg": picture.of_unguided(records)}, records)
+    text = "\n".join([*conditions, "", *tables, *table.bar_lines(judged)])
+    place.write(text, {"bench-speculation.svg": picture_of}, records)
     return 1 if any(outcome.met is False for outcome in judged) else 0
 
 

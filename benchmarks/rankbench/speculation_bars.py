@@ -1,24 +1,35 @@
 """The bars of `make bench-speculation`, each a judgement over the records of one run."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from rankbench import statistics
 from rankbench.bars import Outcome, Records
-from rankbench.cells import BASELINE, OURS, OURS_SYNC, UPSTREAM, UPSTREAM_SYNC, Cell, Mode
+from rankbench.cells import (
+    ALWAYS,
+    AUTO,
+    BASELINE,
+    BY_HAND,
+    OURS,
+    OURS_SYNC,
+    UPSTREAM,
+    UPSTREAM_SYNC,
+    Cell,
+    Mode,
+)
 from rankbench.records import Record
 
 BATCHES: Final = (1, 8, 32, 128)
-FIXED: Final = (0, 1, 3)  # numbers of draft tokens that `numTokens: Auto` is to choose among
+BY_LOAD: Final = ("draft", "eagle3")  # methods: the passes of the first follow the configuration alone
 _AT: Final = Cell(1, 3, 64, "plain", 1.0)
 _FULL: Final = Cell(1, 3, 256, "plain", 1.0)
 _BOUNDED: Final = Cell(1, 3, 64, "bounded", 1.0)
 _NGRAM: Final = Cell(1, 3, 64, "plain", 1.0, method="ngram")
 
 
-def by_load(batch: int) -> Cell:
-    """Return the cell of `numTokens: Auto` at a number of sequences."""
-    return Cell(1, 3, batch, "plain", 1.0, is_by_load=True)
+def by_load(batch: int, method: str) -> Cell:
+    """Return the cell of `numTokens: Auto` at a number of sequences; 0: at one that changes."""
+    return Cell(1, 3, batch, "plain", 1.0, method=method, is_by_load=True, is_changing=not batch)
 
 
 def outcomes(records: Records) -> list[Outcome]:
@@ -40,7 +51,16 @@ def outcomes(records: Records) -> list[Outcome]:
         _least(
             "K by load >= 0.97 of the best fixed K",
             0.97,
-            {f"{batch} sequences": _to_best_fixed(records, batch) for batch in BATCHES},
+            {
+                cell.name: _to(records, cell, AUTO, ALWAYS)
+                for cell in (by_load(batch, method) for method in BY_LOAD for batch in BATCHES)
+                if all(mode.name in records.get(cell.name, {}) for mode in ALWAYS)
+            },
+        ),
+        _least(
+            "K by load better than a schedule by hand, on a load that changes",
+            1.0,
+            {cell.name: _to(records, cell, AUTO, [BY_HAND]) for cell in (by_load(0, m) for m in BY_LOAD)},
         ),
         _accepted(records),
         _served(records),
@@ -54,23 +74,12 @@ def _to(records: Records, cell: Cell, ours: Mode, theirs: Iterable[Mode]) -> sta
 def _ratio(modes: Mapping[str, Record], ours: Mode, theirs: Iterable[Mode]) -> statistics.Bounded | None:
     """Return a mode's tokens a second over those of the fastest of others; None: not measured."""
     found = [modes[mode.name] for mode in theirs if mode.name in modes]
-    return _faster(modes.get(ours.name), found)
-
-
-def _faster(ours: Record | None, theirs: Sequence[Record]) -> statistics.Bounded | None:
-    measured = [record for record in theirs if record.tokens_per_s]
-    if ours is None or not ours.tokens_per_s or not measured:
+    measured = [record for record in found if record.tokens_per_s]
+    own = modes.get(ours.name)
+    if own is None or not own.tokens_per_s or not measured:
         return None
     best = max(measured, key=lambda record: statistics.mean(record.tokens_per_s).value)
-    return statistics.paired_ratio(ours.tokens_per_s, best.tokens_per_s)
-
-
-def _to_best_fixed(records: Records, batch: int) -> statistics.Bounded | None:
-    fixed = [records.get(Cell(1, drafts, batch, "plain", 1.0).name, {}) for drafts in FIXED]
-    if not all(OURS.name in modes for modes in fixed):
-        return None
-    chosen = records.get(by_load(batch).name, {}).get(OURS.name)
-    return _faster(chosen, [modes[OURS.name] for modes in fixed])
+    return statistics.paired_ratio(own.tokens_per_s, best.tokens_per_s)
 
 
 def _least(asks: str, least: float, found: Mapping[str, statistics.Bounded | None]) -> Outcome:

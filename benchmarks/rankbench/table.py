@@ -49,6 +49,17 @@ SPECULATION: Final[Mapping[str, Column]] = {
 }
 
 
+CHOOSING: Final[Mapping[str, Column]] = {
+    "tok/s": _mean("tokens_per_s", 0),
+    "step ms": _mean("step_ms", 2),
+    "token p50 ms": _mean("token_p50_ms", 2),
+    "drafts asked for, share of steps": lambda record, _: _shares(record.asked),
+    "drafts accepted": _mean("accepted", 2),
+    "GPU-busy": _mean("gpu_busy", 3),
+    "untimed batches to settle": lambda record, _: str(record.untimed or "-"),
+}
+
+
 def lines(records: Records, columns: Mapping[str, Column]) -> Iterator[str]:
     """Yield a table per cell."""
     for cell, modes in records.items():
@@ -73,6 +84,11 @@ def bar_lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
     for outcome in outcomes:
         met = {True: "yes", False: "**no**", None: "-"}[outcome.met]
         yield _row((outcome.asks, outcome.found, met))
+
+
+def _shares(asked: Mapping[int, int]) -> str:
+    total = sum(asked.values())
+    return ", ".join(f"{number}: {asked[number] / total:.2f}" for number in sorted(asked)) or "-"
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 import cProfile
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -54,6 +55,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[SampledRow]
     filled: int = 0  # mask rows of the whole batch, from its first step to its last
     reused: int = 0  # of them, copied instead of filled
+    asked: dict[int, int] = {}  # steps by the draft tokens of a sequence that the scheduler asked for
 
 
 @dataclass(slots=True)
@@ -72,6 +74,7 @@ class Window:
     lost_drafts: int = 0
     forbidden: int = 0
     rows: list[SampledRow] = field(default_factory=list)
+    asked: Counter[int] = field(default_factory=Counter)
     _profiler: cProfile.Profile | None = None
     _first: int = 0
     _last: int = 0
@@ -81,8 +84,8 @@ class Window:
         """Tell whether the current step counts."""
         return LEAD_IN < self.steps_seen <= LEAD_IN + self.steps
 
-    def step(self, number: int, requests: int, tokens: int, *, has_prefill: bool) -> None:
-        """Take note of a step that was sampled."""
+    def step(self, number: int, requests: int, tokens: int, *, has_prefill: bool, asked: int = 0) -> None:
+        """Take note of a step that was sampled, and of the draft tokens that the next one is to verify."""
         if has_prefill or requests != self.batch or self.steps_seen > LEAD_IN + self.steps:
             return
         self.steps_seen += 1
@@ -93,6 +96,7 @@ class Window:
                 self._profiler.enable()
         if self.is_open:
             self.tokens += tokens
+            self.asked[asked] += 1
             self._last = number
         if self._profiler is not None and self.steps_seen == LEAD_IN + self.steps:
             self._profiler.disable()
@@ -119,4 +123,5 @@ class Window:
             lost_drafts=self.lost_drafts,
             forbidden=self.forbidden,
             rows=self.rows,
+            asked=dict(self.asked),
         )

@@ -1,5 +1,6 @@
 """K by load against a simulated device, judged by the best fixed number of drafts, found by trying all."""
 
+import itertools
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -111,6 +112,18 @@ def test_pauses_and_prompts_mislead_it_not(disturbed: Run, batch: int) -> None:
     made, run = controller(3), replace(disturbed, drawn=random.Random(3))
     phases = [(GPU, batch, time_of(GPU, batch, STEPS, made.values))]
     assert share_of_best(phases, made.take, made.lookup, made.values, run) >= BAR
+
+
+@pytest.mark.parametrize("batch", [8, 32, 128])  # one sequence alone tells too little of acceptance
+def test_what_was_measured_cold_is_soon_doubted(batch: int) -> None:
+    """New grammars, kernels made at first use: rows are dear in the first seconds, and only then."""
+    cold = replace(GPU, fixed_s=0.5 * GPU.fixed_s, row_s=0.5 * GPU.fixed_s / batch, is_roofline=False)
+    for cold_s, seed in itertools.product((0.3, 1, 3), range(5)):
+        made, run = controller(3), Run(random.Random(seed))
+        share_of_best([(cold, batch, cold_s), (GPU, batch, 20)], made.take, made.lookup, made.values, run)
+        warm = replace(run, seconds=0.0, tokens=0.0)
+        share = share_of_best([(GPU, batch, 20)], made.take, made.lookup, made.values, warm)
+        assert share >= BAR, (cold_s, seed, share, made.chosen(batch))
 
 
 def test_it_begins_with_what_it_may_use_most() -> None:

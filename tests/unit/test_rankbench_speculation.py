@@ -1,15 +1,28 @@
 """The parts of `make bench-speculation`: what drafting costs and its bars."""
 
+import itertools
 import re
 from pathlib import Path
 
 import pytest
-from rankbench import speculation_bars
-from rankbench.cells import BASELINE, OURS, OURS_SYNC, UPSTREAM, UPSTREAM_SYNC, Cell, Mode
+from rankbench import drafting, speculation_bars
+from rankbench.cells import (
+    ALWAYS,
+    AUTO,
+    BASELINE,
+    BY_HAND,
+    OURS,
+    OURS_SYNC,
+    UPSTREAM,
+    UPSTREAM_SYNC,
+    Mode,
+)
 from rankbench.clock import Costs
 from rankbench.methods import METHODS
+from rankbench.protocol import Failed, Served
 from rankbench.records import Record
-from rankbench.speculating import COSTS, default_cells, known_cells
+from rankbench.speculating import CHOOSING, COSTS, MODES, default_cells, known_cells
+from rankbench.window import Report
 
 AT = "k3-b64-plain"
 MEASURED = {BASELINE: 100.0, OURS: 99.0, OURS_SYNC: 80.0, UPSTREAM[0]: 50.0, UPSTREAM_SYNC[0]: 40.0}
@@ -101,16 +114,64 @@ def test_a_draft_that_guiding_costs_is_seen() -> None:
 
 
 def test_the_number_of_drafts_by_load_is_held_against_the_best_fixed_one() -> None:
-    found: dict[str, dict[str, Record]] = {}
-    for drafts, speed in ((0, 90.0), (1, 100.0), (3, 80.0)):
-        cell = Cell(1, drafts, 8, "plain", 1.0).name
-        found[cell] = {OURS.name: record(cell, OURS, speed)}
-    chosen = speculation_bars.by_load(8)
-    assert not missed(found)
-    found[chosen.name] = {OURS.name: record(chosen.name, OURS, 98.0)}
-    assert not missed(found)
-    found[chosen.name] = {OURS.name: record(chosen.name, OURS, 96.0)}
-    assert missed(found) == ["K by load >= 0.97 of the best fixed K"]
+    chosen = speculation_bars.by_load(8, "eagle3").name
+    fixed = {
+        mode.name: record(chosen, mode, speed) for mode, speed in zip(ALWAYS, (90, 100, 80), strict=True)
+    }
+    assert not missed({chosen: {**fixed, AUTO.name: record(chosen, AUTO, 98.0)}})
+    lost = {**fixed, AUTO.name: record(chosen, AUTO, 96.0)}
+    assert missed({chosen: lost}) == ["K by load >= 0.97 of the best fixed K"]
+    del lost[ALWAYS[0].name]  # it might have been the best
+    assert not missed({chosen: lost})
+
+
+def test_it_is_held_against_a_schedule_by_hand_on_a_load_that_changes() -> None:
+    changing = speculation_bars.by_load(0, "draft").name
+    found = {BY_HAND.name: record(changing, BY_HAND, 100.0), AUTO.name: record(changing, AUTO, 101.0)}
+    assert not missed({changing: found})
+    found[AUTO.name] = record(changing, AUTO, 99.0)
+    assert missed({changing: found}) == ["K by load better than a schedule by hand, on a load that changes"]
+
+
+def test_engines_draft_as_each_mode_says() -> None:
+    cell = speculation_bars.by_load(0, "draft")
+    largest = max(cell.phases)
+    specs = {mode: drafting.of(cell, mode, largest) for mode in CHOOSING}
+    assert [specs[mode]["drafts"] for mode in ALWAYS] == [0, 1, 3]
+    assert not any("schedule" in specs[mode] for mode in ALWAYS)
+    assert specs[AUTO]["is_by_load"]
+    assert {number for _, _, number in specs[AUTO]["schedule"]} == {0, 1, 3}
+    assert specs[BY_HAND]["schedule"] == [(1, 32, 3), (33, 33, 0)]
+    assert len({mode.engine for mode in (*MODES, *CHOOSING)}) == len({m.engine for m in MODES}) + len(
+        CHOOSING
+    )
+
+
+def served(asked: dict[int, int]) -> Served:
+    """Return a batch with so many steps of each number of draft tokens."""
+    none = dict.fromkeys(
+        ("wall_s", "busy_s", "late_launch_s", "late_mask_s", "shipped_bytes", "lost_drafts", "forbidden"), 0
+    )
+    report = Report(steps=sum(asked.values()), tokens=1, rows=[], asked=asked, **none)
+    return Served(tokens=1, cpu_s=0, wall_s=1, ranks=[report])
+
+
+def test_a_choice_is_settled_once_two_batches_had_it() -> None:
+    batches = [
+        served({3: 40}),
+        served({1: 50, 3: 14}),
+        served({1: 64}),
+        served({1: 60, 0: 4}),
+        served({3: 64}),
+    ]
+    assert drafting.settled(iter(batches).__next__) == (1, 4)
+
+
+def test_a_choice_that_is_never_settled_fails() -> None:
+    batches = itertools.cycle([served({3: 64}), served({1: 64})])
+    assert isinstance(drafting.settled(batches.__next__), Failed)
+    refused = Failed(reason="ended")
+    assert drafting.settled(lambda: refused) is refused
 
 
 def test_each_cell_has_a_name_of_its_own() -> None:

@@ -14,6 +14,10 @@ from typing import Final
 _COMMON_A_STEP: Final = 0.01**2
 _AT_FIRST: Final = (1.0, 0.4**2, 0.15**2)
 _A_SECOND: Final = (0.0, 0.1**2 / 60, 0.03**2 / 60)
+# Kernels, caches and grammars are new in the first seconds, and steps then take what they never take again:
+# what is known ages by so much more each time that it has become e times as old.
+_COLD_S: Final = 200.0
+_AGE_AT_FIRST_S: Final = 10.0  # at less, all is doubted at once, and nothing is certain enough to choose
 _AN_OCTAVE: Final = (1.0, 0.12**2, 0.05**2)  # of twice the batch
 _MOST: Final = 0.4**2  # of two numbers whose rows are e times as many, with age
 _NOISE: Final = (0.02**2, 0.3**2)  # of one step, at least and at most
@@ -42,6 +46,7 @@ class StepTimes:
         first = math.log(seconds) - _SLOPE * self._rows[index]
         self.log_s = [first + _SLOPE * rows for rows in self._rows]
         self._noise = _NOISE_AT_FIRST
+        self._age_s = _AGE_AT_FIRST_S
         self._spread = [[0.0] * len(values) for _ in values]
         self._widen(_AT_FIRST)
 
@@ -51,6 +56,7 @@ class StepTimes:
         other._rows = self._rows
         other.log_s = self.log_s_near(octaves)
         other._noise = self._noise
+        other._age_s = self._age_s
         other._spread = [list(row) for row in self._spread]
         other._widen(_AN_OCTAVE, max(octaves**2, 0.1))
         return other
@@ -62,6 +68,8 @@ class StepTimes:
 
     def age(self, elapsed_s: float) -> None:
         """Let so many seconds pass without a step."""
+        before_s, self._age_s = self._age_s, self._age_s + elapsed_s
+        elapsed_s += _COLD_S * math.log(self._age_s / before_s)
         if self.variance(0, -1) < _MOST * self._rows[-1] ** 2:
             self._widen(_A_SECOND, elapsed_s)
 
