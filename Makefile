@@ -121,6 +121,10 @@ test-property: $(SETUP)  ## 500 drawn requests on real vLLM, every answer judged
 soak: $(SETUP)  ## drawn traffic on real vLLM for 30 minutes, every answer judged (DURATION=5m N=100000 SEED=7 REQUEST=3 RUNNER=V2)
 	@PYTHONPATH=$(CURDIR)/tools:$(CURDIR)/tests $(PY) -m support.soak
 
+.PHONY: soak-speculation
+soak-speculation: $(SETUP)  ## drawn requests with drafts for 30 minutes, async against sync and both against upstream's (DURATION=5m SEED=7)
+	@PYTHONPATH=$(CURDIR)/tools:$(CURDIR)/tests $(PY) -m support.matrix_soak
+
 .PHONY: fuzz
 fuzz: $(SETUP)  ## atheris on all that decodes what others send, a minute each (TARGET=peers SECONDS=600, INPUT=file)
 	@PYTHONPATH=$(CURDIR)/tools:$(CURDIR)/tests SECONDS_EACH=$(SECONDS) $(PY) -m support.fuzz

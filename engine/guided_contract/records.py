@@ -163,7 +163,8 @@ class DraftTokens(Record, frozen=True, kw_only=True):
     """How many draft tokens one engine core gives each sequence of a batch, and how it came to it.
 
     `chosen` is for the batch size of the latest step, None where it chooses no more, or never did, and `why`
-    says why. `changes` of the choice and `trials` of another number are counted since the record before.
+    says why. `changes` of what is chosen for the batch at hand, by another choice or another batch size, and
+    `trials` of another number are counted since the record before.
     """
 
     engine: Rank

@@ -183,6 +183,22 @@ class TestDrafts:
         rank.step(finished={"r": "abort"})
         assert [record.drafts_proposed for record in rank.records] == [0]
 
+    def test_beyond_the_models_length_are_nobodys(self, tmp_path: Any) -> None:
+        """A scheduler cuts drafts there; what the grammar forbids of the rest counts in sync as in async."""
+        for is_async in (False, True):
+            rank = Rank(tmp_path, is_async=is_async, max_length=6)
+            rank.step([arrival("r", rank.load("ab*"))])
+            rank.sampled(r=[A])
+            proposed = [[C, C, C]]
+            if not is_async:
+                rank.guide.cut_drafts(["r"], proposed)
+                assert proposed == [[]]
+            self.verify(rank, [-1] if is_async else [], [C] if is_async else None)
+            rank.sampled(r=[B])
+            rank.step(finished={"r": "length"})
+            (record,) = rank.records
+            assert (record.drafts_proposed, record.drafts_forbidden) == (1, 1), is_async
+
     def test_of_a_step_after_the_end_are_not_counted(self, rank: Rank) -> None:
         """Async scheduling runs one before it hears of the end; sync scheduling does not."""
         rank.step([arrival("r", rank.load("[abc]*"), max_tokens=3)])

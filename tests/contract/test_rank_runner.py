@@ -336,7 +336,7 @@ class TestWorker:
             worker.use_v2_model_runner = False
             worker.model_runner = Runner()
             worker.vllm_config = SimpleNamespace(
-                model_config=SimpleNamespace(get_vocab_size=lambda: 64),
+                model_config=SimpleNamespace(get_vocab_size=lambda: 64, max_model_len=64),
                 scheduler_config=SimpleNamespace(max_num_seqs=2, async_scheduling=True),
                 speculative_config=None,
                 num_speculative_tokens=0,

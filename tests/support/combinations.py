@@ -103,7 +103,9 @@ def resource(facts: Facts, models: Path) -> GuidedModel:
     args = [*(_DBO if facts.dbo else ())]
     args += ["--enforce-eager"] if facts.eager else []
     args += ["--enable-batch-sharded-sampling"] if facts.sharded else []
-    args += [*_WORDS] if facts.crowded else []
+    args += ["--kv-sharing-fast-prefill"] if facts.fast_prefill else []
+    args += [*_WORDS] if facts.crowded or facts.short_step else []
+    args += ["--max-num-active-seqs=9"] if facts.overactive else []
     fields: dict[str, Any] = {
         "model__uri": f"file://{target}",
         "engine__maxModelLen": 256,
@@ -117,6 +119,10 @@ def resource(facts: Facts, models: Path) -> GuidedModel:
     }
     if facts.crowded:
         fields["engine__maxNumSeqs"] = 8192
+    elif facts.short_step:
+        fields["engine__maxNumSeqs"] = 8193
+    elif facts.overactive:
+        fields["engine__maxNumSeqs"] = 8
     elif facts.unshardable:
         fields["engine__maxNumSeqs"] = 1
     if facts.device == "CPU":

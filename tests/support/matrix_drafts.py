@@ -83,8 +83,8 @@ def by_step(request: Drafts) -> list[tuple[int, int]]:
     return list(zip(request["proposed"], request["accepted"], strict=True))
 
 
-def by_position(request: Drafts) -> dict[str, list[int]]:
-    """Return in how many steps each of the positions was proposed, accepted and forbidden.
+def by_position(request: Drafts, places: int = DRAFTS) -> dict[str, list[int]]:
+    """Return in how many steps each of the first `places` positions was proposed, accepted and forbidden.
 
     What V1 accepts of drafts after a text's end is dropped (docs/upstream-quirks.md): it is no proposal.
     """
@@ -92,7 +92,7 @@ def by_position(request: Drafts) -> dict[str, list[int]]:
     steps = request["ranks"][0] if request["ranks"] else []
     accepted = list(map(min, request["proposed"], request["accepted"]))
     return {
-        "proposed": [sum(count > place for count in request["proposed"]) for place in range(DRAFTS)],
-        "accepted": [sum(count > place for count in accepted) for place in range(DRAFTS)],
-        "forbidden": [sum(made - no <= place < made for made, no in steps) for place in range(DRAFTS)],
+        "proposed": [sum(count > place for count in request["proposed"]) for place in range(places)],
+        "accepted": [sum(count > place for count in accepted) for place in range(places)],
+        "forbidden": [sum(made - no <= place < made for made, no in steps) for place in range(places)],
     }

@@ -23,7 +23,10 @@ _running: set[subprocess.Popen[bytes]] = set()
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What one engine process does. `pod` None: upstream; `is_processed`: only what has processors."""
+    """What one engine process does.
+
+    `pod` None: upstream; `is_processed`: only what has processors; `drawn`: a seed of support.matrix_drawn.
+    """
 
     answer: str
     model: str
@@ -34,6 +37,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     adapter: str | None = None
     pod: PodConfig | None = None
     is_processed: bool = False
+    drawn: int | None = None
 
 
 def side_by_side() -> int:

@@ -4,6 +4,7 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, note, settings
@@ -132,6 +133,18 @@ def test_it_begins_with_what_it_may_use_most() -> None:
     assert (made.chosen(1), made.chosen(200)) == (5, 5)
     with pytest.raises(ValueError, match="holds one number"):
         Controller([0, 3, 3])
+
+
+def test_each_change_for_the_batch_at_hand_is_counted_whatever_it_comes_from() -> None:
+    """Another number is chosen for a batch size, or the batch is of a size that has another."""
+    made, run = controller(3), Run(random.Random(11))
+    chosen = []
+    for batch in [4, 200] * 40:
+        for _ in range(100):
+            made.take(run.step(GPU, batch, made.lookup[batch]))
+            chosen.append(made.chosen(batch))
+    assert made.chosen(4) > made.chosen(200)
+    assert made.changes == sum(before != after for before, after in pairwise(chosen)) > 40
 
 
 def test_equals_are_left_as_they_are() -> None:

@@ -58,11 +58,35 @@ def test_the_condition_says_it_too() -> None:
         (["--optimization-level=1"], "remove the argument"),
         (["--compilation-config.mode=1", "--compilation-config.cudagraph_mode=FULL"], "remove the argument"),
         (["--optimization-level=0", "--compilation-config.cudagraph_mode=FULL_DECODE_ONLY"], ""),
+        # Whole numbers that vLLM takes however they are written.
+        (["--optimization-level=1.0"], "remove the argument"),
+        (["--compilation-config.mode=1.0"], "remove the argument"),
+        (["--compilation-config.cudagraph_mode=01"], "remove the argument"),
+        (["--optimization-level=2.0"], ""),
+        (["--kv-sharing-fast-prefill"], "fast prefill"),
+        (["--kv-sharing-fast-prefill", "--no-kv-sharing-fast-prefill"], ""),
     ],
 )
 def test_arguments_count(args: list[str], refused: str) -> None:
     problems = check(guided_model(speculative=ADAPTIVE, engine__args=args))
     assert [refused in each.message for each in problems] == [True] * bool(refused)
+
+
+@pytest.mark.parametrize(
+    ("most", "args", "refused"),
+    [
+        (8, ["--max-num-active-seqs=9"], "no more sequences"),
+        (8, ["--max-num-active-seqs=8"], ""),
+        (None, ["--max-num-active-seqs=9"], ""),
+        (8, ["--max-num-batched-tokens=7"], "a token for each sequence"),
+        (8, ["--max-num-batched-tokens=8"], ""),
+        (None, ["--max-num-batched-tokens=7"], ""),
+    ],
+)
+def test_limits_of_a_step_go_together(most: int | None, args: list[str], refused: str) -> None:
+    problems = check(guided_model(engine__maxNumSeqs=most, engine__args=args))
+    assert [refused in each.message for each in problems] == [True] * bool(refused)
+    assert {each.field for each in problems} <= {"spec.engine.args"}
 
 
 def test_the_model_runner_is_the_one_that_is_asked_for_or_that_vllm_takes() -> None:

@@ -1,8 +1,8 @@
-"""A step's batch, shared out to ranks that sample, or run as two that overlap."""
+"""A step's batch: shared out to ranks that sample, run as two that overlap, with fast prefill; its limits."""
 
 from typing import Final
 
-from guided_contract.combinations.row import ALL, ASYNC, GPUS, MATRIX, NO, ON_V1, YES, Resolves, Row
+from guided_contract.combinations.row import ALL, ASYNC, GPUS, HEADS, MATRIX, NO, ON_V1, YES, Resolves, Row
 
 _REMOVE: Final = "remove --enable-dbo or --ubatch-size"
 BATCH_ROWS: Final = (
@@ -103,5 +103,35 @@ BATCH_ROWS: Final = (
         field="engine.args",
         decided_by=("Operator", "vLLM"),
         words="dual batch overlap with pipeline parallelism",
+    ),
+    Row(
+        name="fast prefill",
+        when={"fast_prefill": YES, "method": ("MTP", *HEADS)},
+        verdict="Refused",
+        says="drafts from the model's hidden states need all of a prompt's; fast prefill leaves some out",
+        instead="remove --kv-sharing-fast-prefill, or use another method",
+        field="engine.args",
+        decided_by=("Operator", "vLLM"),
+        words="Fast prefill optimization for KV sharing is not compatible with EAGLE",
+    ),
+    Row(
+        name="more sequences at a time than places",
+        when={"overactive": YES},
+        verdict="Refused",
+        says="vLLM runs no more sequences, --max-num-active-seqs, than it has places for, engine.maxNumSeqs",
+        instead="set fewer, or a larger engine.maxNumSeqs",
+        field="engine.args",
+        decided_by=("Operator", "vLLM"),
+        words="cannot be greater than max_num_seqs",
+    ),
+    Row(
+        name="fewer tokens a step than sequences",
+        when={"short_step": YES},
+        verdict="Refused",
+        says="vLLM wants --max-num-batched-tokens to have a token for each sequence of engine.maxNumSeqs",
+        instead="set more, or a smaller engine.maxNumSeqs",
+        field="engine.args",
+        decided_by=("Operator", "vLLM"),
+        words="must be greater than or equal to max_num_seqs",
     ),
 )

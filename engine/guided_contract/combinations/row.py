@@ -58,6 +58,12 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         An argument leaves full CUDA graphs out.
     unshardable
         There are fewer sequences than ranks, or requests may ask for any number of log probabilities.
+    fast_prefill
+        Layers that share a cache are left out of prompts.
+    overactive
+        More sequences may run than there are places for.
+    short_step
+        A step has fewer tokens than there are places for sequences.
     """
 
     method: Method | None = ""
@@ -82,6 +88,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     by_load: bool | None = False
     crowded: bool | None = None
     unshardable: bool | None = None
+    fast_prefill: bool | None = False
+    overactive: bool | None = False
+    short_step: bool | None = False
     probabilistic: bool | None = False
     block: bool | None = False
     adaptive: bool | None = False

@@ -162,6 +162,7 @@ def _guide(worker: Any, config: PodConfig, prototypes: Prototypes, backends: Bac
             reasoner_factory(vllm_config),
             consensus if has_peers else None,
             reaches_core,
+            vllm_config.model_config.max_model_len,
         ),
         prototypes,
         Registry(config.logits_processors, context),

@@ -31,6 +31,7 @@ class RankTraits:
 
     `reasoner` makes a sequence's reasoner from its request's arguments; None where grammars hold at once.
     `consensus` None: no other rank to agree with. `reaches_core`: whether the engine core hears this rank.
+    `max_length` is the most tokens of prompt and output together; None: as many as there are.
     """
 
     rank: int
@@ -39,6 +40,7 @@ class RankTraits:
     reasoner: Callable[[dict[str, Any]], Reasoner] | None = None
     consensus: ConsensusConfig | None = None
     reaches_core: bool = True
+    max_length: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class Arrivals:
         sequence = GuidedSequence(
             request_id=arrival.request_id,
             prompt_length=arrival.prompt_length,
+            max_length=self.traits.max_length,
             ticket=arrival.ticket,
             needed=arrival.prompt_length if known is None else len(known),
             computed=arrival.computed,

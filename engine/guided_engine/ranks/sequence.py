@@ -50,6 +50,8 @@ class GuidedSequence:
         More about that, where it is for its processors.
     trace
         Where the request's span stands.
+    max_length
+        The most tokens of prompt and output together; None: as many as there are.
     """
 
     request_id: str
@@ -71,6 +73,7 @@ class GuidedSequence:
     tally: Tally = field(default_factory=Tally)
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
     progress: Progress = field(default_factory=Progress)
+    max_length: int | None = None
 
     @property
     def is_given_up(self) -> bool:
@@ -131,8 +134,13 @@ class GuidedSequence:
             return Boundary(0, 0)
 
     def cut_drafts(self, drafts: list[int]) -> list[int]:
-        """Return the leading drafts that are allowed; what goes wrong becomes the sequence's failure."""
+        """Return the leading drafts that are allowed; what goes wrong becomes the sequence's failure.
+
+        Those for which there is no room before `max_length` are no drafts: the scheduler would drop them.
+        """
         assert self.matcher is not None
+        if self.max_length is not None:  # the next step samples one token more than it verifies
+            drafts = drafts[: max(0, self.max_length - self.prompt_length - len(self.accepted) - 1)]
         first = min(self.boundary(drafts).grammar, len(drafts))
         try:
             self.stopwatch.start()

@@ -99,7 +99,8 @@ class Controller:
     lookup
         The number by batch size, 0 to the largest, as vLLM's scheduler reads it: the choice, or a trial.
     changes, trials
-        How often a choice changed for the batch size at hand, and how often another number was tried.
+        How often the number that is chosen for the batch at hand changed, by another choice or another batch
+        size, and how often another number was tried.
 
     Parameters
     ----------
@@ -129,6 +130,7 @@ class Controller:
         self._account = _Account()
         self._trial: _Trial | None = None
         self._now_s = 0.0
+        self._at_hand: int | None = None  # what is chosen for the latest batch
 
     def chosen(self, batch: int) -> int:
         """Return the number that is chosen for a batch size, whatever is tried at the moment."""
@@ -137,6 +139,12 @@ class Controller:
 
     def take(self, step: Step) -> None:
         """Take in a step, and write what follows from it into `lookup`."""
+        self._learn(step)
+        chosen = self.chosen(step.batch)
+        self.changes += self._at_hand not in {None, chosen}
+        self._at_hand = chosen
+
+    def _learn(self, step: Step) -> None:
         self._now_s += step.elapsed_s
         self._account.earn(step)
         if step.accepted:
@@ -201,7 +209,6 @@ class Controller:
         if best is not None:
             klass.chosen = best
             klass.wait = klass.rest = 0
-            self.changes += 1
             self._write(here, best)
         elif klass.rest:
             klass.rest -= 1

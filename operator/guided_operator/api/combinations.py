@@ -1,6 +1,7 @@
 """The table of what goes with what (guided_contract.combinations), as it stands in a spec and in CEL."""
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,6 +66,9 @@ def facts_of(spec: "GuidedModelSpec") -> Facts:
         lora=spec.lora is not None,
         sharded=switches["enable-batch-sharded-sampling"],
         unshardable=_unshardable(spec.engine, spread.tensor),
+        fast_prefill=switches["kv-sharing-fast-prefill"],
+        overactive=_exceeds(_number(spec.engine, "--max-num-active-seqs"), spec.engine.max_num_seqs),
+        short_step=_exceeds(spec.engine.max_num_seqs, _number(spec.engine, "--max-num-batched-tokens")),
         eager=switches["enforce-eager"] or _graphless(spec.engine),
         dbo=dbo,
         by_batch=asked is not None and asked.disable_above is not None,
@@ -105,7 +109,8 @@ def _runner(engine: "Engine", *, dbo: bool) -> Any:
 
 
 def _switches(engine: "Engine") -> dict[str, bool]:
-    found = dict.fromkeys(("enable-dbo", "enable-batch-sharded-sampling", "enforce-eager"), False)
+    known = ("enable-dbo", "enable-batch-sharded-sampling", "enforce-eager", "kv-sharing-fast-prefill")
+    found = dict.fromkeys(known, False)
     for word in engine.args:
         name = option(word).removeprefix("--")
         if name.removeprefix("no-") in found:
@@ -144,12 +149,24 @@ def _number(engine: "Engine", name: str) -> int | None:
     return int(value) if value.isdecimal() else None
 
 
+def _exceeds(number: int | None, limit: int | None) -> bool:
+    """Return whether both are known, and one is more than the other."""
+    return number is not None and limit is not None and number > limit
+
+
+def _choice(engine: "Engine", name: str) -> str:
+    """Return an option's value of those that vLLM numbers or names: 01 and 1.0 are 1 to it, none is NONE."""
+    value = _last(engine, name)
+    is_whole = re.fullmatch(r"0*(\d+)(\.0*)?", value)
+    return is_whole[1] if is_whole else value.upper()
+
+
 def _graphless(engine: "Engine") -> bool:
     """Return whether an argument beside --enforce-eager leaves full CUDA graphs out; values as in vLLM."""
-    if _last(engine, "--compilation-config.mode").upper() in {"1", "STOCK_TORCH_COMPILE"}:
+    if _choice(engine, "--compilation-config.mode") in {"1", "STOCK_TORCH_COMPILE"}:
         return True
-    graphs = _last(engine, "--compilation-config.cudagraph-mode").upper()
-    by_level = not graphs and _last(engine, "--optimization-level") in {"0", "1"}
+    graphs = _choice(engine, "--compilation-config.cudagraph-mode")
+    by_level = not graphs and _choice(engine, "--optimization-level") in {"0", "1"}
     return by_level or graphs in {"NONE", "PIECEWISE", "0", "1"}
 
 

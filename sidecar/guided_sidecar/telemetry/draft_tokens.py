@@ -28,7 +28,7 @@ class DraftTokensMetrics:
         )
         self._changes = Counter(
             "guidedmodel_draft_tokens_changes",
-            "Changes of the number of draft tokens that is chosen for a batch size",
+            "Changes of the number of draft tokens, by another choice or another batch size",
             labels,
             registry=registry,
         )

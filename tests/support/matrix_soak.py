@@ -1,0 +1,145 @@
+"""`make soak-speculation`: drawn requests through engines that speculate, as the matrix compares them.
+
+Each seed names a method and a number of draft tokens, in turn, and draws requests, the room of the cache and
+of a step. They go, at temperature 0, to our engine in async, to ours in sync, and to upstream's, sync and
+without speculation. Tokens have to be equal; those with a logits processor, which upstream has not, have to
+be the processor's own choice of the model's logits. Proposed, accepted and forbidden drafts have to be equal
+by position between async and sync, but for requests that were preempted, and where a step has no room for
+all drafts. Ends with 1 if anything differs, and says what asks it again.
+
+DURATION=30m   how long; a seed that has begun is finished
+SEED=7         the first seed; else drawn, and printed
+"""
+
+import itertools
+import os
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from devtools import tinymodel
+
+from support import matrix, matrix_drafts, matrix_process
+from support.matrix import Cell
+from support.matrix_drawn import DOOMED, Drawn, drawn
+from support.matrix_grammars import Grammars
+from support.matrix_processors import References
+from support.soak.__main__ import say, seconds
+
+PROGRAM = "support.matrix_drawn"
+# On Model Runner V2, as vLLM has it where it may; V1 with a draft model is what `make soak` asks.
+CELLS = [
+    Cell("V2", 1, method, is_async=True, num_drafts=number)
+    for number in (3, 1, 7)
+    for method in ("draft", "mtp", "ngram_gpu", "eagle3")
+]
+
+
+def main() -> int:
+    duration_s = seconds(os.environ.get("DURATION") or "30m")
+    first = int(os.environ.get("SEED") or random.randrange(10**6))
+    say(f"soak-speculation: SEED={first}")
+    references = References(Grammars())
+    unequal = []
+    begin = time.monotonic()
+    for seed in itertools.count(first):
+        cell = CELLS[seed % len(CELLS)]
+        found = differences(cell, seed, references)
+        for one in found:
+            say(f"DIFFERS {one}")
+        if found:
+            unequal.append(seed)
+        if time.monotonic() - begin >= duration_s:
+            break
+    for seed in unequal:
+        say(f"`make soak-speculation DURATION=1s SEED={seed}` asks it again")
+    say(f"{seed - first + 1} seeds asked, {len(unequal)} with differences")
+    return int(bool(unequal))
+
+
+def differences(cell: Cell, seed: int, references: References) -> list[str]:
+    """Ask a seed's requests of three engines; print a line, and return what differs."""
+    chosen = drawn(seed)
+    began = time.monotonic()
+    try:
+        with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+            upstream, sync, ours = answers(cell, seed, chosen, Path(folder))
+    except AssertionError as error:  # an engine's end
+        return [str(error)]
+    found: list[str] = []
+    for name, one in (("async", ours), ("sync", sync)):
+        found += [f"{name}: {each}" for each in unlike(chosen, one, upstream, references)]
+    counts, told = compared(chosen, cell.num_drafts, ours["drafts"], sync["drafts"])
+    found += counts
+    say(f"{seed} {cell.name} {chosen.backend}, {told}, {time.monotonic() - began:.0f} s: {len(found)} differ")
+    return found
+
+
+def answers(cell: Cell, seed: int, chosen: Drawn, folder: Path) -> list[dict[str, Any]]:
+    """Return what upstream, our synchronous and our asynchronous engine gave."""
+    given = []
+    for name, one in (("upstream", None), ("sync", cell.sync), ("async", cell)):
+        place = folder / name
+        place.mkdir()
+        if one is None:
+            model = str(tinymodel.models() / "tiny")
+            job = matrix_process.Job(answer=str(place / "answer.json"), model=model)
+        else:
+            job = matrix.rank_job(one, place)
+            room = {"num_gpu_blocks_override": chosen.blocks, "max_num_batched_tokens": chosen.step_tokens}
+            job = msgspec.structs.replace(job, arguments={**job.arguments, **room})
+        runner = cell.runner if one is None else one.runner
+        given.append(matrix_process.start(msgspec.structs.replace(job, drawn=seed), runner, place, PROGRAM))
+    return given
+
+
+def unlike(
+    chosen: Drawn, ours: dict[str, Any], upstream: dict[str, Any], references: References
+) -> list[str]:
+    """Return which tokens differ from upstream's, or are not what a processor chooses."""
+    found = []
+    for at, (request, names) in enumerate(zip(chosen.requests, chosen.processors, strict=True)):
+        given, wanted = ours["answers"][at], upstream["answers"][at]
+        if names and (wrong := references.unlike(request, given[0], names)):
+            found.append(f"request {at} with {names}: (place, token, reference's) {wrong}: {request}")
+        elif not names and given != wanted:
+            found.append(f"request {at}: {given}, not {wanted}: {request}")
+    alone = [ours["answers"][at] for at in chosen.live]
+    if ours["live"] != alone:
+        found.append(f"among aborted requests: {ours['live']}, not {alone}")
+    if ours["again"] != [alone[at % len(alone)] for at in range(DOOMED)]:
+        found.append(f"under an aborted request's name: {ours['again']}, not of {alone}")
+    return found
+
+
+def compared(chosen: Drawn, places: int, *both: list[matrix_drafts.Drafts]) -> tuple[list[str], str]:
+    """Return which requests' counts by position differ between async and sync, and what was compared."""
+    found = []
+    total: Counter[tuple[str, int]] = Counter()
+    lasted = [
+        (at, *pair)
+        for at, pair in enumerate(zip(*both, strict=True))
+        if not any(one["preempted"] for one in pair)
+    ]
+    for at, ours, sync in lasted if not chosen.is_cut_by_step else ():
+        a, b = (matrix_drafts.by_position(one, places) for one in (ours, sync))
+        if a != b:
+            found.append(f"drafts of request {at}, async {a}, sync {b}: {chosen.requests[at]}")
+        for name, counts in a.items():
+            total.update({(name, place): count for place, count in enumerate(counts)})
+    if chosen.is_cut_by_step:
+        cut = sum(0 < count < places for one in both[0] for count in one["proposed"])
+        return found, f"{cut} steps of a request with fewer drafts, tokens alone compared"
+    names = ("proposed", "accepted", "forbidden")
+    told = ", ".join(f"{name} {[total[name, place] for place in range(places)]}" for name in names)
+    left_out = len(chosen.requests) - len(lasted)
+    return found, f"{len(lasted)} requests by position ({left_out} preempted left out): {told}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
