@@ -35,12 +35,14 @@ from rankbench.cells import (
 )
 from rankbench.clock import Costs
 from rankbench.methods import METHODS
+from rankbench.records import Record
 from rankbench.speculation_bars import BATCHES, BY_LOAD, by_load, outcomes
 from rankbench.tasks import Tasks
 
 COSTS: Final = Costs(full_rows=300)
 MODES: Final = (BASELINE, BASELINE_SYNC, *UPSTREAM, *UPSTREAM_SYNC, OURS, OURS_SYNC)
 CHOOSING: Final = (AUTO, *ALWAYS, BY_HAND)  # in cells by load, and there alone
+Found = dict[str, dict[str, Record]]  # cell -> mode -> record
 _ALL: Final = (*BATCHES, 64, 256)
 
 
@@ -78,15 +80,7 @@ def main() -> int:
     if names := os.environ.get("MODES", ""):
         modes = _with_baseline(runs.chosen(names, ";", modes, "modes: " + "; ".join(m.name for m in modes)))
     place = runs.Place("bench-speculation")
-    records, by_choice = (
-        runs.measured(
-            place,
-            [cell for cell in cells if cell.is_by_load is is_by_load],
-            [mode for mode in modes if (mode in CHOOSING) is is_by_load],
-            COSTS,
-        )
-        for is_by_load in (False, True)
-    )
+    records, by_choice = (_measured(place, cells, modes, is_by_load=is_so) for is_so in (False, True))
     picture_of = picture.of_unguided(records)
     tables = [*table.lines(records, table.SPECULATION), *table.lines(by_choice, table.CHOOSING)]
     records |= by_choice
@@ -100,8 +94,16 @@ def main() -> int:
     return 1 if any(outcome.met is False for outcome in judged) else 0
 
 
+def _measured(place: runs.Place, cells: list[Cell], modes: list[Mode], *, is_by_load: bool) -> Found:
+    """Measure the cells by load, whose modes are their own, or the others; none whose modes are not named."""
+    own = [mode for mode in modes if (mode in CHOOSING) is is_by_load]
+    wanted = [cell for cell in cells if own and cell.is_by_load is is_by_load]
+    return runs.measured(place, wanted, own, COSTS)
+
+
 def _with_baseline(modes: list[Mode]) -> list[Mode]:
-    return modes if BASELINE in modes else [BASELINE, *modes]
+    is_apart = all(mode in CHOOSING for mode in modes)  # in cells of their own, with each other alone
+    return modes if BASELINE in modes or is_apart else [BASELINE, *modes]
 
 
 if __name__ == "__main__":

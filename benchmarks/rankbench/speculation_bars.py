@@ -54,7 +54,7 @@ def outcomes(records: Records) -> list[Outcome]:
             {
                 cell.name: _to(records, cell, AUTO, ALWAYS)
                 for cell in (by_load(batch, method) for method in BY_LOAD for batch in BATCHES)
-                if all(mode.name in records.get(cell.name, {}) for mode in ALWAYS)
+                if all(_is_measured(records, cell, mode) for mode in ALWAYS)  # each may be the best
             },
         ),
         _least(
@@ -65,6 +65,11 @@ def outcomes(records: Records) -> list[Outcome]:
         _accepted(records),
         _served(records),
     ]
+
+
+def _is_measured(records: Records, cell: Cell, mode: Mode) -> bool:
+    found = records.get(cell.name, {}).get(mode.name)
+    return found is not None and bool(found.tokens_per_s)
 
 
 def _to(records: Records, cell: Cell, ours: Mode, theirs: Iterable[Mode]) -> statistics.Bounded | None:

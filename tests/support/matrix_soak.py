@@ -135,6 +135,8 @@ def compared(chosen: Drawn, places: int, *both: list[matrix_drafts.Drafts]) -> t
     if chosen.is_cut_by_step:
         cut = sum(0 < count < places for one in both[0] for count in one["proposed"])
         return found, f"{cut} steps of a request with fewer drafts, tokens alone compared"
+    if lasted and not total["proposed", 0]:
+        found.append("no draft was proposed, or none was counted: there was nothing to compare")
     names = ("proposed", "accepted", "forbidden")
     told = ", ".join(f"{name} {[total[name, place] for place in range(places)]}" for name in names)
     left_out = len(chosen.requests) - len(lasted)

@@ -38,6 +38,13 @@ _PARALLEL: Final = (
         field="parallelism.tensor",
     ),
     Row(
+        name="tensor parallelism with Eagle3 elsewhere",
+        when={"split": YES, "method": ("Eagle3",), "device": ("CPU", "Other")},
+        verdict="NotRun",
+        says="which model runner vLLM takes there is not known, and we ran Model Runner V2 alone",
+        field="parallelism.tensor",
+    ),
+    Row(
         name="tensor parallelism of other methods",
         when={"split": YES, "method": ("NGram", "MTP", "DSpark", "DFlash")},
         verdict="NotRun",

@@ -56,7 +56,7 @@ class StepTimes:
         other._rows = self._rows
         other.log_s = self.log_s_near(octaves)
         other._noise = self._noise
-        other._age_s = self._age_s
+        other._age_s = _AGE_AT_FIRST_S  # a batch size that is met late has its own first graphs, too
         other._spread = [list(row) for row in self._spread]
         other._widen(_AN_OCTAVE, max(octaves**2, 0.1))
         return other
