@@ -14,7 +14,7 @@ import pytest
 import torch
 from devtools import tinymodel
 
-from support import matrix, matrix_process
+from support import matrix, matrix_process, processed_judge
 from support.matrix import Cell
 from support.matrix_requests import PROCESSED
 
@@ -100,3 +100,7 @@ def test_what_reads_the_models_hidden_states_is_given_the_right_ones(
     engines: dict[Cell, Future[dict[str, Any]]], drafts: Cell
 ) -> None:
     assert matrix.accepted_share(engines[drafts].result()) > matrix.GUESSED
+
+
+def test_processors_of_a_bfloat16_model_are_as_the_references(tmp_path: Path) -> None:
+    processed_judge.check(tmp_path, "V2", GRAPHS, on_gpu=True)
