@@ -5,7 +5,8 @@ from typing import Any
 
 from support.matrix import DRAFTS
 
-# One request's: vLLM's counts of each step, what the ranks' grammars forbade, and how often it was preempted.
+# One request's: vLLM's counts of each step, what the ranks' grammars forbade, how often it was preempted, and
+# how many tokens of prompt and output it came to.
 Drafts = dict[str, Any]
 
 
@@ -65,6 +66,7 @@ def counted(llm: Any, outputs: Sequence[Any]) -> list[Drafts]:
         found.append(
             {
                 "preempted": output.metrics.num_preemptions,
+                "tokens": len(output.prompt_token_ids) + len(output.outputs[0].token_ids),
                 "proposed": metrics.per_step_drafted if metrics else [],
                 "accepted": metrics.per_step_accepted if metrics else [],
                 "ranks": [rank.get(output.request_id, []) for rank in by_request],

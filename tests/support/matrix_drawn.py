@@ -28,7 +28,7 @@ LIVE = 3
 DOOMED = 5
 LATEST_ABORT = 12  # steps
 BLOCKS = (16, 96)  # with the fewer, requests are preempted
-ROOMY, CUTTING = 160, 40  # tokens of a step: for all drafts of a full batch, and not
+ROOMY, CUTTING = 4096, 40  # tokens of a step: for all prompts and drafts at once, and not
 _PENALTIES: list[dict[str, Any]] = [
     {"presence_penalty": 1.5},
     {"frequency_penalty": 1.0, "repetition_penalty": 1.3},

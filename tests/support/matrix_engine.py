@@ -17,6 +17,7 @@ from support.matrix_process import Job
 from support.matrix_requests import Answer, Request
 
 LOAD_TIMEOUT_S = 60.0
+MAX_MODEL_LEN = 256  # tokens
 
 
 def make_engine(job: Job) -> Any:
@@ -38,7 +39,7 @@ def make_engine(job: Job) -> Any:
         arguments["per_request_spec_decode_metrics"] = "detailed"
     return LLM(
         job.model,
-        max_model_len=256,
+        max_model_len=MAX_MODEL_LEN,
         max_num_seqs=32,
         seed=0,
         reasoning_parser=reasoning_parser.NAME,
