@@ -11,6 +11,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from guided_engine.speculation.controller import Controller, Step
+from guided_engine.speculation.step_times import StepTimes
 from support.simulated_speculation import Device, Run, rate, share_of_best
 
 CONCURRENCY = (1, 8, 32, 128)
@@ -125,6 +126,20 @@ def test_what_was_measured_cold_is_soon_doubted(batch: int) -> None:
         warm = replace(run, seconds=0.0, tokens=0.0)
         share = share_of_best([(GPU, batch, 20)], made.take, made.lookup, made.values, warm)
         assert share >= BAR, (cold_s, seed, share, made.chosen(batch))
+
+
+def test_a_batch_size_that_is_met_late_is_doubted_as_a_new_engine_is() -> None:
+    """What is known of it comes from others, whose first seconds are over; its own are not."""
+    old = StepTimes([0, 1, 3], 2, 0.01)
+    old.age(600)
+    for index in range(3):
+        for _ in range(200):  # all is known well, so that nothing bounds what is doubted anew
+            old.take(index, 0.01)
+    late = old.near(0.0)
+    known = (old.variance(0, -1), late.variance(0, -1))
+    for one in (old, late):
+        one.age(10)
+    assert late.variance(0, -1) - known[1] > 3 * (old.variance(0, -1) - known[0])
 
 
 def test_it_begins_with_what_it_may_use_most() -> None:
