@@ -44,7 +44,7 @@ class VirtualRunner:
         self._drafts = int(vllm_config.num_speculative_tokens)
         self._documents = np.load(folder / "documents.npy")  # [documents, tokens] int64
         spec = msgspec.json.decode((folder / "spec.json").read_bytes(), type=EngineSpec)
-        self._costs = spec.costs
+        self._costs, self._is_ours = spec.costs, spec.ours
         self._proposals = drafts_by_method(self._documents, self._drafts)
         self._method = ""
         self._timeline = Timeline(
@@ -143,7 +143,12 @@ class VirtualRunner:
         draft_s = 0.0
         if self._drafts:
             draft_s = METHODS[self._method].draft_s(
-                self._costs, self._drafts, state.drafts, state.tokens, len(batch.req_ids)
+                self._costs,
+                self._drafts,
+                state.drafts,
+                state.tokens,
+                len(batch.req_ids),
+                is_ours=self._is_ours,
             )
         self._timeline.sample(
             state.step, 0 if masks is None else masks.nbytes, 0 if masks is None else len(masks), draft_s

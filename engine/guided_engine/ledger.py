@@ -10,7 +10,17 @@ from guided_contract.config import PodConfig
 from guided_contract.wire import Patch
 
 # In this order: the API server's side first, then the engine core's, then the ranks'.
-MODULES: Final = ("api", "refusals", "tools", "validators", "installed_processors", "core", "runner", "cpu")
+MODULES: Final = (
+    "api",
+    "refusals",
+    "tools",
+    "validators",
+    "installed_processors",
+    "core",
+    "runner",
+    "draft_model",
+    "cpu",
+)
 
 _log = logging.getLogger("guided_engine")
 _outcomes: dict[str, Patch] = {}

@@ -24,6 +24,8 @@ SEAMS: Final = {
         "core-presence": "vllm/v1/engine/core.py: EngineCoreProc.run_busy_loop; "
         "vllm/v1/core/sched/output.py: SchedulerOutput.num_spec_tokens_to_schedule",
         "rank-masks": "--worker-cls: load_model, then execute_model and sample_tokens of its runner",
+        "draft-model-passes": "vllm/v1/worker/gpu/spec_decode/standalone_ar/speculator.py: propose, "
+        "num_speculative_steps, draft_tokens",
         "cpu-async-scheduling": "vllm/platforms/cpu.py: 'async scheduling is not required on CPU'",
         "cpu-fork": "vllm/platforms/cpu.py: VLLM_WORKER_MULTIPROC_METHOD",
         "cpu-expand-kernel": "vllm/utils/cpu_triton_utils.py: _expand_kernel_impl",

@@ -19,6 +19,7 @@ from guided_contract.wire import Backend
 from support import matrix, matrix_costs, matrix_drafts, matrix_process, matrix_report, matrix_requests
 from support.matrix import BACKENDS, Cell
 from support.matrix_grammars import Grammars
+from support.matrix_passes import DraftModel, Proposal
 from support.matrix_processors import ALIKE, References, log_probabilities
 
 pytestmark = [
@@ -33,6 +34,7 @@ SPECULATING = [cell for cell in CELLS if cell.speculates]
 # Behind stages vLLM's scheduler has not the drafts whose masks it makes, and a batch is one of several in
 # flight: docs/upstream-quirks.md.
 FLAT = [cell for cell in SPECULATING if cell.pipeline_parallel == 1]
+OF_A_DRAFT_MODEL = [cell for cell in FLAT if (cell.runner, cell.speculation) == ("V2", "draft")]
 COMPARED = [cell for cell in SPECULATING if cell.sync != cell and cell.sync in CELLS]
 FEWEST_COMPARED = 20
 MANY = 1000  # digests, of some thousand tokens that the guided requests of a cell have
@@ -283,6 +285,30 @@ def test_drafts_that_stop_and_begin_again_amid_requests_change_no_token(
     runs = [number for number, _ in groupby(answers["draft tokens"])]
     most = drafts.num_drafts
     assert any(runs[place : place + 3] == [most, 0, most] for place, _ in enumerate(runs))
+
+
+@pytest.mark.parametrize("drafts", OF_A_DRAFT_MODEL, ids=lambda c: c.name)
+def test_a_draft_model_runs_as_often_as_a_step_asks_and_stays_itself(engines: Engines, drafts: Cell) -> None:
+    """What it proposes behind steps without drafts is what transformers makes of the same text."""
+    answers, judge = engines.answers(drafts), DraftModel()
+    texts = [
+        judge.text(request.prompt, tokens)
+        for request, (tokens, *_) in zip(matrix_requests.corpus(), answers["crowded"], strict=False)
+    ]
+    first, *others = msgspec.convert(answers["proposals"], list[list[Proposal]])
+    assert all(rank == first for rank in others)
+    assert {(one.asked_for, one.passes) for one in first} == {(0, 1), (drafts.num_drafts, drafts.num_drafts)}
+    judged = 0
+    begun = next(place for place, one in enumerate(first) if one.asked_for == 0)
+    for one in first[begun:]:
+        for name, (known, last, tokens) in one.drafts.items():
+            kind, _, index = name.partition("-")
+            if kind == "first" and known <= len(texts[int(index[0])]):
+                text = texts[int(index[0])][:known]
+                assert text[-1] == last
+                assert judge.would_propose(text, tokens), (one, text)
+                judged += len(tokens)
+    assert judged > 20  # or nothing was in flight any more
 
 
 def test_only_steps_with_guided_rows_cost_a_fill_a_copy_or_a_wait(engines: Engines, cell: Cell) -> None:

@@ -98,7 +98,7 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
         answers["left"] = llm.collective_rpc(matrix_life.sequences)
         if job.speculation:
             before = len(matrix_drafts.numbers(llm))
-            answers["crowded"] = matrix_crowd.crowded(llm, corpus()[:3], tickets)
+            answers["crowded"], answers["proposals"] = matrix_crowd.crowded(llm, corpus()[:3], tickets)
             answers["draft tokens"] = matrix_drafts.numbers(llm)[before:]
         answers["costs"] = matrix_costs.costs(llm, corpus()[0], tickets)
     return answers

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from guided_contract import wire
-from support import matrix_life
+from support import matrix_life, matrix_passes
 from support.matrix_requests import Answer, Request
 
 CROWD: Final = 13  # sequences
@@ -35,9 +35,12 @@ def prepare() -> None:
     Scheduler.schedule = schedule
 
 
-def crowded(llm: Any, live: list[Request], tickets: Mapping[str, wire.Ticket]) -> list[Answer]:
-    """Return what requests gave that others crowded in upon for a while, streamed."""
+def crowded(
+    llm: Any, live: list[Request], tickets: Mapping[str, wire.Ticket]
+) -> tuple[list[Answer], list[list[dict[str, Any]]]]:
+    """Return what requests gave that others crowded in upon for a while, and each rank's proposals."""
     engine = llm.llm_engine
+    llm.collective_rpc(matrix_passes.watch)
     _follows.value = True
     for index, request in enumerate(live):
         matrix_life.add(engine, f"first-{index}", request, tickets)
@@ -50,4 +53,5 @@ def crowded(llm: Any, live: list[Request], tickets: Mapping[str, wire.Ticket]) -
         matrix_life.take(engine, answers)
         step += 1
     _follows.value = False
-    return [answers[f"first-{index}"] for index in range(len(live))]
+    made = llm.collective_rpc(matrix_passes.proposals)
+    return [answers[f"first-{index}"] for index in range(len(live))], made

@@ -17,7 +17,7 @@ from guided_contract.config import PodConfig
 from guided_contract.heartbeat import core_slot
 from guided_contract.wire import Backend, Failed, Hello, Load, Loaded, ServiceMessage, Unload
 from guided_engine import last_words, ledger, versions
-from guided_engine.compat import combination_check, cpu
+from guided_engine.compat import combination_check, cpu, draft_model
 from guided_engine.compat.core_liveness import boot
 from guided_engine.compat.runner import GuidedRunner
 from guided_engine.compat.runner_reasoning import import_plugin, reasoner_factory
@@ -73,6 +73,8 @@ class GuidedWorker(PlatformWorker):  # type: ignore[misc]  # vLLM is untyped her
         if config is not None:
             if current_platform.is_cpu() and not self.use_v2_model_runner:
                 cpu.rewind(self.model_runner)
+            if self.use_v2_model_runner:
+                draft_model.follow_steps(self.model_runner)
             self._guided = _join(self, config)
 
     def shutdown(self) -> None:

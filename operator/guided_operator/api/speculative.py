@@ -132,11 +132,10 @@ class Speculative(ApiModel):
         description=(
             "Batch size, in sequences, above which no draft tokens are verified: a full batch keeps the "
             "device busy, and wrong draft tokens then cost more than right ones save. What else it saves "
-            "depends on the method. Eagle3, and MTP where one layer proposes all tokens: all but the first "
-            "of the draft's passes, which its KV cache needs. DraftModel, DSpark, DFlash, and MTP with a "
-            "layer for each token: nothing, on Model Runner V2 the draft runs as before and what it proposes "
-            "is dropped. NGram has nothing to save. Not allowed with parallelism.data above 1. Default: "
-            "none, always verify."
+            "depends on the method. DraftModel, Eagle3, and MTP where one layer proposes all tokens: all but "
+            "the first of the draft's passes, which its KV cache needs. DSpark, DFlash, and MTP with a layer "
+            "for each token: nothing, the draft runs as before and what it proposes is dropped. NGram has "
+            "nothing to save. Not allowed with parallelism.data above 1. Default: none, always verify."
         ),
     )
 
