@@ -1,4 +1,4 @@
-"""One pod with a key, an adapter, and guesses that stop where the batch is full."""
+"""One pod with a key, an adapter, and guesses that stop where the batch is full; one with prompt lookup."""
 
 import dataclasses
 import datetime as dt
@@ -87,11 +87,11 @@ def test_answers_meet_their_schema_on_both_sides_of_the_full_batch(pod: Pod) -> 
     assert len(together) == len(alone)
 
 
-def reported(pod: Pod) -> Any:
+def reported(pod: Pod, speculative: Any = SPECULATIVE) -> Any:
     """Return what the resource's status says of speculation, by the pod's own page."""
     with urllib.request.urlopen(f"http://127.0.0.1:{pod.ports.sidecar}/status", timeout=10) as page:
         told = status.decode(page.read())
-    raw = model(speculative=SPECULATIVE)
+    raw = model(speculative=speculative)
     observed = applied(seen(raw))
     one = observed_pod("m-0", revision_of(raw))
     observed = dataclasses.replace(observed, pods=(one,), pages={one.uid: Page(told)})
@@ -143,3 +143,24 @@ def test_vllms_own_metrics_tell_what_came_of_the_guesses(pod: Pod) -> None:
         sum(one.value for one in samples if one.name == name.format(each)) for each in ("accepted", "draft")
     )
     assert 0 < accepted < drafted
+
+
+def test_status_says_why_a_cpu_looks_up_prompts_synchronously() -> None:
+    """In vLLM's words, which the pod's own log has."""
+    speculative = {"method": "NGram", "numTokens": 3}
+    pod = start_pod(sample(parallelism={"tensor": 1}, speculative=speculative))
+    try:
+        repeated = PERSON.prompt(TOPICS[0]) * 3
+        answer = httpx.post(
+            f"{pod.url}/v1/completions",
+            json={"model": "tiny", "prompt": repeated, "max_tokens": 200, "temperature": 0, **GUIDED},
+            timeout=120,
+        )
+        person(answer)
+        pod.wait(lambda: reported(pod, speculative).get("acceptedRate"))
+        found = reported(pod, speculative)
+        said, _, words = found["fallback"].partition(": ")
+        assert (found["method"], found["async"], said) == ("ngram", False, "vLLM says")
+        assert any(words in line for line in pod.lines)
+    finally:
+        pod.stop()
