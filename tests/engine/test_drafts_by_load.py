@@ -96,12 +96,11 @@ def told(engines: Engines, cell: Cell) -> list[DraftTokens]:
 
 
 def test_drafts_in_vain_end_and_good_ones_stay(engines: Engines) -> None:
-    """Both begin with the most; what is chosen last holds for a tenth of all steps at least."""
+    """Both begin with the most; beside what is chosen there are trials in some steps, to the end."""
     bad, good = (engines.answers(one)["draft tokens"] for one in (BAD, GOOD))
     assert bad[0] == good[0] == DRAFTS
     assert {*bad} | {*good} <= {0, 1, DRAFTS}
-    assert set(bad[-len(bad) // 10 :]) == {0}
-    assert sum(number == DRAFTS for number in good) > 0.8 * len(good)
+    assert good.count(DRAFTS) > 0.8 * len(good)
     assert [told(engines, one)[-1].chosen for one in (BAD, GOOD)] == [0, DRAFTS]
 
 
