@@ -142,6 +142,37 @@ def test_a_batch_size_that_is_met_late_is_doubted_as_a_new_engine_is() -> None:
     assert late.variance(0, -1) - known[1] > 3 * (old.variance(0, -1) - known[0])
 
 
+@pytest.mark.parametrize("before", [0, 1500], ids=["new", "met-late"])
+@pytest.mark.parametrize(("slow", "factor"), [(2, 10), (3, 4), (3, 30), (8, 5)])
+def test_the_first_steps_of_a_batch_size_are_not_believed_for_good(
+    slow: int, factor: float, before: int
+) -> None:
+    """They took so many times as long; another number looked better by then, and was kept for hours."""
+    batch = 8
+    assert GPU.best(batch, [0, 1, 3]) == 3
+    for seed in range(5):
+        made, run = controller(3), Run(random.Random(seed))
+        for _ in range(before):
+            made.take(run.step(GPU, 1, made.lookup[1]))
+        for step in range(1500):
+            taken = run.step(GPU, batch, made.lookup[batch])
+            if step < slow and taken.seconds is not None:
+                taken = replace(taken, seconds=taken.seconds * factor)
+            made.take(taken)
+            assert step < 500 or made.chosen(batch) == 3, (seed, step)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf"), 1e308, 5e-324])
+def test_a_clock_that_errs_neither_ends_nor_misleads_it(seconds: float) -> None:
+    made, run = controller(3), Run(random.Random(3))
+    for step in range(1500):
+        taken = run.step(GPU, 8, made.lookup[8])
+        if step % 500 == 0:
+            taken = replace(taken, seconds=seconds, elapsed_s=seconds)
+        made.take(taken)
+    assert made.chosen(8) == 3
+
+
 def test_it_begins_with_what_it_may_use_most() -> None:
     made = controller(5)
     assert made.values == [0, 1, 5]

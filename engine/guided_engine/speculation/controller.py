@@ -8,11 +8,12 @@ chosen. What trials cost is an account, of a bounded share of the time.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Final
 
 from guided_engine.speculation.acceptance import Acceptance
 from guided_engine.speculation.step_times import StepTimes
+from guided_engine.speculation.trials import LONGEST_S, Account, BatchClass, Trial
 
 CLASSES_AN_OCTAVE: Final = 4  # of batch sizes that share one choice
 TRIAL: Final = 6  # steps that are measured, at least
@@ -24,10 +25,7 @@ _CERTAIN: Final = 1.0  # standard deviations by which a number that is chosen ma
 _HOPE: Final = 2.0  # standard deviations by which a number may be better than it looks, to be tried
 _WORTH: Final = 0.01  # uncertainty below which a trial would tell nothing
 _TURN: Final = 0.02  # of its time, what a trial of an equal costs: lookups that change for nothing
-SHARE: Final = 0.01  # of the time that trials may cost
-_ALLOWED: Final = 60.0  # steps that trials may cost before the share counts: a cold start
-_MOST_LEFT_S: Final = 60.0  # what is not spent in a busy hour cannot be spent at once
-_LONGEST_S: Final = 30.0  # what a step is taken to last at most: longer ones are pauses
+_SHORTEST_S: Final = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,41 +52,6 @@ class Step:
     seconds: float | None
     accepted: Mapping[int, int]
     elapsed_s: float
-
-
-@dataclass(slots=True)
-class _Class:
-    """Batch sizes that share one choice; indices are into the values."""
-
-    times: StepTimes
-    chosen: int
-    seen_s: float  # on the controller's clock
-    measured: set[int] = field(default_factory=set)
-    wait: int = 0  # steps from a trial that changed nothing to the next
-    rest: int = 0  # those that are left of it
-
-
-@dataclass(slots=True)
-class _Trial:
-    klass: int
-    index: int
-    measured: int = 0
-    steps: int = 0
-
-
-@dataclass(slots=True)
-class _Account:
-    """What trials have cost, in seconds, against the time that there was."""
-
-    left_s: float = 0.0
-    is_open: bool = False
-
-    def earn(self, step: Step) -> None:
-        if not self.is_open and step.seconds is not None:
-            self.left_s += _ALLOWED * step.seconds
-            self.is_open = True
-        if self.left_s < _MOST_LEFT_S:
-            self.left_s += SHARE * min(step.elapsed_s, _LONGEST_S)
 
 
 class Controller:
@@ -126,9 +89,9 @@ class Controller:
         self._batches: dict[int, range] = {}
         for batch, klass in enumerate(self._class_of[1:], 1):
             self._batches[klass] = range(self._batches.get(klass, range(batch, batch)).start, batch + 1)
-        self._classes: dict[int, _Class] = {}
-        self._account = _Account()
-        self._trial: _Trial | None = None
+        self._classes: dict[int, BatchClass] = {}
+        self._account = Account()
+        self._trial: Trial | None = None
         self._now_s = 0.0
         self._at_hand: int | None = None  # what is chosen for the latest batch
 
@@ -138,7 +101,11 @@ class Controller:
         return self.lookup[batch] if known is None else self.values[known.chosen]
 
     def take(self, step: Step) -> None:
-        """Take in a step, and write what follows from it into `lookup`."""
+        """Take in a step, and write what follows into `lookup`. Times that no clock gives are left out."""
+        if step.seconds is not None and not 0 < step.seconds < math.inf:
+            step = replace(step, seconds=None)
+        if not 0 <= step.elapsed_s < math.inf:
+            step = replace(step, elapsed_s=0.0)
         self._learn(step)
         chosen = self.chosen(step.batch)
         self.changes += self._at_hand not in {None, chosen}
@@ -146,12 +113,12 @@ class Controller:
 
     def _learn(self, step: Step) -> None:
         self._now_s += step.elapsed_s
-        self._account.earn(step)
+        self._account.earn(step.seconds, step.elapsed_s)
         if step.accepted:
             self._acceptance.take(step.drafts, step.accepted, step.elapsed_s)
         here = self._class_of[step.batch]
         if step.seconds is not None and step.drafts in self.values:
-            self._measure(here, step.drafts, step.seconds)
+            self._measure(here, step.drafts, min(max(step.seconds, _SHORTEST_S), LONGEST_S))
         if here not in self._classes:
             return
         self._follow_trial(here, step)
@@ -165,19 +132,20 @@ class Controller:
             self._write(here, klass.chosen)
         klass.times.age(self._now_s - klass.seen_s)
         klass.seen_s = self._now_s
-        klass.times.take(self.values.index(drafts), min(seconds, _LONGEST_S))
+        klass.times.take(self.values.index(drafts), seconds)
         klass.measured.add(self.values.index(drafts))
+        klass.steps += 1
 
-    def _new(self, here: int, drafts: int, seconds: float) -> _Class:
+    def _new(self, here: int, drafts: int, seconds: float) -> BatchClass:
         """Return a class of batch sizes that is met for the first time."""
         if not self._classes:
             times = StepTimes(self.values, self.values.index(drafts), seconds)
             start = self.lookup[self._batches[here].start]
-            return _Class(times, self.values.index(start), self._now_s)
+            return BatchClass(times, self.values.index(start), self._now_s)
         nearest = self._nearest(here)
         known = self._classes[nearest]
         times = known.times.near((here - nearest) / CLASSES_AN_OCTAVE)
-        return _Class(times, self.values.index(self._guess(here, nearest)), known.seen_s)
+        return BatchClass(times, self.values.index(self._guess(here, nearest)), known.seen_s)
 
     def _follow_trial(self, here: int, step: Step) -> None:
         trial = self._trial
@@ -188,15 +156,18 @@ class Controller:
         if trial.klass == here and step.drafts == self.values[trial.index]:
             klass = self._classes[here]
             gain = self._gain(klass, trial.index, klass.chosen)
-            self._account.left_s -= (max(1 - math.exp(gain), 0.0) + _TURN) * min(step.elapsed_s, _LONGEST_S)
+            self._account.left_s -= (max(1 - math.exp(gain), 0.0) + _TURN) * min(step.elapsed_s, LONGEST_S)
             trial.measured += step.seconds is not None
-            is_over = is_over or self._is_enough(trial, gain, self._doubt(klass, trial.index, klass.chosen))
+            is_over = is_over or (
+                not klass.times.is_off(trial.index)
+                and self._is_enough(trial, gain, self._doubt(klass, trial.index, klass.chosen))
+            )
         if is_over:
             self._trial = None
             self._write(trial.klass, self._classes[trial.klass].chosen)
 
     @staticmethod
-    def _is_enough(trial: _Trial, gain: float, doubt: float) -> bool:
+    def _is_enough(trial: Trial, gain: float, doubt: float) -> bool:
         """Return whether a trial has told what it can."""
         if gain + _HOPE * doubt < 0:
             return trial.measured > 0
@@ -207,24 +178,29 @@ class Controller:
         klass = self._classes[here]
         best = self._better(klass)
         if best is not None:
-            klass.chosen = best
-            klass.wait = klass.rest = 0
+            klass.choose(best)
             self._write(here, best)
-        elif klass.rest:
-            klass.rest -= 1
         elif (
             step.seconds is not None
             and klass.chosen in klass.measured  # a trial is a comparison with it
             and self._account.left_s > 0
-            and (hoped := self._hoped(klass)) is not None
+            and (tried := self._to_try(klass)) is not None
         ):
+            self._trial = Trial(here, tried)
+            self.trials += 1
+            self._write(here, tried)
+        elif klass.rest:
+            klass.rest -= 1
+
+    def _to_try(self, klass: BatchClass) -> int | None:
+        """Return the index of a number that may be better, or that nobody has looked at for long."""
+        if not klass.rest and (hoped := self._hoped(klass)) is not None:
             klass.rest = klass.wait
             klass.wait = min(max(2 * klass.wait, TRIAL), _LONGEST_WAIT)
-            self._trial = _Trial(here, hoped)
-            self.trials += 1
-            self._write(here, hoped)
+            return hoped
+        return klass.overdue(len(self.values))
 
-    def _better(self, klass: _Class) -> int | None:
+    def _better(self, klass: BatchClass) -> int | None:
         """Return the index of the number that is better than the chosen one; None: none is for certain."""
         gains = {
             self._gain(klass, index, klass.chosen) - _CERTAIN * self._doubt(klass, index, klass.chosen): index
@@ -233,7 +209,7 @@ class Controller:
         }
         return gains[max(gains)] if max(gains) > HYSTERESIS else None
 
-    def _hoped(self, klass: _Class) -> int | None:
+    def _hoped(self, klass: BatchClass) -> int | None:
         """Return the index of the number that may be better than the chosen one by most, if one may be."""
         hopes = {}
         for index in range(len(self.values)):
@@ -245,12 +221,12 @@ class Controller:
         most = max(hopes, default=0.0)
         return hopes[most] if most > HYSTERESIS else None
 
-    def _gain(self, klass: _Class, index: int, other: int) -> float:
+    def _gain(self, klass: BatchClass, index: int, other: int) -> float:
         """Return the logarithm of the tokens a second with one number, by those with another."""
         yielded = [self._acceptance.tokens(self.values[each]) for each in (index, other)]
         return math.log(yielded[0] / yielded[1]) + klass.times.log_s[other] - klass.times.log_s[index]
 
-    def _doubt(self, klass: _Class, index: int, other: int) -> float:
+    def _doubt(self, klass: BatchClass, index: int, other: int) -> float:
         """Return the standard deviation of `_gain`."""
         yielded = self._acceptance.deviation(self.values[index], self.values[other])
         return math.hypot(yielded, math.sqrt(klass.times.variance(index, other)))

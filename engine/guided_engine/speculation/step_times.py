@@ -23,6 +23,7 @@ _MOST: Final = 0.4**2  # of two numbers whose rows are e times as many, with age
 _NOISE: Final = (0.02**2, 0.3**2)  # of one step, at least and at most
 _NOISE_AT_FIRST: Final = 0.1**2
 _CLIP: Final = 3.0  # standard deviations that a step is taken to be off, at most: others are pauses
+_TWICE: Final = 2  # steps in a row that are off by more, to the same side, are what steps take now
 # Half way from a device that waits for memory, where rows cost nothing, to one that computes.
 _SLOPE: Final = 0.4
 _SLOPE_AN_OCTAVE: Final = 0.1  # which a larger batch comes nearer to
@@ -47,6 +48,7 @@ class StepTimes:
         self.log_s = [first + _SLOPE * rows for rows in self._rows]
         self._noise = _NOISE_AT_FIRST
         self._age_s = _AGE_AT_FIRST_S
+        self._off = [0] * len(values)
         self._spread = [[0.0] * len(values) for _ in values]
         self._widen(_AT_FIRST)
 
@@ -56,6 +58,7 @@ class StepTimes:
         other._rows = self._rows
         other.log_s = self.log_s_near(octaves)
         other._noise = self._noise
+        other._off = [0] * len(self._off)
         other._age_s = _AGE_AT_FIRST_S  # a batch size that is met late has its own first graphs, too
         other._spread = [list(row) for row in self._spread]
         other._widen(_AN_OCTAVE, max(octaves**2, 0.1))
@@ -78,8 +81,12 @@ class StepTimes:
         self._widen((_COMMON_A_STEP, 0.0, 0.0))
         spread = self._spread
         total = spread[index][index] + self._noise
-        error = math.log(max(seconds, 1e-6)) - self.log_s[index]
+        error = math.log(seconds) - self.log_s[index]
         most = _CLIP * math.sqrt(total)
+        if self._is_changed(index, error, most):
+            spread[index][index] += error**2
+            total += error**2
+            most = abs(error)
         error = min(max(error, -most), most)
         least_noise, most_noise = _NOISE
         unexplained = error**2 * self._noise / total
@@ -90,6 +97,19 @@ class StepTimes:
             self.log_s[row] += gain * error
             for other, its in enumerate(column):
                 spread[row][other] -= gain * its
+
+    def _is_changed(self, index: int, error: float, most: float) -> bool:
+        """Return whether steps with this number take something else now: two in a row say so."""
+        if abs(error) <= most:
+            self._off[index] = 0
+            return False
+        side = 1 if error > 0 else -1
+        self._off[index] = side if self._off[index] * side < 0 else self._off[index] + side
+        return abs(self._off[index]) >= _TWICE
+
+    def is_off(self, index: int) -> bool:
+        """Return whether the latest step with this number was off by more than noise."""
+        return self._off[index] != 0
 
     def variance(self, one: int, other: int) -> float:
         """Return the variance of the logarithm of the seconds at two indices, one by the other."""
