@@ -22,7 +22,8 @@ SEAMS: Final = {
         "core-ends-sequences": "vllm/v1/core/sched/scheduler.py: Scheduler.update_from_output",
         "core-finish-reasons": "vllm/v1/core/sched/scheduler.py: Scheduler._free_request, Scheduler.schedule",
         "core-presence": "vllm/v1/engine/core.py: EngineCoreProc.run_busy_loop; "
-        "vllm/v1/core/sched/output.py: SchedulerOutput.num_spec_tokens_to_schedule",
+        "vllm/v1/core/sched/output.py: SchedulerOutput.num_spec_tokens_to_schedule; "
+        "vllm/v1/core/sched/scheduler.py: Scheduler.schedule, update_from_output, dynamic_sd_lookup",
         "rank-masks": "--worker-cls: load_model, then execute_model and sample_tokens of its runner",
         "draft-model-passes": "vllm/v1/worker/gpu/spec_decode/standalone_ar/speculator.py: propose, "
         "num_speculative_steps, draft_tokens",

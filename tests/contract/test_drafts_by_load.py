@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from guided_contract.records import DraftTokens
@@ -231,15 +232,27 @@ class Played:
 def test_where_there_is_nothing_to_choose_vllm_is_left_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, speculative: dict[str, Any], why: str
 ) -> None:
-    import msgspec
-
-    core = Running(is_async=False, **speculative)
-    own, schedule = core.scheduler.dynamic_sd_lookup, core.scheduler.schedule
-    pod = msgspec.structs.replace(pod_config(tmp_path, model="/nowhere"), drafts_by_load=True)
-    choose_drafts(core.scheduler, pod, 0)
-    assert core.scheduler.dynamic_sd_lookup is own
-    assert core.scheduler.schedule == schedule
+    left_alone(Running(is_async=False, **speculative).scheduler, tmp_path)
     assert why in caplog.text
+
+
+def test_where_verification_is_adaptive_vllm_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a scheduler that is played: vLLM makes none so on a CPU."""
+    played = Played([4])
+    played.vllm_config.speculative_config.enable_adaptive_verification = True
+    left_alone(played, tmp_path)
+    assert "verification is adaptive" in caplog.text
+
+
+def left_alone(scheduler: Any, folder: Path) -> None:
+    """Have its drafts chosen, and see that nothing came of it."""
+    own, schedule = scheduler.dynamic_sd_lookup, scheduler.schedule
+    pod = msgspec.structs.replace(pod_config(folder, model="/nowhere"), drafts_by_load=True)
+    choose_drafts(scheduler, pod, 0)
+    assert scheduler.dynamic_sd_lookup is own
+    assert scheduler.schedule == schedule
 
 
 def test_where_it_is_not_asked_for_nothing_is_changed(tmp_path: Path) -> None:

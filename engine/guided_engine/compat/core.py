@@ -197,8 +197,9 @@ ENTRIES: Final = (
     ),
     LedgerEntry(
         name="core-presence",
-        why="/health stays green while the engine core or a rank hangs; heartbeats and a step count tell",
-        goes_when="vLLM reports steps and liveness of its engine core",
+        why="/health stays green while the engine core or a rank hangs; heartbeats and a step count tell; "
+        "numTokens Auto: vLLM's schedule of draft tokens does not follow what steps take",
+        goes_when="vLLM reports steps and liveness of its engine core, and chooses draft tokens by load",
         apply=core_liveness.show_presence,
     ),
 )
