@@ -28,8 +28,9 @@ class Speculation(ReportedModel):
     num_tokens: TokensNow | None = Field(
         default=None,
         description=(
-            "Number of draft tokens per sequence that the engines' last steps asked for, which may follow "
-            "the load; absent before the first step."
+            "Number of draft tokens per sequence, which may follow the load: what the engines' last steps "
+            "asked for, with numTokens Auto what was last chosen, whatever is being tried; absent before the "
+            "first step."
         ),
     )
     is_async: bool | None = Field(

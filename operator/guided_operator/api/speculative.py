@@ -124,7 +124,8 @@ class Speculative(ApiModel):
         default="Auto",
         description=(
             'Whether vLLM schedules the next step while the last one runs. Quote "On" and "Off" in YAML. '
-            "On a CPU, vLLM has it off with NGram. Default: Auto, on where vLLM supports it."
+            "vLLM has it off with NGram on a CPU, and behind pipeline stages on Model Runner V1. Default: "
+            "Auto, on where vLLM supports it."
         ),
     )
     disable_above: Annotated[int, Field(ge=1, le=65_536)] | None = Field(
@@ -133,9 +134,11 @@ class Speculative(ApiModel):
             "Batch size, in sequences, above which no draft tokens are verified: a full batch keeps the "
             "device busy, and wrong draft tokens then cost more than right ones save. What else it saves "
             "depends on the method. DraftModel, Eagle3, and MTP where one layer proposes all tokens: all but "
-            "the first of the draft's passes, which its KV cache needs. DSpark, DFlash, and MTP with a layer "
-            "for each token: nothing, the draft runs as before and what it proposes is dropped. NGram has "
-            "nothing to save. Not allowed with parallelism.data above 1. Default: none, always verify."
+            "the first of the draft's passes, which its KV cache needs. MTP with a layer for each token: the "
+            "same on Model Runner V1, nothing on V2, where the draft runs as before and what it proposes is "
+            "dropped. DSpark and DFlash: nothing, they have one pass. NGram has nothing to save. Not allowed "
+            "with parallelism.data above 1, and with NGram on a GPU on Model Runner V1, which it would end. "
+            "Default: none, always verify."
         ),
     )
 
