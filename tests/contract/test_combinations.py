@@ -5,6 +5,9 @@ refuses in the row's words; what we refuse by ourselves, it takes; and what is t
 without a warning that no row has.
 """
 
+import ast
+import functools
+import inspect
 import json
 import os
 import re
@@ -14,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
 
+import msgspec
 import pytest
 
 from guided_contract.combinations.row import ALL, METHODS, Facts, Row
@@ -22,7 +26,7 @@ from guided_engine.processors.interface import DenseFactory
 from guided_operator.api.combinations import facts_of
 from guided_operator.policy.spec_checks import check
 from support import matrix
-from support.combinations import Example, examples, resource
+from support.combinations import Example, examples, numbers, resource, runner
 from support.manifests import guided_model
 
 # What vLLM and torch warn of when imported is theirs.
@@ -60,8 +64,19 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_vllm_says_the_same(told: dict[str, Any], row: Row) -> None:
-    for example in examples(row):
+    asked = [*examples(row)]
+    for example in asked:
         _compare(example, told[example.name])
+    # What cannot be made here at least says what it says.
+    assert asked or any(row.words in each for each in _texts_of_vllm()), row.words
+
+
+@functools.cache
+def _texts_of_vllm() -> list[str]:
+    from vllm.config import vllm
+
+    nodes = ast.walk(ast.parse(inspect.getsource(vllm)))
+    return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 
 
 def _compare(example: Example, found: dict[str, Any]) -> None:
@@ -73,13 +88,15 @@ def _compare(example: Example, found: dict[str, Any]) -> None:
         return
     assert said == "", example.name
     assert not row.words or any(row.words in each for each in warnings), example.name
-    known = [each.words for each in that_hold(example.facts) if each.words and each.verdict != "Supported"]
+    facts = msgspec.structs.replace(example.facts, runner=example.facts.runner or runner(example.facts))
+    rows = [*that_hold(facts)]
+    known = [each.words for each in rows if each.words]
     assert [each for each in warnings if not any(words in each for words in known)] == [], example.name
-    for name in ("is_async", "runner"):
-        wanted = getattr(row.resolves, name)
-        assert wanted in {None, found[name]}, f"{example.name}: {name}"
-    if row.resolves.by_batch is not None:
-        assert bool(found["schedule"]) is row.resolves.by_batch, example.name
+    assert found["runner"] == facts.runner, example.name
+    schedulings = {each.is_async for each in rows if each.verdict != "Refused"} - {None}
+    assert {found["is_async"]} == ({False} if facts.scheduling == "Sync" else schedulings), example.name
+    schedule = found["schedule"]
+    assert schedule == numbers(facts, len(schedule or ())), example.name
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -94,7 +111,7 @@ def test_the_operator_says_the_same_of_a_resource(tmp_path: Path, row: Row) -> N
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_resource_is_read_as_the_facts_that_it_was_made_of(tmp_path: Path, row: Row) -> None:
-    unknown = {"dense", "undrafted", "foreign", "multimodal", "reasoning_plugin"}
+    unknown = {"dense", "undrafted", "foreign", "multimodal", "hybrid", "reasoning_plugin"}
     for example in examples(row):
         read = facts_of(resource(example.facts, tmp_path).spec)
         for name in {*row.when, "device"} - unknown:
@@ -110,8 +127,32 @@ def test_vllm_overlaps_batches_by_the_size_that_counts_here(size: int) -> None:
     assert facts_of(gm.spec).dbo is ParallelConfig.use_ubatching.fget(told)
 
 
+def test_model_runner_v1_ends_where_the_number_of_ngrams_drafts_changes() -> None:
+    from vllm.v1.spec_decode.ngram_proposer_gpu import NgramProposerGPU
+
+    with pytest.raises(AssertionError):
+        NgramProposerGPU.propose(SimpleNamespace(k=3), 0, *[None] * 4)
+
+
+def test_model_runner_v2_overlaps_no_batches_of_what_the_rows_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.config.vllm import CUDAGraphMode, VllmConfig
+
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
+    told = SimpleNamespace(
+        lora_config={},
+        speculative_config={},
+        model_config=SimpleNamespace(is_multimodal_model=True, is_hybrid=True),
+        parallel_config=SimpleNamespace(pipeline_parallel_size=2, decode_context_parallel_size=2),
+        compilation_config=SimpleNamespace(cudagraph_mode=CUDAGraphMode.PIECEWISE),
+        is_mm_encoder_only=False,  # such a model is multimodal
+    )
+    rows = (row.words for row in ROWS if row.when.items() >= {"dbo": (True,), "runner": ("V2",)}.items())
+    assert sorted(VllmConfig._get_dbo_unsupported_features(told)) == sorted(rows)
+
+
 def test_rows_are_told_apart_and_whole() -> None:
     assert len({row.name for row in ROWS}) == len(ROWS)
+    assert len({row.message for row in ROWS}) == len(ROWS)
     for row in ROWS:
         assert (row.verdict == "Refused") <= bool(row.instead and row.field), row.name
         assert (row.verdict == "Supported") <= bool(row.test), row.name

@@ -4,7 +4,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from unittest import mock
 
 from devtools import tinymodel
@@ -22,8 +22,7 @@ _PARSER = Path(__file__).with_name("reasoning_parser.py")
 # What vLLM takes for granted elsewhere; with fewer tokens a step it warns of speculation.
 _WORDS = ("--max-num-batched-tokens=8192",)
 _DBO = ("--enable-dbo", "--all2all-backend=deepep_low_latency")
-# What vLLM takes where no model runner is asked for: runner, device, and whether batches overlap.
-_UNASKED = {("V2", "CUDA", False), ("V1", "CUDA", True)}
+MOST_BELOW = 8  # disableAbove
 _TEXT = {
     "vocab_size": 8192,
     "hidden_size": 128,
@@ -52,6 +51,7 @@ _CONFIGS: dict[str, dict[str, Any]] = {
         "markov_rank": 4,
         "markov_head_type": "vanilla",
     },
+    "narrow": {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_key_value_heads": 1},
     "multimodal": {
         "model_type": "qwen2_audio",
         "architectures": ["Qwen2AudioForConditionalGeneration"],
@@ -88,20 +88,44 @@ class Example(NamedTuple):
 def examples(row: Row) -> Iterator[Example]:
     """Yield an engine for each choice that a row leaves, on each device that it holds on."""
     devices = [each for each in row.when.get("device", _DEVICES) if each in _DEVICES]
-    if "multimodal" in row.when:  # vLLM imports its class, and so CUDA's attention, which a CPU's build lacks
-        devices.remove("CUDA")
+    # vLLM imports their classes, and so CUDA's attention, which a CPU's build lacks.
+    devices = [each for each in devices if each == "CPU" or not {"multimodal", "hybrid"} & {*row.when}]
     names = [name for name in row.when if name != "device"]
     for device in devices:
         for values in itertools.product(*(row.when[name] for name in names)):
             yield Example(row, Facts(device=device, **dict(zip(names, values, strict=True))))
 
 
+def runner(facts: Facts) -> Literal["V1", "V2"]:
+    """Return the model runner that vLLM takes by itself, on a CPU with a Triton."""
+    return "V1" if facts.dbo and facts.device == "CUDA" else "V2"
+
+
+def numbers(facts: Facts, largest: int) -> list[int] | None:
+    """Return how many tokens are drafted at each batch size from 1 on; None: always the same."""
+    if facts.replicated or not (facts.by_batch or facts.by_load):
+        return None
+    most = _most(facts)
+    if facts.by_batch:
+        return [most if batch <= MOST_BELOW else 0 for batch in range(1, largest + 1)]
+    # Where nobody chooses, all but at two of the largest batch sizes that vLLM surely has.
+    few = {126: 1, 127: 0} if most > 1 else {127: 0}
+    return [few.get(batch, most) for batch in range(1, largest + 1)]
+
+
+def _most(facts: Facts) -> int:
+    return 1 if facts.method == "MTP" else 3
+
+
 def resource(facts: Facts, models: Path) -> GuidedModel:
     """Return a GuidedModel of these facts, whether or not its rules allow it."""
-    own = "multimodal" if facts.multimodal else "MTP" if facts.method == "MTP" else ""
+    own = "multimodal" if facts.multimodal else "narrow" if facts.context_parallel else ""
+    own = "MTP" if facts.method == "MTP" else own
     target = str(_model(models, own)) if own else str(tinymodel.models() / "tiny")
     args = [*(_DBO if facts.dbo else ())]
     args += ["--enforce-eager"] if facts.eager else []
+    args += ["--compilation-config.cudagraph_mode=PIECEWISE"] if facts.piecewise else []
+    args += ["--decode-context-parallel-size=2"] if facts.context_parallel else []
     args += ["--enable-batch-sharded-sampling"] if facts.sharded else []
     args += ["--kv-sharing-fast-prefill"] if facts.fast_prefill else []
     args += [*_WORDS] if facts.crowded or facts.short_step else []
@@ -127,7 +151,7 @@ def resource(facts: Facts, models: Path) -> GuidedModel:
         fields["engine__maxNumSeqs"] = 1
     if facts.device == "CPU":
         fields["engine__accelerator"] = {"type": "None"}
-    if facts.runner and (facts.runner, facts.device, facts.dbo) not in _UNASKED:
+    if facts.runner and (facts.device == "CPU" or facts.runner != runner(facts)):
         fields["engine__env"] = [{"name": _RUNNER, "value": "1" if facts.runner == "V2" else "0"}]
     if facts.processors:
         fields["logitsProcessors"] = [
@@ -141,7 +165,7 @@ def resource(facts: Facts, models: Path) -> GuidedModel:
 
 
 def _speculative(facts: Facts, models: Path) -> dict[str, Any]:
-    most = 1 if facts.method == "MTP" else 3
+    most = _most(facts)
     asked: dict[str, Any] = {
         "method": facts.method,
         **({"numTokens": "Auto", "maxTokens": most} if facts.by_load else {"numTokens": most}),
@@ -152,7 +176,7 @@ def _speculative(facts: Facts, models: Path) -> dict[str, Any]:
     elif facts.method not in {"NGram", "MTP"}:
         asked["draftModel"] = {"uri": f"file://{_model(models, facts.method or '')}"}
     if facts.by_batch:
-        asked["disableAbove"] = 8
+        asked["disableAbove"] = MOST_BELOW
     if facts.probabilistic:
         asked["draftSampling"] = "Probabilistic"
     if facts.block or facts.adaptive:

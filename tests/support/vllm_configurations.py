@@ -27,12 +27,15 @@ class Asked(TypedDict):
 
 
 class Told(TypedDict):
-    """What vLLM said: why it refuses, else what it resolved; and its warnings."""
+    """What vLLM said: why it refuses, else what it resolved; and its warnings.
+
+    `schedule` is the number of draft tokens at each batch size from 1 on, where it changes.
+    """
 
     refusal: str
     is_async: bool | None
     runner: Literal["V1", "V2"] | None
-    schedule: Sequence[Sequence[int]] | None
+    schedule: Sequence[int] | None
     graphs: str
     warnings: Sequence[str]
 
@@ -87,6 +90,7 @@ def _told(asked: Asked, warnings: list[str]) -> Told:
     from vllm import AsyncEngineArgs, envs
     from vllm.logger import _print_warning_once
     from vllm.usage.usage_lib import UsageContext
+    from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
 
     _print_warning_once.cache_clear()  # each configuration is to say what it says
     warnings.clear()
@@ -106,7 +110,11 @@ def _told(asked: Asked, warnings: list[str]) -> Told:
         told["graphs"] = config.compilation_config.cudagraph_mode.name
         speculative = config.speculative_config
         if speculative is not None and speculative.num_speculative_tokens_per_batch_size is not None:
-            told["schedule"] = speculative.num_speculative_tokens_per_batch_size
+            _, *told["schedule"] = build_dynamic_sd_schedule_lookup(
+                speculative.num_speculative_tokens_per_batch_size,
+                config.scheduler_config.max_num_seqs,
+                speculative.num_speculative_tokens,
+            )
     finally:
         os.environ.clear()
         os.environ.update(before)

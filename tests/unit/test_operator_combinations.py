@@ -1,20 +1,12 @@
 """What goes with what, as whoever writes a resource hears of it."""
 
-import dataclasses
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from guided_contract.status import PodStatus
-from guided_operator.api.combinations import facts_of, remarks
-from guided_operator.cli.command_line import main
+from guided_operator.api.combinations import facts_of
 from guided_operator.policy.spec_checks import check
-from guided_operator.reconcile.conditions.chains import decide
-from guided_operator.watch.sidecar_status import Page
-from support.manifests import changed, guided_model, minimal
-from support.observed import applied, model, pod, revision_of, seen, situation
+from support.manifests import guided_model
 
 HEAD = {
     "method": "Eagle3",
@@ -24,24 +16,7 @@ HEAD = {
 }
 V2 = [{"name": "VLLM_USE_V2_MODEL_RUNNER", "value": "1"}]
 ADAPTIVE = {"method": "MTP", "numTokens": 1, "verification": "Adaptive"}
-
-
-def test_what_nobody_has_run_is_said_where_a_manifest_is_checked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "m.yaml"
-    file.write_text(yaml.safe_dump(changed(minimal(), speculative=HEAD)))
-    assert main(["validate", "-f", str(file)]) == 0
-    said = capsys.readouterr()
-    assert said.out.endswith("is valid\n")
-    assert f"{file}: spec.speculative.draftSampling: not run by us: " in said.err
-
-
-def test_the_condition_says_it_too() -> None:
-    found = decide(situation(applied(seen(model(speculative=HEAD)))))["Compatible"]
-    assert (found.status, found.reason) == ("True", "Supported")
-    assert "spec.speculative.draftSampling: not run by us" in found.message
-    assert decide(situation(applied(seen(model()))))["Compatible"].message == ""
+PIECEWISE = "--compilation-config.cudagraph_mode=PIECEWISE"
 
 
 @pytest.mark.parametrize(
@@ -128,6 +103,29 @@ def test_the_last_word_says_whether_a_batch_is_overlapped(args: list[str], *, ov
 
 
 @pytest.mark.parametrize(
+    ("args", "fact", "holds"),
+    [
+        ([PIECEWISE], "piecewise", True),
+        (["--optimization-level=1"], "piecewise", True),
+        (["--optimization-level=1", "--compilation-config.cudagraph_mode=FULL"], "piecewise", False),
+        # vLLM makes these none.
+        ([PIECEWISE, "--enforce-eager"], "piecewise", False),
+        ([PIECEWISE, "--compilation-config.mode=0"], "piecewise", False),
+        ([PIECEWISE, "--optimization-level=0"], "piecewise", False),
+        (["--decode-context-parallel-size", "2"], "context_parallel", True),
+        (["--decode-context-parallel-size=1"], "context_parallel", False),
+        (["--enable-dbo", "--all2all-backend=deepep_high_throughput"], "high_throughput", True),
+        (["--enable-dbo", "--all2all-backend=deepep_low_latency"], "high_throughput", False),
+        (["--ubatch-size=2", "--all2all-backend=deepep_high_throughput"], "high_throughput", False),
+    ],
+)
+def test_what_arguments_say_of_graphs_and_of_what_is_spread(
+    args: list[str], fact: str, *, holds: bool
+) -> None:
+    assert getattr(facts_of(guided_model(engine__args=args).spec), fact) is holds
+
+
+@pytest.mark.parametrize(
     ("drafts", "fields", "crowded"),
     [
         (3, {}, False),
@@ -177,29 +175,13 @@ def test_on_a_cpu_vllm_leaves_out_one_of_both_options_alone() -> None:
     [
         ({"speculative": HEAD | {"method": "DSpark", "draftSampling": "Greedy"}}, "has no DSpark"),
         ({"speculative": {"method": "NGram", "numTokens": 3}}, ""),
-        ({"engine__env": V2, "parallelism": {"pipeline": 2, "tensor": 1}}, "behind pipeline stages"),
+        ({"engine__env": V2, "parallelism": {"pipeline": 2, "tensor": 1}}, "with pipeline parallelism"),
         ({"engine__env": V2}, ""),
     ],
 )
 def test_what_microbatches_do_not_go_with_is_refused(fields: dict[str, Any], refused: str) -> None:
     problems = check(guided_model(engine__args=["--ubatch-size=2"], **fields))
     assert any(refused in each.message for each in problems) is bool(refused)
-
-
-@pytest.mark.parametrize(
-    ("fields", "scheduling"),
-    [
-        ({"parallelism": {"pipeline": 2, "tensor": 1}}, "Sync"),
-        ({"engine": {**minimal()["spec"]["engine"], "args": ["--enable-dbo"]}}, "Async"),
-    ],
-)
-def test_what_pods_say_of_their_model_runner_counts(fields: dict[str, Any], scheduling: Any) -> None:
-    raw = model(**fields)
-    here = pod("m-0", revision_of(raw))
-    page = Page(PodStatus(ready=True, versions={"modelRunner": "V1"}, scheduling=scheduling))
-    told = situation(dataclasses.replace(applied(seen(raw)), pods=(here,), pages={here.uid: page}))
-    assert told.facts is not None
-    assert any("falls back" in each for each in remarks(told.facts))
 
 
 @pytest.mark.parametrize(

@@ -19,18 +19,21 @@ One table decides before a pod starts, and on its ranks what only they know. A r
 all holds that stands in its second column. Every row that holds counts; one that refuses is enough.
 
 - **supported**: by vLLM and by us, and run by the test that is named, on a CPU.
-- **supported by vLLM, not run by us**: vLLM's configuration takes it. Nothing here has made a token with it.
+- **supported by vLLM, not run by us**: vLLM's configuration takes it. No engine of ours has generated text
+  with it, but for what the row says.
 - **falls back**: it runs, but not as asked for.
 - **refused**: by the API server (a rule of the schema), by the operator (`Compatible=False`), by the plugin
   when a rank starts, or by vLLM at its start. The last two are the reason `RefusedAtStart`, with the words.
 
-`guidedmodel validate` and the condition `Compatible` say which rows of the second and third kind hold. A test
-has vLLM {version} make its own configuration for each row, on a CPU and as on a GPU, and compares verdict,
-scheduling, model runner and whether there is a schedule by batch size, as `disableAbove` and
-`numTokens: Auto` have it. Three warnings of vLLM's are in no row, and change nothing: with speculation and
-fewer than 8192 tokens a step (`--max-num-batched-tokens`; its default on a CPU, on an A100, and on GPUs below
-70 GB, is fewer), that these may be few; with MTP and `numTokens` above 1, that one layer then runs several
-times; with `disableAbove` or Auto on a CPU and Model Runner V1, of graphs, which a CPU has none of.
+`guidedmodel validate` and the condition `Compatible` say which rows of the second and third kind hold; where
+a resource alone does not decide on the model runner, those of both. That a model takes more than text they
+know by options that only such a model has a use for. A test has vLLM {version} make its own configuration for
+each row, on a CPU and as on an NVIDIA GPU, and compares verdict, scheduling, model runner and the number of
+draft tokens by batch size, as `disableAbove` and `numTokens: Auto` have it; of rows for other devices, and
+for models that it cannot load there, vLLM's words alone. Two warnings of vLLM's are in no row, and change
+nothing: with speculation and fewer than 8192 tokens a step (`--max-num-batched-tokens`; its default on a CPU,
+on an A100, and on GPUs below 70 GB, is fewer), that these may be few; with MTP and `numTokens` above 1, that
+one layer then runs several times.
 
 Model Runner V2 is what vLLM takes on CUDA, and on a CPU with a Triton, where no row says otherwise. The
 variable `VLLM_USE_V2_MODEL_RUNNER` in `engine.env` chooses: `"1"` is V2, `"0"` V1.
@@ -53,6 +56,10 @@ _SWITCHES: Final[Mapping[str, tuple[str, str]]] = {
     "foreign": ("a class of vLLM's V1 interface", "no such class"),
     "lora": ("LoRA", "no LoRA"),
     "multimodal": ("a multimodal model", "a model of text alone"),
+    "hybrid": ("a model with attention and state space layers", "no such model"),
+    "piecewise": ("piecewise CUDA graphs", "no piecewise CUDA graphs"),
+    "context_parallel": ("context parallelism", "no context parallelism"),
+    "high_throughput": ("`--enable-dbo` with `deepep_high_throughput`", "no such kernels"),
     "reasoning_plugin": ("a reasoning parser of a file", "no such parser"),
     "sharded": ("batch-sharded sampling", "no batch-sharded sampling"),
     "unshardable": ("fewer sequences than ranks, or `--max-logprobs=-1`", "no such bounds"),

@@ -1,10 +1,34 @@
 """A step's batch: shared out to ranks that sample, run as two that overlap, with fast prefill; its limits."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-from guided_contract.combinations.row import ALL, ASYNC, GPUS, HEADS, MATRIX, NO, ON_V1, YES, Resolves, Row
+from guided_contract.combinations.row import ALL, GPUS, HEADS, MATRIX, NO, ON_V1, YES, Decider, Row
 
 _REMOVE: Final = "remove --enable-dbo or --ubatch-size"
+_V1: Final = "use Model Runner V1"
+
+
+def _not_overlapped(
+    name: str,
+    when: Mapping[str, tuple[Any, ...]],
+    what: str,
+    instead: str,
+    decided_by: tuple[Decider, ...] = ("Operator", "vLLM"),
+) -> Row:
+    """Return what Model Runner V2 refuses beside batches that overlap; `what` is vLLM's word for it."""
+    return Row(
+        name=f"dual batch overlap on V2 {name}",
+        when={"dbo": YES, "runner": ("V2",), "device": GPUS, **when},
+        verdict="Refused",
+        says=f"Model Runner V2 has no dual batch overlap with {what}",
+        instead=f"{_REMOVE}, or {instead}",
+        field="engine.args",
+        decided_by=decided_by,
+        words=f"dual batch overlap with {what}",
+    )
+
+
 BATCH_ROWS: Final = (
     Row(
         name="batch-sharded sampling",
@@ -12,7 +36,7 @@ BATCH_ROWS: Final = (
         verdict="Supported",
         says="each rank masks the rows that it samples",
         test=f"{MATRIX} V2-tp2-draft-async-sharded",
-        resolves=ASYNC,
+        is_async=True,
     ),
     Row(
         name="batch-sharded sampling on one rank",
@@ -53,7 +77,6 @@ BATCH_ROWS: Final = (
         instead=f"{_REMOVE}, to have Model Runner V2",
         field="engine.args",
         words="Model Runner V2 does not yet support dual batch overlap; using the V1 model runner instead.",
-        resolves=Resolves(runner="V1"),
     ),
     Row(
         name="dual batch overlap of DSpark",
@@ -75,34 +98,50 @@ BATCH_ROWS: Final = (
         words="Dual-Batch Overlap is not supported on CPU, disabled.",
     ),
     Row(
-        name="dual batch overlap on V2",
-        when={"dbo": YES, "runner": ("V2",), "method": ALL, "device": GPUS},
-        verdict="Refused",
-        says="Model Runner V2 does not speculate with dual batch overlap",
-        instead=f"{_REMOVE}, or speculative",
+        name="batches that overlap",
+        when={"dbo": YES, "device": GPUS},
+        verdict="NotRun",
+        says="neither runner has overlapped batches here",
         field="engine.args",
-        decided_by=("Operator", "vLLM"),
-        words="dual batch overlap with speculative decoding",
+    ),
+    _not_overlapped("with speculation", {"method": ALL}, "speculative decoding", "speculative"),
+    _not_overlapped("with LoRA", {"lora": YES}, "LoRA", "lora"),
+    _not_overlapped(
+        "behind stages", {"staged": YES}, "pipeline parallelism", "set parallelism.pipeline to 1"
+    ),
+    _not_overlapped(
+        "with context parallelism",
+        {"context_parallel": YES, "split": YES},
+        "context parallelism",
+        "--decode-context-parallel-size",
+    ),
+    _not_overlapped(
+        "with piecewise graphs",
+        {"piecewise": YES},
+        "PIECEWISE CUDA graphs",
+        "the argument that asks for piecewise graphs",
+    ),
+    # The model alone says that it is one.
+    _not_overlapped("of multimodal models", {"multimodal": YES}, "multimodal models", _V1, ("vLLM",)),
+    _not_overlapped("of hybrid models", {"hybrid": YES}, "hybrid models", _V1, ("vLLM",)),
+    Row(
+        name="batches that overlap by DeepEP's high throughput on ROCm",
+        when={"high_throughput": YES, "device": ("Other",), "scheduling": ("",)},
+        verdict="FallsBack",
+        says="on ROCm vLLM then schedules synchronously",
+        instead="use another --all2all-backend",
+        field="engine.args",
+        words="Async scheduling is disabled for ROCm DeepEP high-throughput DBO",
+        is_async=False,
     ),
     Row(
-        name="dual batch overlap on V2 with LoRA",
-        when={"dbo": YES, "runner": ("V2",), "method": ("",), "lora": YES, "device": GPUS},
+        name="batches that overlap by DeepEP's high throughput on ROCm, asynchronously",
+        when={"high_throughput": YES, "device": ("Other",), "scheduling": ("Async",)},
         verdict="Refused",
-        says="Model Runner V2 has no LoRA with dual batch overlap",
-        instead=f"{_REMOVE}, or lora",
-        field="engine.args",
-        decided_by=("Operator", "vLLM"),
-        words="dual batch overlap with LoRA",
-    ),
-    Row(
-        name="dual batch overlap on V2 behind stages",
-        when={"dbo": YES, "runner": ("V2",), "method": ("",), "staged": YES, "device": GPUS},
-        verdict="Refused",
-        says="Model Runner V2 has no dual batch overlap behind pipeline stages",
-        instead=f"{_REMOVE}, or set parallelism.pipeline to 1",
-        field="engine.args",
-        decided_by=("Operator", "vLLM"),
-        words="dual batch overlap with pipeline parallelism",
+        says="on ROCm vLLM then schedules synchronously alone",
+        instead="use Auto or Off, or another --all2all-backend",
+        field="speculative.asyncScheduling",
+        words="Async scheduling is not compatible with ROCm DeepEP high-throughput DBO",
     ),
     Row(
         name="fast prefill",

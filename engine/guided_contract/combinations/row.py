@@ -54,8 +54,12 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     crowded
         The tokens that a full batch verifies, maxNumSeqs times (numTokens + 1), are more than a step has
         room for.
-    eager
-        An argument leaves full CUDA graphs out.
+    eager, piecewise
+        An argument leaves full CUDA graphs out; it asks for piecewise ones.
+    context_parallel
+        A sequence's cache is spread over ranks.
+    high_throughput
+        Batches overlap by --enable-dbo, with DeepEP's high-throughput kernels between ranks.
     unshardable
         There are fewer sequences than ranks, or requests may ask for any number of log probabilities.
     fast_prefill
@@ -80,9 +84,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     foreign: bool | None = None
     lora: bool | None = False
     multimodal: bool | None = None
+    hybrid: bool | None = None
     reasoning_plugin: bool | None = False
     sharded: bool | None = False
     eager: bool | None = False
+    piecewise: bool | None = False
+    context_parallel: bool | None = False
+    high_throughput: bool | None = False
     dbo: bool | None = False
     by_batch: bool | None = False
     by_load: bool | None = False
@@ -94,14 +102,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     probabilistic: bool | None = False
     block: bool | None = False
     adaptive: bool | None = False
-
-
-class Resolves(msgspec.Struct, frozen=True, kw_only=True):
-    """What vLLM makes of it; None: whatever it is. `by_batch`: whether the schedule by batch size is left."""
-
-    is_async: bool | None = None
-    runner: Literal["V1", "V2"] | None = None
-    by_batch: bool | None = None
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,8 +124,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         What ran it; "" where nothing has.
     words
         vLLM's own, a part of its error or warning; "" where it says nothing.
-    resolves
-        What its configuration then holds, where it takes it.
+    is_async
+        Whether vLLM schedules asynchronously where it takes it, and is not told to do without; None: another
+        row says.
     """
 
     name: str
@@ -137,7 +138,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     decided_by: tuple[Decider, ...] = ("vLLM",)
     test: str = ""
     words: str = ""
-    resolves: Resolves = Resolves()
+    is_async: bool | None = None
 
     def holds(self, facts: Facts) -> bool:
         """Return whether all facts that it asks for are known and as it asks."""
@@ -157,4 +158,3 @@ ON_V1: Final = ("NGram", "DraftModel", "Eagle3", "MTP", "DFlash")  # those that 
 YES: Final = (True,)
 NO: Final = (False,)
 GPUS: Final = ("CUDA", "Other")
-ASYNC: Final = Resolves(is_async=True, runner="V2")

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from guided_contract.combinations.batches import BATCH_ROWS
+from guided_contract.combinations.contents import CONTENT_ROWS
 from guided_contract.combinations.loads import LOAD_ROWS
 from guided_contract.combinations.methods import METHOD_ROWS
 from guided_contract.combinations.row import Decider, Facts, Row, Verdict
 from guided_contract.combinations.spread import SPREAD_ROWS
 
-ROWS: Final = (*METHOD_ROWS, *SPREAD_ROWS, *LOAD_ROWS, *BATCH_ROWS)
+ROWS: Final = (*METHOD_ROWS, *SPREAD_ROWS, *CONTENT_ROWS, *LOAD_ROWS, *BATCH_ROWS)
 
 
 def that_hold(facts: Facts, *verdicts: Verdict) -> Iterator[Row]:

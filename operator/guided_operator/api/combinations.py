@@ -5,8 +5,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from guided_contract.combinations.row import GPUS, Facts, Row
-from guided_contract.combinations.table import ROWS, that_hold
+from guided_contract.combinations.table import ROWS, refusals
 from guided_operator.api.engine_args import option
 from guided_operator.api.rule import Rule, cel_list
 
@@ -20,6 +22,9 @@ _ON_GPUS: Final = ((1024, 16384), (1024, 8192), (256, 2048))
 _OTHER_DEFAULTS: Final = {"--performance-mode", "--no-enable-chunked-prefill"}
 # What vLLM takes where --max-num-seqs is not given, at least: on a CPU with one rank.
 _LEAST_MAX_NUM_SEQS: Final = 128
+_TOLD: Final[Mapping[str, str]] = {"FallsBack": "falls back", "Refused": "refused"}
+# Options that only a model with inputs beside text has a use for.
+_TAKES_MEDIA: Final = re.compile(r"--(mm|limit-mm|interleave-mm|skip-mm|media-io)-")
 _SCHEDULING: Final[Mapping[str, Any]] = {"Auto": "", "On": "Async", "Off": "Sync"}
 # CEL that is true of a spec if a fact has one of these values; of the facts that fields alone say.
 _SPEAKS: Final = "has(self.speculative)"
@@ -70,6 +75,11 @@ def facts_of(spec: "GuidedModelSpec") -> Facts:
         overactive=_exceeds(_number(spec.engine, "--max-num-active-seqs"), spec.engine.max_num_seqs),
         short_step=_exceeds(spec.engine.max_num_seqs, _number(spec.engine, "--max-num-batched-tokens")),
         eager=switches["enforce-eager"] or _graphless(spec.engine),
+        piecewise=not switches["enforce-eager"] and _piecewise(spec.engine),
+        context_parallel=_exceeds(_number(spec.engine, "--decode-context-parallel-size"), 1),
+        high_throughput=switches["enable-dbo"]
+        and _last(spec.engine, "--all2all-backend") == "deepep_high_throughput",
+        multimodal=any(_TAKES_MEDIA.match(option(word)) for word in spec.engine.args) or None,
         dbo=dbo,
         by_batch=asked is not None and asked.disable_above is not None,
         by_load=asked is not None and asked.by_load,
@@ -82,11 +92,21 @@ def facts_of(spec: "GuidedModelSpec") -> Facts:
 
 
 def remarks(facts: Facts) -> Iterator[str]:
-    """Yield what falls back of what a spec chooses, and what we have not run of it."""
-    words = {"FallsBack": "falls back", "NotRun": "not run by us"}
-    for row in that_hold(facts, "FallsBack", "NotRun"):
-        if row.field:
-            yield f"spec.{row.field}: {words[row.verdict]}: {row.message}"
+    """Yield in one sentence all that we have not run of what a spec chooses, then what falls back.
+
+    And what vLLM refuses on some devices, or of some models, of which the spec alone is not enough to tell.
+    Where the model runner is not known, of both, but for one that the operator would refuse.
+    """
+    either = [facts.runner] if facts.runner else ["V1", "V2"]
+    known = [msgspec.structs.replace(facts, runner=each) for each in either]
+    known = [each for each in known if not any(refusals(each, "Operator"))] or known
+    found = [(row, [each.runner for each in known if row.holds(each)]) for row in ROWS]
+    if not_run := [row.name for row, runners in found if runners and row.verdict == "NotRun"]:
+        yield f"not run by us (docs/compatibility.md): {'; '.join(not_run)}"
+    for row, runners in found:
+        if runners and row.verdict in _TOLD:
+            where = "" if len(runners) == len(known) else f" on Model Runner {runners[0]}"
+            yield f"spec.{row.field}: {_TOLD[row.verdict]}{where}: {row.message}"
 
 
 def _device(engine: "Engine") -> Any:
@@ -163,11 +183,21 @@ def _choice(engine: "Engine", name: str) -> str:
 
 def _graphless(engine: "Engine") -> bool:
     """Return whether an argument beside --enforce-eager leaves full CUDA graphs out; values as in vLLM."""
-    if _choice(engine, "--compilation-config.mode") in {"1", "STOCK_TORCH_COMPILE"}:
-        return True
+    stock = _choice(engine, "--compilation-config.mode") in {"1", "STOCK_TORCH_COMPILE"}
+    return stock or _graphs(engine) in {"NONE", "PIECEWISE"}
+
+
+def _graphs(engine: "Engine") -> str:
+    """Return which CUDA graphs arguments ask for, of those that are not full; else "" or whatever is said."""
     graphs = _choice(engine, "--compilation-config.cudagraph-mode")
-    by_level = not graphs and _choice(engine, "--optimization-level") in {"0", "1"}
-    return by_level or graphs in {"NONE", "PIECEWISE", "0", "1"}
+    level = _choice(engine, "--optimization-level")
+    return {"0": "NONE", "1": "PIECEWISE"}.get(graphs or level, graphs)
+
+
+def _piecewise(engine: "Engine") -> bool:
+    """Return whether graphs are surely piecewise ones: without vLLM's own compiling there are none."""
+    is_compiled = _choice(engine, "--compilation-config.mode") in {"", "3", "VLLM_COMPILE"}
+    return is_compiled and _choice(engine, "--optimization-level") != "0" and _graphs(engine) == "PIECEWISE"
 
 
 def _unshardable(engine: "Engine", ranks: int) -> bool:

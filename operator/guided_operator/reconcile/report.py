@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from guided_contract import names
 from guided_contract.backends import DISTRIBUTIONS
-from guided_contract.combinations.row import Facts, Resolves, Row
+from guided_contract.combinations.row import Facts, Row
 from guided_contract.combinations.table import that_hold
 from guided_operator.api.speculation_status import Speculation
 from guided_operator.api.speculative import Speculative
@@ -164,7 +164,7 @@ def _speculation(situation: Situation) -> Speculation | None:
 def _fallback(asked: Speculative | None, rows: Sequence[Row], *, is_async: bool | None) -> str:
     """Return why less is done than was asked for, "" where nothing is known to be."""
     if asked is not None and is_async is False and asked.async_scheduling != "Off":
-        said = (row.words for row in rows if row.resolves.is_async is False)
+        said = (row.words for row in rows if row.is_async is False)
         return next((f"vLLM says: {words}" for words in said), _NOT_ASYNC)
     # Of drafts themselves, what vLLM's configuration does not show.
-    return next((row.message for row in rows if "method" in row.when and row.resolves == Resolves()), "")
+    return next((row.message for row in rows if "method" in row.when and not row.words), "")

@@ -1,0 +1,127 @@
+"""What nobody has run, and what falls back, as whoever writes a resource hears of it."""
+
+import dataclasses
+import itertools
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from guided_contract.combinations.row import METHODS, Facts
+from guided_contract.combinations.table import refusals
+from guided_contract.status import PodStatus
+from guided_operator.api.combinations import facts_of, remarks
+from guided_operator.cli.command_line import main
+from guided_operator.reconcile.conditions.chains import decide
+from guided_operator.watch.sidecar_status import Page
+from support.manifests import changed, guided_model, minimal
+from support.observed import applied, model, pod, revision_of, seen, situation
+
+HEAD = {
+    "method": "Eagle3",
+    "numTokens": 3,
+    "draftModel": {"uri": "hf://o/head"},
+    "draftSampling": "Probabilistic",
+}
+NGRAM = {"method": "NGram", "numTokens": 3}
+BLOCK = {"method": "DSpark", "numTokens": 3, "verification": "Block"}
+V1 = [{"name": "VLLM_USE_V2_MODEL_RUNNER", "value": "0"}]
+NOT_RUN = "not run by us (docs/compatibility.md): "
+GPU = "GPUs, but for a small part on one H200"
+
+
+def test_what_nobody_has_run_is_said_where_a_manifest_is_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(yaml.safe_dump(changed(minimal(), speculative=HEAD)))
+    assert main(["validate", "-f", str(file)]) == 0
+    said = capsys.readouterr()
+    assert said.out.endswith("is valid\n")
+    assert f"{file}: not run by us (docs/compatibility.md): probabilistic drafts; GPUs, but for" in said.err
+
+
+def test_the_condition_says_it_too() -> None:
+    found = decide(situation(applied(seen(model(speculative=HEAD)))))["Compatible"]
+    assert (found.status, found.reason) == ("True", "Supported")
+    assert found.message == "not run by us (docs/compatibility.md): probabilistic drafts"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"engine__accelerator": {"type": "None"}}, set()),
+        ({}, {GPU}),
+        ({"engine__args": ["--limit-mm-per-prompt.image=2"]}, {GPU, "multimodal models"}),
+        ({"engine__accelerator": {"resource": "amd.com/gpu"}}, {"GPUs that are not NVIDIA's"}),
+        ({"speculative": NGRAM, "engine__env": V1}, {GPU, "NGram on V1"}),
+        (
+            {"speculative": BLOCK, "engine__accelerator": {"resource": "amd.com/gpu"}},
+            {"DSpark and DFlash", "verification in blocks", "GPUs that are not NVIDIA's"},
+        ),
+        ({"speculative": NGRAM | {"numTokens": "Auto"}}, {GPU, "numTokens Auto of other methods"}),
+        ({"speculative": NGRAM | {"disableAbove": 8}}, {GPU}),
+    ],
+)
+def test_whatever_we_have_not_run_is_told_on_whichever_model_runner(
+    fields: dict[str, Any], said: set[str]
+) -> None:
+    told = next(remarks(facts_of(guided_model(**fields).spec)), "")
+    assert set(filter(None, told.removeprefix(NOT_RUN).split("; "))) == said
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"speculative": NGRAM | {"method": "MTP"}}, ["falls back on Model Runner V1"]),
+        # That runner has no DSpark, so it will not be the one.
+        ({"speculative": BLOCK}, []),
+    ],
+)
+def test_what_only_one_of_two_model_runners_does_is_told_of_it(
+    fields: dict[str, Any], told: list[str]
+) -> None:
+    spread = {"parallelism": {"pipeline": 2, "tensor": 1}}
+    gm = guided_model(engine__accelerator={"resource": "amd.com/gpu"}, **spread, **fields)
+    assert [each.split(": ")[1] for each in remarks(facts_of(gm.spec)) if "spec." in each] == told
+
+
+def test_a_condition_has_room_for_all_that_is_told() -> None:
+    """Of whatever may start, where much is asked for at once."""
+    free: dict[str, Any] = {
+        "method": METHODS,
+        "device": ("CPU", "CUDA", "Other"),
+        "runner": ("", "V1", "V2"),
+        "scheduling": ("", "Async"),
+        **dict.fromkeys(("staged", "replicated", "by_batch", "by_load", "block"), (False, True)),
+        **dict.fromkeys(("adaptive", "on_ranks", "dbo"), (False, True)),
+        **dict.fromkeys(("split", "lora", "probabilistic", "multimodal", "high_throughput"), (True,)),
+    }
+    longest = 0
+    for values in itertools.product(*free.values()):
+        facts = Facts(**dict(zip(free, values, strict=True)))
+        known = [
+            msgspec.structs.replace(facts, runner=each)
+            for each in (facts.runner or "V1", facts.runner or "V2")
+        ]
+        if not any(refusals(facts, "CEL")) and not all(any(refusals(each, "Operator")) for each in known):
+            longest = max(longest, len("; ".join(remarks(facts))))
+    assert 500 < longest <= 1024
+
+
+@pytest.mark.parametrize(
+    ("fields", "scheduling"),
+    [
+        ({"parallelism": {"pipeline": 2, "tensor": 1}}, "Sync"),
+        ({"engine": {**minimal()["spec"]["engine"], "args": ["--enable-dbo"]}}, "Async"),
+    ],
+)
+def test_what_pods_say_of_their_model_runner_counts(fields: dict[str, Any], scheduling: Any) -> None:
+    raw = model(**fields)
+    here = pod("m-0", revision_of(raw))
+    page = Page(PodStatus(ready=True, versions={"modelRunner": "V1"}, scheduling=scheduling))
+    told = situation(dataclasses.replace(applied(seen(raw)), pods=(here,), pages={here.uid: page}))
+    assert told.facts is not None
+    assert any("falls back" in each for each in remarks(told.facts))
