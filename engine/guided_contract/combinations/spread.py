@@ -232,7 +232,7 @@ _REST: Final = (
         name="processors on V1",
         when={"processors": YES, "on_ranks": YES, "runner": ("V1",)},
         verdict="Supported",
-        says="edits come before the mask: what both leave nothing of ends the request at its next token",
+        says="edits come after the mask, on each draft's row; before vLLM's bias and penalties",
         test=f"{MATRIX} V1-tp1-draft-sync",
     ),
     Row(
