@@ -16,6 +16,7 @@ import torch
 if not torch.cuda.is_available():
     import vllm.v1.worker.cpu.shm  # noqa: F401 - a CPU's memory counts as pinned
 
+from vllm.v1.structured_output.utils import apply_grammar_bitmask
 from vllm.v1.worker.gpu import model_runner
 
 from guided_contract.errors import ErrorCode
@@ -26,6 +27,7 @@ from guided_engine.processors.edits import Edits
 from guided_engine.processors.interface import Context, DenseFactory, Params, SequenceInfo, SequenceProcessor
 from guided_engine.processors.sequence import Dense, Prepared
 from guided_engine.ranks.row_edits import step_edits
+from guided_engine.ranks.step import Masks
 
 SLOTS, POSITIONS, VOCAB = 7, 4, 50
 STEPS = 30
@@ -153,6 +155,23 @@ def step(  # noqa: C901 - one step, from end to end
     return wrong if told == worst else [*wrong, f"faults: {told}, not {worst}"]
 
 
+def masked(
+    rng: random.Random, counts: dict[str, int], rows: list[tuple[str, int]], before: np.ndarray
+) -> Masks | None:
+    """Return masks of some requests, in an order of their own, and write them into `before` [rows, VOCAB]."""
+    names = rng.sample(sorted(counts), rng.randint(0, len(counts)))
+    if not names:
+        return None
+    bits = []
+    for name in names:
+        for place in range(counts[name]):
+            allowed = np.zeros(64, bool)
+            allowed[rng.sample(range(VOCAB), rng.choice([1, 2, 20]))] = True
+            bits.append(np.packbits(allowed, bitorder="little").view(np.int32))
+            before[rows.index((name, place)), ~allowed[:VOCAB]] = -np.inf
+    return Masks(names, np.array(bits), [counts[name] - 1 for name in names])
+
+
 def step_v1(rng: random.Random) -> list[str]:
     """Take one step of Model Runner V1; return what is wrong."""
     counts = {f"request-{slot}": rng.randint(1, POSITIONS) for slot in range(SLOTS)}
@@ -171,16 +190,25 @@ def step_v1(rng: random.Random) -> list[str]:
         before = logits.float().numpy()
     state = V1State(logits, SimpleNamespace(scheduled_spec_decode_tokens=drafts))
     runner = SimpleNamespace(input_batch=SimpleNamespace(req_ids=list(counts)), execute_model_state=state)
+    masks = masked(rng, counts, rows, before)
+
+    def sample(grammar: Any) -> None:
+        """Mask, as the runner does."""
+        if grammar is not None:
+            apply_grammar_bitmask(
+                state.scheduler_output, grammar, runner.input_batch, runner.execute_model_state.logits
+            )
+
     told: dict[str, str] = {}
     guide: Any = SimpleNamespace(fail=told.update)
-    RunnerV1(runner, guide).sample(lambda _: None, None, step_edits(prepared) if prepared else None)
+    RunnerV1(runner, guide).sample(sample, masks, step_edits(prepared) if prepared else None)
     wrong, faults = [], {}
     for index, (name, place) in enumerate(rows):
         edits = prepared[name].rows[place] if name in prepared else None
         right, is_empty = expected(edits, before[index])
         if is_empty:
             faults[name] = ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN
-        if not np.array_equal(runner.execute_model_state.logits[index].numpy(), right):
+        if not np.array_equal(runner.execute_model_state.logits[index].float().numpy(), right):
             wrong.append(f"V1, row {name}, {place}: {edits}")
     return wrong if told == faults else [*wrong, f"V1, faults: {told}, not {faults}"]
 

@@ -45,10 +45,13 @@ class References:
         }
 
     def unlike(self, request: Request, tokens: list[int], chosen: str) -> list[tuple[int, int, int]]:
-        """Return where a token is not what the processors choose of the logits: place, token, choice."""
+        """Return where a token is not what the processors choose of the logits: place, token, choice.
+
+        None is, where they leave no token.
+        """
         rows = self.rows(request, tokens, chosen)
         given = rows[np.arange(len(tokens)), tokens]
-        places = np.flatnonzero(given < rows.max(axis=1) - ALIKE)
+        places = np.flatnonzero((given < rows.max(axis=1) - ALIKE) | np.isneginf(given))
         return [(int(place), tokens[place], int(rows[place].argmax())) for place in places]
 
     def rows(self, request: Request, tokens: list[int], chosen: str) -> Logits:

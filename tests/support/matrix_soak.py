@@ -3,10 +3,10 @@
 Each seed names a method and a number of draft tokens, in turn, and draws requests, the room of the cache and
 of a step. They go, at temperature 0, to our engine in async, to ours in sync, and to upstream's, sync and
 without speculation. Tokens have to be equal; those with a logits processor, which upstream has not, have to
-be the processor's own choice of the model's logits. Proposed, accepted and forbidden drafts have to be equal
-by position between async and sync, but for requests that were preempted or came near to max_model_len, where
-async has less room, as it counts drafts that are not verified yet, and where a step has no room for all
-drafts. Ends with 1 if anything differs, and says what asks it again.
+be the processor's own choice of the model's logits, and end in async as in sync. Proposed, accepted and
+forbidden drafts have to be equal by position between async and sync, but for requests that were preempted or
+came near to max_model_len, where async has less room, as it counts drafts that are not verified yet, and
+where a step has no room for all drafts. Ends with 1 if anything differs, and says what asks it again.
 
 DURATION=30m   how long; a seed that has begun is finished
 SEED=7         the first seed; else drawn, and printed
@@ -76,6 +76,7 @@ def differences(cell: Cell, seed: int, references: References) -> list[str]:
     found: list[str] = []
     for name, one in (("async", ours), ("sync", sync)):
         found += [f"{name}: {each}" for each in unlike(chosen, one, upstream, references)]
+    found += unalike(chosen, ours, sync)
     counts, told = compared(chosen, cell.num_drafts, ours["drafts"], sync["drafts"])
     found += counts
     say(f"{seed} {cell.name} {chosen.backend}, {told}, {time.monotonic() - began:.0f} s: {len(found)} differ")
@@ -116,6 +117,16 @@ def unlike(
         found.append(f"among aborted requests: {ours['live']}, not {alone}")
     if ours["again"] != [alone[at % len(alone)] for at in range(DOOMED)]:
         found.append(f"under an aborted request's name: {ours['again']}, not of {alone}")
+    return found
+
+
+def unalike(chosen: Drawn, ours: dict[str, Any], sync: dict[str, Any]) -> list[str]:
+    """Return which requests with processors had other tokens, or another end, in async than in sync."""
+    found = []
+    for at, names in enumerate(chosen.processors):
+        a, b = (one["answers"][at] for one in (ours, sync))
+        if names and a != b:
+            found.append(f"request {at} with {names}: async {a}, sync {b}: {chosen.requests[at]}")
     return found
 
 

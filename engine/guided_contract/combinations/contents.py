@@ -56,7 +56,7 @@ CONTENT_ROWS: Final = (
         name="processors on V1",
         when={"processors": YES, "on_ranks": YES, "runner": ("V1",)},
         verdict="Supported",
-        says="edits come before the mask: what both leave nothing of ends the request at its next token",
+        says="edits come after the mask, on each draft's row; before vLLM's bias and penalties",
         test=f"{MATRIX} V1-tp1-draft-sync",
     ),
     Row(

@@ -1,7 +1,7 @@
 """Model Runner V1: masks and edits on the logits that execute_model left behind.
 
-Edits come before the mask, bias and penalties, and the rows that have some go through the host: vLLM's own
-interface here knows batch slots alone, and refuses processors under speculation.
+Edits come after the mask, before bias and penalties, and the rows that have some go through the host: vLLM's
+own interface here knows batch slots alone, and refuses processors under speculation.
 """
 
 import itertools
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from vllm.v1.core.sched.output import GrammarOutput
 from vllm.v1.outputs import AsyncModelRunnerOutput
+from vllm.v1.structured_output.utils import apply_grammar_bitmask
 
 from guided_contract.errors import ErrorCode
 from guided_engine.compat.runner import RunnerAdapter
@@ -54,21 +55,24 @@ class RunnerV1(RunnerAdapter):
         return dict
 
     def sample(self, original: Callable[[Any], Any], masks: Masks | None, edits: StepEdits | None) -> Any:
-        """Change and mask the logits that wait in execute_model_state."""
-        if edits is not None:
-            try:
-                self._change(edits)
-            except Exception:  # noqa: BLE001 - no rank may leave the others' step
-                self._guide.give_up(edits)
-        if masks is None:
-            return original(None)
-        return original(GrammarOutput(masks.request_ids, masks.bitmask, masks.acceptable))
+        """Mask and change the logits that wait in execute_model_state."""
+        grammar = None if masks is None else GrammarOutput(masks.request_ids, masks.bitmask, masks.acceptable)
+        if edits is None:
+            return original(grammar)
+        try:
+            self._change(edits, grammar)
+        except Exception:  # noqa: BLE001 - no rank may leave the others' step
+            self._guide.give_up(edits)
+        return original(grammar)  # to mask once more changes nothing
 
-    def _change(self, edits: StepEdits) -> None:
+    def _change(self, edits: StepEdits, grammar: GrammarOutput | None) -> None:
         state = self._runner.execute_model_state
         drafts = state.scheduler_output.scheduled_spec_decode_tokens
         logits = state.logits.float()
         self._runner.execute_model_state = state._replace(logits=logits)
+        if grammar is not None:
+            # Else nobody would see that what the edits leave the grammar forbids.
+            apply_grammar_bitmask(state.scheduler_output, grammar, self._runner.input_batch, logits)
         self._guide.fail(_apply(edits, _firsts(self._runner.input_batch.req_ids, drafts), logits))
 
 
