@@ -4,6 +4,7 @@ A pairwise selection; MATRIX=full (make test-matrix) runs every cell; what it ru
 writes into docs/matrix.md.
 """
 
+import operator
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby, pairwise
@@ -16,7 +17,16 @@ import pytest
 from devtools import tinymodel
 
 from guided_contract.wire import Backend
-from support import matrix, matrix_costs, matrix_drafts, matrix_process, matrix_report, matrix_requests
+from support import (
+    matrix,
+    matrix_costs,
+    matrix_drafts,
+    matrix_process,
+    matrix_report,
+    matrix_requests,
+    matrix_upstream,
+    matrix_warm,
+)
 from support.matrix import BACKENDS, Cell
 from support.matrix_grammars import Grammars
 from support.matrix_passes import DraftModel, Proposal
@@ -36,7 +46,11 @@ SPECULATING = [cell for cell in CELLS if cell.speculates]
 FLAT = [cell for cell in SPECULATING if cell.pipeline_parallel == 1]
 OF_A_DRAFT_MODEL = [cell for cell in FLAT if (cell.runner, cell.speculation) == ("V2", "draft")]
 COMPARED = [cell for cell in SPECULATING if cell.sync != cell and cell.sync in CELLS]
+WARM = [cell for cell in COMPARED if matrix_warm.is_asked(cell.speculation)]
+# Whose drafts are compared with those of upstream's own engine, too.
+TRAINED = [cell for cell in FLAT if cell.speculation == "eagle3" and cell.tensor_parallel == 1]
 FEWEST_COMPARED = 20
+FEWEST_DRAWN = 500  # tokens
 MANY = 1000  # digests, of some thousand tokens that the guided requests of a cell have
 FEWEST_STEPS = matrix_costs.LONG_TOKENS // 4  # with three drafts accepted in each
 
@@ -54,7 +68,7 @@ class Engines:
             # What is compared with upstream's answers; the second to ask waits for the first.
             if not matrix.is_processed():
                 self._pool.submit(
-                    matrix.reference, cell.runner, cell.tensor_parallel, has_adapter=cell.has_adapter
+                    matrix_upstream.reference, cell.runner, cell.tensor_parallel, has_adapter=cell.has_adapter
                 )
 
     def answers(self, cell: Cell) -> dict[str, Any]:
@@ -111,17 +125,37 @@ def test_drafts_are_proposed_forbidden_and_accepted_in_async_as_in_sync(
     """
     ours, theirs = (engines.answers(one)["drafts"][backend] for one in (drafts, drafts.sync))
     requests = matrix_requests.asked(backend, speculates=True)
-    both = [
-        pair
-        for request, *pair in zip(requests, ours, theirs, strict=True)
+    places = [
+        place
+        for place, (request, *pair) in enumerate(zip(requests, ours, theirs, strict=True))
         if matrix_drafts.lasted(*pair) and not _upstream_differs(drafts, request)
     ]
-    assert [matrix_drafts.by_position(one) for one, _ in both] == [
-        matrix_drafts.by_position(other) for _, other in both
-    ]
-    assert len(both) >= FEWEST_COMPARED
-    told = [matrix_drafts.by_position(one) for one, _ in both]
+    told, wanted = ([matrix_drafts.by_position(of[place]) for place in places] for of in (ours, theirs))
+    ended = sum(engines.answers(drafts)[backend][place][1] == "stop" for place in places)
+    same = sum(map(operator.eq, told, wanted))
+    engines.report.add(drafts, f"drafts, {backend}", same=same, of=len(places), ended=ended)
+    assert told == wanted
+    assert len(places) >= FEWEST_COMPARED
     assert all(any(any(one[name]) for one in told) for name in told[0])
+
+
+@pytest.mark.parametrize("drafts", WARM, ids=lambda c: c.name)
+@pytest.mark.parametrize("asked", matrix_warm.warm())
+def test_at_temperature_1_drafts_fare_in_async_as_in_sync(engines: Engines, drafts: Cell, asked: str) -> None:
+    _fare_alike(*(engines.answers(one)["warm"][asked] for one in (drafts, drafts.sync)))
+
+
+@pytest.mark.parametrize("drafts", TRAINED, ids=lambda c: c.name)
+def test_at_temperature_1_drafts_fare_as_in_upstreams_own_engine(engines: Engines, drafts: Cell) -> None:
+    """Unguided; sync, which is how upstream counts what it would without async scheduling."""
+    _fare_alike(engines.answers(drafts)["warm"]["unguided"], matrix_upstream.drafts(drafts))
+
+
+def _fare_alike(*engines: list[matrix_drafts.Drafts]) -> None:
+    """Compare counts by position, within the bound of support.matrix_warm."""
+    ours, theirs = map(matrix_warm.totals, engines)
+    assert matrix_warm.unlike(ours, theirs) == [], f"seed {matrix_warm.SEED}: {ours}, {theirs}"
+    assert min(of["tokens"][0] for of in (ours, theirs)) > FEWEST_DRAWN
 
 
 @pytest.mark.parametrize("drafts", FLAT, ids=lambda c: c.name)
@@ -155,9 +189,9 @@ def test_output_equals_upstreams_token_for_token(engines: Engines, cell: Cell, b
     ours = engines.answers(cell)[backend]
     requests = matrix_requests.asked(backend, speculates=cell.speculates, adapter=cell.has_adapter)
     # Upstream does not speculate, and so was asked for more.
-    upstream = matrix.reference(cell.runner, cell.tensor_parallel, has_adapter=cell.has_adapter)[backend][
-        : len(requests)
-    ]
+    upstream = matrix_upstream.reference(cell.runner, cell.tensor_parallel, has_adapter=cell.has_adapter)[
+        backend
+    ][: len(requests)]
     unlike = [request for request, a, b in zip(requests, ours, upstream, strict=True) if a != b]
     ended = sum(reason == "stop" for _, reason, _ in ours)
     engines.report.add(cell, backend, same=len(ours) - len(unlike), of=len(ours), ended=ended)
@@ -240,7 +274,7 @@ def test_ranks_agree_at_every_token(engines: Engines, cell: Cell) -> None:
 def test_ranks_and_scheduler_mask_in_one_batch(engines: Engines, cell: Cell) -> None:
     """After a desync new requests are the scheduler's, while the ranks go on with theirs."""
     placed = matrix.mixed()
-    upstream = matrix.reference(cell.runner, cell.tensor_parallel)
+    upstream = matrix_upstream.reference(cell.runner, cell.tensor_parallel)
     answers = engines.answers(cell)["mixed"]
     differing = []
     for index, (request, ours) in enumerate(zip(matrix_requests.corpus(), answers, strict=True)):
@@ -371,20 +405,9 @@ def test_a_processor_comes_before_top_k_and_top_p(
         if not name.startswith("top"):
             continue
         tokens, _ = engines.answers(cell)["beside"][name]
-        assert _outside(references, request, tokens, chosen) == 0, name
-        assert _outside(references, request, tokens, "") > 0, name
+        assert references.outside(request, tokens, chosen) == 0, name
+        assert references.outside(request, tokens, "") > 0, name
         assert references.unlike(request, tokens, chosen), name  # drawn: not the first choice each time
-
-
-def _outside(references: References, request: matrix_requests.Request, tokens: list[int], chosen: str) -> int:
-    """Return how many tokens are not among the first `top_k`, or the first that make up `top_p`."""
-    odds = np.exp(log_probabilities(references.rows(request, tokens, chosen)))
-    count = 0
-    for row, token in zip(odds, tokens, strict=True):
-        higher = row[row > row[token] * (1 + ALIKE)]
-        count += len(higher) >= request.params.get("top_k", len(row))
-        count += higher.sum() > request.params.get("top_p", 1) + ALIKE
-    return count
 
 
 @pytest.mark.parametrize("cell", ON_V2, ids=lambda c: c.name)

@@ -16,7 +16,9 @@ from devtools import tinymodel
 
 from support import matrix, matrix_process, processed_judge
 from support.matrix import Cell
-from support.matrix_requests import PROCESSED
+from support.matrix_grammars import Grammars
+from support.matrix_processors import References
+from support.matrix_requests import PROCESSED, beside
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -25,6 +27,9 @@ CELLS = [
     Cell("V2", 1, "draft", is_async=True),
     Cell("V2", 1, "ngram_gpu", is_async=True),
     Cell("V2", 1, "eagle3", is_async=True),
+    Cell("V2", 1, "eagle3-probabilistic", is_async=True),
+    Cell("V2", 1, "eagle3-block", is_async=True),
+    Cell("V2", 1, "eagle3-adaptive", is_async=True),
     Cell("V2", 1, "mtp", is_async=True, num_drafts=1),
 ]
 # Graphs of whole steps, without torch.compile, which neither plugin nor masks meet.
@@ -93,6 +98,23 @@ def test_processors_give_the_same_in_every_engine(answers: dict[str, Any], plain
     for names in PROCESSED:
         assert {reason for _, reason, _ in answers[names]} <= {"stop", "length"}
         assert answers[names] == plain[names], names
+
+
+@pytest.fixture(scope="module")
+def references() -> References:
+    return References(Grammars())
+
+
+@pytest.mark.parametrize("name", ["top-k", "top-p"])
+def test_what_is_drawn_beside_guided_requests_is_of_the_top(
+    answers: dict[str, Any], references: References, name: str
+) -> None:
+    """At temperature 1, of what a processor left; the judge is that of tests/engine."""
+    chosen, request = beside()[name]
+    tokens, _ = answers["beside"][name]
+    assert references.outside(request, tokens, chosen) == 0
+    assert references.outside(request, tokens, "") > 0
+    assert references.unlike(request, tokens, chosen)  # drawn: not the first choice each time
 
 
 @pytest.mark.parametrize("drafts", [one for one in CELLS if one.reads_hidden_states], ids=lambda c: c.name)

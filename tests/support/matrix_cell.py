@@ -14,7 +14,7 @@ import msgspec
 from guided_contract import wire
 from guided_contract.wire import Backend
 from guided_engine.processors.choice import ARGUMENT
-from support import matrix_costs, matrix_crowd, matrix_drafts, matrix_life
+from support import matrix_costs, matrix_crowd, matrix_drafts, matrix_life, matrix_warm
 from support.digests import Comparing
 from support.fake_service import FakeService
 from support.matrix import BACKENDS, DEAD_END, mixed
@@ -63,6 +63,9 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
         requests = [*processed(), *(request for _, request in beside().values())]
         return answers | with_processors(llm, load_all(job, service, "xgrammar", requests))
     drafts: dict[str, Any] = {}
+    if service is None and job.speculation:
+        llm.collective_rpc(matrix_drafts.watch)
+        return {"warm": matrix_warm.drafted(llm, matrix_warm.warm()["unguided"], {})}
     if service is not None:
         llm.collective_rpc(matrix_drafts.watch)
     for backend in BACKENDS:
@@ -100,6 +103,8 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
             before = len(matrix_drafts.numbers(llm))
             answers["crowded"], answers["proposals"] = matrix_crowd.crowded(llm, corpus()[:3], tickets)
             answers["draft tokens"] = matrix_drafts.numbers(llm)[before:]
+            warm = matrix_warm.warm().items() if matrix_warm.is_asked(job.speculation["method"]) else ()
+            answers["warm"] = {name: matrix_warm.drafted(llm, requests, tickets) for name, requests in warm}
         answers["costs"] = matrix_costs.costs(llm, corpus()[0], tickets)
     return answers
 

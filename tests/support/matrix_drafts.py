@@ -5,8 +5,8 @@ from typing import Any
 
 from support.matrix import DRAFTS
 
-# One request's: vLLM's counts of each step, what the ranks' grammars forbade, how often it was preempted, and
-# how many tokens of prompt and output it came to.
+# One request's: vLLM's counts of each step, what the ranks' grammars forbade, how often it was preempted, how
+# many tokens of prompt and output it came to, and how many of output.
 Drafts = dict[str, Any]
 
 
@@ -24,7 +24,7 @@ def watch(worker: Any) -> None:
         return execute(scheduled, *arguments, **options)
 
     runner.execute_model = execute_model
-    if worker._guided is None:
+    if not _guides(worker):
         return
     from guided_engine.ranks.sequence import GuidedSequence
 
@@ -38,13 +38,18 @@ def watch(worker: Any) -> None:
     GuidedSequence.take_sampled = take  # type: ignore[method-assign]
 
 
+def _guides(worker: Any) -> bool:
+    """Return whether it is a rank that samples; upstream's is none of ours."""
+    return getattr(worker, "_guided", None) is not None
+
+
 def _numbers(worker: Any) -> list[int]:
     found: list[int] = worker.draft_numbers
     return found
 
 
 def _forbidden(worker: Any) -> dict[str, list[tuple[int, int]]]:
-    if worker._guided is not None:
+    if _guides(worker):
         worker._guided._guide.settle()  # a request's last step, which the next one reads, and there was none
     found: dict[str, list[tuple[int, int]]] = worker.forbidden_drafts
     return found
@@ -67,6 +72,7 @@ def counted(llm: Any, outputs: Sequence[Any]) -> list[Drafts]:
             {
                 "preempted": output.metrics.num_preemptions,
                 "tokens": len(output.prompt_token_ids) + len(output.outputs[0].token_ids),
+                "generated": len(output.outputs[0].token_ids),
                 "proposed": metrics.per_step_drafted if metrics else [],
                 "accepted": metrics.per_step_accepted if metrics else [],
                 "ranks": [rank.get(output.request_id, []) for rank in by_request],

@@ -69,6 +69,16 @@ class References:
             rows[len(tokens) - len(content) :][~allowed] = -np.inf
         return rows
 
+    def outside(self, request: Request, tokens: list[int], chosen: str) -> int:
+        """Return how many tokens are not among the first `top_k`, or the first that make up `top_p`."""
+        odds = np.exp(log_probabilities(self.rows(request, tokens, chosen)))
+        count = 0
+        for row, token in zip(odds, tokens, strict=True):
+            higher = row[row > row[token] * (1 + ALIKE)]
+            count += len(higher) >= request.params.get("top_k", len(row))
+            count += higher.sum() > request.params.get("top_p", 1) + ALIKE
+        return count
+
     def logits(self, request: Request, tokens: list[int]) -> Logits:
         """Return what the model says in the place of each token, [tokens, vocabulary]."""
         import torch

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from support.matrix import BACKENDS, FULL, Cell
 
-# What a row is of: a backend's requests, or those with logits processors.
-OF = (*BACKENDS, "processors")
+# What a row is of: a backend's requests, those with logits processors, or the first ones' drafts.
+OF = (*BACKENDS, "processors", *(f"drafts, {backend}" for backend in BACKENDS))
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "matrix.md"
@@ -29,6 +29,9 @@ no others may.
 1e-3 of the first choice of plain code in float32 (of Closing: of itself, in the harness), on logits of
 transformers under a fresh matcher's mask.
 `MATRIX=processors pytest tests/engine/test_matrix.py -k "processor and CELL"` asks for these alone.
+
+`drafts`: of the requests that were preempted neither here nor in the synchronous engine with these drafts,
+how many had theirs proposed, accepted and forbidden as often as there, position by position.
 
 | engine | requests | as wanted | ended by themselves | commit |
 |---|---|---|---|---|

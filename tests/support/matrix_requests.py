@@ -1,5 +1,6 @@
 """What the engine matrix asks: guided requests of every kind, and what a request's life can hold."""
 
+import functools
 from itertools import pairwise
 from typing import Any
 
@@ -43,11 +44,15 @@ def token(text: str) -> int:
 
 def encoded(text: str) -> list[int]:
     """Return the tiny model's tokens of a text."""
+    tokens: list[int] = _tokenizer().encode(text).ids
+    return tokens
+
+
+@functools.cache
+def _tokenizer() -> Any:
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_file(str(tinymodel.models() / "tiny" / "tokenizer.json"))
-    tokens: list[int] = tokenizer.encode(text).ids
-    return tokens
+    return Tokenizer.from_file(str(tinymodel.models() / "tiny" / "tokenizer.json"))
 
 
 def choices(tokens: list[int]) -> list[list[int]]:

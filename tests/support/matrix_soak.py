@@ -1,12 +1,14 @@
 """`make soak-speculation`: drawn requests through engines that speculate, as the matrix compares them.
 
-Each seed names a method and a number of draft tokens, in turn, and draws requests, the room of the cache and
-of a step. They go, at temperature 0, to our engine in async, to ours in sync, and to upstream's, sync and
+Each seed names a method and a number of draft tokens, in turn, and draws requests and the room of the cache.
+They go, at temperature 0, to our engine in async, to ours in sync, and to upstream's, sync and
 without speculation. Tokens have to be equal; those with a logits processor, which upstream has not, have to
 be the processor's own choice of the model's logits, and end in async as in sync. Proposed, accepted and
 forbidden drafts have to be equal by position between async and sync, but for requests that were preempted or
-came near to max_model_len, where async has less room, as it counts drafts that are not verified yet, and
-where a step has no room for all drafts. Ends with 1 if anything differs, and says what asks it again.
+came near to max_model_len, where async has less room, as it counts drafts that are not verified yet. Then
+some are asked again, streamed, among others that are aborted, in steps of drawn sizes that leave drafts out:
+their tokens have to be the same. Ends with 1 if anything differs, or a seed missed what it was to meet, and
+says what asks it again.
 
 DURATION=30m   how long; a seed that has begun is finished
 SEED=7         the first seed; else drawn, and printed
@@ -27,13 +29,14 @@ from devtools import tinymodel
 
 from support import matrix, matrix_drafts, matrix_process
 from support.matrix import Cell
-from support.matrix_drawn import DOOMED, Drawn, drawn
+from support.matrix_drawn import DOOMED, FEW, Drawn, drawn
 from support.matrix_engine import MAX_MODEL_LEN
 from support.matrix_grammars import Grammars
 from support.matrix_processors import References
 from support.soak.__main__ import say, seconds
 
 PROGRAM = "support.matrix_drawn"
+STEP_TOKENS = 4096  # for all prompts and drafts at once
 # On Model Runner V2, as vLLM has it where it may; V1 with a draft model is what `make soak` asks.
 CELLS = [
     Cell("V2", 1, method, is_async=True, num_drafts=number)
@@ -76,9 +79,11 @@ def differences(cell: Cell, seed: int, references: References) -> list[str]:
     found: list[str] = []
     for name, one in (("async", ours), ("sync", sync)):
         found += [f"{name}: {each}" for each in unlike(chosen, one, upstream, references)]
+        found += [f"{name}: {each}" for each in missed(chosen, one)]
     found += unalike(chosen, ours, sync)
     counts, told = compared(chosen, cell.num_drafts, ours["drafts"], sync["drafts"])
     found += counts
+    told += f"; {ours['cut']} and {sync['cut']} steps left drafts out"
     say(f"{seed} {cell.name} {chosen.backend}, {told}, {time.monotonic() - began:.0f} s: {len(found)} differ")
     return found
 
@@ -94,7 +99,7 @@ def answers(cell: Cell, seed: int, chosen: Drawn, folder: Path) -> list[dict[str
             job = matrix_process.Job(answer=str(place / "answer.json"), model=model)
         else:
             job = matrix.rank_job(one, place)
-            room = {"num_gpu_blocks_override": chosen.blocks, "max_num_batched_tokens": chosen.step_tokens}
+            room = {"num_gpu_blocks_override": chosen.blocks, "max_num_batched_tokens": STEP_TOKENS}
             job = msgspec.structs.replace(job, arguments={**job.arguments, **room})
         runner = cell.runner if one is None else one.runner
         given.append(matrix_process.start(msgspec.structs.replace(job, drawn=seed), runner, place, PROGRAM))
@@ -130,6 +135,16 @@ def unalike(chosen: Drawn, ours: dict[str, Any], sync: dict[str, Any]) -> list[s
     return found
 
 
+def missed(chosen: Drawn, ours: dict[str, Any]) -> list[str]:
+    """Return what an engine did not meet that the seed has in store for each."""
+    met = {
+        "step left drafts out": ours["cut"],
+        "request reached max_model_len": ours["drafts"][-1]["tokens"] == MAX_MODEL_LEN,
+        "request was preempted": chosen.blocks != FEW or any(one["preempted"] for one in ours["drafts"]),
+    }
+    return [f"no {what}" for what, number in met.items() if not number]
+
+
 def compared(chosen: Drawn, places: int, *both: list[matrix_drafts.Drafts]) -> tuple[list[str], str]:
     """Return which requests' counts by position differ between async and sync, and what was compared."""
     found = []
@@ -139,15 +154,12 @@ def compared(chosen: Drawn, places: int, *both: list[matrix_drafts.Drafts]) -> t
         for at, pair in enumerate(zip(*both, strict=True))
         if not any(one["preempted"] or one["tokens"] > MAX_MODEL_LEN - 2 * (1 + places) for one in pair)
     ]
-    for at, ours, sync in lasted if not chosen.is_cut_by_step else ():
+    for at, ours, sync in lasted:
         a, b = (matrix_drafts.by_position(one, places) for one in (ours, sync))
         if a != b:
             found.append(f"drafts of request {at}, async {a}, sync {b}: {chosen.requests[at]}")
         for name, counts in a.items():
             total.update({(name, place): count for place, count in enumerate(counts)})
-    if chosen.is_cut_by_step:
-        cut = sum(0 < count < places for one in both[0] for count in one["proposed"])
-        return found, f"{cut} steps of a request with fewer drafts, tokens alone compared"
     if lasted and not total["proposed", 0]:
         found.append("no draft was proposed, or none was counted: there was nothing to compare")
     names = ("proposed", "accepted", "forbidden")

@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import os
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -101,6 +102,12 @@ def _sort(ops: Any) -> None:
     ops.HAS_TRITON = False
 
 
+def _verify(sampler: Any) -> None:
+    """Have drafts verified in wide blocks, and by their odds without a function of a GPU's own library."""
+    _widen_blocks(sampler.rejection_sample)
+    sampler.tldevice = types.SimpleNamespace(log1p=lambda x: sampler.tl.log(1 + x))
+
+
 if os.environ.get("VLLM_USE_V2_MODEL_RUNNER") == "1":
     os.environ["TRITON_INTERPRET"] = "1"
     sampling, speculation = "vllm.v1.worker.gpu.sample.gumbel", "vllm.v1.worker.gpu.spec_decode"
@@ -108,7 +115,7 @@ if os.environ.get("VLLM_USE_V2_MODEL_RUNNER") == "1":
         ("vllm.distributed.device_communicators.cpu_communicator", _gather_integers),
         ("vllm.v1.sample.ops.topk_topp_sampler", _sort),
         (sampling, lambda module: _widen_blocks(module.gumbel_sample)),
-        (f"{speculation}.rejection_sampler_utils", lambda module: _widen_blocks(module.rejection_sample)),
+        (f"{speculation}.rejection_sampler_utils", _verify),
     ):
         sys.meta_path.insert(0, _AfterImport(name, change))
 

@@ -1,0 +1,36 @@
+"""What the soak of speculation draws: each seed meets what `make soak-speculation` then asks after."""
+
+import pytest
+
+from support.matrix_drawn import FEW, FILLING, LIVE, drawn
+from support.matrix_engine import MAX_MODEL_LEN
+from support.matrix_requests import encoded
+from support.matrix_soak import missed
+
+SEEDS = range(72, 96)
+BLOCK = 32  # tokens
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_each_seed_has_processors_and_a_request_as_long_as_the_model_takes(seed: int) -> None:
+    chosen = drawn(seed)
+    assert any(chosen.processors)
+    assert len(chosen.live) == LIVE
+    last = chosen.requests[-1]
+    assert MAX_MODEL_LEN - last.max_tokens < len(encoded(last.prompt)) < MAX_MODEL_LEN
+    if chosen.blocks == FEW:
+        filling = chosen.requests[:FILLING]
+        assert {-(-len(encoded(one.prompt)) // BLOCK) for one in filling} == {(FEW - 1) // FILLING}
+        assert all("ignore_eos" in one.params and one.max_tokens > BLOCK for one in filling)
+
+
+def test_what_an_engine_did_not_meet_is_told() -> None:
+    chosen = next(one for one in map(drawn, SEEDS) if one.blocks == FEW)
+    calm = [{"preempted": 0, "tokens": 90} for _ in chosen.requests]
+    assert missed(chosen, {"cut": 0, "drafts": calm}) == [
+        "no step left drafts out",
+        "no request reached max_model_len",
+        "no request was preempted",
+    ]
+    met = [*calm[:-1], {"preempted": 1, "tokens": MAX_MODEL_LEN}]
+    assert missed(chosen, {"cut": 9, "drafts": met}) == []
