@@ -16,6 +16,8 @@ def test_each_seed_has_processors_and_a_request_as_long_as_the_model_takes(seed:
     chosen = drawn(seed)
     assert any(chosen.processors)
     assert len(chosen.live) == LIVE
+    asked = [*chosen.requests, *(one for one, _ in chosen.doomed)]
+    assert all(one.params.get("min_tokens", 0) <= one.max_tokens for one in asked)  # or vLLM refuses it
     last = chosen.requests[-1]
     assert MAX_MODEL_LEN - last.max_tokens < len(encoded(last.prompt)) < MAX_MODEL_LEN
     if chosen.blocks == FEW:

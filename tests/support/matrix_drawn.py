@@ -94,7 +94,7 @@ def _request(rng: random.Random) -> Request:
     params: dict[str, Any] = rng.choice([{}, {}, *_PENALTIES, {"min_tokens": 9}, {"stop": ["a"]}])
     if one.kind == "none" and rng.random() < 0.5:
         params = params | {"ignore_eos": True}
-    return Request(before + one.prompt(topic), one.kind, one.spec, rng.randint(6, 64), params)
+    return Request(before + one.prompt(topic), one.kind, one.spec, rng.randint(9, 64), params)
 
 
 # How many steps left drafts out, while it is not negative. Shared with the engine core, which is forked.
