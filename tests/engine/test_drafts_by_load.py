@@ -20,7 +20,7 @@ from guided_operator.builders.arguments import schedule_by_load
 from guided_operator.reconcile.report import make_status, report, to_object
 from guided_operator.watch.sidecar_status import Page
 from guided_sidecar.telemetry.metrics import SidecarMetrics
-from support import load_cell, matrix, matrix_process, matrix_requests
+from support import load_cell, matrix, matrix_process, matrix_requests, matrix_upstream
 from support.matrix import DRAFTS, Cell
 from support.matrix_process import Job
 from support.memory_api import MemoryApi
@@ -109,7 +109,7 @@ def test_no_token_differs_while_the_number_changes(engines: Engines, cell: Cell)
     assert answers["facts"] == {"async": True, "runner": "V2"}
     assert answers["steady"] == engines.unspeculated()
     corpus = matrix_requests.corpus()
-    upstream = matrix.reference("V2", 1)["xgrammar"]
+    upstream = matrix_upstream.reference("V2", 1)["xgrammar"]
     assert answers["guided"] == [upstream[corpus.index(request)] for request in load_cell.guided()]
     if cell == BAD:  # or there was nothing to see
         runs = [number for number, _ in groupby(answers["draft tokens"])]
