@@ -16,7 +16,7 @@ from guided_contract.names import GRAMMAR_ARG
 from guided_contract.wire import Failed
 from guided_engine.compat.core_finishes import FINISHES_ATTRIBUTE
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
-from guided_engine.ranks.step import Arrival, Finish, Masks, Plan, ReadFaults, ReadSampled, RowFault
+from guided_engine.ranks.step import Arrival, Finish, Masks, Plan, ReadFaults, ReadSampled
 from guided_engine.ranks.tickets import ticket_of
 
 if TYPE_CHECKING:
@@ -224,25 +224,6 @@ def add_ends(output: Any, codes: Mapping[str, ErrorCode]) -> None:
     """Write on a ModelRunnerOutput which sequences are to end, and why."""
     known = getattr(output, ENDS_ATTRIBUTE, {})
     setattr(output, ENDS_ATTRIBUTE, {name: code.value for name, code in codes.items()} | known)
-
-
-def add_faults(output: Any, faults: Mapping[str, RowFault]) -> None:
-    """Write on a ModelRunnerOutput, whose tokens are known, which sequences end for the rows of these."""
-    tokens, places = output.sampled_token_ids, output.req_id_to_index
-    if ends := {name: fault.code for name, fault in faults.items() if fault.row < len(tokens[places[name]])}:
-        add_ends(output, ends)
-
-
-def tell_faults(output: Any, faults: ReadFaults) -> None:
-    """Write a step's faults on its own output, as soon as the host has both: the step's token is dropped."""
-    original = output.get_output
-
-    def get_output() -> Any:
-        made = original()
-        add_faults(made, faults())
-        return made
-
-    output.get_output = get_output
 
 
 def _is_guided_here(params: Any) -> bool:

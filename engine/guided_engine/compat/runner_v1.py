@@ -13,7 +13,8 @@ from vllm.v1.core.sched.output import GrammarOutput
 from vllm.v1.outputs import AsyncModelRunnerOutput
 from vllm.v1.structured_output.utils import apply_grammar_bitmask
 
-from guided_engine.compat.runner import RunnerAdapter, add_faults, tell_faults
+from guided_engine.compat.runner import RunnerAdapter
+from guided_engine.compat.runner_faults import add_faults, tell_faults
 from guided_engine.processors import dense
 from guided_engine.processors.edits import apply
 from guided_engine.ranks.guided_rank import RankGuide

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from vllm.v1.core.sched.output import GrammarOutput
 
-from guided_engine.compat.runner import RunnerAdapter, tell_faults
+from guided_engine.compat.runner import RunnerAdapter
+from guided_engine.compat.runner_faults import tell_faults
 from guided_engine.ranks.guided_rank import RankGuide
 from guided_engine.ranks.row_edits import StepEdits
 from guided_engine.ranks.step import Masks, ReadFaults, ReadSampled
