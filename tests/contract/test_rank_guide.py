@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import msgspec
+import numpy as np
 import pytest
 
 from guided_contract.config import LogitsProcessorConfig
@@ -16,6 +17,7 @@ from guided_contract.records import Decode
 from guided_contract.wire import Ticket
 from guided_engine.compat.runner import ENDS_ATTRIBUTE
 from guided_engine.compat.runner_faults import tell_faults
+from guided_engine.processors.edits import apply
 from guided_engine.processors.interface import (
     Edits,
     Params,
@@ -637,6 +639,21 @@ class TestProcessors:
         rank.step([arrival("r", None, is_guided=False)])
         assert self.edits(rank) == {}
         assert rank.sampled(r=[7]) == {"r": "sequence_processor_no_token"}
+
+    def test_two_that_leave_none_behind_a_draft_may_not_be_asked(self, tmp_path: Any) -> None:
+        """Whether that row is reached is known once the step has sampled."""
+        after = LogitsProcessorConfig(name="after", factory="support.odd_processors:OnlyAfter")
+        other = msgspec.structs.replace(after, name="other", params={"token": 1})
+        rank = Rank(tmp_path, [after, other])
+        rank.step([arrival("r", None, is_guided=False)])
+        rank.sampled(r=[7])
+        rank.step(computed={"r": 3}, scheduled={"r": 2}, drafts={"r": [8]})
+        edits = rank.guide.edits()
+        assert edits is not None
+        [(_, row, change)] = edits.each()
+        assert row == 1
+        assert not apply(change, np.zeros(VOCAB, np.float32))  # as the kernel finds it
+        assert rank.sampled(r=[9]) == {}
 
     def test_what_only_the_device_sees_ends_its_sequence_without_that_step_s_token(
         self, tmp_path: Any
