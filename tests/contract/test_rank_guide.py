@@ -3,17 +3,21 @@
 import dataclasses
 import importlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import msgspec
+import numpy as np
 import pytest
 
 from guided_contract.config import LogitsProcessorConfig
 from guided_contract.errors import ErrorCode
 from guided_contract.records import Decode
 from guided_contract.wire import Ticket
+from guided_engine.compat.runner import ENDS_ATTRIBUTE
+from guided_engine.compat.runner_faults import tell_faults
+from guided_engine.processors.edits import apply
 from guided_engine.processors.interface import (
     Edits,
     Params,
@@ -22,7 +26,7 @@ from guided_engine.processors.interface import (
     SequenceProcessor,
 )
 from guided_engine.ranks import slowness
-from guided_engine.ranks.step import Masks, Plan
+from guided_engine.ranks.step import Masks, Plan, RowFault
 from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
 from support.rank import EOS, VOCAB, A, B, C, Rank, allowed, arrival
 
@@ -636,16 +640,56 @@ class TestProcessors:
         assert self.edits(rank) == {}
         assert rank.sampled(r=[7]) == {"r": "sequence_processor_no_token"}
 
+    def test_two_that_leave_none_behind_a_draft_may_not_be_asked(self, tmp_path: Any) -> None:
+        """Whether that row is reached is known once the step has sampled."""
+        after = LogitsProcessorConfig(name="after", factory="support.odd_processors:OnlyAfter")
+        other = msgspec.structs.replace(after, name="other", params={"token": 1})
+        rank = Rank(tmp_path, [after, other])
+        rank.step([arrival("r", None, is_guided=False)])
+        rank.sampled(r=[7])
+        rank.step(computed={"r": 3}, scheduled={"r": 2}, drafts={"r": [8]})
+        edits = rank.guide.edits()
+        assert edits is not None
+        [(_, row, change)] = edits.each()
+        assert row == 1
+        assert not apply(change, np.zeros(VOCAB, np.float32))  # as the kernel finds it
+        assert rank.sampled(r=[9]) == {}
+
     def test_what_only_the_device_sees_ends_its_sequence_without_that_step_s_token(
         self, tmp_path: Any
     ) -> None:
         rank = Rank(tmp_path, [self.COUNTS])
         rank.step([arrival(name, None, is_guided=False) for name in "rs"])
-        faults = {"r": ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN}
-        rank.guide.sampled(lambda: [("r", [7]), ("s", [8])], lambda: faults)
+        copied: dict[str, RowFault] = {}
+
+        def read() -> Iterator[tuple[str, list[int]]]:
+            copied["r"] = RowFault(0, ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN)  # what it waits for
+            yield from (("r", [7]), ("s", [8]))
+
+        rank.guide.sampled(read, lambda: dict(copied))
         rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 1, "s": 1})
         assert self.edits(rank) == {("s", 0): [1, 8]}
         assert rank.sampled(s=[8]) == {"r": "sequence_processor_no_token"}
+
+    def test_a_row_from_which_nothing_was_sampled_ends_nothing(self, tmp_path: Any) -> None:
+        """It is behind a draft that was not accepted: without speculation nobody would look there."""
+        rank = Rank(tmp_path, [self.COUNTS])
+        rank.step([arrival(name, None, is_guided=False) for name in "rs"])
+        rank.sampled(r=[7], s=[7])
+        rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 2, "s": 2}, drafts={"r": [7], "s": [7]})
+        faults = dict.fromkeys("rs", RowFault(1, ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN))
+        rank.guide.sampled(lambda: [("r", [8]), ("s", [7, 8])], lambda: faults)
+        rank.step(computed={"r": 4, "s": 5}, scheduled={"r": 1, "s": 1})
+        assert self.edits(rank) == {("r", 0): [2, 15]}
+        assert rank.sampled(r=[8]) == {"s": "sequence_processor_no_token"}
+
+    @pytest.mark.parametrize(("sampled", "ends"), [([8], {}), ([7, 8], {"r": "sequence_processor_no_token"})])
+    def test_nor_is_the_core_told_of_it(self, sampled: list[int], ends: dict[str, str]) -> None:
+        made = SimpleNamespace(sampled_token_ids=[sampled], req_id_to_index={"r": 0})
+        output = SimpleNamespace(get_output=lambda: made)
+        tell_faults(output, lambda: {"r": RowFault(1, ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN)})
+        assert output.get_output() is made
+        assert getattr(made, ENDS_ATTRIBUTE, {}) == ends
 
     @pytest.mark.filterwarnings("ignore::DeprecationWarning")
     @pytest.mark.parametrize("version", ["V1", "V2"])

@@ -22,6 +22,7 @@ from vllm.v1.worker.gpu import model_runner
 from guided_contract.errors import ErrorCode
 from guided_engine.compat import edits_kernel, edits_v2
 from guided_engine.compat.edits_v2 import EditsV2
+from guided_engine.compat.runner import ENDS_ATTRIBUTE
 from guided_engine.compat.runner_v1 import RunnerV1
 from guided_engine.processors.edits import Edits
 from guided_engine.processors.interface import Context, DenseFactory, Params, SequenceInfo, SequenceProcessor
@@ -113,7 +114,7 @@ def step(  # noqa: C901 - one step, from end to end
                 kinds.update({(name, place): kind for place, kind in enumerate(results)})
     edits = step_edits(prepared) if prepared else None
     bridge.stage(edits, {name: [0] * (count - 1) for name, count in counts.items()})
-    faults: set[tuple[str, str]] = set()
+    faults: set[tuple[str, int, str]] = set()
     wrong = []
     # In chunks, as the rejection sampler does with a large batch.
     cut = rng.randint(0, len(requests))
@@ -136,10 +137,10 @@ def step(  # noqa: C901 - one step, from end to end
         for index, at in enumerate(rows):
             right, is_empty = expected(wanted.get(at), before[index])
             if is_empty:
-                faults.add((at[0], ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN))
+                faults.add((*at, ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN))
             right, fault = halved(right, kind := kinds.get(at))
             if fault is not None:
-                faults.add((at[0], fault))
+                faults.add((*at, fault))
             if not np.array_equal(logits[index].cpu().numpy(), right):
                 wrong.append(f"row {at}: {wanted.get(at)}, {kind}")
     if bridge._is_sharded:
@@ -150,9 +151,14 @@ def step(  # noqa: C901 - one step, from end to end
     bridge.taken()
     if DEVICE == "cuda":
         torch.cuda.synchronize()  # as the runner waits for the step's output
-    told = read()
-    worst = {name: max((code for other, code in faults if other == name), key=_worse) for name, _ in faults}
-    return wrong if told == worst else [*wrong, f"faults: {told}, not {worst}"]
+    told, first = read(), firsts(faults)
+    return wrong if told == first else [*wrong, f"faults: {told}, not {first}"]
+
+
+def firsts(faults: set[tuple[str, int, str]]) -> dict[str, tuple[int, str]]:
+    """Return each request's first row that has a fault, and the worse one there."""
+    worst = {(name, place): code for name, place, code in sorted(faults, key=lambda one: _worse(one[2]))}
+    return {name: (place, worst[name, place]) for name, place in sorted(worst, reverse=True)}
 
 
 def masked(
@@ -192,25 +198,43 @@ def step_v1(rng: random.Random) -> list[str]:
     runner = SimpleNamespace(input_batch=SimpleNamespace(req_ids=list(counts)), execute_model_state=state)
     masks = masked(rng, counts, rows, before)
 
-    def sample(grammar: Any) -> None:
-        """Mask, as the runner does."""
+    made = SimpleNamespace(
+        req_ids=list(counts),
+        sampled_token_ids=[[0] * rng.randint(0, count) for count in counts.values()],
+        req_id_to_index={name: index for index, name in enumerate(counts)},
+    )
+
+    def sample(grammar: Any) -> Any:
+        """Mask, as the runner does, and give that many tokens."""
         if grammar is not None:
             apply_grammar_bitmask(
                 state.scheduler_output, grammar, runner.input_batch, runner.execute_model_state.logits
             )
+        return made
 
-    told: dict[str, str] = {}
-    guide: Any = SimpleNamespace(fail=told.update)
-    RunnerV1(runner, guide).sample(sample, masks, step_edits(prepared) if prepared else None)
-    wrong, faults = [], {}
+    guide: Any = None
+    adapter = RunnerV1(runner, guide)
+    adapter.sample(sample, masks, step_edits(prepared) if prepared else None)
+    wrong, faults = [], set()
     for index, (name, place) in enumerate(rows):
         edits = prepared[name].rows[place] if name in prepared else None
         right, is_empty = expected(edits, before[index])
         if is_empty:
-            faults[name] = ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN
+            faults.add((name, place, ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN))
         if not np.array_equal(runner.execute_model_state.logits[index].float().numpy(), right):
             wrong.append(f"V1, row {name}, {place}: {edits}")
-    return wrong if told == faults else [*wrong, f"V1, faults: {told}, not {faults}"]
+    told, first = adapter.faults()(), firsts(faults)
+    if told != first:
+        wrong.append(f"V1, faults: {told}, not {first}")
+    ends = getattr(made, ENDS_ATTRIBUTE, {})
+    lengths = dict(zip(counts, map(len, made.sampled_token_ids), strict=True))
+    reached = {name: code for name, (place, code) in first.items() if place < lengths[name]}
+    read = adapter.reader(made)
+    for name in ends:
+        made.sampled_token_ids[made.req_id_to_index[name]] = []  # as compat.core drops what has ended
+    if {name: len(tokens) for name, tokens in read()} != lengths:
+        wrong.append(f"V1, tokens of {ends} are not read")
+    return wrong if ends == reached else [*wrong, f"V1, ends: {ends}, not {reached}"]
 
 
 def _worse(code: str) -> bool:

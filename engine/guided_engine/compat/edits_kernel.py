@@ -32,7 +32,7 @@ def _edits_kernel(  # type: ignore[no-untyped-def]  # noqa: ANN202, PLR0913, PLR
     # the same memory as float32
     values_ptr,  # noqa: ANN001 - likewise
     num_positions,  # noqa: ANN001 - likewise
-    # [slots] int32: set to 1 where a row would have no token left
+    # [slots, positions] int32: set to 1 where a row would have no token left
     emptied_ptr,  # noqa: ANN001 - likewise
     MOST_IDS: tl.constexpr,  # noqa: N803 - a constant
     BLOCK: tl.constexpr,  # noqa: N803 - likewise
@@ -40,7 +40,8 @@ def _edits_kernel(  # type: ignore[no-untyped-def]  # noqa: ANN202, PLR0913, PLR
     row = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots_ptr + row)
     position = tl.load(positions_ptr + row)
-    entry = edits_ptr + _ENTRY * (slot * num_positions + position)
+    place = slot * num_positions + position
+    entry = edits_ptr + _ENTRY * place
     said = tl.load(entry + 2)
     count = said & 0xFFFF
     mode = said >> _MODE_SHIFT
@@ -54,7 +55,7 @@ def _edits_kernel(  # type: ignore[no-untyped-def]  # noqa: ANN202, PLR0913, PLR
         after = before + values
         if mode == _IS_ONLY:
             if tl.max(after, axis=0) == -float("inf"):
-                tl.store(emptied_ptr + slot, 1)
+                tl.store(emptied_ptr + place, 1)
             else:
                 tl.debug_barrier()  # all are read before any is overwritten
                 for first in range(0, vocab_size, BLOCK):
@@ -76,7 +77,7 @@ def _edits_kernel(  # type: ignore[no-untyped-def]  # noqa: ANN202, PLR0913, PLR
                     first += BLOCK
                 if largest == -float("inf"):
                     tl.store(row_ptr + ids, before, mask=is_one)
-                    tl.store(emptied_ptr + slot, 1)
+                    tl.store(emptied_ptr + place, 1)
 
 
 def apply(  # noqa: PLR0913, PLR0917 - the kernel's own
@@ -96,7 +97,7 @@ def apply(  # noqa: PLR0913, PLR0917 - the kernel's own
     num_positions
         Rows that a request can have.
     emptied
-        [slots] int32: becomes 1 for a request of which a row would have no token left.
+        [slots, num_positions] int32: becomes 1 for a row that would have no token left.
     """
     _edits_kernel[(logits.shape[0],)](
         logits,

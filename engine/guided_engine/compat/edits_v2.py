@@ -17,13 +17,12 @@ from vllm.v1.worker.gpu import model_runner
 from vllm.v1.worker.gpu.buffer_utils import UvaBufferPool
 from vllm.v1.worker.gpu.sample.logits_processor.interface import LogitsContext, LogitsProcessor
 
-from guided_contract.errors import ErrorCode
 from guided_engine.compat import edits_kernel
 from guided_engine.processors import dense
 from guided_engine.processors.edits import MOST_IDS
 from guided_engine.ranks.guided_rank import RankGuide
 from guided_engine.ranks.row_edits import FAULTS, DenseStep, StepEdits
-from guided_engine.ranks.step import ReadFaults
+from guided_engine.ranks.step import ReadFaults, RowFault
 
 
 class EditsV2(LogitsProcessor):  # type: ignore[misc]  # vLLM is untyped here
@@ -47,7 +46,7 @@ class EditsV2(LogitsProcessor):  # type: ignore[misc]  # vLLM is untyped here
         size = self._table.size + 2 * MOST_IDS * slots * self._positions
         self._host = UvaBufferPool(self._table.size, torch.int32)  # grows to what a step really has
         self._buffer = torch.zeros(size, dtype=torch.int32, device=self._device)
-        self._codes = torch.zeros(slots, dtype=torch.int32, device=self._device)
+        self._codes = torch.zeros((slots, self._positions), dtype=torch.int32, device=self._device)
         self._staged: StepEdits | None = None
         self._edits: Any = None
         self._drafts: Mapping[str, Sequence[int]] = {}
@@ -122,11 +121,16 @@ class EditsV2(LogitsProcessor):  # type: ignore[misc]  # vLLM is untyped here
             return dict
         slots = {request_id: self._states.req_id_to_index[request_id] for request_id in staged.rows}
 
-        def faults() -> dict[str, ErrorCode]:
+        def faults() -> dict[str, RowFault]:
             codes = read.numpy()
             if not codes.any():
                 return {}
-            return {name: FAULTS[code] for name, slot in slots.items() if (code := int(codes[slot]))}
+            firsts = {name: int((codes[slot] != 0).argmax()) for name, slot in slots.items()}
+            return {
+                name: RowFault(row, FAULTS[code])
+                for name, row in firsts.items()
+                if (code := int(codes[slots[name], row]))
+            }
 
         return faults
 
@@ -138,7 +142,7 @@ class EditsV2(LogitsProcessor):  # type: ignore[misc]  # vLLM is untyped here
 
         def gathered(*arguments: Any, **options: Any) -> Any:
             output = gather(*arguments, **options)
-            # Each request is one rank's, so that the sum is its code.
+            # Each request is one rank's, so that the sums are its codes.
             torch.distributed.all_reduce(self._codes, group=get_tp_group().device_group)
             self._read = self._copied()
             self._codes.zero_()
@@ -168,7 +172,8 @@ class EditsV2(LogitsProcessor):  # type: ignore[misc]  # vLLM is untyped here
             return
         places = [step.places[index] for index in here]
         rows = [firsts[request_id] + offset for request_id, offset in places]
-        owners = [self._states.req_id_to_index[request_id] for request_id, _ in places]
-        index, slots_of = async_tensor_h2d([rows, owners], dtype=torch.int64, device=self._device)
+        slot_of = self._states.req_id_to_index
+        owners = [self._positions * slot_of[request_id] + offset for request_id, offset in places]
+        index, at = async_tensor_h2d([rows, owners], dtype=torch.int64, device=self._device)
         codes = dense.tried(step.factory, [step.results[i] for i in here], logits, index)
-        self._codes.scatter_reduce_(0, slots_of, codes, "amax")
+        self._codes.view(-1).scatter_reduce_(0, at, codes, "amax")

@@ -55,7 +55,7 @@ class RunnerAdapter(ABC):
 
     @abstractmethod
     def faults(self) -> ReadFaults:
-        """Return what reads which of the step's sequences end for what their processors did to their rows."""
+        """Return what reads which rows of the step's sequences their processors spoiled."""
 
     @abstractmethod
     def sample(self, original: Callable[[Any], Any], masks: Masks | None, edits: "StepEdits | None") -> Any:

@@ -13,13 +13,13 @@ from vllm.v1.core.sched.output import GrammarOutput
 from vllm.v1.outputs import AsyncModelRunnerOutput
 from vllm.v1.structured_output.utils import apply_grammar_bitmask
 
-from guided_contract.errors import ErrorCode
 from guided_engine.compat.runner import RunnerAdapter
+from guided_engine.compat.runner_faults import add_faults, tell_faults
 from guided_engine.processors import dense
 from guided_engine.processors.edits import apply
 from guided_engine.ranks.guided_rank import RankGuide
 from guided_engine.ranks.row_edits import FAULTS, StepEdits
-from guided_engine.ranks.step import Masks, ReadFaults, ReadSampled
+from guided_engine.ranks.step import Masks, ReadFaults, ReadSampled, RowFault
 
 
 class RunnerV1(RunnerAdapter):
@@ -28,6 +28,7 @@ class RunnerV1(RunnerAdapter):
     def __init__(self, runner: Any, guide: RankGuide) -> None:
         self._runner = runner
         self._guide = guide
+        self._faults: dict[str, RowFault] = {}
 
     def resumed(self, scheduler_output: Any) -> dict[str, Sequence[int]]:
         """Return all tokens of requests that come back after preemption."""
@@ -48,14 +49,18 @@ class RunnerV1(RunnerAdapter):
         """Return what reads the step's tokens."""
         if isinstance(output, AsyncModelRunnerOutput):
             return lambda: _read_async(output)
-        return lambda: zip(output.req_ids, output.sampled_token_ids, strict=True)
+        # The engine core takes away what a sequence that ends has in this very list.
+        sampled = list(zip(output.req_ids, output.sampled_token_ids, strict=True))
+        return lambda: sampled
 
     def faults(self) -> ReadFaults:
-        """Return nothing: on this runner they are known before it samples."""
-        return dict
+        """Return what reads the step's faults; on this runner they are known before it samples."""
+        found = self._faults
+        return lambda: found
 
     def sample(self, original: Callable[[Any], Any], masks: Masks | None, edits: StepEdits | None) -> Any:
         """Mask and change the logits that wait in execute_model_state."""
+        self._faults = {}
         grammar = None if masks is None else GrammarOutput(masks.request_ids, masks.bitmask, masks.acceptable)
         if edits is None:
             return original(grammar)
@@ -63,7 +68,13 @@ class RunnerV1(RunnerAdapter):
             self._change(edits, grammar)
         except Exception:  # noqa: BLE001 - no rank may leave the others' step
             self._guide.give_up(edits)
-        return original(grammar)  # to mask once more changes nothing
+        output = original(grammar)  # to mask once more changes nothing
+        if self._faults:
+            if isinstance(output, AsyncModelRunnerOutput):
+                tell_faults(output, self.faults())
+            else:
+                add_faults(output, self._faults)
+        return output
 
     def _change(self, edits: StepEdits, grammar: GrammarOutput | None) -> None:
         state = self._runner.execute_model_state
@@ -73,12 +84,12 @@ class RunnerV1(RunnerAdapter):
         if grammar is not None:
             # Else nobody would see that what the edits leave the grammar forbids.
             apply_grammar_bitmask(state.scheduler_output, grammar, self._runner.input_batch, logits)
-        self._guide.fail(_apply(edits, _firsts(self._runner.input_batch.req_ids, drafts), logits))
+        self._faults = _apply(edits, _firsts(self._runner.input_batch.req_ids, drafts), logits)
 
 
-def _apply(edits: StepEdits, firsts: Mapping[str, int], logits: Any) -> dict[str, ErrorCode]:
-    """Change rows of `logits` [rows, vocabulary] float32 in place; return which requests end for it."""
-    faults = {}
+def _apply(edits: StepEdits, firsts: Mapping[str, int], logits: Any) -> dict[str, RowFault]:
+    """Change rows of `logits` [rows, vocabulary] float32 in place; return which of them are spoiled."""
+    codes: dict[tuple[str, int], int] = {}
     places = [
         (request_id, firsts[request_id] + offset, change) for request_id, offset, change in edits.each()
     ]
@@ -86,18 +97,19 @@ def _apply(edits: StepEdits, firsts: Mapping[str, int], logits: Any) -> dict[str
     # A CPU's rows are changed where they are: to copy them takes longer than all else.
     copies = None if logits.is_cpu or not places else logits[numbers].cpu()
     rows = [logits[row].numpy() for row in numbers] if copies is None else copies.numpy()
-    for (request_id, _, change), row in zip(places, rows, strict=True):
+    for (request_id, number, change), row in zip(places, rows, strict=True):
         if not apply(change, row):
-            faults[request_id] = ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN
+            codes[request_id, number - firsts[request_id]] = dense.IS_EMPTY
     if copies is not None:
         logits[numbers] = copies.to(logits.device)
     for step in edits.dense:
         index = torch.tensor([firsts[request_id] + offset for request_id, offset in step.places])
-        codes = dense.tried(step.factory, step.results, logits, index.to(logits.device)).tolist()
-        for (request_id, _), code in zip(step.places, codes, strict=True):
+        found = dense.tried(step.factory, step.results, logits, index.to(logits.device)).tolist()
+        for place, code in zip(step.places, found, strict=True):
             if code:
-                faults[request_id] = FAULTS[code]
-    return faults
+                codes[place] = max(code, codes.get(place, code))
+    # Of each request the first one.
+    return {name: RowFault(row, FAULTS[codes[name, row]]) for name, row in sorted(codes, reverse=True)}
 
 
 def _firsts(request_ids: Sequence[str], drafts: dict[str, list[int]]) -> dict[str, int]:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from vllm.v1.core.sched.output import GrammarOutput
 
-from guided_engine.compat.runner import RunnerAdapter, add_ends
+from guided_engine.compat.runner import RunnerAdapter
+from guided_engine.compat.runner_faults import tell_faults
 from guided_engine.ranks.guided_rank import RankGuide
 from guided_engine.ranks.row_edits import StepEdits
 from guided_engine.ranks.step import Masks, ReadFaults, ReadSampled
@@ -67,7 +68,7 @@ class RunnerV2(RunnerAdapter):
         finally:
             self._faults = self._edits.taken()
         if edits is not None:
-            _tell(output, self._faults)
+            tell_faults(output, self._faults)
         return output
 
     def _apply(self, logits: Any, input_batch: Any, request_ids: list[str], bitmask: Any) -> None:
@@ -81,19 +82,6 @@ class RunnerV2(RunnerAdapter):
 
 def _grammar_output(masks: Masks | None) -> GrammarOutput | None:
     return None if masks is None else GrammarOutput(masks.request_ids, masks.bitmask, masks.acceptable)
-
-
-def _tell(output: Any, faults: ReadFaults) -> None:
-    """Write a step's faults on its own output, as soon as the host has both: the step's token is dropped."""
-    original = output.get_output
-
-    def get_output() -> Any:
-        made = original()
-        if found := faults():
-            add_ends(made, found)
-        return made
-
-    output.get_output = get_output
 
 
 def _read(output: Any) -> Iterator[tuple[str, Sequence[int]]]:

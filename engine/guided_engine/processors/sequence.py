@@ -6,13 +6,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from guided_engine.processors import edits
-from guided_engine.processors.edits import Edits, EditsError, combined, is_ascending
+from guided_engine.processors.edits import (
+    FORBIDDEN,
+    Edits,
+    EditsError,
+    NoTokenError,
+    combined,
+    is_ascending,
+)
 from guided_engine.processors.failures import PASSED_ON, log_failure
 from guided_engine.processors.interface import DenseFactory, SequenceProcessor
 from guided_engine.processors.registry import ProcessorError, Running
 
 MOST_HELD_BYTES: Final = 16 << 20  # by one processor of one sequence
+_LEAVES_NONE: Final = Edits(np.zeros(1, np.int32), np.full(1, FORBIDDEN, np.float32), is_only=True)
 
 
 class Dense(NamedTuple):
@@ -139,7 +149,8 @@ class SequenceProcessors:
         ProcessorError
             One raised, or its result cannot be applied.
         NoTokenError
-            They forbid each token of a row.
+            They forbid each token of the first row. Another may never be reached: whoever applies what is
+            returned for it finds that it leaves none.
         """
         drafts = tuple(ahead)  # which nobody can change
         sparse: list[dict[str, Edits]] = [{} for _ in range(1 + len(ahead))]
@@ -161,7 +172,7 @@ class SequenceProcessors:
                 raise
             except BaseException as error:
                 raise ProcessorError((name,), error) from error
-        return Prepared([_together(row) for row in sparse], dense)
+        return Prepared([_together(sparse[0]), *map(_behind_a_draft, sparse[1:])], dense)
 
     def release(self) -> None:
         """Release them. What one raises is lost: the sequence is over, and the others are released."""
@@ -200,6 +211,13 @@ def _check(results: Sequence[Any], vocab_size: int) -> None:
             kind = type(result).__name__
             raise EditsError(f"prepare returned a {kind} for a row; it must be Edits or None")
     edits.check(given, vocab_size)
+
+
+def _behind_a_draft(row: Mapping[str, Edits]) -> Edits | None:
+    try:
+        return _together(row)
+    except NoTokenError:
+        return _LEAVES_NONE
 
 
 def _together(row: Mapping[str, Edits]) -> Edits | None:

@@ -143,7 +143,7 @@ class RankGuide:
         """Accept what earlier steps sampled; waits for their copies to the host alone."""
         pending, self._pending = self._pending, []
         for step, read, read_faults in pending:
-            sampled = read()
+            sampled = list(read())  # it waits; until then nothing is known of faults
             faults = read_faults()
             self._stopwatch.mark()  # waiting for a device may take CPU time
             self._times.begin()
@@ -151,8 +151,9 @@ class RankGuide:
                 sequence = self._sequences.get(request_id)
                 if sequence is None or step < sequence.since_step or not tokens:
                     continue
-                if request_id in faults:
-                    sequence.fail_rows(faults[request_id])
+                fault = faults.get(request_id)
+                if fault is not None and fault.row < len(tokens):
+                    sequence.fail_rows(fault.code)
                     continue
                 sequence.take_sampled(tokens)
             self._times.end()
@@ -214,13 +215,9 @@ class RankGuide:
     def give_up(self, edits: StepEdits) -> None:
         """End the sequences of edits that could not be applied, within the handler of what was raised."""
         _log.exception("guidedmodel: logits processors failed on this rank; their sequences are ended")
-        self.fail(dict.fromkeys(edits.rows, ErrorCode.SEQUENCE_PROCESSOR_FAILED))
-
-    def fail(self, faults: Mapping[str, ErrorCode]) -> None:
-        """End requests' sequences, for what their processors did to their rows."""
-        for request_id, code in faults.items():
+        for request_id in edits.rows:
             if (sequence := self._sequences.get(request_id)) is not None:
-                sequence.fail_rows(code)
+                sequence.fail_rows(ErrorCode.SEQUENCE_PROCESSOR_FAILED)
 
     def sampled(self, read: ReadSampled, faults: ReadFaults = dict) -> None:
         """Remember what this step sampled, and what went wrong in it, to be read when it is needed."""

@@ -9,8 +9,20 @@ from guided_contract.wire import Ticket
 
 # Reads what a step sampled, (request, its tokens), waiting for that step's copy to the host alone.
 ReadSampled = Callable[[], Iterable[tuple[str, Sequence[int]]]]
-# Once that has waited, returns which of the step's requests end for what their processors did to their rows.
-ReadFaults = Callable[[], Mapping[str, ErrorCode]]
+
+
+class RowFault(NamedTuple):
+    """A request's first row of a step that its processors spoiled: its place among them, and how it ends.
+
+    It ends where a token was sampled there: as many rows as tokens were sampled from, the first ones.
+    """
+
+    row: int
+    code: ErrorCode
+
+
+# Once that has waited, returns which of the step's requests have such a row.
+ReadFaults = Callable[[], Mapping[str, RowFault]]
 
 
 @dataclass(frozen=True, slots=True)
