@@ -671,6 +671,17 @@ class TestProcessors:
         assert self.edits(rank) == {("s", 0): [1, 8]}
         assert rank.sampled(s=[8]) == {"r": "sequence_processor_no_token"}
 
+    @pytest.mark.parametrize("is_async", [True, False])
+    def test_a_fault_in_a_request_s_last_step_is_recorded(self, tmp_path: Any, *, is_async: bool) -> None:
+        """The core has dropped that step's tokens, so that it counts no more than the rank has."""
+        rank = Rank(tmp_path, [self.COUNTS], is_async=is_async)
+        rank.step([arrival("r", None, is_guided=False, max_tokens=1)])
+        faults = {"r": RowFault(0, ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN)}
+        rank.guide.sampled(lambda: [("r", [7])], lambda: faults)
+        rank.guide.ends()
+        rank.step(finished={"r": "error"})
+        assert [type(one).__name__ for one in rank.records] == ["ProcessorFailure"]
+
     def test_a_row_from_which_nothing_was_sampled_ends_nothing(self, tmp_path: Any) -> None:
         """It is behind a draft that was not accepted: without speculation nobody would look there."""
         rank = Rank(tmp_path, [self.COUNTS])

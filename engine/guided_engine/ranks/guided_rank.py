@@ -278,8 +278,8 @@ class RankGuide:
     def _forget(self, request_id: str, finish: Finish) -> None:
         if (sequence := self._sequences.get(request_id)) is None:
             return
-        if len(sequence.accepted) < finish.tokens:
-            self.settle()  # the engine core has read its last tokens, and this rank has not
+        if len(sequence.accepted) < finish.tokens or sequence.processors is not None:
+            self.settle()  # the engine core has read its last tokens, or dropped them, and this rank has not
         del self._sequences[request_id]
         self._tell_failure(sequence)
         if not self._sequences:
