@@ -162,6 +162,18 @@ def test_the_first_steps_of_a_batch_size_are_not_believed_for_good(
             assert step < 500 or made.chosen(batch) == 3, (seed, step)
 
 
+def test_a_change_after_hours_is_seen_within_some_minutes() -> None:
+    """Each number is looked at again, at least so often, however long it looked bad."""
+    made, run = controller(3), Run(random.Random(1))
+    bad, good = replace(GPU, acceptance=0.02), replace(GPU, acceptance=0.9)
+    for _ in range(30_000):
+        made.take(run.step(bad, 1, made.lookup[1]))
+    assert made.chosen(1) != 3
+    for _ in range(15_000):
+        made.take(run.step(good, 1, made.lookup[1]))
+    assert made.chosen(1) == 3
+
+
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf"), 1e308, 5e-324])
 def test_a_clock_that_errs_neither_ends_nor_misleads_it(seconds: float) -> None:
     made, run = controller(3), Run(random.Random(3))
@@ -171,6 +183,7 @@ def test_a_clock_that_errs_neither_ends_nor_misleads_it(seconds: float) -> None:
             taken = replace(taken, seconds=seconds, elapsed_s=seconds)
         made.take(taken)
     assert made.chosen(8) == 3
+    assert made.trials < 60  # or the first step paid for as many as it likes
 
 
 def test_it_begins_with_what_it_may_use_most() -> None:

@@ -6,6 +6,7 @@ from typing import Final
 from guided_engine.speculation.step_times import StepTimes
 
 _AGAIN: Final = 100  # steps until a number is tried whatever it looks like; each time twice as long
+_AGAIN_AT_MOST: Final = 12_800  # some minutes; more often costs a share of the time where drafts are dear
 SHARE: Final = 0.01  # of the time that trials may cost
 _ALLOWED: Final = 60.0  # steps that trials may cost before the share counts: a cold start
 _MOST_LEFT_S: Final = 60.0  # what is not spent in a busy hour cannot be spent at once
@@ -36,7 +37,8 @@ class BatchClass:
         for index in range(count):
             due, wait = self.due.setdefault(index, (self.steps + _AGAIN, _AGAIN))
             if index != self.chosen and self.steps >= due:
-                self.due[index] = self.steps + 2 * wait, 2 * wait
+                wait = min(2 * wait, _AGAIN_AT_MOST)
+                self.due[index] = self.steps + wait, wait
                 return index
         return None
 
@@ -61,7 +63,7 @@ class Account:
     def earn(self, seconds: float | None, elapsed_s: float) -> None:
         """Add what a step allows."""
         if not self.is_open and seconds is not None:
-            self.left_s += _ALLOWED * seconds
+            self.left_s += min(_ALLOWED * min(seconds, LONGEST_S), _MOST_LEFT_S)
             self.is_open = True
         if self.left_s < _MOST_LEFT_S:
             self.left_s += SHARE * min(elapsed_s, LONGEST_S)
