@@ -35,6 +35,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 DEVICES = ("CPU", "CUDA")
 HERE = ("CEL", "Operator")
+UNSAID = "GPUs that are not NVIDIA's"  # the row that says alone that nothing ran there
 
 
 def answers(device: str, models: Path) -> dict[str, Any]:
@@ -68,6 +69,7 @@ def test_vllm_says_the_same(told: dict[str, Any], row: Row) -> None:
     for example in asked:
         _compare(example, told[example.name])
     # What cannot be made here at least says what it says.
+    assert asked or row.name == UNSAID or row.words
     assert asked or any(row.words in each for each in _texts_of_vllm()), row.words
 
 

@@ -41,6 +41,8 @@ variable `VLLM_USE_V2_MODEL_RUNNER` in `engine.env` chooses: `"1"` is V2, `"0"` 
 _FACTS: Final = {"method": "", "device": "on a ", "runner": "Model Runner ", "scheduling": "asked for: "}
 _SETS: Final[Mapping[tuple[str, tuple[Any, ...]], str]] = {
     ("device", GPUS): "on a GPU",
+    ("device", ("CUDA",)): "on an NVIDIA GPU",
+    ("device", ("Other",)): "on another GPU",
     ("method", ALL): "speculation",
     ("method", ON_V1): "speculation, not by DSpark",
     ("method", DRAFTS): "speculation with a draft model or head",

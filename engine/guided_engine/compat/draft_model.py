@@ -17,11 +17,13 @@ def follow_steps(runner: Any) -> None:
     was sampled, and so keeps the draft model's KV cache whole. What later passes write is written anew by the
     next step's first, for any token that is accepted, so no step misses a pass that was left out.
     """
+    speculator = getattr(runner, "speculator", None)
+    if speculator is None:
+        return
     from vllm.v1.worker.gpu.spec_decode.standalone_ar.speculator import (  # noqa: PLC0415 - V2's alone
         StandaloneARSpeculator,
     )
 
-    speculator = getattr(runner, "speculator", None)
     if not isinstance(speculator, StandaloneARSpeculator):
         return
     propose, configured = speculator.propose, speculator.num_speculative_steps
