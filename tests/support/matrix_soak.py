@@ -1,7 +1,7 @@
 """`make soak-speculation`: drawn requests through engines that speculate, as the matrix compares them.
 
 Each seed names a method and a number of draft tokens, in turn, and draws requests and the room of the cache.
-They go, at temperature 0, to our engine in async, to ours in sync, and to upstream's, sync and
+They go, at temperature 0, on Model Runner V2, to our engine in async and in sync, and to upstream's, sync and
 without speculation. Tokens have to be equal; those with a logits processor, which upstream has not, have to
 be the processor's own choice of the model's logits, and end in async as in sync. Proposed, accepted and
 forbidden drafts have to be equal by position between async and sync, but for requests that were preempted or
@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def differences(cell: Cell, seed: int, references: References) -> list[str]:
 def answers(cell: Cell, seed: int, chosen: Drawn, folder: Path) -> list[dict[str, Any]]:
     """Return what upstream, our synchronous and our asynchronous engine gave."""
     given = []
-    for name, one in (("upstream", None), ("sync", cell.sync), ("async", cell)):
+    for name, one in (("upstream", None), ("sync", replace(cell, is_async=False)), ("async", cell)):
         place = folder / name
         place.mkdir()
         if one is None:
