@@ -181,6 +181,8 @@ class Pod:
         """Wait for the command's own end; return its exit status."""
         try:
             return self.child.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"not ended within {timeout_s:.0f} s:\n{self.said()}") from None
         finally:
             self.child.kill()  # does nothing where it has ended
             self.child.wait()

@@ -2,17 +2,14 @@
 
 import contextlib
 import json
-import signal
 import sys
 import tempfile
-import threading
 import time
 import webbrowser
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Final, Self
+from typing import Final
 
 from guided_operator.api import GuidedModel, Manifest, ManifestError, read
 from guided_operator.cli.inputs import text_of
@@ -20,6 +17,7 @@ from guided_operator.cli.local import viewer
 from guided_operator.cli.local.collector import Collector
 from guided_operator.cli.local.pod import LocalPod, PodError, StoppedError, containers
 from guided_operator.cli.local.site import PortTakenError, lay_out, local_site
+from guided_operator.cli.local.stop import Stop
 from guided_operator.cli.local.traces import TraceBook, tree
 from guided_operator.cli.local.viewer import Viewer, ViewerError
 from guided_operator.policy.arguments import Arguments, check
@@ -42,35 +40,6 @@ class RunOptions:
     config_maps: Mapping[str, Path]
     port: int | None = None
     viewer: bool = False
-
-
-class _Stop:
-    """Counts requests to stop while it is entered: the first ends the pod in order, the second kills it."""
-
-    def __init__(self) -> None:
-        self._first = threading.Event()
-        self._second = threading.Event()
-
-    def __enter__(self) -> Self:
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        self._before = [(number, signal.signal(number, self._count)) for number in numbers]
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        for number, handler in self._before:
-            signal.signal(number, handler)
-
-    def _count(self, _number: int, _frame: FrameType | None) -> None:
-        (self._second if self._first.is_set() else self._first).set()
-
-    def is_asked(self) -> bool:
-        return self._first.is_set()
-
-    def is_hurried(self) -> bool:
-        return self._second.is_set()
-
-    def wait(self, timeout_s: float) -> bool:
-        return self._first.wait(timeout_s)
 
 
 def main(  # noqa: PLR0913 - what the command line has
@@ -116,7 +85,7 @@ def run(manifest: Manifest, options: RunOptions) -> int:
     program = viewer.find() if options.viewer else None
     book = TraceBook()
     with contextlib.ExitStack() as stack:
-        stop = stack.enter_context(_Stop())
+        stop = stack.enter_context(Stop())
         folder = Path(stack.enter_context(_folder()))
         page = None
         if program is not None:
@@ -136,7 +105,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="guidedmodel-", ignore_cleanup_errors=True)
 
 
-def _serve(pod: LocalPod, stop: _Stop, book: TraceBook, greeting: str, page: Viewer | None) -> int:
+def _serve(pod: LocalPod, stop: Stop, book: TraceBook, greeting: str, page: Viewer | None) -> int:
     started = time.monotonic()
     try:
         pod.start(_say, is_stopping=stop.is_asked)
