@@ -261,7 +261,8 @@ def test_whoever_shares_a_batch_with_faults_is_untouched(engines: Engines, cell:
         assert answers["faults"][name] == answers["xgrammar"][corpus.index(request)]
     without = answers["faults"]["without faults"]
     assert without.keys() >= {"healthy", "unguided", "seeded healthy", "seeded unguided", "seeded overlong"}
-    assert {name: answers["faults"][name] for name in without} == without
+    again = [name for name in without if cell.keeps_seeds or not name.startswith("seeded")]
+    assert {name: answers["faults"][name] for name in again} == {name: without[name] for name in again}
 
 
 def test_ranks_agree_at_every_token(engines: Engines, cell: Cell) -> None:

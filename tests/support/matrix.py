@@ -107,6 +107,11 @@ class Cell:
         return Cell(runner, 1, self.speculation, is_async=False, num_drafts=self.num_drafts)
 
     @property
+    def keeps_seeds(self) -> bool:
+        """Tell whether drafts are drawn by a request's seed (docs/upstream-quirks.md)."""
+        return (self.runner, self.speculation) != ("V1", "eagle3-probabilistic")
+
+    @property
     def reads_hidden_states(self) -> bool:
         return self.speculation.startswith(("eagle3", "mtp"))
 
@@ -136,14 +141,19 @@ FULL = [
     Cell("V2", 1, "eagle3-random", is_async=True),
     Cell("V2", 1, "eagle3-probabilistic", is_async=False),
     Cell("V2", 1, "eagle3-probabilistic", is_async=True),
+    Cell("V2", 1, "eagle3-block", is_async=False),
+    Cell("V2", 1, "eagle3-block", is_async=True),
     Cell("V2", 2, "eagle3", is_async=True),
     Cell("V2", 1, "eagle3", is_async=True, pipeline_parallel=2),
     Cell("V2", 1, "mtp", is_async=True),
+    Cell("V2", 1, "mtp", is_async=False),
     Cell("V2", 1, "mtp", is_async=True, num_drafts=1),
+    Cell("V2", 2, "mtp", is_async=True),
     Cell("V2", 1, "mtp", is_async=True, pipeline_parallel=2),
     Cell("V1", 1, "mtp", is_async=False),
     Cell("V1", 1, "mtp", is_async=True),
     Cell("V1", 1, "eagle3", is_async=True),
+    Cell("V1", 1, "eagle3-probabilistic", is_async=True),
 ]
 # Every pair of (tensor parallelism, draft, scheduling) values occurs in one of these, and V2, which Triton
 # interprets here for minutes, in two. V1 with drafts and async scheduling is what tests/property asks,

@@ -56,18 +56,23 @@ def drafted(llm: Any, requests: Sequence[Request], tickets: Mapping[str, wire.Ti
 
 
 def totals(requests: Sequence[Drafts]) -> dict[str, list[int]]:
-    """Return the sums of requests' counts by position, and beside each how many tokens they generated."""
+    """Return the sums of requests' counts by position, and beside each how many tokens they generated.
+
+    What a grammar forbids is not proposed (docs/speculation.md): `made` is both.
+    """
     counts = [matrix_drafts.by_position(one) for one in requests]
     found = {name: [sum(of) for of in zip(*(one[name] for one in counts), strict=True)] for name in counts[0]}
+    found["made"] = [sum(both) for both in zip(found["proposed"], found["forbidden"], strict=True)]
     return found | {"tokens": [sum(one["generated"] for one in requests)] * len(found["proposed"])}
 
 
 def unlike(ours: Mapping[str, Sequence[int]], theirs: Mapping[str, Sequence[int]]) -> list[str]:
     """Return where two engines' totals differ by more than independent draws would.
 
-    Of each position: how often it was proposed per token, and what share of that was accepted, or forbidden.
+    Of each position: how often it was proposed per token, what share of that was accepted, and what share of
+    all that were made is forbidden.
     """
-    parts = [("proposed", "tokens"), ("accepted", "proposed"), ("forbidden", "proposed")]
+    parts = [("proposed", "tokens"), ("accepted", "proposed"), ("forbidden", "made")]
     compared = list(itertools.product(parts, range(len(ours["proposed"]))))
     found = []
     for (part, whole), place in compared:

@@ -21,7 +21,9 @@ def drawn(rng: random.Random, steps: int, accepted: float = ACCEPTED) -> dict[st
                 found["forbidden"][place] += rng.random() < FORBIDDEN / (1 - accepted)
                 break
             found["accepted"][place] += 1
-    return found | {"proposed": [steps] * PLACES, "tokens": [steps + sum(found["accepted"])] * PLACES}
+    made = [steps + count for count in found["forbidden"]]
+    tokens = [steps + sum(found["accepted"])] * PLACES
+    return found | {"proposed": [steps] * PLACES, "made": made, "tokens": tokens}
 
 
 def test_engines_that_draw_by_themselves_stay_within_the_bound() -> None:
@@ -48,6 +50,14 @@ def test_some_fewer_accepted_drafts_are_found() -> None:
     assert sum(map(bool, found)) > 50, f"seed {SEED}"
 
 
+def test_more_may_be_forbidden_than_is_proposed() -> None:
+    one = {"proposed": [2], "accepted": [1], "forbidden": [9], "made": [11], "tokens": [20]}
+    assert not unlike(one, one)
+    assert unlike(
+        {name: [100 * count for count in counts] for name, counts in one.items()}, one | {"forbidden": [0]}
+    )
+
+
 def test_the_odds_are_the_tables() -> None:
     # The lady tasting tea: 3 of 4 cups, and all.
     assert alike(3, 4, 1, 4) == pytest.approx(34 / 70)
@@ -62,5 +72,6 @@ def test_totals_are_of_all_requests() -> None:
         "proposed": [4, 2, 2],
         "accepted": [2, 2, 0],
         "forbidden": [2, 0, 2],
+        "made": [6, 2, 4],
         "tokens": [10, 10, 10],
     }
