@@ -26,6 +26,7 @@ HEAD = {
     "draftModel": {"uri": "hf://o/head"},
     "draftSampling": "Probabilistic",
 }
+DRAFTED = HEAD | {"method": "DraftModel"}
 NGRAM = {"method": "NGram", "numTokens": 3}
 BLOCK = {"method": "DSpark", "numTokens": 3, "verification": "Block"}
 V1 = [{"name": "VLLM_USE_V2_MODEL_RUNNER", "value": "0"}]
@@ -37,7 +38,7 @@ def test_what_nobody_has_run_is_said_where_a_manifest_is_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "m.yaml"
-    file.write_text(yaml.safe_dump(changed(minimal(), speculative=HEAD)))
+    file.write_text(yaml.safe_dump(changed(minimal(), speculative=DRAFTED)))
     assert main(["validate", "-f", str(file)]) == 0
     said = capsys.readouterr()
     assert said.out.endswith("is valid\n")
@@ -45,9 +46,16 @@ def test_what_nobody_has_run_is_said_where_a_manifest_is_checked(
 
 
 def test_the_condition_says_it_too() -> None:
-    found = decide(situation(applied(seen(model(speculative=HEAD)))))["Compatible"]
+    found = decide(situation(applied(seen(model(speculative=DRAFTED)))))["Compatible"]
     assert (found.status, found.reason) == ("True", "Supported")
-    assert found.message == f'{NOT_RUN}"probabilistic drafts"'
+    # Which of both model runners vLLM takes is not known before a pod says so.
+    assert found.message == f'{NOT_RUN}"probabilistic drafts", "probabilistic drafts on V1"'
+
+
+@pytest.mark.parametrize("asked", [{}, {"verification": "Block"}])
+def test_what_engines_ran_is_not_told_as_not_run(asked: dict[str, str]) -> None:
+    raw = model(speculative=HEAD | asked)
+    assert decide(situation(applied(seen(raw))))["Compatible"].message == ""
 
 
 @pytest.mark.parametrize(

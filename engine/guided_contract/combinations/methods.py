@@ -1,20 +1,15 @@
-"""Ways to speculate, and how drafts are sampled and verified."""
+"""Ways to speculate."""
 
 from typing import Final
 
 from guided_contract.combinations.row import (
-    ALL,
-    DRAFTS,
     GPUS,
-    HEADS,
     MATRIX,
     NO,
-    ON_V1,
-    YES,
     Row,
 )
 
-_METHODS: Final = (
+METHOD_ROWS: Final = (
     Row(
         name="no speculation",
         when={"method": ("",), "runner": ("V2",)},
@@ -158,134 +153,4 @@ _METHODS: Final = (
         decided_by=("Operator", "vLLM"),
         words="Model Runner V1 does not support: dspark speculative decoding",
     ),
-    Row(
-        name="probabilistic drafts",
-        when={"probabilistic": YES, "method": DRAFTS},
-        verdict="NotRun",
-        says="the draft's distribution is kept for the verification",
-        field="speculative.draftSampling",
-    ),
-    Row(
-        name="probabilistic drafts of NGram",
-        when={"probabilistic": YES, "method": ("NGram",)},
-        verdict="Refused",
-        says="NGram has no draft model that could sample",
-        instead="leave it out",
-        field="speculative.draftSampling",
-        decided_by=("CEL",),
-    ),
-    Row(
-        name="verification in blocks",
-        when={"block": YES, "runner": ("V2",), "method": ALL},
-        verdict="NotRun",
-        says="a sequence's draft tokens are verified together",
-        field="speculative.verification",
-    ),
-    Row(
-        name="verification in blocks on V1",
-        when={"block": YES, "runner": ("V1",), "method": ON_V1},
-        verdict="Refused",
-        says="Model Runner V1 does not verify in blocks, but each token by itself",
-        instead="use Fixed, or Model Runner V2",
-        field="speculative.verification",
-        decided_by=("Operator", "Plugin"),
-    ),
 )
-_ADAPTIVE: Final = (
-    Row(
-        name="adaptive verification",
-        when={
-            "adaptive": YES,
-            "method": DRAFTS,
-            "runner": ("V2",),
-            "device": GPUS,
-            "staged": NO,
-            "lora": NO,
-            "eager": NO,
-            "sharded": NO,
-        },
-        verdict="NotRun",
-        says="it goes by the attention backend too, of which vLLM refuses some at start (RefusedAtStart)",
-        field="speculative.verification",
-        is_async=True,
-    ),
-    Row(
-        name="adaptive verification of NGram",
-        when={"adaptive": YES, "method": ("NGram",), "device": GPUS},
-        verdict="Refused",
-        says="Adaptive goes by what a draft model is sure of, and NGram has none",
-        instead="use Fixed, or Block on Model Runner V2",
-        field="speculative.verification",
-        decided_by=("CEL",),
-    ),
-    Row(
-        name="adaptive verification with LoRA",
-        when={"adaptive": YES, "lora": YES, "method": DRAFTS},
-        verdict="Refused",
-        says="vLLM's adapters go by the batch before it is trimmed",
-        instead="use Fixed, or Block on Model Runner V2, or no adapters",
-        field="speculative.verification",
-        decided_by=("CEL", "vLLM"),
-        words="Adaptive verification is not currently compatible with LoRA",
-    ),
-    Row(
-        name="adaptive verification behind stages",
-        when={"adaptive": YES, "staged": YES, "method": ("MTP", *HEADS), "device": GPUS},
-        verdict="Refused",
-        says="only the last pipeline stage knows how many tokens are left to verify",
-        instead="use Fixed, or Block on Model Runner V2, or set parallelism.pipeline to 1",
-        field="speculative.verification",
-        decided_by=("CEL", "vLLM"),
-        words="Adaptive verification is not currently compatible with pipeline parallelism",
-    ),
-    Row(
-        name="adaptive verification on a CPU",
-        when={"adaptive": YES, "device": ("CPU",), "method": ALL},
-        verdict="Refused",
-        says="Adaptive needs full CUDA graphs, and a CPU has none",
-        instead="use Fixed, or Block on Model Runner V2",
-        field="speculative.verification",
-        decided_by=("CEL", "vLLM"),
-        words="Adaptive verification requires full CUDA graphs",
-    ),
-    Row(
-        name="adaptive verification without graphs",
-        when={"adaptive": YES, "eager": YES, "device": GPUS, "method": DRAFTS},
-        verdict="Refused",
-        says="Adaptive needs full CUDA graphs, and --enforce-eager, or another argument, leaves them out",
-        instead="use Fixed, or Block on Model Runner V2, or remove the argument",
-        field="speculative.verification",
-        decided_by=("Operator", "vLLM"),
-        words="Adaptive verification requires full CUDA graphs",
-    ),
-    Row(
-        name="adaptive verification on V1",
-        when={"adaptive": YES, "runner": ("V1",), "device": GPUS, "method": DRAFTS},
-        verdict="Refused",
-        says="Model Runner V1 has no Adaptive",
-        instead="use Fixed, or Model Runner V2",
-        field="speculative.verification",
-        decided_by=("Operator", "vLLM"),
-        words="adaptive draft verification",
-    ),
-    Row(
-        name="adaptive verification, batch-sharded",
-        when={"adaptive": YES, "sharded": YES, "split": YES, "method": DRAFTS, "device": GPUS},
-        verdict="Refused",
-        says="the device decides how many rows each sequence has, and shards are planned on the host",
-        instead="use Fixed, or Block on Model Runner V2, or remove --enable-batch-sharded-sampling",
-        field="speculative.verification",
-        decided_by=("Operator", "vLLM"),
-        words="it does not yet work with adaptive verification",
-    ),
-    Row(
-        name="adaptive verification with a DenseFactory",
-        when={"adaptive": YES, "dense": YES, "method": DRAFTS, "device": GPUS},
-        verdict="Refused",
-        says="the rows of a step are known to the device alone, and a DenseFactory is given rows",
-        instead="use Fixed, or Block on Model Runner V2, or processors that edit token ids",
-        field="speculative.verification",
-        decided_by=("Plugin",),
-    ),
-)
-METHOD_ROWS: Final = (*_METHODS, *_ADAPTIVE)

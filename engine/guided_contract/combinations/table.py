@@ -9,8 +9,16 @@ from guided_contract.combinations.loads import LOAD_ROWS
 from guided_contract.combinations.methods import METHOD_ROWS
 from guided_contract.combinations.row import Decider, Facts, Row, Verdict
 from guided_contract.combinations.spread import SPREAD_ROWS
+from guided_contract.combinations.verification import VERIFICATION_ROWS
 
-ROWS: Final = (*METHOD_ROWS, *SPREAD_ROWS, *CONTENT_ROWS, *LOAD_ROWS, *BATCH_ROWS)
+ROWS: Final = (
+    *METHOD_ROWS,
+    *VERIFICATION_ROWS,
+    *SPREAD_ROWS,
+    *CONTENT_ROWS,
+    *LOAD_ROWS,
+    *BATCH_ROWS,
+)
 
 
 def that_hold(facts: Facts, *verdicts: Verdict) -> Iterator[Row]:

@@ -107,8 +107,9 @@ class Speculative(ApiModel):
         description=(
             "Which token a draft model or head proposes. Greedy: the likeliest. Probabilistic: one drawn "
             "from its distribution, which is kept for the verification: more are accepted at high "
-            "temperatures, and it takes max(batch) times numTokens times vocabulary of memory. Not allowed "
-            "with NGram. Default: Greedy, as in vLLM."
+            "temperatures, and it takes max(batch) times numTokens times vocabulary of memory. On Model "
+            "Runner V1 the draw does not follow a request's seed. Not allowed with NGram. Default: Greedy, "
+            "as in vLLM."
         ),
     )
     verification: Literal["Fixed", "Block", "Adaptive"] = Field(
