@@ -5,7 +5,7 @@ import pytest
 from support.matrix_drawn import FEW, FILLING, LIVE, drawn
 from support.matrix_engine import MAX_MODEL_LEN
 from support.matrix_requests import encoded
-from support.matrix_soak import missed
+from support.matrix_soak import compared, missed
 
 SEEDS = range(72, 96)
 BLOCK = 32  # tokens
@@ -36,3 +36,13 @@ def test_what_an_engine_did_not_meet_is_told() -> None:
     ]
     met = [*calm[:-1], {"preempted": 1, "tokens": MAX_MODEL_LEN}]
     assert missed(chosen, {"cut": 9, "drafts": met}) == []
+
+
+def test_drafts_are_compared_but_after_a_stop_string() -> None:
+    chosen = next(one for one in map(drawn, SEEDS) if any("stop" in each.params for each in one.requests))
+    calm = {"preempted": 0, "tokens": 90, "proposed": [3], "accepted": [1], "ranks": [[(3, 0)]]}
+    more = calm | {"ranks": [[(3, 0), (3, 3)]]}
+    for at, request in enumerate(chosen.requests):
+        other = [more if one == at else calm for one in range(len(chosen.requests))]
+        differing, _ = compared(chosen, 3, other, [calm] * len(chosen.requests))
+        assert len(differing) == ("stop" not in request.params)
