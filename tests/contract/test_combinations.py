@@ -95,7 +95,11 @@ def _compare(example: Example, found: dict[str, Any]) -> None:
     known = [each.words for each in rows if each.words]
     assert [each for each in warnings if not any(words in each for words in known)] == [], example.name
     assert found["runner"] == facts.runner, example.name
-    schedulings = {each.is_async for each in rows if each.verdict != "Refused"} - {None}
+    # What falls back is said by a row of its own, beside the one of what it falls back from.
+    says = [each for each in rows if each.verdict != "Refused" and each.is_async is not None]
+    schedulings = {each.is_async for each in says if each.verdict == "FallsBack"} or {
+        each.is_async for each in says
+    }
     assert {found["is_async"]} == ({False} if facts.scheduling == "Sync" else schedulings), example.name
     schedule = found["schedule"]
     assert schedule == numbers(facts, len(schedule or ())), example.name

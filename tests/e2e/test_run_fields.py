@@ -32,6 +32,7 @@ SPECULATIVE = {
     "method": "DraftModel",
     "numTokens": 3,
     "draftModel": {"uri": "pvc://models/tiny-draft"},
+    "asyncScheduling": "On",
     "disableAbove": 2,
 }
 

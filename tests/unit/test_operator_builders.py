@@ -500,3 +500,19 @@ def test_writing_a_default_of_prompt_lookup_out_restarts_no_pod(written: dict[st
     plain = guided_model(speculative=asked)
     assert pod_key(guided_model(speculative=asked | {"promptLookup": written})) == pod_key(plain)
     assert pod_key(guided_model(speculative=asked | {"promptLookup": {"max": 8}})) != pod_key(plain)
+
+
+@pytest.mark.parametrize(
+    ("method", "asked", "told"),
+    [
+        ("DraftModel", "Auto", ["--no-async-scheduling"]),
+        ("DraftModel", "On", ["--async-scheduling"]),
+        ("DraftModel", "Off", ["--no-async-scheduling"]),
+        ("NGram", "Auto", []),  # vLLM has it off, and says why
+    ],
+)
+def test_drafts_on_a_cpu_are_scheduled_as_vllm_does_there(method: str, asked: str, told: list[str]) -> None:
+    draft = {"draftModel": {"uri": "hf://o/d"}} if method == "DraftModel" else {}
+    speculative = {"method": method, "numTokens": 3, "asyncScheduling": asked, **draft}
+    gm = guided_model(engine__accelerator={"type": "None"}, speculative=speculative)
+    assert [word for word in engine(gm)["args"] if "async-scheduling" in word] == told

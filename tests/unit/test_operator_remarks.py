@@ -49,13 +49,13 @@ def test_the_condition_says_it_too() -> None:
     found = decide(situation(applied(seen(model(speculative=DRAFTED)))))["Compatible"]
     assert (found.status, found.reason) == ("True", "Supported")
     # Which of both model runners vLLM takes is not known before a pod says so.
-    assert found.message == f'{NOT_RUN}"probabilistic drafts", "probabilistic drafts on V1"'
+    assert found.message.startswith(f'{NOT_RUN}"probabilistic drafts", "probabilistic drafts on V1"')
 
 
 @pytest.mark.parametrize("asked", [{}, {"verification": "Block"}])
 def test_what_engines_ran_is_not_told_as_not_run(asked: dict[str, str]) -> None:
     raw = model(speculative=HEAD | asked)
-    assert decide(situation(applied(seen(raw))))["Compatible"].message == ""
+    assert NOT_RUN not in decide(situation(applied(seen(raw))))["Compatible"].message
 
 
 @pytest.mark.parametrize(

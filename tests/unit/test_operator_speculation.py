@@ -56,6 +56,7 @@ def test_pods_that_have_not_said_so_yet() -> None:
     ("speculative", "says"),
     [
         (DRAFT, True),
+        (DRAFT | {"asyncScheduling": "On"}, True),
         (DRAFT | {"asyncScheduling": "Off"}, False),
         ({"method": "NGram", "numTokens": 3}, True),
     ],
@@ -235,6 +236,15 @@ def test_on_a_cpu_the_words_about_ngram_are_vllms_own() -> None:
 def test_the_words_about_stages_on_v1_are_vllms_own(method: str) -> None:
     head = {"method": method, "numTokens": 3, "draftModel": {"uri": "file:///head"}}
     page = PodStatus(ready=True, scheduling="Sync", versions={"modelRunner": "V1"})
-    found = reported(page, speculative=head, parallelism={"pipeline": 2, "tensor": 1})
+    on_gpus = {"image": "vllm/vllm-openai:v0.32.0"}
+    found = reported(page, engine=on_gpus, speculative=head, parallelism={"pipeline": 2, "tensor": 1})
     assert "pipeline parallelism" in quoted(found["fallback"])
     assert quoted(found["fallback"]) in vllm_texts()
+
+
+def test_a_cpus_default_is_told_in_our_words() -> None:
+    found = said("Sync", speculative=DRAFT)
+    assert found == {"async": False, "fallback": found["fallback"]}
+    assert "on a CPU nothing overlaps" in found["fallback"]
+    assert "on a CPU" not in said("Sync", speculative=DRAFT | {"asyncScheduling": "On"})["fallback"]
+    assert not said("Async", speculative=DRAFT)["fallback"]  # pods of an earlier revision

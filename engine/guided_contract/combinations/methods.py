@@ -3,6 +3,7 @@
 from typing import Final
 
 from guided_contract.combinations.row import (
+    DRAFTS,
     GPUS,
     MATRIX,
     NO,
@@ -125,6 +126,16 @@ METHOD_ROWS: Final = (
         verdict="Supported",
         says="the model's own multi-token prediction layers, scheduled synchronously as asked",
         test=f"{MATRIX} V1-tp1-mtp-sync",
+        is_async=False,
+    ),
+    Row(
+        name="speculation on a CPU",
+        when={"method": DRAFTS, "device": ("CPU",), "scheduling": ("",)},
+        verdict="FallsBack",
+        says="on a CPU nothing overlaps, and drafts are verified synchronously",
+        instead="set On to have them verified asynchronously there",
+        field="speculative.asyncScheduling",
+        test=f"{MATRIX} V1-tp1-draft-sync",
         is_async=False,
     ),
     Row(

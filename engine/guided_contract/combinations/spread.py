@@ -63,14 +63,20 @@ SPREAD_ROWS: Final = (
         test=f"{MATRIX} V1-tp1pp2-none-sync",
         **_SYNC_STAGES,
     ),
+    # On a CPU vLLM says of NGram that it is ngram, and of the rest we say Off: it does not come to stages.
     Row(
         name="pipeline stages on V1 with speculation",
-        when={"staged": YES, "method": ("Eagle3", "MTP", "DFlash"), "runner": ("V1",), "scheduling": ("",)},
+        when={
+            "staged": YES,
+            "method": ("Eagle3", "MTP", "DFlash"),
+            "runner": ("V1",),
+            "scheduling": ("",),
+            "device": GPUS,
+        },
         verdict="FallsBack",
         says="Model Runner V1 schedules pipeline stages synchronously, with drafts from hidden states, too",
         **_SYNC_STAGES,
     ),
-    # On a CPU vLLM says of NGram that it is ngram, and does not come to stages.
     Row(
         name="pipeline stages on V1 with NGram",
         when={

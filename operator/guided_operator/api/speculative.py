@@ -126,7 +126,7 @@ class Speculative(ApiModel):
         description=(
             'Whether vLLM schedules the next step while the last one runs. Quote "On" and "Off" in YAML. '
             "vLLM has it off with NGram on a CPU, and behind pipeline stages on Model Runner V1. Default: "
-            "Auto, on where vLLM supports it."
+            "Auto, on where vLLM supports it, and off on a CPU, where nothing overlaps."
         ),
     )
     disable_above: Annotated[int, Field(ge=1, le=65_536)] | None = Field(

@@ -7,7 +7,7 @@ from guided_contract import backends
 from guided_contract.combinations.row import METHODS
 from guided_operator.api import GuidedModel
 from guided_operator.api.combinations import largest_batch
-from guided_operator.api.speculative import PromptLookup
+from guided_operator.api.speculative import PromptLookup, Speculative
 from guided_operator.builders.configuration import traces_endpoint
 from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.source import parse_source
@@ -103,7 +103,16 @@ def _speculative(gm: GuidedModel, site: Site) -> list[str]:
     elif speculative.by_load:
         schedule = schedule_by_load(speculative.most_tokens, largest_batch(gm.spec.engine))
         options["num_speculative_tokens_per_batch_size"] = schedule
-    return ["--speculative-config", _json(options), *_ASYNC[speculative.async_scheduling]]
+    return ["--speculative-config", _json(options), *_scheduling(gm, speculative)]
+
+
+def _scheduling(gm: GuidedModel, speculative: Speculative) -> list[str]:
+    """Return the argument that chooses between async and sync, none where vLLM is to choose."""
+    asked = speculative.async_scheduling
+    # The plugin keeps async on CPUs, where vLLM has it off (cpu-async-scheduling in its ledger).
+    if asked == "Auto" and gm.spec.engine.accelerator.type == "None" and speculative.method != "NGram":
+        asked = "Off"
+    return _ASYNC[asked]
 
 
 def schedule_by_load(most: int, largest: int) -> list[list[int]]:

@@ -164,7 +164,10 @@ def _speculation(situation: Situation) -> Speculation | None:
 def _fallback(asked: Speculative | None, rows: Sequence[Row], *, is_async: bool | None) -> str:
     """Return why less is done than was asked for, "" where nothing is known to be."""
     if asked is not None and is_async is False and asked.async_scheduling != "Off":
-        said = (row.words for row in rows if row.is_async is False)
-        return next((f"vLLM says: {words}" for words in said), _NOT_ASYNC)
+        said = (
+            f"vLLM says: {row.words}" if row.words else row.message for row in rows if row.is_async is False
+        )
+        return next(said, _NOT_ASYNC)
     # Of drafts themselves, what vLLM's configuration does not show.
-    return next((row.message for row in rows if "method" in row.when and not row.words), "")
+    drafts = (row for row in rows if "method" in row.when and not row.words and row.is_async is None)
+    return next((row.message for row in drafts), "")
