@@ -140,6 +140,8 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "tag of the hub": {"model": {"uri": "hf://org/name", "revision": "release/v1.0-rc.1"}},
     "hub without organisation": {"model__uri": "hf://gpt2"},
     "claim's root": {"model__uri": "pvc://models"},
+    "claim's root with a slash": {"model__uri": "pvc://models/"},
+    "folder with a slash": {"model__uri": "pvc://models/tiny/"},
     "deep folder": {"model__uri": "pvc://models.v2/a/b_c/d.e"},
     "image's folder": {"model__uri": "file:///weights/llama"},
     "draft model": {"speculative": DRAFT},
@@ -304,7 +306,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"speculative": DRAFT | {"draftModel": {"uri": "oci://r/m"}}},
         "s3:// and oci:// are not supported",
     ),
-    "path upwards": ({"model__uri": "pvc://models/../x"}, "without . or .. in a path"),
+    "path upwards": ({"model__uri": "pvc://models/../x"}, "that begin with a letter, a digit or _"),
+    "blank in a path": ({"model__uri": "pvc://models/my model"}, "that begin with a letter, a digit or _"),
+    "address of a hub's page": ({"model__uri": "hf://https://hub/o/n"}, "must be hf://ORG/NAME"),
+    "revision behind the name": ({"model__uri": "hf://org/name@main"}, "write it as revision"),
+    "tag behind the name": ({"model__uri": "hf://org/name:v1"}, "write it as revision"),
     "relative file": ({"model__uri": "file://weights"}, "must be hf://ORG/NAME"),
     "draft's path upwards": (
         {"speculative": DRAFT | {"draftModel": {"uri": "pvc://m/.."}}},
@@ -395,7 +401,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"lora": {"adapters": [ADAPTER | {"uri": "s3://b/a"}]}},
         "s3:// and oci:// are not supported",
     ),
-    "adapter upwards": ({"lora": {"adapters": [ADAPTER | {"uri": "pvc://a/../b"}]}}, "without . or .."),
+    "adapter upwards": (
+        {"lora": {"adapters": [ADAPTER | {"uri": "pvc://a/../b"}]}},
+        "that begin with a letter",
+    ),
+    "adapter of a revision": (
+        {"lora": {"adapters": [ADAPTER | {"uri": "hf://o/n@v1"}]}},
+        "pin one by a claim",
+    ),
     "adapter called as the model": (
         {"lora": {"adapters": [ADAPTER | {"name": "tiny"}]}},
         "must not have the name of the model itself",
@@ -737,6 +750,16 @@ NAMES = {
 }
 
 
+# As labels of the resource itself, which no rule of ours is about.
+LABELS = {
+    "a" * 63: ("v" * 63, True),
+    "a" * 64: ("v", False),
+    "team": ("v" * 64, False),
+    "example.com/team": ("a b", False),
+    "Example.com/team": ("v", False),
+}
+
+
 @pytest.fixture(scope="module")
 def server(api_server: Cluster) -> Iterator[Cluster]:
     install_crd(api_server)
@@ -802,6 +825,14 @@ def test_invalid_manifest_is_refused_by_both_for_the_same_reason(
 @pytest.mark.parametrize(("name", "valid"), NAMES.items())
 def test_names_that_children_can_have(dry_run: DryRun, name: str, valid: bool) -> None:  # noqa: FBT001 - a table
     wanted = minimal(name)
+    assert (refusal_of_server(dry_run, wanted) == "") == valid
+    assert (refusal_of_python(wanted) == "") == valid
+
+
+@pytest.mark.parametrize(("key", "value", "valid"), [(key, *told) for key, told in LABELS.items()])
+def test_labels_as_kubernetes_takes_them(dry_run: DryRun, key: str, value: str, valid: bool) -> None:  # noqa: FBT001 - a table
+    wanted = minimal()
+    wanted["metadata"]["labels"] = {key: value}
     assert (refusal_of_server(dry_run, wanted) == "") == valid
     assert (refusal_of_python(wanted) == "") == valid
 

@@ -77,6 +77,9 @@ def test_every_sample_says_what_it_needs(sample: Path) -> None:
         ({"probes__stallTimeout": "1s"}, ["spec.probes.stallTimeout: must be between 5s and 1h"]),
         ({"resources": {"limits": {"cpu": "two"}}}, ["spec.resources.limits.cpu: ", "is not a quantity"]),
         ({"model__uri": "s3://bucket/m"}, ["spec.model.uri: the scheme must be hf://, pvc:// or file://"]),
+        ({"model__uri": "hf://o/n@main"}, ["spec.model.uri: must not name a branch", "write it as revision"]),
+        ({"model__uri": "hf://o/n:tag"}, ["spec.model.uri: must not name a branch", "write it as revision"]),
+        ({"model__uri": "pvc://models/a b"}, ["spec.model.uri: must be hf://ORG/NAME", "letters, digits"]),
         ({"engine__env": [{"name": "TZ"}]}, ["spec.engine.env[0].value: exactly one of value and valueFrom"]),
         (
             {"engine__env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]},
@@ -107,6 +110,21 @@ def test_fault_is_named_by_field_and_reason(fields: dict[str, Any], expected: li
     assert len(lines) == 1
     for part in expected:
         assert part in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({"team": "v" * 64}, "metadata.labels.team: string should have at most 63 characters"),
+        ({"team": "a b"}, "metadata.labels.team: must match"),
+        ({"k" * 64: "v"}, "metadata.labels: "),
+    ],
+)
+def test_labels_that_the_server_refuses(labels: dict[str, str], expected: str) -> None:
+    manifest = minimal()
+    manifest["metadata"]["labels"] = labels
+    (line,) = faults(as_text(manifest))
+    assert line.startswith(expected)
 
 
 def test_null_is_nothing_as_on_the_server() -> None:

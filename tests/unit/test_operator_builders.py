@@ -91,6 +91,13 @@ def test_model_in_the_image() -> None:
     assert environment(container)["HF_HUB_OFFLINE"] == "1"
 
 
+@pytest.mark.parametrize("uri", ["pvc://models", "pvc://models/tiny", "file:///weights/m", "hf://o/n"])
+def test_a_slash_at_the_end_of_a_location_means_nothing(uri: str) -> None:
+    assert option(engine(guided_model(model__uri=f"{uri}/")), "--model") == option(
+        engine(guided_model(model__uri=uri)), "--model"
+    )
+
+
 def test_two_models_of_one_claim_share_a_read_only_volume() -> None:
     speculative = {"method": "DraftModel", "numTokens": 3, "draftModel": {"uri": "pvc://models/draft"}}
     spec = pod(guided_model(speculative=speculative))

@@ -9,10 +9,13 @@ from guided_operator.api.rule import Rule, cel_text, matches
 from guided_operator.api.secret_refs import SecretKey
 
 _PART: Final = "[A-Za-z0-9_][A-Za-z0-9._@+-]*"  # never "." or "..", nor a hidden folder
+_ON_HUB: Final = "[A-Za-z0-9_][A-Za-z0-9._-]*"
 _URI: Final = (
-    f"^(hf://{_PART}(/{_PART})?|pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/{_PART})*|file://(/{_PART})+)$"
+    f"^(hf://{_ON_HUB}(/{_ON_HUB})?|pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/{_PART})*|file://(/{_PART})+)/?$"
 )
 _SCHEME: Final = "^(hf|pvc|file)://"
+_PINNED: Final = "^hf://[^:@]+[:@][^/]"  # as other tools write a revision, hf://ORG/NAME@main
+_SHAPE: Final = f"{_PINNED}|{_URI}"  # the former has a message of its own
 # A branch, a tag or a commit, as git lets them be called.
 _NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*"
 _REVISION: Final = f"^{_NAME}(/{_NAME})*$"
@@ -92,9 +95,18 @@ def uri_rules(*at: str) -> tuple[Rule, ...]:
         Rule(
             at,
             "uri",
-            "must be hf://ORG/NAME, pvc://CLAIM/PATH or file:///PATH, without . or .. in a path",
-            f"!self.uri.matches({cel_text(_SCHEME)}) || self.uri.matches({cel_text(_URI)})",
-            lambda source: matches(_SCHEME, source.uri) and not matches(_URI, source.uri),
+            "must not name a branch, tag or commit, as @main or :tag: write it as revision, beside uri; an "
+            "adapter has none, so pin one by a claim",
+            f"!self.uri.matches({cel_text(_PINNED)})",
+            lambda source: matches(_PINNED, source.uri),
+        ),
+        Rule(
+            at,
+            "uri",
+            "must be hf://ORG/NAME, pvc://CLAIM/PATH or file:///PATH: parts of letters, digits, ., _ and - "
+            "(in a path @ and +, too) that begin with a letter, a digit or _",
+            f"!self.uri.matches({cel_text(_SCHEME)}) || self.uri.matches({cel_text(_SHAPE)})",
+            lambda source: matches(_SCHEME, source.uri) and not matches(_SHAPE, source.uri),
         ),
     )
 

@@ -1,11 +1,12 @@
 """The GuidedModel as a whole."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from guided_contract import names
 from guided_operator.api.base import ApiModel, ReportedModel
+from guided_operator.api.scheduling import LabelValue, label_keys
 from guided_operator.api.spec import GuidedModelSpec
 
 API_VERSION = f"{names.API_GROUP}/{names.API_VERSION}"
@@ -20,7 +21,7 @@ class Metadata(ReportedModel):
     generation: int = 0
     resource_version: str = ""
     deletion_timestamp: str | None = None
-    labels: dict[str, str] = Field(default={})
+    labels: Annotated[dict[str, LabelValue], AfterValidator(label_keys)] = Field(default={})
     annotations: dict[str, str] = Field(default={})
 
 

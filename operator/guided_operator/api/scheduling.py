@@ -8,7 +8,7 @@ from guided_operator.api.base import ApiModel, text
 from guided_operator.api.rule import matches
 
 _LONGEST: Final = 317  # a domain of 253 characters, a slash, a name of 63
-LABEL_KEY: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+LABEL_KEY: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 LABEL_VALUE: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 
 
@@ -22,7 +22,7 @@ def label_keys(labels: dict[str, Any]) -> dict[str, Any]:
     """
     wrong = [key for key in labels if not matches(LABEL_KEY, key) or len(key) > _LONGEST]
     if wrong:
-        raise ValueError(f'"{wrong[0]}" is not a key such as "team" or "example.com/team"')
+        raise ValueError(f'"{wrong[0]}" is no key such as "team" or "example.com/team" (name: at most 63)')
     return labels
 
 

@@ -30,7 +30,7 @@ class Source:
 
 def parse_source(uri: str) -> Source:
     """Take a URI apart that the API has accepted."""
-    scheme, _, rest = uri.partition("://")
+    scheme, _, rest = uri.rstrip("/").partition("://")
     if scheme != "pvc":
         return Source(scheme, "", rest)
     claim, _, path = rest.partition("/")
