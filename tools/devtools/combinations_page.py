@@ -25,15 +25,15 @@ all holds that stands in its second column. Every row that holds counts; one tha
 - **refused**: by the API server (a rule of the schema), by the operator (`Compatible=False`), by the plugin
   when a rank starts, or by vLLM at its start. The last two are the reason `RefusedAtStart`, with the words.
 
-`guidedmodel validate` and the condition `Compatible` say which rows of the second and third kind hold; where
-a resource alone does not decide on the model runner, those of both. That a model takes more than text they
-know by options that only such a model has a use for. A test has vLLM {version} make its own configuration for
-each row, on a CPU and as on an NVIDIA GPU, and compares verdict, scheduling, model runner and the number of
-draft tokens by batch size, as `disableAbove` and `numTokens: Auto` have it; of rows for other devices, and
-for models that it cannot load there, vLLM's words alone. Two warnings of vLLM's are in no row, and change
-nothing: with speculation and fewer than 8192 tokens a step (`--max-num-batched-tokens`; its default on a CPU,
-on an A100, and on GPUs below 70 GB, is fewer), that these may be few; with MTP and `numTokens` above 1, that
-one layer then runs several times.
+`guidedmodel validate` and the condition `Compatible` say which rows of the second and third kind hold, but
+for the one of NVIDIA's GPUs; where a resource alone does not decide on the model runner, those of both. That
+a model takes more than text they know by options that only such a model has a use for. A test has vLLM
+{version} make its own configuration for each row, on a CPU and as on an NVIDIA GPU, and compares verdict,
+scheduling, model runner and the number of draft tokens by batch size, as `disableAbove` and `numTokens: Auto`
+have it; of rows for other devices, and for models that it cannot load there, vLLM's words alone. Two warnings
+of vLLM's are in no row, and change nothing: with speculation and fewer than 8192 tokens a step
+(`--max-num-batched-tokens`; its default on a CPU, on an A100, and on GPUs below 70 GB, is fewer), that these
+may be few; with MTP and `numTokens` above 1, that one layer then runs several times.
 
 Model Runner V2 is what vLLM takes on CUDA, and on a CPU with a Triton, where no row says otherwise. The
 variable `VLLM_USE_V2_MODEL_RUNNER` in `engine.env` chooses: `"1"` is V2, `"0"` V1.

@@ -22,6 +22,7 @@ _ON_GPUS: Final = ((1024, 16384), (1024, 8192), (256, 2048))
 _OTHER_DEFAULTS: Final = {"--performance-mode", "--no-enable-chunked-prefill"}
 # What vLLM takes where --max-num-seqs is not given, at least: on a CPU with one rank.
 _LEAST_MAX_NUM_SEQS: Final = 128
+_USUAL: Final = {"device": ("CUDA",)}  # said of every model on a GPU, its remark would hide the others
 _TOLD: Final[Mapping[str, str]] = {"FallsBack": "falls back", "Refused": "vLLM refuses it at its start"}
 # Options that only a model with inputs beside text has a use for.
 _TAKES_MEDIA: Final = re.compile(r"--(mm|limit-mm|interleave-mm|skip-mm|media-io)-")
@@ -101,7 +102,9 @@ def remarks(facts: Facts) -> Iterator[str]:
     known = [msgspec.structs.replace(facts, runner=each) for each in either]
     known = [each for each in known if not any(refusals(each, "Operator"))] or known
     found = [(row, [each.runner for each in known if row.holds(each)]) for row in ROWS]
-    if not_run := [row.name for row, runners in found if runners and row.verdict == "NotRun"]:
+    if not_run := [
+        row.name for row, runners in found if runners and row.verdict == "NotRun" and row.when != _USUAL
+    ]:
         names = ", ".join(f'"{name}"' for name in not_run)
         yield f"not run by us (docs/compatibility.md): {names}"
     for row, runners in found:

@@ -27,6 +27,9 @@ def main(files: Sequence[str], arguments: Arguments = "Listed") -> int:
             print(f"{where}: GuidedModel {model.namespace}/{model.name} is valid")
             for remark in remarks(facts_of(model.spec)):
                 sys.stderr.write(f"{where}: {remark}\n")
+            if model.spec.autoscaling is not None and "replicas" in model.spec.model_fields_set:
+                overruled = "autoscaling sets it, and each apply of this file resets it: leave it out"
+                sys.stderr.write(f"{where}: spec.replicas: {overruled}\n")
     for fault in found:
         sys.stderr.write(f"{fault}\n")
     return 2 if found else 0
