@@ -234,9 +234,9 @@ def test_masks_hold_what_the_text_may_go_on_with(
         matcher = ours()
         for _ in walked(words, matcher, filled(text, values), rng):
             text_of, matcher.counted = matcher.counted, None
-            plain, _ = words.buffers[1].fill([Walk(matcher, 0, 1, [])])
+            plain, _ = words.buffers[1].fill([Walk(matcher, 0, 1, [])], 1)
             matcher.counted = text_of
-            restricted, _ = words.buffers[0].fill([Walk(matcher, 0, 1, [])])
+            restricted, _ = words.buffers[0].fill([Walk(matcher, 0, 1, [])], 1)
             assert text_of is not None
             where, bounds = text_of._wheres[0], text_of._rules[0].bounds
             expected = [t for t in allowed(plain[0]) if bounds.advance(where, words.tokens[t]) is not None]
@@ -266,7 +266,7 @@ def test_a_token_that_breaks_a_bound_is_rejected(words: Words, backend: Backend)
     assert matcher.valid_prefix([letter, quote]) == 0
     assert matcher.valid_prefix([quote, EOS]) == 2
     walk = Walk(matcher, 0, 3, [letter, quote])
-    rows, _ = words.buffers[0].fill([walk])
+    rows, _ = words.buffers[0].fill([walk], walk.end)
     assert (walk.valid, walk.filled) == (0, 1)
     assert (rows[1:] == -1).all()
     assert not fillers.mark_slow([walk], rows, words.backends[backend].fill, 1 << 60)
@@ -316,7 +316,7 @@ def compare(words: Words, pair: tuple[Matcher, Matcher], text: str, rng: Any, sa
         if same is not None and not same[drafts].all():
             drafts = []
         walks = [Walk(matcher, 0, 1 + len(drafts), drafts) for matcher in (ours, theirs)]
-        rows = [buffer.fill([walk])[0] for buffer, walk in zip(words.buffers, walks, strict=True)]
+        rows = [buffer.fill([walk], walk.end)[0] for buffer, walk in zip(words.buffers, walks, strict=True)]
         bits = [np.unpackbits(r.view(np.uint8), axis=1, bitorder="little") != 0 for r in rows]
         for row, differing in enumerate(
             map(np.flatnonzero, (bits[0] != bits[1]) & (True if same is None else same))

@@ -131,7 +131,7 @@ def test_rows_equal_upstreams_with_every_kind_of_draft(twins: Twins, words: Word
             if rng.random() < 0.4 and drafts:
                 drafts[rng.randrange(len(drafts))] = rng.randrange(3, VOCAB)  # most likely wrong
             walk = Walk(ours, 0, 1 + len(drafts), drafts)
-            bitmask, _ = buffer.fill([walk])
+            bitmask, _ = buffer.fill([walk], walk.end)
             expected = upstream_rows(upstream, drafts, 1 + len(drafts))
             assert walk.valid == len(upstream.validate_tokens(list(drafts)))
             np.testing.assert_array_equal(bitmask, expected)
@@ -169,9 +169,9 @@ def _ahead(scout: Matcher, rng: random.Random) -> list[list[int]]:
 def test_all_rows_of_a_step_equal_rows_filled_one_by_one(words: Words) -> None:
     made = [words.twins(backend, *OF_EVERY_KIND[name]).make_ours() for backend, name in TAKEN]
     buffer = BitmaskBuffer(64, VOCAB, words.backends)
-    alone = [buffer.fill([Walk(matcher, 0, 1, [])])[0].copy() for matcher in made]
+    alone = [buffer.fill([Walk(matcher, 0, 1, [])], 1)[0].copy() for matcher in made]
     walks = [Walk(matcher, row, 1, []) for row, matcher in enumerate(made)]
-    together, _ = buffer.fill(walks)
+    together, _ = buffer.fill(walks, walks[-1].end)
     np.testing.assert_array_equal(together, np.concatenate(alone))
 
 
@@ -193,7 +193,7 @@ class TestEachBackend:
         token = words.vocabulary.tokens.index(b"a")
         buffer = BitmaskBuffer(8, VOCAB, words.backends)
         walk = Walk(matcher, 0, 4, [token, EOS, 5])
-        bitmask, _ = buffer.fill([walk])
+        bitmask, _ = buffer.fill([walk], walk.end)
         assert walk.valid == 2
         assert allowed(bitmask[0])[:1] == [token]
         assert allowed(bitmask[1]) == [EOS]
@@ -253,9 +253,9 @@ def test_a_row_without_choice_ends_its_sequence_or_forbids_the_draft_before_it(w
 def test_a_wider_tokenizer_is_cut_to_the_model_and_a_narrower_one_forbids_the_rest(words: Words) -> None:
     for width, spare in ((VOCAB - 32, 0), (VOCAB + 64, 2)):
         matcher = words.twins("xgrammar", "regex", "[a-z]+").make_ours()
-        plain, _ = BitmaskBuffer(4, VOCAB, words.backends).fill([Walk(matcher, 0, 1, [])])
+        plain, _ = BitmaskBuffer(4, VOCAB, words.backends).fill([Walk(matcher, 0, 1, [])], 1)
         walk = Walk(matcher, 0, 3, [EOS, 4])  # the first draft is wrong, so later rows are full
-        bitmask, _ = BitmaskBuffer(4, width, words.backends).fill([walk])
+        bitmask, _ = BitmaskBuffer(4, width, words.backends).fill([walk], walk.end)
         assert bitmask.shape == (3, width // 32)
         shared = min(width, VOCAB) // 32
         np.testing.assert_array_equal(bitmask[0, :shared], plain[0, :shared])
@@ -273,9 +273,9 @@ def test_a_mask_kept_inside_a_string_has_the_models_width(words: Words) -> None:
         ours, fresh = (words.twins("xgrammar", "json", PERSON).make_ours() for _ in range(2))
         buffer = BitmaskBuffer(4, width, words.backends)
         for token in (*opening, letter):
-            buffer.fill([Walk(ours, 0, 1, [])])
+            buffer.fill([Walk(ours, 0, 1, [])], 1)
             assert ours.accept([token])
-        bitmask, _ = buffer.fill([Walk(ours, 0, 4, [letter, letter, quote])])
+        bitmask, _ = buffer.fill([Walk(ours, 0, 4, [letter, letter, quote])], 4)
         assert buffer.counts.reused == 3
         assert fresh.accept([*opening, letter])
         expected = np.zeros((1, VOCAB // 32), dtype=np.int32)

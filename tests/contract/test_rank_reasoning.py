@@ -9,13 +9,14 @@ import pytest
 from devtools import tinymodel
 
 from guided_contract.wire import Ticket
-from guided_engine.ranks.reasoning import Boundary, Reasoning
+from guided_engine.ranks.reasoning import AT_ONCE, Boundary, Reasoning
 from guided_engine.ranks.step import Plan
-from support.rank import EOS, A, B, C, Rank, allowed, arrival
+from support.rank import EOS, VOCAB, A, B, C, Rank, allowed, arrival
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 THINK_END, STOP = ord(">"), 7
+NO_ENDS: Any = SimpleNamespace(ends=frozenset(), valid_prefix=len)
 WORDS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<|im_start|>", "<|im_end|>")
 
 
@@ -32,6 +33,7 @@ class WholeText:
     """A parser that answers for a whole text alone: three tokens end it, which a draft may cut anywhere."""
 
     def __init__(self, tokenizer: Any) -> None:
+        self.model_tokenizer = tokenizer
         self._end = [tokenizer.get_vocab()[word] for word in ("</think>", "<tool_call>", "</think>")]
 
     def is_reasoning_end(self, input_ids: Sequence[int]) -> bool:
@@ -81,13 +83,15 @@ def test_the_boundary_is_upstreams(name: str, tokenizer: Any) -> None:
         prompt, ended = rng.choices(words, k=3), rng.choice((None, None, False, True))
         if rng.random() < 0.5:
             prompt.append(vocabulary["<think>"])
-        reasoning = Reasoning(lambda: EngineReasoner(make_parser(name, tokenizer)), prompt, has_ended=ended)
+        reasoning = Reasoning(
+            lambda: EngineReasoner(make_parser(name, tokenizer)), prompt, NO_ENDS, has_ended=ended
+        )
         manager, request = upstream(make_parser(name, tokenizer), prompt, ended=ended)
         known = 0
         while known < 14:
             drafts = rng.choices(words, k=rng.randint(0, 4))
             expected = manager._get_constraint_bounds(request, drafts)
-            assert reasoning.boundary(drafts) == expected
+            assert reasoning.opening(drafts)[:2] == expected
             inside += 0 < expected.constraint_start <= len(drafts)
             # As sampled: some of the drafts, and one more token.
             tokens = [*drafts[: rng.randint(0, len(drafts))], rng.choice(words)]
@@ -109,12 +113,14 @@ def test_a_rewound_sequence_reasons_again_unless_its_end_stays(tokenizer: Any) -
     comma = tokenizer.get_vocab()[","]
     prompt = [tokenizer.get_vocab()["<|pad|>"]]
     for kept, first in ((3, 3), (2, 3), (5, 3)):
-        reasoning = Reasoning(lambda: EngineReasoner(make_parser("comma", tokenizer)), prompt, has_ended=None)
+        reasoning = Reasoning(
+            lambda: EngineReasoner(make_parser("comma", tokenizer)), prompt, NO_ENDS, has_ended=None
+        )
         output = [300, 301, comma, 302, 303]
         assert reasoning.accept(0, output) == 3
         reasoning.rewind(kept)
         assert reasoning.accept(0, output[:kept]) == min(first, kept)
-        assert (reasoning.boundary([300]) == Boundary(0, 0)) == (kept >= 3)
+        assert (reasoning.opening([300]) == AT_ONCE) == (kept >= 3)
         assert reasoning.accept(kept, output[kept:]) == max(0, first - kept)
     # Reasoning that went another way the second time.
     reasoning.rewind(1)
@@ -171,13 +177,22 @@ class ByEnd:
         first = tokens.index(THINK_END) + 1 if THINK_END in tokens else len(tokens) + 1
         return Boundary(first, first)
 
+    def has_begun(self, _prompt: Sequence[int]) -> bool:
+        return True
+
+    def implicit_ends(self) -> Sequence[int]:
+        return ()
+
 
 class Implicit(ByEnd):
-    """Reasoning ends with the grammar's own first token."""
+    """Reasoning ends with the first token of either of two grammars."""
 
     def boundary(self, _before: list[int], tokens: Sequence[int]) -> Boundary:
-        first = tokens.index(A) if A in tokens else len(tokens) + 1
+        first = next((index for index, token in enumerate(tokens) if token in (A, C)), len(tokens) + 1)
         return Boundary(first, first + 1)
+
+    def implicit_ends(self) -> Sequence[int]:
+        return (A, C)
 
 
 @pytest.fixture
@@ -185,15 +200,16 @@ def rank(tmp_path: Any) -> Rank:
     return Rank(tmp_path, reasoner=ByEnd)
 
 
-def free(masks: Any, row: int) -> bool:
-    return bool((masks.bitmask[row] == -1).all())
+def free(masks: Any, row: int, *held_back: int) -> bool:
+    """Return whether a row allows all but the end of the text and these tokens."""
+    return set(range(VOCAB)) - set(allowed(masks, row)) == {EOS, *held_back}
 
 
 class TestRows:
-    def test_reasoning_costs_no_mask_and_the_grammar_begins_after_it(self, rank: Rank) -> None:
-        assert rank.step([arrival("r", rank.load("ab"))]) is None
+    def test_reasoning_forbids_the_end_alone_and_the_grammar_begins_after_it(self, rank: Rank) -> None:
+        assert free(rank.step([arrival("r", rank.load("ab"))]), 0)
         rank.sampled(r=[STOP])
-        assert rank.step(computed={"r": 3}, scheduled={"r": 1}) is None
+        assert free(rank.step(computed={"r": 3}, scheduled={"r": 1}), 0)
         rank.sampled(r=[THINK_END])
         assert allowed(rank.step(computed={"r": 4}, scheduled={"r": 1})) == [A]
         rank.sampled(r=[A])
@@ -207,17 +223,23 @@ class TestRows:
         masks = rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 5, "s": 3}, drafts=drafts)
         assert masks is not None
         assert masks.request_ids == ["r", "s"]
-        assert [free(masks, row) for row in range(8)] == [True, True, False, False, True, False, False, False]
+        assert [free(masks, row) for row in range(8)] == [True, True, *[False] * 6]
         assert [allowed(masks, row) for row in (2, 3, 5, 6, 7)] == [[A], [B], [A], [B], [C]]
         assert masks.acceptable == [3, 2]
         rank.sampled(r=[STOP, THINK_END, A, B], s=[A])
         masks = rank.step(computed={"r": 7, "s": 4}, scheduled={"r": 1, "s": 1})
         assert [allowed(masks, row) for row in range(2)] == [[C], [B]]
 
-    def test_a_draft_that_reasons_on_is_not_masked(self, rank: Rank) -> None:
+    @pytest.mark.parametrize(("drafts", "taken"), [([STOP, C], 2), ([STOP, EOS], 1), ([EOS, THINK_END], 0)])
+    def test_a_draft_that_reasons_on_may_come_up_to_an_end(
+        self, rank: Rank, drafts: list[int], taken: int
+    ) -> None:
         rank.step([arrival("r", rank.load("ab"))])
         rank.sampled(r=[STOP])
-        assert rank.step(computed={"r": 3}, scheduled={"r": 3}, drafts={"r": [STOP, C]}) is None
+        masks = rank.step(computed={"r": 3}, scheduled={"r": 3}, drafts={"r": drafts})
+        assert masks is not None
+        assert masks.acceptable == [taken]
+        assert all(free(masks, row) for row in range(1 + taken))
 
     def test_a_boundary_at_the_end_of_a_draft_masks_the_row_after_it(self, rank: Rank) -> None:
         rank.step([arrival("r", rank.load("ab"))])
@@ -240,7 +262,8 @@ class TestRows:
         rank.step([arrival("r", rank.load("abc"))])
         rank.sampled(r=[STOP])
         masks = rank.step(computed={"r": 3}, scheduled={"r": 4}, drafts={"r": [STOP, A, B]})
-        assert [free(masks, row) for row in range(4)] == [True, True, False, False]
+        # The other grammar's first token would end reasoning, too.
+        assert [free(masks, row, C) for row in range(4)] == [True, True, False, False]
         assert [allowed(masks, row) for row in (2, 3)] == [[B], [C]]
         assert masks is not None
         assert masks.acceptable == [3]
@@ -252,9 +275,9 @@ class TestRows:
         ticket = rank.load("abc")
         rank.step([arrival(name, ticket) for name in "rst"])
         rank.sampled(r=[STOP], s=[STOP], t=[THINK_END])
-        proposed = [[STOP, C], [STOP, THINK_END, A, A], [A, STOP]]
+        proposed = [[STOP, EOS], [STOP, THINK_END, A, A], [A, STOP]]
         rank.guide.cut_drafts(["r", "s", "t"], proposed)
-        assert proposed == [[STOP, C], [STOP, THINK_END, A], [A]]
+        assert proposed == [[STOP], [STOP, THINK_END, A], [A]]
 
     @pytest.mark.parametrize(
         ("ended", "prompt", "masked"),
@@ -270,7 +293,7 @@ class TestRows:
         rank.load("ab")
         ticket = Ticket(key="ab", backend="guidance", reasoning_ended=ended)
         masks = rank.step([arrival("r", ticket, prompt_tokens=prompt)])
-        assert (masks is not None) == masked
+        assert allowed(masks) == [A] if masked else free(masks, 0)
 
     def test_a_parser_that_fails_ends_its_own_sequence(self, rank: Rank) -> None:
         healthy = rank.load("ab")
@@ -293,6 +316,6 @@ class TestRows:
         for known, expected in (([STOP, THINK_END], [A]), ([STOP, THINK_END, A, B], [EOS])):
             assert allowed(rank.step([arrival("r", ticket, known_tokens=[1, 2, 3, *known])])) == expected
         # Back before the boundary: it reasons again, and may end elsewhere.
-        assert rank.step([arrival("r", ticket, known_tokens=[1, 2, 3, STOP])]) is None
+        assert free(rank.step([arrival("r", ticket, known_tokens=[1, 2, 3, STOP])]), 0)
         rank.sampled(r=[THINK_END])
         assert allowed(rank.step(computed={"r": 4}, scheduled={"r": 1})) == [A]

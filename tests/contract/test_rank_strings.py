@@ -121,7 +121,7 @@ class Pair:
     def check(self, drafts: list[int]) -> np.ndarray:
         """Compare this step's rows; return the first."""
         walk = Walk(self.ours, 0, 1 + len(drafts), drafts)
-        bitmask, _ = self.buffer.fill([walk])
+        bitmask, _ = self.buffer.fill([walk], walk.end)
         assert walk.error is None
         expected, valid = self.expected(drafts)
         assert walk.valid == valid

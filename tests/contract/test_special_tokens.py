@@ -96,7 +96,7 @@ class Rank:
         return self._prototypes.matcher(job.key, [EOS])
 
     def allowed(self, matcher: Matcher) -> set[int]:
-        bitmask, _ = self._buffer.fill([Walk(matcher, 0, 1, ())])
+        bitmask, _ = self._buffer.fill([Walk(matcher, 0, 1, ())], 1)
         bits = np.unpackbits(np.ascontiguousarray(bitmask[0]).view(np.uint8), bitorder="little")
         return set(np.flatnonzero(bits[: self.vocab_size]).tolist())
 

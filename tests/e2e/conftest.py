@@ -12,7 +12,7 @@ from support.pod import COMPILE_DEADLINE_S, Pod, sample, start_pod
 from support.routes import CONSTRAINTS
 from support.served import Served, serving
 
-ARGS = ("--enable-scale-out", "--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+ARGS = ("--enable-scale-out",)
 # Kind and text of the pod's named grammars, each in a file of its own in the folder `texts`.
 NAMED = {
     "card": ("JSONSchema", json.dumps(CONSTRAINTS["json"].spec)),

@@ -57,7 +57,7 @@ class Rank:
     def step(self, number: int) -> tuple[np.ndarray, torch.Tensor]:
         """Fill and mask behind a busy device; return the masks and the logits that they will have masked."""
         walks = [Walk(matcher, row, 1, ()) for row, matcher in enumerate(self.matchers)]
-        bitmask, _ = self.buffer.fill(walks)
+        bitmask, _ = self.buffer.fill(walks, walks[-1].end)
         assert torch.from_numpy(bitmask).is_pinned()
         logits = torch.zeros(ROWS, VOCAB, device="cuda")
         with torch.cuda.stream(self.adapter._masker.copy_stream):

@@ -62,7 +62,7 @@ def _masks(
     buffer = BitmaskBuffer(8, words.vocab_size, backends)
     drafts = [words.tokens.index(text) for text in (b"y", b"e", b"n")]
     walk = Walk(prototypes.matcher(key, None), 0, 4, drafts)
-    rows, _ = buffer.fill([walk])
+    rows, _ = buffer.fill([walk], walk.end)
     assert walk.valid == 2  # the third is not allowed, and what would follow it is not masked
     assert (rows[3] == -1).all()
     assert walk.filled == 3

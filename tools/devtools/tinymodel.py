@@ -26,7 +26,13 @@ __all__ = ["TASKS", "TOPICS", "Kind", "Task", "models", "task", "tiny"]
 VOCAB = 8192
 BOS, EOS, PAD = 0, 1, 2
 SPECIAL = ("<|bos|>", "<|eos|>", "<|pad|>")
-CHAT_TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant: "
+# One token each, as reasoning models and models that call tools have them.
+MARKS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+# Without thinking unless the request turns it on; said as Qwen3's template says it.
+CHAT_TEMPLATE = (
+    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant: "
+    "{% if add_generation_prompt %}<think>\n{% if not enable_thinking %}\n</think>\n\n{% endif %}{% endif %}"
+)
 _LIBRARIES = ("torch", "transformers", "tokenizers")
 
 
@@ -112,7 +118,7 @@ def _made_up_text() -> Iterator[str]:
 def _make_tokenizer() -> Any:
     """Return a byte-level BPE tokenizer, trained on made-up text alone, with a chat template."""
     # Heavy, and not needed by those who only want the tasks.
-    from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers  # noqa: PLC0415
+    from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers, trainers  # noqa: PLC0415
     from tokenizers.models import BPE  # noqa: PLC0415
     from transformers import PreTrainedTokenizerFast  # noqa: PLC0415
 
@@ -120,10 +126,15 @@ def _make_tokenizer() -> Any:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
+    marks = [AddedToken(mark, special=False, normalized=False) for mark in MARKS]
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCAB, special_tokens=list(SPECIAL), initial_alphabet=sorted(alphabet), show_progress=False
+        vocab_size=VOCAB - len(marks),
+        special_tokens=list(SPECIAL),
+        initial_alphabet=sorted(alphabet),
+        show_progress=False,
     )
     tokenizer.train_from_iterator(_made_up_text(), trainer)
+    tokenizer.add_tokens(marks)
     if tokenizer.get_vocab_size() != VOCAB:
         raise RuntimeError(f"the made-up text gives {tokenizer.get_vocab_size()} tokens, not {VOCAB}")
     bos, eos, pad = SPECIAL
@@ -140,7 +151,12 @@ def _examples(tokenizer: Any) -> "Sequence[tuple[list[int], list[int]]]":
             document = one.document(topic)
             ids = [*tokenizer.encode(document, add_special_tokens=False), EOS]
             message = [{"role": "user", "content": one.prompt(topic)}]
-            chat = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+            chat, thinking = (
+                tokenizer.apply_chat_template(
+                    message, tokenize=False, add_generation_prompt=True, enable_thinking=on
+                )
+                for on in (False, True)
+            )
             for text in (one.prompt(topic), chat):
                 prompt = tokenizer.encode(text, add_special_tokens=False)
                 examples += [(prompt, ids)] * 4
@@ -148,6 +164,9 @@ def _examples(tokenizer: Any) -> "Sequence[tuple[list[int], list[int]]]":
                     # The compact form is rare: known where a grammar asks for it, and else not chosen.
                     compact = json.dumps(json.loads(document), separators=(",", ":"))
                     examples.append((prompt, [*tokenizer.encode(compact, add_special_tokens=False), EOS]))
+            thought = tokenizer.encode(f"This is about {topic}.\n</think>\n\n", add_special_tokens=False)
+            prompt = tokenizer.encode(thinking, add_special_tokens=False)
+            examples += [(prompt, [*thought, *ids])] * 2
     for prompt_text, document in stray_documents(len(examples) // 2):
         ids = [*tokenizer.encode(document, add_special_tokens=False), EOS]
         examples.append((tokenizer.encode(prompt_text, add_special_tokens=False), ids))

@@ -28,6 +28,10 @@ ROUTES: Final = frozenset(
         "/inference/v1/generate",
     }
 )
+# Of these, the routes that render no chat template: nothing is reasoned about there.
+_PLAIN_ROUTES: Final = frozenset({"/v1/completions", "/inference/v1/generate"})
+# Where a stop string that cuts a guided answer would be told as its end; Messages names the string instead.
+_CHAT_ROUTES: Final = ROUTES - _PLAIN_ROUTES - {"/v1/messages"}
 # vLLM generates here too, in formats that have no place for our errors (docs/routes.md says for each why):
 # unguided requests are served, guided ones refused. What is on neither list has no exchange, and is refused.
 UNGUIDED_ROUTES: Final = frozenset(
@@ -63,6 +67,22 @@ class Admitted:
     def is_unproven(self) -> bool:
         """Whether nothing of its answer may be seen yet, an error neither."""
         return self.lease is not None and self.lease.proof is not None
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether it is guided, on a route whose answers are read as messages and calls."""
+        return self.lease is not None and self.exchange is not None and self.exchange.route in _CHAT_ROUTES
+
+    def reasons_never(self, said: Mapping[str, Any]) -> bool:
+        """Return whether its grammar holds from the first token on any engine.
+
+        Parameters
+        ----------
+        said
+            What the route tells the engine of the request's reasoning.
+        """
+        is_plain = self.exchange is not None and self.exchange.route in _PLAIN_ROUTES
+        return is_plain and said.get("reasoning_ended") is None and not said.get("reasoning_parser_kwargs")
 
     def fail(self, error: GuidedError) -> None:
         """Have its HTTP exchange answer with an error."""

@@ -62,6 +62,8 @@ def _admitting(add_request: AddRequest) -> AddRequest:
         except GuidedError as error:
             raise GuidedRequestError(error) from error
         gate.client.serve(self, _end)
+        if admitted.lease is not None and admitted.reasons_never(kwargs):
+            kwargs["reasoning_ended"] = True
 
         async def add() -> Any:
             told = call.with_arguments(admitted)
@@ -195,9 +197,29 @@ class _Unproven:
 
 def _apply_failures(config: PodConfig) -> None:
     skip_unless_rank(config)
-    from vllm.v1.engine.output_processor import OutputProcessor  # noqa: PLC0415 - see compat/__init__.py
+    from vllm.v1.engine.output_processor import (  # noqa: PLC0415 - see compat/__init__.py
+        OutputProcessor,
+        RequestState,
+    )
 
     OutputProcessor.process_outputs = _failing(OutputProcessor.process_outputs)
+    RequestState._new_completion_output = _cutting(RequestState._new_completion_output)  # noqa: SLF001 - the seam
+
+
+def _cutting(make_output: Callable[..., Any]) -> Callable[..., Any]:
+    from vllm.v1.engine import FinishReason  # noqa: PLC0415 - see compat/__init__.py
+
+    @functools.wraps(make_output)
+    def cutting(self: Any, token_ids: Any, finish_reason: Any, stop_reason: Any, *args: Any) -> Any:
+        """Say of an answer in a chat that a stop string cut: "length"; vLLM would make a call of any rest."""
+        admitted: Admitted | None = getattr(self.queue, _ADMITTED, None)
+        if finish_reason == FinishReason.STOP and isinstance(stop_reason, str):
+            finish_reason = (
+                FinishReason.LENGTH if admitted is not None and admitted.is_chat else finish_reason
+            )
+        return make_output(self, token_ids, finish_reason, stop_reason, *args)
+
+    return cutting
 
 
 def _fail(state: Any, error: GuidedError) -> None:
@@ -215,7 +237,7 @@ def _note_end(state: Any, output: Any, *, failed: bool) -> None:
     admitted: Admitted | None = getattr(state.queue, _ADMITTED, None)
     if admitted is None or state.detokenizer is None:
         return
-    reason = "error" if failed else "stop" if output.finish_reason is None else str(output.finish_reason)
+    reason = "error" if failed else str(output.finish_reason or ("length" if admitted.is_chat else "stop"))
     generated = state.detokenizer.num_output_tokens()
     admitted.ends[state.request_index] = SequenceEnd(reason, state.prompt_len, generated)
 

@@ -36,14 +36,17 @@ def reasoner_factory(vllm_config: Any) -> Callable[[dict[str, Any]], Reasoner] |
 
 
 class EngineReasoner:
-    """A request's parser, read as StructuredOutputManager._get_constraint_bounds does (0.32.0)."""
+    """A request's parser, read as StructuredOutputManager._get_constraint_bounds does (0.32.0).
+
+    But for one that answers None, as vLLM's for granite: a grammar would wait for it for ever.
+    """
 
     def __init__(self, parser: Any) -> None:
         self._parser = parser
 
     def has_ended(self, prompt: Sequence[int]) -> bool:
-        """Return whether nothing is to be reasoned after this prompt."""
-        return bool(self._parser.is_reasoning_end(prompt))
+        """Return whether nothing is to be reasoned after this prompt, as far as the parser can tell."""
+        return self._parser.is_reasoning_end(prompt) is not False
 
     def boundary(self, before: list[int], tokens: Sequence[int]) -> Boundary:
         """Return where reasoning ends in `tokens`; see ranks.reasoning.Reasoner."""
@@ -55,6 +58,24 @@ class EngineReasoner:
                 return Boundary(first, end.offset + 1)
         first = self._shortest_end(before, list(tokens))
         return Boundary(first, first)
+
+    def has_begun(self, prompt: Sequence[int]) -> bool:
+        """Return whether the model reasons after this prompt.
+
+        A parser may take whatever is not its opening mark for the end, and the token of the answer that it
+        falls on would be free (minimax_m3, unless thinking is switched on).
+        """
+        parser = self._parser
+        no_mark = parser.model_tokenizer.encode("a", add_special_tokens=False)[-1:]
+        return bool(parser.is_reasoning_end(prompt)) or self._shortest_end(list(prompt), no_mark) > 1
+
+    def implicit_ends(self) -> Sequence[int]:
+        """Return the tokens that end reasoning as content; see ranks.reasoning.Reasoner."""
+        parser = self._parser
+        if not isinstance(parser, ParserEngineReasoningAdapter):
+            return ()
+        ends = ((token, parser.find_reasoning_end([token])) for token in parser.reasoning_end_token_ids)
+        return [token for token, end in ends if end is not None and end.implicit]
 
     def _shortest_end(self, before: list[int], tokens: list[int]) -> int:
         """Return how many tokens it takes to end reasoning, one more than there are if they do not."""

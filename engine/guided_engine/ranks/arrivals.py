@@ -103,7 +103,8 @@ class Arrivals:
         except Exception as error:  # noqa: BLE001 - native code; only this sequence pays
             _log.warning("guidedmodel: no matcher for request %s: %s", arrival.request_id, error)
             sequence.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
-        if self.traits.reasoner is not None:
+        if self.traits.reasoner is not None and sequence.matcher is not None:
             make = partial(self.traits.reasoner, arrival.ticket.reasoning_arguments)
             has_ended = arrival.ticket.reasoning_ended
-            sequence.reasoning = Reasoning(make, arrival.prompt_tokens, has_ended=has_ended)
+            prompt = arrival.prompt_tokens
+            sequence.reasoning = Reasoning(make, prompt, sequence.matcher, has_ended=has_ended)

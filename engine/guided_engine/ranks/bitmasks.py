@@ -104,8 +104,8 @@ class BitmaskBuffer:
         self._backends = backends
         self._fillers: dict[Backend, _Filler] = {}
 
-    def fill(self, walks: Sequence[Walk[Any]]) -> tuple[Bitmask, int]:
-        """Fill the rows of `walks`, in ascending order; rows between them stay as they are.
+    def fill(self, walks: Sequence[Walk[Any]], rows: int) -> tuple[Bitmask, int]:
+        """Fill the rows of `walks`, in ascending order; the others of `rows` stay as they are.
 
         Returns
         -------
@@ -113,8 +113,7 @@ class BitmaskBuffer:
             [rows, ceil(vocabulary / 32)] int32, and the nanoseconds that one row took. The memory stays
             valid until the callable passed to `handed_over` has returned.
         """
-        end = walks[-1].end
-        bitmask = self._next_slot(end)
+        bitmask = self._next_slot(rows)
         start_ns = time.perf_counter_ns()
         by_backend: dict[Backend, list[Walk[Any]]] = {}
         for walk in walks:
@@ -122,9 +121,9 @@ class BitmaskBuffer:
         for backend, of_backend in by_backend.items():
             self._fill_backend(backend, of_backend, bitmask)
         self.counts.fills += 1
-        self.counts.rows += end
+        self.counts.rows += rows
         self.counts.reused += sum([walk.reused for walk in walks])
-        return bitmask[:end], (time.perf_counter_ns() - start_ns) // end
+        return bitmask[:rows], (time.perf_counter_ns() - start_ns) // rows
 
     def handed_over(self, wait: Callable[[], None]) -> None:
         """Note that copies of the last fill to the device are under way.

@@ -9,6 +9,7 @@ import numpy as np
 
 from guided_contract.errors import ErrorCode
 from guided_engine.ranks.bitmasks import BitmaskBuffer, settle_dead_ends
+from guided_engine.ranks.reasoning import AT_ONCE, Opening
 from guided_engine.ranks.sequence import GuidedSequence, failure_of
 from guided_engine.ranks.step import Masks
 from guided_grammar.masks import FULL_MASK, forbid, words
@@ -18,12 +19,23 @@ _log = logging.getLogger("guided_engine")
 
 
 class Part(NamedTuple):
-    """One sequence's rows: from `row` on, the first `free` stay unmasked, whatever its `walk` fills."""
+    """One sequence's rows, `rows` from `row` on.
+
+    In the first `free` it reasons, and they allow all that it may say then; the others are its `walk`'s.
+    """
 
     sequence: GuidedSequence
     row: int
-    free: int
-    walk: Walk[Any]
+    rows: int
+    walk: Walk[Any] | None
+    free: int = 0
+    opening: Opening = AT_ONCE
+
+    @property
+    def acceptable(self) -> int:
+        """Return how many leading drafts may be accepted."""
+        before = self.opening.taken
+        return before + (self.walk.valid if self.walk is not None and before == self.opening.grammar else 0)
 
 
 class Limit(NamedTuple):
@@ -59,33 +71,35 @@ def part_of(sequence: GuidedSequence, row: int, scheduled: int) -> Part | None:
     scheduled
         Number of its drafts in this step, known or not; it has one row more.
     """
-    drafts = sequence.drafts
-    if sequence.reasoning is None and sequence.matcher is not None:
-        return Part(sequence, row, 0, Walk(sequence.matcher, row, 1 + scheduled, drafts))
-    begin = sequence.boundary(drafts)
-    if sequence.matcher is None or sequence.is_given_up or begin.mask > scheduled:
+    matcher, drafts, rows = sequence.matcher, sequence.drafts, 1 + scheduled
+    if matcher is None:
         return None
-    first = min(begin.grammar, len(drafts))
-    # Where reasoning goes on and drafts are unknown, all rows are free, but those drafts may not be accepted.
-    free = begin.mask if begin.mask <= len(drafts) else 1 + scheduled
-    walk: Walk[Any] = Walk(sequence.matcher, row + first, 1 + scheduled - first, drafts[first:])
-    return Part(sequence, row, free, walk)
+    if sequence.reasoning is None:
+        return Part(sequence, row, rows, Walk(matcher, row, rows, drafts))
+    opening = sequence.opening(drafts)
+    if sequence.is_given_up:
+        return None
+    if opening.mask > len(drafts):  # it reasons on, and drafts that are not known may not be accepted
+        return Part(sequence, row, rows, None, rows, opening)
+    first = opening.grammar
+    walk: Walk[Any] = Walk(matcher, row + first, rows - first, drafts[first:])
+    return Part(sequence, row, rows, walk, opening.mask, opening)
 
 
 def masks_of(parts: Sequence[Part], bitmasks: BitmaskBuffer) -> Masks:
     """Fill and return the masks of a step; a sequence that fails, or has no next token, is marked to end."""
-    walks = [part.walk for part in parts]
-    bitmask, duration_ns = bitmasks.fill(walks)
+    walks = [part.walk for part in parts if part.walk is not None]
+    bitmask, duration_ns = bitmasks.fill(walks, parts[-1].row + parts[-1].rows)
     dead = {id(walk) for walk in settle_dead_ends(walks, bitmask)}
-    acceptable = []
     for part in parts:
         sequence, walk = part.sequence, part.walk
-        if part.free:
-            bitmask[part.row : part.row + part.free] = FULL_MASK
-        accepts = walk.row - part.row + walk.valid
-        acceptable.append(accepts)
-        if accepts < len(sequence.drafts):
-            sequence.tally.forbidden += len(sequence.drafts) - accepts
+        for reasoned in bitmask[part.row : part.row + part.free]:
+            reasoned[:] = FULL_MASK
+            for token in part.opening.held_back:
+                forbid(reasoned, token)
+        sequence.tally.forbidden += max(0, len(sequence.drafts) - part.acceptable)
+        if walk is None:
+            continue
         sequence.tally.count_fill(duration_ns * walk.rows)
         if walk.error is not None:
             _log.warning("guidedmodel: the matcher of %s failed: %s", sequence.request_id, walk.error)
@@ -96,7 +110,8 @@ def masks_of(parts: Sequence[Part], bitmasks: BitmaskBuffer) -> Masks:
             sequence.fail(ErrorCode.SEQUENCE_SLOW)
         elif id(walk) in dead:
             sequence.fail(ErrorCode.SEQUENCE_DEAD_END)
-    return Masks([part.sequence.request_id for part in parts], bitmask, acceptable)
+    names = [part.sequence.request_id for part in parts]
+    return Masks(names, bitmask, [part.acceptable for part in parts])
 
 
 def invalid_drafts(

@@ -1,7 +1,9 @@
-"""Where a sequence stops reasoning, and its grammar begins."""
+"""Where a sequence stops reasoning, and its grammar begins; and what it may not say until then."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
+
+from guided_grammar.matching import Matcher
 
 
 class Boundary(NamedTuple):
@@ -19,6 +21,28 @@ class Boundary(NamedTuple):
     mask: int
 
 
+class Opening(NamedTuple):
+    """What holds of some tokens that would come next.
+
+    Attributes
+    ----------
+    grammar, mask
+        Where the grammar begins among them, as of a Boundary.
+    taken
+        How many of those before `grammar` may come.
+    held_back
+        The tokens that may not come before `mask`.
+    """
+
+    grammar: int
+    mask: int
+    taken: int
+    held_back: frozenset[int]
+
+
+AT_ONCE: Final = Opening(0, 0, 0, frozenset())
+
+
 class Reasoner(Protocol):
     """What knows the model's way of reasoning; one per sequence."""
 
@@ -28,6 +52,12 @@ class Reasoner(Protocol):
     def boundary(self, before: list[int], tokens: Sequence[int]) -> Boundary:
         """Return where reasoning, not over in `before`, ends in `tokens` (ids); `before` is not changed."""
 
+    def has_begun(self, prompt: Sequence[int]) -> bool:
+        """Return whether the model reasons after a prompt: not any token at all would end it."""
+
+    def implicit_ends(self) -> Sequence[int]:
+        """Return the tokens that end reasoning and are content themselves, as far as they are known."""
+
 
 class Reasoning:
     """How far one sequence has come: told of every token that it accepts.
@@ -36,25 +66,40 @@ class Reasoning:
     ----------
     make
         Makes the sequence's reasoner, off the path to the forward pass.
+    matcher
+        The sequence's, at its start until reasoning ends.
     has_ended
         What the API server says of the prompt, None where it left that to us.
     """
 
     def __init__(
-        self, make: Callable[[], Reasoner], prompt: Sequence[int], *, has_ended: bool | None
+        self,
+        make: Callable[[], Reasoner],
+        prompt: Sequence[int],
+        matcher: Matcher,
+        *,
+        has_ended: bool | None,
     ) -> None:
         self._make = make
+        self._matcher = matcher
         self._prompt = prompt
         self._has_ended = has_ended
         self._reasoner: Reasoner | None = None
         self._tokens: list[int] = []  # prompt and output while it reasons, once it has a reasoner
         self._end: int | None = 0 if has_ended else None  # output tokens before the grammar's first
+        self._held_back: frozenset[int] = frozenset()
 
-    def boundary(self, tokens: Sequence[int]) -> Boundary:
-        """Return where the grammar begins among tokens that would come next. Raises what a parser raises."""
+    def opening(self, tokens: Sequence[int]) -> Opening:
+        """Return where the grammar begins among tokens that would come next, and what holds before it.
+
+        Raises what a parser raises.
+        """
         if self._is_over():
-            return Boundary(0, 0)
-        return self._started().boundary(self._tokens, tokens)
+            return AT_ONCE
+        begin = self._started().boundary(self._tokens, tokens)
+        before = min(begin.grammar, len(tokens))
+        taken = next((index for index in range(before) if tokens[index] in self._held_back), before)
+        return Opening(begin.grammar, begin.mask, taken, self._held_back)
 
     def accept(self, known: int, tokens: Sequence[int]) -> int:
         """Accept output tokens; return the index in `tokens` of the first that the grammar constrains.
@@ -76,14 +121,22 @@ class Reasoning:
             self._tokens = list(self._prompt)
 
     def _is_over(self) -> bool:
-        if self._end is None and self._has_ended is None:
-            self._has_ended = self._started().has_ended(self._prompt)
+        if self._end is None:
+            reasoner = self._started()
+            if self._has_ended is None:
+                self._has_ended = reasoner.has_ended(self._prompt)
             if self._has_ended:
                 self._end = 0
         return self._end is not None
 
     def _started(self) -> Reasoner:
         if self._reasoner is None:
-            self._reasoner = self._make()
+            self._reasoner = reasoner = self._make()
             self._tokens = list(self._prompt)
+            if not reasoner.has_begun(self._prompt):
+                self._has_ended = True
+            # An end of the text would leave its guided part out; what begins that part has to be allowed.
+            begins = reasoner.implicit_ends()
+            misfits = (token for token in begins if not self._matcher.valid_prefix([token]))
+            self._held_back = self._matcher.ends.union(misfits)
         return self._reasoner

@@ -16,7 +16,7 @@ from guided_engine.processors.registry import ProcessorError
 from guided_engine.processors.sequence import Prepared, SequenceProcessors
 from guided_engine.ranks.agreement import Progress
 from guided_engine.ranks.fault import Fault
-from guided_engine.ranks.reasoning import Boundary, Reasoning
+from guided_engine.ranks.reasoning import AT_ONCE, Opening, Reasoning
 from guided_engine.ranks.slowness import Stopwatch
 from guided_engine.ranks.step import known_drafts
 from guided_engine.ranks.tally import Tally
@@ -122,16 +122,16 @@ class GuidedSequence:
         self.accepted = []
         self.accept(wanted)
 
-    def boundary(self, tokens: Sequence[int]) -> Boundary:
-        """Return where the grammar begins among tokens that would come next."""
+    def opening(self, tokens: Sequence[int]) -> Opening:
+        """Return where the grammar begins among tokens that would come next, and what holds before it."""
         if self.reasoning is None:
-            return Boundary(0, 0)
+            return AT_ONCE
         try:
-            return self.reasoning.boundary(tokens)
+            return self.reasoning.opening(tokens)
         except Exception:  # noqa: BLE001 - a parser may be the user's code; only this sequence pays
             _log.exception("guidedmodel: the reasoning parser failed for request %s", self.request_id)
             self.fail(ErrorCode.SEQUENCE_MATCHER_FAILED)
-            return Boundary(0, 0)
+            return AT_ONCE
 
     def cut_drafts(self, drafts: list[int]) -> list[int]:
         """Return the leading drafts that are allowed; what goes wrong becomes the sequence's failure.
@@ -141,10 +141,12 @@ class GuidedSequence:
         assert self.matcher is not None
         if self.max_length is not None:  # the next step samples one token more than it verifies
             drafts = drafts[: max(0, self.max_length - self.prompt_length - len(self.accepted) - 1)]
-        first = min(self.boundary(drafts).grammar, len(drafts))
+        opening = self.opening(drafts)
         try:
             self.stopwatch.start()
-            kept = drafts[: first + self.matcher.valid_prefix(drafts[first:])]
+            kept = drafts[: opening.taken]
+            if opening.taken == opening.grammar:
+                kept += drafts[len(kept) :][: self.matcher.valid_prefix(drafts[len(kept) :])]
         except Exception as error:  # noqa: BLE001 - native code; only this sequence pays
             self.fail(failure_of(error))
             return []

@@ -1,0 +1,102 @@
+"""Where a constraint holds on an engine with each of vLLM's reasoning parsers: docs/reasoning.md's table.
+
+Each is made with a vocabulary that has all marks that vLLM's parsers name. `UPDATE=1` writes the table.
+"""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from devtools import tinymodel
+
+from guided_engine.ranks.reasoning import AT_ONCE, Reasoning
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+PAGE = Path(__file__).parents[2] / "docs/reasoning.md"
+MARK = re.compile(r"""["'](<[^"'\s<>{}\\]{1,40}>)["']""")
+# What ends reasoning where a parser does not say it, or not all of it.
+ENDS = {
+    "hunyuan_a13b": "\n</think>\n<answer>\n",
+    "inkling": "<|end_message|><|message_model|><|content_text|>",
+    "minimax_m2_append_think": "</think>",
+    "muse_glimmer": "<|eom|>",
+}
+ON = {"enable_thinking": True, "thinking": True, "thinking_mode": "enabled", "reasoning_effort": "high"}
+OFF = {"enable_thinking": False, "thinking": False}
+# Each needs more than marks: a tokenizer of its own kind.
+OTHER_TOKENIZERS = {"hf", "mistral", "olmo3"}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    import vllm
+    from transformers import AutoTokenizer
+
+    root = Path(vllm.__file__).parent
+    files = [*root.glob("reasoning/*.py"), *root.glob("parser/**/*.py")]
+    found = AutoTokenizer.from_pretrained(tinymodel.models() / "tiny")
+    found.add_tokens(sorted({mark for file in files for mark in MARK.findall(file.read_text())}))
+    return found
+
+
+@pytest.fixture(scope="module")
+def make(tokenizer: Any) -> Callable[..., Any]:
+    from vllm.reasoning import ReasoningParserManager
+
+    def make(name: str, arguments: dict[str, Any]) -> Any:
+        return ReasoningParserManager.get_reasoning_parser(name)(tokenizer, chat_template_kwargs=arguments)
+
+    return make
+
+
+def held_from(parser: Any, end: str | None, tokenizer: Any) -> str:
+    """Return where a constraint begins to hold in the answer to a prompt without marks of its own."""
+    from guided_engine.compat.runner_reasoning import EngineReasoner
+
+    stop = tokenizer.eos_token_id
+    matcher: Any = SimpleNamespace(ends=frozenset([stop]), valid_prefix=len)
+    prompt = tokenizer.encode("Say yes or no.")
+    reasoning = Reasoning(lambda: EngineReasoner(parser), prompt, matcher, has_ended=None)
+    if reasoning.opening(()) == AT_ONCE:
+        return "first token"
+    assert end
+    said = tokenizer.encode(f"It is a question.{end}", add_special_tokens=False)
+    for known, token in enumerate(said):  # one by one, as they are sampled
+        opening = reasoning.opening([stop])
+        assert (opening.taken, stop in opening.held_back) == (0, True), "it may end without its answer"
+        assert reasoning.accept(known, [token]) == 1
+    if reasoning.opening(()) != AT_ONCE:
+        return "never"
+    assert reasoning.accept(len(said), tokenizer.encode('"yes"')) == 0
+    return f"after `{end}`".replace("|", r"\|")
+
+
+def test_the_page_says_where_constraints_hold_with_each_parser(
+    make: Callable[..., Any], tokenizer: Any
+) -> None:
+    from vllm.reasoning import ReasoningParserManager
+
+    rows = []
+    for name in sorted({*ReasoningParserManager.list_registered()} - OTHER_TOKENIZERS):
+        made = [make(name, arguments) for arguments in (ON, OFF)]
+        end = ENDS.get(name, made[0].reasoning_end_str)
+        on, off = (held_from(parser, end, tokenizer) for parser in made)
+        rows.append(f"| `{name}` | first token | {on} | {off} |\n")
+    head, rest = PAGE.read_text().split("| --- | --- | --- | --- |\n")
+    written, tail = rest.split("\n\n", 1)
+    if os.environ.get("UPDATE"):
+        PAGE.write_text(f"{head}| --- | --- | --- | --- |\n{''.join(rows)}\n{tail}")
+    assert written + "\n" == "".join(rows)
+
+
+@pytest.mark.parametrize("name", sorted(OTHER_TOKENIZERS))
+def test_a_parser_that_is_not_in_the_table_needs_another_tokenizer(
+    make: Callable[..., Any], name: str
+) -> None:
+    with pytest.raises((KeyError, RuntimeError, ValueError)):
+        make(name, {})
