@@ -13,6 +13,7 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
+from uvicorn.protocols.http.httptools_impl import HEADER_VALUE_RE
 
 from guided_contract import records, wire
 from guided_contract.config import GuidedDecodingConfig, PodConfig, TelemetryConfig
@@ -480,6 +481,21 @@ class TestIdentifiers:
         await served.run(app)
         names = [value for name, value in served.sent[0]["headers"] if name == b"x-request-id"]
         assert names == [b"cmpl-7"]
+
+    @pytest.mark.parametrize("name", ["a\nb", "a\x7fb", "caf\u00e9", "\ud800", "x" * 300])
+    async def test_what_no_header_can_hold_is_not_told(self, served: Served, name: str) -> None:
+        """A body's request_id; the server drops a connection over such a header."""
+
+        async def app(_scope: Any, _receive: Any, send: Any) -> None:
+            identifiers.called(f"cmpl-{name}")
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send(chunk(b"", more=False))
+
+        await served.run(app)
+        told = dict(served.sent[0]["headers"])[b"x-request-id"]
+        assert told
+        assert not HEADER_VALUE_RE.search(told)
+        assert name.encode(errors="replace") not in told
 
     @pytest.mark.parametrize("sent", ["x" * 200, "caf\u00e9", ""])
     def test_an_id_that_cannot_be_told_back_is_not_taken(self, sent: str) -> None:
