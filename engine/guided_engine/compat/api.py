@@ -22,7 +22,7 @@ _ADMITTED: Final = "_guided_admitted"
 
 AddRequest = Callable[..., Awaitable[Any]]
 _CODES: Final = frozenset(ErrorCode)
-RETRY_AFTER_S: Final = 1.0  # nothing has to recover before another try of a request that ranks differed on
+RETRY_AFTER_S: Final = 1.0  # another replica may take it at once
 # The loop holds its tasks weakly.
 _aborts: Final[set[asyncio.Task[None]]] = set()
 
@@ -70,6 +70,8 @@ def _admitting(add_request: AddRequest) -> AddRequest:
         try:
             collector = await add()
         except BaseException:
+            if self.errored:
+                admitted.fail(_of(ErrorCode.ENGINE_DEAD))
             if admitted.lease is not None:
                 admitted.lease.release()
             raise
@@ -198,6 +200,18 @@ def _apply_failures(config: PodConfig) -> None:
     from vllm.v1.engine.output_processor import OutputProcessor  # noqa: PLC0415 - see compat/__init__.py
 
     OutputProcessor.process_outputs = _failing(OutputProcessor.process_outputs)
+    OutputProcessor.propagate_error = _dying(OutputProcessor.propagate_error)
+
+
+def _dying(propagate_error: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(propagate_error)
+    def dying(self: Any, error: Exception) -> None:
+        for state in self.request_states.values():
+            if (admitted := getattr(state.queue, _ADMITTED, None)) is not None:
+                admitted.fail(_of(ErrorCode.ENGINE_DEAD))
+        propagate_error(self, error)
+
+    return dying
 
 
 def _fail(state: Any, error: GuidedError) -> None:
@@ -227,13 +241,15 @@ def _end(llm: Any, message: wire.End) -> None:
     state = llm.output_processor.request_states.get(message.request_id)
     if state is None or state.queue is None:
         return
-    code = ErrorCode(message.code)
-    retry_after_s = RETRY_AFTER_S if CATALOGUE[code].retryable else None
-    _fail(state, GuidedError(code, retry_after_s=retry_after_s))
+    _fail(state, _of(ErrorCode(message.code)))
     whole = state.request_id if state.parent_req is None else state.parent_req.request_id
     task = asyncio.get_running_loop().create_task(llm.abort(whole, internal=True))
     _aborts.add(task)
     task.add_done_callback(_aborts.discard)
+
+
+def _of(code: ErrorCode) -> GuidedError:
+    return GuidedError(code, retry_after_s=RETRY_AFTER_S if CATALOGUE[code].retryable else None)
 
 
 def _failing(process_outputs: Callable[..., Any]) -> Callable[..., Any]:
@@ -277,7 +293,7 @@ ENTRIES: Final = (
     ),
     LedgerEntry(
         name="sequence-failures",
-        why="one sequence that fails ends with our error, not with a 500 that blames the server",
+        why="a sequence or an engine that fails ends requests with our error, not with a 500 without a code",
         goes_when="vLLM carries an error code per finished request",
         apply=_apply_failures,
     ),
