@@ -40,6 +40,7 @@ UNGUIDED_ROUTES: Final = frozenset(
         "/v1/audio/translations",
     }
 )
+_NARROWING: Final = ("bad_words", "allowed_token_ids")  # parameters that forbid tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,8 @@ class Gate:
                 if exchange is not None:
                     exchange.decided = True
                 return Admitted(exchange, is_processed=bool(chosen))
+            if exchange is not None:
+                exchange.narrowed_by = [name for name in _NARROWING if getattr(sampling_params, name, None)]
             _refuse_open_end(exchange, ignores_end=ignores_end)
             return await self._admit_guided(named or structured_outputs, exchange, options)
         except GuidedError as error:
