@@ -37,6 +37,7 @@ class ErrorCode(enum.StrEnum):
     SEQUENCE_PROCESSOR_NO_TOKEN = "sequence_processor_no_token"  # noqa: S105 - a code
     SEQUENCE_PROCESSOR_SLOW = "sequence_processor_slow"
     RANKS_DESYNCHRONIZED = "ranks_desynchronized"
+    ENGINE_DEAD = "engine_dead"
 
 
 class ErrorEntry(NamedTuple):
@@ -126,6 +127,7 @@ CATALOGUE: Final[dict[ErrorCode, ErrorEntry]] = {
     ErrorCode.RANKS_DESYNCHRONIZED: ErrorEntry(
         503, True, "generation stopped: the ranks disagreed about the token mask or the generated tokens"
     ),
+    ErrorCode.ENGINE_DEAD: ErrorEntry(503, True, "the engine has ended unexpectedly; retry later"),
 }
 
 

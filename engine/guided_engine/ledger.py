@@ -12,6 +12,7 @@ from guided_contract.wire import Patch
 # In this order: the API server's side first, then the engine core's, then the ranks'.
 MODULES: Final = (
     "api",
+    "api_ends",
     "refusals",
     "tools",
     "validators",

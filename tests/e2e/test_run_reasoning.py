@@ -178,3 +178,12 @@ def test_thinking_that_is_switched_off_is_none(
     told = ask(pod, route, stream, CALLS[route], off)
     assert not told.thought.strip()
     assert json.loads(told.arguments)["mood"] in ("good", "bad")
+
+
+@cases
+def test_thinking_that_is_left_out_of_the_answer_does_not_take_the_answer_along(
+    pod: Pod,
+    stream: bool,  # noqa: FBT001 - a case
+) -> None:
+    told = ask(pod, CHAT, stream, ANSWERS[CHAT], THINKING, {"include_reasoning": False})
+    assert (told.thought, json.loads(told.said)["mood"] in ("good", "bad")) == ("", True)

@@ -128,6 +128,25 @@ async def test_a_guided_text_ends_with_its_grammar(
     assert raised.value.path == path
 
 
+async def test_a_token_that_a_request_itself_forbids_is_not_blamed_on_its_grammar(
+    service: FakeService, client: GrammarClient
+) -> None:
+    pod = pod_config(service.path.parent)
+    gate = gate_module.Gate(pod, client, Telemetry(pod.telemetry_socket))
+    service.script["a+"] = prepared
+    current.set(exchange := HttpExchange(trace.begin([], 1), "POST", "/v1/completions"))
+    try:
+        params = SimpleNamespace(bad_words=["a"], allowed_token_ids=None)
+        admitted = await gate.admit(structured_outputs(regex="a+"), None, sampling_params=params)
+        admitted.fail(GuidedError(ErrorCode.SEQUENCE_TOKEN_REJECTED))
+    finally:
+        current.set(None)
+    assert exchange.failure is not None
+    assert exchange.failure.message == (
+        "generation stopped: bad_words of the request left no token that its grammar allows"
+    )
+
+
 async def test_what_cannot_be_chosen_is_refused_without_a_constraint_too(
     service: FakeService, client: GrammarClient
 ) -> None:

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
+from uvicorn.protocols.http.httptools_impl import HEADER_VALUE_RE
 
 from guided_contract import records, wire
 from guided_contract.config import GuidedDecodingConfig, PodConfig, TelemetryConfig
@@ -22,7 +23,7 @@ from guided_engine.admission import identifiers, middleware, validation
 from guided_engine.admission.exchange import current
 from guided_engine.admission.gate import Gate
 from guided_engine.admission.service_client import GrammarClient
-from guided_engine.compat import api, refusals, tools, validators
+from guided_engine.compat import api, api_ends, refusals, tools, validators
 from guided_engine.telemetry import Telemetry
 from support.engine import structured_outputs
 
@@ -481,6 +482,21 @@ class TestIdentifiers:
         names = [value for name, value in served.sent[0]["headers"] if name == b"x-request-id"]
         assert names == [b"cmpl-7"]
 
+    @pytest.mark.parametrize("name", ["a\nb", "a\x7fb", "caf\u00e9", "\ud800", "x" * 300])
+    async def test_what_no_header_can_hold_is_not_told(self, served: Served, name: str) -> None:
+        """A body's request_id; the server drops a connection over such a header."""
+
+        async def app(_scope: Any, _receive: Any, send: Any) -> None:
+            identifiers.called(f"cmpl-{name}")
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send(chunk(b"", more=False))
+
+        await served.run(app)
+        told = dict(served.sent[0]["headers"])[b"x-request-id"]
+        assert told
+        assert not HEADER_VALUE_RE.search(told)
+        assert name.encode(errors="replace") not in told
+
     @pytest.mark.parametrize("sent", ["x" * 200, "caf\u00e9", ""])
     def test_an_id_that_cannot_be_told_back_is_not_taken(self, sent: str) -> None:
         assert not identifiers.given([(b"x-request-id", sent.encode("latin-1"))])
@@ -488,7 +504,7 @@ class TestIdentifiers:
 
 @pytest.mark.parametrize(
     "entry",
-    [*api.ENTRIES, *refusals.ENTRIES, *tools.ENTRIES, *validators.ENTRIES],
+    [*api.ENTRIES, *api_ends.ENTRIES, *refusals.ENTRIES, *tools.ENTRIES, *validators.ENTRIES],
     ids=lambda entry: entry.name,
 )
 def test_scheduler_placement_changes_nothing(entry: ledger.LedgerEntry) -> None:

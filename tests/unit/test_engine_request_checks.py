@@ -41,6 +41,14 @@ FORCED = {CHAT: "required", RESPONSES: "required", MESSAGES: {"type": "any"}}
 
 
 class TestTypes:
+    @pytest.mark.parametrize("value", [False, None, 0, "hello"])
+    def test_messages_are_a_list(self, value: Any) -> None:
+        """vLLM's own answer is that 'bool' object is not iterable."""
+        assert found(CHAT, {"messages": [{}]}) is None
+        fault = found(CHAT, {"messages": value})
+        assert fault is not None
+        assert (fault.path, fault.message) == ("messages", "it must be a list of messages")
+
     @pytest.mark.parametrize("value", ["json", "", [], [1], 0, 5, True, False])
     @pytest.mark.parametrize(
         ("route", "path"),

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from guided_operator.cli.local.pod import Container, LocalPod, PodError, StoppedError
 from guided_operator.cli.local.probes import Probe
 from guided_operator.cli.local.process import Process
+from support.sidecar import descendants
 from support.waiting import eventually
 
 MARK = "GUIDEDMODEL_TEST_MARK"
@@ -225,7 +227,18 @@ def test_the_command_dies_with_its_guard(mark: str, tmp_path: Path) -> None:
     eventually(lambda: not marked(mark))
 
 
-@pytest.mark.parametrize("ending", ["term", "kill"])
+def read_by(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/io").read_text().split()[1])
+
+
+def rests(pid: int) -> bool:
+    """Whether a process reads nothing for a moment: the guard has looked at what is mapped."""
+    before = read_by(pid)
+    time.sleep(0.3)
+    return read_by(pid) == before
+
+
+@pytest.mark.parametrize("ending", ["term", "kill", "killed by others"])
 def test_shared_memory_goes_with_the_processes_that_mapped_it(ending: str, tmp_path: Path) -> None:
     own, others = (Path(f"/dev/shm/gm-test-{uuid.uuid4().hex}") for _ in range(2))
     others.write_bytes(bytes(4096))
@@ -242,8 +255,14 @@ def test_shared_memory_goes_with_the_processes_that_mapped_it(ending: str, tmp_p
         if ending == "term":
             process.ask_to_stop()
             assert process.wait(10)
-        else:
+        elif ending == "kill":
             process.kill()
+        else:
+            begun = read_by(process.pid)
+            eventually(lambda: read_by(process.pid) > begun)
+            eventually(lambda: rests(process.pid))
+            os.kill(next(pid for pid in descendants(process.pid) if pid != process.pid), signal.SIGKILL)
+            assert process.wait(10)
         assert not own.exists()
         assert others.exists(), "it was there before: not ours to remove"
     finally:

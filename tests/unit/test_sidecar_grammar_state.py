@@ -105,7 +105,7 @@ class Compiles:
         await asyncio.wait([self._tasks[name]])
 
     async def _hold(self, name: str) -> None:
-        async with self.queue.slot(0) as slot:
+        async with self.queue.slot() as slot:
             while not self._ends[name].is_set():
                 self.log.append(f"{name} runs")
                 lost = asyncio.Event()
@@ -130,7 +130,7 @@ async def test_a_slow_turn_lets_others_by() -> None:
     await compiles.end("quick")
     assert compiles.log == ["slow runs", "quick runs", "quick ended"]
     await compiles.end("slow")
-    assert compiles.queue.fast == 0
+    assert compiles.queue.fast.free == 1
 
 
 @played
@@ -153,7 +153,7 @@ async def test_where_the_slow_lane_is_full_a_slow_turn_makes_room_and_begins_aga
     await asyncio.sleep(0)
     await compiles.end("second")
     assert compiles.log[-3:] == ["first ended", "second runs", "second ended"]
-    assert compiles.queue.fast == 0
+    assert compiles.queue.fast.free == 1
 
 
 @played
@@ -169,7 +169,7 @@ async def test_who_waits_already_gets_the_place_of_a_turn_that_becomes_slow() ->
     await asyncio.sleep(0.01)
     assert compiles.log[4:] == ["quick ended", "first ended", "second runs"]
     await compiles.end("second")
-    assert compiles.queue.fast == 0
+    assert compiles.queue.fast.free == 1
 
 
 @played
@@ -182,7 +182,7 @@ async def test_a_turn_that_outlasts_goes_on_when_the_slow_lane_has_room() -> Non
     assert compiles.log == ["first runs", "second runs", "first ended", "quick runs"]
     for name in ("second", "quick"):
         await compiles.end(name)
-    assert compiles.queue.fast == 0
+    assert compiles.queue.fast.free == 1
 
 
 @played
@@ -199,4 +199,4 @@ async def test_who_gives_up_waiting_takes_no_place_along() -> None:
     assert compiles.log[-2:] == ["after runs", "then runs"]
     for name in ("after", "then"):
         await compiles.end(name)
-    assert compiles.queue.fast == 0
+    assert compiles.queue.fast.free == 1

@@ -44,6 +44,7 @@ UNGUIDED_ROUTES: Final = frozenset(
         "/v1/audio/translations",
     }
 )
+_NARROWING: Final = ("bad_words", "allowed_token_ids")  # parameters that forbid tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +74,11 @@ class Admitted:
         """Whether it is guided, on a route whose answers are read as messages and calls."""
         return self.lease is not None and self.exchange is not None and self.exchange.route in _CHAT_ROUTES
 
-    def reasons_never(self, said: Mapping[str, Any]) -> bool:
-        """Return whether its grammar holds from the first token on any engine.
-
-        Parameters
-        ----------
-        said
-            What the route tells the engine of the request's reasoning.
-        """
+    def reasoning(self, said: Mapping[str, Any]) -> dict[str, bool]:
+        """Return what the engine is told of the request's reasoning, beside what the route has `said`."""
         is_plain = self.exchange is not None and self.exchange.route in _PLAIN_ROUTES
-        return is_plain and said.get("reasoning_ended") is None and not said.get("reasoning_parser_kwargs")
+        silent = said.get("reasoning_ended") is None and not said.get("reasoning_parser_kwargs")
+        return {"reasoning_ended": True} if self.lease is not None and is_plain and silent else {}
 
     def fail(self, error: GuidedError) -> None:
         """Have its HTTP exchange answer with an error."""
@@ -159,6 +155,8 @@ class Gate:
                 if exchange is not None:
                     exchange.decided = True
                 return Admitted(exchange, is_processed=bool(chosen))
+            if exchange is not None:
+                exchange.narrowed_by = [name for name in _NARROWING if getattr(sampling_params, name, None)]
             _refuse_open_end(exchange, ignores_end=ignores_end)
             return await self._admit_guided(named or structured_outputs, exchange, options)
         except GuidedError as error:

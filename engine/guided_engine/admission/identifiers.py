@@ -19,14 +19,13 @@ _MOST_CHARACTERS: Final = 128
 def given(headers: Headers) -> str:
     """Return the id that a client gave its request, "" if none that can be told back."""
     found = [value.decode("latin-1") for name, value in headers if name.lower() == _REQUEST_ID]
-    is_fit = len(found) == 1 and len(found[0]) <= _MOST_CHARACTERS and found[0].isascii()
-    return found[0] if is_fit and found[0].isprintable() else ""
+    return found[0] if len(found) == 1 and _is_fit(found[0], _MOST_CHARACTERS) else ""
 
 
 def called(name: str) -> None:
-    """Note what vLLM calls the current request, unless its client has named it, or named it at length."""
+    """Note what vLLM calls the current request, unless its client has named it; its body may name it, too."""
     exchange = current.get()
-    if exchange is not None and not exchange.request_id and len(name) <= 2 * _MOST_CHARACTERS:
+    if exchange is not None and not exchange.request_id and _is_fit(name, 2 * _MOST_CHARACTERS):
         exchange.request_id = name
 
 
@@ -45,3 +44,8 @@ def told(start: MutableMapping[str, Any], exchange: HttpExchange) -> MutableMapp
         ours.append((_ANTHROPIC, name))
     others = [header for header in start.get("headers", ()) if header[0].lower() not in _OURS]
     return {**start, "headers": [*others, *ours]}
+
+
+def _is_fit(name: str, most: int) -> bool:
+    """Return whether a name can be a header's value."""
+    return len(name) <= most and name.isascii() and name.isprintable()

@@ -82,6 +82,13 @@ def _whole(route: str, keys: Keys) -> Fault | None:
     return Fault("stream", "this route does not stream: leave it out", code=ErrorCode.REQUEST_INVALID)
 
 
+def _conversation(route: str, keys: Keys) -> Fault | None:
+    """Return a fault where vLLM would tell of Python's iterators."""
+    if not route.startswith("/v1/chat/") or bytes(keys.get("messages", b"["))[:1] == b"[":
+        return None
+    return Fault("messages", "it must be a list of messages", code=ErrorCode.REQUEST_INVALID)
+
+
 _LONG_NUMBER: Final = re.compile(rb"\d{4300}")  # more than Python reads
 _DEEP: Final = 900
 _TIMES: Final = 2
@@ -89,4 +96,4 @@ _CONSTRAINTS: Final = (
     *("structured_outputs", "response_format", "text", "output_config", "sampling_params", "tools"),
 )
 _FREE: Final = (b"null", b'"auto"', b'"none"', b'{"type":"auto"}', b'{"type": "auto"}', b'{"type":"none"}')
-_CHECKS: Final = (_whole, request_words.fault, request_tools.fault)
+_CHECKS: Final = (_whole, _conversation, request_words.fault, request_tools.fault)

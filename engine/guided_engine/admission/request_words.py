@@ -55,7 +55,7 @@ _TYPES: Final[Mapping[str, tuple[str, tuple[bytes, ...]]]] = {
     "json_object": ("true, or left out", (b"true",)),
     "regex": ("a string", (b'"',)),
     "choice": ("a list of strings, not empty", (b"[",)),
-    "grammar": ("a string", (b'"',)),
+    "grammar": ("a string, not empty", (b'"',)),
     "structural_tag": ("its JSON as a string", (b'"',)),
 }
 _EMPTY: Final = dict.fromkeys(("json", "choice", "grammar", "structural_tag"), (b'""', b"[]"))

@@ -1,6 +1,5 @@
-"""Changes to vLLM's API server: admission before the engine, and sequence failures as errors of ours."""
+"""Admission before the engine, and answers held back until their grammar is proven."""
 
-import asyncio
 import copy
 import functools
 import weakref
@@ -8,30 +7,38 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from guided_contract import wire
 from guided_contract.config import PodConfig
-from guided_contract.errors import CATALOGUE, ErrorCode, GuidedError
+from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission import identifiers
 from guided_engine.admission.constraints import Constraint, asks_for_grammar
-from guided_engine.admission.exchange import SequenceEnd
 from guided_engine.admission.gate import Admitted, Gate, process_gate
+from guided_engine.compat.api_ends import ADMITTED, end, error_of
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
 
-# Where an admitted request is found again when its output fails: an attribute of its output collector.
-_ADMITTED: Final = "_guided_admitted"
-
 AddRequest = Callable[..., Awaitable[Any]]
-_CODES: Final = frozenset(ErrorCode)
-RETRY_AFTER_S: Final = 1.0  # nothing has to recover before another try of a request that ranks differed on
-# The loop holds its tasks weakly.
-_aborts: Final[set[asyncio.Task[None]]] = set()
 
 
 def _apply_admission(config: PodConfig) -> None:
     skip_unless_rank(config)
-    from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415 - see compat/__init__.py
+    from vllm.entrypoints.openai.chat_completion.protocol import (  # noqa: PLC0415 - see compat/__init__.py
+        ChatCompletionRequest,
+    )
+    from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415 - as above
 
     AsyncLLM.add_request = _admitting(AsyncLLM.add_request)
+    ChatCompletionRequest.resolve_reasoning_ended = _hiding(ChatCompletionRequest.resolve_reasoning_ended)
+
+
+def _hiding(resolve: Callable[..., bool | None]) -> Callable[..., bool | None]:
+    @functools.wraps(resolve)
+    def hiding(self: Any, parser: Any, prompt_token_ids: list[int]) -> bool | None:
+        """Have reasoning that is left out of the answer end as other reasoning does.
+
+        vLLM takes it for over: its parser finds no end of it, and drops the answer with it.
+        """
+        return resolve(self.model_copy(update={"include_reasoning": True}), parser, prompt_token_ids)
+
+    return hiding
 
 
 def _admitting(add_request: AddRequest) -> AddRequest:
@@ -61,9 +68,8 @@ def _admitting(add_request: AddRequest) -> AddRequest:
             )
         except GuidedError as error:
             raise GuidedRequestError(error) from error
-        gate.client.serve(self, _end)
-        if admitted.lease is not None and admitted.reasons_never(kwargs):
-            kwargs["reasoning_ended"] = True
+        gate.client.serve(self, end)
+        kwargs |= admitted.reasoning(kwargs)
 
         async def add() -> Any:
             told = call.with_arguments(admitted)
@@ -72,6 +78,8 @@ def _admitting(add_request: AddRequest) -> AddRequest:
         try:
             collector = await add()
         except BaseException:
+            if self.errored:
+                admitted.fail(error_of(ErrorCode.ENGINE_DEAD))
             if admitted.lease is not None:
                 admitted.lease.release()
             raise
@@ -130,7 +138,7 @@ def _structured_outputs(constraint: Constraint) -> Any:
 
 def _hold(collector: Any, admitted: Admitted) -> None:
     """Tie the lease to the output collector: one per request, also for n > 1, and closed however it ends."""
-    setattr(collector, _ADMITTED, admitted)
+    setattr(collector, ADMITTED, admitted)
     if admitted.lease is None:
         return
     lease, close, target = admitted.lease, type(collector).close, weakref.proxy(collector)
@@ -190,102 +198,9 @@ class _Unproven:
         """Have it done with the grammar that was proven, which ranks have in the other's place."""
         await self.abort(self.collector.request_id)
         other = await self.add()
-        setattr(other, _ADMITTED, self.admitted)
+        setattr(other, ADMITTED, self.admitted)
         for name in ("request_id", "get", "get_nowait"):  # what vLLM asks a collector for
             setattr(self.collector, name, getattr(other, name))
-
-
-def _apply_failures(config: PodConfig) -> None:
-    skip_unless_rank(config)
-    from vllm.v1.engine.output_processor import (  # noqa: PLC0415 - see compat/__init__.py
-        OutputProcessor,
-        RequestState,
-    )
-
-    OutputProcessor.process_outputs = _failing(OutputProcessor.process_outputs)
-    RequestState._new_completion_output = _cutting(RequestState._new_completion_output)  # noqa: SLF001 - the seam
-
-
-def _cutting(make_output: Callable[..., Any]) -> Callable[..., Any]:
-    from vllm.v1.engine import FinishReason  # noqa: PLC0415 - see compat/__init__.py
-
-    @functools.wraps(make_output)
-    def cutting(self: Any, token_ids: Any, finish_reason: Any, stop_reason: Any, *args: Any) -> Any:
-        """Say of an answer in a chat that a stop string cut: "length"; vLLM would make a call of any rest."""
-        admitted: Admitted | None = getattr(self.queue, _ADMITTED, None)
-        if finish_reason == FinishReason.STOP and isinstance(stop_reason, str):
-            finish_reason = (
-                FinishReason.LENGTH if admitted is not None and admitted.is_chat else finish_reason
-            )
-        return make_output(self, token_ids, finish_reason, stop_reason, *args)
-
-    return cutting
-
-
-def _fail(state: Any, error: GuidedError) -> None:
-    """Have whoever reads a request's output find an error, and its HTTP exchange answer with it."""
-    from guided_engine.compat.api_errors import GuidedRequestError  # noqa: PLC0415 - imports vLLM
-
-    admitted: Admitted | None = getattr(state.queue, _ADMITTED, None)
-    if admitted is not None and not admitted.is_unproven:  # what the proof says comes first
-        admitted.fail(error)
-    state.queue.put(GuidedRequestError(error))
-
-
-def _note_end(state: Any, output: Any, *, failed: bool) -> None:
-    """Note how a sequence ended. vLLM's reason is none where it found a stop string after the engine."""
-    admitted: Admitted | None = getattr(state.queue, _ADMITTED, None)
-    if admitted is None or state.detokenizer is None:
-        return
-    reason = "error" if failed else str(output.finish_reason or ("length" if admitted.is_chat else "stop"))
-    generated = state.detokenizer.num_output_tokens()
-    admitted.ends[state.request_index] = SequenceEnd(reason, state.prompt_len, generated)
-
-
-def _end(llm: Any, message: wire.End) -> None:
-    """End a request that is this engine's, with its siblings of n > 1, on the sidecar's word."""
-    if message.code not in _CODES:
-        return
-    state = llm.output_processor.request_states.get(message.request_id)
-    if state is None or state.queue is None:
-        return
-    code = ErrorCode(message.code)
-    retry_after_s = RETRY_AFTER_S if CATALOGUE[code].retryable else None
-    _fail(state, GuidedError(code, retry_after_s=retry_after_s))
-    whole = state.request_id if state.parent_req is None else state.parent_req.request_id
-    task = asyncio.get_running_loop().create_task(llm.abort(whole, internal=True))
-    _aborts.add(task)
-    task.add_done_callback(_aborts.discard)
-
-
-def _failing(process_outputs: Callable[..., Any]) -> Callable[..., Any]:
-    from vllm.v1.engine import FinishReason  # noqa: PLC0415 - see compat/__init__.py
-
-    def code_of(output: Any) -> ErrorCode | None:
-        known = output.finish_reason == FinishReason.ERROR and output.stop_reason in _CODES
-        return ErrorCode(output.stop_reason) if known else None
-
-    @functools.wraps(process_outputs)
-    def failing(self: Any, engine_core_outputs: list[Any], *args: Any, **kwargs: Any) -> Any:
-        failed = []
-        states = [self.request_states.get(output.request_id) for output in engine_core_outputs]
-        for output, state in zip(engine_core_outputs, states, strict=True):
-            code = code_of(output)
-            if code is not None and state is not None and state.queue is not None:
-                # First: an exception in the collector keeps what upstream makes of the same output out.
-                _fail(state, GuidedError(code))
-                if state.parent_req is not None:
-                    failed.append(state.parent_req.request_id)
-        processed = process_outputs(self, engine_core_outputs, *args, **kwargs)
-        for output, state in zip(engine_core_outputs, states, strict=True):
-            if state is not None and output.request_id not in self.request_states:
-                _note_end(state, output, failed=code_of(output) is not None)
-        if failed:
-            # Siblings of n > 1: nobody reads them any more.
-            processed.reqs_to_abort.extend(self.abort_requests(failed, internal=True))
-        return processed
-
-    return failing
 
 
 ENTRIES: Final = (
@@ -296,11 +211,5 @@ ENTRIES: Final = (
         upstream="https://github.com/vllm-project/vllm/issues/54003",
         goes_when="vLLM has an admission hook before AsyncLLM.add_request",
         apply=_apply_admission,
-    ),
-    LedgerEntry(
-        name="sequence-failures",
-        why="one sequence that fails ends with our error, not with a 500 that blames the server",
-        goes_when="vLLM carries an error code per finished request",
-        apply=_apply_failures,
     ),
 )

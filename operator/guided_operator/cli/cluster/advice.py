@@ -142,6 +142,7 @@ CODES: Final[Mapping[str, str]] = {
     "engine's log names them",
     ErrorCode.SEQUENCE_PROCESSOR_SLOW: "make the logits processor faster, or raise its timeBudget",
     ErrorCode.RANKS_DESYNCHRONIZED: "report it with the logs of all containers of the pod",
+    ErrorCode.ENGINE_DEAD: "see the engine's log for which of its processes ended, and why",
     "guided_probe_failed": "see the engine's log for what it answered; the probe is repeated",
 }
 

@@ -25,7 +25,8 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 KILLED = 137
-_LOOK_AGAIN_S = 0.1
+_LOOK_S = 2.0  # for what is mapped: a process that is killed tells nobody
+_LOOK_AGAIN_S = 0.1  # while it ends: it goes on mapping until it has heard
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory is
 
 
@@ -40,11 +41,10 @@ def main(lifeline: int, folder: str, command: list[str]) -> int:
     not_ours = set(_shared_memory().values())
     child = _spawn(libc, command)
     mapped: set[Path] = set()
-    look_again_s = None
+    look_again_s = _LOOK_S
     while True:
         ready, _, _ = select.select([lifeline, woken], [], [], look_again_s)
-        if look_again_s:
-            mapped |= _mapped()  # one that ends while it starts goes on mapping until it has heard
+        mapped |= _mapped()
         if lifeline in ready:
             parent_lives = bool(os.read(lifeline, 1))
             _end_all(mapped, not_ours)
@@ -57,7 +57,6 @@ def main(lifeline: int, folder: str, command: list[str]) -> int:
             _end_all(mapped, not_ours)
             return status
         if signal.SIGTERM in signals or signal.SIGINT in signals:
-            mapped |= _mapped()
             look_again_s = _LOOK_AGAIN_S
             os.kill(child, signal.SIGTERM)
 

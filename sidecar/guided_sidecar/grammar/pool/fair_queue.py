@@ -1,35 +1,79 @@
-"""A fair queue for compile slots, in two lanes: endless schemas, however many, do not hold up short ones.
+"""A fair queue for compile slots, in two lanes: first come first served, but every third to who came last.
 
-Of those that wait for the fast lane the newest goes first, and every third time the smallest. A burst of
-endless ones then holds up those alone that are larger and came before it, which are few.
+Endless schemas do not hold up short ones until their deadline, however long they stay: each has a moment of
+the fast lane, as those before it had. Where more come than there is time for, all would wait until their
+deadline if the newest never went first. Whose they are nobody knows: all clients come through one API server,
+and often through one gateway.
 """
 
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Final, Literal
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Final
 
-_Future = asyncio.Future[None]
 _FAIR_SHARE: Final = 0.5
 _MOST_PATIENCE: Final = 10  # times: a compile that is stuck uses no CPU at all
+_OLDEST, _NEWEST = 0, -1
+
+
+class Lane:
+    """Places, and those that wait for one.
+
+    Parameters
+    ----------
+    free
+        Places that nobody has.
+    """
+
+    def __init__(self, free: int) -> None:
+        self.free = free
+        self._waiting: list[asyncio.Future[None]] = []
+        self._turns = itertools.cycle((_OLDEST, _OLDEST, _NEWEST))
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether somebody waits: who is cancelled, or has a place, may not have resumed yet."""
+        return any(not place.done() for place in self._waiting)
+
+    async def take(self) -> None:
+        """Wait for a place."""
+        if self.free:
+            self.free -= 1
+            return
+        place = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        try:
+            await place
+        except asyncio.CancelledError:
+            if not place.cancelled():
+                self.give()
+            raise
+        finally:
+            self._waiting.remove(place)
+
+    def give(self) -> None:
+        """Hand a place on."""
+        waiting = [place for place in self._waiting if not place.done()]
+        if waiting:
+            waiting[next(self._turns)].set_result(None)
+        else:
+            self.free += 1
 
 
 class Slot:
-    """The right to compile, in one of the two lanes.
+    """The right to compile, in one of two lanes; `lane` None: it was slow, and gave its place to another."""
 
-    Attributes
-    ----------
-    is_lost
-        It was slow and gave its place to another; `again` waits for one in the slow lane.
-    """
-
-    def __init__(self, queue: "FairQueue") -> None:
-        self.is_lost = False
-        self.lane: Literal["fast", "slow"] | None = "fast"
-        self._queue = queue
+    def __init__(self, fast: Lane, slow: Lane) -> None:
+        self.lane: Lane | None = fast
+        self._slow = slow
         self._on_lost: Callable[[], None] | None = None
         self._used_s: Callable[[], float] | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it gave its place to another."""
+        return self.lane is None
 
     @contextlib.contextmanager
     def watched(self, on_lost: Callable[[], None], used_s: Callable[[], float]) -> Iterator[None]:
@@ -46,7 +90,6 @@ class Slot:
     def lose(self) -> None:
         """Give up its place; for FairQueue."""
         self.lane = None
-        self.is_lost = True
         if self._on_lost is not None:
             self._on_lost()
 
@@ -55,10 +98,9 @@ class Slot:
         return self._used_s is None or self._used_s() >= share_s
 
     async def again(self) -> None:
-        """Wait for a place in the slow lane, first come first served."""
-        await self._queue.wait_for_slow()
-        self.lane = "slow"
-        self.is_lost = False
+        """Wait for a place in the slow lane."""
+        await self._slow.take()
+        self.lane = self._slow
 
 
 class FairQueue:
@@ -76,25 +118,18 @@ class FairQueue:
     """
 
     def __init__(self, width: int, slow_after_s: float) -> None:
-        self.fast = 0
-        self._slow = 0
-        self._width: Final = width
+        self.fast = Lane(width)
+        self._slow = Lane(width)
         self._slow_after_s = slow_after_s
-        self._new = _Line((_newest, _newest, _smallest))  # wait for the fast lane
-        self._lost = _Line((_oldest,))  # wait for the slow lane
         self._overdue: list[Slot] = []  # slow, and still in the fast lane; the slowest first
 
     @contextlib.asynccontextmanager
-    async def slot(self, size: int) -> AsyncIterator[Slot]:
-        """Wait for a slot, and hold it for the body.
-
-        Parameters
-        ----------
-        size
-            Of the grammar's text, in characters: small ones are seldom the slow ones.
-        """
-        await self._enter(size)
-        slot = Slot(self)
+    async def slot(self) -> AsyncIterator[Slot]:
+        """Wait for a slot, and hold it for the body."""
+        if not self.fast.free and self._overdue:
+            self._push_out()
+        await self.fast.take()
+        slot = Slot(self.fast, self._slow)
         timer = asyncio.create_task(self._time(slot))
         try:
             yield slot
@@ -102,25 +137,10 @@ class FairQueue:
             timer.cancel()
             self._leave(slot)
 
-    async def wait_for_slow(self) -> None:
-        """Wait for a place in the slow lane."""
-        if self._slow < self._width:
-            self._slow += 1
-            return
-        await self._lost.wait(0, self._leave_slow)
-
-    async def _enter(self, size: int) -> None:
-        if self.fast < self._width:
-            self.fast += 1
-            return
-        if self._overdue:
-            self._push_out()
-        else:
-            await self._new.wait(size, self._leave_fast)
-
     def _push_out(self) -> None:
-        """Take the slowest slot's place, for whoever asks."""
+        """Free the slowest slot's place."""
         self._overdue.pop(0).lose()
+        self.fast.give()
 
     async def _time(self, slot: Slot) -> None:
         """Wait until a compile is slow: it has had its time, and a fair share of a CPU in it."""
@@ -128,79 +148,20 @@ class FairQueue:
             await asyncio.sleep(self._slow_after_s)
             if slot.has_used(_FAIR_SHARE * self._slow_after_s):
                 break
-        self._is_slow(slot)
-
-    def _is_slow(self, slot: Slot) -> None:
-        if self._slow < self._width:
-            self._slow += 1
-            slot.lane = "slow"
-            self._leave_fast()
+        if self._slow.free:
+            await self._slow.take()
+            slot.lane = self._slow
+            self.fast.give()
             return
         self._overdue.append(slot)
-        if self._new.is_waited_in:
+        if self.fast.is_waited_for:
             self._push_out()
-            self._leave_fast()
 
     def _leave(self, slot: Slot) -> None:
         if slot in self._overdue:
             self._overdue.remove(slot)
-        if slot.lane == "slow":
-            self._leave_slow()
-        elif slot.lane == "fast":
-            self._leave_fast()
-
-    def _leave_fast(self) -> None:
-        if not self._new.hand_on():
-            self.fast -= 1
-
-    def _leave_slow(self) -> None:
-        if self._overdue:  # before who is lost: it need not begin again
-            self._overdue.pop(0).lane = "slow"
-            self._leave_fast()
-        elif not self._lost.hand_on():
-            self._slow -= 1
-
-
-class _Line:
-    """Those that wait for a place, the oldest first; `turns` say in turn who of them is next."""
-
-    def __init__(self, turns: Sequence[Callable[[dict[_Future, int]], _Future]]) -> None:
-        self._sizes: dict[_Future, int] = {}
-        self._turns = itertools.cycle(turns)
-
-    @property
-    def is_waited_in(self) -> bool:
-        """Whether somebody waits: who is cancelled, or has a place, may not have resumed yet."""
-        return any(not place.done() for place in self._sizes)
-
-    async def wait(self, size: int, give_back: Callable[[], None]) -> None:
-        """Wait for a place; who is cancelled as the place is given gives it back."""
-        place: _Future = asyncio.get_running_loop().create_future()
-        self._sizes[place] = size
-        try:
-            await place
-        except asyncio.CancelledError:
-            if not place.cancelled():
-                give_back()
-            raise
-        finally:
-            del self._sizes[place]
-
-    def hand_on(self) -> bool:
-        """Give a place to who is next; False: nobody waits."""
-        waiting = {place: size for place, size in self._sizes.items() if not place.done()}
-        if waiting:
-            next(self._turns)(waiting).set_result(None)
-        return bool(waiting)
-
-
-def _smallest(waiting: dict[_Future, int]) -> _Future:
-    return min(waiting, key=waiting.__getitem__)
-
-
-def _newest(waiting: dict[_Future, int]) -> _Future:
-    return next(reversed(waiting))
-
-
-def _oldest(waiting: dict[_Future, int]) -> _Future:
-    return next(iter(waiting))
+        if slot.lane is self._slow and self._overdue:  # before who is lost: it need not begin again
+            self._overdue.pop(0).lane = self._slow
+            self.fast.give()
+        elif slot.lane is not None:
+            slot.lane.give()

@@ -57,12 +57,11 @@ class Pool:
     ) -> None:
         self._budget = budget
         self._folder = settings.pod.grammars_folder
-        self._width = width
         self._queued = 0
-        self._queue = FairQueue(self._width, settings.slow_after_s)
+        self._queue = FairQueue(width, settings.slow_after_s)
         # As many as compiles may still begin, and a spare.
-        wanted = lambda: max(1, self._width - self._queue.fast + 1)  # noqa: E731 - asked again and again
-        self._workers = Workers(settings, budget, restarts, wanted, most=self._width + 1)
+        wanted = lambda: self._queue.fast.free + 1  # noqa: E731 - asked again and again
+        self._workers = Workers(settings, budget, restarts, wanted, most=width + 1)
 
     @property
     def state(self) -> WorkersState:
@@ -119,7 +118,7 @@ class Pool:
 
     async def _compile(self, job: Job, progress: CompileProgress) -> Outcome:
         with self._waiting() as begun:
-            async with self._queue.slot(len(job.spec)) as slot:
+            async with self._queue.slot() as slot:
                 while True:
                     progress.queue()
                     if slot.is_lost:
