@@ -13,6 +13,16 @@ _HEAD: Final = ("cases enforced", "refused", "**produced though invalid**", "wit
 _DOCUMENT: Final = """\
 # JSON Schema: what is enforced
 
+**Properties come in the schema's order, always**: that of `properties`, whatever is required. A model that
+writes another order is not followed. In an object that takes further names it has passed `age`, begins it
+all the same, and can then only go on with a longer name (`"age2"`): the text stays valid, and what follows is
+junk. In a closed object, what is optional and comes later in the model's order is left out. So
+
+- write the names in your prompt in the schema's order, and what the model is to think of before its answer
+  first;
+- close the object (`additionalProperties: false`, or do not mention it), and require what you need.
+
+## How it was measured
 `make schema-table SUITE=.../JSON-Schema-Test-Suite/tests` writes this page, and the table of keywords
 that the sidecar chooses by (`guided_grammar/measured.py`), with {versions}.
 
