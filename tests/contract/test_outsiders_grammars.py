@@ -74,6 +74,16 @@ SERVED: list[tuple[Any, list[Any]]] = [
     # What no finite value meets is no way out of the others.
     ({"type": "object", "properties": {"b": {"$ref": "#/$defs/t"}, "c": {"type": "integer"}},
       "$defs": {"t": of({"$ref": "#/$defs/t"})}}, [{"c": 1}, {}, {"b": 1}, {"c": "x"}]),
+    *(({"type": "object", "properties": {"a": {"$ref": "#/$defs/disallowed"}, "c": {"type": "integer"}},
+        "$defs": {"disallowed": {"$ref": "#/$defs/nothing"}, "nothing": nothing}}, [{}, {"c": 1}, {"a": 1}])
+      for nothing in ({"not": {}}, {"enum": []}, False)),
+    # A discriminator that one part requires, and of which another says the value.
+    ({"oneOf": [{"$ref": "#/$defs/x"}, {"$ref": "#/$defs/y"}],
+      "$defs": {"base": {**of({"type": "string"}), "additionalProperties": True},
+                **{one: {"allOf": [{"$ref": "#/$defs/base"},
+                                   {"properties": {"a": {"const": one}, one: {"type": "integer"}}}]}
+                   for one in "xy"}}},
+     [{"a": "x", "x": 1}, {"a": "y"}, {"a": "z"}, {"x": 1}, {"a": "x", "x": "1"}]),
 ]  # fmt: skip
 REFUSED: list[tuple[Any, str, str]] = [
     ({"oneOf": [{"enum": [[1], ["a"]]}, {"type": "array", "items": {"const": "a"}}]},
