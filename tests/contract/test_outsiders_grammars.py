@@ -46,6 +46,15 @@ SERVED: list[tuple[Any, list[Any]]] = [
     ({"type": "integer", "oneOf": [{"enum": [1, 10]}, {"oneOf": [{"exclusiveMaximum": 2}, {}]}]}, [1, 5, 10]),
     ({"type": "integer", "not": {"enum": [0, 1, 5]}}, [-5, 0, 1, 2, 5, 6]),
     ({"type": "string", "if": {"pattern": "^a"}, "then": {"minLength": 2}}, ["a", "ab", "b", ""]),
+    ({"type": "string", "if": {"pattern": "^a."}, "then": {"minLength": 3}}, ["a", "ab", "abc", "b", ""]),
+    ({"type": "string", "not": {"pattern": "b+c?$"}}, ["a", "ab", "abbc", "bca", ""]),
+    # Lookahead of what is no list of texts.
+    (text(r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$"), ["1", "-1.50", ".5", "+", "-.", "", "1.", "1e5"]),
+    (text(r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"),
+     ["a@b.co", "a..b@c.de", ".a@b.co", "a.@b.co", "it's+x@a-b.co.uk", "a@b.c"]),
+    (text(r"^(?!\s*$).+"), ["", " ", "\t", " a", "a", 'a"\\']),
+    (text(r"^(?!000|666|9\d\d)\d{3}-(?!00)\d\d-(?!0000)\d{4}$"),
+     ["123-45-6789", "000-45-6789", "666-45-6789", "912-45-6789", "123-00-6789", "123-45-0000"]),
     # Branches that patterns tell apart.
     ({"oneOf": [of(text("^x")), of(text("^y")), of(text("^z"))]},
      [{"a": "x1"}, {"a": "y"}, {"a": "zz"}, {"a": "a"}, {}]),
@@ -88,7 +97,6 @@ SERVED: list[tuple[Any, list[Any]]] = [
 REFUSED: list[tuple[Any, str, str]] = [
     ({"oneOf": [{"enum": [[1], ["a"]]}, {"type": "array", "items": {"const": "a"}}]},
      "unsupported", "$.oneOf[1]"),
-    ({"type": "string", "if": {"pattern": "^a."}, "then": {"minLength": 2}}, "unsupported", "$.if"),
     ({"type": "number", "if": {"type": "integer"}, "then": {"minimum": 3}}, "unsupported", "$.if"),
     ({"type": "object", "if": of({"multipleOf": 2}), "then": {"required": ["b"]}}, "unsupported", "$.if"),
     ({"type": "object", "if": {"additionalProperties": {"type": "integer"}}, "then": {"required": ["a"]}},

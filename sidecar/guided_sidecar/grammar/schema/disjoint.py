@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from guided_grammar.json_schema import keywords
 from guided_grammar.json_schema.subschemas import ROOT
-from guided_sidecar.grammar.schema import overlap
+from guided_sidecar.grammar.schema import automata
 from guided_sidecar.grammar.schema.listed import meeting, values
 from guided_sidecar.grammar.schema.writing import TYPES, Schema, Writer
 
@@ -149,7 +149,7 @@ class Judge:
             return True
         if "pattern" not in one or "pattern" not in other:
             return False
-        meet, self._steps_left = overlap.can_meet(one["pattern"], other["pattern"], self._steps_left)
+        meet, self._steps_left = automata.can_meet(one["pattern"], other["pattern"], self._steps_left)
         return not meet
 
     def _lacks(self, said: Schema, name: str) -> bool:
