@@ -13,13 +13,10 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from guided_sidecar.grammar.schema import characters
-from guided_sidecar.grammar.schema.characters import ANY, Ranges
-
-Ways = dict[tuple[int, int], list[str]]
+from guided_sidecar.grammar.schema import characters, regexes
+from guided_sidecar.grammar.schema.characters import ANY, PIECE, Ranges
 
 _PARSER: Final[Any] = re._parser  # type: ignore[attr-defined] # noqa: SLF001 - Python's own, of re.compile
-PIECE: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|.", re.DOTALL)  # an escape, a class, or one character
 EMPTY_CLASSES: Final = {"[]": r"[^\s\S]", "[^]": r"[\s\S]"}
 # What Python reads as ECMA does.
 _ESCAPE: Final = re.compile(
@@ -98,9 +95,11 @@ def _written(pattern: str, is_negated: bool, is_wide: bool) -> str | UnreadError
         first = made.searched(pattern)
         if is_negated:
             first = made.state(_NOT_AHEAD, first, made.anything)
-        return f"^{_pattern(*_smallest(made, first))}$"
+        return f"^{regexes.written(*_smallest(made, first), most=_MOST_CHARACTERS)}$"
     except UnreadError as error:
         return error
+    except regexes.TooLongError:
+        return UnreadError(_TOO_LONG)
 
 
 class _State(NamedTuple):
@@ -276,44 +275,6 @@ def _smallest(made: _Automaton, first: int) -> tuple[list[dict[int, Ranges]], li
                 there = known.of(following)
                 found[-1][there] = (*found[-1].get(there, ()), *ranges)
     return found, [0 in here for here in known.found]
-
-
-def _pattern(table: list[dict[int, Ranges]], may_end: list[bool]) -> str:
-    """Return the pattern of the texts that an automaton takes, whose first state is 0."""
-    begin, end = -1, len(table)
-    ways: Ways = {(begin, 0): [""]}
-    for state, row in enumerate(table):
-        ways |= {(state, there): [characters.class_of(ranges)] for there, ranges in row.items()}
-        ways |= {(state, end): [""]} if may_end[state] else {}
-    left = set(range(len(table)))
-    while left:
-        state = min(left, key=functools.partial(_cost, ways))
-        left.remove(state)
-        around = _group(ways.pop((state, state), [""]), "*")
-        before = {one: ways.pop((one, there)) for one, there in [*ways] if there == state}
-        behind = {there: ways.pop((one, there)) for one, there in [*ways] if one == state}
-        for (one, into), (there, out) in itertools.product(before.items(), behind.items()):
-            known = ways.setdefault((one, there), [])
-            known.append(_group(into) + around + _group(out))
-            if sum(map(len, known)) > _MOST_CHARACTERS:
-                raise UnreadError(_TOO_LONG)
-    return _group(ways.get((begin, end), [r"[^\s\S]"]))
-
-
-def _cost(ways: Ways, state: int) -> int:
-    sizes = [[len(_group(found)) for ends, found in ways.items() if ends[side] == state] for side in (0, 1)]
-    return sum(sizes[0]) * len(sizes[1]) + sum(sizes[1]) * len(sizes[0])
-
-
-def _group(ways: Sequence[str], repeat: str = "") -> str:
-    """Return alternatives as one part of a sequence."""
-    found = [one for one in ways if one]
-    if not found:
-        return ""
-    mark = repeat or "?" * (len(found) < len(ways))
-    if len(found) == 1 and (not mark or PIECE.fullmatch(found[0])):
-        return f"{found[0]}{mark}"
-    return f"(?:{'|'.join(found)}){mark}"
 
 
 def _parsed(pattern: str) -> Any:

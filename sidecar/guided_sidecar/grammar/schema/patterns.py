@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from guided_sidecar.grammar.schema import automata, characters
-from guided_sidecar.grammar.schema.automata import EMPTY_CLASSES, PIECE
-from guided_sidecar.grammar.schema.characters import escaped
+from guided_sidecar.grammar.schema.automata import EMPTY_CLASSES
+from guided_sidecar.grammar.schema.characters import PIECE, escaped
 
 _LOOKAROUND: Final = re.compile(r"\(\?(?:=|!|<=|<!)")
 _AHEAD: Final = re.compile(r"\^\(\?([=!])")
