@@ -45,17 +45,19 @@ keywords and compares.
 
 - **Enforced**: `$ref` of each kind, `not`, `if`, `oneOf`, `dependent*`, `contains`, `propertyNames`,
   bounds of counts, as far as they can be written as alternatives; a pattern means a match anywhere in
-  the text, unless it has anchors; of the formats `date`, `time` and `date-time` (RFC 3339 with capital
-  letters; days that the month has, no leap seconds), `duration`, `email` and `idn-email`, `hostname` and
-  `idn-hostname` (all four in ASCII), `ipv4`, `ipv6`, `iri`, `iri-reference`, `json-pointer`,
-  `regex`, `relative-json-pointer`, `uri`, `uri-reference`, `uri-template` and `uuid`;
+  the text, unless it has anchors, with what ECMA-262 has in `.`, `\\s`, `\\w` and `\\d`, and lookahead
+  anywhere in it, as far as that can be written without; of the formats `date`, `time` and `date-time`
+  (RFC 3339 with capital letters; days that the month has, no leap seconds), `duration`, `email` and
+  `idn-email`, `hostname` and `idn-hostname` (all four in ASCII), `ipv4`, `ipv6`, `iri`, `iri-reference`,
+  `json-pointer`, `regex`, `relative-json-pointer`, `uri`, `uri-reference`, `uri-template` and `uuid`;
   `uniqueItems` over an enum of few values, and where items always have more values: strings without a
   `maxLength`, `format` or pattern with an end, numbers without bounds, arrays without `maxItems`, objects
   that take any further names, or whose last property in the schema's order is one of all these, and
   alternatives of which each is so, `null` and booleans beside them (in tools and structural tags where the
   text alone tells where a value begins, as in the calls that [limits](limits.md#grammars) lists for lengths).
-- **Refused**, with the path: what cannot be written so, bounds
+- **Refused**, with the path: what cannot be written so, lookbehind and `\\b`, bounds
   beyond 2^53 (of integers 2^63) that leave nothing else, and values that both libraries round.
+- **Too many**: an object of more than about 400 optional properties, or as many alternatives at one place.
 - **Annotations**, which change nothing: unknown keywords and formats, keywords of a later draft than
   the schema's, and keywords about other types than `type` names.
 - **Closed**: an object that names properties and says nothing about others has those that are named,

@@ -148,6 +148,12 @@ WORDS: list[tuple[Any, str]] = [
     ({"type": "number", "multipleOf": 1e300}, "too many digits"),
     ({"items": [{"type": "string"}]}, "write prefixItems"),
     ({"not": []}, "is not an object or a boolean"),
+    ({"type": "number", "minimum": 1, "exclusiveMinimum": True}, "write the bound itself"),
+    (
+        {**of({"type": "integer"}), "required": ["b"], "additionalProperties": False},
+        '$.required: "b" is no property that this closed object declares',
+    ),
+    ({"type": "string", "pattern": r"^(?!a\b)"}, "list what may stand there"),
     ({"type": "object", "properties": {LONG: {"type": "nope"}}}, '"nope" is not a JSON type'),
     ({"$schema": "http://json-schema.org/draft-04/schema#", "exclusiveMaximum": True}, "needs maximum"),
     ({"type": "string", "pattern": f"({LONG}"}, "unterminated subpattern at position 0"),

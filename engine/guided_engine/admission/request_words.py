@@ -55,8 +55,8 @@ _TYPES: Final[Mapping[str, tuple[str, tuple[bytes, ...]]]] = {
     "json_object": ("true, or left out", (b"true",)),
     "regex": ("a string", (b'"',)),
     "choice": ("a list of strings, not empty", (b"[",)),
-    "grammar": ("a string", (b'"',)),
-    "structural_tag": ("its JSON as a string", (b'"',)),
+    "grammar": ("a string, not empty", (b'"',)),
+    "structural_tag": ("its JSON as a string, not empty", (b'"',)),
 }
 _EMPTY: Final = dict.fromkeys(("json", "choice", "grammar", "structural_tag"), (b'""', b"[]"))
 # More and longer ones nobody writes, and each takes up to 0.1 ms to be compared.
