@@ -13,6 +13,16 @@ _HEAD: Final = ("cases enforced", "refused", "**produced though invalid**", "wit
 _DOCUMENT: Final = """\
 # JSON Schema: what is enforced
 
+**Properties come in the schema's order, always**: that of `properties`, whatever is required. A model that
+writes another order is not followed. In an object that takes further names it has passed `age`, begins it
+all the same, and can then only go on with a longer name (`"age2"`): the text stays valid, and what follows is
+junk. In a closed object, what is optional and comes later in the model's order is left out. So
+
+- write the names in your prompt in the schema's order, and what the model is to think of before its answer
+  first;
+- close the object (`additionalProperties: false`, or do not mention it), and require what you need.
+
+## How it was measured
 `make schema-table SUITE=.../JSON-Schema-Test-Suite/tests` writes this page, and the table of keywords
 that the sidecar chooses by (`guided_grammar/measured.py`), with {versions}.
 
@@ -35,17 +45,19 @@ keywords and compares.
 
 - **Enforced**: `$ref` of each kind, `not`, `if`, `oneOf`, `dependent*`, `contains`, `propertyNames`,
   bounds of counts, as far as they can be written as alternatives; a pattern means a match anywhere in
-  the text, unless it has anchors; of the formats `date`, `time` and `date-time` (RFC 3339 with capital
-  letters; days that the month has, no leap seconds), `duration`, `email` and `idn-email`, `hostname` and
-  `idn-hostname` (all four in ASCII), `ipv4`, `ipv6`, `iri`, `iri-reference`, `json-pointer`,
-  `regex`, `relative-json-pointer`, `uri`, `uri-reference`, `uri-template` and `uuid`;
+  the text, unless it has anchors, with what ECMA-262 has in `.`, `\\s`, `\\w` and `\\d`, and lookahead
+  anywhere in it, as far as that can be written without; of the formats `date`, `time` and `date-time`
+  (RFC 3339 with capital letters; days that the month has, no leap seconds), `duration`, `email` and
+  `idn-email`, `hostname` and `idn-hostname` (all four in ASCII), `ipv4`, `ipv6`, `iri`, `iri-reference`,
+  `json-pointer`, `regex`, `relative-json-pointer`, `uri`, `uri-reference`, `uri-template` and `uuid`;
   `uniqueItems` over an enum of few values, and where items always have more values: strings without a
   `maxLength`, `format` or pattern with an end, numbers without bounds, arrays without `maxItems`, objects
   that take any further names, or whose last property in the schema's order is one of all these, and
   alternatives of which each is so, `null` and booleans beside them (in tools and structural tags where the
   text alone tells where a value begins, as in the calls that [limits](limits.md#grammars) lists for lengths).
-- **Refused**, with the path: what cannot be written so, bounds
+- **Refused**, with the path: what cannot be written so, lookbehind and `\\b`, bounds
   beyond 2^53 (of integers 2^63) that leave nothing else, and values that both libraries round.
+- **Too many**: an object of more than about 400 optional properties, or as many alternatives at one place.
 - **Annotations**, which change nothing: unknown keywords and formats, keywords of a later draft than
   the schema's, and keywords about other types than `type` names.
 - **Closed**: an object that names properties and says nothing about others has those that are named,

@@ -164,7 +164,7 @@ def _nested(levels: int) -> str:
             '{"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}',
             "dead_end",
             "$.$ref",
-            "without end",
+            "no finite value",
         ),
         ("json", _nested(21), "too_large", None, "21 levels deep; the limit is 20"),
         ("json", _nested(11000), "too_large", "$", "too deep"),

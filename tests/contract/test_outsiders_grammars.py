@@ -46,6 +46,15 @@ SERVED: list[tuple[Any, list[Any]]] = [
     ({"type": "integer", "oneOf": [{"enum": [1, 10]}, {"oneOf": [{"exclusiveMaximum": 2}, {}]}]}, [1, 5, 10]),
     ({"type": "integer", "not": {"enum": [0, 1, 5]}}, [-5, 0, 1, 2, 5, 6]),
     ({"type": "string", "if": {"pattern": "^a"}, "then": {"minLength": 2}}, ["a", "ab", "b", ""]),
+    ({"type": "string", "if": {"pattern": "^a."}, "then": {"minLength": 3}}, ["a", "ab", "abc", "b", ""]),
+    ({"type": "string", "not": {"pattern": "b+c?$"}}, ["a", "ab", "abbc", "bca", ""]),
+    # Lookahead of what is no list of texts.
+    (text(r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$"), ["1", "-1.50", ".5", "+", "-.", "", "1.", "1e5"]),
+    (text(r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"),
+     ["a@b.co", "a..b@c.de", ".a@b.co", "a.@b.co", "it's+x@a-b.co.uk", "a@b.c"]),
+    (text(r"^(?!\s*$).+"), ["", " ", "\t", " a", "a", 'a"\\']),
+    (text(r"^(?!000|666|9\d\d)\d{3}-(?!00)\d\d-(?!0000)\d{4}$"),
+     ["123-45-6789", "000-45-6789", "666-45-6789", "912-45-6789", "123-00-6789", "123-45-0000"]),
     # Branches that patterns tell apart.
     ({"oneOf": [of(text("^x")), of(text("^y")), of(text("^z"))]},
      [{"a": "x1"}, {"a": "y"}, {"a": "zz"}, {"a": "a"}, {}]),
@@ -74,11 +83,20 @@ SERVED: list[tuple[Any, list[Any]]] = [
     # What no finite value meets is no way out of the others.
     ({"type": "object", "properties": {"b": {"$ref": "#/$defs/t"}, "c": {"type": "integer"}},
       "$defs": {"t": of({"$ref": "#/$defs/t"})}}, [{"c": 1}, {}, {"b": 1}, {"c": "x"}]),
+    *(({"type": "object", "properties": {"a": {"$ref": "#/$defs/disallowed"}, "c": {"type": "integer"}},
+        "$defs": {"disallowed": {"$ref": "#/$defs/nothing"}, "nothing": nothing}}, [{}, {"c": 1}, {"a": 1}])
+      for nothing in ({"not": {}}, {"enum": []}, False)),
+    # A discriminator that one part requires, and of which another says the value.
+    ({"oneOf": [{"$ref": "#/$defs/x"}, {"$ref": "#/$defs/y"}],
+      "$defs": {"base": {**of({"type": "string"}), "additionalProperties": True},
+                **{one: {"allOf": [{"$ref": "#/$defs/base"},
+                                   {"properties": {"a": {"const": one}, one: {"type": "integer"}}}]}
+                   for one in "xy"}}},
+     [{"a": "x", "x": 1}, {"a": "y"}, {"a": "z"}, {"x": 1}, {"a": "x", "x": "1"}]),
 ]  # fmt: skip
 REFUSED: list[tuple[Any, str, str]] = [
     ({"oneOf": [{"enum": [[1], ["a"]]}, {"type": "array", "items": {"const": "a"}}]},
      "unsupported", "$.oneOf[1]"),
-    ({"type": "string", "if": {"pattern": "^a."}, "then": {"minLength": 2}}, "unsupported", "$.if"),
     ({"type": "number", "if": {"type": "integer"}, "then": {"minimum": 3}}, "unsupported", "$.if"),
     ({"type": "object", "if": of({"multipleOf": 2}), "then": {"required": ["b"]}}, "unsupported", "$.if"),
     ({"type": "object", "if": {"additionalProperties": {"type": "integer"}}, "then": {"required": ["a"]}},
@@ -130,6 +148,12 @@ WORDS: list[tuple[Any, str]] = [
     ({"type": "number", "multipleOf": 1e300}, "too many digits"),
     ({"items": [{"type": "string"}]}, "write prefixItems"),
     ({"not": []}, "is not an object or a boolean"),
+    ({"type": "number", "minimum": 1, "exclusiveMinimum": True}, "write the bound itself"),
+    (
+        {**of({"type": "integer"}), "required": ["b"], "additionalProperties": False},
+        '$.required: "b" is no property that this closed object declares',
+    ),
+    ({"type": "string", "pattern": r"^(?!a\b)"}, "list what may stand there"),
     ({"type": "object", "properties": {LONG: {"type": "nope"}}}, '"nope" is not a JSON type'),
     ({"$schema": "http://json-schema.org/draft-04/schema#", "exclusiveMaximum": True}, "needs maximum"),
     ({"type": "string", "pattern": f"({LONG}"}, "unterminated subpattern at position 0"),

@@ -134,6 +134,7 @@ def test_the_refusal_says_what_to_write_on_that_route(route: str, body: dict[str
         (CHAT, {"structured_outputs": {"jsn": SCHEMA}}, "jsn", "did you mean json?"),
         (CHAT, {"structured_outputs": {"json": SCHEMA, "backend": "x"}}, "backend", "guided_backend"),
         (CHAT, {"structured_outputs": {"json": SCHEMA, "strictness": 1}}, "strictness", "the keys are"),
+        (CHAT, {"structured_outputs": {"grammar": ""}}, "grammar", "it must be a string, not empty"),
         (CHAT, {"structured_outputs": {}}, "", "it holds no constraint; give one of choice, grammar, json"),
         (CHAT, {"structured_outputs": {"json": {}, "regex": "a"}}, "", "only one"),
         (RESPONSES, {"text": {"fromat": {"type": "json_schema", **NAMED}}}, "fromat", "text: {"),

@@ -346,7 +346,7 @@ def test_what_is_silent_on_further_properties_is_closed(
 @pytest.mark.parametrize(
     "written",
     [
-        {"enum": ["a", "a\n"], "pattern": "^.$"},
+        {"enum": ["a", "a\n"], "pattern": "^a$"},
         {"enum": ["é"], "pattern": "^\\w$"},
         {"const": "a", "format": "uuid"},
         {"enum": [0.3, 1], "multipleOf": 0.1},
@@ -381,13 +381,13 @@ def test_parts_of_an_open_object_ask_for_their_names_however_they_are_spelt() ->
     ("written", "path"),
     [
         ({"properties": {"a": {"x-guidance": {"lenient": True}}}}, "$.properties.a['x-guidance']"),
-        ({"items": {"type": "string", "not": {"pattern": "a.c"}}}, "$.items.not"),
+        ({"items": {"type": "string", "not": {"pattern": r"\ba"}}}, "$.items.not"),
         ({"type": "object", "propertyNames": {"enum": ["\u00e9"], "pattern": "^\\w$"}}, "$.propertyNames"),
         ({"type": "object", "minProperties": 2}, "$.minProperties"),
         ({"type": "string", "pattern": r"^(a)\1$"}, "$.pattern"),
-        ({"type": "string", "pattern": "a(?=b)"}, "$.pattern"),
-        ({"type": "string", "pattern": "^(?!a.c)"}, "$.pattern"),
-        ({"type": "string", "pattern": "^(?=a)b|c"}, "$.pattern"),
+        ({"type": "string", "pattern": "(?<!a)b"}, "$.pattern"),
+        ({"type": "string", "pattern": r"^(?!a\b)"}, "$.pattern"),
+        ({"type": "string", "pattern": "^(?![a-z]{9999})"}, "$.pattern"),
         ({"type": "object", "patternProperties": {"^(?=a)..$": {}}}, "$.patternProperties['^(?=a)..$']"),
         ({"type": "integer", "minimum": 1 << 70}, "$.minimum"),
         ({"oneOf": [{"type": "number"}, {"type": "integer"}]}, "$.oneOf[0]"),
@@ -395,7 +395,7 @@ def test_parts_of_an_open_object_ask_for_their_names_however_they_are_spelt() ->
          "$.oneOf[0]"),
         ({"allOf": [{}], "unevaluatedItems": False}, "$.unevaluatedItems"),
         ({"$defs": {"a": {"oneOf": [{"format": "uuid"}, {"format": "date"}]}}, "$ref": "#/$defs/a"},
-         "$.$defs.a.oneOf[0]"),
+         "$.$defs.a.oneOf[1]"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_written_so_is_refused_with_its_path(written: Any, path: str) -> None:

@@ -56,7 +56,7 @@ _TYPES: Final[Mapping[str, tuple[str, tuple[bytes, ...]]]] = {
     "regex": ("a string", (b'"',)),
     "choice": ("a list of strings, not empty", (b"[",)),
     "grammar": ("a string, not empty", (b'"',)),
-    "structural_tag": ("its JSON as a string", (b'"',)),
+    "structural_tag": ("its JSON as a string, not empty", (b'"',)),
 }
 _EMPTY: Final = dict.fromkeys(("json", "choice", "grammar", "structural_tag"), (b'""', b"[]"))
 # More and longer ones nobody writes, and each takes up to 0.1 ms to be compared.

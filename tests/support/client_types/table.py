@@ -129,7 +129,8 @@ def page(found: Sequence[tuple[Case, Outcome]]) -> str:
         parts += [f"### {title}", f"Served, {len(served)}: {', '.join(map(_code, served))}."]
         if beyond:
             parts.append(_table("served", "the type asks for more than its schema says", beyond))
-        parts.append(_table("refused", "the keyword that is not enforced", refused))
+        if refused:
+            parts.append(_table("refused", "the keyword that is not enforced", refused))
     return "\n\n".join(parts)
 
 

@@ -29,6 +29,10 @@ _BUDGET_S: Final = 0.5
 # Each library's words for a schema that nothing meets.
 _EMPTY: Final = ("nsatisfiable", "must not be empty")
 _WORD: Final = re.compile(r"[A-Za-z$]+")
+_MANY: Final = (
+    "some hundreds of alternatives may be open at one place, and it has more: require the names that always "
+    "come, or split it into parts of their own"
+)
 
 Schema = dict[str, Any]
 Refuses = Callable[[Kind, Any, bool], bool]
@@ -77,7 +81,7 @@ def proven(grammar: Grammar, found: Fault) -> GuidedError:
     """Turn what a walk found into our error."""
     if found.path is None and library_words.ALTERNATIVES in found.message:
         path = routing.widest(grammar)
-        return GuidedError(found.code, f"{path}: {found.message}" if path else found.message, path=path)
+        return GuidedError(found.code, f"{path}: {_MANY}" if path else found.message, path=path)
     return GuidedError(found.code, found.message, path=found.path or ("$" if grammar.schemas else None))
 
 

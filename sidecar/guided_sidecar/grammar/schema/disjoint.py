@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from guided_grammar.json_schema import keywords
 from guided_grammar.json_schema.subschemas import ROOT
-from guided_sidecar.grammar.schema import overlap
+from guided_sidecar.grammar.schema import automata
 from guided_sidecar.grammar.schema.listed import meeting, values
 from guided_sidecar.grammar.schema.writing import TYPES, Schema, Writer
 
@@ -50,6 +50,7 @@ class Judge:
         self._looks = 0
         self._steps_left = _MOST_STEPS
         self._begun: dict[int, tuple[str, ...]] = {}  # with what names begin that a schema has patterns for
+        self._wholes: dict[int, Schema] = {}
 
     def are_told_apart(self, branches: Sequence[Any]) -> bool:
         """Return whether all list values, or values of one required property, and share none; quick."""
@@ -74,7 +75,7 @@ class Judge:
         if depth > _DEEPEST or self._looks > _MOST_LOOKS or one is True or other is True:
             return False
         first, second = self._reader.said(one, ROOT), self._reader.said(other, ROOT)
-        among = among & types(first) & types(second)
+        among = among & self._whole(first)["type"] & self._whole(second)["type"]
         if self._own_apart(first, second, depth + 1, among):
             return True
         return any(
@@ -116,11 +117,29 @@ class Judge:
         ):
             return True
         # As with a discriminator: a property that both require, and that differs.
+        one, other = self._whole(one), self._whole(other)
         return any(
             self.are_apart(one["properties"][name], other["properties"][name], depth)
             for name in _required(one) & _required(other)
             if name in one.get("properties", {}) and name in other.get("properties", {})
         )
+
+    def _whole(self, said: Schema, depth: int = 0) -> Schema:
+        """Return what a schema says of types and names together with its parts and its reference."""
+        if id(said) not in self._wholes:
+            found: Schema = {"type": types(said), "required": _required(said)}
+            found["properties"] = dict(said.get("properties", {}))
+            reference = [self._reader.follow(said, "$ref", ROOT)] if "$ref" in said else []
+            for part in [*said.get("allOf", ()), *reference] if depth < _DEEPEST else ():
+                if isinstance(part, dict):
+                    inner = self._whole(self._reader.said(part, ROOT), depth + 1)
+                    found["type"] &= inner["type"]
+                    found["required"] |= inner["required"]
+                    for name, one in inner["properties"].items():
+                        known = found["properties"].get(name, True)
+                        found["properties"][name] = one if known is True else {"allOf": [known, one]}
+            self._wholes[id(said)] = found
+        return self._wholes[id(said)]
 
     def _numbers_apart(self, one: Schema, other: Schema, _depth: int) -> bool:
         return any(_lies_above(here, there) for here, there in ((one, other), (other, one)))
@@ -130,7 +149,7 @@ class Judge:
             return True
         if "pattern" not in one or "pattern" not in other:
             return False
-        meet, self._steps_left = overlap.can_meet(one["pattern"], other["pattern"], self._steps_left)
+        meet, self._steps_left = automata.can_meet(one["pattern"], other["pattern"], self._steps_left)
         return not meet
 
     def _lacks(self, said: Schema, name: str) -> bool:

@@ -3,6 +3,7 @@
 from typing import Any, Final, NamedTuple
 
 from guided_grammar.json_schema.keywords import OF_TYPE
+from guided_sidecar.grammar.schema.limits import shown
 
 
 class Empty(NamedTuple):
@@ -31,7 +32,7 @@ _ALL: Final = (
     _Bounds("exclusiveMinimum", "exclusiveMaximum", "number is above {} and below {}", may_meet=False),
 )
 # A schema without any of them is never found empty here.
-_KEYWORDS: Final = frozenset({"enum"} | {bounds.most for bounds in _ALL})
+_KEYWORDS: Final = frozenset({"enum", "required"} | {bounds.most for bounds in _ALL})
 
 
 def reason(said: dict[str, Any]) -> Empty | None:
@@ -44,6 +45,10 @@ def reason(said: dict[str, Any]) -> Empty | None:
     types = {
         "number" if name == "integer" else name for name in ([named] if isinstance(named, str) else named)
     }
+    if types == {"object"} and said.get("additionalProperties") is False and "patternProperties" not in said:
+        for name in said.get("required", ()):
+            if name not in said.get("properties", ()):
+                return Empty("required", f"{shown(name)} is no property that this closed object declares")
     for bounds in _ALL:
         if bounds.least not in said or bounds.most not in said or types != {OF_TYPE[bounds.least]}:
             continue

@@ -1,6 +1,7 @@
-"""Schemas that no finite value meets: each of their values has to hold another one of them.
+"""Schemas that no finite value meets: each of their values has to hold another one of them, or nothing does.
 
-A library begins such a value and never ends it. In a normal form it is what nothing meets, `false`.
+A library begins such a value and never ends it. In a normal form it is what nothing meets, `false`, and so is
+a reference to `false`.
 """
 
 from typing import Any, Final
@@ -30,7 +31,7 @@ def cut(form: Any) -> Any:
     endless = _endless(form, parts)
     if id(form) in endless:
         path = subschemas.find(form, "$ref") or "$"
-        raise fault(path, "each value would hold another one, without end", ErrorCode.GRAMMAR_DEAD_END)
+        raise fault(path, "no finite value meets it", ErrorCode.GRAMMAR_DEAD_END)
     if endless:
         for part in parts:
             _replace(part, endless)
@@ -59,8 +60,10 @@ def _ends(part: Schema, endless: set[int], targets: Schema) -> bool:
 
     if "const" in part or "enum" in part:
         return True
-    together = [*part.get("allOf", ()), *([targets[part["$ref"]]] if "$ref" in part else ())]
-    if not all(map(is_finite, together)) or not any(map(is_finite, part.get("anyOf", [True]))):
+    target = targets[part["$ref"]] if "$ref" in part else True
+    if target is False or not all(map(is_finite, [*part.get("allOf", ()), target])):
+        return False
+    if not any(map(is_finite, part.get("anyOf", [True]))):
         return False
     asked = {"array": _items, "object": _properties}
     return any(kind not in asked or all(map(is_finite, asked[kind](part))) for kind in types(part))

@@ -1,17 +1,21 @@
 """Regular expressions that say what a library has no words for: not one of these texts, and lookahead.
 
 A library ignores lookaround or refuses it. At the start of an anchored pattern it is a condition of its own:
-`^(?=A)B` is A and B, `^(?!A)B` is B and not A, which has a pattern where A is a list of texts.
+`^(?=A)B` is A and B, `^(?!A)B` is B and not A. What else has lookaround is written without, see `automata`.
 """
 
 import re
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
+from guided_sidecar.grammar.schema import automata, characters
+from guided_sidecar.grammar.schema.automata import EMPTY_CLASSES
+from guided_sidecar.grammar.schema.characters import PIECE, escaped
+
 _LOOKAROUND: Final = re.compile(r"\(\?(?:=|!|<=|<!)")
+_AHEAD: Final = re.compile(r"\^\(\?([=!])")
 _BACK_REFERENCE: Final = re.compile(r"\\(?:[1-9]|k<)")
-_SPECIAL: Final = re.compile(r"[\\^$.|?*+()\[\]{}/-]")
 _PLAIN: Final = re.compile(r"(?:[^\\^$.|?*+()\[\]{}]|\\[^\w\s])*")
 _ESCAPE: Final = re.compile(r"\\(.)")
 # What Python's regexes have in other words than ECMA's.
@@ -31,17 +35,14 @@ _PYTHONS_LIMITS: Final = re.compile(
     r"bad character range (?:\\[dDsSwW]-|.*-\\[dDsSwW])|missing (?:-, )?:|unknown (?:flag|extension)|"
     r"global flags|group reference|open group|redefinition"
 )
-_AT_START: Final = "lookaround is enforced at the start of a pattern alone, behind ^"
-# One character of a class, or several that an escape stands for.
-_IN_CLASS: Final = re.compile(
-    r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|[uUpP]\{[^}]*\}|c[A-Za-z]|.)|.", re.DOTALL
-)
-# An escape, a class, or one character.
-_PIECE: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|.", re.DOTALL)
-_OPERATORS: Final = ("&&", "--", "~~", "[")  # of sets of characters, to a library
 _ANY: Final = r"[\s\S]"
-_EMPTY_CLASSES: Final = {"[]": r"[^\s\S]", "[^]": _ANY}
-_CONTROLS: Final = "".join(map(chr, range(32)))
+# What libraries read otherwise than ECMA, outside of classes and within them.
+_ECMAS: Final = EMPTY_CLASSES | {
+    ".": characters.class_of(characters.others(characters.LINE_ENDS)),
+    r"\s": characters.class_of(characters.SPACES),
+    r"\S": characters.class_of(characters.others(characters.SPACES)),
+}
+_OTHERWISE_IN_CLASS: Final = re.compile(r"\\[sS]|&&|--|~~|(?<!^)\[")  # and operators of sets
 _MANY_CONTROLS: Final = 16
 _MOST_CHARACTERS: Final = 1 << 14
 _ENDS, _BEGUN = "ends", "begun"  # in a tree of characters: of a text, of a beginning
@@ -75,34 +76,25 @@ def _others(root: dict[str, Any]) -> str:
             made[id(node)] = ""  # nothing may begin so
             continue
         ways = [] if _ENDS in node else [""]
-        ways += [_escaped(c) + made[id(node[c])] for c in following if made[id(node[c])]]
-        other = _exact(f"[^{''.join(map(_escaped, following))}]") if following else _ANY
+        ways += [escaped(c) + made[id(node[c])] for c in following if made[id(node[c])]]
+        other = _exact(f"[^{''.join(map(escaped, following))}]") if following else _ANY
         ways.append(f"{other}{_ANY}*")
         made[id(node)] = f"(?:{'|'.join(ways)})"
     return made[id(root)]
 
 
-def _escaped(character: str) -> str:
-    return f"\\{character}" if _SPECIAL.match(character) else character
-
-
-def texts(pattern: str) -> frozenset[str] | None:
-    """Return the texts that a pattern matches if it lists them, as `^(a|b)$` does, else None."""
-    found = re.fullmatch(r"\^(?:\((?:\?:)?(.*)\)|((?:[^|\\]|\\.)*))\$", pattern, re.DOTALL)
+def beginnings(pattern: str) -> frozenset[str] | None:
+    """Return the texts with which a text must begin to match a pattern, if it lists them as `^(a|b)` does."""
+    found = re.fullmatch(r"\^(?:\((?:\?:)?(.*)\)|((?:[^|\\]|\\.)*))", pattern, re.DOTALL)
     return _listed(found[1] if found[1] is not None else found[2]) if found else None
 
 
-def beginnings(pattern: str) -> frozenset[str] | None:
-    """Return the texts with which a text must begin to match a pattern, if it lists them as `^(a|b)` does."""
-    return texts(f"{pattern}$")
-
-
 def without(pattern: str) -> str | None:
-    """Return a pattern of all texts that another does not match; None: it lists no texts or beginnings."""
-    if (listed := texts(pattern)) is not None:
-        return other_than(listed)
-    begun = beginnings(pattern)
-    return None if begun is None else other_than((), begun)
+    """Return a pattern of all texts that another does not match, by any reader; None: that is not told."""
+    try:
+        return _exact(automata.opposite(pattern, is_wide=True))
+    except (automata.UnreadError, PatternError):
+        return None
 
 
 def _listed(alternatives: str) -> frozenset[str] | None:
@@ -149,80 +141,61 @@ def conditions(pattern: str) -> list[str]:
     """
     if _BACK_REFERENCE.search(pattern.replace("\\\\", "")):
         raise PatternError("a back reference cannot be enforced")
-    pattern = _exact(pattern)
     if not _LOOKAROUND.search(pattern):
-        return [pattern]
-    if not pattern.startswith("^"):
-        raise PatternError(_AT_START)
-    wanted: list[str] = []
-    rest = pattern[1:]
-    while rest.startswith(("(?=", "(?!")):
-        end = _closing(rest)
-        if end is None:
-            raise PatternError("its parentheses do not match")
-        inner, is_negated, rest = rest[3:end], rest[2] == "!", rest[end + 1 :]
-        wanted.append(_without(inner) if is_negated else f"^(?:{inner})")
-    if _LOOKAROUND.search("".join(wanted) + rest):
-        raise PatternError(_AT_START)
-    if _has_top_level_choice(rest):
-        raise PatternError("lookaround before a choice is not enforced: put the choice in parentheses")
-    return [*wanted, *([f"^{rest}"] if rest else [])]
+        return [_exact(pattern)]
+    try:
+        return [_exact(each) for each in _apart(pattern)]
+    except automata.UnreadError as error:
+        raise PatternError(str(error)) from error
+
+
+def _apart(pattern: str) -> Iterator[str]:
+    """Yield patterns without lookaround that together mean one."""
+    while (found := _AHEAD.match(pattern)) and (end := _closing(pattern[1:])) is not None:
+        inner, rest = f"^(?:{pattern[4 : end + 1]})", pattern[end + 2 :]
+        if rest.startswith(("*", "+", "?", "{")) or _has_top_level_choice(rest):
+            break
+        if found[1] == "!":
+            yield automata.opposite(inner, is_wide=False)
+        else:
+            yield automata.without_lookaround(inner) if _LOOKAROUND.search(inner) else inner
+        pattern = f"^{rest}"
+    if pattern != "^":
+        yield automata.without_lookaround(pattern) if _LOOKAROUND.search(pattern) else pattern
 
 
 def _exact(pattern: str) -> str:
-    """Return a pattern whose classes of characters a library reads as ECMA does.
-
-    Without what would be operators of sets, and without control characters where a class excludes a quote
-    or a backslash: llguidance takes all escapes of JSON for such a class, those of both among them.
-    """
+    """Return a pattern whose characters and classes a library reads as ECMA does."""
     return "".join(
-        _without_controls(_without_operators(piece)) if piece.startswith("[") and len(piece) > 1 else piece
-        for piece in _PIECE.findall(pattern)
+        _exact_class(piece)
+        if len(piece) > 1 and piece.startswith("[") and piece not in EMPTY_CLASSES
+        else _ECMAS.get(piece, piece)
+        for piece in PIECE.findall(pattern)
     )
 
 
-def _without_operators(characters: str) -> str:
-    """Return a class in which a library finds no operator of sets: ECMA has none."""
-    if characters in _EMPTY_CLASSES:
-        return _EMPTY_CLASSES[characters]
-    start = "[^" if characters.startswith("[^") else "["
-    found = _IN_CLASS.findall(characters[len(start) : -1])
-    alone = "".join(one if len(one) == 1 else " " for one in found)
-    operators = {operator[0] for operator in _OPERATORS if operator in alone}
-    return f"{start}{''.join(_of_class(found, operators))}]" if operators else characters
+def _exact_class(piece: str) -> str:
+    """Return a class without spaces of Unicode's, operators of sets, and what llguidance takes for escapes.
 
-
-def _of_class(found: Sequence[str], plain: Collection[str]) -> Iterator[str]:
-    """Yield what stands in a class, characters and ranges, with a backslash before what is `plain`."""
-    index = 0
-    while index < len(found):
-        is_range = index + 2 < len(found) and found[index + 1] == "-"
-        ends = [found[index], found[index + 2]] if is_range else [found[index]]
-        yield "-".join(f"\\{one}" if one in plain else one for one in ends)
-        index += 3 if is_range else 1
-
-
-def _without_controls(characters: str) -> str:
-    """Return a class of characters as llguidance reads it rightly."""
-    try:
-        takes = re.compile(characters).fullmatch
-    except re.error:
-        return characters
-    if all(map(takes, '"\\')) or sum(takes(one) is not None for one in _CONTROLS) < _MANY_CONTROLS:
-        return characters
-    if not characters.startswith("[^"):
-        raise PatternError(
-            "a class with control characters, and without a quote or a backslash, is not enforced"
-        )
-    return f"{characters[:-1]}\\x00-\\x1f]"
-
-
-def _without(inner: str) -> str:
-    """Return the pattern of what `(?!inner)` lets through at the start of a text."""
-    pattern = without(f"^(?:{inner})" if _has_top_level_choice(inner) else f"^{inner}")
-    if pattern is None:
-        raise PatternError("(?!...) is enforced for a list of texts alone")
-    return pattern
+    It takes all escapes of JSON for a class with control characters that excludes a quote or a backslash,
+    those of both among them.
+    """
+    is_other = _OTHERWISE_IN_CLASS.search(piece) is not None
+    ranges = automata.class_of(piece)
+    if ranges is None:
+        if is_other:
+            raise PatternError(
+                "a class of it is read in several ways: write a backslash before what is no letter"
+            )
+        return piece
+    is_wide = sum(characters.has(ranges, code) for code in range(32)) >= _MANY_CONTROLS
+    if is_wide and not all(characters.has(ranges, ord(one)) for one in '"\\'):
+        if not piece.startswith("[^"):
+            raise PatternError(
+                "a class with control characters, and without a quote or a backslash, is not enforced"
+            )
+        return characters.class_of(characters.others([*characters.others(ranges), (0, 31)]))
+    return characters.class_of(ranges) if is_other else piece
 
 
 def _closing(pattern: str) -> int | None:
@@ -239,7 +212,7 @@ def _has_top_level_choice(pattern: str) -> bool:
 def _outside(pattern: str) -> Iterator[tuple[int, str, int]]:
     """Yield what is no escape and in no class, with its index and how deep in parentheses it leaves us."""
     level = 0
-    for piece in _PIECE.finditer(pattern):
+    for piece in PIECE.finditer(pattern):
         if len(character := piece[0]) == 1:
             level += (character == "(") - (character == ")")
             yield piece.start(), character, level

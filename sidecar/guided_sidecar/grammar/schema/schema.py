@@ -25,6 +25,7 @@ _NAMED_TYPES: Final = {
     "string": "a string",
 }
 _MOST_ERRORS: Final = 2000  # that are looked for: a long schema has more, and each takes 0.2 ms
+_EXCLUSIVE: Final = ("exclusiveMaximum", "exclusiveMinimum")
 _NAMES: Final = ("dependencies", "dependentRequired", "required", "type")
 _DOUBTFUL: Final = frozenset({"$ref", "pattern", "patternProperties"})
 
@@ -134,6 +135,9 @@ def _reason(error: Any) -> str:
         return f"{value} is not a JSON type; those are {', '.join(_NAMED_TYPES)}"
     if error.path and error.path[-1] == "items" and isinstance(error.instance, list):
         return f"{value} is an array: write prefixItems, or name an older draft in $schema"
+    if error.path and error.path[-1] in _EXCLUSIVE and isinstance(error.instance, bool):
+        meant = "write the bound itself, alone" if error.instance else "leave it out"
+        return f"{value} is of draft 4, which $schema does not name: {meant}"
     if error.validator == "dependencies":
         lone = next(one for one in expected if one in error.instance)
         return f"{lone} needs {' and '.join(expected[lone])} beside it"

@@ -139,7 +139,8 @@ def _write_in(part: Schema) -> None:
     required = [
         name for name in part.get("required", ()) if further is True or not _may_match(name, of_patterns)
     ]
-    if named := dict.fromkeys(required, further) | part.get("properties", {}):
+    own = part.get("properties", {})
+    if named := own | {name: further for name in required if name not in own}:
         part["properties"] = named
     others = _others(named, of_patterns, further)
     if patterned := of_patterns | others.pop("patternProperties", {}):

@@ -1,0 +1,117 @@
+"""Patterns that libraries and people write, with lookaround, beside Python's own `re` over drawn texts."""
+
+import random
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from guided_sidecar.grammar.schema import automata, patterns
+
+COUNT = 3000
+TOO_MANY = {"a password", "zod 4.0, hostname"}  # conditions, to be negated together
+SPACES = "\\t-\\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+ECMAS = {"$": r"\Z", ".": "[^\\n\\r\u2028\u2029]", r"\s": f"[{SPACES}]", r"\S": f"[^{SPACES}]"}
+PIECE = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|.", re.DOTALL)
+
+# What they write, and some texts that people would try.
+TABLE: dict[str, tuple[str, list[str]]] = {
+    "pydantic 2.12, Decimal": (r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$", ["1", "-1.5", ".5", "+", "", "1.", "1e5"]),
+    "zod 4.0, email": (
+        r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$",
+        ["a@b.co", "a..b@c.de", ".a@b.co", "a.@b.co", "it's+x@a-b.co.uk", "a@b.c"],
+    ),
+    "pydantic 2.12, condecimal": (
+        r"^(?!^[-+.]*$)[+-]?0*(?:\d{0,4}|(?=[\d.]{1,7}0*$)\d{0,4}\.\d{0,2}0*$)",
+        ["1234.56", "12345", "+", ".", "1.234", "-0.10"],
+    ),
+    "zod 4, iso.duration": (
+        r"^P(?:(\d+W)|(?!.*W)(?=\d|T\d)(\d+Y)?(\d+M)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+([.,]\d+)?S)?)?)$",
+        ["P1W", "P", "P1Y2M", "PT", "PT1H", "P1YT", "P1DT2.5S", "P1W1D"],
+    ),
+    "zod 4.0, hostname": (
+        (
+            r"^(?=.{1,253}\.?$)[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+            r"(?:\.[a-zA-Z0-9](?:[-0-9a-zA-Z]{0,61}[0-9a-zA-Z])?)*\.?$"
+        ),
+        ["a", "a-b.c", "-a", "a.", "a..b", "a-"],
+    ),
+    "not blank": (r"^(?!\s*$).+", ["", " ", "\t\n", " a", "a", "\u2028", "\n"]),
+    "not blank, too": (r"^(?!\s+$)[\s\S]*$", ["", " ", " a"]),
+    "social security": (
+        r"^(?!000|666|9\d\d)\d{3}-(?!00)\d\d-(?!0000)\d{4}$",
+        ["123-45-6789", "000-45-6789", "666-45-6789", "912-45-6789", "123-00-6789", "123-45-0000"],
+    ),
+    "no two hyphens": ("^(?!.*--)[a-z-]+$", ["a-b", "a--b"]),
+    "no hyphen at the end": ("^(?!.*-$)[a-z-]+$", ["a-b", "a-"]),
+    "a slug": (r"^(?!-)[a-z0-9-]{1,63}(?<x>z)?$", ["a", "-a", "z"]),
+    "reserved names": (r"^(?!(?:con|prn|aux|nul|com[1-9])$)[a-z0-9]{1,5}$", ["con", "com1", "conx", "a"]),
+    "a password": (
+        r"^(?=.*[A-Z])(?=.*[a-z])(?=.*\d)(?!.*\s)[\s\S]{4,6}$", ["Ab1x", "ab1x", "Ab x1", "Ab1", "AB1x\n"]
+    ),
+    "not a path above": (r"^(?!.*\.\./)[a-z./]+$", ["a/b", "../a", "a/../b", "..a"]),
+    "no leading zero": (r"^(?!0)\d+$", ["1", "01", "0"]),
+    "a digit, not behind": ("a(?!b)", ["a", "ab", "aba", "b"]),
+    "a choice": ("^(?=a)b|c", ["b", "c", "ac", "ab"]),
+    "tempered": ("^(?:(?!ab).)*$", ["", "aab", "ba", "a", "a\nb"]),
+    "one within another": ("^(?!a(?!b))[abc]*$", ["a", "ab", "ba", ""]),
+    "wanted within": (r"^\d+(?=%$)%$", ["1%", "1", "%"]),
+    "nothing": ("^(?!)|b$", ["", "b", "ab"]),
+    "never": ("^(?!a)a$", ["a", ""]),
+    "no start": ("(?!^)a", ["a", "ba"]),
+    "lines": ("^.{2}$", ["ab", "\ra", "\u2028a", "a\n", "\U0001f600a", "\x85a"]),
+    "spaces": (r"^\s[\s,]\S[^\s]$", ["  aa", "\ufeff,a\x85", "\x85 aa", "\x1c aa"]),
+}  # fmt: skip
+
+
+def of_python(pattern: str) -> re.Pattern[str]:
+    """Return a pattern of ECMA's as Python reads it."""
+    meant = [
+        one.replace(r"\s", SPACES) if one.startswith("[") and r"\S" not in one else ECMAS.get(one, one)
+        for one in PIECE.findall(pattern.replace("(?<x>", "(?P<x>"))
+    ]
+    return re.compile("".join(meant), re.ASCII)
+
+
+def drawn(pattern: str, tried: list[str]) -> Iterator[str]:
+    """Yield the texts that are tried, those near them, and others of the pattern's characters."""
+    chance = random.Random(1)
+    letters = [*{*pattern, *"".join(tried), *'ab09 \n\u2028é"\\'} - {*"^$()?*|{}"}]
+    yield from tried
+    for number in range(COUNT):
+        text = [*chance.choice(tried)] if number % 2 else []
+        for _ in range(chance.randrange(1, 7)):
+            at = chance.randrange(len(text) + 1)
+            text[at : at + chance.randrange(2)] = chance.choice(letters)
+        yield "".join(text)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_pattern_without_lookaround_matches_the_same_texts(name: str) -> None:
+    pattern, tried = TABLE[name]
+    judge, made = of_python(pattern), [*map(of_python, patterns.conditions(pattern))]
+    for text in drawn(pattern, tried):
+        assert all(one.search(text) for one in made) == (judge.search(text) is not None), text
+
+
+@pytest.mark.parametrize("name", sorted(TABLE.keys() - TOO_MANY))
+def test_the_opposite_of_a_pattern_matches_all_other_texts(name: str) -> None:
+    pattern, tried = TABLE[name]
+    judge, made = of_python(pattern), of_python(automata.opposite(pattern, is_wide=False))
+    for text in drawn(pattern, tried):
+        assert (made.search(text) is None) == (judge.search(text) is not None), text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        (r"^(a)\1$", "back reference"),
+        ("(?<=a)b", "lookbehind"),
+        (r"^(?!a\b)", "lookahead"),
+        ("^(?![a-z]{9999})", "too long"),
+        ("^(?!.{0,300}a.{300}b)", "allOf"),
+    ],
+)
+def test_what_cannot_be_written_so_is_refused_with_what_to_write(pattern: str, words: str) -> None:
+    with pytest.raises(patterns.PatternError, match=words):
+        patterns.conditions(pattern)
