@@ -10,7 +10,7 @@ SEAMS: Final = {
     "0.32": {
         "admission": "vllm/v1/engine/async_llm.py: AsyncLLM.add_request",
         "sequence-failures": "vllm/v1/engine/output_processor.py: OutputProcessor.process_outputs, "
-        "propagate_error",
+        "propagate_error; vllm/v1/engine/async_llm.py: AsyncLLM.shutdown",
         "beam-search": "vllm/entrypoints/generate/beam_search/online.py makes parameters of its own",
         "unread-constraints": "vllm/entrypoints/openai: to_sampling_params of ChatCompletionRequest and "
         "ResponsesRequest",

@@ -1,5 +1,6 @@
 """What clients are told when a rank or the engine core has died: vLLM's own ways of telling its handlers."""
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -67,3 +68,22 @@ async def test_whoever_comes_meanwhile_is_told_to_come_again(monkeypatch: pytest
     finally:
         current.set(None)
     assert told(comes) == ("engine_dead", 503, 1.0)
+
+
+async def test_whoever_waits_while_the_server_leaves_is_told_to_come_again() -> None:
+    """vLLM ends its engine, and reads from it no more, before it waits for its connections."""
+    from vllm.sampling_params import RequestOutputKind
+    from vllm.v1.engine.async_llm import AsyncLLM
+    from vllm.v1.engine.exceptions import EngineDeadError
+    from vllm.v1.engine.output_processor import OutputProcessor, RequestOutputCollector
+
+    state = SimpleNamespace(queue=RequestOutputCollector(RequestOutputKind.DELTA, "a"))
+    api._hold(state.queue, Admitted(waits := exchange()))
+    told_of = api._dying(OutputProcessor.propagate_error)
+    outputs = SimpleNamespace(request_states={"a": state})
+    outputs.propagate_error = lambda error: told_of(outputs, error)
+    llm = SimpleNamespace(output_handler=asyncio.create_task(asyncio.sleep(60)), output_processor=outputs)
+    await asyncio.to_thread(api._leaving(AsyncLLM.shutdown), llm)
+    with pytest.raises(EngineDeadError):
+        await asyncio.wait_for(state.queue.get(), 10)
+    assert told(waits) == ("engine_dead", 503, 1.0)

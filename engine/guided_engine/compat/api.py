@@ -1,7 +1,6 @@
 """Changes to vLLM's API server: admission before the engine, and sequence failures as errors of ours."""
 
 import asyncio
-import copy
 import functools
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -12,9 +11,10 @@ from guided_contract import wire
 from guided_contract.config import PodConfig
 from guided_contract.errors import CATALOGUE, ErrorCode, GuidedError
 from guided_engine.admission import identifiers
-from guided_engine.admission.constraints import Constraint, asks_for_grammar
+from guided_engine.admission.constraints import asks_for_grammar
 from guided_engine.admission.exchange import SequenceEnd
 from guided_engine.admission.gate import Admitted, Gate, process_gate
+from guided_engine.compat.api_call import Call
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
 
 # Where an admitted request is found again when its output fails: an attribute of its output collector.
@@ -41,7 +41,7 @@ def _admitting(add_request: AddRequest) -> AddRequest:
     async def admitting(
         self: Any, request_id: str, prompt: Any, params: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        call = _Call(prompt, params)
+        call = Call(prompt, params)
         gate = process_gate()
         if gate is None or not call.samples:
             return await add_request(self, request_id, prompt, params, *args, **kwargs)
@@ -82,50 +82,6 @@ def _admitting(add_request: AddRequest) -> AddRequest:
         return collector
 
     return admitting
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """The arguments of one add_request: sampling parameters stand in one of two places."""
-
-    prompt: Any
-    params: Any
-
-    @property
-    def _in_prompt(self) -> bool:
-        # An EngineCoreRequest, made by the caller: vLLM then ignores `params`.
-        return hasattr(self.prompt, "sampling_params") and hasattr(self.prompt, "prompt_token_ids")
-
-    @property
-    def sampling(self) -> Any:
-        return self.prompt.sampling_params if self._in_prompt else self.params
-
-    @property
-    def samples(self) -> bool:
-        """Whether this generates; pooling parameters have no constraint."""
-        return hasattr(self.sampling, "structured_outputs")
-
-    def with_arguments(self, admitted: Admitted) -> tuple[Any, Any]:
-        """Return prompt and parameters with ours for the ranks in copies: callers share and reuse theirs."""
-        ours = admitted.arguments
-        if not ours:
-            return self.prompt, self.params
-        sampling = copy.copy(self.sampling)
-        if admitted.lease is not None and sampling.structured_outputs is None:
-            # Asked for by name: from here on as if sent with it.
-            sampling.structured_outputs = _structured_outputs(admitted.lease.constraint)
-        sampling.extra_args = {**(sampling.extra_args or {}), **ours}
-        if not self._in_prompt:
-            return self.prompt, sampling
-        prompt = copy.copy(self.prompt)
-        prompt.sampling_params = sampling
-        return prompt, self.params
-
-
-def _structured_outputs(constraint: Constraint) -> Any:
-    from vllm.sampling_params import StructuredOutputsParams  # noqa: PLC0415 - see compat/__init__.py
-
-    return StructuredOutputsParams(**{constraint.kind: constraint.spec})
 
 
 def _hold(collector: Any, admitted: Admitted) -> None:
@@ -197,10 +153,12 @@ class _Unproven:
 
 def _apply_failures(config: PodConfig) -> None:
     skip_unless_rank(config)
+    from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415 - see compat/__init__.py
     from vllm.v1.engine.output_processor import OutputProcessor  # noqa: PLC0415 - see compat/__init__.py
 
     OutputProcessor.process_outputs = _failing(OutputProcessor.process_outputs)
     OutputProcessor.propagate_error = _dying(OutputProcessor.propagate_error)
+    AsyncLLM.shutdown = _leaving(AsyncLLM.shutdown)
 
 
 def _dying(propagate_error: Callable[..., None]) -> Callable[..., None]:
@@ -212,6 +170,20 @@ def _dying(propagate_error: Callable[..., None]) -> Callable[..., None]:
         propagate_error(self, error)
 
     return dying
+
+
+def _leaving(shutdown: Callable[..., None]) -> Callable[..., None]:
+    """VLLM ends the engine first; what still waits for it would do so until its connection breaks."""
+    from vllm.v1.engine.exceptions import EngineDeadError  # noqa: PLC0415 - see compat/__init__.py
+
+    @functools.wraps(shutdown)
+    def leaving(self: Any, *args: Any, **kwargs: Any) -> None:
+        shutdown(self, *args, **kwargs)
+        reader = getattr(self, "output_handler", None)
+        if reader is not None and not (loop := reader.get_loop()).is_closed():
+            loop.call_soon_threadsafe(self.output_processor.propagate_error, EngineDeadError())
+
+    return leaving
 
 
 def _fail(state: Any, error: GuidedError) -> None:
