@@ -11,7 +11,7 @@ SEAMS: Final = {
         "admission": "vllm/v1/engine/async_llm.py: AsyncLLM.add_request; entrypoints/openai/chat_completion/"
         "protocol.py: ChatCompletionRequest.resolve_reasoning_ended",
         "sequence-failures": "vllm/v1/engine/output_processor.py: OutputProcessor.process_outputs, "
-        "propagate_error, RequestState._new_completion_output",
+        "propagate_error, RequestState._new_completion_output; v1/engine/async_llm.py: AsyncLLM.shutdown",
         "beam-search": "vllm/entrypoints/generate/beam_search/online.py makes parameters of its own",
         "unread-constraints": "vllm/entrypoints/openai: to_sampling_params of ChatCompletionRequest and "
         "ResponsesRequest",

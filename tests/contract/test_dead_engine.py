@@ -1,5 +1,6 @@
 """What clients are told when a rank or the engine core has died: vLLM's own ways of telling its handlers."""
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ from guided_engine.admission import trace
 from guided_engine.admission.exchange import HttpExchange, current
 from guided_engine.admission.gate import Admitted, Gate
 from guided_engine.admission.service_client import GrammarClient
-from guided_engine.compat import api
+from guided_engine.compat import api, api_ends
 from guided_engine.telemetry import Telemetry
 from support.engine import pod_config
 
@@ -37,7 +38,9 @@ async def test_whoever_waits_is_told_to_come_again() -> None:
     }
     waits = exchange()
     api._hold(states["a"].queue, Admitted(waits))
-    api._dying(OutputProcessor.propagate_error)(SimpleNamespace(request_states=states), EngineDeadError())
+    api_ends._dying(OutputProcessor.propagate_error)(
+        SimpleNamespace(request_states=states), EngineDeadError()
+    )
     assert told(waits) == ("engine_dead", 503, 1.0)
     for state in states.values():  # vLLM's own way of ending what waits, and itself, stays
         with pytest.raises(EngineDeadError):
@@ -67,3 +70,22 @@ async def test_whoever_comes_meanwhile_is_told_to_come_again(monkeypatch: pytest
     finally:
         current.set(None)
     assert told(comes) == ("engine_dead", 503, 1.0)
+
+
+async def test_whoever_waits_while_the_server_leaves_is_told_to_come_again() -> None:
+    """vLLM ends its engine, and reads from it no more, before it waits for its connections."""
+    from vllm.sampling_params import RequestOutputKind
+    from vllm.v1.engine.async_llm import AsyncLLM
+    from vllm.v1.engine.exceptions import EngineDeadError
+    from vllm.v1.engine.output_processor import OutputProcessor, RequestOutputCollector
+
+    state = SimpleNamespace(queue=RequestOutputCollector(RequestOutputKind.DELTA, "a"))
+    api._hold(state.queue, Admitted(waits := exchange()))
+    told_of = api_ends._dying(OutputProcessor.propagate_error)
+    outputs = SimpleNamespace(request_states={"a": state})
+    outputs.propagate_error = lambda error: told_of(outputs, error)
+    llm = SimpleNamespace(output_handler=asyncio.create_task(asyncio.sleep(60)), output_processor=outputs)
+    await asyncio.to_thread(api_ends._leaving(AsyncLLM.shutdown), llm)
+    with pytest.raises(EngineDeadError):
+        await asyncio.wait_for(state.queue.get(), 10)
+    assert told(waits) == ("engine_dead", 503, 1.0)

@@ -25,6 +25,7 @@ _aborts: Final[set[asyncio.Task[None]]] = set()
 
 def _apply(config: PodConfig) -> None:
     skip_unless_rank(config)
+    from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415 - see compat/__init__.py
     from vllm.v1.engine.output_processor import (  # noqa: PLC0415 - see compat/__init__.py
         OutputProcessor,
         RequestState,
@@ -32,6 +33,7 @@ def _apply(config: PodConfig) -> None:
 
     OutputProcessor.process_outputs = _failing(OutputProcessor.process_outputs)
     OutputProcessor.propagate_error = _dying(OutputProcessor.propagate_error)
+    AsyncLLM.shutdown = _leaving(AsyncLLM.shutdown)
     RequestState._new_completion_output = _cutting(RequestState._new_completion_output)  # noqa: SLF001 - the seam
 
 
@@ -59,6 +61,20 @@ def _dying(propagate_error: Callable[..., None]) -> Callable[..., None]:
         propagate_error(self, error)
 
     return dying
+
+
+def _leaving(shutdown: Callable[..., None]) -> Callable[..., None]:
+    """VLLM ends the engine first; what still waits for it would do so until its connection breaks."""
+    from vllm.v1.engine.exceptions import EngineDeadError  # noqa: PLC0415 - see compat/__init__.py
+
+    @functools.wraps(shutdown)
+    def leaving(self: Any, *args: Any, **kwargs: Any) -> None:
+        shutdown(self, *args, **kwargs)
+        reader = getattr(self, "output_handler", None)
+        if reader is not None and not (loop := reader.get_loop()).is_closed():
+            loop.call_soon_threadsafe(self.output_processor.propagate_error, EngineDeadError())
+
+    return leaving
 
 
 def _fail(state: Any, error: GuidedError) -> None:

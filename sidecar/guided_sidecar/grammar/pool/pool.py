@@ -6,10 +6,8 @@ and begins again later (fair_queue.py).
 """
 
 import asyncio
-import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -57,7 +55,7 @@ class Pool:
     ) -> None:
         self._budget = budget
         self._folder = settings.pod.grammars_folder
-        self._queued = 0
+        self._under_way = 0
         self._queue = FairQueue(width, settings.slow_after_s)
         # As many as compiles may still begin, and a spare.
         wanted = lambda: self._queue.fast.free + 1  # noqa: E731 - asked again and again
@@ -66,7 +64,8 @@ class Pool:
     @property
     def state(self) -> WorkersState:
         """How the workers are at this moment."""
-        return dataclasses.replace(self._workers.state, queued=self._queued)
+        state = self._workers.state
+        return dataclasses.replace(state, queued=max(0, self._under_way - state.busy))
 
     @property
     def exhausted_for_s(self) -> float:
@@ -111,50 +110,35 @@ class Pool:
         GuidedError
             grammar_compile_timeout, _crashed or _memory; grammar_service_exhausted or _unavailable.
         """
+        self._under_way += 1
         try:
             return await self._compile(job, progress)
         finally:
+            self._under_way -= 1
             self._workers.look()  # its slot has counted as one under way until now
 
     async def _compile(self, job: Job, progress: CompileProgress) -> Outcome:
-        with self._waiting() as begun:
-            async with self._queue.slot() as slot:
-                while True:
+        async with self._queue.slot() as slot:
+            while True:
+                progress.queue()
+                if slot.is_lost:
+                    await slot.again()
+                worker = await self._workers.take()
+                try:
+                    return await self._run(worker, job, slot, progress)
+                except _DisplacedError:
+                    continue
+                except WorkerDiedError as death:
+                    progress.deaths += death.had_begun
                     progress.queue()
-                    if slot.is_lost:
-                        await slot.again()
-                    worker = await self._workers.take()
-                    begun()
-                    try:
-                        return await self._run(worker, job, slot, progress)
-                    except _DisplacedError:
-                        continue
-                    except WorkerDiedError as death:
-                        progress.deaths += death.had_begun
-                        progress.queue()
-                        await self._judge(death, job, progress.deaths)
-
-    @contextlib.contextmanager
-    def _waiting(self) -> Iterator[Callable[[], None]]:
-        """Count a compile as queued until what this yields is called, or the body ends."""
-        waits = True
-        self._queued += 1
-
-        def begun() -> None:
-            nonlocal waits
-            self._queued -= waits
-            waits = False
-
-        try:
-            yield begun
-        finally:
-            begun()
+                    await self._judge(death, job, progress.deaths)
 
     async def _run(self, worker: Worker, job: Job, slot: Slot, progress: CompileProgress) -> Outcome:
         outcome: Outcome | None = None
         loss: Loss = "crashed"
         limit_s = job.timeout_s
         limit = asyncio.timeout(limit_s)
+        now = asyncio.get_running_loop().time
 
         def told(said: Meanwhile) -> None:
             nonlocal limit_s
@@ -163,13 +147,13 @@ class Pool:
                 return
             limit_s = job.timeout_s * _FALLBACK_SHARE
             progress.refusal = GuidedError(said.code, said.message, path=said.path)
-            end = asyncio.get_running_loop().time() + limit_s
+            end = now() + limit_s
             limit.reschedule(min(end, limit.when() or end))
 
         progress.start(worker.cpu_s)
         try:
             async with limit:
-                with _displaced(slot, limit, worker):
+                with slot.watched(lambda: limit.reschedule(now()), lambda: progress.cpu_s):
                     outcome = await worker.run(job, told)
         except TimeoutError as error:
             if slot.is_lost:
@@ -240,17 +224,6 @@ class Pool:
         finally:
             await asyncio.shield(self._after(worker, outcome, loss))
             artifacts.remove(self._folder, canary.key)
-
-
-@contextlib.contextmanager
-def _displaced(slot: Slot, limit: asyncio.Timeout, worker: Worker) -> Iterator[None]:
-    """End the limit when the slot is lost, which depends on the CPU time that the worker uses."""
-    before_s = worker.cpu_s()
-    with slot.watched(
-        on_lost=lambda: limit.reschedule(asyncio.get_running_loop().time()),
-        used_s=lambda: worker.cpu_s() - before_s,
-    ):
-        yield
 
 
 def _loss(worker: Worker, death: WorkerDiedError) -> Loss:
