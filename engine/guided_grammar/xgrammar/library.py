@@ -12,7 +12,7 @@ class XGrammarLibrary:
 
     compares_spellings = False
     # vLLM's EBNF, and tags of the new form, which llguidance does not read.
-    first_for = frozenset[Kind](["grammar", "structural_tag"])
+    first_for = frozenset[Kind](["grammar"])
     counts_minimum_alone = True
     own_language: str | None = "ebnf"
 
