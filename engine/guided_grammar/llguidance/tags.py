@@ -14,6 +14,8 @@ from guided_grammar.texts import one_of
 
 _JSON_STARTS: Final = '{["-0123456789tfn'
 _DIGITS: Final = (r"\d+", "[0-9]+")  # to llguidance the first is digits of any script
+# Parsers of several models read no call whose arguments have ends of lines.
+_ON_ONE_LINE: Final = {"x-guidance": {"whitespace_pattern": "[ ]"}}
 _MOST_STATES: Final = 1 << 14
 _LITERAL, _TOKEN, _JSON, _NUMBER, _FREE, _UNTIL = range(6)
 _REPEATS: Final = {"optional": (0, 1), "plus": (1, -1), "star": (0, -1)}
@@ -267,14 +269,18 @@ def _json_schema(writer: _Writer, part: Any) -> _Part:
         raise NotTakenError(f"llguidance has no JSON of the style {style}, or in any order, or with excludes")
     if part.get("max_whitespace_cnt") is not None or schema is False:
         raise NotTakenError("llguidance has no JSON without a value, or with so much white space")
-    name = writer.named("json", f"%json {json.dumps({} if schema is True else schema)}")
+    form = {**_ON_ONE_LINE, **({} if schema is True else schema)}
+    name = writer.named("json", f"%json {json.dumps(form)}")
     return writer.lexeme(name, _JSON, name)
 
 
 def _regex(writer: _Writer, part: Any) -> _Part:
-    if part["pattern"] not in _DIGITS:
-        raise NotTakenError("llguidance takes the longest text of a regex")
-    return writer.lexeme("/[0-9]+/", _NUMBER, "")
+    pattern = part["pattern"]
+    if pattern in _DIGITS:
+        return writer.lexeme("/[0-9]+/", _NUMBER, "")
+    if not pattern or "/" in pattern or "\n" in pattern:
+        raise NotTakenError("llguidance has no such regex")
+    return writer.lexeme(f"/{pattern}/", _FREE, pattern)
 
 
 def _any_text(writer: _Writer, part: Any) -> _Part:
@@ -357,9 +363,9 @@ def _repeat(writer: _Writer, part: Any) -> _Part:
 def lacks(part: Any) -> str | None:
     """Return why no tokenizer lets a part of a tag be written as Lark; None: it may be."""
     kind = part.get("type", "tag")
+    if kind not in _WRITERS:
+        return f"llguidance has no {kind}"
     try:
-        if kind not in _WRITERS:
-            raise NotTakenError(f"llguidance has no {kind}")
         if kind in ("json_schema", "regex"):
             _WRITERS[kind](_Writer({}, -1), part)
     except NotTakenError as error:

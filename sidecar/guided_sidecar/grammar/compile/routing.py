@@ -3,7 +3,7 @@
 import itertools
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from guided_contract.backends import NAMES
@@ -21,6 +21,9 @@ from guided_sidecar.grammar.worker_messages import Job
 
 _WIDE: Final = frozenset(["anyOf", "enum", "patternProperties", "properties"])
 _MANY: Final = 64  # alternatives, of which a few such keywords are too many
+_IN_TOOLS: Final = (
+    "leave it out in tools of this parser, and in structural tags like its; a response_format may have it"
+)
 _NESTED: Final = re.compile(r"[*+}][^()]*(?:\)[^()]*)*\)[*+{]")  # a repeat within a group that is repeated
 
 
@@ -131,12 +134,23 @@ def order(job: Job, grammar: Grammar) -> Iterator[Backend]:
     first = next(able, None)
     if first is not None:
         return itertools.chain([first], able)
-    missing = _unsupported(trusted[0], grammar) if trusted else None
+    missing = _missing(trusted, grammar)
     where = f"{missing.path}: " if missing is not None and missing.path else ""
     reasons = [missing.reason] if missing is not None else []
     reasons += [trust.reason(backend, job.unmeasured[backend]) for backend in doubted]
     path = missing.path if missing is not None else None
     raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, where + "; ".join(reasons), path=path)
+
+
+def _missing(backends: Sequence[Backend], grammar: Grammar) -> Unsupported | None:
+    """Return what the first of the backends does not enforce; of a tag, what the one does that reads it."""
+    found = [missing for one in backends if (missing := _unsupported(one, grammar)) is not None]
+    if grammar.kind != "structural_tag":
+        return next(iter(found), None)
+    for missing in found:
+        if any(one.path and (missing.path or "").startswith(one.path) for one in grammar.schemas):
+            return missing._replace(reason=f"{missing.reason}; {_IN_TOOLS}")
+    return next(iter(found), None)
 
 
 def _doubted(job: Job, grammar: Grammar) -> list[Backend]:
