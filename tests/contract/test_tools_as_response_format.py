@@ -12,8 +12,10 @@ import pytest
 from jsonschema import validators
 from jsonschema.exceptions import ValidationError
 
+from guided_contract.config import PodConfig
 from guided_contract.errors import GuidedError
 from guided_contract.wire import Load
+from guided_engine.compat import tools
 from guided_engine.ranks.loaded_grammars import Prototypes
 from guided_grammar.registry import Backends
 from guided_sidecar.grammar.compile.compilation import Compiler
@@ -190,3 +192,109 @@ def test_other_forms_of_calls_are_xgrammars(model: str, tmp_path: Path) -> None:
     with pytest.raises(GuidedError, match="leave it out in tools of this parser") as refused:
         server.served("structural_tag", calls.tag_of(model, calls.request(dated)))
     assert re.search(r"json_schema\.properties\.v\.format$", refused.value.path or "")
+
+
+def test_the_table_of_routes_md_has_each_parser_with_a_structural_tag() -> None:
+    from vllm.tool_parsers.abstract_tool_parser import ToolParserManager
+
+    page = (Path(__file__).parents[2] / "docs" / "routes.md").read_text()
+    for library, models in (("llguidance", BY_GUIDANCE), ("xgrammar", BY_XGRAMMAR)):
+        (row,) = re.findall(rf"^\|[^|]*\| {library} \|(.*)\|$", page, re.MULTILINE)
+        assert sorted(re.findall(r"`(\w+)`", row)) == sorted(
+            name for names in models.values() for name in names
+        )
+    tagged = {
+        name
+        for name in ToolParserManager.lazy_parsers
+        if ToolParserManager.get_tool_parser(name).structural_tag_model is not None
+    }
+    assert tagged == {
+        name for models in (BY_GUIDANCE, BY_XGRAMMAR) for names in models.values() for name in names
+    }
+
+
+ANSWER = {
+    "type": "object",
+    "properties": {"answer": {"type": "string", "format": "date"}},
+    "required": ["answer"],
+}
+
+
+@pytest.fixture
+def patched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apply our changes for one test."""
+    from vllm.parser import abstract_parser
+    from vllm.tool_parsers import structural_tag_registry, utils
+
+    for module, name in (
+        (structural_tag_registry, "resolve_tool_strictness"),
+        (utils, "_params_or_empty_object"),
+        (abstract_parser.DelegatingParser, "_apply_structural_tag"),
+    ):
+        monkeypatch.setattr(module, name, getattr(module, name))  # restored afterwards
+    monkeypatch.setattr(abstract_parser, "_xgrammar_supports", lambda _: True)  # as validators.py does
+    for entry in tools.ENTRIES:
+        entry.apply(PodConfig(name="t", model="m", tokenizer="m", served_name="m", run_dir="/nowhere"))
+
+
+def _adjusted(parser: str | None, tokenizer: Any, **fields: Any) -> Any:
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.parser.abstract_parser import DelegatingParser
+    from vllm.tool_parsers.abstract_tool_parser import ToolParserManager
+
+    schema = {"name": "a", "schema": ANSWER}
+    body = {
+        "messages": [],
+        "tools": [{"type": "function", "function": {"name": "get", "parameters": _with(INTEGER), **fields}}],
+        "response_format": {"type": "json_schema", "json_schema": schema},
+    }
+    asked = ChatCompletionRequest.model_validate(body)
+
+    class OfModel(DelegatingParser):
+        tool_parser_cls = ToolParserManager.get_tool_parser(parser) if parser else None
+
+    made = OfModel(tokenizer, asked.tools)
+    return made.adjust_request(asked)
+
+
+@pytest.mark.parametrize("fields", [{}, {"strict": True}], ids=["loose", "strict"])
+@pytest.mark.parametrize(
+    ("parser", "library"), [("hermes", "guidance"), ("llama3_json", "xgrammar"), ("kimi_k2", "guidance")]
+)
+@pytest.mark.usefixtures("patched")
+def test_a_call_or_an_answer_that_fits(parser: str, library: str, fields: Any, tmp_path: Path) -> None:
+    """To llguidance a call of llama's begins as an answer does; xgrammar follows both, and has no dates."""
+    (model,) = (model for model, parsers in BY_GUIDANCE.items() if parser in parsers)
+    tokenizer, _ = calls.vocabulary_of(calls.tag_of(model, calls.request(_with(INTEGER))))
+    adjusted = _adjusted(parser, tokenizer, **fields)
+    tag = json.loads(adjusted.structured_outputs.structural_tag)
+    server = Server(tag, tmp_path)
+    if library == "xgrammar":
+        with pytest.raises(GuidedError, match="leave it out in tools of this parser"):
+            server.served("structural_tag", tag)
+        tag = json.loads(json.dumps(tag).replace('"date"', '"uuid"'))
+    backend, key = server.served("structural_tag", tag)
+    assert backend == library
+    drawn = [server.drawing.text(key, random.Random(seed)) for seed in range(12)]
+    answers = [text for text in drawn if text.startswith("{") and '"name"' not in text]
+    called = [text for text in drawn if text and text not in answers]
+    assert answers
+    assert called
+    print(answers)
+    for text in answers:
+        assert re.fullmatch(r"[-0-9a-fA-F]+", json.loads(text)["answer"])
+    for text in called if parser != "llama3_json" else ():
+        read = _read(parser, text, server.drawing, adjusted)
+        assert read
+        assert not fields or all(map(_judge(_with(INTEGER)).is_valid, read))
+
+
+@pytest.mark.usefixtures("patched")
+def test_a_parser_without_tags_refuses_both_together() -> None:
+    from guided_engine.compat import refusals
+
+    adjusted = _adjusted("pythonic", calls.vocabulary_of({})[0])
+    error = refusals._unsound_tools(adjusted)
+    assert error is not None
+    assert (error.code, error.path) == ("grammar_unsupported", "tools")
+    assert "takes no response_format beside tools" in error.message
