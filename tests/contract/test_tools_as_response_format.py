@@ -280,7 +280,6 @@ def test_a_call_or_an_answer_that_fits(parser: str, library: str, fields: Any, t
     called = [text for text in drawn if text and text not in answers]
     assert answers
     assert called
-    print(answers)
     for text in answers:
         assert re.fullmatch(r"[-0-9a-fA-F]+", json.loads(text)["answer"])
     for text in called if parser != "llama3_json" else ():

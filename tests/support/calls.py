@@ -119,12 +119,13 @@ class Drawing:
             among = allowed(matcher, len(self.tokens))
             ends = [token for token in among if self.tokens[token][:1] in (b'"', b"}", b"]")]
             special = [token for token in among if not self.tokens[token] and token != tokenizers.EOS]
-            if tokenizers.EOS in among and chance.random() < 0.5 + len(taken) / 100:
+            is_end = among == [tokenizers.EOS] or chance.random() < 0.5 + len(taken) / 100
+            if tokenizers.EOS in among and is_end:
                 return str(self.tokenizer.decode(taken, skip_special_tokens=False))
             if ends and (len(taken) > 60 or chance.random() < 0.3):
                 among = ends
             elif special and chance.random() < 0.5:
                 among = special
-            taken.append(chance.choice(among))
+            taken.append(chance.choice([token for token in among if token != tokenizers.EOS]))
             assert matcher.accept(taken[-1:])
         return ""

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from guided_grammar.texts import one_of
+from guided_grammar.texts import new_form, one_of
 
 _JSON_STARTS: Final = '{["-0123456789tfn'
 _DIGITS: Final = (r"\d+", "[0-9]+")  # to llguidance the first is digits of any script
@@ -23,6 +23,9 @@ _REPEATS: Final = {"optional": (0, 1), "plus": (1, -1), "star": (0, -1)}
 
 class NotTakenError(ValueError):
     """A tag is not written as Lark."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"llguidance does not support the tag: {reason}")
 
 
 class _Lexeme(NamedTuple):
@@ -50,24 +53,9 @@ def as_lark(tag: Any, special: Mapping[str, int], eos: int) -> str:
         It has a part that is not written so, or two that would be taken for one another.
     """
     writer = _Writer(special, eos)
-    start, starts = writer.part(tag["format"] if "structures" not in tag else _new_form(tag))(frozenset())
+    start, starts = writer.part(new_form(tag)["format"])(frozenset())
     writer.check(starts)
     return "\n".join(["%llguidance {}", f"start: {start or _literal('')}", *writer.rules])
-
-
-def _new_form(tag: Any) -> dict[str, Any]:
-    return {
-        "type": "triggered_tags",
-        "triggers": tag["triggers"],
-        "tags": [
-            {
-                "begin": one["begin"],
-                "content": {"type": "json_schema", "json_schema": one["schema"]},
-                "end": one["end"],
-            }
-            for one in tag["structures"]
-        ],
-    }
 
 
 class _Writer:
@@ -84,7 +72,7 @@ class _Writer:
         """Return a part of a tag."""
         write = _WRITERS.get(part.get("type", "tag"))  # which a tag among others may leave out
         if write is None:
-            raise NotTakenError(f"llguidance has no {part['type']}")
+            raise NotTakenError(f"it has no {part['type']}")
         return write(self, part)
 
     def lexeme(self, lark: str, kind: int, text: str) -> _Part:
@@ -266,9 +254,9 @@ def _may_begin(lexeme: _Lexeme, character: str) -> bool:
 def _json_schema(writer: _Writer, part: Any) -> _Part:
     schema, style = part["json_schema"], part.get("style", "json")
     if style != "json" or part.get("any_order") or part.get("excludes"):
-        raise NotTakenError(f"llguidance has no JSON of the style {style}, or in any order, or with excludes")
+        raise NotTakenError(f"it has no JSON of the style {style}, or in any order, or with excludes")
     if part.get("max_whitespace_cnt") is not None or schema is False:
-        raise NotTakenError("llguidance has no JSON without a value, or with so much white space")
+        raise NotTakenError("it has no JSON without a value, or with so much white space")
     form = {**_ON_ONE_LINE, **({} if schema is True else schema)}
     name = writer.named("json", f"%json {json.dumps(form)}")
     return writer.lexeme(name, _JSON, name)
@@ -279,7 +267,7 @@ def _regex(writer: _Writer, part: Any) -> _Part:
     if pattern in _DIGITS:
         return writer.lexeme("/[0-9]+/", _NUMBER, "")
     if not pattern or "/" in pattern or "\n" in pattern:
-        raise NotTakenError("llguidance has no such regex")
+        raise NotTakenError("it has no such regex")
     return writer.lexeme(f"/{pattern}/", _FREE, pattern)
 
 
@@ -295,7 +283,7 @@ def _any_text(writer: _Writer, part: Any) -> _Part:
 def _excludes(part: Any) -> Sequence[str]:
     """Return what free text has not."""
     if part.get("max_tokens") is not None or part.get("max_chars") is not None:
-        raise NotTakenError("llguidance has no free text of some length")
+        raise NotTakenError("it has no free text of some length")
     return part.get("excludes") or ()
 
 

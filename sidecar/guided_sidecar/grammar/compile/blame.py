@@ -72,7 +72,7 @@ def explained(
     code = ErrorCode.GRAMMAR_UNSUPPORTED if is_limit else ErrorCode.GRAMMAR_INVALID
     if grammar.kind == "structural_tag" and grammar.value is not None:
         path = "$" if "structures" in grammar.value else "$.format"
-        return fault(path, reason, ErrorCode.GRAMMAR_UNSUPPORTED)
+        return fault(path, reason, code)
     return GuidedError(code, reason)
 
 
