@@ -22,6 +22,7 @@ from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.worker_messages import Job
 from support import calls
 from support.calls import BY_GUIDANCE, BY_XGRAMMAR, Drawing
+from support.tokenizers import EOS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # vLLM's own imports warn
 PATTERNS = (
@@ -178,6 +179,47 @@ def test_each_parser_reads_back_what_is_generated(model: str, choice: Any, tmp_p
                 read = _read(parser, text, server.drawing, asked)
                 assert read
                 assert all(map(judge.is_valid, read)), text
+
+
+def _is_named(token: bytes, text: bytes) -> bool:
+    """Return whether a token may be allowed by one library alone: docs/decisions/0041 names them."""
+    if re.search(rb"[\t\r\n\x7f]|\\\\u", token) or (text.endswith(b"-") and token.startswith(b"0")):
+        return True
+    try:
+        token.decode()
+    except UnicodeDecodeError as error:
+        return error.reason != "unexpected end of data"
+    return False
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+@pytest.mark.parametrize("model", BY_GUIDANCE)
+def test_both_libraries_mean_the_same_by_a_tag(model: str, choice: str) -> None:
+    """Whole masks along drawn texts, but where llguidance prefers one token for a text that must come."""
+    plain = {**_with(INTEGER), "properties": {"v": INTEGER, "s": STRING}}
+    tag = calls.tag_of(model, calls.request(plain, choice))
+    _, words = calls.vocabulary_of(tag)
+    libraries = [Backends(words)[name] for name in ("guidance", "xgrammar")]
+    tokens = libraries[0].tokens()
+    named = [number for number, text in enumerate(words.tokens) if text.startswith(b"\xff")]
+    added = [number for number, text in enumerate(tokens) if re.fullmatch(rb"</?[a-z_:]+>", text)]
+    for seed in range(2):
+        chance, text = random.Random(seed), b""
+        matchers = [one.compile("structural_tag", json.dumps(tag)).matcher() for one in libraries]
+        for _ in range(60):
+            ours, theirs = (set(calls.allowed(matcher, len(tokens))) for matcher in matchers)
+            if len(ours) > 1:
+                differing = (ours ^ theirs) - {*named, *added}
+                # A character that is cut in its bytes is followed by the rest of it alone.
+                is_cut = text.decode(errors="ignore").encode() != text
+                assert is_cut or all(_is_named(tokens[token], text) for token in differing), text
+            among = sorted((ours & theirs) - {EOS})
+            if not among:
+                break
+            marks = [token for token in among if any(mark in tokens[token] for mark in b'<{}"[|')]
+            token = chance.choice(marks if marks and chance.random() < 0.7 else among)
+            text += tokens[token]
+            assert all(matcher.accept([token]) for matcher in matchers)
 
 
 @pytest.mark.parametrize("model", BY_XGRAMMAR)

@@ -163,7 +163,8 @@ class Compiler:
                 if error.entry.retryable:  # says nothing about the grammar
                     raise
                 refusals.append(error)
-        if grammar.kind == "structural_tag" and (lacking := routing.missing(job.backends, grammar)):
+        is_of_form = refusals[0].path == "$.format"  # which says nothing of the schemas in it
+        if is_of_form and (lacking := routing.missing(job.backends, grammar)):
             message = f"{lacking.path}: {lacking.reason}"
             refusals.insert(0, GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=lacking.path))
         raise _clearest(refusals)
