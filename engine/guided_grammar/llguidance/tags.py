@@ -225,8 +225,9 @@ def _either(ways: Sequence[_Part]) -> _Part:
 
 def _check_place(lexemes: Mapping[_Lexeme, set[_Lexeme]]) -> None:
     """Raise NotTakenError where of lexemes at one place, with what may follow, a longer is taken for one."""
+    is_mixed = len({one.kind for one in lexemes}) > 1  # of a thousand tools' names it is not
     for lexeme, behind in lexemes.items():
-        others = [one for one in lexemes if one.kind != lexeme.kind]
+        others = [one for one in lexemes if one.kind != lexeme.kind] if is_mixed else []
         if lexeme.kind in (_FREE, _UNTIL) and any(one.kind not in (_TOKEN, _FREE, _UNTIL) for one in others):
             raise NotTakenError("nothing tells its free text from what else may begin there")
         if lexeme.kind == _FREE and any(one.kind != _TOKEN for one in behind):

@@ -58,13 +58,15 @@ def _malformed(model: type[pydantic.BaseModel], tag: dict[str, Any]) -> Iterator
 
 def _place(tag: Any, location: Sequence[int | str], *, is_key: bool) -> JsonPath:
     """Return the path of pydantic's location, which names the models between which a value chooses, too."""
-    path, value, is_chosen = ROOT, tag, False
+    path, is_chosen = ROOT, False
+    value: Any = tag
     for step in location:
-        keys = range(len(value)) if isinstance(value, list) else value
+        holder: Any = value
+        keys = range(len(value)) if isinstance(value, list) else holder
         if isinstance(value, dict) and value.get("type") == step and not is_chosen:
             is_chosen = True
         elif isinstance(value, dict | list) and step in keys:
-            path, value, is_chosen = JsonPath(path, step), value[step], False
+            path, value, is_chosen = JsonPath(path, step), holder[step], False
     return JsonPath(path, location[-1]) if is_key else path
 
 
