@@ -53,8 +53,10 @@ keywords and compares.
   `uniqueItems` over an enum of few values, and where items always have more values: strings without a
   `maxLength`, `format` or pattern with an end, numbers without bounds, arrays without `maxItems`, objects
   that take any further names, or whose last property in the schema's order is one of all these, and
-  alternatives of which each is so, `null` and booleans beside them (in tools and structural tags where the
-  text alone tells where a value begins, as in the calls that [limits](limits.md#grammars) lists for lengths).
+  alternatives of which each is so, `null` and booleans beside them (in tools where the
+  text alone tells where a value begins: of `hermes`, `qwen3_json`, `llama3_json`, `llama4_json` and `longcat`,
+  and forced ones of `deepseek_v3`, `deepseek_v31` and `plamo3`). In tools of the parsers that
+  [routes](routes.md#tools) lists for xgrammar, what that enforces of all this.
 - **Refused**, with the path: what cannot be written so, lookbehind and `\\b`, bounds
   beyond 2^53 (of integers 2^63) that leave nothing else, and values that both libraries round.
 - **Too many**: an object of more than about 400 optional properties, or as many alternatives at one place.

@@ -68,6 +68,23 @@ def _escaped(character: str) -> str:
     return character
 
 
+def new_form(tag: Any) -> Any:
+    """Return a structural tag in the form that names a `format`, in which nothing is left out."""
+    if "structures" not in tag:
+        return tag
+    tags = [
+        {
+            "type": "tag",
+            "begin": one["begin"],
+            "content": {"type": "json_schema", "json_schema": one["schema"]},
+            "end": one["end"],
+        }
+        for one in tag["structures"]
+    ]
+    form = {"type": "triggered_tags", "triggers": tag["triggers"], "tags": tags}
+    return {"type": "structural_tag", "format": form}
+
+
 def is_plain(spec: str) -> bool:
     """Return whether a grammar's text names no character that xgrammar 0.2.8 writes as an escape.
 

@@ -34,25 +34,25 @@ def _format(value: Any) -> dict[str, Any]:
 TOKEN_TAG = {"type": "tag", **TAG, "begin": {"type": "token", "token": 1.5}}
 MALFORMED: list[tuple[Any, str, str]] = [
     (_format(None), "$.format", "should be an object"),
-    (_format({"value": "x"}), "$.format.type", "required"),
-    (_format({"type": None}), "$.format.type", "null is none of"),
-    (_format({"type": "nope"}), "$.format.type", "\"nope\" is none of 'any_text', "),
+    (_format({"value": "x"}), "$.format", "'type'"),
+    (_format({"type": None}), "$.format", "expected tags: 'any_text'"),
+    (_format({"type": "nope"}), "$.format", "'nope' .*expected tags: 'any_text'"),
     (
         _format({"type": "triggered_tags", "triggers": "<a", "tags": [TAG]}),
         "$.format.triggers",
         "an? .*array",
     ),
-    (_format({"type": "token", "token": 1.5}), "$.format.token", "valid integer or a valid string"),
-    (_format({"type": "tag", **TAG, "begin": 5}), "$.format.begin", "valid string or an object"),
-    (_format({"type": "tag", **TAG, "end": [1]}), "$.format.end[0]", "valid string"),
-    (_format(TOKEN_TAG), "$.format.begin.token", "valid integer or a valid string"),
+    (_format({"type": "token", "token": 1.5}), "$.format.token", "valid integer"),
+    (_format({"type": "tag", **TAG, "begin": 5}), "$.format.begin", "valid string"),
+    (_format({"type": "tag", **TAG, "end": [1]}), "$.format.end", "valid string"),
+    (_format(TOKEN_TAG), "$.format.begin", "valid string"),
     (_format({"type": "grammar"}), "$.format.grammar", "required"),
     (_format({"type": "repeat", "min": 1.5, "max": 2, "content": NUMBER}), "$.format.min", "valid integer"),
     (_format({"type": "dispatch", "rules": [[1, NUMBER]]}), "$.format.rules[0][0]", "valid string"),
     (_format({"type": "dispatch", "rules": [["a"]]}), "$.format.rules[0][1]", "required"),
-    (_format({"type": "sequence", "elements": [NUMBER, TAG]}), "$.format.elements[1].type", "required"),
+    (_format({"type": "sequence", "elements": [NUMBER, TAG]}), "$.format.elements[1]", "'type'"),
     (_format({"type": "json_schema", "json_schema": {}, "style": 5}), "$.format.style", "'json', 'qwen_xml'"),
-    (_format({"type": "json_schema", "json_schema": "{}"}), "$.format.json_schema", "boolean or an object"),
+    (_format({"type": "json_schema", "json_schema": "{}"}), "$.format.json_schema", "valid boolean"),
     (_format({"type": "any_text", "max_chars": 10**20}), "$.format.max_chars", "less than or equal"),
     ({"type": "structural_tag"}, "$.format", "required"),
     ({"structures": [{"begin": "a", "end": "b"}], "triggers": []}, "$.structures[0].schema", "required"),
@@ -124,7 +124,7 @@ def test_what_the_models_refuse_the_library_refuses_too() -> None:
         error = _fault(form)
         if error is None or error.code != "grammar_invalid":
             continue
-        if error.message.endswith(("type: Field required", "'deepseek_v4_1_xml'")):
+        if "using discriminator 'type'" in error.message or error.message.endswith("'deepseek_v4_1_xml'"):
             continue
         assert not _is_taken_by_the_library(form), f"SEED={seed}: {form}: {error.message}"
 

@@ -306,6 +306,19 @@ def function(parameters: Any) -> dict[str, Any]:
     return {"type": "function", "function": {"name": "f", "parameters": parameters}}
 
 
+def test_what_is_not_enforced_of_tools_is_named_in_the_clients_place() -> None:
+    exchange = HttpExchange(trace.begin([], 1), "POST", CHAT)
+    exchange.kind, exchange.spec = "structural_tag", json.dumps(TAG)
+    keys = keys_of(json.dumps({"tools": [function(OTHER), function(PARAMETERS)]}).encode())
+    assert keys is not None
+    exchange.written = client_paths.written(keys)
+    exchange.unenforced = [f"{IN_TAG}.properties.c", "$.format"]
+    assert client_paths.unenforced(exchange) == [
+        "tools[1].function.parameters.properties.c",
+        "$.format",
+    ]
+
+
 UNTYPED = {"properties": PARAMETERS["properties"], "$defs": {"d": {"type": "x"}}}
 
 

@@ -82,8 +82,7 @@ def _found_again(error: GuidedError, exchange: HttpExchange) -> GuidedError:
     """Return the error with paths of schemas that the client wrote."""
     if error.path is None or not error.path.startswith("$") or not exchange.written:
         return error
-    spec = exchange.spec if exchange.kind in ("regex", "grammar") else _parsed(exchange.spec)
-    places = _Places(spec, list(itertools.islice(_schemas(exchange.written), _MOST_SCHEMAS)))
+    places = _Places.of_exchange(exchange)
     try:
         message = _PATH.sub(lambda found: places.of(found[0]), error.message)
         path = places.of(error.path)
@@ -92,8 +91,25 @@ def _found_again(error: GuidedError, exchange: HttpExchange) -> GuidedError:
     return GuidedError(error.code, message, path=path, retry_after_s=error.retry_after_s)
 
 
+def unenforced(exchange: HttpExchange) -> list[str]:
+    """Return what is not enforced of a request's grammars, of its tools by the paths in its body."""
+    if not exchange.unenforced or exchange.kind != "structural_tag" or "tools" not in exchange.written:
+        return exchange.unenforced
+    places = _Places.of_exchange(exchange)
+    try:
+        return list(dict.fromkeys(map(places.of, exchange.unenforced)))
+    except RecursionError:  # as deep values are compared
+        return exchange.unenforced
+
+
 class _Places:
     """Where the client wrote what stands at paths of a grammar."""
+
+    @classmethod
+    def of_exchange(cls, exchange: HttpExchange) -> "_Places":
+        """Return those of the grammar that a request has become."""
+        spec = exchange.spec if exchange.kind in ("regex", "grammar") else _parsed(exchange.spec)
+        return cls(spec, list(itertools.islice(_schemas(exchange.written), _MOST_SCHEMAS)))
 
     def __init__(self, spec: Any, known: list[_Written]) -> None:
         self._spec = spec

@@ -192,7 +192,7 @@ class _Response:
         while self._kept:
             message = self._kept.pop(0)
             if message["type"] == "http.response.start":
-                message = response_headers.with_unenforced(message, self._exchange.unenforced)
+                message = response_headers.with_unenforced(message, client_paths.unenforced(self._exchange))
                 self._status = message["status"]
                 self._streams = _is_event_stream(message)
                 message = identifiers.told(message, self._exchange)

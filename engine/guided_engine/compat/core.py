@@ -76,7 +76,9 @@ def compile_here(manager: Any, request: Any, name: Backend, config: PodConfig) -
         try:
             kind, spec = structured.structured_output_key
             stop_tokens = request.sampling_params.all_stop_token_ids
-            return _backend(manager, name, config).compile_grammar(kind, spec, stop_token_ids=stop_tokens)
+            # Upstream's guidance reads tags of the old form alone.
+            library: Backend = "xgrammar" if kind.name == "STRUCTURAL_TAG" else name
+            return _backend(manager, library, config).compile_grammar(kind, spec, stop_token_ids=stop_tokens)
         except Exception:
             # Ends its request alone, at the next step, with this code.
             request.stop_reason = ErrorCode.GRAMMAR_LOAD_FAILED.value

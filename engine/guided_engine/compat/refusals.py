@@ -13,7 +13,7 @@ from guided_engine.admission import request_body, request_processors, request_wo
 from guided_engine.admission.constraints import kind_of
 from guided_engine.admission.exchange import current
 from guided_engine.compat.tool_markers import cut_calls
-from guided_engine.compat.tools import is_forced
+from guided_engine.compat.tools import is_forced, may_answer_instead
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
 
 Refusal = Callable[[Any], GuidedError | None]
@@ -127,6 +127,9 @@ def _loose_tools(request: Any) -> GuidedError | None:
     if not tools or request.tool_choice == "none" or not envs.VLLM_ENFORCE_STRICT_TOOL_CALLING:
         return None  # the last: the engine's owner said so
     forced = is_forced(request.tool_choice)
+    if may_answer_instead(request):  # the grammar has no calls: those of both have a structural tag
+        message = "this engine's tool parser takes no response_format beside tools: leave one of them out"
+        return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path="tools")
     if not forced and not _any_tool_strict(tools):
         return None
     constraint = request.extract_structured_outputs()

@@ -2,7 +2,8 @@
 
 Upstream leaves the arguments of a tool that is not strict free: any JSON, also `false`. Clients' libraries
 refuse that, and so does the server's own route for Anthropic's. Where no call is forced, upstream's meaning
-stays.
+stays. But where an answer is to be JSON, and a call may be made instead, upstream has a grammar of both for
+strict tools alone; without it no call could ever be made.
 """
 
 import functools
@@ -21,16 +22,42 @@ _SAYS_NOTHING: Final = frozenset(("type", "$defs", "title", "description", "$sch
 
 def _apply(config: PodConfig) -> None:
     skip_unless_rank(config)
-    from vllm.tool_parsers import structural_tag_registry, utils  # noqa: PLC0415 - see compat/__init__.py
+    from vllm.parser.abstract_parser import DelegatingParser  # noqa: PLC0415 - see compat/__init__.py
+    from vllm.tool_parsers import structural_tag_registry, utils  # noqa: PLC0415 - as above
 
     resolve = structural_tag_registry.resolve_tool_strictness
     structural_tag_registry.resolve_tool_strictness = _resolving(resolve)
     utils._params_or_empty_object = _arguments  # noqa: SLF001 - of parsers without structural tags
+    DelegatingParser._apply_structural_tag = _applying(DelegatingParser._apply_structural_tag)  # noqa: SLF001
 
 
 def is_forced(choice: Any) -> bool:
     """Return whether a request's `tool_choice` asks for a call, of one tool or of any."""
     return choice not in (None, "none", "auto") and getattr(choice, "mode", "required") != "auto"
+
+
+def may_answer_instead(request: Any) -> bool:
+    """Return whether a request takes a call, or an answer that is JSON as it says."""
+    if not request.tools or is_forced(request.tool_choice) or request.tool_choice in (None, "none"):
+        return False
+    constraint = request.extract_structured_outputs()
+    return constraint is not None and (constraint.json is not None or bool(constraint.json_object))
+
+
+def _applying(apply: Callable[..., Any]) -> Callable[..., Any]:
+    from vllm.tool_parsers.tool_strict_level import ToolStrictLevel  # noqa: PLC0415 - see compat/__init__.py
+
+    @functools.wraps(apply)
+    def applying(self: Any, request: Any) -> Any:
+        level = self.tool_strict_level
+        if may_answer_instead(request):
+            self.tool_strict_level = max(level, ToolStrictLevel.FUNCTION)
+        try:
+            return apply(self, request)
+        finally:
+            self.tool_strict_level = level
+
+    return applying
 
 
 def _resolving(resolve: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,22 +1,23 @@
 """llguidance with one tokenizer: compiles as vLLM 0.32 does (v1/structured_output/backend_guidance.py).
 
-A choice is written otherwise, so that it may be long, and a tag has its schema. Other masks are equal; the
-contract test compares them with vLLM's own class.
+A choice is written otherwise, so that it may be long, and a tag is one grammar (tags.py). Other masks are
+equal; the contract test compares them with vLLM's own class.
 """
 
 import functools
 import json
-import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import llguidance
 
 from guided_contract.wire import Kind
 from guided_grammar.backend import ANY_OBJECT, BackendError, Threads, one_line
+from guided_grammar.json_schema import subschemas
 from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
 from guided_grammar.llguidance.prototype import Allowance, Prototype
+from guided_grammar.llguidance.tags import as_lark
 from guided_grammar.masks import Bitmask
 from guided_grammar.texts import choice_as_lark, is_lark, one_of
 from guided_grammar.walk import Walk
@@ -48,7 +49,8 @@ class GuidanceBackend:
         self._tokens = functools.cache(
             lambda: [tokenizer.decode_bytes([token]) for token in range(tokenizer.vocab_size)]
         )
-        self._special = functools.cache(lambda: _named(tokenizer))
+        self._special = functools.cache(lambda: _special(tokenizer))
+        self._named = functools.cache(lambda: one_of(self._special()))
 
     def compile(self, kind: Kind, spec: str) -> "GuidanceGrammar":
         """Compile one grammar; see Backend."""
@@ -103,43 +105,26 @@ class GuidanceBackend:
         structural tag's own texts, and what a Lark grammar has between `<` and `>`, mean the tokens.
         """
         if kind == "structural_tag":
-            tags = json.loads(spec).get("structures", ())
-            texts = [_unescaped(json.dumps(item.get("schema"))) for item in tags]
+            texts = list[str]()
+            subschemas.with_each_of_tag(
+                json.loads(spec), lambda _, schema: texts.append(json.dumps(schema, ensure_ascii=False))
+            )
         elif kind == "grammar":
             texts = [] if is_lark(spec) else [spec]
         else:
             texts = [_unescaped(spec) if kind != "regex" else spec]
         for text in texts:
-            if found := self._special().search(text.replace("\\", "")):
+            if found := self._named().search(text.replace("\\", "")):
                 raise BackendError(f"llguidance does not support {found[0]} as text, it is a special token")
 
     def _serialised(self, kind: Kind, spec: str) -> str:
         if kind in ("json", "json_object"):
             return _from_schema(spec or ANY_OBJECT)
         if kind == "structural_tag":
-            tag = json.loads(spec)
-            if "structures" not in tag:
-                raise ValueError("llguidance takes structural tags in their old form only")
-            tags = list(self._tags(tag))
-            if not tags:
-                raise ValueError("the structural tag has no structures")
-            return str(llguidance.StructTag.to_grammar(tags))
+            kind, spec = "grammar", as_lark(json.loads(spec), self._special(), self._tokenizer.eos_token)
         if kind == "choice":
             kind, spec = "grammar", choice_as_lark(json.loads(spec))
         return str(llguidance.grammar_from(kind, spec))
-
-    def _tags(self, tag: Any) -> Iterator[Any]:
-        for trigger in tag["triggers"]:
-            if not any(item["begin"].startswith(trigger) for item in tag["structures"]):
-                raise ValueError(f"no tag begins with the trigger {trigger!r:.80}")
-        for item in tag["structures"]:
-            begin = item["begin"]
-            trigger = next((text for text in tag["triggers"] if begin.startswith(text)), None)
-            if trigger is None:
-                raise ValueError(f"no trigger begins {begin!r}")
-            # vLLM 0.32 gives it a grammar, which it reads as a schema that says nothing.
-            schema = {} if item["schema"] is True else item["schema"]
-            yield llguidance.StructTag(trigger=trigger, begin=begin, grammar=schema, end=item["end"])
 
 
 def _of_a_draft() -> Any:
@@ -150,10 +135,11 @@ def _of_a_draft() -> Any:
     )
 
 
-def _named(tokenizer: Any) -> re.Pattern[str]:
-    """Return what finds the text of a special token."""
-    special = filter(tokenizer.is_special_token, range(tokenizer.vocab_size))
-    return one_of(tokenizer.decode_bytes([token]).decode(errors="replace") for token in special)
+def _special(tokenizer: Any) -> dict[str, int]:
+    """Return the ids of special tokens by their texts."""
+    numbers = filter(tokenizer.is_special_token, range(tokenizer.vocab_size))
+    named = {tokenizer.decode_bytes([number]).decode(errors="replace"): number for number in numbers}
+    return {text: number for text, number in named.items() if text}
 
 
 def _unescaped(spec: str) -> str:

@@ -13,6 +13,7 @@ from guided_contract.wire import Kind
 from guided_grammar.backend import Unsupported
 from guided_grammar.json_schema.keywords import asserts, numbers
 from guided_grammar.json_schema.subschemas import Place, walk
+from guided_grammar.llguidance import tags
 from guided_grammar.rules import Rule, by_keyword, concern, first, seen
 
 _INCLUSIVE: Final = "llguidance takes the bound itself where the other bound has the same whole part"
@@ -32,8 +33,9 @@ _OPPOSITE: Final = {
 
 def lacks(kind: Kind, value: Any) -> Unsupported | None:
     """Return the first thing that llguidance does not enforce; see Library."""
-    if kind == "structural_tag" and "structures" not in value:
-        return Unsupported("$.format", "llguidance takes structural tags in their old form only")
+    if kind == "structural_tag":
+        reason = tags.lacks(value["format"]) if "format" in value else None
+        return Unsupported("$.format", reason) if reason else None
     if kind != "json" or not concern(RULES, value):
         return None
     places = list(walk(value))

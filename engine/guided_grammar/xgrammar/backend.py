@@ -14,7 +14,7 @@ import xgrammar
 from guided_contract.wire import Kind
 from guided_grammar.backend import ANY_OBJECT, BackendError, Threads, one_line
 from guided_grammar.masks import Bitmask
-from guided_grammar.texts import choice_as_ebnf, is_lark, is_plain
+from guided_grammar.texts import choice_as_ebnf, is_lark, is_plain, new_form
 from guided_grammar.walk import Walk
 from guided_grammar.xgrammar import classes
 from guided_grammar.xgrammar.filler import XGrammarFiller
@@ -112,7 +112,7 @@ class XGrammarBackend:
         """Return the grammar of upstream's call, written out; None: of Lark there is none."""
         marked = None
         if kind == "structural_tag":
-            tag = _new_form(json.loads(spec))
+            tag = new_form(json.loads(spec))
             marked = self._special().in_tag(tag)
             grammar = marked or xgrammar.Grammar.from_structural_tag(json.dumps(tag))
         else:
@@ -141,18 +141,6 @@ def _grammar(kind: Kind, spec: str) -> Any | None:
     if kind == "choice":
         return grammar.from_ebnf(choice_as_ebnf(json.loads(spec)))
     return None if is_lark(spec) else grammar.from_ebnf(spec)
-
-
-def _new_form(tag: Any) -> Any:
-    """Return a structural tag in the form that names a `format`."""
-    if "structures" not in tag:
-        return tag
-    items = [
-        xgrammar.StructuralTagItem(begin=item["begin"], schema=json.dumps(item["schema"]), end=item["end"])
-        for item in tag["structures"]
-    ]
-    form = xgrammar.StructuralTag.from_legacy_structural_tag(items, tag["triggers"])
-    return json.loads(form.model_dump_json(indent=None))
 
 
 class LoadedByXGrammar:

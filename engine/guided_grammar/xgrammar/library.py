@@ -11,8 +11,8 @@ class XGrammarLibrary:
     """xgrammar, as guided_grammar.backend.Library has it."""
 
     compares_spellings = False
-    # vLLM's EBNF, and tags of the new form, which llguidance does not read.
-    first_for = frozenset[Kind](["grammar", "structural_tag"])
+    # vLLM's EBNF.
+    first_for = frozenset[Kind](["grammar"])
     counts_minimum_alone = True
     own_language: str | None = "ebnf"
 

@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_contract.wire import Backend, Kind
+from guided_contract.wire import Backend
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import DEFINITIONS
 from guided_grammar.json_schema.subschemas import ROOT, Place
-from guided_sidecar.grammar.compile import library_words, routing, tag_blame
+from guided_sidecar.grammar.compile import library_words, routing
 from guided_sidecar.grammar.compile.proof_faults import Fault
 from guided_sidecar.grammar.compile.routing import Grammar
-from guided_sidecar.grammar.compile.tag_blame import SpentError
 from guided_sidecar.grammar.schema import patterns
 from guided_sidecar.grammar.schema.faults import fault
 from guided_sidecar.grammar.schema.origins import PARTLY
@@ -35,7 +34,11 @@ _MANY: Final = (
 )
 
 Schema = dict[str, Any]
-Refuses = Callable[[Kind, Any, bool], bool]
+Refuses = Callable[[Any, bool], bool]
+
+
+class SpentError(Exception):
+    """Enough was tried."""
 
 
 def explained(
@@ -48,8 +51,7 @@ def explained(
     said
         The library's words.
     refuses
-        Whether the library refuses a part, too: a JSON schema in its normal form, closed or not, or a
-        structural tag.
+        Whether the library refuses a part, too: a JSON schema in its normal form, closed or not.
     is_read
         Whether another library reads the text: then it is not broken.
     """
@@ -73,7 +75,8 @@ def explained(
         is_limit = is_limit or is_read()
     code = ErrorCode.GRAMMAR_UNSUPPORTED if is_limit else ErrorCode.GRAMMAR_INVALID
     if grammar.kind == "structural_tag" and grammar.value is not None:
-        return fault(tag_blame.place(grammar.value, said, search.refuses_tag), reason, code)
+        path = "$" if "structures" in grammar.value else "$.format"
+        return fault(path, reason, code)
     return GuidedError(code, reason)
 
 
@@ -116,17 +119,13 @@ class _Search:
 
     def refuses(self, form: Any) -> bool:
         """Return whether a schema alone is refused; raises SpentError."""
-        return self._tried("json", form)
+        return self._tried(form)
 
-    def refuses_tag(self, tag: Any) -> bool:
-        """Return whether a structural tag is refused; raises SpentError."""
-        return self._tried("structural_tag", tag)
-
-    def _tried(self, kind: Kind, part: Any, *, is_closed: bool = True) -> bool:
+    def _tried(self, form: Any, *, is_closed: bool = True) -> bool:
         self._left -= 1
         if self._left < 0 or time.monotonic() > self._until_s:
             raise SpentError
-        return self._refuses(kind, part, is_closed)
+        return self._refuses(form, is_closed)
 
     def place(self, form: Schema) -> Place:
         """Return the innermost schema that is refused, the whole one where none is alone."""
@@ -159,7 +158,7 @@ class _Search:
         try:
             if len(parts) > 1 and not all(self.refuses(_with_definitions(form, part)) for part in parts):
                 return True
-            return not self._tried("json", form, is_closed=False)
+            return not self._tried(form, is_closed=False)
         except SpentError:
             return True
 

@@ -163,6 +163,10 @@ class Compiler:
                 if error.entry.retryable:  # says nothing about the grammar
                     raise
                 refusals.append(error)
+        is_of_form = refusals[0].path == "$.format"  # which says nothing of the schemas in it
+        if is_of_form and (lacking := routing.missing(job.backends, grammar)):
+            message = f"{lacking.path}: {lacking.reason}"
+            refusals.insert(0, GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=lacking.path))
         raise _clearest(refusals)
 
     def _usable(self) -> Iterator[GrammarBackend]:
@@ -217,10 +221,9 @@ class Compiler:
     def _explained(self, job: Job, grammar: Grammar, backend: Backend, refusal: BackendError) -> GuidedError:
         """Turn a library's refusal into our error."""
 
-        def refuses(kind: Kind, part: Any, is_closed: bool) -> bool:  # noqa: FBT001 - a table's function
-            is_schema = kind == "json" and is_closed
-            text = library_texts.of_schema(part, job, backend)[0] if is_schema else json.dumps(part)
-            return self._is_refused(kind, text, backend)
+        def refuses(part: Any, is_closed: bool) -> bool:  # noqa: FBT001 - a table's function
+            text = library_texts.of_schema(part, job, backend)[0] if is_closed else json.dumps(part)
+            return self._is_refused("json", text, backend)
 
         def is_read() -> bool:
             others = (one for one in self._backends if one != backend)

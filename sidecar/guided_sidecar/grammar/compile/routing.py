@@ -3,7 +3,7 @@
 import itertools
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from guided_contract.backends import NAMES
@@ -21,6 +21,7 @@ from guided_sidecar.grammar.worker_messages import Job
 
 _WIDE: Final = frozenset(["anyOf", "enum", "patternProperties", "properties"])
 _MANY: Final = 64  # alternatives, of which a few such keywords are too many
+_IN_TOOLS: Final = "leave it out in tools of this parser and in tags like its: a response_format may have it"
 _NESTED: Final = re.compile(r"[*+}][^()]*(?:\)[^()]*)*\)[*+{]")  # a repeat within a group that is repeated
 
 
@@ -131,12 +132,22 @@ def order(job: Job, grammar: Grammar) -> Iterator[Backend]:
     first = next(able, None)
     if first is not None:
         return itertools.chain([first], able)
-    missing = _unsupported(trusted[0], grammar) if trusted else None
-    where = f"{missing.path}: " if missing is not None and missing.path else ""
-    reasons = [missing.reason] if missing is not None else []
+    lacking = missing(trusted, grammar)
+    reasons = [lacking.reason] if lacking is not None else []
     reasons += [trust.reason(backend, job.unmeasured[backend]) for backend in doubted]
-    path = missing.path if missing is not None else None
+    path = lacking.path if lacking is not None else None
+    where = f"{path}: " if path else ""
     raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, where + "; ".join(reasons), path=path)
+
+
+def missing(backends: Sequence[Backend], grammar: Grammar) -> Unsupported | None:
+    """Return what the first of the backends does not enforce; of a tag, what the one does that reads it."""
+    found = [one for backend in backends if (one := _unsupported(backend, grammar)) is not None]
+    if grammar.kind == "structural_tag":
+        for one in found:
+            if any((one.path or "").startswith(made.path) for made in grammar.schemas):
+                return one._replace(reason=f"{one.reason}; {_IN_TOOLS}")
+    return next(iter(found), None)
 
 
 def _doubted(job: Job, grammar: Grammar) -> list[Backend]:

@@ -1,7 +1,8 @@
-"""Which bounds in a structural tag's schemas ranks can follow.
+"""Which bounds in the schemas of a structural tag that llguidance compiles ranks can follow.
 
 A text tells where a value of JSON begins if what stands before the value can be nothing else: neither free
-text, nor a part of the tag's other texts. Of a tag in which that is not so the bounds are compiled.
+text (behind which llguidance takes a trigger alone, or nothing), nor a part of the tag's other texts. Of a
+tag in which that is not so the bounds are compiled.
 """
 
 import bisect
@@ -12,20 +13,15 @@ from typing import Any, Final
 import msgspec
 
 from guided_contract.counting import NOTHING, Position
-from guided_contract.wire import Backend
 from guided_grammar.json_schema import subschemas
+from guided_grammar.texts import new_form
 from guided_sidecar.grammar.compile import followed
 from guided_sidecar.grammar.compile.followed import Followed
 
-_REPEATED: Final = frozenset(["plus", "repeat", "star"])
-# The keys of the parts of what holds one, and of what holds several.
-_ONE: Final = {"optional": "content", "structural_tag": "format", **dict.fromkeys(_REPEATED, "content")}
-_SOME: Final = {
-    "or": "elements",
-    "sequence": "elements",
-    "tags_with_separator": "tags",
-    "triggered_tags": "tags",
-}
+_CLEAR: Final = frozenset(
+    ["const_string", "optional", "or", "plus", "repeat", "sequence", "star", "tag", "tags_with_separator"]
+)
+_BACKEND: Final = "guidance"
 _LONGEST: Final = 256  # characters before a value
 
 
@@ -33,7 +29,7 @@ class _UnclearError(Exception):
     """A text does not tell where the values are."""
 
 
-def split(tag: Any, backend: Backend) -> Followed:
+def split(tag: Any) -> Followed:
     """Take what is better followed than compiled out of a tag's schemas.
 
     Parameters
@@ -43,13 +39,13 @@ def split(tag: Any, backend: Backend) -> Followed:
     """
     texts = _Texts()
     try:
-        texts.read({"type": "structural_tag", **tag}, is_last=True)
+        texts.read(new_form(tag)["format"])
         texts.check()
     except _UnclearError:
         return Followed(tag, [])
     begins: dict[str, int] = {}
     positions = [Position()]
-    parts = {begin: followed.split(schema, backend) for begin, schema in texts.values.items()}
+    parts = {begin: followed.split(schema, _BACKEND) for begin, schema in texts.values.items()}
     for begin, part in parts.items():
         begins[begin] = len(positions)
         positions += _moved(part.positions or [Position()], len(positions))
@@ -96,47 +92,33 @@ class _Texts:
         self.others: list[str] = []
         self.triggers: list[str] = []
 
-    def read(self, part: Any, *, is_last: bool) -> None:
-        """Read a part of a tag; nothing follows the last one.
+    def read(self, part: Any) -> None:
+        """Read a part of a tag.
 
         Raises
         ------
         _UnclearError
-            It writes what is no constant text, but for values, and free text without triggers in one place
-            that nothing follows: free text and what is behind it could begin a value together.
+            It writes what is no constant text, but for values, and free text up to triggers in one place.
         """
         kind = part.get("type", "tag")  # which a tag among others may leave out
-        if "triggers" in part:
-            if self.triggers or not is_last:
-                raise _UnclearError
+        if kind == "triggered_tags" and not self.triggers:
             self.triggers += part["triggers"]
-        self.others += _written(part.get("separator", ()))
-        if "structures" in part:
-            for structure in part["structures"]:
-                self._tag(structure["begin"], {"type": "json_schema", "json_schema": structure["schema"]})
-                self.others += _written(structure["end"])
-        elif kind == "tag":
-            self._tag(part["begin"], part["content"])
-            self.others += _written(part["end"])
-        elif kind == "const_string":
-            self.others.append(part["value"])
-        elif kind in _ONE:
-            self.read(part[_ONE[kind]], is_last=is_last and kind not in _REPEATED)
-        elif kind in _SOME:
-            self._read_some(kind, part[_SOME[kind]], is_last=is_last)
-        else:
+        elif kind not in _CLEAR:
             raise _UnclearError
-
-    def _read_some(self, kind: str, parts: Sequence[Any], *, is_last: bool) -> None:
-        for number, one in enumerate(parts):
-            is_behind_all = kind == "or" or (kind == "sequence" and number == len(parts) - 1)
-            self.read(one, is_last=is_last and is_behind_all)
+        for key in ("end", "separator", "value"):
+            self.others += _written(part.get(key, ()))
+        if kind == "tag":
+            self._tag(part["begin"], part["content"])
+            return
+        inner = [one for key in ("elements", "tags") for one in part.get(key, ())]
+        for one in [*inner, part["content"]] if "content" in part else inner:
+            self.read(one)
 
     def _tag(self, begin: Any, content: Any) -> None:
         (text,) = _written(begin)
         if content["type"] != "json_schema":
             self.others.append(text)
-            self.read(content, is_last=False)
+            self.read(content)
             return
         schema = content["json_schema"]
         is_json = content.get("style", "json") == "json" and not content.get("excludes")

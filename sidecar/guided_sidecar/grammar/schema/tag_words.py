@@ -1,10 +1,8 @@
 """What is wrong with a structural tag by xgrammar's own models of its parts, and what xgrammar ignores."""
 
-import difflib
-import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, get_args
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
 
 import pydantic
 
@@ -12,10 +10,7 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath
 from guided_sidecar.grammar.schema import faults
-from guided_sidecar.grammar.schema.limits import long_repeat, shown
-
-_INPUT: Final = "Input should be "  # how pydantic begins to say what a value is to be
-_MISSING: Final = "Field required"  # and says that there is none
+from guided_sidecar.grammar.schema.limits import long_repeat
 
 
 class _Structure(pydantic.BaseModel):
@@ -28,17 +23,6 @@ class _OldForm(pydantic.BaseModel):
     type: Literal["structural_tag"] = "structural_tag"
     structures: list[_Structure]
     triggers: list[str]
-
-
-@functools.cache
-def formats() -> Mapping[str, frozenset[str]]:
-    """Return the keys of each format that xgrammar knows, by its type."""
-    found = {}
-    for model in vars(_models()).values():
-        if isinstance(model, type) and issubclass(model, pydantic.BaseModel) and "type" in model.model_fields:
-            (name,) = get_args(model.model_fields["type"].annotation)
-            found[name] = frozenset(model.model_fields)
-    return found
 
 
 def _models() -> Any:
@@ -61,68 +45,29 @@ def check(tag: dict[str, Any]) -> None:
 
 
 def _malformed(model: type[pydantic.BaseModel], tag: dict[str, Any]) -> Iterator[GuidedError]:
-    told: dict[str, tuple[ErrorCode, list[str]]] = {}
-    for fault in _faults(model, json.dumps(tag)):
-        location, code, reason = fault["loc"], ErrorCode.GRAMMAR_INVALID, fault["msg"]
-        path, holder, value = _place(tag, location, is_key=fault["type"] in {"missing", "extra_forbidden"})
-        if fault["type"].startswith("union_tag"):
-            path = JsonPath(path, "type")
-            known = fault.get("ctx", {}).get("expected_tags")
-            reason = f"{shown(value['type'])} is none of {known}" if known else _MISSING
-        if fault["type"] == "extra_forbidden":
-            code = ErrorCode.GRAMMAR_UNSUPPORTED
-            reason = _no_such_key(str(location[-1]), _keys(model, holder, is_root=len(location) == 1))
-        told.setdefault(str(path), (code, []))[1].append(reason)
-    for where, (code, (first, *others)) in told.items():
-        if any(other.startswith((f"{where}.", f"{where}[")) for other in told):
-            continue  # of two ways to read it, the one that got further is meant
-        more = [other.removeprefix(_INPUT) for other in others if other.startswith(_INPUT)]
-        yield faults.fault(where, " or ".join([first, *more]), code)
-
-
-def _faults(model: type[pydantic.BaseModel], text: str) -> Sequence[Any]:
     try:
-        model.model_validate_json(text, strict=True, extra="forbid")
+        model.model_validate_json(json.dumps(tag), strict=True, extra="forbid")
     except pydantic.ValidationError as error:
-        return error.errors(include_url=False, include_input=False)
-    return []
+        for one in error.errors(include_url=False, include_input=False):
+            is_extra = one["type"] == "extra_forbidden"
+            path = _place(tag, one["loc"][:-1] if is_extra else one["loc"], is_key=one["type"] == "missing")
+            path = JsonPath(path, one["loc"][-1]) if is_extra else path
+            code = ErrorCode.GRAMMAR_UNSUPPORTED if is_extra else ErrorCode.GRAMMAR_INVALID
+            yield faults.fault(str(path), "no such key" if is_extra else one["msg"], code)
 
 
-def _place(tag: Any, location: Sequence[int | str], *, is_key: bool) -> tuple[JsonPath, Any, Any]:
-    """Return the path of pydantic's location, what holds it, and what is there.
-
-    Parameters
-    ----------
-    location
-        Keys and indices, and the names of the models between which a value was to choose.
-    is_key
-        Whether the last step is a key for certain.
-    """
-    path, holder, value, is_chosen = ROOT, tag, tag, False
-    for number, step in enumerate(location):
-        keys = range(len(value)) if isinstance(value, list) else value
-        is_there = isinstance(value, dict | list) and step in keys
-        is_model = isinstance(value, dict) and not is_chosen and value.get("type") == step
-        if is_there and not is_model:
-            path, holder, value, is_chosen = JsonPath(path, step), value, value[step], False
-        elif is_key and number == len(location) - 1:
-            path, holder = JsonPath(path, step), value
-        else:
+def _place(tag: Any, location: Sequence[int | str], *, is_key: bool) -> JsonPath:
+    """Return the path of pydantic's location, which names the models between which a value chooses, too."""
+    path, is_chosen = ROOT, False
+    value: Any = tag
+    for step in location:
+        holder: Any = value
+        keys = range(len(value)) if isinstance(value, list) else holder
+        if isinstance(value, dict) and value.get("type") == step and not is_chosen:
             is_chosen = True
-    return path, holder, value
-
-
-def _keys(model: type[pydantic.BaseModel], holder: dict[str, Any], *, is_root: bool) -> frozenset[str]:
-    if is_root or model is _OldForm:
-        fields = (model if is_root else _Structure).model_fields
-        return frozenset(field.alias or key for key, field in fields.items())
-    return formats()[holder.get("type", "tag")]  # which a tag among others may leave out
-
-
-def _no_such_key(key: str, known: frozenset[str]) -> str:
-    close = difflib.get_close_matches(key[:100], sorted(known), 1)
-    meant = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(sorted(known))}"
-    return f"no such key; {meant}"
+        elif isinstance(value, dict | list) and step in keys:
+            path, value, is_chosen = JsonPath(path, step), holder[step], False
+    return JsonPath(path, location[-1]) if is_key else path
 
 
 def _ignored(part: Any, path: JsonPath, ends: Sequence[Any] = ()) -> Iterator[GuidedError]:
