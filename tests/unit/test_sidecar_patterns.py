@@ -57,6 +57,7 @@ TABLE: dict[str, tuple[str, list[str]]] = {
     "one within another": ("^(?!a(?!b))[abc]*$", ["a", "ab", "ba", ""]),
     "wanted within": (r"^\d+(?=%$)%$", ["1%", "1", "%"]),
     "nothing": ("^(?!)|b$", ["", "b", "ab"]),
+    "no text": ("(?=a)$", ["", "a"]),
     "never": ("^(?!a)a$", ["a", ""]),
     "no start": ("(?!^)a", ["a", "ba"]),
     "lines": ("^.{2}$", ["ab", "\ra", "\u2028a", "a\n", "\U0001f600a", "\x85a"]),

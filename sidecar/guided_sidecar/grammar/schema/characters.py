@@ -88,7 +88,8 @@ def class_of(ranges: Iterable[tuple[int, int]]) -> str:
     if left[-1][1] < ANY[-1][1]:
         return f"[^{spans(left)}]"
     found = others(left)
-    return spans(found) if len(found) == 1 and found[0][0] == found[0][1] else f"[{spans(found)}]"
+    is_one = len(found) == 1 and found[0][0] == found[0][1]
+    return spans(found) if is_one else f"[{spans(found)}]" if found else r"[^\s\S]"
 
 
 def _letter(code: int) -> str:

@@ -16,7 +16,7 @@ contains, min- and maxContains      anyOf of the places, among the first eight, 
 uniqueItems                         over a few values the arrays themselves, as an enum; else left to ranks
 propertyNames                       patternProperties, or properties, and no others
 minProperties, maxProperties        over named properties alone anyOf of those that are there; else refused
-pattern with lookahead at its start  allOf of patterns
+pattern with lookahead              allOf of patterns without it
 ==================================  ========================================================================
 """
 

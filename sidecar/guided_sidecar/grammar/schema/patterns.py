@@ -43,6 +43,7 @@ _ECMAS: Final = EMPTY_CLASSES | {
     r"\S": characters.class_of(characters.others(characters.SPACES)),
 }
 _OTHERWISE_IN_CLASS: Final = re.compile(r"\\[sS]|&&|--|~~|(?<!^)\[")  # and operators of sets
+_MOST_LOOKS: Final = 32
 _MANY_CONTROLS: Final = 16
 _MOST_CHARACTERS: Final = 1 << 14
 _ENDS, _BEGUN = "ends", "begun"  # in a tree of characters: of a text, of a beginning
@@ -151,9 +152,12 @@ def conditions(pattern: str) -> list[str]:
 
 def _apart(pattern: str) -> Iterator[str]:
     """Yield patterns without lookaround that together mean one."""
-    while (found := _AHEAD.match(pattern)) and (end := _closing(pattern[1:])) is not None:
+    if len(_LOOKAROUND.findall(pattern)) > _MOST_LOOKS:
+        raise PatternError(f"more than {_MOST_LOOKS} lookaheads are not enforced")
+    has_choice = _has_top_level_choice(pattern)
+    while not has_choice and (found := _AHEAD.match(pattern)) and (end := _closing(pattern[1:])) is not None:
         inner, rest = f"^(?:{pattern[4 : end + 1]})", pattern[end + 2 :]
-        if rest.startswith(("*", "+", "?", "{")) or _has_top_level_choice(rest):
+        if rest.startswith(("*", "+", "?", "{")):
             break
         if found[1] == "!":
             yield automata.opposite(inner, is_wide=False)
