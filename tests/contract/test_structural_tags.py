@@ -201,7 +201,7 @@ def test_a_bounded_string_of_a_tag_is_json(words: Vocabulary, name: str, tmp_pat
     taken = {name: getattr(done, name) for name in ("backend", "artifact", "sha256", "spec", "positions")}
     assert not ranks.load(Load(key=job.key, **taken)).error
     assert bool(done.positions) == (name != "a pattern could match it, too")
-    for text in ("abc", "\t", "a\x1fb", "é🙂x", "", "abcd", "\\n\\n\\n", '\\"', "\\ud83d\\ude00ab"):
+    for text in ("abc", "\t", "a\x1fb", "é🙂x", "", "abcd", "\\n\\n\\n", '\\"'):
         matcher = ranks.matcher(job.key, None)
         bytes_ = f'<f>"{text}"!'.encode()
         is_taken = all(matcher.accept((words.tokens.index(bytes([byte])),)) for byte in bytes_)
