@@ -126,7 +126,7 @@ def test_keys_of_a_tag_that_nobody_reads_are_told_as_a_whole(pod: Pod) -> None:
 
 def test_a_form_that_the_library_named_does_not_take_is_refused(pod: Pod) -> None:
     tag = {"type": "structural_tag", "format": {"type": "grammar", "grammar": 'root ::= "a"'}}
-    with pytest.raises(GuidedError, match="llguidance has no grammar") as raised:
+    with pytest.raises(GuidedError, match="it has no grammar") as raised:
         pod.run(tag, kind="structural_tag", backends=["guidance"])
     assert raised.value.code is ErrorCode.GRAMMAR_UNSUPPORTED
 

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from guided_contract.errors import GuidedError
-from guided_contract.wire import Load
+from guided_contract.wire import Backend, Load
 from guided_engine.ranks.loaded_grammars import Prototypes
 from guided_grammar.backend import BackendError
 from guided_grammar.registry import Backends
@@ -160,12 +160,12 @@ def is_json(text: str) -> bool:
     return True
 
 
-def _job(form: Any) -> Job:
+def _job(form: Any, backend: Backend = "xgrammar") -> Job:
     return Job(
         key="a" * 64,
         kind="structural_tag",
         spec=json.dumps(_format(form)),
-        backends=["xgrammar"],
+        backends=[backend],
         timeout_s=60,
         memory_bytes=1 << 40,
     )
@@ -187,7 +187,7 @@ AROUND = {
 
 @pytest.mark.parametrize("name", AROUND)
 def test_a_bounded_string_of_a_tag_is_json(words: Vocabulary, name: str, tmp_path: Path) -> None:
-    """xgrammar's own takes tabs, which are no JSON."""
+    """Whether ranks count it, or llguidance holds the bound."""
     tag = {
         "type": "tag",
         "begin": "<f>",
@@ -195,19 +195,18 @@ def test_a_bounded_string_of_a_tag_is_json(words: Vocabulary, name: str, tmp_pat
         "end": "!",
     }
     form = json.loads(json.dumps(AROUND[name]).replace("null", json.dumps(tag)))
-    job = _job(form)
+    job = _job(form, "guidance")
     done = Compiler(Backends(words), words, tmp_path).run(job)
     ranks = Prototypes(tmp_path, Backends(words))
     taken = {name: getattr(done, name) for name in ("backend", "artifact", "sha256", "spec", "positions")}
     assert not ranks.load(Load(key=job.key, **taken)).error
-    counted = bool(done.positions)
-    assert counted == (name != "a pattern could match it, too")
-    for text in ("abc", "\t", "a\x1fb", "é🙂x", "", "abcd", "\\n\\n\\n", '\\"', "\\ud83d\\ude00ab"):
+    assert bool(done.positions) == (name != "a pattern could match it, too")
+    for text in ("abc", "\t", "a\x1fb", "é🙂x", "", "abcd", "\\n\\n\\n", '\\"'):
         matcher = ranks.matcher(job.key, None)
         bytes_ = f'<f>"{text}"!'.encode()
         is_taken = all(matcher.accept((words.tokens.index(bytes([byte])),)) for byte in bytes_)
         is_valid = is_json(f'"{text}"') and 1 <= len(json.loads(f'"{text}"')) <= SHORT["maxLength"]
-        assert is_taken == (is_valid and (counted or "\\" not in text)), text
+        assert is_taken == is_valid, text
 
 
 @pytest.mark.parametrize(

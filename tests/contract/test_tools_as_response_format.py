@@ -183,7 +183,7 @@ def test_each_parser_reads_back_what_is_generated(model: str, choice: Any, tmp_p
 
 def _is_named(token: bytes, text: bytes) -> bool:
     """Return whether a token may be allowed by one library alone: docs/decisions/0041 names them."""
-    if re.search(rb"[\t\r\n\x7f]|\\\\u", token) or (text.endswith(b"-") and token.startswith(b"0")):
+    if re.search(rb"[\t\r\n\x7f]|\\[u/]", token) or (text.endswith(b"-") and token.startswith(b"0")):
         return True
     try:
         token.decode()
@@ -209,7 +209,12 @@ def test_both_libraries_mean_the_same_by_a_tag(model: str, choice: str) -> None:
         for _ in range(60):
             ours, theirs = (set(calls.allowed(matcher, len(tokens))) for matcher in matchers)
             if len(ours) > 1:
-                differing = (ours ^ theirs) - {*named, *added}
+                spelt = [words.tokens[token].removeprefix(b"\xff") for token in ours & {*named, *added}]
+                differing = {
+                    token
+                    for token in (ours ^ theirs) - {*named, *added}
+                    if not any(one.startswith(tokens[token]) for one in spelt)
+                }
                 # A character that is cut in its bytes is followed by the rest of it alone.
                 is_cut = text.decode(errors="ignore").encode() != text
                 assert is_cut or all(_is_named(tokens[token], text) for token in differing), text
