@@ -53,8 +53,8 @@ keywords and compares.
   `uniqueItems` over an enum of few values, and where items always have more values: strings without a
   `maxLength`, `format` or pattern with an end, numbers without bounds, arrays without `maxItems`, objects
   that take any further names, or whose last property in the schema's order is one of all these, and
-  alternatives of which each is so, `null` and booleans beside them (in tools where the
-  text alone tells where a value begins: of `hermes`, `qwen3_json`, `llama3_json`, `llama4_json` and `longcat`,
+  alternatives of which each is so, `null` and booleans beside them (in tools where the text alone tells where
+  a value begins: of `hermes`, `qwen3_json`, `llama3_json`, `llama4_json` and `longcat`,
   and forced ones of `deepseek_v3`, `deepseek_v31` and `plamo3`). In tools of the parsers that
   [routes](routes.md#tools) lists for xgrammar, what that enforces of all this.
 - **Refused**, with the path: what cannot be written so, lookbehind and `\\b`, bounds

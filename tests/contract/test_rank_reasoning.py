@@ -230,6 +230,10 @@ class TestRows:
         masks = rank.step(computed={"r": 7, "s": 4}, scheduled={"r": 1, "s": 1})
         assert [allowed(masks, row) for row in range(2)] == [[C], [B]]
 
+    def test_a_stop_token_of_the_request_may_not_come_either(self, rank: Rank) -> None:
+        """A matcher may know the tokenizer's own end alone; Qwen3 has two, and a client names more."""
+        assert free(rank.step([arrival("r", rank.load("ab"), stop_tokens=[EOS, C])]), 0, C)
+
     @pytest.mark.parametrize(("drafts", "taken"), [([STOP, C], 2), ([STOP, EOS], 1), ([EOS, THINK_END], 0)])
     def test_a_draft_that_reasons_on_may_come_up_to_an_end(
         self, rank: Rank, drafts: list[int], taken: int

@@ -43,6 +43,7 @@ def pod(texts: Path) -> Iterator[Pod]:
     restart = {"maxAttempts": 100, "baseDelay": "1ms", "maxDelay": "20ms", "resetAfter": "5s"}
     manifest = sample(guidedDecoding=guided, sidecar={"restart": restart})
     manifest["spec"]["engine"]["args"] += ARGS
+    manifest["spec"]["engine"]["maxModelLen"] = 2048  # room for what types of every day take
     pod = start_pod(manifest, args=["--config-map", f"texts={texts}"])
     yield pod
     pod.stop()

@@ -181,6 +181,17 @@ def test_thinking_that_is_switched_off_is_none(
 
 
 @cases
+@pytest.mark.parametrize("route", [CHAT, MESSAGES])
+def test_an_answer_whose_prompt_closed_the_thinking_is_no_thought(pod: Pod, route: str, stream: bool) -> None:  # noqa: FBT001 - a case
+    """The parser is told that the model thinks, and its template has nevertheless closed that."""
+    closed = {"chat_template": "{{ messages[0]['content'] }}<think>\n\n</think>\n\n"}
+    if route == MESSAGES:
+        pytest.skip("Messages take no template of the request")
+    told = ask(pod, route, stream, ANSWERS[route], closed)
+    assert (told.thought, json.loads(told.said)["mood"] in ("good", "bad")) == ("", True)
+
+
+@cases
 def test_thinking_that_is_left_out_of_the_answer_does_not_take_the_answer_along(
     pod: Pod,
     stream: bool,  # noqa: FBT001 - a case

@@ -28,10 +28,10 @@ BOS, EOS, PAD = 0, 1, 2
 SPECIAL = ("<|bos|>", "<|eos|>", "<|pad|>")
 # One token each, as reasoning models and models that call tools have them.
 MARKS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
-# Without thinking unless the request turns it on; said as Qwen3's template says it.
+# It thinks unless the request turns that off, in Qwen3's words, which its parser knows.
 CHAT_TEMPLATE = (
-    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant: "
-    "{% if add_generation_prompt %}<think>\n{% if not enable_thinking %}\n</think>\n\n{% endif %}{% endif %}"
+    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant: {% if "
+    "add_generation_prompt %}<think>\n{% if enable_thinking is false %}\n</think>\n\n{% endif %}{% endif %}"
 )
 _LIBRARIES = ("torch", "transformers", "tokenizers")
 

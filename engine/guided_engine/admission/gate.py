@@ -74,11 +74,15 @@ class Admitted:
         """Whether it is guided, on a route whose answers are read as messages and calls."""
         return self.lease is not None and self.exchange is not None and self.exchange.route in _CHAT_ROUTES
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is guided, on a route that renders no chat template."""
+        return self.lease is not None and self.exchange is not None and self.exchange.route in _PLAIN_ROUTES
+
     def reasoning(self, said: Mapping[str, Any]) -> dict[str, bool]:
         """Return what the engine is told of the request's reasoning, beside what the route has `said`."""
-        is_plain = self.exchange is not None and self.exchange.route in _PLAIN_ROUTES
         silent = said.get("reasoning_ended") is None and not said.get("reasoning_parser_kwargs")
-        return {"reasoning_ended": True} if self.lease is not None and is_plain and silent else {}
+        return {"reasoning_ended": True} if self.is_plain and silent else {}
 
     def fail(self, error: GuidedError) -> None:
         """Have its HTTP exchange answer with an error."""

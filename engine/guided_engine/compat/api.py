@@ -12,6 +12,7 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission import identifiers
 from guided_engine.admission.constraints import Constraint, asks_for_grammar
 from guided_engine.admission.gate import Admitted, Gate, process_gate
+from guided_engine.compat import api_reasoning
 from guided_engine.compat.api_ends import ADMITTED, end, error_of
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
 
@@ -20,25 +21,10 @@ AddRequest = Callable[..., Awaitable[Any]]
 
 def _apply_admission(config: PodConfig) -> None:
     skip_unless_rank(config)
-    from vllm.entrypoints.openai.chat_completion.protocol import (  # noqa: PLC0415 - see compat/__init__.py
-        ChatCompletionRequest,
-    )
-    from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415 - as above
+    from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415 - see compat/__init__.py
 
     AsyncLLM.add_request = _admitting(AsyncLLM.add_request)
-    ChatCompletionRequest.resolve_reasoning_ended = _hiding(ChatCompletionRequest.resolve_reasoning_ended)
-
-
-def _hiding(resolve: Callable[..., bool | None]) -> Callable[..., bool | None]:
-    @functools.wraps(resolve)
-    def hiding(self: Any, parser: Any, prompt_token_ids: list[int]) -> bool | None:
-        """Have reasoning that is left out of the answer end as other reasoning does.
-
-        vLLM takes it for over: its parser finds no end of it, and drops the answer with it.
-        """
-        return resolve(self.model_copy(update={"include_reasoning": True}), parser, prompt_token_ids)
-
-    return hiding
+    api_reasoning.apply()
 
 
 def _admitting(add_request: AddRequest) -> AddRequest:
@@ -122,6 +108,8 @@ class _Call:
         if admitted.lease is not None and sampling.structured_outputs is None:
             # Asked for by name: from here on as if sent with it.
             sampling.structured_outputs = _structured_outputs(admitted.lease.constraint)
+        if admitted.is_plain:
+            sampling.thinking_token_budget = None  # it would write the end of no thinking into the answer
         sampling.extra_args = {**(sampling.extra_args or {}), **ours}
         if not self._in_prompt:
             return self.prompt, sampling

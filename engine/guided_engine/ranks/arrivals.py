@@ -80,8 +80,7 @@ class Arrivals:
         info = SequenceInfo[Any](
             request_id=arrival.request_id,
             prompt_tokens=tuple(arrival.prompt_tokens),  # the list is the runner's own
-            # A client may name ids that no row of logits has.
-            stop_tokens=frozenset(t for t in arrival.stop_tokens if 0 <= t < self.traits.vocab_size),
+            stop_tokens=self._stops(arrival),
             max_tokens=arrival.max_tokens,
             sampling_params=arrival.sampling_params,
         )
@@ -92,6 +91,10 @@ class Arrivals:
         sequence.start_processors()
         if not sequence.processors:
             sequence.processors = None  # nothing is to be asked in each step
+
+    def _stops(self, arrival: Arrival) -> frozenset[int]:
+        """Return its stop tokens; a client may name ids that no row of logits has."""
+        return frozenset(t for t in arrival.stop_tokens if 0 <= t < self.traits.vocab_size)
 
     def _add_matcher(self, sequence: GuidedSequence, arrival: Arrival) -> None:
         if arrival.ticket is None:
@@ -107,4 +110,5 @@ class Arrivals:
             make = partial(self.traits.reasoner, arrival.ticket.reasoning_arguments)
             has_ended = arrival.ticket.reasoning_ended
             prompt = arrival.prompt_tokens
-            sequence.reasoning = Reasoning(make, prompt, sequence.matcher, has_ended=has_ended)
+            stops = self._stops(arrival)
+            sequence.reasoning = Reasoning(make, prompt, sequence.matcher, stops, has_ended=has_ended)

@@ -1,6 +1,6 @@
 """Where a sequence stops reasoning, and its grammar begins; and what it may not say until then."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from guided_grammar.matching import Matcher
@@ -68,6 +68,8 @@ class Reasoning:
         Makes the sequence's reasoner, off the path to the forward pass.
     matcher
         The sequence's, at its start until reasoning ends.
+    stops
+        Tokens that end its text, beside the matcher's.
     has_ended
         What the API server says of the prompt, None where it left that to us.
     """
@@ -77,11 +79,13 @@ class Reasoning:
         make: Callable[[], Reasoner],
         prompt: Sequence[int],
         matcher: Matcher,
+        stops: Iterable[int] = (),
         *,
         has_ended: bool | None,
     ) -> None:
         self._make = make
         self._matcher = matcher
+        self._stops = matcher.ends.union(stops)
         self._prompt = prompt
         self._has_ended = has_ended
         self._reasoner: Reasoner | None = None
@@ -138,5 +142,5 @@ class Reasoning:
             # An end of the text would leave its guided part out; what begins that part has to be allowed.
             begins = reasoner.implicit_ends()
             misfits = (token for token in begins if not self._matcher.valid_prefix([token]))
-            self._held_back = self._matcher.ends.union(misfits)
+            self._held_back = self._stops.union(misfits)
         return self._reasoner

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import anthropic
 
-from support.clients.cases import BROKEN, MAX_TOKENS, PROMPT, Card, Home, Order
+from support.clients.cases import BROKEN, MAX_TOKENS, PROMPT, Card, Everyday, Home, Order
 
 _ASKED: Final[dict[str, Any]] = {
     "model": "tiny",
@@ -23,8 +23,8 @@ def _tool(name: str, schema: Any, **fields: Any) -> Any:
     return {"name": name, "description": f"Takes a {name}.", "input_schema": schema, **fields}
 
 
-def _parse(url: str) -> Sequence[Any]:
-    return [_client(url).messages.parse(output_format=Card, **_ASKED).parsed_output]
+def _parse(url: str, shape: Any = Card) -> Sequence[Any]:
+    return [_client(url).messages.parse(output_format=shape, **_ASKED).parsed_output]
 
 
 def _stream(url: str) -> Sequence[Any]:
@@ -36,8 +36,8 @@ def _stream(url: str) -> Sequence[Any]:
     return [message.parsed_output]
 
 
-def _any(url: str) -> Sequence[Any]:
-    tools = [_tool("card", Card.model_json_schema())]
+def _any(url: str, shape: Any = Card) -> Sequence[Any]:
+    tools = [_tool("card", shape.model_json_schema())]
     answer = _client(url).messages.create(tools=tools, tool_choice={"type": "any"}, **_ASKED)
     return [block.input for block in answer.content if block.type == "tool_use"]
 
@@ -60,6 +60,8 @@ def _broken(url: str) -> Sequence[Any]:
 CALLS: Final = {
     "messages.parse": _parse,
     "messages.stream, output_format": _stream,
+    "messages.parse, everyday types": lambda url: _parse(url, Everyday),
+    "a tool, everyday types": lambda url: _any(url, Everyday),
     "a tool, tool_choice any": _any,
     "a strict tool by its name, stream": _named,
     "a broken schema": _broken,

@@ -6,7 +6,7 @@ from typing import Any, Final
 import instructor
 from instructor import Mode
 
-from support.clients.cases import MAX_TOKENS, PROMPT, Card, Order
+from support.clients.cases import MAX_TOKENS, PROMPT, Card, Everyday, Order
 from support.clients.with_openai import client
 
 _ASKED: Final[dict[str, Any]] = {
@@ -32,6 +32,8 @@ def _partial(url: str, mode: Mode, shape: Any) -> Sequence[Any]:
 
 CALLS: Final = {
     "Mode.TOOLS": lambda url: _create(url, Mode.TOOLS, Card),
+    "Mode.TOOLS, everyday types": lambda url: _create(url, Mode.TOOLS, Everyday),
+    "Mode.JSON_SCHEMA, everyday types": lambda url: _create(url, Mode.JSON_SCHEMA, Everyday),
     "Mode.TOOLS_STRICT": lambda url: _create(url, Mode.TOOLS_STRICT, Order),
     "Mode.JSON_SCHEMA": lambda url: _create(url, Mode.JSON_SCHEMA, Card),
     "Mode.RESPONSES_TOOLS": lambda url: _create(

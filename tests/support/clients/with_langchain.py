@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from langchain_openai import ChatOpenAI
 
-from support.clients.cases import MAX_TOKENS, PROMPT, Card, Cat, Dog, Home, Order
+from support.clients.cases import MAX_TOKENS, PROMPT, Card, Cat, Dog, Everyday, Home, Order
 
 
 def _model(url: str, **fields: Any) -> ChatOpenAI:
@@ -35,6 +35,8 @@ def _tools(url: str) -> Sequence[Any]:
 
 CALLS: Final = {
     "function_calling": lambda url: _structured(url, Card, "function_calling"),
+    "function_calling, everyday types": lambda url: _structured(url, Everyday, "function_calling"),
+    "json_schema, everyday types": lambda url: _structured(url, Everyday, "json_schema"),
     "function_calling, strict": lambda url: _structured(url, Order, "function_calling", strict=True),
     "json_schema": lambda url: _structured(url, Card, "json_schema"),
     "json_schema, stream": _stream,

@@ -7,7 +7,18 @@ from typing import Any, Final
 
 import openai
 
-from support.clients.cases import BROKEN, MAX_TOKENS, PROMPT, UNENFORCED, Card, Cat, Dog, Home, Order
+from support.clients.cases import (
+    BROKEN,
+    MAX_TOKENS,
+    PROMPT,
+    UNENFORCED,
+    Card,
+    Cat,
+    Dog,
+    Everyday,
+    Home,
+    Order,
+)
 
 _CHAT: Final[dict[str, Any]] = {
     "model": "tiny",
@@ -43,8 +54,8 @@ def called(message: Any) -> list[Any]:
     return [json.loads(call.function.arguments) for call in message.tool_calls or ()]
 
 
-def _parse(url: str, **fields: Any) -> list[Any]:
-    answer = client(url).chat.completions.parse(response_format=Card, **_CHAT | fields)
+def _parse(url: str, shape: Any = Card, **fields: Any) -> list[Any]:
+    answer = client(url).chat.completions.parse(response_format=shape, **_CHAT | fields)
     return [choice.message.parsed for choice in answer.choices]
 
 
@@ -81,8 +92,8 @@ def _tools(url: str, tools: Sequence[Any], choice: Any) -> Sequence[Any]:
     return called(answer.choices[0].message)
 
 
-def _function_tool(url: str) -> Sequence[Any]:
-    tools = [openai.pydantic_function_tool(Home)]
+def _function_tool(url: str, shape: Any = Home) -> Sequence[Any]:
+    tools = [openai.pydantic_function_tool(shape)]
     answer = client(url).chat.completions.parse(tools=tools, tool_choice="required", **_CHAT)
     return [call.function.parsed_arguments for call in answer.choices[0].message.tool_calls or ()]
 
@@ -97,8 +108,8 @@ def _function_tool_stream(url: str) -> Sequence[Any]:
     return [call.function.parsed_arguments for call in calls]
 
 
-def _responses(url: str) -> Sequence[Any]:
-    return [client(url).responses.parse(text_format=Card, **_RESPONSES).output_parsed]
+def _responses(url: str, shape: Any = Card) -> Sequence[Any]:
+    return [client(url).responses.parse(text_format=shape, **_RESPONSES).output_parsed]
 
 
 def _responses_stream(url: str) -> Sequence[Any]:
@@ -128,6 +139,7 @@ def _broken(url: str, **fields: Any) -> Sequence[Any]:
 
 _CARD: Final = tool("card", Card.model_json_schema())
 _PETS: Final = [tool(kind.__name__.lower(), kind.model_json_schema()) for kind in (Cat, Dog)]
+_EVERYDAY: Final = tool("everyday", Everyday.model_json_schema())
 _ORDER: Final = tool("order", Order.model_json_schema())
 _NAMED: Final = {"type": "function", "function": {"name": "order"}}
 CALLS: Final = {
@@ -140,6 +152,9 @@ CALLS: Final = {
     "a tool, tool_choice required": lambda url: _tools(url, [_CARD], "required"),
     "a tool by its name": lambda url: _tools(url, [_CARD, _ORDER], _NAMED),
     "two tools, tool_choice required": lambda url: _tools(url, _PETS, "required"),
+    "chat.completions.parse, everyday types": lambda url: _parse(url, Everyday),
+    "a tool, everyday types": lambda url: _tools(url, [_EVERYDAY], "required"),
+    "pydantic_function_tool (strict), everyday types": lambda url: _function_tool(url, Everyday),
     "pydantic_function_tool (strict)": _function_tool,
     "pydantic_function_tool (strict), stream": _function_tool_stream,
     "a broken schema": _broken,
@@ -149,6 +164,7 @@ CALLS: Final = {
         url, [tool("ids", UNENFORCED, strict=True)], "required"
     ),
     "responses.parse": _responses,
+    "responses.parse, everyday types": lambda url: _responses(url, Everyday),
     "responses.stream": _responses_stream,
     "responses.parse, a strict tool": _responses_tool,
     "responses, a broken schema": _broken_responses,
