@@ -124,7 +124,7 @@ def _counting(relaxed: Any, positions: Any) -> Matcher:
 def test_where_a_value_begins_is_told_by_the_text_alone(form: Any, chance: Any) -> None:
     """Of drawn texts around values, that contain one another or run into one another, or do not."""
     tag = {"type": "structural_tag", "format": form}
-    relaxed, positions = tagged.split(tag)
+    relaxed, positions = tagged.split(tag, "guidance")
     if not positions:
         return
     try:
@@ -233,7 +233,7 @@ def _tags(form: Any) -> list[Any]:
 def test_a_mask_of_tool_calls_has_what_may_follow(model: str, chance: Any) -> None:
     """Every token that the grammar allows is followed byte by byte: it stays if it keeps the bounds."""
     tag, tokens, library = _tools(model)
-    relaxed, positions = tagged.split(tag)
+    relaxed, positions = tagged.split(tag, "guidance")
     matcher = library.compile("structural_tag", json.dumps(relaxed)).matcher()
     counted = CountedText(CountedGrammar(positions, TokenTable(tokens, len(tokens))))
     row: Any = np.empty((1, mask_words(len(tokens))), dtype=np.int32)
@@ -299,7 +299,7 @@ BRACE: Final = {"type": "const_string", "value": "{"}
 def test_free_text_and_what_follows_it_begin_no_value_together(form: Any, is_counted: bool) -> None:  # noqa: FBT001 - a table's
     """`}` of free text and `{` behind it are no trigger to a library, and would be a value's begin to us."""
     tag = {"type": "structural_tag", "format": form}
-    _, positions = tagged.split(tag)
+    _, positions = tagged.split(tag, "guidance")
     try:
         library().compile("structural_tag", json.dumps(tag))
     except BackendError:

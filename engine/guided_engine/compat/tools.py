@@ -28,7 +28,8 @@ def _apply(config: PodConfig) -> None:
     resolve = structural_tag_registry.resolve_tool_strictness
     structural_tag_registry.resolve_tool_strictness = _resolving(resolve)
     utils._params_or_empty_object = _arguments  # noqa: SLF001 - of parsers without structural tags
-    DelegatingParser._apply_structural_tag = _applying(DelegatingParser._apply_structural_tag)  # noqa: SLF001
+    apply = DelegatingParser._apply_structural_tag  # noqa: SLF001 - it has no other name
+    DelegatingParser._apply_structural_tag = _applying(apply)  # noqa: SLF001 - as above
 
 
 def is_forced(choice: Any) -> bool:

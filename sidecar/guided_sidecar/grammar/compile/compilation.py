@@ -163,10 +163,8 @@ class Compiler:
                 if error.entry.retryable:  # says nothing about the grammar
                     raise
                 refusals.append(error)
-        is_of_form = refusals[0].path == "$.format"  # which says nothing of the schemas in it
-        if is_of_form and (lacking := routing.missing(job.backends, grammar)):
-            message = f"{lacking.path}: {lacking.reason}"
-            refusals.insert(0, GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=lacking.path))
+        if refusals[0].path == "$.format":  # which says nothing of the schemas in it
+            refusals = [*routing.refused(job.backends, grammar), *refusals]
         raise _clearest(refusals)
 
     def _usable(self) -> Iterator[GrammarBackend]:

@@ -31,7 +31,8 @@ def of(job: Job, grammar: Grammar, backend: Backend) -> Relaxed:
         return job.spec, []
     if job.kind == "structural_tag":
         tag = subschemas.with_each_of_tag(grammar.value, lambda _, form: _meant(form, job, backend))
-        relaxed = tagged.split(tag) if backend == "guidance" else followed.Followed(tag, [])
+        is_split = job.kind in library(backend).first_for  # of which tagged.py knows what it takes
+        relaxed = tagged.split(tag, backend) if is_split else followed.Followed(tag, [])
         left = list[Any]()
         subschemas.with_each_of_tag(relaxed.schema, lambda _, schema: left.append(schema))
         for made, schema in zip(grammar.schemas, left, strict=True):

@@ -132,7 +132,7 @@ def order(job: Job, grammar: Grammar) -> Iterator[Backend]:
     first = next(able, None)
     if first is not None:
         return itertools.chain([first], able)
-    lacking = missing(trusted, grammar)
+    lacking = _missing(trusted, grammar)
     reasons = [lacking.reason] if lacking is not None else []
     reasons += [trust.reason(backend, job.unmeasured[backend]) for backend in doubted]
     path = lacking.path if lacking is not None else None
@@ -140,7 +140,15 @@ def order(job: Job, grammar: Grammar) -> Iterator[Backend]:
     raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, where + "; ".join(reasons), path=path)
 
 
-def missing(backends: Sequence[Backend], grammar: Grammar) -> Unsupported | None:
+def refused(backends: Sequence[Backend], grammar: Grammar) -> list[GuidedError]:
+    """Return why no other backend was asked for a grammar."""
+    if (lacking := _missing(backends, grammar)) is None:
+        return []
+    message = f"{lacking.path}: {lacking.reason}"
+    return [GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=lacking.path)]
+
+
+def _missing(backends: Sequence[Backend], grammar: Grammar) -> Unsupported | None:
     """Return what the first of the backends does not enforce; of a tag, what the one does that reads it."""
     found = [one for backend in backends if (one := _unsupported(backend, grammar)) is not None]
     if grammar.kind == "structural_tag":

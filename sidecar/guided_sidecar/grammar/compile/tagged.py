@@ -1,7 +1,7 @@
-"""Which bounds in the schemas of a structural tag that llguidance compiles ranks can follow.
+"""Which bounds in the schemas of a structural tag ranks can follow.
 
 A text tells where a value of JSON begins if what stands before the value can be nothing else: neither free
-text (behind which llguidance takes a trigger alone, or nothing), nor a part of the tag's other texts. Of a
+text (behind which the library takes a trigger alone, or nothing), nor a part of the tag's other texts. Of a
 tag in which that is not so the bounds are compiled.
 """
 
@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from guided_contract.counting import NOTHING, Position
+from guided_contract.wire import Backend
 from guided_grammar.json_schema import subschemas
 from guided_grammar.texts import new_form
 from guided_sidecar.grammar.compile import followed
@@ -21,7 +22,6 @@ from guided_sidecar.grammar.compile.followed import Followed
 _CLEAR: Final = frozenset(
     ["const_string", "optional", "or", "plus", "repeat", "sequence", "star", "tag", "tags_with_separator"]
 )
-_BACKEND: Final = "guidance"
 _LONGEST: Final = 256  # characters before a value
 
 
@@ -29,7 +29,7 @@ class _UnclearError(Exception):
     """A text does not tell where the values are."""
 
 
-def split(tag: Any) -> Followed:
+def split(tag: Any, backend: Backend) -> Followed:
     """Take what is better followed than compiled out of a tag's schemas.
 
     Parameters
@@ -45,7 +45,7 @@ def split(tag: Any) -> Followed:
         return Followed(tag, [])
     begins: dict[str, int] = {}
     positions = [Position()]
-    parts = {begin: followed.split(schema, _BACKEND) for begin, schema in texts.values.items()}
+    parts = {begin: followed.split(schema, backend) for begin, schema in texts.values.items()}
     for begin, part in parts.items():
         begins[begin] = len(positions)
         positions += _moved(part.positions or [Position()], len(positions))
