@@ -113,6 +113,10 @@ test-matrix: $(SETUP)  ## every cell of the engine matrix on real vLLM; writes d
 test-clients: $(SETUP)  ## a pod through openai, anthropic, instructor, pydantic-ai and langchain-openai, in their own environment
 	$(PYTEST) tests/e2e/test_run_clients.py
 
+.PHONY: test-parsers
+test-parsers: $(SETUP)  ## a pod with each of ten pairs of vLLM's tool and reasoning parsers (PARSERS=glm45)
+	PARSERS=$(or $(PARSERS),all) $(PYTEST) -rs tests/e2e/test_run_parsers.py
+
 .PHONY: test-property
 test-property: $(SETUP)  ## 500 drawn requests on real vLLM, every answer judged, and the distribution of tokens (SEED=7)
 	$(PYTEST) tests/property

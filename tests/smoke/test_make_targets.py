@@ -88,6 +88,7 @@ NOT_RUN: Final = {
     "test-gpu": "CI has no GPU",
     "bench-gpu": "likewise",
     "test-keda": "KEDA takes minutes to build",
+    "test-parsers": "ten pods take half an hour; the sample's pair runs in tests/e2e/test_run_reasoning.py",
 }
 
 
