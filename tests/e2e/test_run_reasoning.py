@@ -21,6 +21,7 @@ SCHEMA = {
 ASKED = "Give me the JSON record for alice\n"
 THINKING = {"chat_template_kwargs": {"enable_thinking": True}}
 EOS = 1
+PUSHED = 448  # another token
 # By route: path, the body's own keys, and what asks for a call, or for JSON.
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 MESSAGE = {"messages": [{"role": "user", "content": ASKED}]}
@@ -129,6 +130,14 @@ def test_json_comes_after_the_thinking(pod: Pod, route: str, stream: bool) -> No
 
 
 @cases
+@pytest.mark.parametrize("route", [CHAT, RESPONSES])
+def test_a_stop_token_while_it_thinks_does_not_end_it(pod: Pod, route: str, stream: bool) -> None:  # noqa: FBT001 - a case
+    pushed = {"stop_token_ids": [PUSHED], "logit_bias": {str(PUSHED): 20}}
+    told = ask(pod, route, stream, ANSWERS[route], THINKING, pushed)
+    assert json.loads(told.said)["mood"] in ("good", "bad")
+
+
+@cases
 @pytest.mark.parametrize("asked", [CALLS[CHAT], ANSWERS[CHAT]])
 def test_a_model_that_wants_to_end_while_it_thinks_does_not(
     pod: Pod,
@@ -181,13 +190,14 @@ def test_thinking_that_is_switched_off_is_none(
 
 
 @cases
-@pytest.mark.parametrize("route", [CHAT, MESSAGES])
-def test_an_answer_whose_prompt_closed_the_thinking_is_no_thought(pod: Pod, route: str, stream: bool) -> None:  # noqa: FBT001 - a case
-    """The parser is told that the model thinks, and its template has nevertheless closed that."""
-    closed = {"chat_template": "{{ messages[0]['content'] }}<think>\n\n</think>\n\n"}
-    if route == MESSAGES:
-        pytest.skip("Messages take no template of the request")
-    told = ask(pod, route, stream, ANSWERS[route], closed)
+def test_an_answer_whose_prompt_has_closed_the_thinking_is_no_thought(
+    pod: Pod,
+    stream: bool,  # noqa: FBT001 - a case
+) -> None:
+    thought = {"role": "assistant", "content": "<think>\nI see.\n</think>\n\n"}
+    going_on = {"continue_final_message": True, "add_generation_prompt": False}
+    messages = {"messages": [*MESSAGE["messages"], thought], **going_on}
+    told = ask(pod, CHAT, stream, ANSWERS[CHAT], messages)
     assert (told.thought, json.loads(told.said)["mood"] in ("good", "bad")) == ("", True)
 
 

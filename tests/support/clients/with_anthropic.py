@@ -23,8 +23,8 @@ def _tool(name: str, schema: Any, **fields: Any) -> Any:
     return {"name": name, "description": f"Takes a {name}.", "input_schema": schema, **fields}
 
 
-def _parse(url: str, shape: Any = Card) -> Sequence[Any]:
-    return [_client(url).messages.parse(output_format=shape, **_ASKED).parsed_output]
+def _parse(url: str) -> Sequence[Any]:
+    return [_client(url).messages.parse(output_format=Card, **_ASKED).parsed_output]
 
 
 def _stream(url: str) -> Sequence[Any]:
@@ -60,7 +60,6 @@ def _broken(url: str) -> Sequence[Any]:
 CALLS: Final = {
     "messages.parse": _parse,
     "messages.stream, output_format": _stream,
-    "messages.parse, everyday types": lambda url: _parse(url, Everyday),
     "a tool, everyday types": lambda url: _any(url, Everyday),
     "a tool, tool_choice any": _any,
     "a strict tool by its name, stream": _named,

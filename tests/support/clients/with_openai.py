@@ -64,7 +64,7 @@ def _at_once(url: str) -> Sequence[Any]:
         async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as asked:
             parse = asked.chat.completions.parse
             answers = await asyncio.gather(
-                *(parse(response_format=Order, **_CHAT | {"temperature": 1, "seed": n}) for n in range(4))
+                *(parse(response_format=Order, **_CHAT | {"temperature": 0.3, "seed": n}) for n in range(4))
             )
             return [answer.choices[0].message.parsed for answer in answers]
 
