@@ -9,14 +9,16 @@ from typing import Final
 SEAMS: Final = {
     "0.32": {
         "admission": "vllm/v1/engine/async_llm.py: AsyncLLM.add_request; entrypoints/openai/chat_completion/"
-        "protocol.py: ChatCompletionRequest.resolve_reasoning_ended",
+        "protocol.py: ChatCompletionRequest.resolve_reasoning_ended; vllm/parser/abstract_parser.py: "
+        "DelegatingParser.set_prompt_token_ids, extract_reasoning",
         "sequence-failures": "vllm/v1/engine/output_processor.py: OutputProcessor.process_outputs, "
         "propagate_error, RequestState._new_completion_output; v1/engine/async_llm.py: AsyncLLM.shutdown",
         "beam-search": "vllm/entrypoints/generate/beam_search/online.py makes parameters of its own",
         "unread-constraints": "vllm/entrypoints/openai: to_sampling_params of ChatCompletionRequest and "
         "ResponsesRequest",
         "forced-tools": "vllm/tool_parsers: structural_tag_registry.resolve_tool_strictness and "
-        "utils._params_or_empty_object",
+        "utils._params_or_empty_object; vllm/parser/abstract_parser.py: "
+        "DelegatingParser._apply_structural_tag",
         "validators": "vllm/v1/structured_output/backend_*.py: validate_*; vllm/parser",
         "installed-processors": "vllm/v1/sample/logits_processor: _load_logitsprocs_plugins; "
         "vllm/v1/worker/gpu/sample/logits_processor/loader.py: _load_v2_logitsprocs_plugins",
