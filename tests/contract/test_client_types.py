@@ -43,6 +43,7 @@ def test_a_refusal_names_its_keyword(found: Found) -> None:
 def test_the_page_is_of_the_libraries_that_are_tried() -> None:
     pins = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["clients"]
     versions = dict(pin.replace("-slim[openai]", "").split("==") for pin in pins)
+    del versions["email-validator"]  # what pydantic needs for a type
     assert versions.keys() == MODULES.keys()
     page = writer.PAGE.read_text()
     assert all(f"| {library} {version}" in page for library, version in versions.items())

@@ -180,7 +180,7 @@ def _nested(levels: int) -> str:
             "structural_tag",
             '{"type": "structural_tag", "format": {"type": "nonsense"}}',
             "invalid",
-            "$.format.type",
+            "$.format",
             "nonsense",
         ),
         ("structural_tag", "{}", "invalid", "$.format", ""),

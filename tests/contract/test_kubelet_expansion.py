@@ -78,7 +78,7 @@ def test_every_word_arrives_as_it_was_written(args: list[str], values: list[str]
     template = render(gm, SITE).template
     words, environment = started(template)[names.ENGINE_CONTAINER]
     assert words[-len(args) - 2 :] == ["--ignore-patterns", "x", *args]
-    assert words[words.index("--model") + 1] == f"/{path}"
+    assert words[words.index("--model") + 1] == f"/{path}".rstrip("/")
     assert {name: environment[name] for name in env} == env
     assert started(template)[names.SIDECAR_CONTAINER][1]["HF_HUB_VERBOSITY"] == env["HF_HUB_VERBOSITY"]
 

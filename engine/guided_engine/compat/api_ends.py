@@ -92,7 +92,10 @@ def _note_end(state: Any, output: Any, *, failed: bool) -> None:
     admitted: Admitted | None = getattr(state.queue, ADMITTED, None)
     if admitted is None or state.detokenizer is None:
         return
-    reason = "error" if failed else str(output.finish_reason or ("length" if admitted.is_chat else "stop"))
+    said = output.finish_reason
+    reason = (
+        "error" if failed else str(said) if said is not None else "length" if admitted.is_chat else "stop"
+    )
     generated = state.detokenizer.num_output_tokens()
     admitted.ends[state.request_index] = SequenceEnd(reason, state.prompt_len, generated)
 
