@@ -1,10 +1,11 @@
 """Fixtures that several contracts share."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from aiohttp.test_utils import unused_port
 
+from guided_sidecar.grammar.compile import proof_walk
 from support.collectors import Collector, GrpcCollector, HttpCollector
 
 
@@ -15,3 +16,11 @@ async def collector(request: pytest.FixtureRequest) -> AsyncIterator[Collector]:
     await made.start()
     yield made
     await made.stop()
+
+
+@pytest.fixture(scope="module")
+def unhurried() -> Iterator[None]:
+    """Have no grammar refused for how long a mask takes: other tests may have the core's other half."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(proof_walk, "SLOW_S", 10.0)
+        yield

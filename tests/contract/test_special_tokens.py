@@ -25,6 +25,8 @@ from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.worker_messages import Job
 from support import tokenizers
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 SPECIAL = frozenset(tokenizers.chat().all_special_ids) | {
     number for number, token in tokenizers.chat().added_tokens_decoder.items() if token.special
 }

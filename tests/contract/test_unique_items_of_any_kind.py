@@ -17,6 +17,8 @@ from guided_contract.wire import Backend
 from guided_grammar.matching import Matcher
 from support.unique import EOS, Words, likes, mask, obj
 
+pytestmark = pytest.mark.usefixtures("unhurried")
+
 OPEN: dict[str, Any] = {
     **obj(n={"type": "string"}),
     "additionalProperties": False,
