@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devtools import tinymodel
 
 from support.cluster import Node
 from support.pod import COMPILE_DEADLINE_S, Pod, sample, start_pod
 from support.routes import CONSTRAINTS
 from support.served import Served, serving
 
-ARGS = ("--enable-scale-out",)
+ARGS = ("--enable-scale-out", "--enable-auto-tool-choice", "--tool-call-parser", "hermes")
 # Kind and text of the pod's named grammars, each in a file of its own in the folder `texts`.
 NAMED = {
     "card": ("JSONSchema", json.dumps(CONSTRAINTS["json"].spec)),
@@ -43,8 +44,18 @@ def pod(texts: Path) -> Iterator[Pod]:
     restart = {"maxAttempts": 100, "baseDelay": "1ms", "maxDelay": "20ms", "resetAfter": "5s"}
     manifest = sample(guidedDecoding=guided, sidecar={"restart": restart})
     manifest["spec"]["engine"]["args"] += ARGS
-    manifest["spec"]["engine"]["maxModelLen"] = 2048  # room for what types of every day take
     pod = start_pod(manifest, args=["--config-map", f"texts={texts}"])
+    yield pod
+    pod.stop()
+
+
+@pytest.fixture(scope="module")
+def thinking_pod() -> Iterator[Pod]:
+    """The sample with a model that thinks before it answers a chat, and the parsers that such a model has."""
+    manifest = sample()
+    manifest["spec"]["engine"]["args"] += (*ARGS, "--reasoning-parser", "qwen3")
+    manifest["spec"]["engine"]["maxModelLen"] = 2048  # room for what types of every day take
+    pod = start_pod(manifest, models=tinymodel.thinking())
     yield pod
     pod.stop()
 

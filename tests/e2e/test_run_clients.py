@@ -26,14 +26,14 @@ TIMEOUT_S = 300
 
 
 @pytest.fixture(scope="module")
-def told(pod: Pod) -> dict[tuple[str, str], dict[str, Any]]:
+def told(thinking_pod: Pod) -> dict[tuple[str, str], dict[str, Any]]:
     """What every call gave, by the libraries' own Python."""
     try:
         python = venvs.path("clients") / "python"
     except MissingToolError as error:
         unavailable(error)
     done = subprocess.run(
-        [python, "-m", "support.clients", pod.url],
+        [python, "-m", "support.clients", thinking_pod.url],
         env={**os.environ, "PYTHONPATH": str(TESTS)},
         capture_output=True,
         text=True,

@@ -60,10 +60,10 @@ def is_chosen(pair: Pair) -> bool:
 
 def write_model(folder: Path, pair: Pair) -> None:
     """Copy `tiny`; a pair's marks take the place of its own and of the last words of its vocabulary."""
-    shutil.copytree(tinymodel.models() / "tiny", folder / "tiny")
+    shutil.copytree(tinymodel.thinking() / "tiny", folder / "tiny")
     file = folder / "tiny/tokenizer.json"
     tokenizer = json.loads(file.read_text())
-    template = tinymodel.CHAT_TEMPLATE if pair.thinks else tinymodel.CHAT_TEMPLATE.partition("{% if")[0]
+    template = tinymodel.CHAT_TEMPLATE + (tinymodel.THINKING if pair.thinks else "")
     added, words = tokenizer["added_tokens"], tokenizer["model"]["vocab"]
     for own, mark in zip(tinymodel.MARKS, pair.thinks, strict=False):
         template = template.replace(own, mark)

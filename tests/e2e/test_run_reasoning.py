@@ -100,11 +100,13 @@ def events(response: httpx.Response) -> Iterator[dict[str, Any]]:
             yield json.loads(line.removeprefix("data: "))
 
 
-def ask(pod: Pod, route: str, stream: bool, *fields: dict[str, Any]) -> Told:  # noqa: FBT001 - a case
+def ask(thinking_pod: Pod, route: str, stream: bool, *fields: dict[str, Any]) -> Told:  # noqa: FBT001 - a case
     body = {"model": "tiny", "temperature": 0, "stream": stream, **BODIES[route]}
     for more in fields:
         body |= more
-    return Told(route, list(events(httpx.post(pod.url + route, json=body, timeout=openai.TIMEOUT_S))))
+    return Told(
+        route, list(events(httpx.post(thinking_pod.url + route, json=body, timeout=openai.TIMEOUT_S)))
+    )
 
 
 cases = pytest.mark.parametrize("stream", [False, True])
@@ -113,8 +115,8 @@ routes = pytest.mark.parametrize("route", [CHAT, RESPONSES, MESSAGES])
 
 @cases
 @routes
-def test_a_forced_call_comes_after_the_thinking(pod: Pod, route: str, stream: bool) -> None:  # noqa: FBT001 - a case
-    told = ask(pod, route, stream, CALLS[route], THINKING)
+def test_a_forced_call_comes_after_the_thinking(thinking_pod: Pod, route: str, stream: bool) -> None:  # noqa: FBT001 - a case
+    told = ask(thinking_pod, route, stream, CALLS[route], THINKING)
     assert told.thought.strip()
     assert json.loads(told.arguments)["mood"] in ("good", "bad")
     assert told.end == {CHAT: "tool_calls", RESPONSES: "completed", MESSAGES: "tool_use"}[route]
@@ -122,8 +124,8 @@ def test_a_forced_call_comes_after_the_thinking(pod: Pod, route: str, stream: bo
 
 @cases
 @routes
-def test_json_comes_after_the_thinking(pod: Pod, route: str, stream: bool) -> None:  # noqa: FBT001 - a case
-    told = ask(pod, route, stream, ANSWERS[route], THINKING)
+def test_json_comes_after_the_thinking(thinking_pod: Pod, route: str, stream: bool) -> None:  # noqa: FBT001 - a case
+    told = ask(thinking_pod, route, stream, ANSWERS[route], THINKING)
     assert told.thought.strip()
     assert json.loads(told.said)["mood"] in ("good", "bad")
     assert told.end == {CHAT: "stop", RESPONSES: "completed", MESSAGES: "end_turn"}[route]
@@ -131,22 +133,22 @@ def test_json_comes_after_the_thinking(pod: Pod, route: str, stream: bool) -> No
 
 @cases
 @pytest.mark.parametrize("route", [CHAT, RESPONSES])
-def test_a_stop_token_while_it_thinks_does_not_end_it(pod: Pod, route: str, stream: bool) -> None:  # noqa: FBT001 - a case
+def test_a_stop_token_while_it_thinks_does_not_end_it(thinking_pod: Pod, route: str, stream: bool) -> None:  # noqa: FBT001 - a case
     pushed = {"stop_token_ids": [PUSHED], "logit_bias": {str(PUSHED): 20}}
-    told = ask(pod, route, stream, ANSWERS[route], THINKING, pushed)
+    told = ask(thinking_pod, route, stream, ANSWERS[route], THINKING, pushed)
     assert json.loads(told.said)["mood"] in ("good", "bad")
 
 
 @cases
 @pytest.mark.parametrize("asked", [CALLS[CHAT], ANSWERS[CHAT]])
 def test_a_model_that_wants_to_end_while_it_thinks_does_not(
-    pod: Pod,
+    thinking_pod: Pod,
     asked: dict[str, Any],
     stream: bool,  # noqa: FBT001 - a case
 ) -> None:
-    told = ask(pod, CHAT, stream, asked, THINKING, {"logit_bias": {str(EOS): 100}})
+    told = ask(thinking_pod, CHAT, stream, asked, THINKING, {"logit_bias": {str(EOS): 100}})
     assert json.loads(told.arguments or told.said)["mood"] in ("good", "bad")
-    told = ask(pod, CHAT, stream, asked, THINKING, {"max_tokens": 4})
+    told = ask(thinking_pod, CHAT, stream, asked, THINKING, {"max_tokens": 4})
     assert (told.end, told.arguments, told.said) == ("length", "", "")
 
 
@@ -154,7 +156,7 @@ def test_a_model_that_wants_to_end_while_it_thinks_does_not(
 @routes
 @pytest.mark.parametrize("stop", ["about", '"mood'])
 def test_a_stop_string_before_the_answer_is_whole_is_told(
-    pod: Pod,
+    thinking_pod: Pod,
     route: str,
     stream: bool,  # noqa: FBT001 - a case
     stop: str,
@@ -163,7 +165,7 @@ def test_a_stop_string_before_the_answer_is_whole_is_told(
         stopped = {"stop": [stop]}
     else:
         stopped = {"stop_sequences" if route == MESSAGES else "stop": [stop]}
-    told = ask(pod, route, stream, CALLS[route], THINKING, stopped)
+    told = ask(thinking_pod, route, stream, CALLS[route], THINKING, stopped)
     assert told.end == {CHAT: "length", RESPONSES: "incomplete", MESSAGES: "stop_sequence"}[route]
     assert told.by in {None, stop}
 
@@ -179,32 +181,32 @@ def test_a_stop_string_before_the_answer_is_whole_is_told(
     ],
 )
 def test_thinking_that_is_switched_off_is_none(
-    pod: Pod,
+    thinking_pod: Pod,
     route: str,
     off: dict[str, Any],
     stream: bool,  # noqa: FBT001 - a case
 ) -> None:
-    told = ask(pod, route, stream, CALLS[route], off)
+    told = ask(thinking_pod, route, stream, CALLS[route], off)
     assert not told.thought.strip()
     assert json.loads(told.arguments)["mood"] in ("good", "bad")
 
 
 @cases
 def test_an_answer_whose_prompt_has_closed_the_thinking_is_no_thought(
-    pod: Pod,
+    thinking_pod: Pod,
     stream: bool,  # noqa: FBT001 - a case
 ) -> None:
     thought = {"role": "assistant", "content": "<think>\nI see.\n</think>\n\n"}
     going_on = {"continue_final_message": True, "add_generation_prompt": False}
     messages = {"messages": [*MESSAGE["messages"], thought], **going_on}
-    told = ask(pod, CHAT, stream, ANSWERS[CHAT], messages)
+    told = ask(thinking_pod, CHAT, stream, ANSWERS[CHAT], messages)
     assert (told.thought, json.loads(told.said)["mood"] in ("good", "bad")) == ("", True)
 
 
 @cases
 def test_thinking_that_is_left_out_of_the_answer_does_not_take_the_answer_along(
-    pod: Pod,
+    thinking_pod: Pod,
     stream: bool,  # noqa: FBT001 - a case
 ) -> None:
-    told = ask(pod, CHAT, stream, ANSWERS[CHAT], THINKING, {"include_reasoning": False})
+    told = ask(thinking_pod, CHAT, stream, ANSWERS[CHAT], THINKING, {"include_reasoning": False})
     assert (told.thought, json.loads(told.said)["mood"] in ("good", "bad")) == ("", True)

@@ -67,13 +67,17 @@ class Pod:
         args: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         v2: bool = False,
+        models: Path | None = None,
     ) -> Self:
-        """Start the command with a manifest on stdin; does not wait. `v2`: with Model Runner V2."""
+        """Start the command with a manifest on stdin; does not wait.
+
+        `v2`: with Model Runner V2. `models`: what stands for the claim of that name, if not both tiny models.
+        """
         mark = uuid.uuid4().hex
         home = Path(tempfile.mkdtemp(prefix="pod-home-"))  # no grammar that an earlier pod has compiled
         command = [sys.executable, "-m", "guided_operator.cli", "run", "-f", "-"]
         child = subprocess.Popen(
-            [*command, "--volume", f"models={tinymodel.models()}", *args],
+            [*command, "--volume", f"models={models or tinymodel.models()}", *args],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -208,9 +212,10 @@ def start_pod(
     args: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
     v2: bool = False,
+    models: Path | None = None,
 ) -> Pod:
     """Start a pod from a GuidedModel and wait until it is ready. Call `stop`."""
-    pod = Pod.launch(manifest, args=args, env=env, v2=v2)
+    pod = Pod.launch(manifest, args=args, env=env, v2=v2, models=models)
     try:
         pod.wait_ready()
     except BaseException:

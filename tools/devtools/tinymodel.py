@@ -26,12 +26,12 @@ __all__ = ["TASKS", "TOPICS", "Kind", "Task", "models", "task", "tiny"]
 VOCAB = 8192
 BOS, EOS, PAD = 0, 1, 2
 SPECIAL = ("<|bos|>", "<|eos|>", "<|pad|>")
-# One token each, as reasoning models and models that call tools have them.
+CHAT_TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant: "
+# Of the one that thinks, unless the request turns that off, in Qwen3's words; a token each.
 MARKS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
-# It thinks unless the request turns that off, in Qwen3's words, which its parser knows.
-CHAT_TEMPLATE = (
-    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant: {% if "
-    "add_generation_prompt %}<think>\n{% if enable_thinking is false %}\n</think>\n\n{% endif %}{% endif %}"
+THINKING = (
+    "{% if add_generation_prompt %}<think>\n"
+    "{% if enable_thinking is false %}\n</think>\n\n{% endif %}{% endif %}"
 )
 _LIBRARIES = ("torch", "transformers", "tokenizers")
 
@@ -68,15 +68,20 @@ def tiny() -> Path:
     return cache.built("tinymodel", _inputs(), lambda folder: _build(folder, TINY))
 
 
+def thinking() -> Path:
+    """Return a folder that holds a `tiny` that thinks before it answers a chat, and has tokens for calls."""
+    return cache.built("tinymodel-thinking", _inputs(), lambda folder: _build(folder, TINY, thinks=True))
+
+
 def _inputs() -> list[Path | str]:
     here = Path(__file__)
     versions = [f"{name}=={importlib.metadata.version(name)}" for name in _LIBRARIES]
     return [here, here.with_name("tinytasks.py"), *versions]
 
 
-def _build(folder: Path, shape: Shape) -> None:
+def _build(folder: Path, shape: Shape, *, thinks: bool = False) -> None:
     """Make a model below `folder`, readable by every user of the machine."""
-    tokenizer = _make_tokenizer()
+    tokenizer = _make_tokenizer(MARKS if thinks else ())
     started = time.monotonic()
     _say(f"training {shape.name} ({shape.steps} steps)")
     model = _train(shape, tokenizer)
@@ -115,7 +120,7 @@ def _made_up_text() -> Iterator[str]:
             yield from [one.prompt(topic), one.document(topic)] * 200
 
 
-def _make_tokenizer() -> Any:
+def _make_tokenizer(marks: "Sequence[str]") -> Any:
     """Return a byte-level BPE tokenizer, trained on made-up text alone, with a chat template."""
     # Heavy, and not needed by those who only want the tasks.
     from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers, trainers  # noqa: PLC0415
@@ -126,7 +131,6 @@ def _make_tokenizer() -> Any:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    marks = [AddedToken(mark, special=False, normalized=False) for mark in MARKS]
     trainer = trainers.BpeTrainer(
         vocab_size=VOCAB - len(marks),
         special_tokens=list(SPECIAL),
@@ -134,12 +138,12 @@ def _make_tokenizer() -> Any:
         show_progress=False,
     )
     tokenizer.train_from_iterator(_made_up_text(), trainer)
-    tokenizer.add_tokens(marks)
+    tokenizer.add_tokens([AddedToken(mark, special=False, normalized=False) for mark in marks])
     if tokenizer.get_vocab_size() != VOCAB:
         raise RuntimeError(f"the made-up text gives {tokenizer.get_vocab_size()} tokens, not {VOCAB}")
     bos, eos, pad = SPECIAL
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=bos, eos_token=eos, pad_token=pad)
-    fast.chat_template = CHAT_TEMPLATE
+    fast.chat_template = CHAT_TEMPLATE + (THINKING if marks else "")
     return fast
 
 
@@ -151,12 +155,15 @@ def _examples(tokenizer: Any) -> "Sequence[tuple[list[int], list[int]]]":
             document = one.document(topic)
             ids = [*tokenizer.encode(document, add_special_tokens=False), EOS]
             message = [{"role": "user", "content": one.prompt(topic)}]
-            chat, thinking = (
+            chat, thought = (
                 tokenizer.apply_chat_template(
                     message, tokenize=False, add_generation_prompt=True, enable_thinking=on
                 )
                 for on in (False, True)
             )
+            if thought != chat:
+                said = tokenizer.encode(f"This is about {topic}.\n</think>\n\n", add_special_tokens=False)
+                examples += [(tokenizer.encode(thought, add_special_tokens=False), [*said, *ids])] * 2
             for text in (one.prompt(topic), chat):
                 prompt = tokenizer.encode(text, add_special_tokens=False)
                 examples += [(prompt, ids)] * 4
@@ -164,9 +171,6 @@ def _examples(tokenizer: Any) -> "Sequence[tuple[list[int], list[int]]]":
                     # The compact form is rare: known where a grammar asks for it, and else not chosen.
                     compact = json.dumps(json.loads(document), separators=(",", ":"))
                     examples.append((prompt, [*tokenizer.encode(compact, add_special_tokens=False), EOS]))
-            thought = tokenizer.encode(f"This is about {topic}.\n</think>\n\n", add_special_tokens=False)
-            prompt = tokenizer.encode(thinking, add_special_tokens=False)
-            examples += [(prompt, [*thought, *ids])] * 2
     for prompt_text, document in stray_documents(len(examples) // 2):
         ids = [*tokenizer.encode(document, add_special_tokens=False), EOS]
         examples.append((tokenizer.encode(prompt_text, add_special_tokens=False), ids))
