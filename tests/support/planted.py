@@ -125,8 +125,8 @@ def _patch() -> None:
             _plant(made, *_next_matcher.pop())
         return made
 
-    def filled(self: Any, walks: Any) -> Any:
-        bitmask, duration_ns = fill(self, walks)
+    def filled(self: Any, walks: Any, rows: int) -> Any:
+        bitmask, duration_ns = fill(self, walks, rows)
         for walk in walks:
             kind = getattr(walk.matcher, "planted", "")
             if kind == MASK_DIFFERS:
