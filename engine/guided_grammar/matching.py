@@ -67,13 +67,10 @@ class Matcher(ABC):
         The name of the backend that fills its masks.
     counted
         What is counted beside the grammar; filled rows are restricted by it.
-    renewals
-        How often what its library had made was used up, and it took its tokens again with something new.
     """
 
     backend: str
     counted: Beside | None = None
-    renewals = 0
 
     def __init__(self, ends: Iterable[int]) -> None:
         self.ends = frozenset(ends)

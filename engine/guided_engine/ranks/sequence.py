@@ -258,11 +258,9 @@ class GuidedSequence:
             if self.reasoning is not None:
                 tokens = tokens[self.reasoning.accept(known, tokens) :]
             self.stopwatch.start()
-            renewals = matcher.renewals
             if not matcher.accept(tokens):
                 self.fail(ErrorCode.SEQUENCE_TOKEN_REJECTED)
-            # What another's text used up is not this one's time.
-            if self.stopwatch.is_over(len(tokens)) and matcher.renewals == renewals:
+            if self.stopwatch.is_over(len(tokens)):
                 self.fail(ErrorCode.SEQUENCE_SLOW)
         except Exception as error:  # noqa: BLE001 - native code; only this sequence pays
             self.fail(failure_of(error))

@@ -16,7 +16,7 @@ from guided_contract.wire import Kind
 from guided_grammar.backend import ANY_OBJECT, BackendError, Threads, one_line
 from guided_grammar.json_schema import subschemas
 from guided_grammar.llguidance.matcher import GuidanceFiller, GuidanceMatcher
-from guided_grammar.llguidance.prototype import Allowance, Prototype
+from guided_grammar.llguidance.prototype import Prototype
 from guided_grammar.llguidance.tags import as_lark
 from guided_grammar.masks import Bitmask
 from guided_grammar.texts import choice_as_lark, is_lark, one_of
@@ -43,7 +43,6 @@ class GuidanceBackend:
         self.vocab_size = int(tokenizer.vocab_size)
         self.stop_tokens = frozenset((tokenizer.eos_token,))
         self._tokenizer = tokenizer
-        self._allowance = Allowance()
         # Each made once, at the first use or before.
         self._filler = functools.cache(lambda: GuidanceFiller(threads.fill))
         self._tokens = functools.cache(
@@ -61,7 +60,7 @@ class GuidanceBackend:
             raise
         except Exception as error:  # whatever a library trips over in a client's text
             raise BackendError(one_line(error)) from error
-        grammar = GuidanceGrammar(self._tokenizer, text, self._allowance)
+        grammar = GuidanceGrammar(self._tokenizer, text)
         for said in grammar.warnings():
             warnings.warn(said, stacklevel=2)
         return grammar
@@ -84,9 +83,7 @@ class GuidanceBackend:
         if not source:
             raise BackendError("an llguidance grammar needs its text")
         try:
-            return GuidanceGrammar(
-                self._tokenizer, source, self._allowance, _of_a_draft() if is_draft else None
-            )
+            return GuidanceGrammar(self._tokenizer, source, _of_a_draft() if is_draft else None)
         except BackendError:
             raise BackendError("llguidance refuses the grammar") from None  # its message may quote the text
 
@@ -158,12 +155,12 @@ class GuidanceGrammar:
 
     backend = "guidance"
 
-    def __init__(self, tokenizer: Any, text: str, allowance: Allowance, limits: Any = None) -> None:
+    def __init__(self, tokenizer: Any, text: str, limits: Any = None) -> None:
         self.vocab_size = int(tokenizer.vocab_size)
         self._text = text
         self._eos_token = int(tokenizer.eos_token)
         make = functools.partial(llguidance.LLMatcher, tokenizer, text, log_level=0, limits=limits)
-        self._prototype = Prototype(make, allowance)
+        self._prototype = Prototype(make)
         if self._prototype.native.is_error():
             raise BackendError(one_line(self._prototype.native.get_error()))
         self.memory_bytes = int(self._prototype.cost_s * _BYTES_A_SECOND)

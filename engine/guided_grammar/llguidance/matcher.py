@@ -12,8 +12,6 @@ from guided_grammar.matching import Matcher, MatcherError, SpentError
 from guided_grammar.walk import Walk
 
 _SPENT: Final = "lexer error"  # how llguidance's words begin where the lexer is spent that copies share
-_MOST_RENEWALS: Final = 2
-_TOKEN_S: Final = 5e-6  # to take a token again
 
 
 class GuidanceMatcher(Matcher):
@@ -29,72 +27,29 @@ class GuidanceMatcher(Matcher):
         self._prototype = prototype
         self._origin = prototype.native
         self.native = self._origin.deep_copy()
-        self._taken: list[int] = []
 
     def check(self) -> None:
         """Raise MatcherError if the native matcher is in its error state, where its masks mean nothing."""
-        if not self.native.is_error():
-            return
-        if self._is_spent():
-            raise SpentError("llguidance's lexer is spent", self._said())
-        raise MatcherError("the llguidance matcher is in an error state", self._said())
+        if self.native.is_error():
+            self._check_lexer()
+            raise MatcherError("the llguidance matcher is in an error state", self._said())
 
-    def revive(self) -> bool:
-        """Go on with another lexer where this one is spent, and return whether it did.
-
-        The first time with a new one that is shared again, then with one of its own, and no third time.
-        """
-        is_revived = False
-        while self.native.is_error() and self._is_spent() and self.renewals < _MOST_RENEWALS:
-            if not self._renew():
-                return False
-            is_revived = not self.native.is_error()
-        return is_revived
-
-    def _renew(self) -> bool:
-        """Take all tokens again with another lexer, which may be spent by that; False: there is none."""
-        allowance = self._prototype.allowance
-        if self._prototype.cost_s + len(self._taken) * _TOKEN_S > allowance.left_s:
-            return False
-        with allowance.used():
-            if not self.renewals:
-                self._origin = self._prototype.copied(self._origin)
-                native = self._origin and self._origin.deep_copy()
-            else:
-                self._origin = native = self._prototype.own()
-            if native is None:
-                return False
-            self.native = native
-            self.renewals += 1
-            self.native.consume_tokens(self._taken)
-        return True
-
-    def _is_spent(self) -> bool:
-        is_spent = self._said().startswith(_SPENT)
-        if is_spent:
+    def _check_lexer(self) -> None:
+        if self._said().startswith(_SPENT):
             self._prototype.spend(self._origin)
-        return is_spent
+            raise SpentError("llguidance's lexer is spent", self._said())
 
     def _said(self) -> str:
         return str(self.native.get_error().partition("\n")[0])
 
     def _consume(self, tokens: Sequence[int]) -> bool:
-        taken = list(tokens)
-        native = self.native
-        if native.is_stopped():  # so has one in its error state
-            self.revive()
+        if self.native.is_stopped():  # so has one in its error state
             self.check()
-            if self.native.is_stopped():
-                return True
-            native = self.native
-        while not native.consume_tokens(taken):
-            if not self.revive():
-                if self._is_spent():
-                    self.check()
-                return False
-            native = self.native
-        self._taken += taken
-        return True
+            return True
+        if self.native.consume_tokens(list(tokens)):
+            return True
+        self._check_lexer()
+        return False
 
     def _count_valid(self, drafts: Sequence[int]) -> int:
         return 0 if self.native.is_stopped() else int(self.native.validate_tokens(list(drafts)))
@@ -102,13 +57,10 @@ class GuidanceMatcher(Matcher):
     def _fill(self, bitmask: Bitmask, row: int) -> None:
         """Write the mask of the next token: only the end-of-sequence token once stopped."""
         llguidance_numpy.fill_next_token_bitmask(self.native, bitmask, row)
-        while self.revive():
-            llguidance_numpy.fill_next_token_bitmask(self.native, bitmask, row)
         self.check()
 
     def _rewind(self) -> None:
         self.native.reset()
-        self._taken = []
 
 
 class GuidanceFiller:
@@ -119,18 +71,6 @@ class GuidanceFiller:
 
     def fill(self, walks: Sequence[Walk[GuidanceMatcher]], bitmask: Bitmask) -> None:
         """Fill the rows of sequences that are not terminated; raises what the library raises."""
-        for walk in walks:
-            if walk.matcher.native.is_error():
-                walk.matcher.revive()
-        self._fill(walks, bitmask)
-        # Of many, the caller finds out which one spends a lexer.
-        while len(walks) == 1 and walks[0].matcher.revive():
-            self._fill(walks, bitmask)
-        for walk in walks:
-            if walk.matcher.native.is_error():
-                walk.matcher.check()
-
-    def _fill(self, walks: Sequence[Walk[GuidanceMatcher]], bitmask: Bitmask) -> None:
         single, drafted = [], []
         for walk in walks:
             matcher = walk.matcher
@@ -151,3 +91,5 @@ class GuidanceFiller:
             llguidance_numpy.fill_next_token_bitmask_par_with_draft_tokens(self._executor, drafted, bitmask)
         if single:
             llguidance_numpy.fill_next_token_bitmask_par(self._executor, single, bitmask)
+        for walk in walks:
+            walk.matcher.check()
