@@ -8,7 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-BYTES: Final = 16 << 20  # twice a worker's
+WORKER_BYTES: Final = 8 << 20  # that a worker compiles with: what overflows it ends there
+BYTES: Final = 2 * WORKER_BYTES
 _starting = threading.Lock()
 
 

@@ -106,6 +106,15 @@ class TestPatient:
             assert refused.message.endswith("with the other library the grammar did not compile within 3 s")
             assert shared.lost() == {"deadline": 1}
 
+    async def test_references_deeper_than_a_workers_stack_are_refused(self, shared: Shared) -> None:
+        """As a rank's is twice that, whatever a worker has compiled can be loaded there."""
+        async with Rank.connected(shared.pod), Api.connected(shared.pod) as api:
+            served = await api.prepare("json", json.dumps(grammars.references_in_a_row(500)))
+            assert isinstance(served, Prepared), served
+            refused = await api.prepare("json", json.dumps(grammars.references_in_a_row(4_000)))
+            assert isinstance(refused, Refused)
+            assert refused.code == "grammar_compile_crashed", refused.message
+
     async def test_a_worker_is_replaced_after_so_many_jobs(self, shared: Shared) -> None:
         async with Rank.connected(shared.pod), Api.connected(shared.pod) as api:
             before = workers()

@@ -16,7 +16,7 @@ from guided_contract import wire
 from guided_contract.wire import Failed, Hello, Load, Loaded, Unload
 from guided_engine import service_link
 from guided_engine.service_link import Lanes, ServiceLink
-from guided_sidecar.grammar.schema import reference_depth
+from support import grammars
 from support.engine import wait_until
 from support.fake_service import FakeService
 
@@ -113,10 +113,11 @@ class TestLink:
         assert list(dict.fromkeys(done)) == ["worked on", "lost"]
 
     def test_has_a_stack_for_what_a_worker_has_proven(self, path: Path) -> None:
-        """Without a limit of the process's stack, as some sites have it, glibc gives a thread 2 MiB."""
-        row = {f"p{number}": {"$ref": f"#/$defs/p{number + 1}"} for number in range(780)}
-        schema = {"$ref": "#/$defs/p0", "$defs": {**row, "p780": {"type": "null"}}}
-        reference_depth.check(schema)
+        """Without a limit of the process's stack, as some sites have it, glibc gives a thread 2 MiB.
+
+        A worker's ends before: test_grammar_workers.py.
+        """
+        schema = grammars.references_in_a_row(2_500)
         with FakeService(path) as service:
             started = [
                 "bash",

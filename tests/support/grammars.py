@@ -1,6 +1,7 @@
 """Grammars for tests: some of every kind, and some that compile slowly or never."""
 
 import json
+from typing import Any
 
 from guided_contract.wire import Kind
 
@@ -47,6 +48,12 @@ OF_EVERY_KIND: dict[str, tuple[Kind, str]] = {
 def slow_regex(parts: int) -> str:
     """Return a regex that xgrammar compiles for about a second per 400 parts, on two CPUs."""
     return "(" + "|".join(f"[a-z]{{{part % 9}}}w{part}[^a]" for part in range(parts)) + ")*"
+
+
+def references_in_a_row(count: int) -> dict[str, Any]:
+    """Return a schema of definitions, each with a reference to the next."""
+    row = {f"p{number}": {"$ref": f"#/$defs/p{number + 1}"} for number in range(count)}
+    return {"$ref": "#/$defs/p0", "$defs": {**row, f"p{count}": {"type": "null"}}}
 
 
 def endless_regex(seed: int = 0) -> str:

@@ -13,7 +13,7 @@ from guided_contract.errors import GuidedError
 from guided_contract.wire import Kind
 from guided_grammar.registry import library
 from guided_sidecar.grammar.compile import followed
-from guided_sidecar.grammar.schema import additional_properties, limits, normal, reference_depth, schema
+from guided_sidecar.grammar.schema import additional_properties, limits, normal, schema
 
 Family = Callable[[int], dict[str, Any]]
 BOUNDED = {"type": "string", "maxLength": 3}
@@ -159,64 +159,6 @@ def test_a_long_name_is_in_memory_a_few_times_alone(kind: Kind, hostile: Any) ->
         assert tracemalloc.get_traced_memory()[1] < 25 * len(text)
     finally:
         tracemalloc.stop()
-
-
-def links(count: int, link: Callable[[str], Any], last: Any) -> dict[str, Any]:
-    """Return a row of definitions, each with a reference to the next."""
-    found = numbered(count, lambda number: link(f"#/$defs/p{number + 1}"))
-    return {"$ref": "#/$defs/p0", "$defs": {**found, f"p{count}": last}}
-
-
-def check_depth(written: Any) -> None:
-    reference_depth.check(normal.form(written))
-
-
-LINKS: dict[str, Callable[[str], Any]] = {
-    "references": lambda to: {"$ref": to},
-    "choices": lambda to: {"anyOf": [{"type": "null"}, {"$ref": to}]},
-    "objects": lambda to: object_of({"a": {"type": "array", "items": {"$ref": to}}}),
-}
-
-
-@pytest.mark.parametrize("link", LINKS)
-@pytest.mark.parametrize("last", [{}, {"$ref": "#/$defs/p0"}], ids=["row", "circle"])
-def test_references_in_a_row_are_bounded(link: str, last: Any) -> None:
-    """Libraries follow them by calling themselves: a worker's stack ends after 2,500."""
-    levels = {"references": 1, "choices": 2, "objects": 3}[link]
-    check_depth(links(790 // levels, LINKS[link], last))
-    with pytest.raises(GuidedError) as refusal:
-        check_depth(links(2500, LINKS[link], last))
-    assert (refusal.value.code, refusal.value.path) == ("grammar_too_large", "$.$ref")
-    assert refusal.value.message.endswith("; the limit is 800")
-
-
-@pytest.mark.parametrize(
-    "one",
-    [
-        lambda n: ({"$anchor": f"a{n}", "$ref": f"#a{n + 1}"}),
-        lambda n: {"$ref": f"#/%24defs/p{n + 1}"},
-        lambda n: {"$id": f"http://x/a{n}", "$ref": f"http://x/a{n + 1}"},
-    ],
-    ids=["anchors", "escapes", "addresses"],
-)
-def test_references_of_every_form_are_bounded(one: Callable[[int], Any]) -> None:
-    def row(count: int) -> dict[str, Any]:
-        return {"$defs": {**numbered(count, one), f"p{count}": {**one(count), "$ref": "#"}}, **one(-1)}
-
-    check_depth(row(700))
-    with pytest.raises(GuidedError) as refusal:
-        check_depth(row(2500))
-    assert refusal.value.message.endswith("; the limit is 800")
-
-
-def test_many_references_that_are_not_in_a_row_are_not_deep() -> None:
-    wide = {
-        "$defs": {"a": object_of({"b": {"type": "null"}})},
-        **object_of(numbered(2000, lambda _: {"$ref": "#/$defs/a"})),
-    }
-    check_depth(wide)
-    check_depth({"$ref": "#"})
-    check_depth(True)
 
 
 @pytest.mark.parametrize("address", ["http://[x", "http://a]/", "//[::1"])

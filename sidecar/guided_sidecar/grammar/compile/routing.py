@@ -15,7 +15,7 @@ from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.subschemas import JsonPath
 from guided_grammar.registry import library
 from guided_sidecar.grammar import trust
-from guided_sidecar.grammar.schema import endless, faults, normal, reference_depth, schema
+from guided_sidecar.grammar.schema import endless, faults, normal, schema
 from guided_sidecar.grammar.schema.origins import Form
 from guided_sidecar.grammar.worker_messages import Job
 
@@ -77,7 +77,6 @@ def _normal(written: Any) -> Form:
     made = normal.read(written)
     try:
         endless.cut(made.schema)
-        reference_depth.check(made.schema)
     except GuidedError as error:
         raise made.told(faults.placed(error, made.at(error.path))) from error
     return made

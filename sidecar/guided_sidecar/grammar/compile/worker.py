@@ -12,6 +12,7 @@ import msgspec
 
 from guided_contract import processes
 from guided_contract.errors import ErrorCode, GuidedError
+from guided_grammar import stack
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.compile.compilation import Compiler
 from guided_sidecar.grammar.worker_errors import ran_out_of_memory
@@ -68,6 +69,8 @@ def run(stream: socket.socket, stderr: int, compiler: Compiler, limits: Limits) 
     os.dup2(stderr, sys.stderr.fileno())
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_FILE_BYTES, _MOST_FILE_BYTES))
+    # Libraries call themselves for each reference: what a rank could not load is to end here.
+    resource.setrlimit(resource.RLIMIT_STACK, (stack.WORKER_BYTES, stack.WORKER_BYTES))
     os.nice(_NICENESS)
     _prefer_as_victim()
     while (job := _next_job(stream)) is not None:
