@@ -89,9 +89,9 @@ def pod(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pod]:
     folder = tmp_path_factory.mktemp("models")
     write_model(folder, pair)
     manifest = sample(parallelism={"tensor": 1})
-    args = manifest["spec"]["engine"]["args"]
-    args[args.index("hermes")], args[args.index("qwen3")] = pair.tools, pair.reasoning
-    pod = start_pod(manifest, args=["--volume", f"models={folder}"])
+    parsers = ["--tool-call-parser", pair.tools, "--reasoning-parser", pair.reasoning]
+    manifest["spec"]["engine"]["args"] += ["--enable-auto-tool-choice", *parsers]
+    pod = start_pod(manifest, models=folder)
     yield pod
     pod.stop()
 
