@@ -114,7 +114,7 @@ test-clients: $(SETUP)  ## a pod through openai, anthropic, instructor, pydantic
 	$(PYTEST) tests/e2e/test_run_clients.py
 
 .PHONY: test-parsers
-test-parsers: $(SETUP)  ## a pod with each of ten pairs of vLLM's tool and reasoning parsers (PARSERS=glm45)
+test-parsers: $(SETUP)  ## a pod with each of eleven pairs of vLLM's tool and reasoning parsers (PARSERS=glm45)
 	PARSERS=$(or $(PARSERS),all) $(PYTEST) -rs tests/e2e/test_run_parsers.py
 
 .PHONY: test-property

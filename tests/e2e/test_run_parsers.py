@@ -48,6 +48,7 @@ PAIRS = (
     Pair("glm47", "glm45", ("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")),
     Pair("kimi_k2", "kimi_k2", tuple(f"<|tool_{name}|>" for name in KIMI)),
     Pair("llama3_json", "granite", ("<|python_tag|>",), thinks=()),
+    Pair("llama3_json", "qwen3", ("<|python_tag|>",)),
     Pair("mistral", "deepseek_r1", ("[TOOL_CALLS]", "[ARGS]")),
     Pair("pythonic", "seed_oss", thinks=("<seed:think>", "</seed:think>")),
     Pair("minimax_m2", "minimax_m2", ("<minimax:tool_call>", "</minimax:tool_call>")),
