@@ -21,6 +21,7 @@ _MOST_GROWTH_BYTES: Final = 64 << 20
 _CORES: Final = 4
 _WHOLE: Final = 0.99
 _BESIDE_S: Final = 1.0
+_BURST_S: Final = 5.0
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -38,6 +39,7 @@ def bars(records: Records) -> list[Bar]:
         _hop(records),
         _whole_texts(records),
         *_usage(records.usage),
+        _burst(records.beside),
         _beside(records.beside),
     ]
 
@@ -151,6 +153,14 @@ def _beside(beside: Beside | None) -> Bar:
     middle = percentile(beside.beside_s, 0.5)
     text = f"{found:.2f} s (p50 {middle:.2f} s) beside {beside.clients}; alone {alone:.2f} s"
     return Bar(asks, text, found <= _BESIDE_S)
+
+
+def _burst(beside: Beside | None) -> Bar:
+    asks = f"100 new schemas of 24 clients at once: p99 <= {_BURST_S:g} s"
+    if beside is None:
+        return Bar(asks, "not measured", None)
+    found = percentile(beside.burst_s, 0.99)
+    return Bar(asks, f"{found:.2f} s", found <= _BURST_S)
 
 
 def _usage(usage: Usage | None) -> Iterator[Bar]:

@@ -1,4 +1,4 @@
-"""New grammars of well-behaved clients, beside clients that ask for grammars that never compile."""
+"""New grammars of well-behaved clients: many at once, and beside clients whose grammars never compile."""
 
 import asyncio
 import contextlib
@@ -16,11 +16,12 @@ from support.sidecar import Api
 
 _MODE: Final = pods.Mode("beside", GuidedDecodingConfig())
 _COUNT: Final = 120
+_BURST: Final = (24, 100)  # clients, and the schemas that they ask for in all
 _APART_S: Final = 0.5  # so that they see the others' deadlines come, and their next grammars
 
 
 async def measure(folder: Path, model: Path, clients: int) -> Beside:
-    """Prepare 120 new choices, one every half second.
+    """Prepare 100 new schemas of 24 clients at once; then 120 new choices, one every half second.
 
     Parameters
     ----------
@@ -30,6 +31,7 @@ async def measure(folder: Path, model: Path, clients: int) -> Beside:
     config = pods.pod(folder, model, _MODE)
     with pods.started(config):
         async with pods.connected(config) as api, pods.connected(config) as hostile:
+            burst = await _burst(api)
             alone = await _choices(api, "alone")
             numbers = iter(range(1, 1 << 30))
             others = [asyncio.create_task(_never_stop(hostile, numbers)) for _ in range(clients)]
@@ -38,12 +40,29 @@ async def measure(folder: Path, model: Path, clients: int) -> Beside:
                 found = await _choices(api, "beside")
                 if stopped := [other for other in others if other.done()]:
                     await stopped[0]
-                return Beside(clients, alone, found)
+                return Beside(clients, alone, found, burst)
             finally:
                 for other in others:
                     other.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.gather(*others)
+
+
+async def _burst(api: Api) -> list[float]:
+    """Return the seconds of each; each client asks for the next when its last is answered."""
+    clients, count = _BURST
+    numbers = iter(range(count))
+    answers: list[pods.Answer] = []
+
+    async def ask() -> None:
+        for number in numbers:
+            named = {f"name{number}": {"type": "string"}, "kind": {"enum": ["a", f"b{number}"]}}
+            answers.append(await pods.prepare(api, json.dumps({"type": "object", "properties": named})))
+
+    await asyncio.gather(*(ask() for _ in range(clients)))
+    if refused := [one.outcome for one in answers if not one.is_prepared]:
+        raise RuntimeError(f"{len(refused)} of {count} schemas were refused: {refused[0]}")
+    return [one.took_s for one in answers]
 
 
 async def _choices(api: Api, word: str) -> list[float]:

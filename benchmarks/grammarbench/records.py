@@ -42,11 +42,15 @@ class Usage(msgspec.Struct):
 
 
 class Beside(msgspec.Struct):
-    """Seconds until new choices were proven and loaded: alone, and beside clients of endless grammars."""
+    """Seconds until new grammars were proven and loaded.
+
+    Choices alone, and beside clients of endless grammars; and many schemas at once.
+    """
 
     clients: int
     alone_s: list[float]
     beside_s: list[float]
+    burst_s: list[float]
 
 
 class Records:

@@ -59,7 +59,7 @@ def test_a_run_goes_on_with_what_its_file_holds(tmp_path: Any) -> None:
     usage = dict.fromkeys(Usage.__struct_fields__, 1)
     made = records(tmp_path, auto={"cold": 1})
     made.usage = Usage(**usage)
-    made.beside = Beside(40, [0.1], [0.2])
+    made.beside = Beside(40, [0.1], [0.2], [0.3])
     made.save()
 
     again = Records(tmp_path / "records.json")
@@ -94,5 +94,5 @@ def test_new_grammars_wait_at_most_a_second_beside_endless_ones(
     tmp_path: Any, slowest_s: float, *, met: bool
 ) -> None:
     made = records(tmp_path)
-    made.beside = Beside(40, [0.01] * 100, [0.01] * 98 + [slowest_s] * 2)
+    made.beside = Beside(40, [0.01] * 100, [0.01] * 98 + [slowest_s] * 2, [0.1])
     assert bars.bars(made)[-1].met is met
