@@ -64,21 +64,20 @@ def _mode(name: str) -> Mode:
 
 
 def _ours(mode: Mode, model: Path, entries: list[Entry]) -> Record:
-    """Measure one mode: cold and from memory with one sidecar, from disk with another."""
+    """Measure one mode: cold and from memory."""
     record = Record(mode.name)
     with tempfile.TemporaryDirectory(prefix="gb") as folder:
         config = pods.pod(Path(folder), model, mode)
-        for stages in (("cold", "memory"), ("disk",)):
-            with pods.started(config):
-                asyncio.run(_measure(config, stages, entries, record))
-                record.proofs = record.proofs or pods.proofs(config)
+        with pods.started(config):
+            asyncio.run(_measure(config, entries, record))
+            record.proofs = pods.proofs(config)
     return record
 
 
-async def _measure(config: PodConfig, stages: tuple[str, ...], entries: list[Entry], record: Record) -> None:
+async def _measure(config: PodConfig, entries: list[Entry], record: Record) -> None:
     async with pods.connected(config) as api:
         for entry in entries:
-            for stage in stages:
+            for stage in bars.STAGES:
                 answer = await pods.prepare(api, entry.text, entry.kind)
                 record.samples.append(Sample(stage, entry.source, *answer))
 

@@ -10,13 +10,12 @@ from judged import Bar, table
 
 from grammarbench.corpus import Entry
 from grammarbench.records import Beside, Record, Records, Usage
-from guided_contract.config import CompileConfig, PodConfig
+from guided_contract.config import PodConfig
 from guided_sidecar.settings import Settings
 
-_STAGES: Final = ("cold", "memory", "disk")
+STAGES: Final = ("cold", "memory")
 _TIMES_UPSTREAM: Final = 1.5
 _DEFAULTS: Final = Settings(PodConfig(name="", model="", tokenizer="", served_name="", run_dir=""))
-_DISK_BYTES: Final = CompileConfig().cache_bytes
 _MOST_GROWTH_BYTES: Final = 64 << 20
 _CORES: Final = 4
 _WHOLE: Final = 0.99
@@ -74,11 +73,11 @@ def _begun(record: Record | None) -> list[float]:
 
 
 def _rows(records: Records) -> Iterator[str]:
-    yield "| milliseconds, p50 / p95 / p99 | cold: ranks have it | cold: proven | from memory | from disk |"
-    yield "|---|---|---|---|---|"
+    yield "| milliseconds, p50 / p95 / p99 | cold: ranks have it | cold: proven | from memory |"
+    yield "|---|---|---|---|"
     for name, record in records.modes.items():
         cells = []
-        for times in (_begun(record), *(_times(record, stage) for stage in _STAGES)):
+        for times in (_begun(record), *(_times(record, stage) for stage in STAGES)):
             shares = [f"{percentile(times, share):.3g}" for share in (0.5, 0.95, 0.99)] if times else []
             cells.append(" / ".join(shares))
         yield f"| {name} | {' | '.join(cells)} |"
@@ -165,7 +164,7 @@ def _burst(beside: Beside | None) -> Bar:
 
 def _usage(usage: Usage | None) -> Iterator[Bar]:
     if usage is None:
-        yield Bar("100,000 unique schemas leave memory and disk within bounds", "not measured", None)
+        yield Bar("100,000 unique schemas leave memory and tmpfs within bounds", "not measured", None)
         return
     grown = usage.memory_after - usage.memory_before
     yield Bar(
@@ -173,12 +172,9 @@ def _usage(usage: Usage | None) -> Iterator[Bar]:
         f"{grown / 2**20:.0f} MiB, from {usage.memory_before >> 20} MiB, in {usage.took_s:.0f} s",
         grown <= _MOST_GROWTH_BYTES and not usage.refused,
     )
-    for what, files, size, most_files, most_bytes in (
-        ("tmpfs", usage.run_files, usage.run_bytes, _DEFAULTS.cache_entries, _DEFAULTS.cache_bytes),
-        ("disk", usage.disk_files, usage.disk_bytes, _DEFAULTS.disk_entries, _DISK_BYTES),
-    ):
-        yield Bar(
-            f"... {what}: at most {most_files:,} grammars, {most_bytes >> 20} MiB",
-            f"{files:,} files, {size / 2**20:.1f} MiB",
-            files <= most_files and size <= most_bytes,
-        )
+    files, size = usage.run_files, usage.run_bytes
+    yield Bar(
+        f"... tmpfs: at most {_DEFAULTS.cache_entries:,} grammars, {_DEFAULTS.cache_bytes >> 20} MiB",
+        f"{files:,} files, {size / 2**20:.1f} MiB",
+        files <= _DEFAULTS.cache_entries and size <= _DEFAULTS.cache_bytes,
+    )

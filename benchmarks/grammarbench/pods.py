@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import httpx
-import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from guided_contract import wire
@@ -51,7 +50,7 @@ def pod(folder: Path, model: Path, mode: Mode) -> PodConfig:
     run_dir = folder / "run"
     run_dir.mkdir(parents=True, exist_ok=True)
     config: PodConfig = pod_config(run_dir, model, guided_decoding=mode.guided)
-    return msgspec.structs.replace(config, grammar_cache_dir=str(folder / "cache"))
+    return config
 
 
 @contextlib.contextmanager

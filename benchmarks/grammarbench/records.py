@@ -6,7 +6,7 @@ import msgspec
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One answer: `stage` is cold, memory or disk; `outcome` a backend, or why there is none.
+    """One answer: `stage` is cold or memory; `outcome` a backend, or why there is none.
 
     `took_s`: until it was proven and loaded. `begun_s`: until ranks had it, and the engine might begin.
     """
@@ -36,8 +36,6 @@ class Usage(msgspec.Struct):
     memory_after: int
     run_files: int  # of compiled grammars on tmpfs
     run_bytes: int
-    disk_files: int
-    disk_bytes: int
     refused: int
 
 

@@ -30,7 +30,6 @@ class CompileConfig(Struct, frozen=True, kw_only=True):
     # Processes that compile at once; one spare is kept besides. None: by the sidecar's share of the CPUs.
     workers: Positive | None = None
     memory_bytes: Positive = 2 << 30  # address space above the warmed template, at most
-    cache_bytes: Positive = 1 << 30  # on disk
     max_schema_bytes: Positive = 256 << 10
     max_depth: Positive = 64
     # What no schema that people wrote comes near, of which a text within max_schema_bytes could still hold
@@ -153,8 +152,6 @@ class PodConfig(Struct, frozen=True, kw_only=True):
     served_name: str
     trust_remote_code: bool = False
     run_dir: str
-    # Where proven grammars survive a restart; of the sidecar alone. None: they do not.
-    grammar_cache_dir: str | None = None
     # The files of named grammars (grammar_files), followed as they change; of the sidecar alone.
     named_grammars_dir: str | None = None
     tensor_parallel: Positive = 1

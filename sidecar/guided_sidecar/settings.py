@@ -33,7 +33,6 @@ class Settings:
     cache_entries: int = 512  # grammars kept compiled without a lease
     cache_bytes: int = 256 << 20  # of files on the run folder's tmpfs, of texts, of what ranks hold of these
     artifact_bytes: int = 512 << 20  # the same with what leases hold: past it, a new grammar is refused
-    disk_entries: int = 20_000  # grammars kept on disk
     refusal_entries: int = 2048  # refusals remembered, so that a repeated bad schema costs nothing
     quarantine_after: int = (
         3  # workers that one grammar killed (crash, deadline, memory) until it is refused unseen

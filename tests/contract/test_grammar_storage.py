@@ -1,4 +1,4 @@
-"""Where compiled grammars have no room: on the tmpfs, within the bound of those in use, on disk."""
+"""Where compiled grammars have no room: on the tmpfs, within the bound of those in use."""
 
 import contextlib
 import hashlib
@@ -120,29 +120,3 @@ async def test_what_ranks_hold_of_a_short_text_counts(
         assert isinstance(prepared, Refused), "no end to them"
         assert prepared.code == "grammar_storage_full"
         assert service.snapshot().cache.leased_bytes <= 100_000_000
-
-
-async def test_a_full_disk_costs_no_request_and_is_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "run").mkdir()
-    with _small_tmpfs(tmp_path / "disk", "64k") as disk:
-        async with (
-            serving(tmp_path / "run", monkeypatch, guided_decoding=PATIENT, grammar_cache_dir=str(disk)) as (
-                service,
-                pod,
-            ),
-            Rank.connected(pod),
-            Api.connected(pod) as api,
-        ):
-            filler = disk / "filler"
-            with contextlib.suppress(OSError), filler.open("wb") as file:
-                while True:
-                    file.write(b"x" * 4096)
-            assert isinstance(await api.prepare("choice", '["no room"]'), Prepared)
-            await until(lambda: service.snapshot().cache.disk.failed_writes == 1)
-            assert [path.name for path in disk.iterdir()] == ["filler"]
-
-            filler.unlink()
-            assert isinstance(await api.prepare("choice", '["room"]'), Prepared)
-            await until(lambda: service.snapshot().cache.disk.writes == 1)

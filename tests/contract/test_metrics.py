@@ -91,7 +91,6 @@ async def _pages() -> list[str]:
         nowhere = TelemetryConfig(endpoint="http://127.0.0.1:9")
         pod = pod_config(
             Path(folder),
-            grammar_cache_dir=f"{folder}/disk",
             telemetry=nowhere,
             logits_processors=[LogitsProcessorConfig(name="ban", factory="a.b:C")],
         )

@@ -2,8 +2,8 @@
 
 By itself this is a short run on the pod that other tests share, which judges no times: ranks that spin
 on only two cores may leave workers no CPU for many seconds, so clients come again when they are told to.
-CHAOS=full, as `make chaos-grammar` sets it, starts a pod with a short deadline, little memory and small
-file systems:
+CHAOS=full, as `make chaos-grammar` sets it, starts a pod with a short deadline, little memory and a small
+tmpfs:
 
 FAULTS=1000    strikes against grammar workers
 KILLS=50       kills of the grammar service
@@ -111,7 +111,7 @@ def struck(request: pytest.FixtureRequest) -> Iterator[Pod]:
     manifest = sample(
         parallelism={"tensor": 1}, guidedDecoding={"compile": compile_}, sidecar={"restart": RESTART}
     )
-    with surroundings.small_file_systems() as environment:
+    with surroundings.small_tmpfs() as environment:
         pod = start_pod(manifest, env=environment)
         yield pod
         pod.stop()
@@ -287,15 +287,14 @@ def test_a_spent_budget_turns_away_what_is_new_and_comes_back(struck: Pod) -> No
 
 
 def test_surroundings_may_go_away(struck: Pod) -> None:
-    """Disk, tmpfs, connections and collector, one after the other."""
+    """Tmpfs, connections and collector, one after the other."""
 
     async def run() -> None:
         async with struck_by(struck, is_turned_away) as chaos:
             if surroundings.is_small(struck.config.run_dir):
-                await _without_disk(chaos)
                 await _without_tmpfs(chaos)
             else:
-                say("disk and tmpfs full", "not shown: they are not file systems of their own")
+                say("tmpfs full", "not shown: it is no file system of its own")
             await _without_connections(chaos)
             before = surroundings.resident_bytes(struck)
             os.kill(struck.child.pid, signal.SIGSTOP)  # `guidedmodel run` collects the traces itself
@@ -307,18 +306,6 @@ def test_surroundings_may_go_away(struck: Pod) -> None:
             chaos.promise(grown < MOST_GROWTH_MIB, f"grew by {grown} MiB without its collector")
 
     asyncio.run(run())
-
-
-async def _without_disk(chaos: Chaos) -> None:
-    disk = chaos.pod.config.grammar_cache_dir
-    assert disk is not None
-    with surroundings.full(Path(disk)):
-        chaos.faultless([await chaos.choose(f"no disk {number}") for number in range(5)])
-        await asyncio.sleep(1.5)  # metrics are of a reading each second
-        page = await chaos.client.get(f"http://127.0.0.1:{chaos.pod.ports.sidecar}/metrics")
-    failed = 'guidedmodel_grammar_disk_writes_total{result="failed"}'
-    lost = sum(float(line.split()[-1]) for line in page.text.splitlines() if line.startswith(failed))
-    chaos.promise(lost >= 5, f"{lost:.0f} failed writes were counted")
 
 
 async def _without_tmpfs(chaos: Chaos) -> None:

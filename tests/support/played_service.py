@@ -11,7 +11,6 @@ import msgspec
 from guided_contract.wire import Hello, Load, Loaded, Prepare, ServiceMessage, Unload
 from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.pool.compile_progress import CompileProgress
-from guided_sidecar.grammar.prepare.disk import GrammarDisk
 from guided_sidecar.grammar.prepare.preparer import Preparer
 from guided_sidecar.grammar.worker_messages import Compiled, Done, Job, Outcome, Ready
 from guided_sidecar.ranks.agreement import Consensus
@@ -88,9 +87,8 @@ class PlayedService:
         self.spans = MemorySpans()
         self.pool = PlayedPool()
         self.rendezvous = Rendezvous(1, lambda *_: None)
-        disk = GrammarDisk(None, 1, 1, self.pod.grammars_folder)
         pool: Any = self.pool
-        self.preparer = Preparer(settings, Capacity(1, 1), pool, disk, self.rendezvous, self.spans.tracer)
+        self.preparer = Preparer(settings, Capacity(1, 1), pool, self.rendezvous, self.spans.tracer)
         self.consensus = Consensus(self.pod.guided_decoding, 1, UnheardDesyncs())
         self.api = self.connect_api()
         self.rank = KeptPeer(

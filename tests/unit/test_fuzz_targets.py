@@ -9,7 +9,7 @@ import pytest
 from guided_contract import config, records, wire
 from guided_operator.kube.reflector import Reflector
 from guided_sidecar.grammar import worker_messages
-from guided_sidecar.grammar.prepare import cache_keys, disk
+from guided_sidecar.grammar.prepare import cache_keys
 from guided_sidecar.telemetry import otlp_resources
 from support.fuzz.target import NAMES, FoundError, Target, made, replay
 
@@ -38,7 +38,6 @@ FAULTS = {
     "otlp": (otlp_resources, "DecodeError", KeyError),
     "schemas": (cache_keys, "taken", lambda _kind, spec, _most_bytes: spec),
     "workers": (worker_messages, "check", lambda _done, _key: None),
-    "entries": (disk, "MALFORMED", (msgspec.MsgspecError, UnicodeDecodeError)),
     "files": (config, "MALFORMED", msgspec.MsgspecError),
     "watched": (Reflector, "_put", lambda self, item: self._store.put(self._kind, item)),
 }

@@ -72,11 +72,10 @@ def test_a_run_goes_on_with_what_its_file_holds(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("fields", "met"),
     [
-        ({}, [True, True, True]),
-        ({"memory_after": 300 << 20}, [False, True, True]),
-        ({"refused": 1}, [False, True, True]),
-        ({"run_files": 600}, [True, False, True]),
-        ({"disk_bytes": 2 << 30}, [True, True, False]),
+        ({}, [True, True]),
+        ({"memory_after": 300 << 20}, [False, True]),
+        ({"refused": 1}, [False, True]),
+        ({"run_files": 600}, [True, False]),
     ],
 )
 def test_what_many_schemas_leave_is_bounded(tmp_path: Any, fields: Any, met: list[bool]) -> None:
@@ -86,7 +85,7 @@ def test_what_many_schemas_leave_is_bounded(tmp_path: Any, fields: Any, met: lis
     if "memory_after" not in fields:
         made.usage.memory_after = 210 << 20
 
-    assert [bar.met for bar in bars.bars(made)[6:9]] == met
+    assert [bar.met for bar in bars.bars(made)[6:8]] == met
 
 
 @pytest.mark.parametrize(("slowest_s", "met"), [(0.9, True), (1.1, False)])

@@ -400,9 +400,9 @@ def test_configuration_belongs_to_its_revision() -> None:
 def test_configuration_says_what_a_compile_may_take() -> None:
     default = pod_config(guided_model()).guided_decoding.compile
     assert default == config.CompileConfig()
-    asked = {"workers": 3, "memory": "512Mi", "cacheSize": "2Gi", "maxSchemaSize": "1Mi", "maxDepth": 9}
+    asked = {"workers": 3, "memory": "512Mi", "maxSchemaSize": "1Mi", "maxDepth": 9}
     found = pod_config(guided_model(guidedDecoding={"compile": asked})).guided_decoding.compile
-    assert (found.workers, found.memory_bytes, found.cache_bytes) == (3, 512 << 20, 2 << 30)
+    assert (found.workers, found.memory_bytes) == (3, 512 << 20)
     assert (found.max_schema_bytes, found.max_depth) == (1 << 20, 9)
 
 

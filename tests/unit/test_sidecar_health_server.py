@@ -20,7 +20,6 @@ from guided_contract.records import HttpRequest
 from guided_contract.wire import Hello
 from guided_sidecar.grammar.pool.workers import WorkersState
 from guided_sidecar.grammar.prepare.cache_state import CacheState
-from guided_sidecar.grammar.prepare.disk import DiskCounts
 from guided_sidecar.health import server
 from guided_sidecar.health.server import HealthServer
 from guided_sidecar.settings import Settings
@@ -187,10 +186,10 @@ async def test_metrics_tell_what_health_and_records_say(pod: Pod) -> None:
         hellos=HELLOS,
         workers=WorkersState(idle=2, forks=2, restarts={"crashed": 3, "idle": 1}),
         cache=CacheState(
+            size_bytes=9,
             evictions=5,
-            answers={"disk": 7, "": 1},
+            answers={"joined": 7, "": 1},
             proofs={"finished": 6},
-            disk=DiskCounts(spoilt=2, entries=1, size_bytes=9),
             unenforced=4,
         ),
     )
@@ -220,11 +219,10 @@ async def test_metrics_tell_what_health_and_records_say(pod: Pod) -> None:
         "guidedmodel_grammar_workers_ready 2.0",
         'guidedmodel_grammar_worker_restarts_total{reason="crashed"} 3.0',
         'guidedmodel_grammar_worker_restarts_total{reason="deadline"} 0.0',
-        'guidedmodel_grammar_cache_lookups_total{result="disk"} 7.0',
+        'guidedmodel_grammar_cache_lookups_total{result="joined"} 7.0',
         'guidedmodel_grammar_cache_lookups_total{result="none"} 1.0',
-        'guidedmodel_grammar_cache_evictions_total{tier="memory"} 5.0',
-        'guidedmodel_grammar_cache_bytes{tier="disk"} 9.0',
-        'guidedmodel_grammar_disk_reads_total{result="spoilt"} 2.0',
+        "guidedmodel_grammar_cache_evictions_total 5.0",
+        "guidedmodel_grammar_cache_bytes 9.0",
         "guidedmodel_grammar_unenforced_total 4.0",
         'guidedmodel_grammar_proofs_total{result="finished"} 6.0',
         'guidedmodel_grammar_proofs_total{result="unfinished"} 0.0',

@@ -131,22 +131,14 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             "Grammars kept",
             "bytes",
             (
-                (_sum("tier", _metric("grammar_cache_bytes")), "{{tier}}"),
+                (f"sum({_metric('grammar_cache_bytes')})", "kept"),
                 (f"sum({_metric('grammar_cache_leased_bytes')})", "in use"),
             ),
         ),
         Panel(
             "Grammars given up for want of room",
             "short",
-            ((_sum("tier", _rate("grammar_cache_evictions_total")), "{{tier}}"),),
-        ),
-        Panel(
-            "Disk",
-            "short",
-            (
-                (_sum("result", _rate("grammar_disk_reads_total")), "read: {{result}}"),
-                (_sum("result", _rate("grammar_disk_writes_total")), "write: {{result}}"),
-            ),
+            ((f"sum({_rate('grammar_cache_evictions_total')})", "given up"),),
         ),
     ),
     "Grammar workers": (

@@ -36,13 +36,6 @@ class Compile(ApiModel):
             "many compilations at once."
         ),
     )
-    cache_size: Annotated[str, BytesBetween("1Mi", "1Ti")] = Field(
-        default="1Gi",
-        description=(
-            "Size of the disk cache of compiled grammars, which survives restarts of the sidecar. The "
-            "least recently used are evicted. Default: 1Gi, thousands of grammars."
-        ),
-    )
     max_schema_size: Annotated[str, BytesBetween("1Ki", "2Mi")] = Field(
         default="256Ki",
         description=(

@@ -44,8 +44,6 @@ class Site:
         Folder that plugin and sidecar are imported from; "" where they already can be.
     home
         Home of both processes, for caches and temporary files; "" leaves the user's own.
-    grammar_cache
-        Folder in which the sidecar keeps proven grammars, on disk.
     hub
         Folder of what is downloaded from the hub; "" leaves the user's own.
     cache
@@ -80,7 +78,6 @@ class Site:
     otlp_secrets: str = "/etc/guidedmodel-otlp"
     plugin_dir: str = "/guidedmodel"
     home: str = "/tmp"  # noqa: S108 - an emptyDir of the pod's own
-    grammar_cache: str = "/tmp/grammars"  # noqa: S108 - likewise: it outlives the container, not the pod
     hub: str = "/hub"
     cache: str = "/cache"
     models: Callable[[str], str] = _claim_folder

@@ -16,7 +16,7 @@ from guided_sidecar.ranks.agreement import AgreementState
 
 _PROBE_STATES: Final = ("Pending", "Passed", "Failed", "Busy")
 # How a prepare found its grammar; "none": it ended before it was looked for.
-_ANSWERS: Final = ("hit", "disk", "joined", "miss", "refused", "none")
+_ANSWERS: Final = ("hit", "joined", "miss", "refused", "none")
 
 
 class HealthCollector(Collector):
@@ -96,38 +96,10 @@ def _cache(state: CacheState) -> Iterable[Metric]:
         "result",
         {result: state.proofs.get(result, 0) for result in results},
     )
-    disk = state.disk
-    yield _gauges(
-        "grammar_cache_entries",
-        "Grammars that are kept",
-        "tier",
-        {"memory": state.entries, "disk": disk.entries},
-    )
-    yield _gauges(
-        "grammar_cache_bytes",
-        "Size of the grammars that are kept",
-        "tier",
-        {"memory": state.size_bytes, "disk": disk.size_bytes},
-    )
-    yield _gauge("grammar_cache_leased_bytes", "Of those in memory, what is in use", state.leased_bytes)
-    yield _counters(
-        "grammar_cache_evictions",
-        "Grammars given up for want of room",
-        "tier",
-        {"memory": state.evictions, "disk": disk.evictions},
-    )
-    yield _counters(
-        "grammar_disk_reads",
-        "Grammars looked for on disk; spoilt ones were deleted",
-        "result",
-        {"hit": disk.hits, "miss": disk.misses, "spoilt": disk.spoilt},
-    )
-    yield _counters(
-        "grammar_disk_writes",
-        "Grammars written to disk",
-        "result",
-        {"ok": disk.writes, "failed": disk.failed_writes},
-    )
+    yield _gauge("grammar_cache_entries", "Grammars that are kept", state.entries)
+    yield _gauge("grammar_cache_bytes", "Size of the grammars that are kept", state.size_bytes)
+    yield _gauge("grammar_cache_leased_bytes", "Of these, what is in use", state.leased_bytes)
+    yield _counter("grammar_cache_evictions", "Grammars given up for want of room", state.evictions)
 
 
 def _agreement(state: AgreementState, ranks: Iterable[int]) -> Iterable[Metric]:

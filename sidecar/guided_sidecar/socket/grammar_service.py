@@ -11,7 +11,6 @@ from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.pool.pool import Pool
 from guided_sidecar.grammar.pool.restart_budget import RestartBudget
-from guided_sidecar.grammar.prepare.disk import GrammarDisk
 from guided_sidecar.grammar.prepare.named_grammars import NamedGrammars
 from guided_sidecar.grammar.prepare.preparer import Preparer
 from guided_sidecar.ranks.agreement import Consensus
@@ -49,8 +48,7 @@ class GrammarService:
             settings, RestartBudget(settings.pod.restart), capacity.workers, WorkerRestarts(tracer)
         )
         self._rendezvous = Rendezvous(settings.pod.sampling_ranks, self._record_load)
-        self._disk = _disk(settings)
-        self._preparer = Preparer(settings, capacity, self._pool, self._disk, self._rendezvous, tracer)
+        self._preparer = Preparer(settings, capacity, self._pool, self._rendezvous, tracer)
         folder = settings.pod.named_grammars_dir
         self._named = NamedGrammars(
             Path(folder) if folder else None, settings.pod.named_folder, self._preparer
@@ -61,7 +59,6 @@ class GrammarService:
     async def start(self) -> None:
         """Bind the socket, and begin to make workers; returns before they are ready."""
         artifacts.reset(self._settings.pod.grammars_folder)
-        await self._disk.start()
         await self._server.start()
         self._pool.start()
         self._named.start()
@@ -71,7 +68,6 @@ class GrammarService:
         await self._server.stop()
         await self._named.stop()
         await self._pool.stop()
-        await self._disk.stop()
 
     def snapshot(self) -> ServiceSnapshot:
         """Return how the service is at this moment."""
@@ -117,13 +113,6 @@ class GrammarService:
             error_code=ErrorCode.GRAMMAR_LOAD_FAILED.value if loaded.error else "",
             end_ns=loaded.end_ns or None,
         )
-
-
-def _disk(settings: Settings) -> GrammarDisk:
-    pod = settings.pod
-    folder = Path(pod.grammar_cache_dir) if pod.grammar_cache_dir else None
-    size_bytes = pod.guided_decoding.compile.cache_bytes
-    return GrammarDisk(folder, settings.disk_entries, size_bytes, pod.grammars_folder)
 
 
 class _Registered:

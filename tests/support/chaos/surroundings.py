@@ -1,4 +1,4 @@
-"""Takes away what the grammar service stands on: its disk, its tmpfs, its connections."""
+"""Takes away what the grammar service stands on: its tmpfs, its connections."""
 
 import contextlib
 import ctypes
@@ -15,7 +15,6 @@ from typing import Final
 from support.pod import Pod
 
 TMPFS_SIZE: Final = "96m"
-DISK_SIZE: Final = "16m"
 _PIDFD_GETFD: Final = 438  # the same number on every architecture
 _BLOCK: Final = b"x" * 4096
 
@@ -25,29 +24,21 @@ class _ForbiddenError(Exception):
 
 
 @contextlib.contextmanager
-def small_file_systems() -> Iterator[dict[str, str] | None]:
-    """Yield an environment in which a pod's run folder and cache are small file systems of their own.
+def small_tmpfs() -> Iterator[dict[str, str] | None]:
+    """Yield an environment in which a pod's run folder is a small file system of its own.
 
     None where this user may mount none.
     """
     folder = Path(tempfile.mkdtemp(prefix="gmc-"))  # short: sockets lie below it
-    mounted: list[Path] = []
+    command = ["mount", "-t", "tmpfs", "-o", f"size={TMPFS_SIZE},mode=0700", "chaos", str(folder)]
+    is_mounted = not subprocess.run(command, capture_output=True, check=False).returncode
     try:
-        for name, size in (("t", TMPFS_SIZE), ("h", DISK_SIZE)):
-            place = folder / name
-            place.mkdir()
-            command = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "chaos", str(place)]
-            if subprocess.run(command, capture_output=True, check=False).returncode:
-                break
-            mounted.append(place)
-        is_whole = len(mounted) == 2
-        yield {"TMPDIR": str(mounted[0]), "GUIDEDMODEL_HOME": str(mounted[1])} if is_whole else None
+        yield {"TMPDIR": str(folder)} if is_mounted else None
     finally:
-        for place in mounted:
+        if is_mounted:
             # Lazily: the last process of the pod may still be on its way out.
-            subprocess.run(["umount", "--lazy", str(place)], check=True)
-        for place in (*folder.iterdir(), folder):
-            place.rmdir()
+            subprocess.run(["umount", "--lazy", str(folder)], check=True)
+        folder.rmdir()
 
 
 def is_small(folder: str) -> bool:

@@ -97,7 +97,7 @@ REASONS: Final[Mapping[str, str | None]] = {
 # What to do instead where the reason is about this container.
 _OF_CONTAINER: Final[Mapping[tuple[str, str], str]] = {
     ("OutOfMemory", names.SIDECAR_CONTAINER): "raise sidecar.resources.limits.memory, or lower "
-    "guidedDecoding.compile.cacheSize",
+    "guidedDecoding.compile.memory",
 }
 
 CODES: Final[Mapping[str, str]] = {
@@ -124,8 +124,7 @@ CODES: Final[Mapping[str, str]] = {
     ErrorCode.GRAMMAR_RANK_GONE: "see the engine's log for why a rank ended",
     ErrorCode.GRAMMAR_RANK_LATE: "give the engine more CPU: a rank did not load the grammar in time",
     ErrorCode.GRAMMAR_RANK_RESTARTED: "see the engine's log for why a rank restarted",
-    ErrorCode.GRAMMAR_STORAGE_FULL: "raise sidecar.resources.limits.memory, or lower "
-    "guidedDecoding.compile.cacheSize",
+    ErrorCode.GRAMMAR_STORAGE_FULL: "raise sidecar.resources.limits.memory",
     ErrorCode.GRAMMAR_UNKNOWN: "the client must use a name in guidedDecoding.grammars",
     ErrorCode.REQUEST_RESERVED_ARGUMENT: "the client must not send reserved keys in vllm_xargs",
     ErrorCode.REQUEST_INVALID: "the client must send what the error's message asks for",

@@ -39,14 +39,6 @@ def volumes_folder() -> Path:
     return Path(data, "guidedmodel", "volumes")
 
 
-def _cache_folder() -> Path:
-    """Return the folder of what this program may lose."""
-    home = os.environ.get(ENV_HOME)
-    if home:
-        return Path(home, "cache")
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "guidedmodel")
-
-
 def local_site(
     folder: Path, *, volumes: Mapping[str, Path], port: int | None, otlp_endpoint: str | None
 ) -> Site:
@@ -81,7 +73,6 @@ def local_site(
         named_grammars=str(folder / _GRAMMARS),
         plugin_dir="",
         home="",
-        grammar_cache=str(_cache_folder() / "grammars"),
         hub="",
         cache="",
         models=models,

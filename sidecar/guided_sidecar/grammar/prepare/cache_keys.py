@@ -3,27 +3,16 @@
 Runs on the service's event loop: a client's text is measured and hashed here, and read by a worker alone.
 """
 
-import functools
 import hashlib
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-import guided_grammar
-from guided_contract import backends, choices, counting
+from guided_contract import backends, choices
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind, Prepare
 from guided_sidecar.grammar.worker_messages import Ready
-
-# What decides how a grammar is compiled and proven, besides the libraries.
-OUR_CODE: Final = (
-    Path(__file__).parents[1],  # the folder grammar, with all of its folders
-    Path(guided_grammar.__file__).parent,
-    Path(counting.__file__),
-    Path(choices.__file__),
-)
 
 
 class Choice(NamedTuple):
@@ -87,20 +76,6 @@ def choice(request: Prepare, pod: PodConfig) -> Choice:
 
 def grammar_key(kind: str, spec: str, chosen: Choice, pod: PodConfig, facts: Ready) -> str:
     """Return the hash of all that a compiled grammar depends on, as 64 hex digits."""
-    code = code_fingerprint(*OUR_CODE)
     options = [chosen, pod.guided_decoding.proof]
-    parts = [kind, spec, options, facts.tokenizer, facts.vocab_size, facts.versions, code]
+    parts = [kind, spec, options, facts.tokenizer, facts.vocab_size, facts.versions]
     return hashlib.sha256(msgspec.msgpack.encode(parts, order="deterministic")).hexdigest()
-
-
-@functools.cache
-def code_fingerprint(*places: Path) -> str:
-    """Return a hash of our own code: what another release compiled or proved otherwise is compiled again.
-
-    Parameters
-    ----------
-    places
-        Modules, and folders with all that is below them.
-    """
-    sources = [source for place in places for source in (sorted(place.rglob("*.py")) or [place])]
-    return hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()

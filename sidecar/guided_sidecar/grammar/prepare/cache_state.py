@@ -4,8 +4,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Literal
 
-from guided_sidecar.grammar.prepare.disk import DiskCounts
-
 # A walk came to the end of a text, which was judged; none did in its time; or the grammar was refused.
 ProofResult = Literal["finished", "unfinished", "refused"]
 
@@ -25,14 +23,12 @@ class CacheState:
     leases
         Guided requests that hold a grammar on the ranks.
     answers
-        Prepares by how their grammar was found: "hit", "disk", "joined" (another's compile), "miss",
+        Prepares by how their grammar was found: "hit", "joined" (another's compile), "miss",
         "refused" (known to be bad), "" (ended before it was looked for).
     compiles
         Compiles that ended, by backend and error code, as in singleflight.SingleFlight.
     proofs
         Proofs of compiled grammars by ProofResult.
-    disk
-        What the disk kept and gave.
     unenforced
         Requests that were served although something that their grammars ask for is not enforced.
     """
@@ -45,5 +41,4 @@ class CacheState:
     answers: Mapping[str, int] = dataclasses.field(default_factory=dict)
     compiles: Mapping[tuple[str, str], int] = dataclasses.field(default_factory=dict)
     proofs: Mapping[ProofResult, int] = dataclasses.field(default_factory=dict)
-    disk: DiskCounts = dataclasses.field(default_factory=DiskCounts)
     unenforced: int = 0

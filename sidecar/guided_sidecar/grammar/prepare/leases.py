@@ -6,7 +6,6 @@ from typing import Final
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.prepare.cache import Entry, GrammarCache
-from guided_sidecar.grammar.prepare.disk import GrammarDisk
 from guided_sidecar.grammar.worker_messages import Done
 from guided_sidecar.ranks.load_barrier import Rendezvous
 from guided_sidecar.settings import Settings
@@ -23,17 +22,14 @@ class Store:
         How many are kept without a lease.
     most_bytes
         What all together may take, those with a lease included.
-    disk, rendezvous
-        Hear of a grammar that goes.
+    rendezvous
+        Hears of a grammar that goes.
     """
 
-    def __init__(
-        self, settings: Settings, most_bytes: int, disk: GrammarDisk, rendezvous: Rendezvous
-    ) -> None:
+    def __init__(self, settings: Settings, most_bytes: int, rendezvous: Rendezvous) -> None:
         self.cache = GrammarCache(settings.cache_entries, min(settings.cache_bytes, most_bytes))
         self._most_bytes = most_bytes
         self._folder = settings.pod.grammars_folder
-        self._disk = disk
         self._rendezvous = rendezvous
 
     def land(self, key: str, done: Done) -> Entry:
@@ -42,7 +38,7 @@ class Store:
         Raises
         ------
         GuidedError
-            grammar_storage_full: those in use leave it no room. It stays on the disk.
+            grammar_storage_full: those in use leave it no room.
         """
         # The flight's own lease keeps the grammar until those who waited have taken theirs.
         entry = Entry(key, done, leases=1)
@@ -79,10 +75,9 @@ class Store:
         self._evict()
 
     def drop(self, entry: Entry) -> None:
-        """Give up a grammar that may be damaged, on the disk too."""
+        """Give up a grammar that may be damaged."""
         self.cache.remove(entry.key)
         self._discard(entry)
-        self._disk.drop(entry.key)
 
     def _evict(self) -> None:
         for unused in self.cache.evict():

@@ -20,7 +20,6 @@ from guided_sidecar.grammar.pool.pool import Pool
 from guided_sidecar.grammar.prepare.cache import Entry
 from guided_sidecar.grammar.prepare.cache_keys import choice, grammar_key, taken
 from guided_sidecar.grammar.prepare.cache_state import CacheState
-from guided_sidecar.grammar.prepare.disk import GrammarDisk
 from guided_sidecar.grammar.prepare.jobs import Jobs, keywords, load_of, prepared
 from guided_sidecar.grammar.prepare.leases import Store
 from guided_sidecar.grammar.prepare.quarantine import Quarantine, Refusals
@@ -65,8 +64,6 @@ class Preparer:
         What the container has.
     pool
         Compiles.
-    disk
-        What was compiled before.
     rendezvous
         The ranks.
     tracer
@@ -78,14 +75,8 @@ class Preparer:
         Grammars that are refused unseen for a while.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - the parts of the service, put together once
-        self,
-        settings: Settings,
-        capacity: Capacity,
-        pool: Pool,
-        disk: GrammarDisk,
-        rendezvous: Rendezvous,
-        tracer: Tracer,
+    def __init__(
+        self, settings: Settings, capacity: Capacity, pool: Pool, rendezvous: Rendezvous, tracer: Tracer
     ) -> None:
         self._pod = settings.pod
         # Half of the folder: what is being compiled is written before it is counted.
@@ -93,10 +84,9 @@ class Preparer:
         artifact_bytes = capacity.artifact_bytes(min(settings.artifact_bytes, room_bytes))
         self._jobs = Jobs(settings.pod, capacity, artifact_bytes)
         self._pool = pool
-        self._disk = disk
         self._rendezvous = rendezvous
         self._tracer = tracer
-        self._store = Store(settings, artifact_bytes, disk, rendezvous)
+        self._store = Store(settings, artifact_bytes, rendezvous)
         self.quarantine = Quarantine(
             settings.refusal_entries,
             settings.quarantine_after,
@@ -105,7 +95,7 @@ class Preparer:
         )
         self._refusals = Refusals(settings.refusal_entries, self.quarantine)
         self._answers: collections.Counter[str] = collections.Counter()
-        self._single_flight = SingleFlight(pool, disk, self._refusals, tracer, self._store)
+        self._single_flight = SingleFlight(pool, self._refusals, tracer, self._store)
         self._unenforced = 0  # requests
         self._held = 0  # leases of the service's own, by `hold`
 
@@ -122,7 +112,6 @@ class Preparer:
             answers=dict(self._answers),
             compiles=dict(self._single_flight.outcomes),
             proofs=dict(self._single_flight.proofs),
-            disk=dataclasses.replace(self._disk.counts),
             unenforced=self._unenforced,
         )
 
@@ -256,15 +245,12 @@ class Preparer:
         waiter.flight = flight
         loading = asyncio.create_task(self._load_unproven(waiter, flight, loaded)) if loaded else None
         try:
-            entry = await self._single_flight.wait(flight, waiter.limit_s, waiter.until)
+            return await self._single_flight.wait(flight, waiter.limit_s, waiter.until)
         finally:
             if loading is not None:
                 loading.cancel()
             if waiter.cache == "joined" and flight.span is not None:
                 waiter.span.add_link(flight.span)
-        if flight.from_disk and waiter.cache == "miss":
-            waiter.cache = "disk"
-        return entry
 
     async def _load_unproven(
         self, waiter: _Waiter, flight: InFlight, loaded: Callable[[Prepared], None]

@@ -15,7 +15,6 @@ from guided_sidecar.grammar.pool.compile_progress import CompileProgress
 from guided_sidecar.grammar.pool.pool import Pool
 from guided_sidecar.grammar.prepare.cache import Entry
 from guided_sidecar.grammar.prepare.cache_state import ProofResult
-from guided_sidecar.grammar.prepare.disk import GrammarDisk
 from guided_sidecar.grammar.prepare.jobs import load_of
 from guided_sidecar.grammar.prepare.leases import Store
 from guided_sidecar.grammar.prepare.quarantine import Refusals
@@ -38,13 +37,12 @@ _RETRY_AFTER_S: Final = 1.0
 
 @dataclasses.dataclass(slots=True)
 class InFlight:
-    """One grammar on its way: from the disk, or through a worker."""
+    """One grammar on its way through a worker."""
 
     key: str
     progress: CompileProgress  # its compile's
     task: asyncio.Task[Entry] | None = None
     waiters: int = 0
-    from_disk: bool = False
     compiled: Done | None = None  # what ranks may load until it is proven, or refused
     told: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)  # `compiled` has been there
     checked: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)  # a worker has compiled it
@@ -58,8 +56,6 @@ class SingleFlight:
     ----------
     pool
         Compiles.
-    disk
-        What was compiled before.
     refusals
         Hear of what was refused, and of what compiled.
     tracer
@@ -76,16 +72,8 @@ class SingleFlight:
         Proofs by what became of them.
     """
 
-    def __init__(
-        self,
-        pool: Pool,
-        disk: GrammarDisk,
-        refusals: Refusals,
-        tracer: Tracer,
-        store: Store,
-    ) -> None:
+    def __init__(self, pool: Pool, refusals: Refusals, tracer: Tracer, store: Store) -> None:
         self._pool = pool
-        self._disk = disk
         self._refusals = refusals
         self._tracer = tracer
         self._store = store
@@ -101,7 +89,7 @@ class SingleFlight:
         """Begin a flight; `trace` is of the first who waits for it."""
         progress = CompileProgress(job.timeout_s, tell=lambda message: self._compiled(flight, message))
         flight = self._in_flight[job.key] = InFlight(job.key, progress)
-        flight.task = asyncio.create_task(self._load_or_compile(flight, job, trace))
+        flight.task = asyncio.create_task(self._compile_and_land(flight, job, trace))
         flight.task.add_done_callback(lambda task: self._ended(flight, task))
         return flight
 
@@ -156,13 +144,8 @@ class SingleFlight:
         if self._in_flight.get(flight.key) is flight:
             del self._in_flight[flight.key]
 
-    async def _load_or_compile(self, flight: InFlight, job: Job, trace: Context) -> Entry:
-        done = await self._disk.get(job.key)
-        if done is None:
-            done = await self._compile(flight, job, trace)
-            self._disk.put(job.key, done)
-        else:
-            flight.from_disk = True
+    async def _compile_and_land(self, flight: InFlight, job: Job, trace: Context) -> Entry:
+        done = await self._compile(flight, job, trace)
         entry = self._store.land(job.key, done)
         flight.compiled = None
         return entry
