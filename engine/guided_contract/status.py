@@ -50,25 +50,6 @@ class WorkersStatus(Struct, frozen=True, kw_only=True):
     restarts: Count
 
 
-class QuarantinedGrammar(Struct, frozen=True, kw_only=True):
-    """A grammar that killed workers and is refused unseen: for how long still, and why.
-
-    `key` as in spans and metrics; `code` is the last failure's, `killed` how many workers it has cost.
-    """
-
-    key: str
-    code: str
-    killed: Count
-    seconds: Count
-
-
-class QuarantineStatus(Struct, frozen=True, kw_only=True):
-    """Grammars that are refused unseen for a while: how many, and those that are refused longest."""
-
-    count: Count = 0
-    grammars: list[QuarantinedGrammar] = []
-
-
 class Failure(Struct, frozen=True, kw_only=True):
     """The last failure of a grammar worker or a probe. `time` is RFC 3339."""
 
@@ -147,7 +128,6 @@ class PodStatus(Struct, frozen=True, kw_only=True):
     grammars: list[GrammarStatus] = []
     logits_processors: list[ProcessorStatus] = []
     grammar_workers: WorkersStatus = WorkersStatus(ready=0, restarts=0)
-    quarantine: QuarantineStatus = QuarantineStatus()
     guided_probe: ProbeStatus = ProbeStatus(state="Pending")
     last_failure: Failure | None = None
     drafts: DraftsStatus = DraftsStatus()

@@ -34,11 +34,7 @@ class Settings:
     cache_bytes: int = 256 << 20  # of files on the run folder's tmpfs, of texts, of what ranks hold of these
     artifact_bytes: int = 512 << 20  # the same with what leases hold: past it, a new grammar is refused
     refusal_entries: int = 2048  # refusals remembered, so that a repeated bad schema costs nothing
-    quarantine_after: int = (
-        3  # workers that one grammar killed (crash, deadline, memory) until it is refused unseen
-    )
-    quarantine_s: float = 30.0  # for so long at first; each further kill doubles it
-    quarantine_most_s: float = 3600.0
+    refusal_s: float = 30.0  # for so long
     slow_after_s: float = 0.1  # a compile that runs longer gives its turn to others and goes on beside them
     jobs_per_worker: int = (
         64  # compiles until a worker is replaced: fragmentation and native leaks end with it

@@ -34,18 +34,8 @@ READERS: dict[type[msgspec.Struct], tuple[Path, ...]] = {
     config.PodConfig: (*IN_ENGINE, SIDECAR),
     status.PodStatus: (OPERATOR,),
 }
-# Read by what reads no attribute of it: msgspec refuses another version of the file; people look at the
-# quarantine in /status, as docs/telemetry.md says.
-READ_OTHERWISE = {
-    "PodConfig.version",
-    "PodStatus.quarantine",
-    "QuarantineStatus.count",
-    "QuarantineStatus.grammars",
-    "QuarantinedGrammar.code",
-    "QuarantinedGrammar.key",
-    "QuarantinedGrammar.killed",
-    "QuarantinedGrammar.seconds",
-}
+# Read by what reads no attribute of it: msgspec refuses another version of the file.
+READ_OTHERWISE = {"PodConfig.version"}
 
 
 def structs(hint: object) -> Iterator[type[msgspec.Struct]]:

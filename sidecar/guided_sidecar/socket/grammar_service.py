@@ -76,8 +76,6 @@ class GrammarService:
             expected_ranks=range(self._settings.pod.sampling_ranks),
             workers=self._pool.state,
             cache=self._preparer.state,
-            quarantined=len(self._preparer.quarantine),
-            quarantine=self._preparer.quarantine.shown(),
             grammars=self._named.states,
             awaited_grammars=self._named.awaited,
             exhausted=self._pool.exhausted_for_s > 0,

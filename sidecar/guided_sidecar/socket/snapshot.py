@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from guided_contract.status import GrammarStatus, QuarantinedGrammar
+from guided_contract.status import GrammarStatus
 from guided_contract.wire import Hello
 from guided_sidecar.grammar.pool.workers import WorkersState
 from guided_sidecar.grammar.prepare.cache_state import CacheState
@@ -25,8 +25,6 @@ class ServiceSnapshot:
         The grammar workers; none is ready until the template is warm.
     cache
         The grammars.
-    quarantined, quarantine
-        How many grammars are refused unseen for a while, because compiling them killed workers; some of them.
     grammars
         The named grammars, by name.
     awaited_grammars
@@ -42,8 +40,6 @@ class ServiceSnapshot:
     unlinked: frozenset[int] = frozenset()
     workers: WorkersState = dataclasses.field(default_factory=WorkersState)
     cache: CacheState = dataclasses.field(default_factory=CacheState)
-    quarantined: int = 0
-    quarantine: tuple[QuarantinedGrammar, ...] = ()
     grammars: tuple[GrammarStatus, ...] = ()
     awaited_grammars: frozenset[str] = frozenset()
     exhausted: bool = False

@@ -22,7 +22,7 @@ from guided_sidecar.grammar.prepare.cache_keys import choice, grammar_key, taken
 from guided_sidecar.grammar.prepare.cache_state import CacheState
 from guided_sidecar.grammar.prepare.jobs import Jobs, keywords, load_of, prepared
 from guided_sidecar.grammar.prepare.leases import Store
-from guided_sidecar.grammar.prepare.quarantine import Quarantine, Refusals
+from guided_sidecar.grammar.prepare.refusals import Refusals
 from guided_sidecar.grammar.prepare.singleflight import InFlight, SingleFlight
 from guided_sidecar.grammar.worker_messages import Job
 from guided_sidecar.ranks.load_barrier import Rendezvous
@@ -68,11 +68,6 @@ class Preparer:
         The ranks.
     tracer
         Makes grammar.prepare and grammar.compile.
-
-    Attributes
-    ----------
-    quarantine
-        Grammars that are refused unseen for a while.
     """
 
     def __init__(
@@ -87,13 +82,7 @@ class Preparer:
         self._rendezvous = rendezvous
         self._tracer = tracer
         self._store = Store(settings, artifact_bytes, rendezvous)
-        self.quarantine = Quarantine(
-            settings.refusal_entries,
-            settings.quarantine_after,
-            settings.quarantine_s,
-            settings.quarantine_most_s,
-        )
-        self._refusals = Refusals(settings.refusal_entries, self.quarantine)
+        self._refusals = Refusals(settings.refusal_entries, settings.refusal_s)
         self._answers: collections.Counter[str] = collections.Counter()
         self._single_flight = SingleFlight(pool, self._refusals, tracer, self._store)
         self._unenforced = 0  # requests
@@ -170,7 +159,7 @@ class Preparer:
         """Refuse a grammar for a while that took a rank too long for one token; a key may be unknown here."""
         if self._store.cache.get(key) is not None or self._single_flight.under_way(key) is not None:
             message = "computing one token of the grammar took a rank too long"
-            self.quarantine.hold(key, GuidedError(ErrorCode.GRAMMAR_SLOW, message))
+            self._refusals.record(key, GuidedError(ErrorCode.GRAMMAR_SLOW, message))
 
     def release(self, key: str) -> None:
         """End one lease."""

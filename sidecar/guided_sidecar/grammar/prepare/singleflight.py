@@ -17,7 +17,7 @@ from guided_sidecar.grammar.prepare.cache import Entry
 from guided_sidecar.grammar.prepare.cache_state import ProofResult
 from guided_sidecar.grammar.prepare.jobs import load_of
 from guided_sidecar.grammar.prepare.leases import Store
-from guided_sidecar.grammar.prepare.quarantine import Refusals
+from guided_sidecar.grammar.prepare.refusals import Refusals
 from guided_sidecar.grammar.worker_messages import Compiled, Done, Failed, Job, Outcome
 from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.conventions import (
@@ -57,7 +57,7 @@ class SingleFlight:
     pool
         Compiles.
     refusals
-        Hear of what was refused, and of what compiled.
+        Hear of what was refused.
     tracer
         Makes grammar.compile.
     store
@@ -128,12 +128,10 @@ class SingleFlight:
     def _blame(self, flight: InFlight) -> None:
         """Note what a grammar did whose last waiter leaves; its worker may take a while to be gone."""
         progress = flight.progress
-        if progress.late_after_s is not None and not progress.excuse(progress.limit_s):
-            self._refusals.record(flight.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT))
-        elif deaths := progress.deaths:  # who leaves while it is tried again takes no guilt away
-            self._refusals.quarantine.record(
-                flight.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_CRASHED), deaths
-            )
+        if progress.late_after_s is not None:
+            self._refusals.record(flight.key, progress.too_late(progress.limit_s))
+        if progress.deaths:  # who leaves while it is tried again takes no guilt away
+            self._refusals.record(flight.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_CRASHED))
 
     def _ended(self, flight: InFlight, task: asyncio.Task[Entry]) -> None:
         self._forget(flight)
@@ -203,12 +201,10 @@ class SingleFlight:
         try:
             outcome = await self._pool.compile(job, flight.progress)
             self._record_proofs(outcome, job, trace)
-            done = _succeeded(outcome)
+            return _succeeded(outcome)
         except GuidedError as error:
             self._refusals.record(job.key, error)
             raise
-        self._refusals.forgive(job.key)
-        return done
 
     def _record_proofs(self, outcome: Outcome, job: Job, trace: Context) -> None:
         for proof in outcome.proofs:

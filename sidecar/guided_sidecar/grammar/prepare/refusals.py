@@ -1,0 +1,70 @@
+"""Refusals remembered for a while: a client that sends a bad grammar again and again costs one compile."""
+
+import math
+import time
+from collections.abc import Callable
+from typing import Final
+
+from guided_contract.errors import ErrorCode, GuidedError
+
+_OF_THE_TEXT: Final = frozenset(
+    {
+        ErrorCode.GRAMMAR_INVALID,
+        ErrorCode.GRAMMAR_TOO_LARGE,
+        ErrorCode.GRAMMAR_UNSUPPORTED,
+        ErrorCode.GRAMMAR_DEAD_END,
+    }
+)
+_OF_ITS_COST: Final = frozenset(
+    {
+        ErrorCode.GRAMMAR_SLOW,
+        ErrorCode.GRAMMAR_COMPILE_TIMEOUT,
+        ErrorCode.GRAMMAR_COMPILE_CRASHED,
+        ErrorCode.GRAMMAR_COMPILE_MEMORY,
+    }
+)
+
+
+class Refusals:
+    """Refusals of grammars, by key.
+
+    Parameters
+    ----------
+    most_entries
+        Kept at most; the oldest goes first.
+    ttl_s
+        Seconds for which one is remembered.
+    clock
+        Monotonic seconds.
+    """
+
+    def __init__(self, most_entries: int, ttl_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most_entries = most_entries
+        self._ttl_s = ttl_s
+        self._clock = clock
+        self._kept: dict[str, tuple[GuidedError, float]] = {}
+
+    def check(self, key: str) -> None:
+        """Raise the known refusal of a key, if there is one.
+
+        Raises
+        ------
+        GuidedError
+            As it was refused before. Its cost may have had another cause, so then it says for how long.
+        """
+        error, until_s = self._kept.get(key, (None, 0.0))
+        left_s = until_s - self._clock()
+        if error is None or left_s <= 0:
+            return
+        again = f"; it is refused for another {math.ceil(left_s)} s" if error.code in _OF_ITS_COST else ""
+        raise GuidedError(error.code, error.message + again, path=error.path)
+
+    def record(self, key: str, error: GuidedError) -> None:
+        """Remember a refusal; one that says nothing about the grammar is not remembered."""
+        if error.code not in _OF_THE_TEXT | _OF_ITS_COST:
+            return
+        self._kept.pop(key, None)
+        again = GuidedError(error.code, error.message, path=error.path)  # its traceback would keep the text
+        self._kept[key] = again, self._clock() + self._ttl_s
+        if len(self._kept) > self._most_entries:
+            del self._kept[next(iter(self._kept))]
