@@ -1,5 +1,6 @@
 """A grammar between compiled and proven: who may begin with it, and what is left of one that is refused."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ async def test_a_request_may_begin_when_ranks_have_loaded_and_is_told_of_the_pro
     await service.pool.ends(FIRST)
     assert service.api.sent[1:] == [Proven(id=1, backend="xgrammar")]
     assert len(service.rank.sent) == 1, "what is loaded already is not loaded again"
-    assert service.preparer.state.leases == 1 + 1  # the flight's own, for a second
+    assert service.preparer.state.leases == 1
 
 
 async def test_others_join_before_the_proof_and_nobody_gets_it_from_the_cache(service: PlayedService) -> None:
@@ -115,6 +116,18 @@ async def test_the_last_who_leaves_before_the_proof_ends_it(service: PlayedServi
     await service.pool.ends(FIRST)
     assert other.sent == [early(1, service), Proven(id=1, backend="xgrammar")]
     assert service.loaded() == ["first"]
+
+
+async def test_who_leaves_as_it_is_done_keeps_no_lease(service: PlayedService) -> None:
+    await service.asks()
+    service.pool.outcome.set_result(FIRST)
+    while not service.preparer.state.leases:  # noqa: ASYNC110 - nobody says so
+        await asyncio.sleep(0)
+    service.api.session.receive(Release(id=1))
+    await settled()
+    state = service.preparer.state
+    assert (state.entries, state.leases) == (1, 0)
+    assert not service.api.sent
 
 
 async def test_a_given_up_flight_takes_nothing_from_the_next_of_its_key(service: PlayedService) -> None:

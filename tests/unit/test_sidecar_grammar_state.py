@@ -1,6 +1,9 @@
 """The service's own state: leases, cache, the restart budget, slots, the ranks' agreement."""
 
 import asyncio
+from pathlib import Path
+
+import pytest
 
 from guided_contract.config import RestartConfig
 from guided_contract.errors import ErrorCode, GuidedError
@@ -8,36 +11,51 @@ from guided_sidecar.grammar.pool.fair_queue import FairQueue
 from guided_sidecar.grammar.pool.restart_budget import RestartBudget
 from guided_sidecar.grammar.prepare.cache import Entry, GrammarCache
 from guided_sidecar.grammar.worker_messages import Done
+from guided_sidecar.ranks.load_barrier import Rendezvous
 from support.played import played
-
-INVALID = GuidedError(ErrorCode.GRAMMAR_INVALID, "bad", path="$.a")
-TIMEOUT = GuidedError(ErrorCode.GRAMMAR_COMPILE_TIMEOUT)
-CRASHED = GuidedError(ErrorCode.GRAMMAR_COMPILE_CRASHED)
 
 
 def _entry(key: str, size: int = 1, leases: int = 0) -> Entry:
     return Entry(key, Done(backend="guidance", spec="", size_bytes=size), leases)
 
 
-def test_the_longest_unused_grammar_goes_first_but_never_a_leased_one() -> None:
-    cache = GrammarCache(most_entries=2, most_bytes=100)
-    for key in "abc":
-        cache.add(_entry(key, leases=1 if key == "a" else 0))
-    cache.get("b")
+def _cache(most_entries: int = 10, room_bytes: int = 200) -> GrammarCache:
+    return GrammarCache(most_entries, 100, room_bytes, Path(), Rendezvous(1, lambda *_: None))
 
-    assert [entry.key for entry in cache.evict()] == ["c"]
-    assert cache.evict() == []
-    assert cache.get("a") is not None
+
+def _kept(cache: GrammarCache) -> str:
+    return "".join(key for key in "abcde" if cache.get(key))
+
+
+def test_the_longest_unused_grammar_goes_first_but_never_a_leased_one() -> None:
+    cache = _cache(most_entries=2)
+    for key in "abc":
+        cache.land(_entry(key, leases=1 if key != "b" else 0))
+    assert (_kept(cache), cache.evictions) == ("ac", 1)
+    cache.land(_entry("d", leases=1))
+    assert _kept(cache) == "acd"
+    cache.release("a")
+    cache.release("a")
+    assert _kept(cache) == "cd"
 
 
 def test_bytes_are_bounded_too() -> None:
-    cache = GrammarCache(most_entries=10, most_bytes=100)
-    for number in range(5):
-        cache.add(_entry(f"{number}", size=40))
+    cache = _cache()
+    for key in "abcd":
+        cache.land(_entry(key, size=40))
+    assert (_kept(cache), cache.size_bytes) == ("cd", 80)
+    cache.land(_entry("e", size=10))
+    assert _kept(cache) == "cde"
 
-    assert [entry.key for entry in cache.evict()] == ["0", "1", "2"]
-    cache.add(_entry("4", size=10))
-    assert cache.evict() == []
+
+def test_what_those_in_use_leave_no_room_for_is_refused() -> None:
+    cache = _cache()
+    for key in "abc":
+        cache.land(_entry(key, size=60, leases=1))
+    with pytest.raises(GuidedError) as refused:
+        cache.land(_entry("d", size=60, leases=1))
+    assert refused.value.code == ErrorCode.GRAMMAR_STORAGE_FULL
+    assert (_kept(cache), cache.size_bytes, cache.leased_bytes) == ("abc", 180, 180)
 
 
 def test_the_delay_doubles_until_a_worker_succeeds() -> None:

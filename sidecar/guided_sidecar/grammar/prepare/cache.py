@@ -1,10 +1,13 @@
-"""Prepared grammars by key, with the leases on them."""
+"""Compiled grammars at hand, on the ranks and in the run folder, for as long as leases or room allow."""
 
 import collections
 import dataclasses
-from collections.abc import Iterator
+from pathlib import Path
 
+from guided_contract.errors import ErrorCode, GuidedError
+from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.worker_messages import Done
+from guided_sidecar.ranks.load_barrier import Rendezvous
 
 
 @dataclasses.dataclass(slots=True)
@@ -23,22 +26,28 @@ class GrammarCache:
     ----------
     most_entries, most_bytes
         Kept at most, where leases allow.
+    room_bytes
+        What all together may take, those with a lease included.
+    folder
+        Where artefacts are.
+    rendezvous
+        Hears of a grammar that goes.
     """
 
-    def __init__(self, most_entries: int, most_bytes: int) -> None:
+    def __init__(
+        self, most_entries: int, most_bytes: int, room_bytes: int, folder: Path, rendezvous: Rendezvous
+    ) -> None:
         self._most_entries = most_entries
-        self._most_bytes = most_bytes
+        self._most_bytes = min(most_bytes, room_bytes)
+        self._room_bytes = room_bytes
+        self._folder = folder
+        self._rendezvous = rendezvous
         self.evictions = 0
-        self._bytes = 0
+        self.size_bytes = 0  # of all entries together
         self._entries: collections.OrderedDict[str, Entry] = collections.OrderedDict()
 
     def __len__(self) -> int:
         return len(self._entries)
-
-    @property
-    def size_bytes(self) -> int:
-        """Of all entries together."""
-        return self._bytes
 
     @property
     def leased_bytes(self) -> int:
@@ -57,28 +66,52 @@ class GrammarCache:
             self._entries.move_to_end(key)
         return entry
 
-    def add(self, entry: Entry) -> None:
-        """Add a compiled grammar; call `evict` afterwards."""
-        self.remove(entry.key)
+    def land(self, entry: Entry) -> None:
+        """Take in a grammar whose artefact, if it has one, is in the folder.
+
+        Raises
+        ------
+        GuidedError
+            grammar_storage_full: those in use leave it no room.
+        """
         self._entries[entry.key] = entry
-        self._bytes += entry.done.size_bytes
+        self.size_bytes += entry.done.size_bytes
+        self._evict()
+        if self.size_bytes > self._room_bytes:
+            self.drop(entry)
+            message = (
+                f"the grammars in use fill all {self._room_bytes >> 20} MiB reserved for compiled grammars"
+            )
+            raise GuidedError(ErrorCode.GRAMMAR_STORAGE_FULL, message, retry_after_s=1)
 
-    def remove(self, key: str) -> Entry | None:
-        """Take an entry out."""
-        entry = self._entries.pop(key, None)
-        if entry is not None:
-            self._bytes -= entry.done.size_bytes
-        return entry
+    def retract(self, key: str, done: Done, instead: Done | None = None) -> None:
+        """Give up what ranks were told to load before it was proven; `instead`: what they are to load now."""
+        self._rendezvous.forget(key)
+        if done.artifact is not None and (instead is None or instead.artifact is None):
+            artifacts.remove(self._folder, done.artifact)
 
-    def evict(self) -> list[Entry]:
-        """Take out the longest unused entries without a lease until the rest fits, and return them."""
-        return list(self._evicted())
+    def release(self, key: str) -> None:
+        """End one lease."""
+        entry = self.get(key)
+        if entry is not None and entry.leases:
+            self.end_lease(entry)
 
-    def _evicted(self) -> Iterator[Entry]:
-        free = [entry for entry in self._entries.values() if not entry.leases]
-        for entry in free:
-            if len(self._entries) <= self._most_entries and self._bytes <= self._most_bytes:
+    def end_lease(self, entry: Entry) -> None:
+        """End one lease; without any, a grammar stays while there is room."""
+        entry.leases -= 1
+        if not entry.leases:
+            self._rendezvous.rest(entry.key)
+            self._evict()
+
+    def drop(self, entry: Entry) -> None:
+        """Give up a grammar, on the ranks too, unless it is gone."""
+        if self._entries.pop(entry.key, None) is not None:
+            self.size_bytes -= entry.done.size_bytes
+            self.retract(entry.key, entry.done)
+
+    def _evict(self) -> None:
+        for entry in [entry for entry in self._entries.values() if not entry.leases]:
+            if len(self._entries) <= self._most_entries and self.size_bytes <= self._most_bytes:
                 return
-            self.remove(entry.key)
+            self.drop(entry)
             self.evictions += 1
-            yield entry

@@ -17,11 +17,10 @@ from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.pool.compile_progress import CompileProgress
 from guided_sidecar.grammar.pool.pool import Pool
-from guided_sidecar.grammar.prepare.cache import Entry
+from guided_sidecar.grammar.prepare.cache import Entry, GrammarCache
 from guided_sidecar.grammar.prepare.cache_keys import choice, grammar_key, taken
 from guided_sidecar.grammar.prepare.cache_state import CacheState
 from guided_sidecar.grammar.prepare.jobs import Jobs, keywords, load_of, prepared
-from guided_sidecar.grammar.prepare.leases import Store
 from guided_sidecar.grammar.prepare.refusals import Refusals
 from guided_sidecar.grammar.prepare.singleflight import InFlight, SingleFlight
 from guided_sidecar.grammar.worker_messages import Job
@@ -81,17 +80,23 @@ class Preparer:
         self._pool = pool
         self._rendezvous = rendezvous
         self._tracer = tracer
-        self._store = Store(settings, artifact_bytes, rendezvous)
+        self._cache = GrammarCache(
+            settings.cache_entries,
+            settings.cache_bytes,
+            artifact_bytes,
+            settings.pod.grammars_folder,
+            rendezvous,
+        )
         self._refusals = Refusals(settings.refusal_entries, settings.refusal_s)
         self._answers: collections.Counter[str] = collections.Counter()
-        self._single_flight = SingleFlight(pool, self._refusals, tracer, self._store)
+        self._single_flight = SingleFlight(pool, self._refusals, tracer, self._cache)
         self._unenforced = 0  # requests
         self._held = 0  # leases of the service's own, by `hold`
 
     @property
     def state(self) -> CacheState:
         """What is kept, and what became of all that was asked for."""
-        cache = self._store.cache
+        cache = self._cache
         return CacheState(
             entries=len(cache),
             size_bytes=cache.size_bytes,
@@ -157,13 +162,13 @@ class Preparer:
 
     def found_slow(self, key: str) -> None:
         """Refuse a grammar for a while that took a rank too long for one token; a key may be unknown here."""
-        if self._store.cache.get(key) is not None or self._single_flight.under_way(key) is not None:
+        if self._cache.get(key) is not None or self._single_flight.under_way(key) is not None:
             message = "computing one token of the grammar took a rank too long"
             self._refusals.record(key, GuidedError(ErrorCode.GRAMMAR_SLOW, message))
 
     def release(self, key: str) -> None:
         """End one lease."""
-        self._store.release(key)
+        self._cache.release(key)
 
     @contextlib.contextmanager
     def _waiter(self, request: Prepare, trace: Context) -> Iterator[_Waiter]:
@@ -202,15 +207,15 @@ class Preparer:
         waiter.key = key = grammar_key(request.kind, spec, choice(request, self._pod), self._pod, facts)
         waiter.cache = "refused"
         self._refusals.check(key)
-        entry = self._store.cache.get(key)
+        entry = self._cache.get(key)
         if entry is None:
             waiter.cache = "miss"
             waiter.stage = "compile"
             entry = await self._join(waiter, self._jobs.of(request, key, spec, facts), loaded)
         else:
             waiter.cache = "hit"
+            entry.leases += 1
         waiter.stage = "ranks"
-        entry.leases += 1
         return entry
 
     async def _load(self, waiter: _Waiter, entry: Entry) -> None:
@@ -219,9 +224,9 @@ class Preparer:
             load = load_of(entry.key, entry.done)
             await self._rendezvous.ensure(load, waiter.tokenizer, spans.below(waiter.span))
         except BaseException as error:
-            self._store.end_lease(entry)
+            self._cache.end_lease(entry)
             if isinstance(error, GuidedError) and not entry.leases:
-                self._store.drop(entry)  # perhaps the artefact is damaged: the next request compiles it again
+                self._cache.drop(entry)  # perhaps the artefact is damaged: the next request compiles it again
             raise
 
     async def _join(self, waiter: _Waiter, job: Job, loaded: Callable[[Prepared], None] | None) -> Entry:

@@ -13,10 +13,9 @@ from opentelemetry.trace import SpanContext, Tracer, set_span_in_context
 from guided_contract.errors import CATALOGUE, ErrorCode, GuidedError
 from guided_sidecar.grammar.pool.compile_progress import CompileProgress
 from guided_sidecar.grammar.pool.pool import Pool
-from guided_sidecar.grammar.prepare.cache import Entry
+from guided_sidecar.grammar.prepare.cache import Entry, GrammarCache
 from guided_sidecar.grammar.prepare.cache_state import ProofResult
 from guided_sidecar.grammar.prepare.jobs import load_of
-from guided_sidecar.grammar.prepare.leases import Store
 from guided_sidecar.grammar.prepare.refusals import Refusals
 from guided_sidecar.grammar.worker_messages import Compiled, Done, Failed, Job, Outcome
 from guided_sidecar.telemetry import spans
@@ -43,6 +42,7 @@ class InFlight:
     progress: CompileProgress  # its compile's
     task: asyncio.Task[Entry] | None = None
     waiters: int = 0
+    entry: Entry | None = None  # with a lease for each who waited
     compiled: Done | None = None  # what ranks may load until it is proven, or refused
     told: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)  # `compiled` has been there
     checked: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)  # a worker has compiled it
@@ -60,8 +60,8 @@ class SingleFlight:
         Hear of what was refused.
     tracer
         Makes grammar.compile.
-    store
-        Makes a cache entry of a proven grammar, and takes back what was compiled for nothing.
+    cache
+        Takes a proven grammar, and takes back what was compiled for nothing.
 
     Attributes
     ----------
@@ -72,11 +72,11 @@ class SingleFlight:
         Proofs by what became of them.
     """
 
-    def __init__(self, pool: Pool, refusals: Refusals, tracer: Tracer, store: Store) -> None:
+    def __init__(self, pool: Pool, refusals: Refusals, tracer: Tracer, cache: GrammarCache) -> None:
         self._pool = pool
         self._refusals = refusals
         self._tracer = tracer
-        self._store = store
+        self._cache = cache
         self.outcomes: collections.Counter[tuple[str, str]] = collections.Counter()
         self.proofs = collections.Counter[ProofResult]()
         self._in_flight: dict[str, InFlight] = {}
@@ -94,7 +94,7 @@ class SingleFlight:
         return flight
 
     async def wait(self, flight: InFlight, limit_s: float, until: float) -> Entry:
-        """Wait for a flight; the last who leaves ends it.
+        """Wait for a flight and return its grammar, with a lease on it; the last who leaves ends it.
 
         Parameters
         ----------
@@ -114,6 +114,10 @@ class SingleFlight:
         flight.waiters += 1
         try:
             return await asyncio.shield(flight.task)
+        except BaseException:
+            if flight.entry is not None:  # who leaves as it is done
+                self._cache.end_lease(flight.entry)
+            raise
         finally:
             flight.waiters -= 1
             if not flight.waiters and not flight.task.done():
@@ -144,8 +148,9 @@ class SingleFlight:
 
     async def _compile_and_land(self, flight: InFlight, job: Job, trace: Context) -> Entry:
         done = await self._compile(flight, job, trace)
-        entry = self._store.land(job.key, done)
-        flight.compiled = None
+        entry = Entry(job.key, done, leases=flight.waiters)
+        self._cache.land(entry)
+        flight.entry, flight.compiled = entry, None
         return entry
 
     def _compiled(self, flight: InFlight, message: Compiled) -> None:
@@ -154,7 +159,7 @@ class SingleFlight:
         if self._in_flight.get(flight.key) is not flight:  # given up, and its worker not yet dead
             return
         if flight.compiled is not None and load_of(flight.key, flight.compiled) != load_of(flight.key, done):
-            self._store.retract(flight.key, flight.compiled, done)
+            self._cache.retract(flight.key, flight.compiled, done)
             flight.checked.clear()
         flight.compiled = done
         flight.told.set()
@@ -165,7 +170,7 @@ class SingleFlight:
         """Take back what ranks were told to load of a flight that failed."""
         done, flight.compiled = flight.compiled, None
         if done is not None:
-            self._store.retract(flight.key, done)
+            self._cache.retract(flight.key, done)
 
     async def _compile(self, flight: InFlight, job: Job, trace: Context) -> Done:
         span = self._tracer.start_span(GRAMMAR_COMPILE, trace)
