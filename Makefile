@@ -45,7 +45,7 @@ generate: $(SETUP)  ## write what is generated anew: the CRD, its reference, the
 
 # What is there for development has all that a demo needs.
 .PHONY: demo
-demo: $(if $(wildcard $(SETUP)),$(SETUP),$(VENV)/.demo)  ## real vLLM on this machine, five requests and their traces; KEEP=1 keeps serving
+demo: $(if $(wildcard $(SETUP)),$(SETUP),$(VENV)/.demo)  ## real vLLM on this machine, seven requests and their traces; KEEP=1 keeps serving
 	@$(PY) -m devtools.demo
 
 # The image that the chart installs: by docker, podman or buildah, whichever is there.

@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 
 import aiohttp
 import yaml
-from devtools import deploy, tinymodel
+from devtools import deploy
 from rankbench import processes, statistics
 
 from guided_operator.api.manifest import read
@@ -97,12 +97,12 @@ def main() -> int:
 @contextlib.contextmanager
 def _pod(endpoint: str | None) -> Iterator[Target]:
     """Start a pod, and stop it at the end."""
-    sample = yaml.safe_load(deploy.SAMPLE.read_text())
+    sample = deploy.sample()
     sample["spec"]["parallelism"] = {"tensor": 1}
     del sample["spec"]["telemetry"]
     manifest = read(yaml.safe_dump(sample))
     with tempfile.TemporaryDirectory(prefix="gmb-", ignore_cleanup_errors=True) as folder:
-        volumes = {"models": tinymodel.models()}
+        volumes = {"models": deploy.models()}
         site = local_site(Path(folder), volumes=volumes, port=None, otlp_endpoint=endpoint)
         pod = LocalPod(containers(lay_out(manifest, site, {})), Path(folder))
         try:

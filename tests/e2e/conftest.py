@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devtools import tinymodel
+from devtools import deploy
 
 from support.cluster import Node
 from support.pod import COMPILE_DEADLINE_S, Pod, sample, start_pod
 from support.routes import CONSTRAINTS
 from support.served import Served, serving
 
-ARGS = ("--enable-scale-out", "--enable-auto-tool-choice", "--tool-call-parser", "hermes")
 # Kind and text of the pod's named grammars, each in a file of its own in the folder `texts`.
 NAMED = {
     "card": ("JSONSchema", json.dumps(CONSTRAINTS["json"].spec)),
@@ -34,7 +33,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def pod(texts: Path) -> Iterator[Pod]:
-    """The sample, with a short deadline for compiles, tool calling, tokens in and out, named grammars."""
+    """The sample without thinking, with a short deadline for compiles, tokens in and out, named grammars."""
 
     def grammar(name: str) -> dict[str, Any]:
         return {"name": name, "kind": NAMED[name][0], "configMapKeyRef": {"name": "texts", "key": name}}
@@ -43,7 +42,7 @@ def pod(texts: Path) -> Iterator[Pod]:
     # The tests kill more workers than a crash loop may.
     restart = {"maxAttempts": 100, "baseDelay": "1ms", "maxDelay": "20ms", "resetAfter": "5s"}
     manifest = sample(guidedDecoding=guided, sidecar={"restart": restart})
-    manifest["spec"]["engine"]["args"] += ARGS
+    manifest["spec"]["engine"]["args"] += ["--enable-scale-out"]
     pod = start_pod(manifest, args=["--config-map", f"texts={texts}"])
     yield pod
     pod.stop()
@@ -51,11 +50,10 @@ def pod(texts: Path) -> Iterator[Pod]:
 
 @pytest.fixture(scope="module")
 def thinking_pod() -> Iterator[Pod]:
-    """The sample with a model that thinks before it answers a chat, and the parsers that such a model has."""
-    manifest = sample()
-    manifest["spec"]["engine"]["args"] += (*ARGS, "--reasoning-parser", "qwen3")
+    """The sample as it stands, with the model that it is for."""
+    manifest = deploy.sample()
     manifest["spec"]["engine"]["maxModelLen"] = 2048  # room for what types of every day take
-    pod = start_pod(manifest, models=tinymodel.thinking())
+    pod = start_pod(manifest, models=deploy.models())
     yield pod
     pod.stop()
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from devtools import tinymodel
+from devtools import deploy, tinymodel
 
 from e2e.test_run_reasoning import ANSWERS, ASKED, CALLS, CHAT, SCHEMA, ask
 from support import openai
-from support.pod import Pod, sample, start_pod
+from support.pod import Pod, start_pod
 
 CHOSEN = os.environ.get("PARSERS", "")
 pytestmark = [
@@ -89,9 +89,10 @@ def pair(request: pytest.FixtureRequest) -> Pair:
 def pod(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pod]:
     folder = tmp_path_factory.mktemp("models")
     write_model(folder, pair)
-    manifest = sample(parallelism={"tensor": 1})
-    parsers = ["--tool-call-parser", pair.tools, "--reasoning-parser", pair.reasoning]
-    manifest["spec"]["engine"]["args"] += ["--enable-auto-tool-choice", *parsers]
+    manifest = deploy.sample()
+    manifest["spec"]["parallelism"]["tensor"] = 1
+    args = manifest["spec"]["engine"]["args"]
+    args[args.index("hermes")], args[args.index("qwen3")] = pair.tools, pair.reasoning
     pod = start_pod(manifest, models=folder)
     yield pod
     pod.stop()

@@ -13,7 +13,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-from devtools import demo
 from devtools.tinytasks import TOPICS, task
 
 from support import grammars, openai
@@ -154,12 +153,3 @@ def test_killing_the_sidecars_service_leaves_a_running_request_untouched(
     assert pod.containers() == containers
     after = lambda: openai.guided(pod.url, "x", "choice", ["after"])  # noqa: E731 - asked until the ranks are back
     pod.wait(lambda: after().status_code == 200)
-
-
-def test_the_demos_requests_are_answered_as_it_promises(pod: Pod) -> None:
-    class Served:
-        def trace(self, trace_id: str) -> list[str]:
-            pod.wait(lambda: pod.trace(trace_id))
-            return pod.trace(trace_id)
-
-    demo.demonstrate(Served(), pod.url, demo.SHOWS)

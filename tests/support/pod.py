@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 import yaml
-from devtools import tinymodel
+from devtools import deploy, tinymodel
 
 from guided_contract import config, names
 from guided_contract.config import PodConfig, PortsConfig
@@ -27,7 +27,6 @@ from support.sidecar import Sidecar, serves
 from support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
-SAMPLE = ROOT / "manifests/samples/tiny-cpu.yaml"
 MARK = "GUIDEDMODEL_TEST_MARK"
 START_TIMEOUT_S = 500.0
 STOP_TIMEOUT_S = 60.0
@@ -42,8 +41,10 @@ V2 = {
 
 
 def sample(**spec: Any) -> dict[str, Any]:
-    """Return the sample's manifest with some fields of its spec replaced."""
-    manifest: dict[str, Any] = yaml.safe_load(SAMPLE.read_text())
+    """Return the sample, for a model that does not think, with some fields of its spec replaced."""
+    manifest = deploy.sample()
+    args = manifest["spec"]["engine"]["args"]
+    del args[args.index("--reasoning-parser") :]
     manifest["spec"] |= spec
     return manifest
 

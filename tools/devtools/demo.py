@@ -1,4 +1,4 @@
-"""`make demo`: real vLLM with GuidedModel on this machine, five requests, their answers and their traces.
+"""`make demo`: real vLLM with GuidedModel on this machine, seven requests, their answers and their traces.
 
 Ends with 0 only if every answer was as it should be. KEEP=1 keeps serving until Ctrl-C.
 """
@@ -36,6 +36,11 @@ TRACE_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 90.0
 _SERVING: Final = re.compile(r"^serving \S+ at (http://\S+)/v1 ")
 
+COMPLETIONS: Final = "/v1/completions"
+CHAT: Final = "/v1/chat/completions"
+PERSON: Final = json.loads(task("person").spec)
+FORMAT: Final = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
+TOOL: Final = {"type": "function", "function": {"name": "file_person", "parameters": PERSON}}
 BROKEN: Final = {"type": "object", "properties": {"age": {"type": "integr"}}}
 
 
@@ -50,46 +55,72 @@ class Show:
     title: str
     prompt: str
     fields: dict[str, Any]
+    route: str = COMPLETIONS
     is_refused: bool = False
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """What to send."""
+        messages = [{"role": "user", "content": self.prompt}]
+        asked = {"messages": messages} if self.route == CHAT else {"prompt": self.prompt}
+        return {"model": "tiny", "max_tokens": 200, "temperature": 0, **asked, **self.fields}
 
     @property
     def spans(self) -> list[str]:
         """What its trace has to show."""
         guided = ["grammar.prepare"] if self.fields else []
-        return ["POST /v1/completions", *guided, *([] if self.is_refused else ["llm_request"])]
+        return [f"POST {self.route}", *guided, *([] if self.is_refused else ["llm_request"])]
 
-    def check(self, status: int, text: str) -> str:
-        """Return what to print of the answer."""
+    def check(self, status: int, text: str) -> list[str]:
+        """Return the lines to print of the answer."""
         if self.is_refused:
             error = json.loads(text)["error"]
             if status != 400 or error["code"] != "grammar_invalid":
                 raise DemoError(f"{self.title}: expected a 400 grammar_invalid, got {status}: {text}")
-            return f"HTTP {status} {error['code']}: {error['message']}"
+            return [f"HTTP {status} {error['code']}: {error['message']}"]
         if status != 200:
             raise DemoError(f"{self.title}: HTTP {status}: {text}")
-        answer: str = json.loads(text)["choices"][0]["text"]
-        return f"{answer!r}{self._validated(answer)}"
+        choice = json.loads(text)["choices"][0]
+        if self.route == COMPLETIONS:
+            return [f"{choice['text']!r}{self._validated(choice['text'])}"]
+        message = choice["message"]
+        if not message["reasoning"]:
+            raise DemoError(f"{self.title}: it did not think: {text}")
+        told = [f"thinks {message['reasoning']!r}"]
+        if "tools" not in self.fields:
+            return [*told, f"{message['content']!r}{self._validated(message['content'])}"]
+        if [call["function"]["name"] for call in message["tool_calls"]] != ["file_person"]:
+            raise DemoError(f"{self.title}: expected one call of file_person: {text}")
+        arguments = message["tool_calls"][0]["function"]["arguments"]
+        return [*told, f"calls file_person: {arguments!r}{self._validated(arguments)}"]
 
     def _validated(self, answer: str) -> str:
-        constraint = self.fields.get("structured_outputs", {})
-        if "json" in constraint:
-            try:
-                jsonschema.validate(json.loads(answer), constraint["json"])
-            except (ValueError, jsonschema.ValidationError) as error:
-                raise DemoError(f"{self.title}: {answer!r} breaks the schema: {error}") from error
-            return "   valid against its schema"
-        if "regex" in constraint:
-            if not re.fullmatch(constraint["regex"], answer):
-                raise DemoError(f"{self.title}: {answer!r} does not match {constraint['regex']}")
-            return f"   matches {constraint['regex']}"
-        return ""
+        if not self.fields:
+            return ""
+        if pattern := self.fields.get("structured_outputs", {}).get("regex"):
+            if not re.fullmatch(pattern, answer):
+                raise DemoError(f"{self.title}: {answer!r} does not match {pattern}")
+            return f"   matches {pattern}"
+        try:
+            jsonschema.validate(json.loads(answer), PERSON)
+        except (ValueError, jsonschema.ValidationError) as error:
+            raise DemoError(f"{self.title}: {answer!r} breaks the schema: {error}") from error
+        return "   valid against its schema"
 
 
 SHOWS: Final = (
+    Show("a JSON schema", task("person").prompt("alice"), {"structured_outputs": {"json": PERSON}}),
     Show(
-        "a JSON schema",
-        task("person").prompt("alice"),
-        {"structured_outputs": {"json": json.loads(task("person").spec)}},
+        "a chat, guided after its thinking",
+        task("person").prompt("erin"),
+        {"response_format": FORMAT},
+        CHAT,
+    ),
+    Show(
+        "a forced tool call",
+        task("person").prompt("frank"),
+        {"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False},
+        CHAT,
     ),
     Show(
         "a regular expression",
@@ -192,10 +223,9 @@ def say(text: str) -> None:
 def ask(url: str, show: Show) -> tuple[int, str, str]:
     """Send one request; return status, body and the id of its trace."""
     trace_id = secrets.token_hex(16)
-    body = {"model": "tiny", "prompt": show.prompt, "max_tokens": 100, "temperature": 0, **show.fields}
     request = urllib.request.Request(  # noqa: S310 - http, to our own server
-        f"{url}/v1/completions",
-        data=json.dumps(body).encode(),
+        f"{url}{show.route}",
+        data=json.dumps(show.body).encode(),
         headers={
             "Content-Type": "application/json",
             "traceparent": f"00-{trace_id}-{secrets.token_hex(8)}-01",
@@ -220,9 +250,8 @@ def demonstrate(server: Server, url: str, shows: Sequence[Show]) -> None:
     for number, show in enumerate(shows, 1):
         status, text, trace_id = ask(url, show)
         say(f"\n{number}. {show.title}: {show.prompt!r}")
-        say(f"   {show.check(status, text)}")
-        tree = server.trace(trace_id)
-        for line in tree:
+        told, tree = show.check(status, text), server.trace(trace_id)
+        for line in (*told, *tree):
             say(f"   {line}")
         missing = [name for name in show.spans if not any(f"{name} " in line for line in tree)]
         if missing:
@@ -232,7 +261,7 @@ def demonstrate(server: Server, url: str, shows: Sequence[Show]) -> None:
 def main() -> int:
     """Run the demo; return the exit status: 0 as promised, 1 not."""
     say("demo: the tiny model (trained on this machine for a minute, the first time)")
-    models = tinymodel.tiny()
+    models = tinymodel.thinking()
     say("demo: guidedmodel run -f manifests/samples/tiny-cpu.yaml")
     server = Server(models)
     try:

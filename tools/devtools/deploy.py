@@ -85,7 +85,7 @@ def sample() -> dict[str, Any]:
 
 def models() -> Path:
     """Return the folder that the claim `models` holds, built the first time."""
-    return tinymodel.models()
+    return tinymodel.thinking()
 
 
 def wait_ready(

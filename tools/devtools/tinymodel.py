@@ -1,13 +1,12 @@
-"""Builds the two tiny models of demo and tests: `tiny`, and `tiny-draft`, which guesses some tokens of tiny.
+"""Builds tiny models: the sample's, which thinks, and that of most tests, which does not, with a draft model.
 
-`python -m devtools.tinymodel` prints the folder that holds both. They are trained for a minute on the made-up
+`python -m devtools.tinymodel` prints the folder of the sample's. Each is trained for a minute on the made-up
 texts of devtools.tinytasks, from fixed seeds, and kept in the cache until this code or a library changes.
 """
 
 import importlib.metadata
 import json
 import random
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from devtools.tinytasks import TASKS, TOPICS, Kind, Task, stray_documents, task
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["TASKS", "TOPICS", "Kind", "Task", "models", "task", "tiny"]
+__all__ = ["TASKS", "TOPICS", "Kind", "Task", "models", "task", "thinking"]
 
 VOCAB = 8192
 BOS, EOS, PAD = 0, 1, 2
@@ -57,19 +56,14 @@ def models() -> Path:
     """Return the folder that holds `tiny` and `tiny-draft`, building it the first time (a minute or two)."""
 
     def build(folder: Path) -> None:
-        shutil.copytree(tiny() / "tiny", folder / "tiny")
+        _build(folder, TINY)
         _build(folder, DRAFT)
 
     return cache.built("tinymodels", _inputs(), build)
 
 
-def tiny() -> Path:
-    """Return a folder that holds `tiny` alone, which is all that a demo needs."""
-    return cache.built("tinymodel", _inputs(), lambda folder: _build(folder, TINY))
-
-
 def thinking() -> Path:
-    """Return a folder that holds a `tiny` that thinks before it answers a chat, and has tokens for calls."""
+    """Return the folder of the sample's `tiny`, which has tokens to think and to call tools."""
     return cache.built("tinymodel-thinking", _inputs(), lambda folder: _build(folder, TINY, thinks=True))
 
 
@@ -231,8 +225,8 @@ def _loss(torch: Any, model: Any, batch: "Sequence[tuple[list[int], list[int]]]"
 
 
 def main() -> None:
-    """Print the folder of the two models."""
-    sys.stdout.write(f"{models()}\n")
+    """Print the folder of the sample's model."""
+    sys.stdout.write(f"{thinking()}\n")
 
 
 if __name__ == "__main__":
