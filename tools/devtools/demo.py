@@ -118,7 +118,7 @@ SHOWS: Final = (
     ),
     Show(
         "a forced tool call",
-        task("person").prompt("frank"),
+        task("person").prompt("ivy"),
         {"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False},
         CHAT,
     ),
