@@ -293,28 +293,6 @@ async def test_a_second_crash_refuses_those_who_wait_for_that_grammar_and_nobody
     assert isinstance(await api.prepare("choice", '["after two crashes"]'), Prepared)
 
 
-async def test_schemas_that_would_crash_a_library_cost_nobody_a_worker(sidecar: Sidecar, api: Api) -> None:
-    """llguidance's stack ends after 2,500 references in a row, and each of these is another grammar."""
-    before = sidecar.workers()
-    for number in range(20):
-        way, name = ("#/$defs/", "#/%24defs/", "#")[number % 3], "abcdefghijklmnopqrst"[number]
-        links: dict[str, dict[str, str]] = {
-            f"{name}{link}": {"$ref": f"{way}{name}{link + 1}"} for link in range(2550)
-        }
-        if way == "#":
-            for anchor, link in links.items():
-                link["$anchor"] = anchor
-        row = {
-            "$ref": f"#/$defs/{name}0",
-            "$defs": {**links, f"{name}2550": {"type": "null", "$anchor": f"{name}2550"}},
-        }
-        refused = await api.prepare("json", json.dumps(row, separators=(",", ":")))
-        assert isinstance(refused, Refused)
-        assert (refused.code, refused.path) == ("grammar_too_large", "$.$ref")
-        assert isinstance(await api.prepare("choice", f'["between {number}"]'), Prepared)
-    assert before & sidecar.workers() == before
-
-
 async def test_who_leaves_while_a_crashed_compile_is_tried_again_takes_no_guilt_away(
     sidecar: Sidecar, api: Api
 ) -> None:
