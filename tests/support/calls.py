@@ -16,8 +16,17 @@ from guided_grammar.masks import words as mask_words
 from guided_grammar.matching import Matcher
 from support import tokenizers
 
-# Tags whose calls hold JSON, by the parsers that read them; those of all others have a form of their own.
+# Tags whose calls hold elements, or JSON, by the parsers that read them; those of all others have a form of
+# their own.
+IN_ELEMENTS = {
+    "glm_4_7": ("glm45", "glm47", "ling3"),
+    "mimo": ("mimo",),
+    "minimax": ("minimax_m2",),
+    "qwen_3_5": (),
+    "qwen_3_coder": ("qwen3_coder", "qwen3_xml", "step3p5"),
+}
 BY_GUIDANCE = {
+    **IN_ELEMENTS,
     "deepseek_r1": ("deepseek_v3",),
     "deepseek_v3_1": ("deepseek_v31",),
     "harmony": ("openai",),
@@ -33,12 +42,7 @@ BY_XGRAMMAR = {
     "deepseek_v3_2": ("deepseek_v32",),
     "deepseek_v4": ("deepseek_v4",),
     "deepseek_v4_1": ("deepseek_v41",),
-    "glm_4_7": ("glm45", "glm47", "ling3"),
     "hy_v4": ("hy_v4",),
-    "mimo": ("mimo",),
-    "minimax": ("minimax_m2",),
-    "qwen_3_5": (),
-    "qwen_3_coder": ("qwen3_coder", "qwen3_xml", "step3p5"),
 }
 NAMES = ("get", "get_all")  # one begins as the other
 

@@ -3,9 +3,11 @@
 Upstream leaves the arguments of a tool that is not strict free: any JSON, also `false`. Clients' libraries
 refuse that, and so does the server's own route for Anthropic's. Where no call is forced, upstream's meaning
 stays. But where an answer is to be JSON, and a call may be made instead, upstream has a grammar of both for
-strict tools alone; without it no call could ever be made.
+strict tools alone; without it no call could ever be made. And where a call's arguments are elements of XML,
+upstream's parsers read a value by the type that its property says, and look behind no reference.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -13,6 +15,7 @@ from typing import Any, Final
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
+from guided_grammar.json_schema import subschemas
 
 # OpenAI's meaning of a function without parameters, and upstream's own where it has no structural tag.
 _NO_PARAMETERS: Final = {"type": "object", "properties": {}}
@@ -23,11 +26,13 @@ _SAYS_NOTHING: Final = frozenset(("type", "$defs", "title", "description", "$sch
 def _apply(config: PodConfig) -> None:
     skip_unless_rank(config)
     from vllm.parser.abstract_parser import DelegatingParser  # noqa: PLC0415 - see compat/__init__.py
+    from vllm.parser.engine import parser_engine  # noqa: PLC0415 - as above
     from vllm.tool_parsers import structural_tag_registry, utils  # noqa: PLC0415 - as above
 
     resolve = structural_tag_registry.resolve_tool_strictness
     structural_tag_registry.resolve_tool_strictness = _resolving(resolve)
     utils._params_or_empty_object = _arguments  # noqa: SLF001 - of parsers without structural tags
+    parser_engine.find_tool_properties = _finding(parser_engine.find_tool_properties)
     apply = DelegatingParser._apply_structural_tag  # noqa: SLF001 - it has no other name
     DelegatingParser._apply_structural_tag = _applying(apply)  # noqa: SLF001 - as above
 
@@ -80,6 +85,33 @@ def _with_object(tool: Any) -> Any:
         return tool
     changed = function.model_copy(update={"parameters": _arguments(function.parameters)})
     return changed if function is tool else tool.model_copy(update={"function": changed})
+
+
+def _finding(find: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(find)
+    def finding(tools: Sequence[Any] | None, tool_name: str) -> Any:
+        properties = find(tools, tool_name)
+        for tool in tools or ():
+            function = getattr(tool, "function", tool)
+            if getattr(function, "name", None) == tool_name:
+                root = getattr(function, "parameters", None)
+                return {name: _typed(value, root) for name, value in properties.items()}
+        return properties
+
+    return finding
+
+
+def _typed(schema: Any, root: Any, deepest: int = 8) -> Any:
+    """Return a schema that says itself what types a value has, as far as it or what it refers to says."""
+    if not isinstance(schema, dict) or not deepest:
+        return schema
+    if "$ref" in schema:
+        with contextlib.suppress(LookupError, AttributeError):
+            return _typed(subschemas.referred(root, schema["$ref"]), root, deepest - 1)
+    if "const" in schema:
+        return {"enum": [schema["const"]], **schema}
+    listed = {key: schema[key] for key in ("anyOf", "oneOf", "allOf") if isinstance(schema.get(key), list)}
+    return {**schema, **{key: [_typed(one, root, deepest - 1) for one in listed[key]] for key in listed}}
 
 
 def _arguments(parameters: dict[str, Any] | None) -> dict[str, Any]:

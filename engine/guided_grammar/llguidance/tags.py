@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from guided_grammar.llguidance import elements
 from guided_grammar.llguidance.lexemes import (
     FREE,
     JSON,
@@ -59,10 +60,14 @@ def _part(writer: Writer, part: Any) -> Part:
 
 def _json_schema(writer: Writer, part: Any) -> Part:
     schema, style = part["json_schema"], part.get("style", "json")
-    if style != "json" or part.get("any_order") or part.get("excludes"):
-        raise NotTakenError(f"it has no JSON of the style {style}, or in any order, or with excludes")
+    if part.get("any_order") or part.get("excludes"):
+        raise NotTakenError("it has no JSON in any order, or with excludes")
     if part.get("max_whitespace_cnt") is not None or schema is False:
         raise NotTakenError("it has no JSON without a value, or with so much white space")
+    if style in elements.STYLES:
+        return elements.arguments(writer, schema, elements.STYLES[style])
+    if style != "json":
+        raise NotTakenError(f"it has no JSON of the style {style}")
     form = {**_ON_ONE_LINE, **({} if schema is True else schema)}
     name = writer.named("json", f"%json {json.dumps(form)}")
     return writer.lexeme(name, JSON, name)
