@@ -60,6 +60,7 @@ _FORMATS: Final = {
     "ipv4": rf"{_BYTE}(?:\.{_BYTE}){{3}}",
     "uuid": "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
 }
+_LONGEST: Final = 256  # characters that are counted, as each takes 1 ms to compile
 _NAME: Final = re.compile(r"[\w.-]+", re.ASCII)
 _PARTS: Final = re.compile(r"\\.|\[\^?|.", re.DOTALL)
 _CLASSES: Final = {r"\d": "0-9", r"\w": "A-Za-z0-9_"}
@@ -220,6 +221,8 @@ def _constrained(value: dict[str, Any]) -> str | None:
     if others := value.keys() - _OF_TEXT:
         raise NotTakenError(f"it has a text with {min(others)}")
     least, most = value.get("minLength", 0), value.get("maxLength")
+    if max(least, most or 0) > _LONGEST:
+        raise NotTakenError(f"it has no text that is counted to more than {_LONGEST} characters")
     parts = [f"/(?s:.{{{least},{'' if most is None else most}}})/"] if least or most is not None else []
     if "format" in value:
         if value["format"] not in _FORMATS:
