@@ -18,7 +18,7 @@ SEAMS: Final = {
         "ResponsesRequest",
         "forced-tools": "vllm/tool_parsers: structural_tag_registry.resolve_tool_strictness and "
         "utils._params_or_empty_object; vllm/parser/abstract_parser.py: "
-        "DelegatingParser._apply_structural_tag",
+        "DelegatingParser._apply_structural_tag, parser.engine.parser_engine.find_tool_properties",
         "validators": "vllm/v1/structured_output/backend_*.py: validate_*; vllm/parser",
         "installed-processors": "vllm/v1/sample/logits_processor: _load_logitsprocs_plugins; "
         "vllm/v1/worker/gpu/sample/logits_processor/loader.py: _load_v2_logitsprocs_plugins",

@@ -29,10 +29,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.fixture(autouse=True)
 def patched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Apply the change for one test; other tests see upstream's."""
+    from vllm.parser.abstract_parser import DelegatingParser
+    from vllm.parser.engine import parser_engine
     from vllm.tool_parsers import structural_tag_registry, utils
 
     for module, name in (
         (structural_tag_registry, "resolve_tool_strictness"),
+        (parser_engine, "find_tool_properties"),
+        (DelegatingParser, "_apply_structural_tag"),
         (utils, "_params_or_empty_object"),
     ):
         monkeypatch.setattr(module, name, getattr(module, name))  # restored afterwards
