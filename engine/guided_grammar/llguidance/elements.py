@@ -67,7 +67,8 @@ _CLASSES: Final = {r"\d": "0-9", r"\w": "A-Za-z0-9_"}
 _ESCAPED: Final = {"/": r"\/", "\n": r"\n", r"\D": "[^0-9]", r"\W": "[^A-Za-z0-9_]"}
 _SCALARS: Final = {"null": "null", "boolean": "true|false", "integer": "-?(?:0|[1-9][0-9]*)"}
 _LINES: Final = ("", "\n")
-_ON_ONE_LINE: Final = {"x-guidance": {"whitespace_pattern": "[ ]"}}  # as in tags.py
+# Parsers of several models read no call whose arguments have ends of lines.
+ON_ONE_LINE: Final = {"x-guidance": {"whitespace_pattern": "[ ]"}}
 
 
 def arguments(writer: Writer, schema: Any, style: Style) -> Part:
@@ -114,7 +115,7 @@ def _element(writer: Writer, name: str, value: Any, root: Any, style: Style) -> 
 def _value(writer: Writer, value: Any, root: Any, style: Style) -> Part:
     """Return a value with what ends it."""
     if not _may_be_text(value, root):
-        name = writer.named("json", f"%json {json.dumps({**_ON_ONE_LINE, **_whole(value, root)})}")
+        name = writer.named("json", f"%json {json.dumps({**ON_ONE_LINE, **_whole(value, root)})}")
         ends = [writer.text(line + style.end) for line in _LINES]
         return in_order([writer.lexeme(name, JSON, name), either(ends)])
     marks = rf"<\s*\/?\s*(?:{style.marks})"

@@ -25,8 +25,6 @@ from guided_grammar.llguidance.lexemes import (
 from guided_grammar.texts import new_form
 
 _DIGITS: Final = (r"\d+", "[0-9]+")  # to llguidance the first is digits of any script
-# Parsers of several models read no call whose arguments have ends of lines.
-_ON_ONE_LINE: Final = {"x-guidance": {"whitespace_pattern": "[ ]"}}
 _REPEATS: Final = {"optional": (0, 1), "plus": (1, -1), "star": (0, -1)}
 
 
@@ -68,7 +66,7 @@ def _json_schema(writer: Writer, part: Any) -> Part:
         return elements.arguments(writer, schema, elements.STYLES[style])
     if style != "json":
         raise NotTakenError(f"it has no JSON of the style {style}")
-    form = {**_ON_ONE_LINE, **({} if schema is True else schema)}
+    form = {**elements.ON_ONE_LINE, **({} if schema is True else schema)}
     name = writer.named("json", f"%json {json.dumps(form)}")
     return writer.lexeme(name, JSON, name)
 
