@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import resource
+import ssl
 from collections.abc import AsyncIterator, Iterator
 
 import httpx
@@ -13,6 +14,7 @@ CONNECTIONS = 2000
 _HALF = b"GET /metrics HTTP/1.1\r\nHost: pod\r\nX-Slow: "
 _AT_ONCE = 100
 _TIMEOUT_S = 30.0
+_TLS = ssl.create_default_context()  # 50 ms for each client that makes its own, of the one loop
 
 
 @contextlib.contextmanager
@@ -58,5 +60,5 @@ async def scraped(port: int, count: int) -> list[int]:
 
 async def asked(port: int, path: str) -> int:
     """Return the status of an answer, asked for as the kubelet does: on a new connection."""
-    async with httpx.AsyncClient(timeout=_TIMEOUT_S) as client:
+    async with httpx.AsyncClient(timeout=_TIMEOUT_S, verify=_TLS) as client:
         return (await client.get(f"http://127.0.0.1:{port}{path}")).status_code

@@ -136,9 +136,10 @@ class Walk:
         An ambiguous grammar takes ever longer for the same text once more, and a model may write just that.
         """
         repeated = tried = 0
-        by_cost = sorted(range(len(self._steps)), key=lambda index: -self._steps[index].took_s)
+        written = [index for index, token in enumerate(self.tokens) if self._tokens(token)]
+        by_cost = sorted(written, key=lambda index: -self._steps[index].took_s)
         # The last place first: an ambiguity that a text runs into is as long as the text.
-        for index in itertools.islice(dict.fromkeys([*range(len(by_cost))[-1:], *by_cost]), _MOST_PLACES):
+        for index in itertools.islice(dict.fromkeys([*written[-1:], *by_cost]), _MOST_PLACES):
             self._fill(self._replay(index))
             others = itertools.islice(
                 self._choice.among(self._mask[0], self._chooser, ends_soon=False), _OTHERS
