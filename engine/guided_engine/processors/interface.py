@@ -127,14 +127,6 @@ class SequenceProcessor(ABC):
         After a preemption a new processor gets all tokens so far in one call.
         """
 
-    def held_bytes(self) -> int:
-        """Return how many bytes its state takes; 0: it does not say.
-
-        Asked after each `accept`. One that holds more than 16 MiB ends its sequence, so that none takes the
-        memory of the rank.
-        """
-        return 0
-
     def release(self) -> None:  # noqa: B027 - most have nothing to give back
         """Give back what it holds; called once, when the sequence is over or before it is made anew."""
 

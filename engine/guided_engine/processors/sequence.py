@@ -21,7 +21,6 @@ from guided_engine.processors.failures import PASSED_ON, log_failure
 from guided_engine.processors.interface import DenseFactory, SequenceProcessor
 from guided_engine.processors.registry import ProcessorError, Running
 
-MOST_HELD_BYTES: Final = 16 << 20  # by one processor of one sequence
 _LEAVES_NONE: Final = Edits(np.zeros(1, np.int32), np.full(1, FORBIDDEN, np.float32), is_only=True)
 
 
@@ -122,14 +121,13 @@ class SequenceProcessors:
         Raises
         ------
         ProcessorError
-            One raised, or holds too much.
+            One raised.
         """
         given = tuple(tokens)  # which none can change for the next
         for name, _, processor in self._running:
             began_ns = time.perf_counter_ns()
             try:
                 processor.accept(given)
-                _check_held(processor)
             except PASSED_ON:
                 raise
             except BaseException as error:
@@ -184,11 +182,6 @@ class SequenceProcessors:
                 raise
             except BaseException as error:  # noqa: BLE001 - the user's code, of a sequence that is over
                 log_failure(f"logits processor {each.name} failed to release a sequence", error)
-
-
-def _check_held(processor: SequenceProcessor) -> None:
-    if (held := processor.held_bytes()) > MOST_HELD_BYTES:
-        raise MemoryError(f"it holds {held} bytes; a sequence may hold {MOST_HELD_BYTES}")
 
 
 def _read(results: Any, expected: int) -> list[Any]:
