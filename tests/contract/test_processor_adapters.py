@@ -14,10 +14,9 @@ from guided_contract.config import LogitsProcessorConfig
 from guided_engine.processors import registry
 from guided_engine.processors.edits import EditsError, NoTokenError
 from guided_engine.processors.interface import Context
-from guided_engine.testing import Harness, check_factory
-from guided_engine.testing.conformance import ConformanceError
+from guided_engine.testing import Harness
 from guided_engine.testing.harness import Turn
-from support import adapted
+from support import adapted, processor_rules
 
 VOCAB = 24
 CONTEXT = Context(vocab_size=VOCAB)
@@ -96,16 +95,7 @@ def test_a_function_with_a_state_is_called_once_for_each_token() -> None:
 
 @pytest.mark.parametrize("factory", [adapted.no_token_twice, adapted.WithPrompt, adapted.Sharpens])
 def test_the_rules_of_factories_hold(factory: Any) -> None:
-    # Without another process, which would load vLLM.
-    check_factory(factory, context=CONTEXT, sampling_params=SamplingParams(), second_process=False)
-
-
-def test_the_rules_find_who_reads_its_row_and_who_keeps_a_state() -> None:
-    target = SamplingParams(extra_args={"target_token": 7})
-    with pytest.raises(ConformanceError, match="rule 7"):
-        check_factory(adapted.TargetToken, context=CONTEXT, sampling_params=target, second_process=False)
-    with pytest.raises(ConformanceError, match="rule 1"):
-        check_factory(adapted.Stateful, context=CONTEXT, second_process=False)
+    processor_rules.check(factory, context=CONTEXT, sampling_params=SamplingParams())
 
 
 def test_a_request_without_a_function_has_no_processor() -> None:
