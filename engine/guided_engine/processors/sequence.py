@@ -1,6 +1,5 @@
 """The processors of one sequence on one rank: advanced together, asked together, and failing together."""
 
-import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -162,7 +161,7 @@ class SequenceProcessors:
                 if isinstance(factory, DenseFactory):
                     dense.append(Dense(factory, results))
                     continue
-                _check(results, self._vocab_size)
+                edits.check([each for each in results if each is not None], self._vocab_size)
                 for row, result in zip(sparse, results, strict=True):
                     if result is not None:
                         row[name] = result.copied()
@@ -186,24 +185,10 @@ class SequenceProcessors:
 
 def _read(results: Any, expected: int) -> list[Any]:
     """Return the results, read once: the author's list may be another the next time."""
-    if not isinstance(results, Sequence):
-        given = f"a {type(results).__name__}"
-    elif (count := len(results)) != expected:
-        given = f"{count} results"
-    elif len(read := list(itertools.islice(results, expected + 1))) != expected:
-        given = f"a {type(results).__name__} of {expected} results that has {len(read)}"
-    else:
-        return read
-    raise EditsError(f"prepare returned {given}; it must return a list of {expected}, one for each row")
-
-
-def _check(results: Sequence[Any], vocab_size: int) -> None:
-    given = [result for result in results if result is not None]
-    for result in given:
-        if not isinstance(result, Edits):
-            kind = type(result).__name__
-            raise EditsError(f"prepare returned a {kind} for a row; it must be Edits or None")
-    edits.check(given, vocab_size)
+    if not isinstance(results, Sequence) or len(results) != expected:
+        given = f"{len(results)} results" if isinstance(results, Sequence) else f"a {type(results).__name__}"
+        raise EditsError(f"prepare returned {given}; it must return a list of {expected}, one for each row")
+    return [results[row] for row in range(expected)]
 
 
 def _behind_a_draft(row: Mapping[str, Edits]) -> Edits | None:
