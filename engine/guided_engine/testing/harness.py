@@ -102,8 +102,6 @@ class Harness:
         What the factory is told of the rank; without one a vocabulary of `vocab_size` tokens without text.
     vocab_size
         Columns of the logits.
-    enforced
-        Whether the resource enforces it, so that requests set no parameter.
 
     Raises
     ------
@@ -120,7 +118,6 @@ class Harness:
         context: Context | None = None,
         *,
         vocab_size: int = 128,
-        enforced: bool = False,
     ) -> None:
         self._context = context or Context(vocab_size=vocab_size, token_bytes=(b"",) * vocab_size)
         self.vocab_size = self._context.vocab_size
@@ -128,7 +125,6 @@ class Harness:
             name="tested",
             factory=factory if isinstance(factory, str) else getattr(factory, "__qualname__", "tested"),
             params=dict(params or {}),
-            enforced=enforced,
         )
         find = registry.find if isinstance(factory, str) else lambda _config: factory_of(factory)
         self._registry = registry.Registry([config], self._context, find)
