@@ -23,7 +23,6 @@ BACKENDS: tuple[Backend, ...] = ("xgrammar", "guidance")
 
 # After "ab" nothing can follow; no proof has refused it.
 DEAD_END = 'root ::= "ab" []'
-PHRASES = ["an", "er", "s r", "ligh"]  # no grammar demands one
 PROCESSORS = [
     LogitsProcessorConfig(
         name="no-repeat",
@@ -35,7 +34,6 @@ PROCESSORS = [
         LogitsProcessorConfig(name=name, factory=factory, params=params, apply_by_default=False)
         for name, factory, params in (
             ("dry", "guided_engine.processors.dry:Dry", {"allowed_length": 1, "sequence_breakers": []}),
-            ("banned", "guided_engine.processors.banned_phrases:BannedPhrases", {"phrases": PHRASES}),
             ("closing", "guided_engine.processors.closing:Closing", {"within": 20}),
             ("waves", "support.odd_processors:Waves", {}),
             ("nan", "support.odd_processors:GivesNan", {}),
