@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from guided_contract.combinations.contents import FOREIGN
+from guided_contract.combinations.table import FOREIGN
 from guided_engine.processors.interface import (
     Context,
     DenseFactory,
