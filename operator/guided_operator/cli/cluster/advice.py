@@ -129,7 +129,7 @@ CODES: Final[Mapping[str, str]] = {
     ErrorCode.REQUEST_RESERVED_ARGUMENT: "the client must not send reserved keys in vllm_xargs",
     ErrorCode.REQUEST_INVALID: "the client must send what the error's message asks for",
     ErrorCode.REQUEST_NOT_ADMITTED: "the client must use a route that docs/routes.md lists as served",
-    ErrorCode.REQUEST_UNKNOWN_CONSTRAINT: "the client must ask in the words of the error's message",
+    ErrorCode.REQUEST_UNKNOWN_CONSTRAINT: "the client must use the parameter that the error message names",
     ErrorCode.SEQUENCE_DEAD_END: "report the grammar: the check before it was loaded did not find "
     "the dead end",
     ErrorCode.SEQUENCE_TOKEN_REJECTED: "report the grammar with the engine's log",
