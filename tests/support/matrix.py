@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from devtools import tinyheads, tinymodel
 
-from guided_contract import wire
 from guided_contract.config import ConsensusConfig, GuidedDecodingConfig, LogitsProcessorConfig, PodConfig
 from guided_contract.wire import Backend
 from support.adapter import adapter
@@ -188,9 +187,9 @@ def cells() -> list[Cell]:
     return FULL if is_full() else PAIRWISE
 
 
-def mixed() -> dict[str, tuple[Backend, wire.Placement]]:
-    """Return who masks each grammar of the corpus, by which library, where all is mixed in one batch."""
-    turns = itertools.cycle(itertools.product(BACKENDS, ("Rank", "Scheduler")))
+def mixed() -> dict[str, Backend]:
+    """Return by which library each grammar of the corpus is masked, where all is mixed in one batch."""
+    turns = itertools.cycle(BACKENDS)
     keys = dict.fromkeys(request.key for request in corpus() if request.kind != "none")
     return dict(zip(keys, turns, strict=False))
 

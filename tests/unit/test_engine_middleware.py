@@ -47,7 +47,7 @@ class Served:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(str(pod.telemetry_socket))
         self.socket.settimeout(5)
-        client = GrammarClient(pod.service_socket, lambda _: wire.Hello(role="api", pid=1, boot="b"))
+        client = GrammarClient(pod.service_socket, lambda: wire.Hello(role="api", pid=1, boot="b"))
         self.telemetry = Telemetry(pod.telemetry_socket)
         gate = Gate(pod, client, self.telemetry)
         monkeypatch.setattr(middleware, "process_gate", lambda: gate)

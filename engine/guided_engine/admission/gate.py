@@ -243,12 +243,11 @@ def _refuse_open_end(exchange: HttpExchange | None, *, ignores_end: bool) -> Non
         raise GuidedError(ErrorCode.REQUEST_INVALID, message, path=path)
 
 
-def _hello(placement: wire.Placement) -> wire.Hello:
+def _hello() -> wire.Hello:
     return wire.Hello(
         role="api",
         pid=os.getpid(),
         boot=os.environ.get(names.ENV_BOOT, ""),
         versions=versions.versions(),
         patches=ledger.applied(),
-        placement=placement,
     )

@@ -84,8 +84,8 @@ REASONS: Final[Mapping[str, str | None]] = {
     "stop sending it, or raise guidedDecoding.compile.memory or timeout; the budget is restored "
     "after sidecar.restart.resetAfter",
     NotReadyReason.NOT_READY: "see the sidecar's log: kubectl logs {pods} -c sidecar --tail=50",
-    "Desync": "report it with the output of: kubectl logs {pods} --all-containers; until it is "
-    "fixed, set guidedDecoding.onDesync to FallBackToScheduler, or delete the pod to start over",
+    "Desync": "report it with the output of: kubectl logs {pods} --all-containers; "
+    "delete the pod to start over",
     "SidecarUnreachable": f"allow the operator to connect to port {names.SIDECAR_PORT} of the "
     f"pods: check NetworkPolicies and service mesh",
     # AuxiliaryResourcesReady, with reasons of Ready
