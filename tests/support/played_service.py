@@ -45,7 +45,7 @@ class PlayedPool:
         self.jobs.append(job)
         self.progress = progress
         self.outcome = asyncio.get_running_loop().create_future()
-        progress.start(lambda: 0.0)
+        progress.start()
         try:
             return await self.outcome
         finally:

@@ -8,7 +8,6 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final, Self
 
 from guided_sidecar.grammar import worker_messages
@@ -18,7 +17,6 @@ from guided_sidecar.grammar.worker_messages import Exited, Forked, Job, Meanwhil
 _log = logging.getLogger(__name__)
 _TEMPLATE: Final = "guided_sidecar.grammar.compile.fork_server"
 _FDS_PER_WORKER: Final = 3
-_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _LAST_WORDS_BYTES: Final = 4096
 _GONE_DEADLINE_S: Final = 5.0  # SIGKILL takes milliseconds; longer means a process stuck in the kernel
 # One thread each and few arenas: address space is what a worker's memory limit counts.
@@ -82,14 +80,6 @@ class Worker:
             # The kernel resets a stream whose other end has gone and left something unread.
             had_begun = not isinstance(error, ConnectionError)
             raise WorkerDiedError(self._status, self._last_words(), had_begun=had_begun) from error
-
-    def cpu_s(self) -> float:
-        """Return the CPU seconds that the process has used; 0 once it has gone."""
-        try:
-            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return 0.0
-        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
     async def kill(self) -> None:
         """Kill the process, wait until it is reaped, and close what belongs to it."""

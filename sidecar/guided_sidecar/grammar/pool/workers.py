@@ -5,7 +5,7 @@ import collections
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, Literal
 
 from guided_contract.errors import ErrorCode, GuidedError
@@ -24,9 +24,9 @@ _LOOK_AGAIN_S = 0.05
 IDLE_DEATH: Final = "an idle grammar worker died"
 
 # Why a worker was lost before its time: it died in a compile, or while idle, or with its template; its
-# compile ran out of memory or time, or nobody waited for it any more, or it made room for another.
-Loss = Literal["crashed", "idle", "template", "memory", "deadline", "cancelled", "displaced"]
-_ORDERED: Final[tuple[Loss, ...]] = ("deadline", "cancelled", "displaced")
+# compile ran out of memory or time, or nobody waited for it any more.
+Loss = Literal["crashed", "idle", "template", "memory", "deadline", "cancelled"]
+_ORDERED: Final[tuple[Loss, ...]] = ("deadline", "cancelled")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,25 +79,17 @@ class Workers:
         How many deaths are borne.
     restarts
         Tell of workers that were lost.
-    wanted
-        How many are to be idle at this moment; called whenever that may have changed.
-    most
-        Idle at once; one that comes when there are so many is let go.
+    number
+        How many there are to be, idle and busy ones together.
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        budget: RestartBudget,
-        restarts: WorkerRestarts,
-        wanted: Callable[[], int],
-        most: int,
+        self, settings: Settings, budget: RestartBudget, restarts: WorkerRestarts, number: int
     ) -> None:
         self._settings = settings
         self._budget = budget
         self._told = restarts
-        self._wanted = wanted
-        self._most = most
+        self._number = number
         self._idle: collections.deque[Worker] = collections.deque()
         self._busy: set[Worker] = set()
         self._restarts: collections.Counter[Loss] = collections.Counter()
@@ -145,7 +137,6 @@ class Workers:
                 await self._changed.wait()
             worker = self._idle.popleft()
             self._busy.add(worker)
-            self._kick.set()
             return worker
 
     async def put_back(self, worker: Worker) -> None:
@@ -165,10 +156,6 @@ class Workers:
             self._lost(loss)
         artifacts.discard_unfinished(self._settings.pod.grammars_folder, worker.pid)
         worker.close()
-        self._kick.set()
-
-    def look(self) -> None:
-        """Make what is missing: more may be wanted now than when the last worker went."""
         self._kick.set()
 
     def note(self, code: ErrorCode, message: str) -> None:
@@ -230,7 +217,7 @@ class Workers:
         self._told.lost(loss, is_fault=loss not in _ORDERED)
 
     def _missing(self) -> int:
-        return self._wanted() - len(self._idle)
+        return self._number - len(self._idle) - len(self._busy)
 
     async def _fill(self) -> None:
         if self._template is not None and self._template.died.is_set():
@@ -274,10 +261,6 @@ class Workers:
         return worker
 
     async def _add(self, worker: Worker) -> None:
-        """Have a worker idle, or let it go where there are enough: one came back while it was made."""
-        if len(self._idle) >= self._most:
-            await self.discard(worker, None)
-            return
         self._idle.append(worker)
         await self._wake()
 

@@ -123,19 +123,15 @@ class SingleFlight:
             if not flight.waiters and not flight.task.done():
                 self._forget(flight)
                 self._retract(flight)  # before another flight of this key begins
-                flight.progress.give_up(limit_s if time.monotonic() >= until else None)
-                self._blame(flight)
+                progress = flight.progress
+                if time.monotonic() >= until:
+                    self._refusals.record(flight.key, progress.too_late(progress.limit_s))
+                    progress.ended = progress.too_late(limit_s)
+                if progress.deaths:  # who leaves while it is tried again takes no guilt away
+                    self._refusals.record(flight.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_CRASHED))
                 flight.task.cancel()
                 # The answer is given when the worker is gone from the process table.
                 await asyncio.wait([flight.task])
-
-    def _blame(self, flight: InFlight) -> None:
-        """Note what a grammar did whose last waiter leaves; its worker may take a while to be gone."""
-        progress = flight.progress
-        if progress.late_after_s is not None:
-            self._refusals.record(flight.key, progress.too_late(progress.limit_s))
-        if progress.deaths:  # who leaves while it is tried again takes no guilt away
-            self._refusals.record(flight.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_CRASHED))
 
     def _ended(self, flight: InFlight, task: asyncio.Task[Entry]) -> None:
         self._forget(flight)
@@ -191,8 +187,8 @@ class SingleFlight:
             error_code = error.code.value
             raise
         except asyncio.CancelledError:
-            if (limit_s := flight.progress.late_after_s) is not None:
-                error_code = flight.progress.too_late(limit_s).code.value
+            if (ended := flight.progress.ended) is not None:
+                error_code = ended.code.value
             raise
         else:
             return done
