@@ -52,9 +52,9 @@ class PlayedPool:
             await self.may_die.wait()
             self.ended += 1
 
-    async def compiled(self, done: Done, *, is_draft: bool = False) -> None:
+    async def compiled(self, done: Done) -> None:
         assert self.progress is not None
-        self.progress.tell(Compiled(done=done, is_draft=is_draft))
+        self.progress.tell(Compiled(done=done))
         await settled()
 
     async def ends(self, outcome: Outcome) -> None:

@@ -45,7 +45,6 @@ class InFlight:
     entry: Entry | None = None  # with a lease for each who waited
     compiled: Done | None = None  # what ranks may load until it is proven, or refused
     told: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)  # `compiled` has been there
-    checked: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)  # a worker has compiled it
     span: SpanContext | None = None  # its compile's
 
 
@@ -150,17 +149,14 @@ class SingleFlight:
         return entry
 
     def _compiled(self, flight: InFlight, message: Compiled) -> None:
-        """Have ranks load a grammar while it is being compiled or proven."""
+        """Have ranks load a grammar while it is being proven."""
         done = message.done
         if self._in_flight.get(flight.key) is not flight:  # given up, and its worker not yet dead
             return
         if flight.compiled is not None and load_of(flight.key, flight.compiled) != load_of(flight.key, done):
             self._cache.retract(flight.key, flight.compiled, done)
-            flight.checked.clear()
         flight.compiled = done
         flight.told.set()
-        if not message.is_draft:
-            flight.checked.set()
 
     def _retract(self, flight: InFlight) -> None:
         """Take back what ranks were told to load of a flight that failed."""
