@@ -142,7 +142,9 @@ class TestNarrow:
 
     guided = NARROW
 
-    async def test_another_worker_takes_the_place_of_one_whose_compile_was_given_up(self, shared: Shared) -> None:
+    async def test_another_worker_takes_the_place_of_one_whose_compile_was_given_up(
+        self, shared: Shared
+    ) -> None:
         async with Rank.connected(shared.pod), Api.connected(shared.pod) as api:
             number, _ = api.begin("regex", grammars.endless_regex(), backend="xgrammar")
             await until(lambda: shared.service.snapshot().workers.busy == 1)

@@ -50,9 +50,7 @@ class GrammarService:
         self._rendezvous = Rendezvous(settings.pod.sampling_ranks, self._record_load)
         self._preparer = Preparer(settings, capacity, self._pool, self._rendezvous, tracer)
         folder = settings.pod.named_grammars_dir
-        self._named = NamedGrammars(
-            Path(folder) if folder else None, settings.pod.named_folder, self._preparer
-        )
+        self._named = NamedGrammars(Path(folder) if folder else None, self._preparer)
         self._room = Room(settings.max_pending_bytes)
         self._server = SocketServer(settings, self._welcome)
 
