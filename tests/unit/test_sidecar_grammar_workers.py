@@ -19,13 +19,13 @@ class Alive:
     died_with_template = False
 
     def __init__(self) -> None:
-        self.ended = asyncio.Event()
+        self.gone = asyncio.Event()
 
     async def kill(self) -> None:
-        self.ended.set()
+        self.gone.set()
 
     def close(self) -> None:
-        assert self.ended.is_set()
+        assert self.gone.is_set()
 
 
 def made(folder: Path) -> Workers:
@@ -38,7 +38,7 @@ def made(folder: Path) -> Workers:
 async def test_a_worker_that_dies_on_its_way_back_counts_as_one_that_died_idle(tmp_path: Path) -> None:
     workers = made(tmp_path)
     worker: Any = Alive()
-    worker.ended.set()
+    worker.gone.set()
     await workers.put_back(worker)
     assert (workers.state.idle, workers.state.restarts) == (0, {"idle": 1})
     assert workers.state.last_failure is not None

@@ -64,11 +64,17 @@ class SocketServer:
         Limits.
     welcome
         Makes the session of a peer that has said hello.
+
+    Attributes
+    ----------
+    peers
+        Those that have a session, the oldest first.
     """
 
     def __init__(self, settings: Settings, welcome: Callable[[Peer], Session]) -> None:
         self._settings = settings
         self._welcome = welcome
+        self.peers: list[Peer] = []
         self._servers: list[asyncio.Server] = []
         # Apart: other pods reach one of the two.
         self._local: set[asyncio.Task[None]] = set()
@@ -142,10 +148,12 @@ class SocketServer:
             await writer.drain()
             raise WireError(f"{hello.role} speaks protocol {hello.protocol}, not {wire.PROTOCOL}")
         session = self._welcome(peer)
+        self.peers.append(peer)
         try:
             while True:
                 session.receive(wire.decode_client_message(await wire.read(reader)))
         finally:
+            self.peers.remove(peer)
             session.closed()
 
 

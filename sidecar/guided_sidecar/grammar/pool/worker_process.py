@@ -43,14 +43,12 @@ class Worker:
     def __init__(self, pid: int, stream: socket.socket, pidfd: int, stderr: int) -> None:
         self.pid = pid
         self.gone = asyncio.Event()
-        self.ended = asyncio.Event()  # the process has ended; perhaps not reaped yet
         self._status: int | None = None
         self._socket = stream
         self._pidfd = pidfd
         self._stderr = stderr
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
-        asyncio.get_running_loop().add_reader(pidfd, self._on_end)
 
     async def open(self) -> Self:
         """Connect the stream; before the first job."""
@@ -93,7 +91,6 @@ class Worker:
     def reaped(self, status: int | None) -> None:
         """Note that the template has reaped it, or has died itself (None)."""
         self._status = status
-        self.ended.set()
         self.gone.set()
 
     @property
@@ -105,7 +102,6 @@ class Worker:
         """Close the file descriptors; after the last use."""
         if self._pidfd < 0:
             return
-        asyncio.get_running_loop().remove_reader(self._pidfd)
         if self._writer is not None:
             self._writer.close()
         else:
@@ -119,10 +115,6 @@ class Worker:
         with contextlib.suppress(OSError):  # it was faster
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         self.close()
-
-    def _on_end(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._pidfd)
-        self.ended.set()
 
     def _last_words(self) -> str:
         if self._pidfd < 0:

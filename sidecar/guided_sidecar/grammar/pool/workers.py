@@ -20,7 +20,6 @@ from guided_sidecar.settings import Settings
 from guided_sidecar.telemetry.incidents import WorkerRestarts
 
 _log = logging.getLogger(__name__)
-_LOOK_AGAIN_S = 0.05
 IDLE_DEATH: Final = "an idle grammar worker died"
 
 # Why a worker was lost before its time: it died in a compile, or while idle, or with its template; its
@@ -98,8 +97,7 @@ class Workers:
         self._kick = asyncio.Event()
         self._template: Template | None = None
         self._keeper = Living("grammar-workers", self._keep)
-        self._watcher: asyncio.Task[None] | None = None
-        self._facts: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
+        self._facts: Ready | None = None
 
     @property
     def state(self) -> WorkersState:
@@ -109,7 +107,10 @@ class Workers:
 
     async def facts(self) -> Ready:
         """Wait for the first template, and return what the newest one read: a branch of the hub moves."""
-        return await asyncio.shield(self._facts)
+        async with self._changed:
+            while self._facts is None:
+                await self._changed.wait()
+            return self._facts
 
     def start(self) -> None:
         """Begin to make workers."""
@@ -120,7 +121,6 @@ class Workers:
         await self._keeper.stop()
         if self._template is not None:
             await self._template.stop()
-        self._facts.cancel()
 
     async def take(self) -> Worker:
         """Return an idle worker, waiting for one to be made; give it back by `put_back` or `discard`.
@@ -142,7 +142,7 @@ class Workers:
     async def put_back(self, worker: Worker) -> None:
         """Take a worker back after its job."""
         self._busy.discard(worker)
-        if worker.ended.is_set():  # once it had answered
+        if worker.gone.is_set():  # once it had answered
             await worker.kill()
             self._bury(worker)
             return
@@ -194,17 +194,11 @@ class Workers:
                 await self._kick.wait()
 
     async def _pause(self) -> None:
-        """Wait as long as the restart budget asks for, looking again meanwhile: a success shortens it."""
-        begin = time.monotonic()
-        while True:
-            wait_s = self._budget.exhausted_for_s()
-            if wait_s:
-                await self._wake()  # who waits for a worker is told that there will be none
-            else:
-                wait_s = begin + self._budget.delay_s() - time.monotonic()
-            if wait_s <= 0:
-                return
-            await asyncio.sleep(min(wait_s, _LOOK_AGAIN_S))
+        """Wait as long as the restart budget asks for."""
+        while wait_s := self._budget.exhausted_for_s():
+            await self._wake()  # who waits for a worker is told that there will be none
+            await asyncio.sleep(wait_s)
+        await asyncio.sleep(self._budget.delay_s())
 
     def _template_died(self, why: str) -> None:
         _log.warning("the grammar template died: %s", why)
@@ -241,15 +235,8 @@ class Workers:
             versions=ready.versions,
         )
         _log.info("grammar template ready: %d MiB", ready.resident_bytes >> 20)
-        if self._facts.done():
-            self._facts = asyncio.get_running_loop().create_future()
-        self._facts.set_result(ready)
-
-        async def kick_when_dead() -> None:
-            await template.died.wait()
-            self._kick.set()
-
-        self._watcher = asyncio.create_task(kick_when_dead())
+        self._facts = ready
+        await self._wake()
 
     async def _fork(self) -> Worker:
         assert self._template is not None

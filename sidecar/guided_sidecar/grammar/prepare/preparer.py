@@ -104,7 +104,6 @@ class Preparer:
             leases=cache.leases - self._held,
             evictions=cache.evictions,
             answers=dict(self._answers),
-            compiles=dict(self._single_flight.outcomes),
             proofs=dict(self._single_flight.proofs),
             unenforced=self._unenforced,
         )

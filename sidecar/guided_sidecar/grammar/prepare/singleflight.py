@@ -64,9 +64,6 @@ class SingleFlight:
 
     Attributes
     ----------
-    outcomes
-        Compiles that ended, by the backend that took the grammar ("" where none did) and the error's code
-        ("" where there was none), CANCELLED where the last who waited has gone.
     proofs
         Proofs by what became of them.
     """
@@ -76,7 +73,6 @@ class SingleFlight:
         self._refusals = refusals
         self._tracer = tracer
         self._cache = cache
-        self.outcomes: collections.Counter[tuple[str, str]] = collections.Counter()
         self.proofs = collections.Counter[ProofResult]()
         self._in_flight: dict[str, InFlight] = {}
 
@@ -171,7 +167,9 @@ class SingleFlight:
         attributes: dict[str, Any] = {GRAMMAR_KEY: job.key, GRAMMAR_KIND: job.kind}
         error_code = CANCELLED
         try:
-            done = await self._compile_in_a_worker(flight, job, spans.below(span))
+            outcome = await self._pool.compile(job, flight.progress)
+            self._record_proofs(outcome, job, spans.below(span))
+            done = _succeeded(outcome)
             attributes |= {
                 GRAMMAR_BACKEND: done.backend,
                 GRAMMAR_BYTES: done.size_bytes,
@@ -181,6 +179,7 @@ class SingleFlight:
             error_code = ""
         except GuidedError as error:
             error_code = error.code.value
+            self._refusals.record(job.key, error)
             raise
         except asyncio.CancelledError:
             if (ended := flight.progress.ended) is not None:
@@ -191,17 +190,7 @@ class SingleFlight:
         finally:
             if error_code:
                 self._retract(flight)
-            self.outcomes[attributes.get(GRAMMAR_BACKEND, ""), error_code] += 1
             spans.end(span, error_code=error_code, attributes=attributes)
-
-    async def _compile_in_a_worker(self, flight: InFlight, job: Job, trace: Context) -> Done:
-        try:
-            outcome = await self._pool.compile(job, flight.progress)
-            self._record_proofs(outcome, job, trace)
-            return _succeeded(outcome)
-        except GuidedError as error:
-            self._refusals.record(job.key, error)
-            raise
 
     def _record_proofs(self, outcome: Outcome, job: Job, trace: Context) -> None:
         for proof in outcome.proofs:
