@@ -179,7 +179,7 @@ bench-speculation: $(SETUP)  ## speculation on a virtual GPU and on this CPU, by
 	@PYTHONPATH=tools:benchmarks $(PY) -m rankbench.speculating
 
 .PHONY: bench-grammar
-bench-grammar: $(SETUP)  ## how long a grammar takes to be prepared, cold and cached, beside upstream's compile (SUITE=, DOCUMENTS=, MODES=, BESIDE=, OUT=)
+bench-grammar: $(SETUP)  ## how long a grammar takes to be prepared, cold and cached, beside upstream's compile (SUITE=, DOCUMENTS=, MODES=, OUT=)
 	@PYTHONPATH=tools:benchmarks:tests $(PY) -m grammarbench
 
 .PHONY: bench-operator

@@ -12,7 +12,7 @@ import commit
 import vocabulary
 from devtools import cache, tinymodel
 
-from grammarbench import bars, beside, corpus, pods, unique
+from grammarbench import bars, burst, corpus, pods, unique
 from grammarbench.corpus import Entry
 from grammarbench.pods import MODES, Mode
 from grammarbench.records import Record, Records, Sample
@@ -44,10 +44,9 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="gb") as folder:
             records.usage = asyncio.run(unique.measure(Path(folder), tinymodel.models() / "tiny", count))
             records.save()
-    clients = int(os.environ.get("BESIDE") or 40)
-    if clients > 0 and records.beside is None:
+    if records.burst is None:
         with tempfile.TemporaryDirectory(prefix="gb") as folder:
-            records.beside = asyncio.run(beside.measure(Path(folder), model, clients))
+            records.burst = asyncio.run(burst.measure(Path(folder), model))
             records.save()
     lines = bars.report(records, entries, _conditions(entries, suite))
     (out / "report.md").write_text("\n".join(lines) + "\n")

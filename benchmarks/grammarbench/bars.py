@@ -9,7 +9,7 @@ from typing import Final
 from judged import Bar, table
 
 from grammarbench.corpus import Entry
-from grammarbench.records import Beside, Record, Records, Usage
+from grammarbench.records import Record, Records, Usage
 from guided_contract.config import PodConfig
 from guided_sidecar.settings import Settings
 
@@ -19,7 +19,6 @@ _DEFAULTS: Final = Settings(PodConfig(name="", model="", tokenizer="", served_na
 _MOST_GROWTH_BYTES: Final = 64 << 20
 _CORES: Final = 4
 _WHOLE: Final = 0.99
-_BESIDE_S: Final = 1.0
 _BURST_S: Final = 5.0
 
 
@@ -38,8 +37,7 @@ def bars(records: Records) -> list[Bar]:
         _hop(records),
         _whole_texts(records),
         *_usage(records.usage),
-        _burst(records.beside),
-        _beside(records.beside),
+        _burst(records.burst),
     ]
 
 
@@ -144,21 +142,11 @@ def _whole_texts(records: Records) -> Bar:
     return Bar(asks, f"{share:.1%}", share >= _WHOLE)
 
 
-def _beside(beside: Beside | None) -> Bar:
-    asks = f"a new choice beside clients that ask for endless grammars: p99 <= {_BESIDE_S:g} s"
-    if beside is None:
-        return Bar(asks, "not measured", None)
-    alone, found = (percentile(times, 0.99) for times in (beside.alone_s, beside.beside_s))
-    middle = percentile(beside.beside_s, 0.5)
-    text = f"{found:.2f} s (p50 {middle:.2f} s) beside {beside.clients}; alone {alone:.2f} s"
-    return Bar(asks, text, found <= _BESIDE_S)
-
-
-def _burst(beside: Beside | None) -> Bar:
+def _burst(burst_s: list[float] | None) -> Bar:
     asks = f"100 new schemas of 24 clients at once: p99 <= {_BURST_S:g} s"
-    if beside is None:
+    if burst_s is None:
         return Bar(asks, "not measured", None)
-    found = percentile(beside.burst_s, 0.99)
+    found = percentile(burst_s, 0.99)
     return Bar(asks, f"{found:.2f} s", found <= _BURST_S)
 
 

@@ -39,18 +39,6 @@ class Usage(msgspec.Struct):
     refused: int
 
 
-class Beside(msgspec.Struct):
-    """Seconds until new grammars were proven and loaded.
-
-    Choices alone, and beside clients of endless grammars; and many schemas at once.
-    """
-
-    clients: int
-    alone_s: list[float]
-    beside_s: list[float]
-    burst_s: list[float]
-
-
 class Records:
     """A run's file."""
 
@@ -58,10 +46,10 @@ class Records:
         self._path = path
         self.modes: dict[str, Record] = {}
         self.usage: Usage | None = None
-        self.beside: Beside | None = None
+        self.burst: list[float] | None = None  # seconds of each of many new schemas at once
         if path.exists():
-            self.modes, self.usage, self.beside = msgspec.json.decode(
-                path.read_bytes(), type=tuple[dict[str, Record], Usage | None, Beside | None]
+            self.modes, self.usage, self.burst = msgspec.json.decode(
+                path.read_bytes(), type=tuple[dict[str, Record], Usage | None, list[float] | None]
             )
 
     def add(self, record: Record) -> None:
@@ -71,4 +59,4 @@ class Records:
 
     def save(self) -> None:
         """Write the file."""
-        self._path.write_bytes(msgspec.json.encode((self.modes, self.usage, self.beside)))
+        self._path.write_bytes(msgspec.json.encode((self.modes, self.usage, self.burst)))

@@ -225,11 +225,6 @@ class PodConfig(Struct, frozen=True, kw_only=True):
         """Folder of the compiled artefacts."""
         return Path(self.run_dir, names.GRAMMARS_FOLDER)
 
-    @property
-    def named_folder(self) -> Path:
-        """Folder of the named grammars in service, as the sidecar keeps them for its next start."""
-        return Path(self.run_dir, names.NAMED_FOLDER)
-
 
 class ConfigError(Exception):
     """The configuration file is missing or wrong; the message names file and field."""

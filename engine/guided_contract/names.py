@@ -45,7 +45,6 @@ DRAINING_FILE: Final = "draining"  # there while the pod is being stopped: no ne
 FAILURE_FILE: Final = "engine-failure"
 HEARTBEATS_FILE: Final = "heartbeats"  # shared memory: heartbeat.Heartbeats
 GRAMMARS_FOLDER: Final = "grammars"  # compiled artefacts, named by key
-NAMED_FOLDER: Final = "named"  # the named grammars in service, for a sidecar that restarts: grammar_files
 
 # Integer ports, because a probe by another container's port *name* never fails (FACTS, section 6).
 ENGINE_PORT: Final = 8000  # vLLM's HTTP API

@@ -155,7 +155,6 @@ class Load(Message, frozen=True, kw_only=True):
     the file below the grammars folder with the result, and `sha256` its content's hash. `positions`: the
     bounds that it does not hold, because ranks count them (see counting.Position). `whitespace`: characters
     of white space at most between two tokens of JSON; None: any number. `is_tagged`: of a structural tag.
-    `is_draft`: no worker has compiled it yet, so only within tight limits.
     """
 
     key: str
@@ -166,7 +165,6 @@ class Load(Message, frozen=True, kw_only=True):
     positions: list[Position] = []
     whitespace: Natural | None = None
     is_tagged: bool = False
-    is_draft: bool = False
 
 
 class Unload(Message, frozen=True, kw_only=True):

@@ -98,13 +98,7 @@ class Backend(Protocol):
             The library does not take it.
         """
 
-    def draft(self, kind: Kind, spec: str) -> str | None:
-        """Return what `Compiled.source` would be, where that needs no compiling; None: it does, or is wrong.
-
-        Parameters are those of `compile`.
-        """
-
-    def load(self, source: str | None, artifact: bytes | None, *, is_draft: bool = False) -> Loaded:
+    def load(self, source: str | None, artifact: bytes | None) -> Loaded:
         """Load what a worker compiled.
 
         Parameters
@@ -113,8 +107,6 @@ class Backend(Protocol):
             What `Compiled.source` returned; compiled again here. None: use the artifact.
         artifact
             The content that `Compiled.artifact` returned, encoded.
-        is_draft
-            `source` is what `draft` returned, and no worker has compiled it yet: take it within tight limits.
 
         Raises
         ------

@@ -35,7 +35,6 @@ class Settings:
     artifact_bytes: int = 512 << 20  # the same with what leases hold: past it, a new grammar is refused
     refusal_entries: int = 2048  # refusals remembered, so that a repeated bad schema costs nothing
     refusal_s: float = 30.0  # for so long
-    slow_after_s: float = 0.1  # a compile that runs longer gives its turn to others and goes on beside them
     jobs_per_worker: int = (
         64  # compiles until a worker is replaced: fragmentation and native leaks end with it
     )

@@ -3,14 +3,11 @@
 import asyncio
 import contextlib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from guided_contract.config import CompileConfig, GuidedDecodingConfig, RestartConfig
 from guided_contract.wire import Prepared, Refused
-from guided_sidecar.grammar.pool.worker_process import Worker
-from guided_sidecar.grammar.worker_messages import Job, Outcome
 from support import grammars
 from support.service import serving, workers
 from support.sidecar import Api, Rank, busy_worker, kill, until
@@ -75,30 +72,3 @@ async def test_grammars_that_crash_workers_spend_nobodys_budget(
         now = service.snapshot()
         assert not now.exhausted
         assert now.workers.restarts["crashed"] == 4
-        assert not [*pod.grammars_folder.glob("canary*")]
-
-
-async def test_crashes_that_meet_every_grammar_spend_the_budget(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = Worker.run
-
-    async def run_and_die(self: Worker, job: Job, *tell: Any) -> Outcome:
-        if job.key.startswith("canary"):
-            kill(self.pid)
-        return await run(self, job, *tell)
-
-    monkeypatch.setattr(Worker, "run", run_and_die)
-    restart = RestartConfig(max_attempts=2, base_delay_s=0.01, reset_after_s=600)
-    async with (
-        serving(tmp_path, monkeypatch, restart=restart, guided_decoding=PATIENT) as (service, pod),
-        Rank.connected(pod),
-        Api.connected(pod) as api,
-    ):
-        _, answer = api.begin("regex", grammars.endless_regex(3), backend="xgrammar")
-        for _ in range(2):
-            kill(await busy_worker(Here))
-        refused = await answer
-        assert isinstance(refused, Refused)
-        assert refused.code == "grammar_compile_crashed"
-        assert service.snapshot().exhausted

@@ -13,7 +13,7 @@ from guided_contract.status import GrammarStatus
 from guided_contract.wire import Hello, Prepared, Refused
 from support import grammars
 from support.engine import pod_config
-from support.sidecar import Api, Client, Rank, Sidecar, kill, until
+from support.sidecar import Api, Client, Rank, Sidecar, until
 
 CARD = json.dumps({"type": "object", "properties": {"name": {"enum": ["ada", "bob"]}}, "required": ["name"]})
 OTHER = json.dumps({"enum": ["stone", "water"]})
@@ -170,23 +170,3 @@ async def test_a_new_one_is_served_and_a_removed_one_refused(
     answer = await api.prepare_named("tag")
     assert isinstance(answer, Refused)
     assert answer.code == "grammar_unknown"
-
-
-async def test_a_killed_service_serves_what_it_served_before(sidecar: Sidecar, mounted: Path) -> None:
-    async with Rank.connected(sidecar.pod, 0), Rank.connected(sidecar.pod, 1):
-        await until(lambda: is_ready(sidecar, "card"), 20)
-    write(mounted, '{"type": "strng"}')
-    old = sidecar.service_pid()
-    assert old is not None
-    kill(old)
-    await until(lambda: sidecar.service_pid() not in (None, old), 20)
-    (await Client.reach(sidecar.pod)).close()
-    async with (
-        Rank.connected(sidecar.pod, 0),
-        Rank.connected(sidecar.pod, 1),
-        Api.connected(sidecar.pod) as api,
-    ):
-        await until(lambda: seen(sidecar)["card"].state == "Stale", 60)
-        answer = await api.prepare_named("card")
-        assert isinstance(answer, Prepared)
-        assert answer.spec == CARD

@@ -43,12 +43,6 @@ async def test_what_was_asked_for_is_counted(tmp_path: Path, monkeypatch: pytest
 
         now = service.snapshot()
         assert now.cache.answers == {"miss": 5, "joined": 1, "hit": 1, "refused": 1}
-        assert now.cache.compiles == {
-            ("xgrammar", ""): 1,
-            ("", "grammar_invalid"): 2,
-            ("", "cancelled"): 1,
-            ("", "grammar_compile_crashed"): 1,
-        }
         assert now.workers.restarts == {"cancelled": 1, "crashed": 2}
         assert now.cache.entries == 1
         assert now.cache.leases == 3
@@ -146,7 +140,7 @@ async def test_the_span_of_a_compile_says_how_it_ended(
         await until(lambda: len(spans.named("grammar.prepare")) == 3)
 
     ends = list(map(error_code, spans.named("grammar.compile")))
-    # On a busy machine its worker may have had too little CPU to blame the grammar.
+    # The worker that it needs may come late on a busy machine.
     assert late.code in {"grammar_compile_timeout", "grammar_service_unavailable"}
     assert ends == [late.code, "", "cancelled"]
     assert list(map(error_code, spans.named("grammar.prepare"))) == ends

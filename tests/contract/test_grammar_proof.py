@@ -79,10 +79,6 @@ class SlowBackend:
         compiled.matcher = matcher
         return compiled
 
-    def draft(self, *arguments: Any, **options: Any) -> str | None:
-        text: str | None = self._backend.draft(*arguments, **options)
-        return text
-
 
 def _burning(fill: Any, fills: int) -> Any:
     left = fills
@@ -189,11 +185,11 @@ def test_a_slow_mask_sends_a_grammar_to_the_other_backend(
 
     assert done.backend == "xgrammar"
     assert [one.error_code for one in compiler.proofs] == ["grammar_slow", ""]
-    draft, first, refusal, second = told
+    first, refusal, second = told
     assert isinstance(refusal, FellBack)
     assert refusal.code == "grammar_slow"
-    found = [(one.done.backend, one.is_draft) for one in (draft, first, second) if isinstance(one, Compiled)]
-    assert found == [("guidance", True), ("guidance", False), ("xgrammar", False)]
+    found = [one.done.backend for one in (first, second) if isinstance(one, Compiled)]
+    assert found == ["guidance", "xgrammar"]
     assert isinstance(second, Compiled)
     assert (second.done.spec, second.done.positions) == (done.spec, done.positions)
 

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import random
-import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from support.engine import pod_config
 from support.fuzz import peers as fuzz
 from support.sidecar import Api, Client, Rank, Sidecar, descendants, exists, kill, roundtrip, until
 
-_MOST = 256  # Settings.max_connections
 API = Hello(role="api", pid=1, boot="boot")
 
 
@@ -94,16 +92,6 @@ async def test_an_id_in_use_is_a_fault(client: Client) -> None:
 
 async def test_who_says_nothing_is_let_go(client: Client) -> None:
     assert await client.is_closed()
-
-
-async def test_who_says_nothing_keeps_nobody_out(sidecar: Sidecar) -> None:
-    with contextlib.ExitStack() as stack:
-        *silent, api = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2 * _MOST)]
-        for each in (*silent, api):
-            each.connect(str(sidecar.pod.service_socket))  # waits where many do
-        api.sendall(wire.frame(API))
-        assert api.recv(1), "it is welcomed"
-        assert not silent[0].recv(1), "the oldest is let go"
 
 
 async def test_an_announced_frame_costs_no_memory_until_it_comes(sidecar: Sidecar) -> None:

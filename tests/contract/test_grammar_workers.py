@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from guided_contract.config import CompileConfig, GuidedDecodingConfig, PodConfig
 from guided_contract.wire import Prepared, Refused
-from guided_sidecar.grammar.pool import compile_progress, pool
+from guided_sidecar.grammar.pool import pool
 from guided_sidecar.grammar.pool.worker_process import Template, Worker
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket.grammar_service import GrammarService
@@ -25,7 +25,7 @@ from support.sidecar import Api, Rank, kill, until
 
 # These machines can be busy.
 PATIENT = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60, memory_bytes=96 << 20))
-NARROW = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60, workers=1))
+NARROW = GuidedDecodingConfig(compile=CompileConfig(timeout_s=60, workers=2))
 
 
 @dataclass
@@ -96,7 +96,6 @@ class TestPatient:
     ) -> None:
         """Then the first library's refusal is the answer: it says what is wrong, and comes early."""
         monkeypatch.setattr(pool, "_FALLBACK_SHARE", 0.05)
-        monkeypatch.setattr(compile_progress, "_SHARE_OF_CPU", 0.0)  # a busy machine is no excuse here
         async with Rank.connected(shared.pod), Api.connected(shared.pod) as api:
             refused = await api.prepare("regex", rf"<\|bos\|>{grammars.slow_regex(5000)}")
 
@@ -139,11 +138,13 @@ class TestPatient:
 
 @pytest.mark.asyncio(loop_scope="class")
 class TestNarrow:
-    """One service with a single worker and its spare."""
+    """One service with two workers."""
 
     guided = NARROW
 
-    async def test_a_spare_is_at_hand_again_after_a_compile_that_was_given_up(self, shared: Shared) -> None:
+    async def test_another_worker_takes_the_place_of_one_whose_compile_was_given_up(
+        self, shared: Shared
+    ) -> None:
         async with Rank.connected(shared.pod), Api.connected(shared.pod) as api:
             number, _ = api.begin("regex", grammars.endless_regex(), backend="xgrammar")
             await until(lambda: shared.service.snapshot().workers.busy == 1)
@@ -210,13 +211,9 @@ async def test_a_grammar_that_ran_out_of_time_is_not_tried_again_for_a_while(
         Rank.connected(pod),
         Api.connected(pod) as api,
     ):
-        codes: list[str] = []
-        while "grammar_compile_timeout" not in codes:
-            refused = await api.prepare("regex", grammars.endless_regex(), backend="xgrammar")
-            assert isinstance(refused, Refused)
-            codes.append(refused.code)
-            # On a busy machine its worker may have had too little CPU to blame the grammar.
-            assert refused.code in {"grammar_compile_timeout", "grammar_service_unavailable"}
+        refused = await api.prepare("regex", grammars.endless_regex(), backend="xgrammar")
+        assert isinstance(refused, Refused)
+        assert refused.code == "grammar_compile_timeout"
         restarts = service.snapshot().workers.restarts
         again = await api.prepare("regex", grammars.endless_regex(), backend="xgrammar")
 
@@ -254,7 +251,7 @@ async def test_a_compile_whose_second_worker_had_too_little_time_is_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not the grammar's fault, as far as anybody knows, and no worker was busy with another."""
-    guided = GuidedDecodingConfig(compile=CompileConfig(timeout_s=8, workers=1))
+    guided = GuidedDecodingConfig(compile=CompileConfig(timeout_s=8, workers=2))
     async with (
         serving(tmp_path, monkeypatch, guided_decoding=guided) as (service, pod),
         Rank.connected(pod),

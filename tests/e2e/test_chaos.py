@@ -107,7 +107,7 @@ def struck(request: pytest.FixtureRequest) -> Iterator[Pod]:
     if not FULL:
         yield request.getfixturevalue("pod")
         return
-    compile_ = {"timeout": f"{DEADLINE_S:g}s", "memory": "128Mi", "workers": 2}
+    compile_ = {"timeout": f"{DEADLINE_S:g}s", "memory": "128Mi", "workers": 4}
     manifest = sample(
         parallelism={"tensor": 1}, guidedDecoding={"compile": compile_}, sidecar={"restart": RESTART}
     )

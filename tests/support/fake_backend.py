@@ -123,15 +123,10 @@ class FakeBackend:
             raise BackendError(_REFUSAL)
         return FakeGrammar(spec, self._tokenizer)
 
-    def draft(self, kind: Kind, spec: str) -> None:
-        """Return None: its compile takes no time; see Backend."""
-
     def load(
         self,
         source: str | None,
         artifact: bytes | None,  # noqa: ARG002 - Backend's
-        *,
-        is_draft: bool = False,  # noqa: ARG002 - likewise
     ) -> FakeGrammar:
         """Load a choice; see Backend."""
         if not source:

@@ -45,16 +45,16 @@ class PlayedPool:
         self.jobs.append(job)
         self.progress = progress
         self.outcome = asyncio.get_running_loop().create_future()
-        progress.start(lambda: 0.0)
+        progress.start()
         try:
             return await self.outcome
         finally:
             await self.may_die.wait()
             self.ended += 1
 
-    async def compiled(self, done: Done, *, is_draft: bool = False) -> None:
+    async def compiled(self, done: Done) -> None:
         assert self.progress is not None
-        self.progress.tell(Compiled(done=done, is_draft=is_draft))
+        self.progress.tell(Compiled(done=done))
         await settled()
 
     async def ends(self, outcome: Outcome) -> None:

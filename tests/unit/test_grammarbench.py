@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from grammarbench import bars
-from grammarbench.records import Beside, Record, Records, Sample, Usage
+from grammarbench.records import Record, Records, Sample, Usage
 
 
 def test_a_percentile_is_a_value_that_was_measured() -> None:
@@ -59,14 +59,14 @@ def test_a_run_goes_on_with_what_its_file_holds(tmp_path: Any) -> None:
     usage = dict.fromkeys(Usage.__struct_fields__, 1)
     made = records(tmp_path, auto={"cold": 1})
     made.usage = Usage(**usage)
-    made.beside = Beside(40, [0.1], [0.2], [0.3])
+    made.burst = [0.3]
     made.save()
 
     again = Records(tmp_path / "records.json")
 
     assert again.modes == made.modes
     assert again.usage == made.usage
-    assert again.beside == made.beside
+    assert again.burst == made.burst
 
 
 @pytest.mark.parametrize(
@@ -88,10 +88,10 @@ def test_what_many_schemas_leave_is_bounded(tmp_path: Any, fields: Any, met: lis
     assert [bar.met for bar in bars.bars(made)[6:8]] == met
 
 
-@pytest.mark.parametrize(("slowest_s", "met"), [(0.9, True), (1.1, False)])
-def test_new_grammars_wait_at_most_a_second_beside_endless_ones(
+@pytest.mark.parametrize(("slowest_s", "met"), [(4.9, True), (5.1, False)])
+def test_new_schemas_of_many_clients_wait_at_most_five_seconds(
     tmp_path: Any, slowest_s: float, *, met: bool
 ) -> None:
     made = records(tmp_path)
-    made.beside = Beside(40, [0.01] * 100, [0.01] * 98 + [slowest_s] * 2, [0.1])
+    made.burst = [0.01] * 98 + [slowest_s] * 2
     assert bars.bars(made)[-1].met is met

@@ -116,14 +116,14 @@ def test_a_process_in_a_real_cgroup_knows_its_share() -> None:
 @pytest.mark.parametrize(
     ("asked", "cpus", "workers", "threads"),
     [
-        (None, 0.5, 1, 1),
-        (None, 2, 1, 2),
-        (None, 4, 1, 4),
-        (None, 8, 2, 4),
-        (None, 9.5, 2, 4),
-        (None, 192, 8, 8),
+        (None, 0.5, 2, 1),
+        (None, 2, 2, 2),
+        (None, 4, 2, 4),
+        (None, 8, 4, 4),
+        (None, 9.5, 4, 4),
+        (None, 192, 16, 8),
         (1, 192, 1, 8),
-        (3, 4, 3, 1),
+        (3, 4, 3, 2),
         (6, 0.5, 6, 1),
     ],
 )
@@ -143,7 +143,7 @@ def test_all_that_compile_at_once_fit_into_the_container() -> None:
     assert 2 * each + artifacts + 300 * MIB < 4 * GIB
 
     assert default.compile_bytes(256 * MIB, artifacts, 300 * MIB) == 256 * MIB
-    tight = Capacity.of(CompileConfig(workers=2), 4, GIB)
+    tight = Capacity.of(CompileConfig(workers=4), 4, GIB)
     assert tight.artifact_bytes(512 * MIB) == 128 * MIB
     assert tight.compile_bytes(2 * GIB, 128 * MIB, 300 * MIB) == 128 * MIB
     unlimited = Capacity.of(CompileConfig(), 4, None)

@@ -10,7 +10,7 @@ import pytest
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Failed, Load, Loaded, Prepared, Proven, Refused, Release
 from guided_sidecar.grammar import worker_messages
-from guided_sidecar.grammar.worker_messages import Compiled, Done, Outcome
+from guided_sidecar.grammar.worker_messages import Compiled, Done
 from support.played import settled
 from support.played_service import ASKED, PlayedService
 from support.spans import error_code
@@ -172,56 +172,3 @@ async def test_a_rank_that_finds_it_slow_before_the_proof_is_believed(service: P
     await service.asks(2)
     assert isinstance(refused := service.api.sent[-1], Refused)
     assert refused.code == "grammar_slow"
-
-
-async def test_a_draft_is_loaded_while_it_is_compiled_and_nobody_begins_with_it(
-    service: PlayedService,
-) -> None:
-    await service.asks()
-    await service.pool.compiled(OTHER, is_draft=True)
-    assert [message.is_draft for message in service.rank.sent if isinstance(message, Load)] == [True]
-    assert not service.api.sent
-    await service.pool.compiled(OTHER)
-    assert service.api.sent == [early(1, service, "guidance")]
-    await service.pool.ends(OTHER)
-    assert service.api.sent[1:] == [Proven(id=1, backend="guidance")]
-    assert len(service.rank.sent) == 1
-
-
-async def test_a_draft_that_a_rank_does_not_take_is_loaded_once_it_is_compiled(
-    service: PlayedService,
-) -> None:
-    """Its limits are tight there; without them the same text may well be taken."""
-    service.rank.answer = lambda sent: (
-        Loaded(key=sent.key, error="too much" if sent.is_draft else "") if isinstance(sent, Load) else None
-    )
-    await service.asks()
-    await service.pool.compiled(OTHER, is_draft=True)
-    await service.pool.compiled(OTHER)
-    assert service.api.sent == [early(1, service, "guidance")]
-    assert [message.is_draft for message in service.rank.sent if isinstance(message, Load)] == [True, False]
-
-
-async def test_a_draft_that_is_not_taken_after_all_else_is_done_is_loaded_then(
-    service: PlayedService,
-) -> None:
-    """Its rank is slower than the worker, and there may be no proof to wait for."""
-    service.rank.answer = lambda _sent: None
-    await service.asks()
-    await service.pool.compiled(OTHER, is_draft=True)
-    await service.pool.ends(OTHER)
-    service.rank.answer = lambda sent: Loaded(key=sent.key) if isinstance(sent, Load) else None
-    service.rank.session.receive(Loaded(key=service.key, error="too much"))
-    await settled()
-    assert service.api.sent == [Prepared(id=1, key=service.key, backend="guidance")]
-
-
-@pytest.mark.parametrize("end", [REFUSAL, FIRST])
-async def test_a_draft_that_comes_to_nothing_is_unloaded(service: PlayedService, end: Outcome) -> None:
-    """No library takes it, or another one does."""
-    await service.asks()
-    await service.pool.compiled(OTHER, is_draft=True)
-    if isinstance(end, Done):
-        await service.pool.compiled(end)
-    await service.pool.ends(end)
-    assert service.loaded() == ([] if end is REFUSAL else ["first"])

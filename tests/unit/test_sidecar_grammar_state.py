@@ -1,18 +1,15 @@
-"""The service's own state: leases, cache, the restart budget, slots, the ranks' agreement."""
+"""The service's own state: leases, cache, the restart budget."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
 from guided_contract.config import RestartConfig
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_sidecar.grammar.pool.fair_queue import FairQueue
 from guided_sidecar.grammar.pool.restart_budget import RestartBudget
 from guided_sidecar.grammar.prepare.cache import Entry, GrammarCache
 from guided_sidecar.grammar.worker_messages import Done
 from guided_sidecar.ranks.load_barrier import Rendezvous
-from support.played import played
 
 
 def _entry(key: str, size: int = 1, leases: int = 0) -> Entry:
@@ -98,123 +95,3 @@ def test_deaths_far_apart_spend_no_budget() -> None:
         now = float(time_s)
         budget.record_death()
         assert budget.exhausted_for_s() == 0
-
-
-class Compiles:
-    """Slots in lanes of width 1, each held until it is ended; `log` is what became of them."""
-
-    def __init__(self) -> None:
-        self.queue = FairQueue(width=1, slow_after_s=0.05)
-        self.log: list[str] = []
-        self._ends: dict[str, asyncio.Event] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-
-    async def begin(self, name: str, settle_s: float = 0.0) -> None:
-        self._ends[name] = asyncio.Event()
-        self._tasks[name] = asyncio.create_task(self._hold(name))
-        await asyncio.sleep(settle_s)
-
-    async def end(self, name: str) -> None:
-        self._ends[name].set()
-        await asyncio.wait_for(self._tasks[name], 5)
-
-    async def cancel(self, name: str) -> None:
-        self._tasks[name].cancel()
-        await asyncio.wait([self._tasks[name]])
-
-    async def _hold(self, name: str) -> None:
-        async with self.queue.slot() as slot:
-            while not self._ends[name].is_set():
-                self.log.append(f"{name} runs")
-                lost = asyncio.Event()
-                waits = [asyncio.create_task(self._ends[name].wait()), asyncio.create_task(lost.wait())]
-                try:
-                    with slot.watched(on_lost=lost.set, used_s=lambda: float("inf")):
-                        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    for each in waits:
-                        each.cancel()
-                if slot.is_lost:
-                    self.log.append(f"{name} makes room")
-                    await slot.again()
-        self.log.append(f"{name} ended")
-
-
-@played
-async def test_a_slow_turn_lets_others_by() -> None:
-    compiles = Compiles()
-    await compiles.begin("slow", 0.2)
-    await compiles.begin("quick")
-    await compiles.end("quick")
-    assert compiles.log == ["slow runs", "quick runs", "quick ended"]
-    await compiles.end("slow")
-    assert compiles.queue.fast.free == 1
-
-
-@played
-async def test_where_the_slow_lane_is_full_a_slow_turn_makes_room_and_begins_again() -> None:
-    compiles = Compiles()
-    for name in ("first", "second"):
-        await compiles.begin(name, 0.2)
-    assert compiles.log == ["first runs", "second runs"], "nobody waits: it may go on"
-    for name in ("quick", "brief"):
-        await compiles.begin(name, 0.01)
-        await compiles.end(name)
-    assert compiles.log[2:] == [
-        "quick runs",
-        "second makes room",
-        "quick ended",
-        "brief runs",
-        "brief ended",
-    ]
-    await compiles.end("first")
-    await asyncio.sleep(0)
-    await compiles.end("second")
-    assert compiles.log[-3:] == ["first ended", "second runs", "second ended"]
-    assert compiles.queue.fast.free == 1
-
-
-@played
-async def test_who_waits_already_gets_the_place_of_a_turn_that_becomes_slow() -> None:
-    compiles = Compiles()
-    await compiles.begin("first", 0.2)
-    await compiles.begin("second")
-    await compiles.begin("quick", 0.2)
-    assert compiles.log[:2] == ["first runs", "second runs"]
-    assert sorted(compiles.log[2:]) == ["quick runs", "second makes room"]
-    for name in ("quick", "first"):
-        await compiles.end(name)
-    await asyncio.sleep(0.01)
-    assert compiles.log[4:] == ["quick ended", "first ended", "second runs"]
-    await compiles.end("second")
-    assert compiles.queue.fast.free == 1
-
-
-@played
-async def test_a_turn_that_outlasts_goes_on_when_the_slow_lane_has_room() -> None:
-    compiles = Compiles()
-    for name in ("first", "second"):
-        await compiles.begin(name, 0.2)
-    await compiles.end("first")
-    await compiles.begin("quick", 0.01)
-    assert compiles.log == ["first runs", "second runs", "first ended", "quick runs"]
-    for name in ("second", "quick"):
-        await compiles.end(name)
-    assert compiles.queue.fast.free == 1
-
-
-@played
-async def test_who_gives_up_waiting_takes_no_place_along() -> None:
-    compiles = Compiles()
-    for name in ("first", "second"):
-        await compiles.begin(name, 0.2)
-    await compiles.begin("quick", 0.01)
-    await compiles.begin("waits", 0.0)
-    for name in ("waits", "second", "quick", "first"):  # one waits for each lane, two hold a place
-        await compiles.cancel(name)
-    for name in ("after", "then"):
-        await compiles.begin(name, 0.2)
-    assert compiles.log[-2:] == ["after runs", "then runs"]
-    for name in ("after", "then"):
-        await compiles.end(name)
-    assert compiles.queue.fast.free == 1

@@ -19,38 +19,26 @@ class Alive:
     died_with_template = False
 
     def __init__(self) -> None:
-        self.ended = asyncio.Event()
+        self.gone = asyncio.Event()
 
     async def kill(self) -> None:
-        self.ended.set()
+        self.gone.set()
 
     def close(self) -> None:
-        assert self.ended.is_set()
+        assert self.gone.is_set()
 
 
 def made(folder: Path) -> Workers:
-    """Return workers of whom one may be idle; none is made."""
+    """Return workers that make none."""
     pod = PodConfig(name="a", model="a", tokenizer="a", served_name="a", run_dir=str(folder))
     budget, restarts = RestartBudget(RestartConfig()), WorkerRestarts(MemorySpans().tracer)
-    return Workers(Settings(pod=pod), budget, restarts, wanted=lambda: 0, most=1)
-
-
-async def test_a_worker_that_comes_back_to_enough_idle_ones_is_let_go(tmp_path: Path) -> None:
-    """A slow compile has others made beside it; when it has ended they would be one too many, for ever."""
-    workers = made(tmp_path)
-    first, second = (Alive(), Alive())
-    for worker in (first, second):
-        given: Any = worker
-        await workers.put_back(given)
-    assert second.ended.is_set()
-    assert not first.ended.is_set()
-    assert (workers.state.idle, workers.state.restarts) == (1, {})
+    return Workers(Settings(pod=pod), budget, restarts, number=1)
 
 
 async def test_a_worker_that_dies_on_its_way_back_counts_as_one_that_died_idle(tmp_path: Path) -> None:
     workers = made(tmp_path)
     worker: Any = Alive()
-    worker.ended.set()
+    worker.gone.set()
     await workers.put_back(worker)
     assert (workers.state.idle, workers.state.restarts) == (0, {"idle": 1})
     assert workers.state.last_failure is not None

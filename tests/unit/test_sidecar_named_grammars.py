@@ -77,8 +77,8 @@ def holder() -> FakeHolder:
 
 
 @pytest.fixture
-async def named(tmp_path: Path, mount: Mount, holder: FakeHolder) -> AsyncIterator[NamedGrammars]:
-    made = NamedGrammars(mount.folder, tmp_path / "kept", holder, poll_s=0.01, retry_s=0.01)
+async def named(mount: Mount, holder: FakeHolder) -> AsyncIterator[NamedGrammars]:
+    made = NamedGrammars(mount.folder, holder, poll_s=0.01, retry_s=0.01)
     yield made
     await made.stop()
 
@@ -193,27 +193,6 @@ async def test_one_without_a_text_is_pending_with_the_reason(named: NamedGrammar
     await until(lambda: not named.awaited)
 
 
-async def test_what_was_in_service_serves_after_a_restart_where_the_change_cannot(
-    tmp_path: Path, named: NamedGrammars, mount: Mount
-) -> None:
-    mount.show(card__Regex="old", code__Regex="b")
-    named.start()
-    await until(lambda: not named.awaited)
-    await named.stop()
-    mount.show(card__Regex=BROKEN, new__Regex=BROKEN)
-    after = NamedGrammars(mount.folder, tmp_path / "kept", FakeHolder(), poll_s=0.01, retry_s=0.01)
-    after.start()
-    try:
-        await until(lambda: states(after).get("card") == ("Stale", "Unclosed"))
-        assert after.resolve("card") == ("regex", "old")
-        await until(lambda: states(after)["new"][0] == "Failed")
-        assert after.awaited == {"new"}
-        kept = [path.name for path in (tmp_path / "kept").iterdir()]
-        assert kept == ["card.Regex"], "what was removed meanwhile is forgotten"
-    finally:
-        await after.stop()
-
-
 async def test_a_file_that_is_no_grammar_is_left_alone(named: NamedGrammars, mount: Mount) -> None:
     mount.show(README="x", card__Rexeg="y", a__Regex="z")
     named.start()
@@ -245,8 +224,8 @@ async def test_an_unreadable_file_does_not_take_the_old_text_out_of_service(
     await until(lambda: states(named) == {"card": ("Ready", "")})
 
 
-async def test_without_a_folder_there_are_none(tmp_path: Path, holder: FakeHolder) -> None:
-    named = NamedGrammars(None, tmp_path / "kept", holder)
+async def test_without_a_folder_there_are_none(holder: FakeHolder) -> None:
+    named = NamedGrammars(None, holder)
     named.start()
     assert not named.states
     assert refusal(named, "x") == "this model has no grammar 'x', and no other named grammar"

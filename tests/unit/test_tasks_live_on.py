@@ -180,7 +180,7 @@ async def test_who_follows_named_grammars(
     tmp_path: Path, failures: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     holder: Any = None
-    named = NamedGrammars(tmp_path, tmp_path / "kept", holder, poll_s=0.01)
+    named = NamedGrammars(tmp_path, holder, poll_s=0.01)
     named.start()
     monkeypatch.setattr(named_grammars, "_read", once(named_grammars._read))
     (tmp_path / "card.Regex").mkdir()  # no text: nothing to compile, and a state to tell of
@@ -200,7 +200,7 @@ async def test_who_keeps_grammar_workers(
 
     monkeypatch.setattr(Template, "start", once(start))
     budget, restarts = RestartBudget(RestartConfig()), WorkerRestarts(MemorySpans().tracer)
-    workers = GrammarWorkers(Settings(pod=pod), budget, restarts, wanted=lambda: 1, most=1)
+    workers = GrammarWorkers(Settings(pod=pod), budget, restarts, number=1)
     workers.start()
     await asyncio.wait_for(started.wait(), 10)
     await workers.stop()

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from guided_contract.choices import MOST
 from guided_contract.wire import Backend, Load, Loaded, Unload
 from guided_engine.ranks.counted_text import CountedText, Rule
@@ -145,15 +143,14 @@ class Prototypes:
         self._drop_old_orphans()
         with self._lock:
             known = self._by_key.get(message.key)
-            if known is not None and known.message == msgspec.structs.replace(message, is_draft=False):
+            if known is not None and known.message == message:
                 known.is_orphan = False
                 return
         content = None
         if message.artifact and message.sha256 and not message.spec:
             content = read_artifact(self._folder, message.artifact, message.sha256)
-        loaded = self._backends[message.backend].load(message.spec, content, is_draft=message.is_draft)
-        whole = msgspec.structs.replace(message, is_draft=False)
-        prototype = _Prototype(whole, loaded, self._rules(message), self._clock())
+        loaded = self._backends[message.backend].load(message.spec, content)
+        prototype = _Prototype(message, loaded, self._rules(message), self._clock())
         with self._lock:
             self._by_key[message.key] = prototype
 

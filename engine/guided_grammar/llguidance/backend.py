@@ -65,25 +65,16 @@ class GuidanceBackend:
             warnings.warn(said, stacklevel=2)
         return grammar
 
-    def draft(self, kind: Kind, spec: str) -> str | None:
-        """Return llguidance's own text of a JSON schema; see Backend."""
-        try:
-            return self._serialised(kind, spec) if kind == "json" else None
-        except ValueError:
-            return None
-
     def load(
         self,
         source: str | None,
         artifact: bytes | None,  # noqa: ARG002 - Backend's
-        *,
-        is_draft: bool = False,
     ) -> "GuidanceGrammar":
         """Load what a worker compiled; see Backend."""
         if not source:
             raise BackendError("an llguidance grammar needs its text")
         try:
-            return GuidanceGrammar(self._tokenizer, source, _of_a_draft() if is_draft else None)
+            return GuidanceGrammar(self._tokenizer, source)
         except BackendError:
             raise BackendError("llguidance refuses the grammar") from None  # its message may quote the text
 
@@ -124,14 +115,6 @@ class GuidanceBackend:
         return str(llguidance.grammar_from(kind, spec))
 
 
-def _of_a_draft() -> Any:
-    """Return limits for a text that no worker has compiled: a tenth of those that there are for any."""
-    usual = llguidance.LLParserLimits()
-    return llguidance.LLParserLimits(
-        initial_lexer_fuel=usual.initial_lexer_fuel // 10, max_grammar_size=usual.max_grammar_size // 10
-    )
-
-
 def _special(tokenizer: Any) -> dict[str, int]:
     """Return the ids of special tokens by their texts."""
     numbers = filter(tokenizer.is_special_token, range(tokenizer.vocab_size))
@@ -155,11 +138,11 @@ class GuidanceGrammar:
 
     backend = "guidance"
 
-    def __init__(self, tokenizer: Any, text: str, limits: Any = None) -> None:
+    def __init__(self, tokenizer: Any, text: str) -> None:
         self.vocab_size = int(tokenizer.vocab_size)
         self._text = text
         self._eos_token = int(tokenizer.eos_token)
-        make = functools.partial(llguidance.LLMatcher, tokenizer, text, log_level=0, limits=limits)
+        make = functools.partial(llguidance.LLMatcher, tokenizer, text, log_level=0)
         self._prototype = Prototype(make)
         if self._prototype.native.is_error():
             raise BackendError(one_line(self._prototype.native.get_error()))

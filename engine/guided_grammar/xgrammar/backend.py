@@ -81,16 +81,7 @@ class XGrammarBackend:
         is_sent = is_quick and source is not None and len(source) <= _LONGEST
         return CompiledByXGrammar(compiled, self.vocab_size, source if is_sent else None)
 
-    def draft(self, kind: Kind, spec: str) -> None:
-        """Return None: it is the compile that tells how long it takes; see Backend."""
-
-    def load(
-        self,
-        source: str | None,
-        artifact: bytes | None,
-        *,
-        is_draft: bool = False,  # noqa: ARG002 - there is none
-    ) -> "LoadedByXGrammar":
+    def load(self, source: str | None, artifact: bytes | None) -> "LoadedByXGrammar":
         """Load what a worker compiled; see Backend."""
         if source:
             compiled = self._of_source(source)

@@ -22,10 +22,9 @@ class Compile(ApiModel):
     workers: Annotated[int, Field(ge=1, le=64)] | None = Field(
         default=None,
         description=(
-            "Number of grammars that compile at the same time, each in its own process. Slow compilations"
-            " move to as many extra processes, so that they do not hold up others, and one spare process "
-            "is kept ready. Default: one per 4 CPUs of the sidecar's CPU limit, at least 1 and at most 8;"
-            " 1 without a limit."
+            "Number of grammars that compile at the same time, each in its own process; others wait, first "
+            "come first served. Default: one per 2 CPUs of the sidecar's CPU limit, at least 2 and at most "
+            "16; 2 without a limit."
         ),
     )
     memory: Annotated[str, BytesBetween("128Mi", "1Ti")] = Field(

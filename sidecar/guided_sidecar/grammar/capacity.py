@@ -8,10 +8,11 @@ from guided_contract import cgroup
 from guided_contract.config import CompileConfig
 
 _CPUS_WITHOUT_QUOTA: Final = 4.0  # the host may have hundreds, and they are the ranks'
-_CPUS_PER_WORKER: Final = 4
-_MOST_WORKERS: Final = 8
+_CPUS_PER_WORKER: Final = 2
+_LEAST_WORKERS: Final = 2  # one slow grammar holds up nobody
+_MOST_WORKERS: Final = 16
 _MOST_THREADS: Final = 8  # upstream's number
-_LANES: Final = 2  # of each width: see fair_queue.py
+_THREADS_PER_CPU: Final = 2  # of all workers together: seldom do all compile at once
 _LEAST_MEMORY_BYTES: Final = 128 << 20  # below it nothing compiles
 _SERVICE_BYTES: Final = 256 << 20  # the service itself, its telemetry, llguidance's texts
 _SHARE_OF_ARTIFACTS: Final = 8
@@ -24,7 +25,7 @@ class Capacity:
     Parameters
     ----------
     workers
-        Number of compiles at once; as many again in the slow lane.
+        Number of compiles at once.
     threads
         Number of threads of one compile.
     memory_limit
@@ -45,8 +46,9 @@ class Capacity:
     @classmethod
     def of(cls, config: CompileConfig, cpus: float, memory_limit: int | None) -> Self:
         """Share `cpus` CPUs among workers; `memory_limit` is the container's in bytes, None: no limit."""
-        workers = config.workers or _between(1, int(cpus) // _CPUS_PER_WORKER, _MOST_WORKERS)
-        return cls(workers, _between(1, int(cpus / workers), _MOST_THREADS), memory_limit)
+        workers = config.workers or _between(_LEAST_WORKERS, int(cpus) // _CPUS_PER_WORKER, _MOST_WORKERS)
+        threads = _between(1, int(_THREADS_PER_CPU * cpus / workers), _MOST_THREADS)
+        return cls(workers, threads, memory_limit)
 
     def artifact_bytes(self, wanted: int) -> int:
         """Return the bytes that compiled grammars may fill, at most `wanted`."""
@@ -63,7 +65,7 @@ class Capacity:
         if self.memory_limit is None:
             return wanted
         left = self.memory_limit - _SERVICE_BYTES - template_bytes - artifact_bytes
-        return min(wanted, max(left // (_LANES * self.workers), _LEAST_MEMORY_BYTES))
+        return min(wanted, max(left // self.workers, _LEAST_MEMORY_BYTES))
 
 
 def _between(least: int, value: int, most: int) -> int:

@@ -122,11 +122,9 @@ class Compiled(Packet, frozen=True, kw_only=True):
     """Worker to service: what the ranks may load meanwhile. Its proof, Done or Failed follow.
 
     Where the proof refuses it and another backend takes the grammar, another Compiled comes first.
-    `is_draft`: the worker only begins to compile it; no request may begin with it yet.
     """
 
     done: Done
-    is_draft: bool = False
 
 
 class Failed(Packet, frozen=True, kw_only=True):

@@ -132,8 +132,8 @@ class Rendezvous:
     async def ensure(self, load: Load, tokenizer: Mapping[Backend, str], trace: Context) -> None:
         """Wait until every sampling rank has loaded a grammar. The caller sets the deadline.
 
-        Ranks are asked once for all who wait, and again where one could not load a draft of it. One that has
-        another tokenizer than the one that it was compiled for is not sent it.
+        Ranks are asked once for all who wait. One that has another tokenizer than the one
+        that it was compiled for is not sent it.
 
         Raises
         ------
@@ -143,8 +143,6 @@ class Rendezvous:
         wanted = self._want(load, tokenizer, trace)
         while not self.is_loaded(load.key):
             self.check(tokenizer)
-            if wanted.failure and wanted.load.is_draft and not load.is_draft:
-                wanted = self._want(load, tokenizer, trace)
             if wanted.failure:
                 message = f"the grammar could not be loaded: {wanted.failure}"
                 raise GuidedError(ErrorCode.GRAMMAR_LOAD_FAILED, message)

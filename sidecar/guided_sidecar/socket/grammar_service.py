@@ -6,7 +6,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Tracer
 
 from guided_contract.errors import ErrorCode
-from guided_contract.wire import ClientMessage, Load, Loaded, WireError
+from guided_contract.wire import Load, Loaded, WireError
 from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.pool.pool import Pool
@@ -41,7 +41,6 @@ class GrammarService:
         self._settings = settings
         self._tracer = tracer
         self._consensus = consensus
-        self._peers: list[Peer] = []
         self._boot = ""
         capacity = Capacity.of_this_container(settings.pod.guided_decoding.compile)
         self._pool = Pool(
@@ -50,9 +49,7 @@ class GrammarService:
         self._rendezvous = Rendezvous(settings.pod.sampling_ranks, self._record_load)
         self._preparer = Preparer(settings, capacity, self._pool, self._rendezvous, tracer)
         folder = settings.pod.named_grammars_dir
-        self._named = NamedGrammars(
-            Path(folder) if folder else None, settings.pod.named_folder, self._preparer
-        )
+        self._named = NamedGrammars(Path(folder) if folder else None, self._preparer)
         self._room = Room(settings.max_pending_bytes)
         self._server = SocketServer(settings, self._welcome)
 
@@ -72,7 +69,7 @@ class GrammarService:
     def snapshot(self) -> ServiceSnapshot:
         """Return how the service is at this moment."""
         return ServiceSnapshot(
-            hellos=tuple(peer.hello for peer in self._peers),
+            hellos=tuple(peer.hello for peer in self._server.peers),
             expected_ranks=range(self._settings.pod.sampling_ranks),
             workers=self._pool.state,
             cache=self._preparer.state,
@@ -83,16 +80,11 @@ class GrammarService:
         )
 
     def _welcome(self, peer: Peer) -> Session:
-        session = self._session(peer)
-        self._peers.append(peer)
-        if peer.hello.role == "launcher":
-            if self._boot not in {"", peer.hello.boot}:
-                self._consensus.restart()
-            self._boot = peer.hello.boot
-        return _Registered(session, peer, self._peers)
-
-    def _session(self, peer: Peer) -> Session:
         hello = peer.hello
+        if hello.role == "launcher":
+            if self._boot not in {"", hello.boot}:
+                self._consensus.restart()
+            self._boot = hello.boot
         if hello.role == "api":
             return ApiSession(peer, self._preparer, self._named, self._room, self._consensus)
         if hello.role == "rank" and hello.samples and hello.rank is not None:
@@ -111,19 +103,3 @@ class GrammarService:
             error_code=ErrorCode.GRAMMAR_LOAD_FAILED.value if loaded.error else "",
             end_ns=loaded.end_ns or None,
         )
-
-
-class _Registered:
-    """A session whose peer counts as connected until it closes."""
-
-    def __init__(self, session: Session, peer: Peer, peers: list[Peer]) -> None:
-        self._session = session
-        self._peer = peer
-        self._peers = peers
-
-    def receive(self, message: ClientMessage) -> None:
-        self._session.receive(message)
-
-    def closed(self) -> None:
-        self._peers.remove(self._peer)
-        self._session.closed()

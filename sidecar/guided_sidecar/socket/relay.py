@@ -10,7 +10,6 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -55,7 +54,6 @@ class Relay:
         self._settings = settings
         self._server = SocketServer(settings, self._welcome)
         self._links: dict[int, Link] = {}
-        self._peers: list[Peer] = []
         self._holders: dict[str, set[Link]] = {}  # who may still read an artefact
 
     async def start(self) -> None:
@@ -72,7 +70,7 @@ class Relay:
         expected = self._settings.pod.sampling_of(self._settings.node)
         linked = {rank for rank, link in self._links.items() if link.is_welcome}
         return ServiceSnapshot(
-            hellos=tuple(peer.hello for peer in self._peers),
+            hellos=tuple(peer.hello for peer in self._server.peers),
             expected_ranks=expected,
             unlinked=frozenset(expected) - linked,
         )
@@ -85,19 +83,12 @@ class Relay:
 
     def _welcome(self, peer: Peer) -> Session:
         hello = peer.hello
-        session: Session = SilentSession()
-        if hello.role == "rank" and hello.samples and hello.rank is not None:
-            if hello.rank not in self._settings.pod.sampling_of(self._settings.node):
-                raise WireError(f"rank {hello.rank} is not of node {self._settings.node}")
-            session = self._links[hello.rank] = Link(peer, self._settings, self._holders)
-        self._peers.append(peer)
-        return _Registered(session, lambda: self._forget(peer, session))
-
-    def _forget(self, peer: Peer, session: Session) -> None:
-        self._peers.remove(peer)
-        rank = peer.hello.rank
-        if rank is not None and self._links.get(rank) is session:
-            del self._links[rank]
+        if hello.role != "rank" or not hello.samples or hello.rank is None:
+            return SilentSession()
+        if hello.rank not in self._settings.pod.sampling_of(self._settings.node):
+            raise WireError(f"rank {hello.rank} is not of node {self._settings.node}")
+        link = self._links[hello.rank] = Link(peer, self._settings, self._holders)
+        return link
 
 
 class Link:
@@ -138,6 +129,7 @@ class Link:
 
     def closed(self) -> None:
         """End the link of a rank that has gone."""
+        self.is_welcome = False
         self._task.cancel()
         for key in list(self._holders):
             self._drop(key)
@@ -233,18 +225,3 @@ class Link:
         holders.discard(self)
         if not holders and self._holders.pop(key, None) is not None:
             artifacts.remove(self._pod.grammars_folder, key)
-
-
-class _Registered:
-    """A session that is told of its end."""
-
-    def __init__(self, session: Session, ended: Callable[[], None]) -> None:
-        self._session = session
-        self._ended = ended
-
-    def receive(self, message: ClientMessage) -> None:
-        self._session.receive(message)
-
-    def closed(self) -> None:
-        self._ended()
-        self._session.closed()

@@ -55,43 +55,6 @@ class Peer:
         self._writer.transport.abort()
 
 
-class _Connections:
-    """Those of one socket: for one too many the oldest has to go that has not said yet who it is.
-
-    Parameters
-    ----------
-    most
-        At once.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self.tasks: set[asyncio.Task[None]] = set()
-        self._strangers: dict[asyncio.Task[None], None] = {}  # the oldest first
-
-    def admit(self, task: asyncio.Task[None]) -> bool:
-        """Take a connection in; False if all are taken by peers that are known."""
-        if len(self.tasks) >= self._most:
-            oldest = next(iter(self._strangers), None)
-            if oldest is None:
-                return False
-            self.remove(oldest)
-            oldest.cancel()
-        self.tasks.add(task)
-        self._strangers[task] = None
-        return True
-
-    def know(self, task: asyncio.Task[None] | None) -> None:
-        """Note that a connection's peer has said who it is."""
-        if task is not None:
-            self._strangers.pop(task, None)
-
-    def remove(self, task: asyncio.Task[None]) -> None:
-        """Forget a connection."""
-        self.tasks.discard(task)
-        self._strangers.pop(task, None)
-
-
 class SocketServer:
     """Serves the stream socket, and on the first of several nodes the ranks of the others.
 
@@ -101,15 +64,21 @@ class SocketServer:
         Limits.
     welcome
         Makes the session of a peer that has said hello.
+
+    Attributes
+    ----------
+    peers
+        Those that have a session, the oldest first.
     """
 
     def __init__(self, settings: Settings, welcome: Callable[[Peer], Session]) -> None:
         self._settings = settings
         self._welcome = welcome
+        self.peers: list[Peer] = []
         self._servers: list[asyncio.Server] = []
         # Apart: other pods reach one of the two.
-        self._local = _Connections(settings.max_connections)
-        self._remote = _Connections(settings.max_connections)
+        self._local: set[asyncio.Task[None]] = set()
+        self._remote: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Bind the socket, in place of what an earlier service left."""
@@ -127,7 +96,7 @@ class SocketServer:
             return
         for server in self._servers:
             server.close()
-        open_ones = self._local.tasks | self._remote.tasks
+        open_ones = self._local | self._remote
         for task in open_ones:
             task.cancel()
         if open_ones:
@@ -148,9 +117,10 @@ class SocketServer:
     ) -> None:
         task = asyncio.current_task()
         connections = self._remote if remote else self._local
-        if task is None or not connections.admit(task):
+        if task is None or len(connections) >= self._settings.max_connections:
             writer.transport.abort()
             return
+        connections.add(task)
         try:
             await self._serve(reader, writer, remote=remote)
         except (WireError, TimeoutError) as error:
@@ -158,9 +128,9 @@ class SocketServer:
         except (OSError, asyncio.IncompleteReadError):
             pass  # the peer has gone
         except asyncio.CancelledError:
-            pass  # the service stops, or another needs its place
+            pass  # the service stops
         finally:
-            connections.remove(task)
+            connections.discard(task)
             writer.transport.abort()
 
     async def _serve(
@@ -172,17 +142,18 @@ class SocketServer:
             raise WireError("the first message is not a hello")
         if remote != (hello.node > 0) or (remote and hello.role != "rank"):
             raise WireError(f"{hello.role} of node {hello.node} does not belong on this socket")
-        (self._remote if remote else self._local).know(asyncio.current_task())
         peer = Peer(hello, writer, self._settings.max_unsent_bytes)
         peer.send(Welcome())
         if hello.protocol != wire.PROTOCOL:
             await writer.drain()
             raise WireError(f"{hello.role} speaks protocol {hello.protocol}, not {wire.PROTOCOL}")
         session = self._welcome(peer)
+        self.peers.append(peer)
         try:
             while True:
                 session.receive(wire.decode_client_message(await wire.read(reader)))
         finally:
+            self.peers.remove(peer)
             session.closed()
 
 

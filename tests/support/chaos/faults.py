@@ -93,7 +93,7 @@ class Strikes:
 
     async def _strike(self, fault: str) -> None:
         if fault not in SIGNALS:
-            # One at a time, beside the slow ones: more than the slow lane has places are refused, with 503.
+            # One at a time, beside the slow ones: the workers that are left are for the benign requests.
             if self._under_way is None or self._under_way.done():
                 self.counts[fault] += 1
                 self._under_way = asyncio.create_task(self._attack(fault))

@@ -20,7 +20,7 @@ from guided_grammar.backend import Compiled as CompiledGrammar
 from guided_grammar.registry import library
 from guided_grammar.texts import language
 from guided_sidecar.grammar import artifacts, worker_messages
-from guided_sidecar.grammar.compile import blame, drafts, heard, library_texts, routing
+from guided_sidecar.grammar.compile import blame, heard, library_texts, routing
 from guided_sidecar.grammar.compile.allowance import WHOLE, Allowance
 from guided_sidecar.grammar.compile.instance_check import Judge
 from guided_sidecar.grammar.compile.proof import Prover
@@ -146,8 +146,6 @@ class Compiler:
                 self._tell(worker_messages.fell_back(_clearest(refusals)))
             try:
                 meant, positions = library_texts.of(job, grammar, backend)
-                if draft := self._draft(job, backend, meant, positions):
-                    self._tell(draft)
                 compiled, done = self._compiled(job, backend, meant, positions)
                 done = msgspec.structs.replace(done, compile_ns=time.perf_counter_ns() - start)
                 if not job.is_proven:
@@ -181,16 +179,6 @@ class Compiler:
             is_tagged=job.kind == "structural_tag",
             unenforced=self._unenforced,
         )
-
-    def _draft(self, job: Job, backend: Backend, meant: str, positions: list[Position]) -> Compiled | None:
-        """Return what ranks may load while it is being compiled; None: nothing."""
-        if job.kind != "json" or not drafts.is_plain(meant):
-            return None
-        text = self._backends[backend].draft(job.kind, meant)
-        if not text:
-            return None
-        done = msgspec.structs.replace(self._done(job, backend, positions), spec=text)
-        return Compiled(done=done, is_draft=True)
 
     def _compiled(
         self, job: Job, backend: Backend, meant: str, positions: list[Position]

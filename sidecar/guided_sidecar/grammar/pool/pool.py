@@ -1,20 +1,11 @@
-"""The pool of grammar workers: a number of compiles at once, each with a deadline.
-
-A compile that runs longer than `slow_after_s` goes on in a second lane (as wide as the first), so that no
-number of endless schemas keeps short ones waiting until a deadline; where that lane is full, it makes room
-and begins again later (fair_queue.py).
-"""
+"""The pool of grammar workers: so many compiles at once, first come first served, each with a deadline."""
 
 import asyncio
 import dataclasses
 import logging
 
-import msgspec
-
 from guided_contract.errors import ErrorCode, GuidedError
-from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.pool.compile_progress import CompileProgress
-from guided_sidecar.grammar.pool.fair_queue import FairQueue, Slot
 from guided_sidecar.grammar.pool.restart_budget import RestartBudget
 from guided_sidecar.grammar.pool.worker_process import Worker
 from guided_sidecar.grammar.pool.workers import IDLE_DEATH, Loss, Workers, WorkersState
@@ -27,12 +18,6 @@ _log = logging.getLogger(__name__)
 _ATTEMPTS = 2  # a crash is tried once more, on another worker
 # Of the time for a compile, for a library that is asked because another refused: it is the slower one.
 _FALLBACK_SHARE = 0.25
-_CANARY = '{"type": "boolean"}'
-_CANARY_KEY = "canary-"
-
-
-class _DisplacedError(Exception):
-    """A compile made room for another, and is to begin anew."""
 
 
 class Pool:
@@ -45,7 +30,7 @@ class Pool:
     budget
         How many deaths are borne.
     width
-        Compiles at once, in each of two lanes.
+        Compiles at once, and workers.
     restarts
         Tell of workers that were lost.
     """
@@ -54,12 +39,9 @@ class Pool:
         self, settings: Settings, budget: RestartBudget, width: int, restarts: WorkerRestarts
     ) -> None:
         self._budget = budget
-        self._folder = settings.pod.grammars_folder
         self._under_way = 0
-        self._queue = FairQueue(width, settings.slow_after_s)
-        # As many as compiles may still begin, and a spare.
-        wanted = lambda: self._queue.fast.free + 1  # noqa: E731 - asked again and again
-        self._workers = Workers(settings, budget, restarts, wanted, most=width + 1)
+        self._slots = asyncio.Semaphore(width)
+        self._workers = Workers(settings, budget, restarts, width)
 
     @property
     def state(self) -> WorkersState:
@@ -112,28 +94,22 @@ class Pool:
         """
         self._under_way += 1
         try:
-            return await self._compile(job, progress)
+            async with self._slots:
+                return await self._compile(job, progress)
         finally:
             self._under_way -= 1
-            self._workers.look()  # its slot has counted as one under way until now
 
     async def _compile(self, job: Job, progress: CompileProgress) -> Outcome:
-        async with self._queue.slot() as slot:
-            while True:
+        while True:
+            worker = await self._workers.take()
+            try:
+                return await self._run(worker, job, progress)
+            except WorkerDiedError as death:
+                progress.deaths += death.had_begun
                 progress.queue()
-                if slot.is_lost:
-                    await slot.again()
-                worker = await self._workers.take()
-                try:
-                    return await self._run(worker, job, slot, progress)
-                except _DisplacedError:
-                    continue
-                except WorkerDiedError as death:
-                    progress.deaths += death.had_begun
-                    progress.queue()
-                    await self._judge(death, job, progress.deaths)
+                self._judge(death, progress.deaths)
 
-    async def _run(self, worker: Worker, job: Job, slot: Slot, progress: CompileProgress) -> Outcome:
+    async def _run(self, worker: Worker, job: Job, progress: CompileProgress) -> Outcome:
         outcome: Outcome | None = None
         loss: Loss = "crashed"
         limit_s = job.timeout_s
@@ -150,25 +126,20 @@ class Pool:
             end = now() + limit_s
             limit.reschedule(min(end, limit.when() or end))
 
-        progress.start(worker.cpu_s)
+        progress.start()
         try:
             async with limit:
-                with slot.watched(lambda: limit.reschedule(now()), lambda: progress.cpu_s):
-                    outcome = await worker.run(job, told)
+                outcome = await worker.run(job, told)
         except TimeoutError as error:
-            if slot.is_lost:
-                loss = "displaced"
-                raise _DisplacedError from error
             loss = "deadline"
             raise self.too_late(limit_s, progress) from error
         except asyncio.CancelledError:
-            loss = "cancelled" if progress.late_after_s is None else "deadline"
+            loss = "cancelled" if progress.ended is None else "deadline"
             raise
         except WorkerDiedError as death:
             loss = _loss(worker, death)
             raise
         finally:
-            progress.stop()
             await asyncio.shield(self._after(worker, outcome, loss))
         self._budget.record_success()
         if isinstance(outcome, Failed) and _spoilt(outcome):
@@ -184,46 +155,22 @@ class Pool:
         else:
             await self._workers.put_back(worker)
 
-    async def _judge(self, death: WorkerDiedError, job: Job, attempt: int) -> None:
+    def _judge(self, death: WorkerDiedError, attempt: int) -> None:
         """Raise if the death was the memory limit's or the last attempt's; else let it be tried again.
 
-        A death in a compile counts against the budget of all only where another grammar fares no better.
+        A death in a compile is its grammar's, and does not count against the budget of all.
         """
         if not death.had_begun:
             self._budget.record_death()
             self.note(ErrorCode.GRAMMAR_COMPILE_CRASHED, IDLE_DEATH)
             return
         _log.warning("a grammar worker died in a compile (attempt %d): %s", attempt, death)
+        code = ErrorCode.GRAMMAR_COMPILE_CRASHED
         if ran_out_of_memory(death.last_words):
-            self.note(ErrorCode.GRAMMAR_COMPILE_MEMORY, str(death))
-            raise GuidedError(ErrorCode.GRAMMAR_COMPILE_MEMORY) from death
-        self.note(ErrorCode.GRAMMAR_COMPILE_CRASHED, str(death))
-        if not await self._compiles_canary(job):
-            self._budget.record_death()
-        if attempt == _ATTEMPTS:
-            raise GuidedError(ErrorCode.GRAMMAR_COMPILE_CRASHED) from death
-
-    async def _compiles_canary(self, job: Job) -> bool:
-        """Return whether a worker compiles what every library takes, by the backends of a job."""
-        canary = msgspec.structs.replace(
-            job, key=f"{_CANARY_KEY}{job.key}", kind="json", spec=_CANARY, is_proven=False
-        )
-        worker = await self._workers.take()
-        outcome: Outcome | None = None
-        loss: Loss = "crashed"
-        try:
-            async with asyncio.timeout(job.timeout_s):
-                outcome = await worker.run(canary)
-        except (WorkerDiedError, TimeoutError):
-            return False
-        except asyncio.CancelledError:
-            loss = "cancelled"
-            raise
-        else:
-            return True
-        finally:
-            await asyncio.shield(self._after(worker, outcome, loss))
-            artifacts.remove(self._folder, canary.key)
+            code = ErrorCode.GRAMMAR_COMPILE_MEMORY
+        self.note(code, str(death))
+        if code is ErrorCode.GRAMMAR_COMPILE_MEMORY or attempt == _ATTEMPTS:
+            raise GuidedError(code) from death
 
 
 def _loss(worker: Worker, death: WorkerDiedError) -> Loss:

@@ -1,9 +1,8 @@
 """How often grammar workers may die by themselves before new grammars are refused for a while.
 
-Counted are deaths that nobody ordered and no grammar explains: kills from outside, a template that fails, a
-crash in a compile after which a plain grammar crashes, too. A worker that the service kills (deadline,
-cancelled client, memory limit) or that one grammar crashes is not counted, or one client's schemas could
-spend the budget of all.
+Counted are deaths that nobody ordered and no grammar explains: kills from outside, a template that fails. A
+worker that the service kills (deadline, cancelled client, memory limit) or that dies in a compile is not
+counted, or one client's schemas could spend the budget of all.
 """
 
 import collections

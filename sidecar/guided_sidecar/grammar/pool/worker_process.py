@@ -8,7 +8,6 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final, Self
 
 from guided_sidecar.grammar import worker_messages
@@ -18,7 +17,6 @@ from guided_sidecar.grammar.worker_messages import Exited, Forked, Job, Meanwhil
 _log = logging.getLogger(__name__)
 _TEMPLATE: Final = "guided_sidecar.grammar.compile.fork_server"
 _FDS_PER_WORKER: Final = 3
-_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _LAST_WORDS_BYTES: Final = 4096
 _GONE_DEADLINE_S: Final = 5.0  # SIGKILL takes milliseconds; longer means a process stuck in the kernel
 # One thread each and few arenas: address space is what a worker's memory limit counts.
@@ -45,14 +43,12 @@ class Worker:
     def __init__(self, pid: int, stream: socket.socket, pidfd: int, stderr: int) -> None:
         self.pid = pid
         self.gone = asyncio.Event()
-        self.ended = asyncio.Event()  # the process has ended; perhaps not reaped yet
         self._status: int | None = None
         self._socket = stream
         self._pidfd = pidfd
         self._stderr = stderr
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
-        asyncio.get_running_loop().add_reader(pidfd, self._on_end)
 
     async def open(self) -> Self:
         """Connect the stream; before the first job."""
@@ -83,14 +79,6 @@ class Worker:
             had_begun = not isinstance(error, ConnectionError)
             raise WorkerDiedError(self._status, self._last_words(), had_begun=had_begun) from error
 
-    def cpu_s(self) -> float:
-        """Return the CPU seconds that the process has used; 0 once it has gone."""
-        try:
-            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return 0.0
-        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
-
     async def kill(self) -> None:
         """Kill the process, wait until it is reaped, and close what belongs to it."""
         with contextlib.suppress(OSError):  # it was faster
@@ -103,7 +91,6 @@ class Worker:
     def reaped(self, status: int | None) -> None:
         """Note that the template has reaped it, or has died itself (None)."""
         self._status = status
-        self.ended.set()
         self.gone.set()
 
     @property
@@ -115,7 +102,6 @@ class Worker:
         """Close the file descriptors; after the last use."""
         if self._pidfd < 0:
             return
-        asyncio.get_running_loop().remove_reader(self._pidfd)
         if self._writer is not None:
             self._writer.close()
         else:
@@ -129,10 +115,6 @@ class Worker:
         with contextlib.suppress(OSError):  # it was faster
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         self.close()
-
-    def _on_end(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._pidfd)
-        self.ended.set()
 
     def _last_words(self) -> str:
         if self._pidfd < 0:

@@ -5,7 +5,7 @@ import collections
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, Literal
 
 from guided_contract.errors import ErrorCode, GuidedError
@@ -20,13 +20,12 @@ from guided_sidecar.settings import Settings
 from guided_sidecar.telemetry.incidents import WorkerRestarts
 
 _log = logging.getLogger(__name__)
-_LOOK_AGAIN_S = 0.05
 IDLE_DEATH: Final = "an idle grammar worker died"
 
 # Why a worker was lost before its time: it died in a compile, or while idle, or with its template; its
-# compile ran out of memory or time, or nobody waited for it any more, or it made room for another.
-Loss = Literal["crashed", "idle", "template", "memory", "deadline", "cancelled", "displaced"]
-_ORDERED: Final[tuple[Loss, ...]] = ("deadline", "cancelled", "displaced")
+# compile ran out of memory or time, or nobody waited for it any more.
+Loss = Literal["crashed", "idle", "template", "memory", "deadline", "cancelled"]
+_ORDERED: Final[tuple[Loss, ...]] = ("deadline", "cancelled")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,25 +78,17 @@ class Workers:
         How many deaths are borne.
     restarts
         Tell of workers that were lost.
-    wanted
-        How many are to be idle at this moment; called whenever that may have changed.
-    most
-        Idle at once; one that comes when there are so many is let go.
+    number
+        How many there are to be, idle and busy ones together.
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        budget: RestartBudget,
-        restarts: WorkerRestarts,
-        wanted: Callable[[], int],
-        most: int,
+        self, settings: Settings, budget: RestartBudget, restarts: WorkerRestarts, number: int
     ) -> None:
         self._settings = settings
         self._budget = budget
         self._told = restarts
-        self._wanted = wanted
-        self._most = most
+        self._number = number
         self._idle: collections.deque[Worker] = collections.deque()
         self._busy: set[Worker] = set()
         self._restarts: collections.Counter[Loss] = collections.Counter()
@@ -106,8 +97,7 @@ class Workers:
         self._kick = asyncio.Event()
         self._template: Template | None = None
         self._keeper = Living("grammar-workers", self._keep)
-        self._watcher: asyncio.Task[None] | None = None
-        self._facts: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
+        self._facts: Ready | None = None
 
     @property
     def state(self) -> WorkersState:
@@ -117,7 +107,10 @@ class Workers:
 
     async def facts(self) -> Ready:
         """Wait for the first template, and return what the newest one read: a branch of the hub moves."""
-        return await asyncio.shield(self._facts)
+        async with self._changed:
+            while self._facts is None:
+                await self._changed.wait()
+            return self._facts
 
     def start(self) -> None:
         """Begin to make workers."""
@@ -128,7 +121,6 @@ class Workers:
         await self._keeper.stop()
         if self._template is not None:
             await self._template.stop()
-        self._facts.cancel()
 
     async def take(self) -> Worker:
         """Return an idle worker, waiting for one to be made; give it back by `put_back` or `discard`.
@@ -145,13 +137,12 @@ class Workers:
                 await self._changed.wait()
             worker = self._idle.popleft()
             self._busy.add(worker)
-            self._kick.set()
             return worker
 
     async def put_back(self, worker: Worker) -> None:
         """Take a worker back after its job."""
         self._busy.discard(worker)
-        if worker.ended.is_set():  # once it had answered
+        if worker.gone.is_set():  # once it had answered
             await worker.kill()
             self._bury(worker)
             return
@@ -165,10 +156,6 @@ class Workers:
             self._lost(loss)
         artifacts.discard_unfinished(self._settings.pod.grammars_folder, worker.pid)
         worker.close()
-        self._kick.set()
-
-    def look(self) -> None:
-        """Make what is missing: more may be wanted now than when the last worker went."""
         self._kick.set()
 
     def note(self, code: ErrorCode, message: str) -> None:
@@ -207,17 +194,11 @@ class Workers:
                 await self._kick.wait()
 
     async def _pause(self) -> None:
-        """Wait as long as the restart budget asks for, looking again meanwhile: a success shortens it."""
-        begin = time.monotonic()
-        while True:
-            wait_s = self._budget.exhausted_for_s()
-            if wait_s:
-                await self._wake()  # who waits for a worker is told that there will be none
-            else:
-                wait_s = begin + self._budget.delay_s() - time.monotonic()
-            if wait_s <= 0:
-                return
-            await asyncio.sleep(min(wait_s, _LOOK_AGAIN_S))
+        """Wait as long as the restart budget asks for."""
+        while wait_s := self._budget.exhausted_for_s():
+            await self._wake()  # who waits for a worker is told that there will be none
+            await asyncio.sleep(wait_s)
+        await asyncio.sleep(self._budget.delay_s())
 
     def _template_died(self, why: str) -> None:
         _log.warning("the grammar template died: %s", why)
@@ -230,7 +211,7 @@ class Workers:
         self._told.lost(loss, is_fault=loss not in _ORDERED)
 
     def _missing(self) -> int:
-        return self._wanted() - len(self._idle)
+        return self._number - len(self._idle) - len(self._busy)
 
     async def _fill(self) -> None:
         if self._template is not None and self._template.died.is_set():
@@ -254,15 +235,8 @@ class Workers:
             versions=ready.versions,
         )
         _log.info("grammar template ready: %d MiB", ready.resident_bytes >> 20)
-        if self._facts.done():
-            self._facts = asyncio.get_running_loop().create_future()
-        self._facts.set_result(ready)
-
-        async def kick_when_dead() -> None:
-            await template.died.wait()
-            self._kick.set()
-
-        self._watcher = asyncio.create_task(kick_when_dead())
+        self._facts = ready
+        await self._wake()
 
     async def _fork(self) -> Worker:
         assert self._template is not None
@@ -274,10 +248,6 @@ class Workers:
         return worker
 
     async def _add(self, worker: Worker) -> None:
-        """Have a worker idle, or let it go where there are enough: one came back while it was made."""
-        if len(self._idle) >= self._most:
-            await self.discard(worker, None)
-            return
         self._idle.append(worker)
         await self._wake()
 

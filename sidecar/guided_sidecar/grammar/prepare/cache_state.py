@@ -25,8 +25,6 @@ class CacheState:
     answers
         Prepares by how their grammar was found: "hit", "joined" (another's compile), "miss",
         "refused" (known to be bad), "" (ended before it was looked for).
-    compiles
-        Compiles that ended, by backend and error code, as in singleflight.SingleFlight.
     proofs
         Proofs of compiled grammars by ProofResult.
     unenforced
@@ -39,6 +37,5 @@ class CacheState:
     evictions: int = 0
     leases: int = 0
     answers: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    compiles: Mapping[tuple[str, str], int] = dataclasses.field(default_factory=dict)
     proofs: Mapping[ProofResult, int] = dataclasses.field(default_factory=dict)
     unenforced: int = 0

@@ -46,8 +46,8 @@ class Jobs:
         )
 
 
-def load_of(key: str, done: Done, *, is_draft: bool = False) -> Load:
-    """Return what a rank is to load of a grammar; `is_draft`: of one that no worker has compiled yet."""
+def load_of(key: str, done: Done) -> Load:
+    """Return what a rank is to load of a grammar."""
     return Load(
         key=key,
         backend=done.backend,
@@ -57,7 +57,6 @@ def load_of(key: str, done: Done, *, is_draft: bool = False) -> Load:
         positions=done.positions,
         whitespace=done.whitespace,
         is_tagged=done.is_tagged,
-        is_draft=is_draft,
     )
 
 

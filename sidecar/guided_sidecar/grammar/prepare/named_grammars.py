@@ -1,16 +1,14 @@
 """Named grammars: those of a folder, each kept compiled and loaded on every rank for as long as it is there.
 
 A text that changed takes the old one's place when every rank has loaded it. While it cannot, the old one
-serves; also after a restart of the service, for which the texts in service are kept in the run folder.
+serves.
 """
 
 import asyncio
-import contextlib
 import dataclasses
 import difflib
 import functools
 import logging
-from collections.abc import Set  # noqa: PYI025 - the abstract one
 from pathlib import Path
 from typing import Final, Literal, Protocol
 
@@ -21,7 +19,6 @@ from guided_contract.names import GRAMMAR_ARG
 from guided_contract.status import GrammarStatus
 from guided_contract.tasks import Living
 from guided_contract.wire import Kind
-from guided_sidecar.grammar import artifacts
 from guided_sidecar.grammar.prepare.cache import Entry
 
 _log = logging.getLogger(__name__)
@@ -68,8 +65,6 @@ class NamedGrammars:
     ----------
     folder
         With a file for each (see grammar_files); followed as it changes. None: there are none.
-    kept
-        Where the texts in service survive this process; made if it is not there.
     holder
         Compiles them, and keeps them on the ranks.
     poll_s, retry_s
@@ -79,14 +74,12 @@ class NamedGrammars:
     def __init__(
         self,
         folder: Path | None,
-        kept: Path,
         holder: Holder,
         *,
         poll_s: float = _POLL_S,
         retry_s: float = _RETRY_S,
     ) -> None:
         self._folder = folder
-        self._kept = kept
         self._holder = holder
         self._poll_s = poll_s
         self._retry_s = retry_s
@@ -111,7 +104,6 @@ class NamedGrammars:
             return
         self._look(self._folder)
         self._awaited = set(self._grammars)
-        self._forget_all_but(self._grammars.keys())
         self._poller = Living("named-grammars", functools.partial(self._follow_folder, self._folder))
         self._poller.start()
 
@@ -188,7 +180,6 @@ class NamedGrammars:
             grammar.task.cancel()
         if grammar.entry is not None:
             self._holder.let_go(grammar.entry.key)
-        self._forget(name)
 
     async def _follow(self, name: str, grammar: _Grammar) -> None:
         """Bring a grammar's wanted text into service, trying until it is."""
@@ -197,19 +188,14 @@ class NamedGrammars:
             try:
                 await self._serve(name, grammar, wanted)
             except GuidedError as error:
-                await self._refused(name, grammar, error)
+                if grammar.error is None or grammar.error.message != error.message:
+                    _log.warning("grammar %s: %s", name, error)
+                grammar.error = error
+                await asyncio.sleep(error.retry_after_s or self._retry_s)
             except Exception:  # noqa: BLE001 - a fault of ours costs this name alone, and for a while
                 _log.exception("grammar %s: this is a bug", name)
                 await asyncio.sleep(self._retry_s)
         grammar.error = None
-
-    async def _refused(self, name: str, grammar: _Grammar, error: GuidedError) -> None:
-        if grammar.error is None or grammar.error.message != error.message:
-            _log.warning("grammar %s: %s", name, error)
-        grammar.error = error
-        if grammar.serving is None:
-            await self._serve_kept(name, grammar)
-        await asyncio.sleep(error.retry_after_s or self._retry_s)
 
     async def _serve(self, name: str, grammar: _Grammar, text: NamedText) -> None:
         if text.kind is None:
@@ -219,35 +205,6 @@ class NamedGrammars:
             self._holder.let_go(grammar.entry.key)
         grammar.serving, grammar.entry = text, entry
         self._awaited.discard(name)
-        self._keep(name, text)
-
-    async def _serve_kept(self, name: str, grammar: _Grammar) -> None:
-        """Serve what a service before this one served, while the wanted text cannot be."""
-        for kind in grammar_files.KINDS:
-            with contextlib.suppress(OSError, UnicodeDecodeError, GuidedError):
-                text = (self._kept / grammar_files.file_name(name, kind)).read_text()
-                await self._serve(name, grammar, NamedText(grammar_files.KINDS[kind], text))
-                return
-
-    def _keep(self, name: str, text: NamedText) -> None:
-        kind = next(each for each, known in grammar_files.KINDS.items() if known == text.kind)
-        self._forget(name)
-        try:
-            self._kept.mkdir(mode=0o700, parents=True, exist_ok=True)
-            artifacts.write(self._kept, grammar_files.file_name(name, kind), text.text.encode())
-        except OSError as error:
-            _log.warning("grammar %s will not survive a restart: %s", name, error)
-
-    def _forget_all_but(self, names: Set[str]) -> None:
-        if self._kept.is_dir():
-            kept = filter(None, map(grammar_files.parse, _files(self._kept)))
-            for name in {name for name, _ in kept} - names:
-                self._forget(name)
-
-    def _forget(self, name: str) -> None:
-        for kind in grammar_files.KINDS:
-            with contextlib.suppress(OSError):
-                (self._kept / grammar_files.file_name(name, kind)).unlink(missing_ok=True)
 
 
 def _status(name: str, grammar: _Grammar) -> GrammarStatus:

@@ -104,7 +104,6 @@ class Preparer:
             leases=cache.leases - self._held,
             evictions=cache.evictions,
             answers=dict(self._answers),
-            compiles=dict(self._single_flight.outcomes),
             proofs=dict(self._single_flight.proofs),
             unenforced=self._unenforced,
         )
@@ -255,11 +254,6 @@ class Preparer:
         """
         await flight.told.wait()
         trace = spans.below(waiter.span)
-        if flight.compiled is not None and not flight.checked.is_set():
-            with contextlib.suppress(GuidedError):
-                draft = load_of(flight.key, flight.compiled, is_draft=True)
-                await self._rendezvous.ensure(draft, waiter.tokenizer, trace)
-            await flight.checked.wait()
         if flight.compiled is None:  # proven or refused since
             return
         with contextlib.suppress(GuidedError):

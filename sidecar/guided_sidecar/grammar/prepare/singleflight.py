@@ -45,7 +45,6 @@ class InFlight:
     entry: Entry | None = None  # with a lease for each who waited
     compiled: Done | None = None  # what ranks may load until it is proven, or refused
     told: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)  # `compiled` has been there
-    checked: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)  # a worker has compiled it
     span: SpanContext | None = None  # its compile's
 
 
@@ -65,9 +64,6 @@ class SingleFlight:
 
     Attributes
     ----------
-    outcomes
-        Compiles that ended, by the backend that took the grammar ("" where none did) and the error's code
-        ("" where there was none), CANCELLED where the last who waited has gone.
     proofs
         Proofs by what became of them.
     """
@@ -77,7 +73,6 @@ class SingleFlight:
         self._refusals = refusals
         self._tracer = tracer
         self._cache = cache
-        self.outcomes: collections.Counter[tuple[str, str]] = collections.Counter()
         self.proofs = collections.Counter[ProofResult]()
         self._in_flight: dict[str, InFlight] = {}
 
@@ -123,19 +118,15 @@ class SingleFlight:
             if not flight.waiters and not flight.task.done():
                 self._forget(flight)
                 self._retract(flight)  # before another flight of this key begins
-                flight.progress.give_up(limit_s if time.monotonic() >= until else None)
-                self._blame(flight)
+                progress = flight.progress
+                if time.monotonic() >= until:
+                    self._refusals.record(flight.key, progress.too_late(progress.limit_s))
+                    progress.ended = progress.too_late(limit_s)
+                if progress.deaths:  # who leaves while it is tried again takes no guilt away
+                    self._refusals.record(flight.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_CRASHED))
                 flight.task.cancel()
                 # The answer is given when the worker is gone from the process table.
                 await asyncio.wait([flight.task])
-
-    def _blame(self, flight: InFlight) -> None:
-        """Note what a grammar did whose last waiter leaves; its worker may take a while to be gone."""
-        progress = flight.progress
-        if progress.late_after_s is not None:
-            self._refusals.record(flight.key, progress.too_late(progress.limit_s))
-        if progress.deaths:  # who leaves while it is tried again takes no guilt away
-            self._refusals.record(flight.key, GuidedError(ErrorCode.GRAMMAR_COMPILE_CRASHED))
 
     def _ended(self, flight: InFlight, task: asyncio.Task[Entry]) -> None:
         self._forget(flight)
@@ -154,17 +145,14 @@ class SingleFlight:
         return entry
 
     def _compiled(self, flight: InFlight, message: Compiled) -> None:
-        """Have ranks load a grammar while it is being compiled or proven."""
+        """Have ranks load a grammar while it is being proven."""
         done = message.done
         if self._in_flight.get(flight.key) is not flight:  # given up, and its worker not yet dead
             return
         if flight.compiled is not None and load_of(flight.key, flight.compiled) != load_of(flight.key, done):
             self._cache.retract(flight.key, flight.compiled, done)
-            flight.checked.clear()
         flight.compiled = done
         flight.told.set()
-        if not message.is_draft:
-            flight.checked.set()
 
     def _retract(self, flight: InFlight) -> None:
         """Take back what ranks were told to load of a flight that failed."""
@@ -179,7 +167,9 @@ class SingleFlight:
         attributes: dict[str, Any] = {GRAMMAR_KEY: job.key, GRAMMAR_KIND: job.kind}
         error_code = CANCELLED
         try:
-            done = await self._compile_in_a_worker(flight, job, spans.below(span))
+            outcome = await self._pool.compile(job, flight.progress)
+            self._record_proofs(outcome, job, spans.below(span))
+            done = _succeeded(outcome)
             attributes |= {
                 GRAMMAR_BACKEND: done.backend,
                 GRAMMAR_BYTES: done.size_bytes,
@@ -189,27 +179,18 @@ class SingleFlight:
             error_code = ""
         except GuidedError as error:
             error_code = error.code.value
+            self._refusals.record(job.key, error)
             raise
         except asyncio.CancelledError:
-            if (limit_s := flight.progress.late_after_s) is not None:
-                error_code = flight.progress.too_late(limit_s).code.value
+            if (ended := flight.progress.ended) is not None:
+                error_code = ended.code.value
             raise
         else:
             return done
         finally:
             if error_code:
                 self._retract(flight)
-            self.outcomes[attributes.get(GRAMMAR_BACKEND, ""), error_code] += 1
             spans.end(span, error_code=error_code, attributes=attributes)
-
-    async def _compile_in_a_worker(self, flight: InFlight, job: Job, trace: Context) -> Done:
-        try:
-            outcome = await self._pool.compile(job, flight.progress)
-            self._record_proofs(outcome, job, trace)
-            return _succeeded(outcome)
-        except GuidedError as error:
-            self._refusals.record(job.key, error)
-            raise
 
     def _record_proofs(self, outcome: Outcome, job: Job, trace: Context) -> None:
         for proof in outcome.proofs:
