@@ -12,20 +12,14 @@ _PERIOD_NS: Final = 1_000_000_000  # between two records
 
 
 @dataclass(slots=True)
-class _Taken:
-    """What one factory's processors took, and whose call was the longest; of a part of a step, or a whole."""
-
-    total_ns: int = 0
-    longest_ns: int = 0
-    longest_of: str = ""
-
-
-@dataclass(slots=True)
 class _Factory:
     limit_ns: int
     is_ended: bool  # whether the sequence that took longest ends
-    part: _Taken
-    step: _Taken
+    # In this step: what its processors took, and whose call was the longest.
+    took_ns: int = 0
+    longest_ns: int = 0
+    longest_of: str = ""
+    # Since the last record.
     steps: int = 0
     over: int = 0
     total_ns: int = 0
@@ -34,9 +28,9 @@ class _Factory:
 class StepTimes:
     """Sums what `prepare` and `accept` take, a step at a time, for the price of a clock of wall time.
 
-    A thread that lost its core for a while is no processor's fault: of what the calls of a part of a step
-    took is left out for how long the thread had no core in that part. What is between two parts, as a
-    sequence that is made anew after a preemption, is no step's.
+    A thread that lost its core for a while is no processor's fault: of what the calls of a step took is left
+    out for how long the thread had no core in the step's parts. What is between two parts, as a sequence that
+    is made anew after a preemption, is no step's.
 
     Parameters
     ----------
@@ -68,57 +62,54 @@ class StepTimes:
             config.name: _Factory(
                 limit_ns=round(patience * config.time_budget_s * 1e9),
                 is_ended=config.on_over_budget == "FailRequest",
-                part=_Taken(),
-                step=_Taken(),
             )
             for config in configs
         }
         self._rank = rank
         self._send = send
         self._wall_ns, self._cpu_ns = wall_ns, cpu_ns
-        self._began_ns = (0, 0)
+        self._began_ns: tuple[int, int] | None = None
+        self._lost_ns = 0
         self._sent_ns = 0
 
     def begin(self) -> None:
         """Begin a part of a step."""
         if self._factories:
-            for factory in self._factories.values():
-                factory.part = _Taken()
             self._began_ns = self._wall_ns(), self._cpu_ns()
 
     def add(self, request_id: str, name: str, took_ns: int) -> None:
         """Count one call of a sequence's processor."""
-        part = self._factories[name].part
-        part.total_ns += took_ns
-        if took_ns > part.longest_ns:
-            part.longest_ns, part.longest_of = took_ns, request_id
+        if self._began_ns is None:
+            return
+        factory = self._factories[name]
+        factory.took_ns += took_ns
+        if took_ns > factory.longest_ns:
+            factory.longest_ns, factory.longest_of = took_ns, request_id
 
     def end(self) -> None:
         """End a part of a step."""
-        if not self._factories:
+        if self._began_ns is None:
             return
         wall_ns, cpu_ns = self._began_ns
-        lost_ns = max(0, self._wall_ns() - wall_ns - (self._cpu_ns() - cpu_ns))
-        for factory in self._factories.values():
-            part, step = factory.part, factory.step
-            step.total_ns += max(0, part.total_ns - lost_ns)
-            if part.longest_ns > step.longest_ns:
-                step.longest_ns, step.longest_of = part.longest_ns, part.longest_of
+        self._began_ns = None
+        self._lost_ns += max(0, self._wall_ns() - wall_ns - (self._cpu_ns() - cpu_ns))
 
     def end_step(self) -> list[tuple[str, str]]:
         """End a step; return (request, processor) of the sequences that end for what theirs took in it."""
         ends = []
+        lost_ns, self._lost_ns = self._lost_ns, 0
         for name, factory in self._factories.items():
-            step = factory.step
-            if not step.longest_of:
+            if not factory.longest_of:
                 continue
-            factory.step = _Taken()
+            took_ns, of = max(0, factory.took_ns - lost_ns), factory.longest_of
+            factory.took_ns = factory.longest_ns = 0
+            factory.longest_of = ""
             factory.steps += 1
-            factory.total_ns += step.total_ns
-            if step.total_ns > factory.limit_ns:
+            factory.total_ns += took_ns
+            if took_ns > factory.limit_ns:
                 factory.over += 1
                 if factory.is_ended:
-                    ends.append((step.longest_of, name))
+                    ends.append((of, name))
         if self._factories and self._wall_ns() - self._sent_ns >= _PERIOD_NS:
             self.tell()
         return ends
