@@ -275,7 +275,7 @@ def test_a_constraint_in_vllms_former_words_is_400(stage: Stage, route: str, *, 
         assert response.status_code == 400, response.text
         error = error_of(response)
         assert (error["code"], error["param"]) == ("request_unknown_constraint", word)
-        assert "; write " in error["message"]
+        assert " write " in error["message"]
         assert response.headers["x-request-id"] == error["request_id"]
         assert stage.record().error_code == "request_unknown_constraint"
     assert not stage.service.received(wire.Prepare)

@@ -1,6 +1,7 @@
 """What outsiders sent to a running pod that was answered with a 500, ignored, cut, or slow for all others."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -123,3 +124,16 @@ def test_an_error_does_not_quote_a_client_at_length() -> None:
     start, body = error_responses.response(error, exchange)
     assert len(body["body"]) < 4000
     assert int(dict(start["headers"])[b"content-length"]) == len(body["body"])
+
+
+def test_a_long_prompt_is_not_read() -> None:
+    """As it would be into objects that take many times its length."""
+    text = json.dumps({"model": "m", "prompt": list(range(300_000)), "max_tokens": 3}).encode()
+    tracemalloc.start()
+    try:
+        keys = keys_of(text)
+        assert keys is not None
+        assert request_checks.fault(COMPLETIONS, keys, MOST) is None
+        assert tracemalloc.get_traced_memory()[1] < len(text)
+    finally:
+        tracemalloc.stop()

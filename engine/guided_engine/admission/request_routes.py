@@ -23,7 +23,7 @@ class Route(NamedTuple):
     others
         How to ask for another kind, which stands for %s.
     tools
-        How to write tools; "": the route has none.
+        Whether it has them.
     call
         How to force a call of one.
     arguments
@@ -33,7 +33,7 @@ class Route(NamedTuple):
     read: tuple[str, ...]
     schema: str
     others: str = 'structured_outputs: {"%s": ...}'
-    tools: str = 'tools: [{"type": "function", "function": {"name": NAME, "parameters": SCHEMA}}]'
+    tools: bool = True
     call: str = 'tool_choice: {"type": "function", "function": {"name": NAME}}'
     arguments: str = ARGUMENTS
 
@@ -59,25 +59,23 @@ _OPENAI: Final = Route(
 )
 ROUTES: Final[Mapping[str, Route]] = {
     **dict.fromkeys(("/v1/chat/completions", "/v1/chat/completions/batch", "/invocations"), _OPENAI),
-    "/v1/completions": _OPENAI._replace(tools=""),
+    "/v1/completions": _OPENAI._replace(tools=False),
     "/v1/responses": Route(
         ("text.format", "structured_outputs"),
         'text: {"format": {"type": "json_schema", "name": NAME, "schema": SCHEMA}}',
-        tools='tools: [{"type": "function", "name": NAME, "parameters": SCHEMA}]',
         call='tool_choice: {"type": "function", "name": NAME}',
     ),
     "/v1/messages": Route(
         ("output_config.format",),
         'output_config: {"format": {"type": "json_schema", "schema": SCHEMA}}',
         'structured_outputs: {"%s": ...} on /v1/chat/completions',
-        tools='tools: [{"name": NAME, "input_schema": SCHEMA}]',
         call='tool_choice: {"type": "tool", "name": NAME}',
     ),
     "/inference/v1/generate": Route(
         ("sampling_params.structured_outputs",),
         'sampling_params: {"structured_outputs": {"json": SCHEMA}}',
         'sampling_params: {"structured_outputs": {"%s": ...}}',
-        tools="",
+        tools=False,
         arguments="sampling_params.extra_args",
     ),
 }
@@ -87,6 +85,6 @@ UNGUIDED: Final[Mapping[str, Route]] = {
         (),
         f"{_OPENAI.schema} on /v1/chat/completions",
         f"{_OPENAI.others} on /v1/chat/completions",
-        tools="",
+        tools=False,
     )
 }

@@ -6,6 +6,7 @@ read on this route or refused. In an object that is nothing but a constraint, so
 
 import difflib
 import functools
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, cast
@@ -119,13 +120,13 @@ def _faults(route: Route, keys: Keys) -> Iterator[Fault]:
 def _renamed(route: Route, keys: Keys, read: tuple[str, ...], path: str) -> Iterator[Fault]:
     """Yield an object's keys that ask for a constraint, and are none of those that are read."""
     for key, value in keys.items():
-        if key in read or not _asks(value):
+        if key in read:
             continue
         meaning, meant = _meaning(key), ""
         if meaning is None and len(keys) <= _MOST_KEYS and len(key) <= _LONGEST:
             meant = _near(key, read)
             meaning = ("tool_choice" if meant == "tool_choice" else ANY) if meant else None
-        if meaning is not None and _is_asked_for(meaning, key, value, is_certain=not meant):
+        if meaning is not None and _is_meant(meaning, key, value, is_certain=not meant):
             kind = cast("Kind", meaning) if meaning in KINDS else None
             meant = f"did you mean {meant}? " if meant else ""
             yield Fault(path + key, f"it has no effect here; {meant}{route.write(meaning)}", kind)
@@ -143,11 +144,13 @@ def _near(key: str, read: tuple[str, ...]) -> str:
     return next(iter(difflib.get_close_matches(key, words, 1, _CLOSE)), "")
 
 
-def _is_asked_for(meaning: str, key: str, value: msgspec.Raw, *, is_certain: bool) -> bool:
+def _is_meant(meaning: str, key: str, value: msgspec.Raw, *, is_certain: bool) -> bool:
     """Return whether the value of such a word asks for anything."""
     text = bytes(value)
     if key in _WITH_FORMAT:
         return _asks((keys_of(value) or {}).get("format", MISSING))
+    if not _asks(value):
+        return False
     if meaning in OPTIONS or meaning == "tool_choice":
         return text not in _DEFAULTS
     return is_certain or (text != b"{}" and text[:1] not in b"-0123456789")
@@ -174,8 +177,8 @@ def _beside(route: Route, keys: Keys, path: str) -> Iterator[Fault]:
     holder = keys_of(keys.get(name, MISSING))
     if holder is None and bytes(keys.get(name, MISSING)) != b"null":
         yield Fault(name, f"it is no object; {route.write(ANY)}")
-    for key in holder or {}:
-        if inner == "format" and difflib.get_close_matches(key[:_LONGEST], [inner, "schema"], 1, _CLOSE):
+    for key in itertools.islice(holder or {}, _MOST_KEYS if inner == "format" else 0):
+        if difflib.get_close_matches(key[:_LONGEST], [inner, "schema"], 1, _CLOSE):
             yield Fault(f"{name}.{key}", f"it has no effect here; {route.write('json')}", "json")
 
 
