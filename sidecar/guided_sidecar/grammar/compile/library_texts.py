@@ -10,7 +10,7 @@ from guided_contract.wire import Backend
 from guided_grammar.json_schema import subschemas
 from guided_grammar.registry import library
 from guided_sidecar.grammar.compile import followed, tagged
-from guided_sidecar.grammar.compile.routing import Grammar
+from guided_sidecar.grammar.compile.reading import Grammar
 from guided_sidecar.grammar.schema import additional_properties, spelling
 from guided_sidecar.grammar.schema.origins import Form
 from guided_sidecar.grammar.worker_messages import Job
