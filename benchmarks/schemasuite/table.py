@@ -50,14 +50,13 @@ keywords and compares.
   (RFC 3339 with capital letters; days that the month has, no leap seconds), `duration`, `email` and
   `idn-email`, `hostname` and `idn-hostname` (all four in ASCII), `ipv4`, `ipv6`, `iri`, `iri-reference`,
   `json-pointer`, `regex`, `relative-json-pointer`, `uri`, `uri-reference`, `uri-template` and `uuid`;
-  `uniqueItems` over an enum of few values, and where items always have more values: strings without a
-  `maxLength`, `format` or pattern with an end, numbers without bounds, arrays without `maxItems`, objects
-  that take any further names, or whose last property in the schema's order is one of all these, and
-  alternatives of which each is so, `null` and booleans beside them (in tools where the text alone tells where
+  `uniqueItems` over an enum of few values, and over strings without `maxLength`, `format` or `pattern` and
+  numbers without bounds, `null` and booleans beside them (in tools where the text alone tells where
   a value begins: of `hermes`, `qwen3_json`, `llama3_json`, `llama4_json` and `longcat`,
   and forced ones of `deepseek_v3`, `deepseek_v31` and `plamo3`). In tools of the parsers that
   [routes](routes.md#tools) lists for xgrammar, what that enforces of all this.
-- **Refused**, with the path: what cannot be written so, lookbehind and `\\b`, bounds
+- **Refused**, with the path: what cannot be written so, `uniqueItems` over
+  objects, arrays and anything, lookbehind and `\\b`, bounds
   beyond 2^53 (of integers 2^63) that leave nothing else, and values that both libraries round.
 - **Too many**: an object of more than about 400 optional properties, or as many alternatives at one place.
 - **Annotations**, which change nothing: unknown keywords and formats, keywords of a later draft than

@@ -29,11 +29,9 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     prefix, items
         Positions of an array's first items, and of all that follow.
     unique_items
-        Whether an array's items differ.
-    last
-        Properties behind which an object here can only end.
-    is_whole
-        Whether a number here is an integer: nothing but its end may follow a 0.
+        Whether an array's items, which are strings, numbers and words, differ.
+    whole_items
+        Whether the numbers among them are integers: nothing but its end may follow a 0.
     begins
         Of the first Position alone, and of a text that is no JSON but has values of JSON in it: the Position
         of the value that is behind each of these texts. None of them begins but where a value does.
@@ -46,8 +44,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     prefix: list[int] = []
     items: int = NOTHING
     unique_items: bool = False
-    last: list[str] = []
-    is_whole: bool = False
+    whole_items: bool = False
     begins: dict[str, int] = {}
 
 

@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 from guided_contract.counting import NOTHING, UNBOUNDED, Position
 
 _NAME_NEXT: Final = -2  # not a Position either: the next string is a property's name
-LAST: Final = -2  # in place of an item's index: in an object that can but end behind this property's value
 BETWEEN: Final = (
     -1
 )  # where a text stands that is no JSON: around a structural tag's values, and behind a value
@@ -98,7 +97,7 @@ class Where(NamedTuple):
     characters: int = 0  # begun in this string
     position: int = 0  # of this value or the next one
     name: bytes = b""  # of a property, as far as it is known
-    # Of the innermost open object or array: (the frame around it, its Position, the item's index, -1, LAST).
+    # Of the innermost open object or array: (the frame around it, its Position, the item's index, -1).
     frame: Any = None
 
 
@@ -162,7 +161,6 @@ class Bounds:
         self.minima = [position.minimum for position in positions] + [0]
         self.maxima = [UNBOUNDED if p.maximum is None else p.maximum for p in positions] + [UNBOUNDED]
         self._names = [{_written(k): v for k, v in p.properties.items()} for p in positions] + [{}]
-        self._last = [{*map(_written, position.last)} for position in positions] + [set()]
         self._others = [position.others for position in positions] + [NOTHING]
         self._prefixes = [position.prefix for position in positions] + [[]]
         self._items = [position.items for position in positions] + [NOTHING]
@@ -250,7 +248,7 @@ class Bounds:
 
     def _name(self, where: Where, data: bytes, at: int) -> tuple[Where, int]:
         mode, _, position, name, frame = where
-        names, last = self._names[frame[1]], self._last[frame[1]]
+        names = self._names[frame[1]]
         if mode == NAME_ESCAPE:
             end, mode = at + 1, NAME
         else:
@@ -258,11 +256,9 @@ class Bounds:
             end = found.end() if found else len(data)
             if found and data[found.start()] == _QUOTE:
                 name += data[at : found.start()]
-                if name in last:
-                    frame = (frame[0], frame[1], LAST)
                 return Where(OUTSIDE, 0, names.get(name, self._others[frame[1]]), b"", frame), end
             mode = NAME_ESCAPE if found else NAME
-        if names or last:  # else any name will do, and it may be long
+        if names:  # else any name will do, and it may be long
             name += data[at:end]
         return Where(mode, 0, position, name, frame), end
 

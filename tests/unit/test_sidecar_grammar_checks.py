@@ -11,7 +11,7 @@ from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Kind
 from guided_grammar.json_schema import subschemas
 from guided_sidecar.grammar import worker_errors
-from guided_sidecar.grammar.compile import routing
+from guided_sidecar.grammar.compile import reading, routing
 from guided_sidecar.grammar.schema import normal, patterns, schema
 from guided_sidecar.grammar.worker_messages import Job
 
@@ -144,7 +144,7 @@ def test_faults_inside_a_tag_are_told_by_their_paths_there() -> None:
     inner = {"properties": {"a": {"type": "strng"}, "b": {"minLength": -1}}}
     tag = {"format": {"type": "json_schema", "json_schema": inner}}
     with pytest.raises(GuidedError) as refusal:
-        routing.read(_job(tag, "structural_tag"))
+        reading.read(_job(tag, "structural_tag"))
     paths = [line.partition(": ")[0] for line in refusal.value.message.split("\n")]
     at = "$.format.json_schema.properties"
     assert paths == [f"{at}.a.type", f"{at}.b.minLength"]

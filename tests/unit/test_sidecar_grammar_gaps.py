@@ -11,8 +11,8 @@ from guided_grammar.json_schema.keywords import NORMAL_FORM, OF_TYPE
 from guided_grammar.llguidance import unenforced as llguidance_unenforced
 from guided_grammar.registry import library
 from guided_grammar.xgrammar import unenforced as xgrammar_unenforced
-from guided_sidecar.grammar.compile import routing
-from guided_sidecar.grammar.compile.routing import Grammar
+from guided_sidecar.grammar.compile import reading, routing
+from guided_sidecar.grammar.compile.reading import Grammar
 from guided_sidecar.grammar.schema.origins import Form
 from guided_sidecar.grammar.worker_messages import Job
 
@@ -183,10 +183,10 @@ def test_a_keyword_is_enforced_or_refused_with_its_path(fields: dict[str, Any], 
     """Never ignored: what the first choice does not enforce goes to the other (Route), or gets a 400."""
     asked = job(**fields)
     if isinstance(able, list):
-        assert list(routing.order(asked, routing.read(asked))) == able
+        assert list(routing.order(asked, reading.read(asked))) == able
         return
     with pytest.raises(GuidedError) as refusal:
-        routing.order(asked, routing.read(asked))
+        routing.order(asked, reading.read(asked))
     assert (refusal.value.code, refusal.value.path) == ("grammar_unsupported", able)
 
 

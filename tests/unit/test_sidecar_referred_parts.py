@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from guided_contract.errors import GuidedError
-from guided_sidecar.grammar.compile import routing
+from guided_sidecar.grammar.compile import reading
 from guided_sidecar.grammar.worker_messages import Job
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
@@ -24,11 +24,11 @@ def test_what_stands_below_no_keyword_is_checked_once_and_as_quickly(monkeypatch
     parts = {"a": {"properties": {"b": {"$ref": "#/components/schemas/b"}}}, "b": {"type": "string"}}
     text = {"$ref": "#/components/schemas/a", "components": {"schemas": parts}}
     monkeypatch.setattr(jsonschema.Draft202012Validator, "iter_errors", lambda *_: pytest.fail("asked"))
-    assert routing.read(_job(text)).schemas
+    assert reading.read(_job(text)).schemas
     monkeypatch.undo()
     parts["b"]["type"] = "strng"
     with pytest.raises(GuidedError, match='"strng" is not a JSON type') as refusal:
-        routing.read(_job(text))
+        reading.read(_job(text))
     assert refusal.value.path == "$.components.schemas.b.type"
     assert refusal.value.code == "grammar_invalid"
 
@@ -58,9 +58,9 @@ def test_what_stands_below_no_keyword_is_a_schema_of_its_roots_dialect(
     judge = jsonschema.validators.validator_for(text, default=jsonschema.Draft202012Validator)
     own = {keyword: value for keyword, value in part.items() if keyword != "$schema"}
     if judge(judge.META_SCHEMA).is_valid(own):
-        assert routing.read(_job(text)).schemas
+        assert reading.read(_job(text)).schemas
     else:
         with pytest.raises(GuidedError) as refusal:
-            routing.read(_job(text))
+            reading.read(_job(text))
         assert refusal.value.path is not None
         assert refusal.value.path.startswith("$.components.a")

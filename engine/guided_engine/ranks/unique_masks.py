@@ -8,7 +8,7 @@ import codecs
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,18 +16,15 @@ import numpy.typing as npt
 from guided_contract.counting import Position
 from guided_grammar.bounds import ESCAPE, JOIN, JOIN_ESCAPE, OUTSIDE, TEXT, scan
 from guided_grammar.masks import words
-from guided_grammar.unique_items import Level, Place, UniqueItems
+from guided_grammar.unique_items import Place, UniqueItems, value
 
 _Mask = npt.NDArray[np.int32]  # [ceil(vocabulary / 32)]
 
 _UNREADABLE: Final = "\ufffd"  # what a client sees for bytes that are no UTF-8
-_ENDS_NUMBER: Final = re.compile(rb"[,\]}\s]")
+_ENDS_NUMBER: Final = re.compile(rb"[,\]\s]")
 # A value that is whole, the first letter of a word, or a 0, which nothing but its end may follow, or does not
 # change.
-_WHOLE: Final = re.compile(
-    rb'".*"|[\[{].*[\]}]|[tfn]|(?:^|[:,\[\s])-?0$|(?:^|[0.])[eE]|[0-9a-z][,\]}\s]', re.DOTALL
-)
-_ENDS_ITEM: Final = re.compile(rb"[}\]]")
+_WHOLE: Final = re.compile(rb'".*"|[tfn]|(?:^|[,\[\s])-?0$|(?:^|[0.])[eE]|[0-9a-z][,\]\s]', re.DOTALL)
 _ARRAY: Final = re.compile(rb"\[\s*[^\s,\]].*,\s*[^\s]", re.DOTALL)
 
 
@@ -47,10 +44,9 @@ class ItemTable:
         Tokens that close a string, by what they add to it, in UTF-8; and by what they do behind a backslash.
     going_on
         A mask row without the tokens that end a number at once.
-    in_text, joining, in_escape, quoting, whole, ending, open_array
+    in_text, joining, in_escape, quoting, whole, open_array
         Tokens to follow where a text stands in a string, there behind half of a surrogate pair, behind a
-        backslash, elsewhere in an escape or in a name, outside of strings, there where closing all that is
-        open makes an item that is there, and outside of such arrays, as mask rows.
+        backslash, elsewhere in an escape, outside of strings, and outside of such arrays, as mask rows.
     """
 
     def __init__(self, tokens: Sequence[bytes], vocab_size: int) -> None:
@@ -66,7 +62,6 @@ class ItemTable:
         self.in_escape = hexes | more
         self.quoting = self._row(quoting)
         self.whole = self._row(index for index, token in enumerate(tokens) if _WHOLE.search(token))
-        self.ending = self._row(index for index, token in enumerate(tokens) if _ENDS_ITEM.search(token))
         self.going_on = ~self._row(i for i, token in enumerate(tokens) if _ENDS_NUMBER.match(token))
         self.open_array = self._row(index for index, token in enumerate(tokens) if _ARRAY.search(token))
 
@@ -105,55 +100,28 @@ class UniqueRule:
 
     def restrict(self, row: _Mask, place: Place) -> None:
         """Clear the tokens that would end an item which is there from one mask row."""
-        table, items, (where, level, _) = self._table, self._items, place
-        if level is None:
+        table, (where, seen, text) = self._table, place
+        if not self._items.is_inside(where):
             self._follow(row, place, table.open_array)
-        elif where.mode >= TEXT:
-            self._restrict_string(row, place, level)
         elif where.mode != OUTSIDE:
-            self._follow(row, place, table.quoting & table.whole)
+            self._restrict_string(row, place)
         else:
             self._follow(row, place, table.whole)
-            if items.ends_number(place):
+            if text and value(text) in seen:
                 np.bitwise_and(row, table.going_on, out=row)
-            elif items.is_near(place):
-                self._follow(row, place, table.ending)
 
-    def _restrict_string(self, row: _Mask, place: Place, level: Level) -> None:
-        table, mode = self._table, place.where.mode
-        if any(_UNREADABLE in text for text in level.strings):
+    def _restrict_string(self, row: _Mask, place: Place) -> None:
+        table, (where, seen, text) = self._table, place
+        if any(_UNREADABLE in item for item in seen if isinstance(item, str)):
             self._follow(row, place, table.quoting)
-        elif mode in (TEXT, JOIN):
-            self._follow(row, place, table.in_text if mode == TEXT else table.joining)
-            self._follow_closing(row, place, level, table.closing)
-        elif mode in (ESCAPE, JOIN_ESCAPE):
+        elif where.mode in (TEXT, JOIN):
+            self._follow(row, place, table.in_text if where.mode == TEXT else table.joining)
+            _clear_closing(row, seen, text, table.closing)
+        elif where.mode in (ESCAPE, JOIN_ESCAPE):
             self._follow(row, place, table.in_escape)
-            self._follow_closing(row, place, level, table.closing_escape)
+            _clear_closing(row, seen, text[:-1], table.closing_escape)
         else:
             self._follow(row, place, table.quoting)
-
-    def _follow_closing(
-        self, row: _Mask, place: Place, level: Level, closing: Mapping[bytes, Sequence[int]]
-    ) -> None:
-        """Follow what would make a string, as far as it is written, one that is there."""
-        if not level.strings:
-            return
-        is_item = self._items.is_between(place.where)
-        begun, cut = _read(place.scalar[: -1 if closing is self._table.closing_escape else None])
-        for text in level.strings:
-            if text.startswith(begun):
-                rest = text[len(begun) :].encode(errors="surrogatepass")
-                if rest.startswith(cut):
-                    for token in closing.get(rest[len(cut) :], ()):
-                        if is_item and text in level.seen:
-                            _clear(row, token)
-                        else:
-                            self._try(row, place, token)
-
-    def _try(self, row: _Mask, place: Place, token: int) -> None:
-        is_allowed = token >> 5 < row.size and bool(row[token >> 5] >> (token & 31) & 1)
-        if is_allowed and self.advance(place, token) is None:
-            _clear(row, token)
 
     def _follow(self, row: _Mask, place: Place, some: _Mask) -> None:
         found = row & some
@@ -162,6 +130,21 @@ class UniqueRule:
             for bit in range(32):
                 if bits >> bit & 1 and self.advance(place, word * 32 + bit) is None:
                     _clear(row, word * 32 + bit)
+
+
+def _clear_closing(
+    row: _Mask, seen: frozenset[Any], text: bytes, closing: Mapping[bytes, Sequence[int]]
+) -> None:
+    """Clear what would make a string, as far as it is written, one that is there."""
+    if not seen:
+        return
+    begun, cut = _read(text)
+    for item in seen:
+        if isinstance(item, str) and item.startswith(begun):
+            rest = item[len(begun) :].encode(errors="surrogatepass")
+            if rest.startswith(cut):
+                for token in closing.get(rest[len(cut) :], ()):
+                    _clear(row, token)
 
 
 def _read(text: bytes) -> tuple[str, bytes]:

@@ -5,13 +5,12 @@ import functools
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from guided_contract.counting import Position
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind
 from guided_grammar.backend import Backend as GrammarBackend
@@ -20,21 +19,25 @@ from guided_grammar.backend import Compiled as CompiledGrammar
 from guided_grammar.registry import library
 from guided_grammar.texts import language
 from guided_sidecar.grammar import artifacts, worker_messages
-from guided_sidecar.grammar.compile import blame, heard, library_texts, routing
+from guided_sidecar.grammar.compile import (
+    blame,
+    heard,
+    library_texts,
+    reading,
+    routing,
+    sharing,
+    slow_patterns,
+)
 from guided_sidecar.grammar.compile.allowance import WHOLE, Allowance
 from guided_sidecar.grammar.compile.instance_check import Judge
 from guided_sidecar.grammar.compile.proof import Prover
-from guided_sidecar.grammar.compile.proof_faults import Fault
-from guided_sidecar.grammar.compile.routing import Grammar
+from guided_sidecar.grammar.compile.reading import Grammar
 from guided_sidecar.grammar.compile.vocabulary import Vocabulary
-from guided_sidecar.grammar.schema import limits, tag_words
+from guided_sidecar.grammar.schema import limits
 from guided_sidecar.grammar.worker_errors import ran_out_of_memory
 from guided_sidecar.grammar.worker_messages import Compiled, Done, Job, Meanwhile, Proof, Unenforced
 
-# Larger ones take ranks many seconds to load, and few of them would fill the folder that the pod shares.
-_MOST_ARTIFACT_BYTES: Final = 64 << 20
 _LIMITS: Final = (ErrorCode.GRAMMAR_SLOW, ErrorCode.GRAMMAR_UNSUPPORTED)
-_PATTERNS_BUDGET_S: Final = 0.1  # CPU time, after which no other pattern is walked alone
 _WARM: Final = "warm"
 _SCHEMA: Final = '{"type": "object", "properties": {"a": {"enum": ["b", "c"]}, "d": {"type": "integer"}}}'
 _TAG: Final = f'{{"structures": [{{"begin": "<a", "schema": {_SCHEMA}, "end": ">"}}], "triggers": ["<a"]}}'
@@ -130,13 +133,11 @@ class Compiler:
         return self._first(job, Grammar(job.kind, None, []), job.backends, start)
 
     def _enforcing(self, job: Job, start: int) -> Done:
-        if job.kind == "structural_tag":
-            tag_words.check(json.loads(job.spec))
-        grammar = routing.read(job)
+        grammar = reading.read(job)
         try:
             return self._first(job, grammar, routing.order(job, grammar), start)
         except GuidedError as error:
-            raise functools.reduce(lambda told, made: made.told(told), grammar.schemas, error) from error
+            raise reading.told(grammar, error) from error
 
     def _first(self, job: Job, grammar: Grammar, order: Iterable[Backend], start: int) -> Done:
         """Return what the first of several backends makes of a grammar that takes it."""
@@ -146,8 +147,10 @@ class Compiler:
                 self._tell(worker_messages.fell_back(_clearest(refusals)))
             try:
                 meant, positions = library_texts.of(job, grammar, backend)
-                compiled, done = self._compiled(job, backend, meant, positions)
-                done = msgspec.structs.replace(done, compile_ns=time.perf_counter_ns() - start)
+                compiled = heard.compiled(self._backends[backend], job.kind, meant)
+                loads = sharing.loads(job, compiled, positions, self._folder)
+                took_ns = time.perf_counter_ns() - start
+                done = msgspec.structs.replace(loads, unenforced=self._unenforced, compile_ns=took_ns)
                 if not job.is_proven:
                     return done
                 self._tell(Compiled(done=done))
@@ -161,7 +164,8 @@ class Compiler:
                 if error.entry.retryable:  # says nothing about the grammar
                     raise
                 refusals.append(error)
-        if refusals[0].path == "$.format":  # which says nothing of the schemas in it
+        # Of a tag as a whole: it says nothing of the schemas in it.
+        if job.kind == "structural_tag" and refusals[0].path == "$.format":
             refusals = [*routing.refused(job.backends, grammar), *refusals]
         raise _clearest(refusals)
 
@@ -169,40 +173,6 @@ class Compiler:
         for name in self._backends:
             with contextlib.suppress(BackendError):  # it does not take the tokenizer
                 yield self._backends[name]
-
-    def _done(self, job: Job, backend: Backend, positions: list[Position]) -> Done:
-        """Return what ranks are to load, but for the grammar."""
-        return Done(
-            backend=backend,
-            positions=positions,
-            whitespace=library_texts.whitespace(job),
-            is_tagged=job.kind == "structural_tag",
-            unenforced=self._unenforced,
-        )
-
-    def _compiled(
-        self, job: Job, backend: Backend, meant: str, positions: list[Position]
-    ) -> tuple[CompiledGrammar, Done]:
-        """Compile for one backend; return the grammar, and what ranks are to load of it."""
-        compiled = self._heard(job.kind, meant, backend)
-        source = compiled.source()
-        content = (source or compiled.artifact()).encode()
-        done = msgspec.structs.replace(
-            self._done(job, backend, positions), size_bytes=max(len(content), compiled.memory_bytes)
-        )
-        _check_size(len(content))
-        if source is not None:
-            return compiled, msgspec.structs.replace(done, spec=source)
-        sha256 = self._write(job.key, content)
-        return compiled, msgspec.structs.replace(done, artifact=job.key, sha256=sha256)
-
-    def _heard(self, kind: Kind, meant: str, backend: Backend) -> CompiledGrammar:
-        """Compile; BackendError also where the library says that it ignores something."""
-        with heard.listening() as said:
-            compiled = self._backends[backend].compile(kind, meant)
-        if said:
-            raise BackendError(f"it is not supported: {said[0]}")
-        return compiled
 
     def _explained(self, job: Job, grammar: Grammar, backend: Backend, refusal: BackendError) -> GuidedError:
         """Turn a library's refusal into our error."""
@@ -219,7 +189,7 @@ class Compiler:
 
     def _is_refused(self, kind: Kind, text: str, backend: Backend) -> bool:
         try:
-            self._heard(kind, text, backend)
+            heard.compiled(self._backends[backend], kind, text)
         except BackendError:
             return True
         return False
@@ -228,53 +198,24 @@ class Compiler:
         """Prove what was compiled; where that refuses it, its artefact goes."""
         began_ns = time.perf_counter_ns()
         try:
-            self._prove(job, grammar, compiled, done.positions)
+            self._prove(job, grammar, compiled, done)
         except GuidedError:
             artifacts.remove(self._folder, job.key)
             raise
         return msgspec.structs.replace(done, proof_ns=time.perf_counter_ns() - began_ns)
 
-    def _prove(
-        self, job: Job, grammar: Grammar, compiled: CompiledGrammar, positions: Sequence[Position]
-    ) -> None:
+    def _prove(self, job: Job, grammar: Grammar, compiled: CompiledGrammar, done: Done) -> None:
         began_ns = time.time_ns()
         # Of the text as it came: what was closed, relaxed or written otherwise is not what was asked for.
         judge = Judge(job.spec) if job.kind == "json" and grammar.value is not None else None
-        fault, texts = self._prover.prove(compiled, positions, judge)
+        fault, texts = self._prover.prove(compiled, done.positions, judge)
         if fault is None or (fault.path is None and fault.code in _LIMITS):
-            fault = self._slow_pattern(grammar, compiled) or fault
+            alone = functools.partial(heard.compiled, self._backends[done.backend], "json")
+            fault = slow_patterns.fault(grammar, self._prover, alone) or fault
         code = fault.code.value if fault is not None else ""
         self.proofs.append(Proof(compiled.backend, began_ns, time.time_ns(), code, texts))
         if fault is not None:
             raise blame.proven(grammar, fault)
-
-    def _slow_pattern(self, grammar: Grammar, compiled: CompiledGrammar) -> Fault | None:
-        """Walk each pattern alone that may be slow, and that the walks may not have come to."""
-        until_s = time.thread_time() + _PATTERNS_BUDGET_S
-        for pattern, path in routing.repeating(grammar).items():
-            if time.thread_time() > until_s:
-                break
-            text = json.dumps({"type": "string", "pattern": pattern})
-            with contextlib.suppress(BackendError):  # it has been compiled as a part of the whole
-                alone = self._heard("json", text, compiled.backend)
-                if (fault := self._prover.slow_fault(alone)) is not None:
-                    return fault._replace(message=f"{path}: {fault.message}", path=path)
-        return None
-
-    def _write(self, key: str, content: bytes) -> str:
-        try:
-            return artifacts.write(self._folder, key, content)
-        except OSError as error:
-            message = f"the compiled grammar could not be written: {error.strerror}"
-            raise GuidedError(ErrorCode.GRAMMAR_STORAGE_FULL, message) from error
-
-
-def _check_size(size_bytes: int) -> None:
-    if size_bytes > _MOST_ARTIFACT_BYTES:
-        message = (
-            f"the compiled grammar has {size_bytes >> 20} MiB; the limit is {_MOST_ARTIFACT_BYTES >> 20}"
-        )
-        raise GuidedError(ErrorCode.GRAMMAR_TOO_LARGE, message)
 
 
 def _knows(backend: Backend, job: Job) -> bool:

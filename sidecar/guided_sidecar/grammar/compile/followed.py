@@ -7,8 +7,9 @@ schemas that may hold there. What does not decide (a pattern, an enum, branches 
 in the grammar; a schema is relaxed only if all of its places decide. A minLength alone some libraries compile
 to masks that cost less than counting.
 
-So are arrays whose items differ: they do where every schema that may hold of an array wants it, and something
-else may follow wherever an item is there (differing.py). No library enforces what is left of uniqueItems.
+So are arrays whose items differ: they do where every schema that may hold of an array wants it, and its items
+are strings and numbers that can always be made longer, with `null` and booleans beside them. No library
+enforces what is left of uniqueItems.
 """
 
 import functools
@@ -20,11 +21,9 @@ import msgspec
 from guided_contract.counting import NOTHING, Position
 from guided_contract.wire import Backend
 from guided_grammar.json_schema import keywords
-from guided_grammar.json_schema.keywords import ANY, LENGTHS
+from guided_grammar.json_schema.keywords import ANY, DEFINITIONS, LENGTHS
 from guided_grammar.json_schema.subschemas import children, referred, within
 from guided_grammar.registry import library
-from guided_sidecar.grammar.compile.alternatives import UndecidedError
-from guided_sidecar.grammar.compile.differing import Differing
 from guided_sidecar.grammar.compile.places import Place, said_of_part
 from guided_sidecar.grammar.schema.disjoint import types
 
@@ -34,6 +33,8 @@ _MOST_PLACES: Final = 4096
 _MOST_PARTS: Final = 1 << 16
 _MOST_LOOKS: Final = 1 << 16  # at a schema, at all places together
 _MOST_BYTES: Final = 1 << 20
+_LONGER: Final = frozenset(["integer", "number", "string"])  # types of values that can be made longer
+_SCALARS: Final = _LONGER | {"boolean", "null"}
 
 
 class _TooManyError(Exception):
@@ -109,11 +110,7 @@ class _Analysis:
         relaxed = self.relaxed
         counted = [any(id(schema) in relaxed for schema in place.schemas) for place in self._places]
         useful = self._leading_to(
-            {
-                index
-                for index, place in enumerate(self._places)
-                if counted[index] or place.unique_items or place.mark is not None
-            }
+            {index for index, place in enumerate(self._places) if counted[index] or place.unique_items}
         )
         order = [index for index in range(len(self._places)) if index in useful]
         if not order or order[0] != 0:
@@ -137,8 +134,7 @@ class _Analysis:
             prefix=prefix,
             items=items,
             unique_items=place.unique_items,
-            last=sorted(place.mark.last) if place.mark is not None else [],
-            is_whole=place.mark is not None and place.mark.is_whole,
+            whole_items=place.whole_items,
         )
 
     def _leading_to(self, goals: set[int]) -> set[int]:
@@ -170,32 +166,23 @@ class _Analysis:
         wanting = [schema for schema in arrays if "uniqueItems" in schema]
         if not wanting:
             return
-        try:
-            self._mark(place, arrays)
+        kinds = [self._kinds(schema.get("items", True)) for schema in arrays]
+        if len(wanting) == len(arrays) and not place.prefix and all(kinds) and len({*kinds}) == 1:
             place.unique_items = True
-        except UndecidedError:
+            place.whole_items = "number" not in kinds[0]
+        else:
             self._undecided.update(map(id, wanting))
 
-    def _mark(self, place: Place, arrays: list[dict[str, Any]]) -> None:
-        """Mark the places of an array's items, which differ, and of their last properties."""
-        if place.prefix or any("uniqueItems" not in schema for schema in arrays):
-            raise UndecidedError
-        differing = Differing(self._root)
-        differing.read([schema.get("items", True) for schema in arrays])
-        marks = [(self._at(place.items, way), mark) for way, mark in differing.marks.items()]
-        if any(marked.mark not in (None, mark) for marked, mark in marks):
-            raise UndecidedError
-        for marked, mark in marks:
-            marked.mark = mark
-
-    def _at(self, index: int, way: Iterable[str]) -> Place:
-        """Return the place behind names of properties, from another on."""
-        for name in way:
-            # Of a schema that has a name which no rank can follow, nothing is read.
-            index = self._places[index].properties.get(name, NOTHING)
-            if index == NOTHING:
-                raise UndecidedError
-        return self._places[index]
+    def _kinds(self, items: Any) -> frozenset[str]:
+        """Return the types of an array's items, if they are scalars without end; else none."""
+        found: set[str] = set()
+        for leaf, is_beside in self._leaves([items]):
+            if is_beside or not leaf.keys() <= {"type", "minLength", *DEFINITIONS}:
+                return frozenset()
+            kinds = leaf.get("type", "object")
+            found.update([kinds] if isinstance(kinds, str) else kinds)
+        is_endless = found <= _SCALARS and not found.isdisjoint(_LONGER)
+        return frozenset(found) if is_endless else frozenset()
 
     def _enter_objects(self, place: Place) -> None:
         schemas = [schema for schema in place.schemas if "object" in types(schema)]

@@ -13,13 +13,23 @@ import warnings
 from collections.abc import Iterator
 from typing import Final
 
-from guided_grammar.backend import one_line
+from guided_contract.wire import Kind
+from guided_grammar.backend import Backend, BackendError, Compiled, one_line
 
 _STDERR: Final = 2
 _MOST_BYTES: Final = 4096  # that are read: a library may say the same of each place in a grammar
 _MOST_CHARACTERS: Final = 200
 # Of what a later version of a library will do, not of the grammar.
 _OF_LATER: Final = (DeprecationWarning, FutureWarning, ImportWarning, ResourceWarning)
+
+
+def compiled(backend: Backend, kind: Kind, text: str) -> Compiled:
+    """Compile a grammar; BackendError also where the library says that it ignores something."""
+    with listening() as said:
+        made = backend.compile(kind, text)
+    if said:
+        raise BackendError(f"it is not supported: {said[0]}")
+    return made
 
 
 @contextlib.contextmanager

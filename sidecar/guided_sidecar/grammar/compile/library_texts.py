@@ -10,7 +10,7 @@ from guided_contract.wire import Backend
 from guided_grammar.json_schema import subschemas
 from guided_grammar.registry import library
 from guided_sidecar.grammar.compile import followed, tagged
-from guided_sidecar.grammar.compile.routing import Grammar
+from guided_sidecar.grammar.compile.reading import Grammar
 from guided_sidecar.grammar.schema import additional_properties, spelling
 from guided_sidecar.grammar.schema.origins import Form
 from guided_sidecar.grammar.worker_messages import Job
@@ -19,8 +19,8 @@ Relaxed = tuple[str, list[Position]]  # the text to compile, and what ranks foll
 
 _UNIQUE: Final = "uniqueItems"
 _REASON: Final = (
-    "it is enforced where items always have more values (docs/json-schema.md says which do), and no other "
-    "schema holds of the same array"
+    "it is supported only over an enum of a few values and over strings and numbers without bounds, "
+    "where no other schema holds of the same array"
 )
 _IN_TAGS: Final = "; in a structural tag, only where the text before a value tells that it begins"
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from guided_contract.counting import NOTHING
 from guided_grammar.json_schema import keywords
-from guided_sidecar.grammar.compile.differing import Mark
 
 
 @dataclasses.dataclass(slots=True)
@@ -24,7 +23,7 @@ class Place:
     prefix: list[int] = dataclasses.field(default_factory=list)
     items: int = NOTHING
     unique_items: bool = False
-    mark: Mark | None = None  # of what an item may come to its end with
+    whole_items: bool = False
 
     def leaves_open(self, schema: dict[str, Any]) -> bool:
         """Return whether another schema decides about an array's items."""

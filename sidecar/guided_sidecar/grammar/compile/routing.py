@@ -1,116 +1,25 @@
-"""A grammar as it is read, and which backends may serve it, in which order."""
+"""Which backends may serve a grammar, in which order.
+
+`Auto` is one sentence: llguidance for JSON, regexes, choices and the tags that it can write, xgrammar for
+EBNF and other tags, and what the first does not enforce goes to the other, else it is refused. Who names a
+library has that one asked first, or alone.
+"""
 
 import itertools
-import json
-import re
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from guided_contract.backends import NAMES
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_contract.wire import Backend, Kind
 from guided_grammar import rules
 from guided_grammar.backend import Unsupported
-from guided_grammar.json_schema import subschemas
-from guided_grammar.json_schema.subschemas import JsonPath
 from guided_grammar.registry import library
 from guided_sidecar.grammar import trust
-from guided_sidecar.grammar.schema import endless, faults, normal, schema
-from guided_sidecar.grammar.schema.origins import Form
+from guided_sidecar.grammar.compile.reading import Grammar
 from guided_sidecar.grammar.worker_messages import Job
 
-_WIDE: Final = frozenset(["anyOf", "enum", "patternProperties", "properties"])
-_MANY: Final = 64  # alternatives, of which a few such keywords are too many
 _IN_TOOLS: Final = "leave it out in tools of this parser and in tags like its: a response_format may have it"
-_NESTED: Final = re.compile(r"[*+}][^()]*(?:\)[^()]*)*\)[*+{]")  # a repeat within a group that is repeated
-
-
-class Grammar(NamedTuple):
-    """What a job asks for.
-
-    Attributes
-    ----------
-    value
-        Of json and structural tags the text parsed, its schemas in their normal form; else the text. None: it
-        is compiled as it came, and nothing is promised of it.
-    schemas
-        All JSON schemas in it, in their normal form.
-    """
-
-    kind: Kind
-    value: Any
-    schemas: list[Form]
-
-
-def read(job: Job) -> Grammar:
-    """Parse and check a job's text.
-
-    Raises
-    ------
-    GuidedError
-        A schema in it is wrong, with its path.
-    """
-    if job.kind == "json":
-        made = _normal(json.loads(job.spec))
-        return Grammar(job.kind, made.schema, [made])
-    if job.kind == "regex" and (len(job.spec) - len(job.spec.rstrip("\\"))) % 2:
-        raise GuidedError(ErrorCode.GRAMMAR_INVALID, "the regex is broken: it ends in a backslash")
-    if job.kind != "structural_tag":
-        return Grammar(job.kind, job.spec, [])
-    schemas: list[Form] = []
-
-    def normalised(way: JsonPath, written: Any) -> Any:
-        path = str(way)
-        try:
-            made = _normal(written)
-        except GuidedError as error:
-            raise faults.moved(error, path) from error
-        schemas.append(made._replace(path=path))
-        return made.schema
-
-    return Grammar(job.kind, subschemas.with_each_of_tag(json.loads(job.spec), normalised), schemas)
-
-
-def _normal(written: Any) -> Form:
-    """Check a JSON schema, and return its normal form."""
-    schema.check(written)
-    made = normal.read(written)
-    try:
-        endless.cut(made.schema)
-    except GuidedError as error:
-        raise made.told(faults.placed(error, made.at(error.path))) from error
-    return made
-
-
-def repeating(grammar: Grammar) -> dict[str, str]:
-    """Return the patterns of a grammar's schemas that repeat what repeats, with the path of one each."""
-    found: dict[str, str] = {}
-    for inner in grammar.schemas:
-        if not _has_patterns(inner.schema):
-            continue
-        for place in subschemas.walk(inner.schema):
-            names = [*place.schema.get("patternProperties", ())]
-            for pattern in [place.schema.get("pattern"), *names]:
-                if isinstance(pattern, str) and _NESTED.search(pattern) and pattern not in found:
-                    keyword = "patternProperties" if pattern in names else "pattern"
-                    found[pattern] = inner.at(place.at(keyword))
-    return found
-
-
-def widest(grammar: Grammar) -> str | None:
-    """Return the path of the keyword that gives the most alternatives in a grammar's schemas."""
-    found = [
-        (len(place.schema[keyword]), inner.at(place.at(keyword)))
-        for inner in grammar.schemas
-        for place in subschemas.walk(inner.schema)
-        for keyword in _WIDE & place.schema.keys()
-        if len(place.schema[keyword]) > _MANY
-    ]
-    return max(found)[1] if found else "$" if grammar.schemas else None
-
-
-def _has_patterns(form: Any) -> bool:
-    return any("pattern" in part or "patternProperties" in part for part in subschemas.within(form))
 
 
 def order(job: Job, grammar: Grammar) -> Iterator[Backend]:
