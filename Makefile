@@ -89,6 +89,10 @@ test: $(SETUP)  ## every test tier: unit, contract, engine matrix (pairwise), dr
 test-unit: $(SETUP)  ## the tests that take seconds
 	$(PYTEST) -q tests/unit
 
+.PHONY: test-judges
+test-judges: $(SETUP)  ## who judges from outside what stays true while code goes: tests/judges.txt
+	$(PYTEST) $(WORKERS) $(shell grep -v '^\#' tests/judges.txt)
+
 .PHONY: test-gpu
 test-gpu: $(SETUP)  ## what only a GPU shows: pinned copies, streams, CUDA graphs (skips where there is none)
 	$(PYTEST) -rs tests/gpu

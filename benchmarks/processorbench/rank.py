@@ -1,6 +1,5 @@
 """A rank without an engine, whose sequences continue a real text; what each part of a step takes."""
 
-import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -27,7 +26,6 @@ from guided_grammar.registry import Backends, Tokenizer
 from processorbench.cells import NONE, UNUSED, Cell, Mode, Spent
 
 _HISTORY: Final = 4096  # tokens, all of the prompt's
-_PHRASES: Final = 100
 _SHIPPED: Final = "guided_engine.processors"
 
 
@@ -45,9 +43,6 @@ class Text:
             token_bytes=self.backends["guidance"].tokens(),
             stop_tokens=frozenset({vocabulary.EOS}),
         )
-        words = text.split()
-        starts = random.Random(0).sample(range(len(words) - 1), _PHRASES)
-        self._phrases = [" ".join(words[at : at + 2])[:100] for at in starts]
         spec = LLMatcher.grammar_from_regex(r"(.|\n)*")
         loaded = self.prototypes.load(Load(key="any", backend="guidance", spec=spec))
         assert not loaded.error, loaded.error
@@ -61,7 +56,6 @@ class Text:
         each = (
             shipped("DRY", "dry:Dry"),
             shipped("NoRepeatNgram", "no_repeat_ngram:NoRepeatNgram", include_prompt=True),
-            shipped("BannedPhrases", "banned_phrases:BannedPhrases", phrases=self._phrases),
         )
         return [NONE, Mode(UNUSED.name, each, is_guided=True), *(Mode(one.name, (one,)) for one in each)]
 

@@ -56,7 +56,6 @@ class GuidedDecodingConfig(Struct, frozen=True, kw_only=True):
     proof: Literal["Always", "Never"] = "Always"
     compile: CompileConfig = CompileConfig()
     consensus: ConsensusConfig = ConsensusConfig()
-    on_desync: Literal["FailRequest", "FallBackToScheduler"] = "FailRequest"
     request_options: tuple[RequestOption, ...] = get_args(RequestOption)  # what requests may choose
 
 

@@ -96,9 +96,7 @@ CATALOGUE: Final[dict[ErrorCode, ErrorEntry]] = {
     ),
     ErrorCode.REQUEST_INVALID: ErrorEntry(400, False, "the request cannot be read, or contradicts itself"),
     ErrorCode.REQUEST_NOT_ADMITTED: ErrorEntry(400, False, "guided requests are not supported on this route"),
-    ErrorCode.REQUEST_UNKNOWN_CONSTRAINT: ErrorEntry(
-        400, False, "the request asks for a constraint in words that this server does not read"
-    ),
+    ErrorCode.REQUEST_UNKNOWN_CONSTRAINT: ErrorEntry(400, False, "unknown constraint parameter"),
     ErrorCode.SEQUENCE_DEAD_END: ErrorEntry(
         422, False, "generation stopped: the grammar allows no further token"
     ),

@@ -30,6 +30,8 @@ GRAMMAR_ARG: Final = "guided_grammar"
 CLIENT_ARGS: Final = frozenset((BACKEND_ARG, WHITESPACE_ARG, UNSUPPORTED_KEYWORDS_ARG, GRAMMAR_ARG))
 # Of a response: a JSON array of JSONPaths, what of its grammar is not enforced, as was allowed.
 UNENFORCED_HEADER: Final = "x-guidedmodel-unenforced"
+# A JSON array of keys of its request that vLLM does not know, and so ignores.
+IGNORED_HEADER: Final = "x-guidedmodel-ignored"
 # The admitted request's ticket on its way to the ranks, a mapping made by wire.Ticket.
 TICKET_ARG: Final = "guided_ticket"
 

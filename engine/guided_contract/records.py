@@ -57,6 +57,7 @@ class HttpRequest(Record, frozen=True, kw_only=True):
     kind: Kind | None = None  # None: unguided
     grammar_key: str | None = None
     error_code: str | None = None
+    ignored_keys: Natural = 0  # of its body, that vLLM does not know
     scheme: Literal["http", "https"] = "http"
     server_address: Name | None = None  # as the client wrote it
     server_port: Annotated[int, msgspec.Meta(ge=1, le=65535)] | None = None

@@ -6,7 +6,7 @@ is the client's Hello; the service answers Welcome. Every other message may come
 ========  ==========================================  ==============================================
 client    sends                                       receives
 ========  ==========================================  ==============================================
-api       Prepare, PrepareNamed, Release              Prepared, Proven, Refused, End, Place
+api       Prepare, PrepareNamed, Release              Prepared, Proven, Refused, End
 rank      Loaded, Failed, Compare, Fetch              Load, Unload, Chunk
 others    -                                           -
 ========  ==========================================  ==============================================
@@ -36,7 +36,6 @@ Few: Final = msgspec.Meta(max_length=256)
 Kind = Literal["json", "json_object", "regex", "choice", "grammar", "structural_tag"]
 Backend: TypeAlias = backends.Backend
 Role = Literal["launcher", "api", "core", "rank"]
-Placement = Literal["Rank", "Scheduler"]
 
 
 class Message(msgspec.Struct, frozen=True, tag=True):
@@ -56,8 +55,7 @@ class Hello(Message, frozen=True, kw_only=True):
 
     `samples`: whether a worker samples (last pipeline stage). `rank`: its number among those that do, of all
     engine cores; of another worker, its rank in its engine. `boot`: the same for all processes of one engine
-    start (made by the launcher). `placement`: who masks the requests that an API server admits, as an earlier
-    service may have told it. `node`: that of a rank whose sidecar speaks for it, over the network, else 0.
+    start (made by the launcher). `node`: that of a rank whose sidecar speaks for it, else 0.
     """
 
     protocol: int = PROTOCOL
@@ -69,7 +67,6 @@ class Hello(Message, frozen=True, kw_only=True):
     versions: Annotated[dict[str, str], Few] = {}  # vllm, grammar libraries, guidedmodel, modelRunner
     patches: Annotated[list[Patch], Few] = []
     unsupported: str = ""  # launcher only: why vLLM was left untouched
-    placement: Placement = "Rank"
     scheduling: Literal["", "Async", "Sync"] = ""  # rank only: how its engine schedules
     speculation: str = ""  # rank only: vLLM's name of the method that it resolved, "" without speculation
     node: Natural = 0
@@ -224,12 +221,6 @@ class End(Message, frozen=True, kw_only=True):
     code: str
 
 
-class Place(Message, frozen=True, kw_only=True):
-    """Who is to mask the requests that an API server admits from now on."""
-
-    placement: Placement
-
-
 class Ticket(Trace, frozen=True, kw_only=True):
     """What a guided request carries to the ranks in `extra_args[TICKET_ARG]`, as a plain mapping."""
 
@@ -237,11 +228,10 @@ class Ticket(Trace, frozen=True, kw_only=True):
     backend: Backend
     reasoning_ended: bool | None = None  # by the prompt, says the engine core; None: ask the parser
     reasoning_arguments: dict[str, Any] = {}  # noqa: RUF012 - a Struct copies it
-    placement: Placement = "Rank"
 
 
 ClientMessage = Hello | Prepare | PrepareNamed | Release | Loaded | Failed | Compare | Fetch
-ServiceMessage = Welcome | Prepared | Proven | Refused | Load | Unload | Chunk | End | Place
+ServiceMessage = Welcome | Prepared | Proven | Refused | Load | Unload | Chunk | End
 
 
 class WireError(Exception):

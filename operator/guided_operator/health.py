@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from guided_contract.http_port import HttpPort, Recent, answer_once
 from guided_operator.telemetry.metrics import CONTENT_TYPE
 
 
@@ -26,18 +25,16 @@ async def serve(
         return web.Response(text="ok\n") if is_ready() else web.Response(status=503, text="not synced\n")
 
     async def scraped(_: web.Request) -> web.Response:
-        return web.Response(body=page(), headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(body=metrics(), headers={"Content-Type": CONTENT_TYPE})
 
-    page = Recent(metrics)
     application = web.Application()
-    application.on_response_prepare.append(answer_once)
     application.add_routes(
         [web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", scraped)]
     )
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
-    served = HttpPort(runner, host, port)
     try:
-        await served.start()
+        await runner.setup()
+        await web.TCPSite(runner, host, port).start()
         yield
     finally:
-        await served.stop()
+        await runner.cleanup()

@@ -177,9 +177,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "as vLLM does": {"guidedDecoding": {"unsupportedKeywords": "Allow", "whitespace": "Unbounded"}},
     "requests choose little": {"guidedDecoding": {"requestOptions": ["Whitespace"]}},
     "requests choose nothing": {"guidedDecoding": {"requestOptions": []}},
-    "ranks compared at every token": {
-        "guidedDecoding": {"consensus": {"mode": "Every"}, "onDesync": "FallBackToScheduler"}
-    },
+    "ranks compared at every token": {"guidedDecoding": {"consensus": {"mode": "Every"}}},
     "named grammars": {
         "guidedDecoding": {"grammars": [GRAMMAR, GRAMMAR | {"name": "b", "kind": "StructuralTag"}]}
     },
@@ -682,7 +680,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no interval": ({"guidedDecoding": {"consensus": {"sampleEvery": 0}}}, "sampleEvery"),
     "keywords ignored": ({"guidedDecoding": {"unsupportedKeywords": "Ignore"}}, "unsupportedKeywords"),
     "unknown proof": ({"guidedDecoding": {"proof": "Sometimes"}}, "proof"),
-    "unknown policy": ({"guidedDecoding": {"onDesync": "Ignore"}}, "onDesync"),
     "unknown field": ({"guidedDecoding": {"backends": "Auto"}}, "backends"),
     "unknown field of the spec": ({"gpus": 4}, "gpus"),
     "number as text": ({"parallelism": {"tensor": "2"}}, "tensor"),

@@ -98,7 +98,6 @@ OUTAGES: dict[str, tuple[Callable[[World], None], set[str]]] = {
         {"GuidedModelReplicasMissing", "GuidedModelProbeFailed"},
     ),
     "ranks disagree": (_pods(0, agreement=AgreementState(desyncs={1: 1})), {"GuidedModelRanksDisagree"}),
-    "fallback": (_pods(0, agreement=AgreementState(fell_back=True)), {"GuidedModelFellBack"}),
     "budget spent": (_pods(0, exhausted=True), {"GuidedModelGrammarServiceExhausted"}),
     "workers crash": (
         _pods(0, workers=WorkersState(idle=1, forks=9, restarts={"crashed": 9})),

@@ -5,7 +5,6 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,13 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 from devtools import tinymodel
-from transformers import AutoTokenizer
 
 from guided_contract import names
 from guided_contract.config import GuidedDecodingConfig, PodConfig
 from guided_contract.heartbeat import Heartbeats, core_slot
-from guided_contract.wire import Backend, Hello, Ticket
-from guided_engine.compat import core, core_liveness, cpu, runner, upstream_backends
+from guided_contract.wire import Hello, Ticket
+from guided_engine.compat import core, core_liveness, cpu, runner
 from guided_engine.compat.core_finishes import FINISHES_ATTRIBUTE
 from guided_engine.compat.runner import ENDS_ATTRIBUTE
 from guided_engine.ledger import PatchSkippedError
@@ -92,7 +90,7 @@ class TestDetached:
         later = {"constraint": {"guided": True}, "name": {"guided": False, "extra": {"guided_grammar": "g"}}}
         running.add("r", ticket=False, resumable=True, **later[asked])
         [new] = running.scheduler.schedule().scheduled_new_reqs
-        assert runner._is_guided_here(new.sampling_params)
+        assert runner._is_guided(new.sampling_params)
         assert ticket_of(new.sampling_params.extra_args) is None
 
     def test_a_malformed_ticket_is_none(self, running: Core) -> None:
@@ -104,41 +102,6 @@ class TestDetached:
         from guided_engine.ranks.tickets import ticket_of
 
         assert ticket_of(params.extra_args) is None
-
-    @pytest.mark.parametrize("name", ["xgrammar", "guidance"])
-    def test_a_request_placed_in_the_scheduler_is_masked_there_beside_one_that_is_not(
-        self, running: Core, name: str
-    ) -> None:
-        running.add("r", placed=name)
-        running.add("s")
-        wait_until(lambda: running.scheduler.requests["r"].structured_output_request.grammar)
-        scheduled = running.scheduler.schedule()
-        assert list(scheduled.num_scheduled_tokens) == ["s", "r"] or list(scheduled.num_scheduled_tokens) == [
-            "r",
-            "s",
-        ]
-        masks = running.scheduler.get_grammar_bitmask(scheduled)
-        assert masks.structured_output_request_ids == ["r"]
-        assert masks.grammar_bitmask.shape[0] == 1
-        letters = [running.letter("a"), running.letter("b")]
-        assert [bool(masks.grammar_bitmask[0][t // 32] >> (t % 32) & 1) for t in letters] == [True, False]
-        assert running.take(scheduled, token=letters[0])["s"].new_token_ids == [letters[0]]
-
-    def test_both_libraries_serve_one_engine(self, running: Core) -> None:
-        for name in ("xgrammar", "guidance"):
-            running.add(name, placed=name)
-            wait_until(lambda: running.scheduler.requests[name].structured_output_request.grammar)  # noqa: B023
-        made = [type(one.structured_output_request.grammar).__name__ for one in running.requests()]
-        assert made == ["XgrammarGrammar", "GuidanceGrammar"]
-
-    def test_what_the_scheduler_cannot_compile_ends_alone(self, running: Core) -> None:
-        running.add("r", placed="xgrammar", regex="(")
-        running.add("s")
-        wait_until(lambda: running.step().get("s"))
-        outputs = {}
-        wait_until(lambda: outputs.update(running.step()) or "r" in outputs)
-        assert outputs["r"].finish_reason.name == "ERROR"
-        assert outputs["r"].stop_reason == "grammar_load_failed"
 
     def test_an_unguided_request_is_left_alone(self, running: Core) -> None:
         running.add("r", guided=False, ticket=False)
@@ -230,72 +193,6 @@ class TestEnds:
         setattr(output, ENDS_ATTRIBUTE, {"r": "sequence_dead_end"})
         assert getattr(pickle.loads(pickle.dumps(output)), ENDS_ATTRIBUTE) == {"r": "sequence_dead_end"}
         assert not hasattr(EMPTY_MODEL_RUNNER_OUTPUT, ENDS_ATTRIBUTE)
-
-
-def test_a_backend_is_whole_when_another_thread_may_take_it(
-    pod: PodConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """vLLM compiles in a pool of threads, which share the manager's backends."""
-    from vllm.v1.structured_output import backend_xgrammar
-
-    class Shared(dict[str, Any]):
-        def __setitem__(self, name: str, made: tuple[Any, str]) -> None:
-            assert made[0].disable_any_whitespace is False
-            super().__setitem__(name, made)
-
-    made = SimpleNamespace(allocate_token_bitmask=lambda rows: np.zeros((rows, 1)))
-    monkeypatch.setattr(backend_xgrammar, "XgrammarBackend", lambda *_args, **_kwargs: made)
-    model = SimpleNamespace(get_vocab_size=lambda: 8)
-    manager = SimpleNamespace(
-        tokenizer=None,
-        vllm_config=SimpleNamespace(model_config=model),
-        backend=None,
-        **{core._BACKENDS_ATTRIBUTE: Shared()},
-    )
-    assert core._backend(manager, "xgrammar", pod) is manager.backend
-
-
-@pytest.mark.parametrize(("name", "code"), [("xgrammar", None), ("guidance", "grammar_load_failed")])
-def test_masks_that_are_wider_than_the_logits_end_their_request_and_not_the_engine(
-    pod: PodConfig, name: Backend, code: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A token added to a tokenizer, and not to its model: 32,001 tokens and 32,000 logits, in short."""
-    from vllm.v1.structured_output.backend_types import StructuredOutputOptions
-
-    tokenizer = AutoTokenizer.from_pretrained(tinymodel.models() / "tiny")
-    fewer = len(tokenizer) // 32 * 32 - 32
-    options = SimpleNamespace(disable_any_whitespace=False, disable_additional_properties=False)
-    manager = SimpleNamespace(
-        tokenizer=tokenizer,
-        vllm_config=SimpleNamespace(
-            model_config=SimpleNamespace(
-                get_vocab_size=lambda: fewer, hf_config=SimpleNamespace(model_type="llama")
-            ),
-            structured_outputs_config=options,
-            speculative_config=None,
-        ),
-        backend=None,
-        executor=ThreadPoolExecutor(1),
-    )
-    asked = SimpleNamespace(structured_output_key=(StructuredOutputOptions.REGEX, "a+"), grammar=None)
-    request = SimpleNamespace(
-        structured_output_request=asked,
-        sampling_params=SimpleNamespace(all_stop_token_ids=set()),
-        stop_reason=None,
-    )
-    made: list[Any] = []
-    original = upstream_backends.find(name)
-    assert original is not None
-    make = original.make
-    counted = SimpleNamespace(make=lambda *args, **options: (made.append(name), make(*args, **options))[1])
-    monkeypatch.setattr(upstream_backends, "find", lambda _name: counted)
-    with manager.executor:
-        for _ in range(2):
-            core.compile_here(manager, request, name, pod)
-    assert len(made) == 1  # it takes seconds, whatever comes of it
-    assert (asked.grammar.exception() is None) is (code is None)
-    assert request.stop_reason == code
-    assert (manager.backend is None) is (code is not None)
 
 
 def test_nothing_is_changed_under_scheduler_placement(tmp_path: Path) -> None:
@@ -465,7 +362,6 @@ class TestCpu:
         assert row.tolist() == [False] * 6 + [True] * 2
 
     def test_a_discarded_row_gives_back_what_it_drew_and_the_others_keep_theirs(self) -> None:
-        import numpy as np
         import torch
 
         class Runner:

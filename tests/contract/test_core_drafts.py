@@ -50,7 +50,7 @@ def test_proposed_are_counted_as_upstream_counts_them(running: Core, word: str) 
     """Upstream's scheduler subtracts what its own grammar refuses of each step's drafts."""
     from vllm.v1.outputs import DraftTokenIds
 
-    ours, theirs = running.add("ours"), running.add("theirs", placed="guidance")
+    ours, theirs = running.add("ours"), running.add("theirs", by_upstream=True)
     wait_until(lambda: theirs.structured_output_request.grammar)
     unguided = running.add("unguided", guided=False, ticket=False)
     running.step(token=running.letter("a"))

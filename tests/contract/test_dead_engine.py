@@ -59,7 +59,7 @@ async def test_whoever_comes_meanwhile_is_told_to_come_again(monkeypatch: pytest
         add_request = api._admitting(AsyncLLM.add_request)
 
     pod = pod_config(Path("/nowhere"))
-    client = GrammarClient(pod.service_socket, lambda _: wire.Hello(role="api", pid=1, boot=""))
+    client = GrammarClient(pod.service_socket, lambda: wire.Hello(role="api", pid=1, boot=""))
     gate = Gate(pod, client, Telemetry(pod.telemetry_socket))
     monkeypatch.setattr(api, "process_gate", lambda: gate)
     comes = exchange()

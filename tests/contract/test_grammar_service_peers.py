@@ -158,15 +158,14 @@ def _is_wrong(data: bytes) -> bool:
 
 
 def _takes_a_place(data: bytes) -> bool:
-    """Tell whether it begins as a rank's that there is, or has requests placed elsewhere: no garbage."""
+    """Tell whether it begins as a rank's that there is: no garbage."""
     try:
         hello = wire.decode_client_message(next(fuzz.bodies(data)))
     except (StopIteration, wire.WireError):
         return False
     if not isinstance(hello, Hello):
         return False
-    is_rank = hello.role == "rank" and hello.samples and hello.rank in {0, 1}
-    return is_rank or hello.placement == "Scheduler"
+    return hello.role == "rank" and hello.samples and hello.rank in {0, 1}
 
 
 async def test_a_rank_that_there_is_not_is_cut_off(client: Client) -> None:

@@ -1,6 +1,5 @@
 """The launcher with real child processes: what it starts and answers, and that it leaves nothing behind."""
 
-import asyncio
 import os
 import signal
 import socket
@@ -19,7 +18,7 @@ from guided_contract import names, wire
 from guided_contract.config import DrainConfig, PodConfig, ProbesConfig
 from guided_contract.heartbeat import Beat, Heartbeats, now_ns
 from guided_engine.launcher.stall import is_alive
-from support import crowd, fake_vllm
+from support import fake_vllm
 from support.engine import Engine, pod_config, wait_until, write_config
 from support.fake_service import FakeService
 
@@ -244,18 +243,6 @@ def test_startup_waits_for_health(launch: Launch) -> None:
     status, text = launched.probe("/startupz")
     assert status == 503
     assert "/health" in text
-
-
-async def test_strangers_on_its_port_keep_no_probe_from_its_answer(launch: Launch) -> None:
-    with crowd.few_files():
-        launched = launch()
-    port = launched.pod.ports.launcher
-    await asyncio.to_thread(wait_until, lambda: launched.probe("/startupz")[0] == 200)
-    async with crowd.half_open(port):
-        for _ in range(10):
-            assert await crowd.asked(port, "/livez") == 200
-            assert await crowd.asked(port, "/startupz") == 200
-    assert "Traceback" not in launched.log
 
 
 def test_a_pod_that_cannot_drain_still_ends_its_engine(launch: Launch) -> None:

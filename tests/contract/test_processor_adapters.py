@@ -11,13 +11,12 @@ from vllm import SamplingParams
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor, BatchUpdate
 
 from guided_contract.config import LogitsProcessorConfig
-from guided_engine.processors import registry
-from guided_engine.processors.edits import EditsError, NoTokenError
-from guided_engine.processors.interface import Context
-from guided_engine.testing import Harness, check_factory
-from guided_engine.testing.conformance import ConformanceError
-from guided_engine.testing.harness import Turn
-from support import adapted
+from guided_engine.processors import dense, registry
+from guided_engine.processors.adapters import factory_of
+from guided_engine.processors.edits import NoTokenError
+from guided_engine.processors.interface import Context, Params, SequenceInfo
+from guided_engine.testing import Harness
+from support import adapted, processor_rules
 
 VOCAB = 24
 CONTEXT = Context(vocab_size=VOCAB)
@@ -96,16 +95,7 @@ def test_a_function_with_a_state_is_called_once_for_each_token() -> None:
 
 @pytest.mark.parametrize("factory", [adapted.no_token_twice, adapted.WithPrompt, adapted.Sharpens])
 def test_the_rules_of_factories_hold(factory: Any) -> None:
-    # Without another process, which would load vLLM.
-    check_factory(factory, context=CONTEXT, sampling_params=SamplingParams(), second_process=False)
-
-
-def test_the_rules_find_who_reads_its_row_and_who_keeps_a_state() -> None:
-    target = SamplingParams(extra_args={"target_token": 7})
-    with pytest.raises(ConformanceError, match="rule 7"):
-        check_factory(adapted.TargetToken, context=CONTEXT, sampling_params=target, second_process=False)
-    with pytest.raises(ConformanceError, match="rule 1"):
-        check_factory(adapted.Stateful, context=CONTEXT, second_process=False)
+    processor_rules.check(factory, context=CONTEXT, sampling_params=SamplingParams())
 
 
 def test_a_request_without_a_function_has_no_processor() -> None:
@@ -135,15 +125,15 @@ def test_its_constructor_gets_what_vllm_gives_it(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_function_that_raises_ends_its_sequence_alone(caplog: pytest.LogCaptureFixture) -> None:
-    harness = Harness(adapted.Raises, context=CONTEXT)
-    long, short = harness.sequence(), harness.sequence()
-    long.accept(1, 2)
-    zeros = np.zeros((1, VOCAB), np.float32)
-    with pytest.raises(EditsError, match="NaN"):
-        harness.step([Turn(long, zeros), Turn(short, zeros)])
+    factory: Any = factory_of(adapted.Raises)(Params(), CONTEXT)
+    long, short = factory.create(SequenceInfo()), factory.create(SequenceInfo())
+    long.accept([1, 2])
+    results = [*long.prepare([]), *short.prepare([])]
+    logits = torch.zeros(2, VOCAB)
+    assert dense.tried(factory, results, logits, torch.arange(2)).tolist() == [dense.IS_WRONG, dense.IS_RIGHT]
     assert "Raises failed" in caplog.text
     assert "RuntimeError: two" in caplog.text
-    np.testing.assert_array_equal(short.rows(zeros), zeros)
+    assert not logits.any()
 
 
 def test_what_is_forbidden_before_stays_so() -> None:

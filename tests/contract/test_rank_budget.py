@@ -156,33 +156,3 @@ def test_a_sequence_that_ends_in_the_step_that_finds_its_failure_is_told_of_too(
     rank.sampled(r=[A])
     rank.step(finished={"r": "abort"})
     assert [failure.request_id for failure in failures(rank)] == ["r"]
-
-
-class Hoards(ProcessorFactory[Params]):
-    """Says that it holds 5 MiB for each token."""
-
-    def create(self, _sequence: SequenceInfo[Params]) -> Same:
-        return Hoarding(Edits.add([5], 1.0))
-
-
-class Hoarding(Same):
-    held = 0
-
-    def accept(self, tokens: Sequence[int]) -> None:
-        self.held += len(tokens) * (5 << 20)
-
-    def held_bytes(self) -> int:
-        return self.held
-
-
-def test_a_sequence_whose_processor_says_that_it_holds_too_much_ends_alone(
-    tmp_path: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    rank = Rank(tmp_path, [LogitsProcessorConfig(name="hoards", factory=f"{__name__}:Hoards")])
-    rank.step([arrival("r", None, is_guided=False), arrival("s", None, is_guided=False)])
-    assert rank.sampled(r=[7, 7, 7], s=[7]) == {}
-    rank.step(computed={"r": 3, "s": 3}, scheduled={"r": 1, "s": 1})
-    assert rank.sampled(r=[7], s=[7]) == {}  # 15 MiB are not too much
-    rank.step(computed={"r": 6, "s": 4}, scheduled={"r": 1, "s": 1})
-    assert rank.sampled(s=[7]) == {"r": "sequence_processor_failed"}
-    assert "it holds 20971520 bytes; a sequence may hold 16777216" in caplog.text

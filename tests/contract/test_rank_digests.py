@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from guided_contract import records
-from guided_contract.config import ConsensusConfig, GuidedDecodingConfig
+from guided_contract.config import ConsensusConfig
 from guided_contract.records import Digest, Digests
 from guided_engine.ranks.agreement import Agreement, Progress
 from guided_sidecar.ranks.agreement import Consensus
@@ -114,7 +114,7 @@ def test_data_parallel_groups_are_never_compared(tmp_path: Any, strays: bool) ->
         every, ([A, B, C], [A, B, C], [C, C, A], [C, B if strays else C, A]), strict=True
     ):
         run(rank, tokens)
-    consensus = Consensus(GuidedDecodingConfig(), 2, UnheardDesyncs())
+    consensus = Consensus(2, UnheardDesyncs())
     for number in (0, 2, 1, 3):
         for record in every[number].records:
             consensus.receive(record)

@@ -1,6 +1,6 @@
 """Logits processors that do what none should: their request ends alone, and the batch is as without them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,12 +33,6 @@ class PanicError(BaseException):
         raise RuntimeError("no words")
 
 
-class EndlessList(list[None]):
-    def __iter__(self) -> Iterator[None]:
-        while True:
-            yield None
-
-
 def panic(*_arguments: Any) -> Any:
     raise PanicError
 
@@ -55,7 +49,6 @@ def edits(**fields: Any) -> Callable[[int], list[Edits]]:
 WAYS: dict[str, Callable[[int], Any]] = {
     "a panic": panic,
     "a long story": talk,
-    "rows without an end": lambda rows: EndlessList([None] * rows),
     "only this, as a number": edits(is_only=2),
     "only this, as nothing": edits(is_only=None),
     "only this, as an array": edits(is_only=np.array([True, False])),

@@ -5,7 +5,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from guided_contract import config as pod_config
@@ -17,7 +16,6 @@ from guided_engine.compat.runner import (
     INVALID_ATTRIBUTE,
     GuidedRunner,
     RunnerAdapter,
-    with_core_masks,
 )
 from guided_engine.cpus import Cpus
 from guided_engine.processors.registry import FactoryError
@@ -220,47 +218,6 @@ class TestGuidedRunner:
         runner.sample_tokens("warm-up")
         assert runner.sampled_with == ["warm-up"]
         assert guide.calls == []
-
-    @pytest.mark.parametrize("acceptable", [[3, 1], None])
-    def test_the_engine_cores_masks_follow_the_ranks(self, acceptable: list[int] | None) -> None:
-        runner, guide = Runner(), Guide()
-        guide.bitmask = np.zeros((2, 4), np.int32)
-        guide.scheduled_drafts = {"r": [1], "s": [1, 2], "t": [1, 2]}
-        wrap(runner, guide)
-        runner.execute_model(scheduled(guided=True))
-        theirs = np.ones((6, 4), np.int32)
-        runner.sample_tokens(
-            SimpleNamespace(
-                structured_output_request_ids=["s", "t"],
-                grammar_bitmask=theirs,
-                num_acceptable_drafts=acceptable,
-            )
-        )
-        (masks,) = runner.sampled_with
-        assert masks.request_ids == ["r", "s", "t"]
-        assert masks.bitmask.sum(axis=1).tolist() == [0, 0, 4, 4, 4, 4, 4, 4]
-        assert masks.acceptable == [0, *(acceptable or [0, 0])]
-
-    def test_what_the_scheduler_masks_and_a_rank_limits_is_allowed_what_both_allow(self) -> None:
-        """After a fallback to the scheduler, requests have its masks, and processors that take no drafts."""
-        rank = Masks(["a", "r"], np.array([[1], [7], [7], [6]], np.int32), [0, 0])
-        core = SimpleNamespace(
-            structured_output_request_ids=["r", "z"],
-            grammar_bitmask=np.array([[5], [3], [15], [8]], np.int32),
-            num_acceptable_drafts=[2, 0],
-        )
-        found = with_core_masks(rank, core, {"r": [1, 2]})
-        assert found is not None
-        assert (found.request_ids, found.acceptable) == (["a", "r", "z"], [0, 0, 0])
-        assert found.bitmask.tolist() == [[1], [5], [3], [6], [8]]
-
-    def test_a_request_placed_in_the_scheduler_is_none_of_ours(self) -> None:
-        runner, guide = Runner(), Guide()
-        wrap(runner, guide)
-        step = scheduled(guided=True)
-        step.scheduled_new_reqs[0].sampling_params.extra_args[TICKET_ARG]["placement"] = "Scheduler"
-        runner.execute_model(step)
-        assert guide.calls == ["skip_step"]
 
     def test_what_a_rank_gives_up_is_reported_beside_the_output(self) -> None:
         runner, guide, told = Runner(), Guide("masks"), []

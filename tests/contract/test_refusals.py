@@ -56,7 +56,7 @@ def patched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def new_gate() -> Gate:
     pod = pod_config(Path("/nowhere"))
-    client = GrammarClient(pod.service_socket, lambda _: wire.Hello(role="api", pid=1, boot=""))
+    client = GrammarClient(pod.service_socket, lambda: wire.Hello(role="api", pid=1, boot=""))
     return Gate(pod, client, Telemetry(pod.telemetry_socket))
 
 

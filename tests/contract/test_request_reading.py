@@ -101,7 +101,7 @@ def test_what_passes_is_taken_or_refused_and_nothing_else(
         text = json.dumps({**LEAST[route], **changed}).encode()
         keys = keys_of(text)
         assert keys
-        if request_checks.fault(route, text, keys, 1 << 18) is not None:
+        if request_checks.fault(route, keys, 1 << 18) is not None:
             continue
         try:
             request_of(route).model_validate(json.loads(text))

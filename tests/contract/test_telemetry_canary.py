@@ -89,7 +89,6 @@ async def _tell(folder: Path) -> Told:
         guided_decoding=GuidedDecodingConfig(
             backend="XGrammar",
             compile=CompileConfig(timeout_s=DEADLINE_S, workers=2),
-            on_desync="FallBackToScheduler",
         ),
         logits_processors=[LogitsProcessorConfig(name="ban", factory="acme.words:Ban")],
     )
@@ -229,10 +228,8 @@ def test_a_worker_that_was_lost_is_told_by_its_compile_and_by_a_span_of_its_own(
 
 def test_a_desync_is_told_by_its_request_and_by_a_span_of_its_own(told: Told) -> None:
     [decoded], [desync] = told.kept.named("guided.decode"), told.kept.named("ranks.desync")
-    [fallback] = told.kept.named("placement.fallback")
     assert decoded.events == [("ranks.desync", {"guidedmodel.desync.ranks": "0,1"})]
     assert desync.links == [(decoded.trace_id, decoded.span_id)]
-    assert fallback.links == [(desync.trace_id, desync.span_id)]
     assert desync.status == 2
 
 

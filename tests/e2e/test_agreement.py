@@ -1,20 +1,16 @@
 """A whole pod on two ranks, one of which goes wrong: that request ends with its code, and nothing else."""
 
 import json
-import os
 import re
-import signal
-import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
-import msgspec
 import pytest
 
-from guided_contract import config, status
+from guided_contract import status
 from guided_contract.status import PodStatus
 from support import openai, planted
 from support.pod import ROOT, Pod, sample, start_pod
@@ -105,15 +101,6 @@ def metric(pod: Pod, name: str, url: str = "") -> float:
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
 
 
-def aborted(pod: Pod) -> float:
-    """Return how many guided sequences ended before their grammar did, counted on each rank."""
-    ended = 'backend="xgrammar",end_reason="aborted"'
-    return sum(
-        metric(pod, f"guidedmodel_sequences_total{{{ended},{labels}}}")
-        for labels in ('rank="0",tp_rank="0"', 'rank="1",tp_rank="1"')
-    )
-
-
 def seen_at(pod: Pod, request_id: str) -> list[int]:
     """Return after how many tokens of a request the sidecar saw its ranks differ, by its log."""
     log = (pod.config_path.parent / "sidecar.log").read_text()
@@ -202,48 +189,3 @@ def test_neighbours_of_a_failing_request_generate_what_they_do_without_it(
     failed = {fault: pool.submit(faulty, pod, fault, **sampling) for fault in FAULTS}
     assert {fault: openai.error_code(one.result()) for fault, one in failed.items()} == FAULTS
     assert [openai.text(one.result()) for one in beside] == alone
-
-
-def test_another_policy_places_new_requests_in_the_scheduler(
-    pod: Pod, pool: ThreadPoolExecutor, hurry: Path
-) -> None:
-    """Last but for the restart: the sidecar's service reads its configuration anew when it is replaced."""
-    adopt(pod, "FallBackToScheduler")
-    begun = threading.Event()
-    running = pool.submit(openai.streamed_tokens, pod.url, begun, **goes_on())
-    assert begun.wait(60)
-    before = aborted(pod)
-    assert openai.error_code(faulty(pod, planted.STRAYS)) == DESYNC
-    pod.wait(lambda: "vLLM's scheduler" in page(pod).desync)
-
-    pod.wait(lambda: aborted(pod) == before + 2)  # the one that ranks differed on, some steps after its end
-    fills = metric(pod, "guidedmodel_mask_fills_total")
-    answers = [pool.submit(openai.guided, pod.url, "x", "choice", ["stone", "water"]) for _ in range(3)]
-    assert {openai.text(one.result()) for one in answers} <= {"stone", "water"}
-    assert not running.done(), "the placed ones did not run in the same batches as one that the ranks mask"
-    assert metric(pod, "guidedmodel_mask_fills_total") == fills
-    assert openai.error_code(openai.guided(pod.url, "x", "json", {"type": "oddity"}))[1] == "grammar_invalid"
-    hurry.touch()
-    assert running.result() == LONG
-
-    replace_service(pod)
-    pod.wait(lambda: "vLLM's scheduler" in page(pod).desync)
-    assert metric(pod, "guidedmodel_mask_fills_total") == 0
-
-
-def adopt(pod: Pod, policy: str) -> None:
-    """Have the sidecar follow another policy, by replacing its service."""
-    known = pod.config
-    guided = msgspec.structs.replace(known.guided_decoding, on_desync=policy)
-    pod.config_path.write_bytes(config.encode(msgspec.structs.replace(known, guided_decoding=guided)))
-    replace_service(pod)
-
-
-def replace_service(pod: Pod) -> None:
-    """Kill the sidecar's service, and wait until its successor serves."""
-    service = pod.sidecar.service_pid()
-    assert service
-    os.kill(service, signal.SIGKILL)
-    pod.wait(lambda: pod.sidecar.service_pid() not in {None, service})
-    pod.wait(lambda: openai.guided(pod.url, "x", "choice", ["after"]).status_code == 200)
-    pod.wait(lambda: page(pod).ready)

@@ -159,28 +159,6 @@ def _fare_alike(*engines: list[matrix_drafts.Drafts]) -> None:
     assert min(of["tokens"][0] for of in (ours, theirs)) > FEWEST_DRAWN
 
 
-@pytest.mark.parametrize("drafts", FLAT, ids=lambda c: c.name)
-def test_proposed_drafts_are_counted_as_where_the_scheduler_has_the_grammar(
-    engines: Engines, drafts: Cell
-) -> None:
-    """By vLLM's own count of each step, which leaves out what a grammar in its scheduler refuses.
-
-    Of requests that do not end while the model reasons, as they may in vLLM's scheduler alone.
-    """
-    answers, placed = engines.answers(drafts), matrix.mixed()
-    compared = []
-    for index, request in enumerate(matrix_requests.corpus()):
-        backend, placement = placed.get(request.key, ("xgrammar", "Rank"))
-        ours, upstream = answers["drafts"][backend][index], answers["drafts"]["mixed"][index]
-        is_early = _is_early(request, answers["mixed"][index])
-        if placement == "Scheduler" and not is_early and matrix_drafts.lasted(ours, upstream):
-            compared.append((ours, upstream))
-    assert [matrix_drafts.by_step(ours) for ours, _ in compared] == [
-        matrix_drafts.by_step(upstream) for _, upstream in compared
-    ]
-    assert len(compared) >= FEWEST_COMPARED // 2
-
-
 @pytest.mark.parametrize("drafts", [one for one in CELLS if one.reads_hidden_states], ids=lambda c: c.name)
 def test_what_reads_the_models_hidden_states_is_given_the_right_ones(engines: Engines, drafts: Cell) -> None:
     """A trained drafter guesses from them; with others it is as good as a random one, and output the same."""
@@ -297,18 +275,17 @@ def test_ranks_agree_at_every_token(engines: Engines, cell: Cell) -> None:
     assert (found["compared"] > MANY) == (cell.tensor_parallel > 1)
 
 
-def test_ranks_and_scheduler_mask_in_one_batch(engines: Engines, cell: Cell) -> None:
-    """After a desync new requests are the scheduler's, while the ranks go on with theirs."""
+def test_both_libraries_mask_in_one_batch(engines: Engines, cell: Cell) -> None:
     placed = matrix.mixed()
     upstream = matrix_upstream.reference(cell.runner, cell.tensor_parallel)
     answers = engines.answers(cell)["mixed"]
     differing = []
     for index, (request, ours) in enumerate(zip(matrix_requests.corpus(), answers, strict=True)):
-        backend, placement = placed.get(request.key, ("xgrammar", "Rank"))
+        backend = placed.get(request.key, "xgrammar")
         if ours != upstream[backend][index]:
-            differing.append((placement, backend, request.prompt))
+            differing.append((backend, request.prompt))
     assert not differing
-    assert {placement for _, placement in placed.values()} == {"Rank", "Scheduler"}
+    assert {*placed.values()} == {*matrix.BACKENDS}
 
 
 def test_a_grammar_that_ends_before_min_tokens_ends_its_request(engines: Engines, cell: Cell) -> None:

@@ -1,4 +1,4 @@
-"""Examples of the rows of guided_contract.combinations: resources, and the command lines of their pods."""
+"""Examples of the rows of guided_contract.combinations, and of what ran: resources, and their pods' words."""
 
 import itertools
 import json
@@ -8,8 +8,10 @@ from typing import Any, Literal, NamedTuple
 from unittest import mock
 
 from devtools import tinymodel
+from devtools.combinations_page import Ran
 
-from guided_contract.combinations.row import Facts, Row
+from guided_contract.combinations.row import Facts, Row, asked
+from guided_contract.combinations.table import ROWS
 from guided_engine import versions
 from guided_operator.api import GuidedModel
 from support.manifests import changed, minimal
@@ -18,7 +20,6 @@ from support.vllm_start import command
 _SCHEDULING = {"": "Auto", "Async": "On", "Sync": "Off"}
 _RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
 _DEVICES = ("CPU", "CUDA")
-_PARSER = Path(__file__).with_name("reasoning_parser.py")
 # What vLLM takes for granted elsewhere; with fewer tokens a step it warns of speculation.
 _WORDS = ("--max-num-batched-tokens=8192",)
 _DBO = ("--enable-dbo", "--all2all-backend=deepep_low_latency")
@@ -60,39 +61,91 @@ _CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
+# What vLLM says where it refuses by itself what a row refuses, too: by how the row begins.
+_REFUSED = {
+    "NGram; on a CPU; scheduling Async": "async scheduling is only supported with EAGLE/MTP/Draft Model",
+    "DSpark; V1": "Model Runner V1 does not support: dspark speculative decoding",
+    "verification Adaptive; LoRA": "Adaptive verification is not currently compatible with LoRA",
+    "verification Adaptive; pipeline": "verification is not currently compatible with pipeline parallelism",
+    "verification Adaptive; on a CPU": "Adaptive verification requires full CUDA graphs",
+    "verification Adaptive; no full": "Adaptive verification requires full CUDA graphs",
+    "verification Adaptive; V1": "adaptive draft verification",
+    "verification Adaptive; batch": "it does not yet work with adaptive verification",
+    "pipeline stages; V1; scheduling Async": "not support: pipeline parallelism with async scheduling",
+    "LoRA; more": "Consider increasing max_num_batched_tokens or decreasing num_speculative_tokens",
+    "batch-sharded sampling; one rank": "sampling",
+    "batch-sharded sampling; tensor parallelism; fewer": "in this configuration for the following reason(s)",
+    "batch-sharded sampling; tensor parallelism; V1": "V1 does not support: batch-sharded sampling",
+    "dual batch overlap; V1; on a GPU; DSpark": "V1 does not support: dspark speculative decoding",
+    "dual batch overlap; V2; on a GPU; speculation": "dual batch overlap with speculative decoding",
+    "dual batch overlap; V2; on a GPU; LoRA": "dual batch overlap with LoRA",
+    "dual batch overlap; V2; on a GPU; pipeline": "dual batch overlap with pipeline parallelism",
+    "dual batch overlap; V2; on a GPU; context": "dual batch overlap with context parallelism",
+    "dual batch overlap; V2; on a GPU; piecewise": "dual batch overlap with PIECEWISE CUDA graphs",
+    "dual batch overlap; V2; on a GPU; a multi": "dual batch overlap with multimodal models",
+    "`--enable-dbo` with `deepep_high_throughput`; on a GPU that is not NVIDIA's; scheduling Async": (
+        "Async scheduling is not compatible with ROCm DeepEP high-throughput DBO"
+    ),
+    "fast prefill": "Fast prefill optimization for KV sharing is not compatible with EAGLE",
+    "more active sequences than places": "cannot be greater than max_num_seqs",
+    "fewer tokens a step than places": "must be greater than or equal to max_num_seqs",
+}
+REFUSED = {
+    row.where: words
+    for beginning, words in _REFUSED.items()
+    for row in ROWS
+    if row.where.startswith(beginning)
+}
+# What vLLM warns of, and where: all of it, and nowhere else.
+WARNED = {
+    "Dynamic speculative decoding is not supported with data parallelism": (
+        "`disableAbove`; several engines",
+        "`numTokens: Auto`; several engines",
+    ),
+    "Dynamic speculative decoding changes the target verification length at runtime.": (
+        "`disableAbove`; one engine; V1",
+        "`numTokens: Auto`; one engine; V1",
+    ),
+    "Model Runner V2 does not yet support dual batch overlap; using the V1 model runner instead.": (
+        "dual batch overlap; V1; on a GPU",
+    ),
+    "Dual-Batch Overlap is not supported on CPU, disabled.": ("dual batch overlap; on a CPU",),
+    **{row.words: tuple(each.where for each in ROWS if each.words == row.words) for row in ROWS if row.words},
+}
+
+
 class Example(NamedTuple):
     """One engine of which a row holds."""
 
-    row: Row
+    row: Row | Ran
     facts: Facts
 
     @property
     def name(self) -> str:
-        free = [name for name, values in self.row.when.items() if len(values) > 1 and name != "device"]
+        wanted = asked(self.row.where)
+        free = [name for name, values in wanted.items() if len(values) > 1 and name != "device"]
         return ", ".join(
-            [self.row.name, *(str(getattr(self.facts, name)) for name in free), self.facts.device]
+            [self.row.where, *(str(getattr(self.facts, name)) for name in free), self.facts.device]
         )
 
     def asked(self, models: Path) -> dict[str, Any]:
         """Return what its pods start: words for vLLM, and variables."""
         facts = self.facts
-        words = [*_WORDS]
-        if facts.reasoning_plugin:
-            words += ["--reasoning-parser-plugin", str(_PARSER)]
         with mock.patch.object(versions, "builds_for_cpu", return_value=facts.device == "CPU"):
             started = command(resource(facts, models))
         env = {name: value for name, value in started.env.items() if name == _RUNNER}
-        return {"words": [*started.argv, *words], "env": env}
+        return {"words": [*started.argv, *_WORDS], "env": env}
 
 
-def examples(row: Row) -> Iterator[Example]:
+def examples(row: Row | Ran) -> Iterator[Example]:
     """Yield an engine for each choice that a row leaves, on each device that it holds on."""
-    devices = [each for each in row.when.get("device", _DEVICES) if each in _DEVICES]
+    when = asked(row.where)
+    devices = [each for each in when.get("device", _DEVICES) if each in _DEVICES]
     # vLLM imports their classes, and so CUDA's attention, which a CPU's build lacks.
-    devices = [each for each in devices if each == "CPU" or not {"multimodal", "hybrid"} & {*row.when}]
-    names = [name for name in row.when if name != "device"]
+    devices = [each for each in devices if each == "CPU" or "multimodal" not in when]
+    names = [name for name in when if name != "device"]
     for device in devices:
-        for values in itertools.product(*(row.when[name] for name in names)):
+        for values in itertools.product(*(when[name] for name in names)):
             yield Example(row, Facts(device=device, **dict(zip(names, values, strict=True))))
 
 

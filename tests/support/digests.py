@@ -19,18 +19,13 @@ class UnheardDesyncs:
     def found(self, request_id: str, ranks: Sequence[int]) -> None:
         pass
 
-    def fell_back(self) -> None:
-        pass
-
 
 class Comparing:
     """A real consensus behind the pod's telemetry socket, until `stop`."""
 
     def __init__(self, pod: PodConfig) -> None:
         self._now_s = 0.0
-        self._consensus = Consensus(
-            pod.guided_decoding, pod.tensor_parallel, UnheardDesyncs(), lambda: self._now_s
-        )
+        self._consensus = Consensus(pod.tensor_parallel, UnheardDesyncs(), lambda: self._now_s)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(str(pod.telemetry_socket))
         self._thread = threading.Thread(target=self._read, daemon=True)

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from devtools import tinyheads, tinymodel
 
-from guided_contract import wire
 from guided_contract.config import ConsensusConfig, GuidedDecodingConfig, LogitsProcessorConfig, PodConfig
 from guided_contract.wire import Backend
 from support.adapter import adapter
@@ -23,7 +22,6 @@ BACKENDS: tuple[Backend, ...] = ("xgrammar", "guidance")
 
 # After "ab" nothing can follow; no proof has refused it.
 DEAD_END = 'root ::= "ab" []'
-PHRASES = ["an", "er", "s r", "ligh"]  # no grammar demands one
 PROCESSORS = [
     LogitsProcessorConfig(
         name="no-repeat",
@@ -35,7 +33,6 @@ PROCESSORS = [
         LogitsProcessorConfig(name=name, factory=factory, params=params, apply_by_default=False)
         for name, factory, params in (
             ("dry", "guided_engine.processors.dry:Dry", {"allowed_length": 1, "sequence_breakers": []}),
-            ("banned", "guided_engine.processors.banned_phrases:BannedPhrases", {"phrases": PHRASES}),
             ("closing", "guided_engine.processors.closing:Closing", {"within": 20}),
             ("waves", "support.odd_processors:Waves", {}),
             ("nan", "support.odd_processors:GivesNan", {}),
@@ -190,9 +187,9 @@ def cells() -> list[Cell]:
     return FULL if is_full() else PAIRWISE
 
 
-def mixed() -> dict[str, tuple[Backend, wire.Placement]]:
-    """Return who masks each grammar of the corpus, by which library, where all is mixed in one batch."""
-    turns = itertools.cycle(itertools.product(BACKENDS, ("Rank", "Scheduler")))
+def mixed() -> dict[str, Backend]:
+    """Return by which library each grammar of the corpus is masked, where all is mixed in one batch."""
+    turns = itertools.cycle(BACKENDS)
     keys = dict.fromkeys(request.key for request in corpus() if request.kind != "none")
     return dict(zip(keys, turns, strict=False))
 

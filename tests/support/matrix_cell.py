@@ -85,7 +85,6 @@ def run(job: Job, service: FakeService | None) -> dict[str, Any]:
         tickets = load_all(job, service, "xgrammar", corpus() + unspeculated())
         found = outputs(llm, corpus(), mixed_tickets(job, service))
         answers["mixed"] = list(map(answer, found))
-        drafts["mixed"] = matrix_drafts.counted(llm, found)
         answers["drafts"] = drafts
         answers |= with_processors(llm, tickets)
         answers["faults"] = faults(llm, job, service, tickets)
@@ -185,12 +184,9 @@ def assert_upstream_backend(llm: Any, backend: Backend) -> None:
 
 
 def mixed_tickets(job: Job, service: FakeService) -> dict[str, wire.Ticket]:
-    """Return tickets by which ranks and scheduler mask requests of one batch, with both libraries."""
+    """Return tickets by which ranks mask requests of one batch with both libraries."""
     known = {backend: load_all(job, service, backend, corpus()) for backend in BACKENDS}
-    return {
-        key: msgspec.structs.replace(known[backend][key], placement=placement)
-        for key, (backend, placement) in mixed().items()
-    }
+    return {key: known[backend][key] for key, backend in mixed().items()}
 
 
 def faults(llm: Any, job: Job, service: FakeService, tickets: Mapping[str, wire.Ticket]) -> dict[str, Any]:

@@ -86,11 +86,6 @@ def lasted(*requests: Drafts) -> bool:
     return all(sum(one["proposed"]) and not one["preempted"] for one in requests)
 
 
-def by_step(request: Drafts) -> list[tuple[int, int]]:
-    """Return what vLLM counted as proposed and as accepted in each step."""
-    return list(zip(request["proposed"], request["accepted"], strict=True))
-
-
 def by_position(request: Drafts, places: int = DRAFTS) -> dict[str, list[int]]:
     """Return in how many steps each of the first `places` positions was proposed, accepted and forbidden.
 

@@ -16,7 +16,7 @@ from guided_engine.processors.closing import Closing
 from guided_engine.processors.dry import DryParams
 from guided_engine.processors.interface import Context
 from guided_engine.testing import Harness
-from support.matrix import PHRASES, PROCESSORS
+from support.matrix import PROCESSORS
 from support.matrix_grammars import Grammars
 from support.matrix_requests import Request
 from support.token_walks import Judge, Logits, dry
@@ -39,7 +39,6 @@ class References:
         self._judges: dict[str, Callable[[Request], Judge]] = {
             "no-repeat": lambda _request: _no_repeat,
             "dry": lambda _request: dry(msgspec.convert(_PARAMS["dry"], DryParams), {tinymodel.EOS}),
-            "banned": lambda _request: banned(self._tokenizer, PHRASES),
             "closing": self._closing(),
             "waves": lambda _request: _waves,
         }
@@ -118,20 +117,6 @@ def log_probabilities(logits: Logits) -> Logits:
     logits = logits - logits.max(axis=-1, keepdims=True)
     found: Logits = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
     return found
-
-
-def banned(tokenizer: Any, phrases: list[str]) -> Judge:
-    """Return what forbids each token with which the text, decoded, has a phrase."""
-
-    def judge(_prompt: list[int], output: list[int], logits: Logits) -> Logits:
-        text = tokenizer.decode(output)
-        for token in range(len(logits)):
-            longer = text + tokenizer.decode([token], skip_special_tokens=True)
-            if any(phrase in longer for phrase in phrases):
-                logits[token] = -np.inf
-        return logits
-
-    return judge
 
 
 def _no_repeat(_prompt: list[int], output: list[int], logits: Logits) -> Logits:

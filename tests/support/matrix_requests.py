@@ -86,7 +86,7 @@ def asked(backend: Backend, *, speculates: bool, adapter: bool = False) -> list[
 
 
 # What is chosen of processors, each as a request writes it: those that ship, and two of which one is dense.
-PROCESSED = ("no-repeat", "dry", "banned", "closing", "no-repeat,waves")
+PROCESSED = ("no-repeat", "dry", "closing", "no-repeat,waves")
 
 
 def processed() -> list[Request]:

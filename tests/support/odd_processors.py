@@ -8,7 +8,6 @@ from guided_engine.processors.interface import (
     Edits,
     Params,
     ProcessorFactory,
-    RollbackProcessor,
     SequenceInfo,
     SequenceProcessor,
 )
@@ -53,18 +52,16 @@ class Waves(DenseFactory[Params]):
         logits += 3 * torch.sin(columns * (1 + shapes[:, :1]) + shapes[:, 1:])
 
 
-class _Wave(RollbackProcessor):
+class _Wave(SequenceProcessor):
     def __init__(self) -> None:
         self._tokens: list[int] = []
 
-    def edits(self) -> tuple[int, int]:
-        return len(self._tokens) % 7, sum(self._tokens) % 11
+    def prepare(self, ahead: Sequence[int]) -> list[tuple[int, int]]:
+        texts = [[*self._tokens, *ahead[:count]] for count in range(1 + len(ahead))]
+        return [(len(text) % 7, sum(text) % 11) for text in texts]
 
-    def advance(self, token: int) -> None:
-        self._tokens.append(token)
-
-    def rollback(self, count: int) -> None:
-        del self._tokens[-count:]
+    def accept(self, tokens: Sequence[int]) -> None:
+        self._tokens.extend(tokens)
 
 
 class LeavesNothing(DenseFactory[Params]):

@@ -89,7 +89,7 @@ class PlayedService:
         self.rendezvous = Rendezvous(1, lambda *_: None)
         pool: Any = self.pool
         self.preparer = Preparer(settings, Capacity(1, 1), pool, self.rendezvous, self.spans.tracer)
-        self.consensus = Consensus(self.pod.guided_decoding, 1, UnheardDesyncs())
+        self.consensus = Consensus(1, UnheardDesyncs())
         self.api = self.connect_api()
         self.rank = KeptPeer(
             Hello(role="rank", pid=1, boot="b", rank=0, samples=True),

@@ -18,14 +18,12 @@ from support.matrix_engine import make_engine
 from support.matrix_process import Job
 from support.token_walks import repetitive
 
-PHRASES = ["in", "o", "er", "s a"]
 _SHIPPED = "guided_engine.processors"
 PROCESSORS = [
     LogitsProcessorConfig(name=name, factory=f"{_SHIPPED}.{place}", params=params, apply_by_default=False)
     for name, place, params in (
         ("dry", "dry:Dry", {"allowed_length": 1, "multiplier": 3.0, "sequence_breakers": []}),
         ("no-repeat", "no_repeat_ngram:NoRepeatNgram", {"size": 2, "include_prompt": True}),
-        ("banned", "banned_phrases:BannedPhrases", {"phrases": PHRASES}),
     )
 ]
 TOKENS = 12

@@ -12,8 +12,7 @@ from guided_contract.config import PodConfig
 from guided_engine.processors.dry import DryParams
 from support import matrix_process
 from support.matrix_process import Job, Runner
-from support.matrix_processors import banned
-from support.processed_engine import PHRASES, PROCESSORS, prompts
+from support.processed_engine import PROCESSORS, prompts
 from support.token_walks import Judge, Logits, dry
 
 
@@ -25,8 +24,6 @@ def no_repeat(prompt: list[int], output: list[int], logits: Logits) -> Logits:
 
 def check(folder: Path, runner: Runner, arguments: dict[str, Any], *, on_gpu: bool = False) -> None:
     """Run an engine of a bfloat16 model, and assert that each token is the references' choice."""
-    from transformers import AutoTokenizer
-
     model = str(tinymodel.models() / "tiny")
     pod = PodConfig(
         name="bfloat16",
@@ -48,7 +45,6 @@ def check(folder: Path, runner: Runner, arguments: dict[str, Any], *, on_gpu: bo
     judges: dict[str, Judge] = {
         "dry": dry(params, {tinymodel.EOS}),
         "no-repeat": no_repeat,
-        "banned": banned(AutoTokenizer.from_pretrained(model), PHRASES),
     }
     for name, judge in judges.items():
         compared = [

@@ -10,6 +10,7 @@ from guided_contract.config import PodConfig
 from guided_engine.compat import core, core_finishes
 from guided_engine.compat.runner import ENDS_ATTRIBUTE
 
+_upstream: list[Any] = []  # vLLM's own grammar_init
 TICKET = {names.TICKET_ARG: {"key": "k", "backend": "xgrammar"}}
 
 
@@ -18,6 +19,7 @@ def change_core(monkeypatch: pytest.MonkeyPatch, pod: PodConfig) -> None:
     from vllm.v1.core.sched.scheduler import Scheduler
     from vllm.v1.structured_output import StructuredOutputManager
 
+    _upstream[:] = [StructuredOutputManager.grammar_init]
     # Set to themselves, so that the test's end takes the changes back.
     monkeypatch.setattr(StructuredOutputManager, "grammar_init", StructuredOutputManager.grammar_init)
     monkeypatch.setattr(Scheduler, "update_from_output", Scheduler.update_from_output)
@@ -61,7 +63,7 @@ class Core:
         *,
         guided: bool = True,
         ticket: bool = True,
-        placed: str = "",
+        by_upstream: bool = False,
         regex: str = "a+",
         extra: dict[str, Any] | None = None,
         resumable: bool = False,
@@ -69,8 +71,8 @@ class Core:
     ) -> Any:
         """Add a request.
 
-        `placed` names the library with which the scheduler is to keep its grammar; one that is `resumable`
-        is a part of streaming input, `extra` its arguments where it has no ticket.
+        Where it is guided `by_upstream`, vLLM's own manager keeps its grammar, made by llguidance; one that
+        is `resumable` is a part of streaming input, `extra` its arguments where it has no ticket.
         """
         from vllm import SamplingParams
         from vllm.sampling_params import StructuredOutputsParams
@@ -78,17 +80,19 @@ class Core:
 
         of_request = {name: fields.pop(name) for name in list(fields) if name.startswith("reasoning")}
         constraint = StructuredOutputsParams(regex=regex) if guided else None
-        in_core = {names.TICKET_ARG: {"key": "k", "backend": placed, "placement": "Scheduler"}}
         sampling = SamplingParams(
             max_tokens=8,
             structured_outputs=constraint,
-            extra_args=in_core if placed else TICKET if ticket else extra,
+            extra_args=TICKET if ticket else extra,
             **fields,
         )
         sampling.update_from_generation_config({}, 1)
         request = Request(request_id, [5, 6, 7], sampling, None, resumable=resumable, **of_request)
         if request.use_structured_output:
-            self.manager.grammar_init(request)
+            if constraint is not None:
+                constraint._backend = "guidance"
+            init = _upstream[0] if by_upstream else type(self.manager).grammar_init
+            init(self.manager, request)
         self.scheduler.add_request(request)
         return request
 

@@ -30,7 +30,7 @@ async def serving(
     pod = pod_config(folder, **fields)
     monkeypatch.setenv(names.ENV_CONFIG, str(write_config(pod)))
     made = Settings(pod=pod, **(settings or {}))  # type: ignore[arg-type]  # a test's own
-    consensus = Consensus(pod.guided_decoding, 1, UnheardDesyncs())
+    consensus = Consensus(1, UnheardDesyncs())
     service = GrammarService(made, (spans or MemorySpans()).tracer, consensus)
     await service.start()
     try:

@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from guided_engine.processors.dry import DryParams
 from guided_engine.testing import Harness
-from guided_engine.testing.harness import Turn
 
 Logits = npt.NDArray[np.float32]
 # The prompt, what came after it, and one row of logits: that row as it has to be.
@@ -67,20 +66,18 @@ def walk(harness: Harness, judge: Judge, *, seed: int, alphabet: int, **request:
     sequences = [harness.sequence(prompt, **request) for _ in range(3)]
     changed = 0
     for step in range(25):
-        turns = []
         for sequence in sequences:
             drafts = repetitive(rng, rng.randint(0, 4), alphabet, [*prompt, *sequence.tokens])
             logits = logits_of(noise, 1 + len(drafts), harness.vocab_size, is_bfloat16=bool(step % 2))
-            turns.append(Turn(sequence, logits, drafts))
-        for turn, rows in zip(turns, harness.step(turns), strict=True):
-            for row, given in enumerate(turn.logits):
-                output = [*turn.sequence.tokens, *turn.drafts[:row]]
+            rows = sequence.rows(logits, drafts)
+            for row, given in enumerate(logits):
+                output = [*sequence.tokens, *drafts[:row]]
                 wanted = judge(prompt, output, given.copy())
                 np.testing.assert_array_equal(rows[row], wanted, f"seed {seed}, step {step}, row {row}")
                 changed += bool((wanted != given).any())
-            kept = turn.drafts[: rng.randint(0, len(turn.drafts))]
-            past = [*prompt, *turn.sequence.tokens, *kept]
-            turn.sequence.accept(*kept, *repetitive(rng, rng.choice([1, 1, 1, 20]), alphabet, past))
+            kept = drafts[: rng.randint(0, len(drafts))]
+            past = [*prompt, *sequence.tokens, *kept]
+            sequence.accept(*kept, *repetitive(rng, rng.choice([1, 1, 1, 20]), alphabet, past))
             if rng.random() < 0.1:
-                turn.sequence.preempt(rng.randint(0, 1))
+                sequence.preempt(rng.randint(0, 1))
     return changed

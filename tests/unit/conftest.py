@@ -36,6 +36,6 @@ def service(folder: Path) -> Iterator[FakeService]:
 
 @pytest.fixture
 async def client(service: FakeService) -> AsyncIterator[GrammarClient]:
-    client = GrammarClient(service.path, lambda _: wire.Hello(role="api", pid=1, boot="b"), service_wait_s=2)
+    client = GrammarClient(service.path, lambda: wire.Hello(role="api", pid=1, boot="b"), service_wait_s=2)
     yield client
     await client.close()

@@ -10,7 +10,7 @@ from guided_contract import trace_context, wire
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine.admission import trace
 from guided_engine.admission.constraints import Constraint, constraint_of
-from guided_engine.admission.service_client import GrammarClient, ticket
+from guided_engine.admission.service_client import GrammarClient
 from support.engine import structured_outputs
 from support.fake_service import FakeService
 
@@ -141,26 +141,6 @@ class TestClient:
         await client.close()
         assert [message.id for message in service.received(wire.Release)] == [asked.id]
 
-    async def test_tickets_say_where_the_service_places_requests_also_after_it_restarted(
-        self, service: FakeService
-    ) -> None:
-        def hello(placement: wire.Placement) -> wire.Hello:
-            return wire.Hello(role="api", pid=1, boot="b", placement=placement)
-
-        client = GrammarClient(service.path, hello, service_wait_s=2)
-        try:
-            before = await client.prepare(Constraint("regex", "a"), 5, None)
-            service.peers("api")[0].send(wire.Place(placement="Scheduler"))
-            after = await client.prepare(Constraint("regex", "a"), 5, None)
-            placed = [ticket(lease, None)["placement"] for lease in (before, after)]
-            assert placed == ["Rank", "Scheduler"]
-            service.stop()
-            service.start()
-            await client.prepare(Constraint("regex", "a"), 5, None)
-            assert [said.placement for said in service.received(wire.Hello)] == ["Rank", "Scheduler"]
-        finally:
-            await client.close()
-
     async def test_is_told_what_to_end(self, service: FakeService, client: GrammarClient) -> None:
         told: asyncio.Queue[wire.End] = asyncio.Queue()
         client.serve(self, lambda _, message: told.put_nowait(message))
@@ -198,7 +178,7 @@ class TestClient:
 
     async def test_service_away(self, folder: Path) -> None:
         client = GrammarClient(
-            folder / "none.sock", lambda _: wire.Hello(role="api", pid=1, boot="b"), service_wait_s=0.1
+            folder / "none.sock", lambda: wire.Hello(role="api", pid=1, boot="b"), service_wait_s=0.1
         )
         with pytest.raises(GuidedError) as raised:
             await client.prepare(Constraint("regex", "a"), 1, None)

@@ -79,7 +79,7 @@ class Server:
             run_dir=str(folder),
             drain=DrainConfig(timeout_s=10, endpoint_lag_s=LAG_S),
         )
-        client = GrammarClient(self.pod.service_socket, lambda _: wire.Hello(role="api", pid=1, boot="b"))
+        client = GrammarClient(self.pod.service_socket, lambda: wire.Hello(role="api", pid=1, boot="b"))
         gate = Gate(self.pod, client, Telemetry(self.pod.telemetry_socket))
         monkeypatch.setattr(middleware, "process_gate", lambda: gate)
         monkeypatch.setattr(draining, "_LOOK_S", 0.02)

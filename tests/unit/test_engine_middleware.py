@@ -13,6 +13,7 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
 from uvicorn.protocols.http.httptools_impl import HEADER_VALUE_RE
 
 from guided_contract import records, wire
@@ -46,22 +47,25 @@ class Served:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(str(pod.telemetry_socket))
         self.socket.settimeout(5)
-        client = GrammarClient(pod.service_socket, lambda _: wire.Hello(role="api", pid=1, boot="b"))
+        client = GrammarClient(pod.service_socket, lambda: wire.Hello(role="api", pid=1, boot="b"))
         self.telemetry = Telemetry(pod.telemetry_socket)
         gate = Gate(pod, client, self.telemetry)
         monkeypatch.setattr(middleware, "process_gate", lambda: gate)
         monkeypatch.setattr(ledger, "applied", lambda: [wire.Patch(name="admission", state="Applied")])
         self.sent: list[Any] = []
 
-    async def run(
+    async def run(  # noqa: PLR0913 - what a server knows
         self,
         app: middleware.App,
         path: str = "/v1/completions",
         events: tuple[str, ...] = (),
         body: bytes | None = None,
         headers: tuple[tuple[bytes, bytes], ...] = (),
+        *,
+        vllm: Any = None,
     ) -> None:
         scope = {
+            "app": vllm,
             "type": "http",
             "method": "POST",
             "path": path,
@@ -192,6 +196,31 @@ class TestMiddleware:
         assert len(told) <= 1024
         *known, last = json.loads(told)
         assert [*known, last] == paths or (known == paths[: len(known)] and last == "...")
+
+    async def test_a_response_and_the_record_tell_of_keys_that_vllm_ignores(self, served: Served) -> None:
+        class Body(BaseModel):
+            model: str
+            count: int = Field(alias="n")
+
+        vllm = FastAPI()
+
+        @vllm.post("/v1/completions")
+        async def handler(request: Body) -> None: ...
+
+        async def app(_scope: Any, receive: Any, send: Any) -> None:
+            await receive()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send(chunk(b"", more=False))
+
+        unknown = {"regex": "a", "\r\nx: y": 2, **dict.fromkeys(map(str, range(999)))}
+        body = json.dumps({"model": "m", "n": 1, **unknown})
+        await served.run(app, body=body.encode(), vllm=vllm)
+        told = dict(served.sent[0]["headers"])[b"x-guidedmodel-ignored"]
+        assert told.isascii()
+        assert b"\r" not in told
+        assert len(told) <= 1024
+        assert json.loads(told)[:3] == ["regex", "\r\nx: y", "0"]
+        assert served.record.ignored_keys == 1001
 
     async def test_refused_stream_is_a_real_status(self, served: Served) -> None:
         async def app(_scope: Any, _receive: Any, send: Any) -> None:

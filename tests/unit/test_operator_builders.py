@@ -409,11 +409,9 @@ def test_configuration_says_what_a_compile_may_take() -> None:
 def test_configuration_says_how_ranks_are_compared_and_what_follows() -> None:
     default = pod_config(guided_model()).guided_decoding
     assert (default.consensus.mode, default.consensus.sample_every) == ("Sampled", 32)
-    assert default.on_desync == "FailRequest"
-    chosen = {"consensus": {"mode": "Every", "sampleEvery": 4}, "onDesync": "FallBackToScheduler"}
+    chosen = {"consensus": {"mode": "Every", "sampleEvery": 4}}
     guided = pod_config(guided_model(guidedDecoding=chosen)).guided_decoding
     assert (guided.consensus.mode, guided.consensus.sample_every) == ("Every", 4)
-    assert guided.on_desync == "FallBackToScheduler"
 
 
 def test_configuration_says_how_grammars_are_compiled_and_what_requests_may_choose() -> None:

@@ -89,6 +89,7 @@ MINE = "mine_for_validate"
         (DRY, {"colour": 1}, "params: .*unknown field `colour`"),
         ("guided_engine.processors.dry:Wet", {}, "factory: .*guided_engine.processors.dry has no Wet"),
         ("guided_engine.absent:Dry", {}, "factory: .*cannot import 'guided_engine.absent:Dry'"),
+        ("guided_engine.processors.banned_phrases:BannedPhrases", {}, "factory: .*cannot import"),
         ("acme.processors:Ban", {"words": 3}, ""),
         (f"{MINE}:ban", {}, ""),
         (f"{MINE}:ban", {"words": 3}, "params: .*unknown field `words`"),

@@ -10,7 +10,8 @@ import pytest
 from guided_engine.processors.closing import Closing, Place
 from guided_engine.processors.interface import Context
 from guided_engine.processors.registry import FactoryError
-from guided_engine.testing import Harness, check_factory
+from guided_engine.testing import Harness
+from support import processor_rules
 from support.token_walks import logits_of
 
 EOS = 0
@@ -135,4 +136,4 @@ def test_an_inch_in_prose_is_forgotten_in_the_next_line() -> None:
 
 @pytest.mark.parametrize(("seed", "within"), [(0, 1), (1, 5), (2, 20), (3, 100)])
 def test_the_rules_of_factories_are_kept(seed: int, within: int) -> None:
-    check_factory(Closing, {"within": within}, CONTEXT, max_tokens=30, seed=seed, second_process=not seed)
+    processor_rules.check(Closing, {"within": within}, CONTEXT, max_tokens=30, seed=seed)

@@ -12,7 +12,8 @@ from guided_engine.processors import repeats
 from guided_engine.processors.dry import Dry, DryParams
 from guided_engine.processors.interface import Context, SequenceInfo
 from guided_engine.processors.registry import FactoryError, ProcessorError
-from guided_engine.testing import Harness, check_factory
+from guided_engine.testing import Harness
+from support import processor_rules
 from support.token_walks import dry, walk
 
 A, B, C, X, Y = range(1, 6)
@@ -144,5 +145,5 @@ def test_a_long_sequence_takes_no_more_memory() -> None:
 @pytest.mark.parametrize("params", PARAMS, ids=str)
 @pytest.mark.parametrize("seed", range(2))
 def test_it_keeps_the_rules_of_the_interface(params: dict[str, Any], seed: int) -> None:
-    of, once = context(texts={3: b"\n"}, stop=[2]), params is PARAMS[0] and not seed
-    check_factory(Dry, params, of, tokens=range(5), steps=20, seed=seed, second_process=once)
+    of = context(texts={3: b"\n"}, stop=[2])
+    processor_rules.check(Dry, params, of, tokens=range(5), steps=20, seed=seed)

@@ -13,7 +13,8 @@ import pytest
 
 from guided_engine.processors.interface import Context
 from guided_engine.processors.sequence import ProcessorError
-from guided_engine.testing import Harness, Sequence, check_factory
+from guided_engine.testing import Harness, Sequence
+from support import processor_rules
 from support.waiting import eventually
 
 FILE = Path(__file__).parents[2] / "docs/examples/helper_process.py"
@@ -127,6 +128,4 @@ def test_close_ends_every_helper(example: ModuleType, is_stopped: bool) -> None:
 
 
 def test_the_rules_of_factories_are_kept(example: ModuleType) -> None:
-    # The scores are a second process's already.
-    params = {"deadline_ms": 10_000}
-    check_factory(example.Scorer, params, CONTEXT, steps=5, seed=0, second_process=False)
+    processor_rules.check(example.Scorer, {"deadline_ms": 10_000}, CONTEXT, steps=5)

@@ -12,7 +12,8 @@ from guided_engine.processors.edits import NoTokenError
 from guided_engine.processors.interface import Context
 from guided_engine.processors.no_repeat_ngram import NoRepeatNgram
 from guided_engine.processors.registry import FactoryError
-from guided_engine.testing import Harness, check_factory
+from guided_engine.testing import Harness
+from support import processor_rules
 from support.token_walks import Judge, Logits, walk
 
 VOCAB: Final = 24
@@ -112,5 +113,5 @@ def test_parameters_that_make_no_sense_are_refused(params: dict[str, Any], why: 
 @pytest.mark.parametrize("params", PARAMS, ids=str)
 @pytest.mark.parametrize("seed", range(2))
 def test_it_keeps_the_rules_of_the_interface(params: dict[str, Any], seed: int) -> None:
-    of, once = context(stop=[2]), params is PARAMS[0] and not seed
-    check_factory(NoRepeatNgram, params, of, tokens=range(5), steps=20, seed=seed, second_process=once)
+    of = context(stop=[2])
+    processor_rules.check(NoRepeatNgram, params, of, tokens=range(5), steps=20, seed=seed)

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from guided_contract.config import GuidedDecodingConfig
 from guided_contract.records import Digest, Digests
-from guided_contract.wire import End, Failed, Place, ServiceMessage
+from guided_contract.wire import End, Failed, ServiceMessage
 from guided_sidecar.ranks.agreement import PATIENCE_S, SHOWN_S, Consensus
 from support.digests import UnheardDesyncs
 
@@ -22,12 +21,10 @@ class Api:
 class Pod:
     """A consensus of so many ranks with one API server, on a clock of its own."""
 
-    def __init__(self, ranks: int = 2, **config: Any) -> None:
+    def __init__(self, ranks: int = 2) -> None:
         self.now_s = 1000.0
         self.api = Api()
-        self.consensus = Consensus(
-            GuidedDecodingConfig(**config), ranks, UnheardDesyncs(), lambda: self.now_s
-        )
+        self.consensus = Consensus(ranks, UnheardDesyncs(), lambda: self.now_s)
         self.consensus.connect(self.api)
 
     def say(self, rank: int, digest: int, *, request: str = "r", number: int = 0, position: int = 0) -> None:
@@ -93,30 +90,6 @@ def test_other_requests_go_on() -> None:
     pod.say(1, 5, request="other")
     assert pod.api.told == [ENDED]
     assert pod.consensus.state.compared == 2
-
-
-def test_falling_back_is_told_once_and_to_who_comes_later_until_the_engine_restarts() -> None:
-    pod = Pod(on_desync="FallBackToScheduler")
-    for request in ("r", "s"):
-        pod.say(0, 7, request=request)
-        pod.say(1, 8, request=request)
-    assert pod.api.told == [ENDED, Place(placement="Scheduler"), End(request_id="s", code=ENDED.code)]
-    late = Api()
-    pod.consensus.connect(late)
-    assert late.told == [Place(placement="Scheduler")]
-    pod.now_s += 10 * SHOWN_S
-    assert "vLLM's scheduler" in pod.consensus.state.message
-    pod.consensus.restart()
-    assert pod.consensus.state.message == ""
-    pod.consensus.connect(later := Api())
-    assert not later.told
-
-
-def test_a_restarted_service_hears_of_the_fallback_from_an_api_server() -> None:
-    pod = Pod(on_desync="FallBackToScheduler")
-    pod.consensus.connect(Api(), "Scheduler")
-    assert pod.api.told == [Place(placement="Scheduler")]
-    assert "before the sidecar restarted" in pod.consensus.state.message
 
 
 def test_failing_the_request_alone_shows_for_a_while() -> None:

@@ -227,7 +227,6 @@ async def test_metrics_tell_what_health_and_records_say(pod: Pod) -> None:
         'guidedmodel_grammar_proofs_total{result="finished"} 6.0',
         'guidedmodel_grammar_proofs_total{result="unfinished"} 0.0',
         'guidedmodel_rank_desyncs_total{rank="0"} 0.0',
-        "guidedmodel_scheduler_fallback 0.0",
         'guidedmodel_guided_probe{state="Pending"} 1.0',
         'guidedmodel_guided_probe{state="Passed"} 0.0',
     ):

@@ -194,14 +194,10 @@ class TestIncidents:
         desyncs = Desyncs(made.tracer)
         decodes = Decodes(2, made.tracer, desyncs)
         desyncs.found("r", [1])
-        desyncs.fell_back()
         decodes.add(decode(rank=0))
         decodes.add(decode(rank=1))
-        [fallback], [desync], [decoded] = map(
-            made.named, ("placement.fallback", "ranks.desync", "guided.decode")
-        )
+        [desync], [decoded] = map(made.named, ("ranks.desync", "guided.decode"))
         assert linked(desync) == [span_id(decoded)]
-        assert linked(fallback) == [span_id(desync)]
         told = {"guidedmodel.desync.ranks": "1"}
         assert events(decoded) == [("ranks.desync", told)]
         assert decoded.events[0].timestamp == desync.start_time

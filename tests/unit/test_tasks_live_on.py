@@ -24,7 +24,6 @@ from aiohttp.test_utils import unused_port
 from guided_contract import tasks, wire
 from guided_contract.config import PodConfig, PortsConfig, RestartConfig
 from guided_contract.heartbeat import Heartbeats
-from guided_contract.http_port import HttpPort
 from guided_engine.admission.service_connection import ServiceConnection
 from guided_engine.heartbeats import Pulse
 from guided_engine.launcher.probes import Probes
@@ -77,7 +76,7 @@ def failures(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Count this test's alone, and let nobody wait."""
     counted: Counter[str] = Counter()
     monkeypatch.setattr(tasks, "failures", counted)
-    monkeypatch.setattr(tasks, "_FIRST_DELAY_S", 0.01)
+    monkeypatch.setattr(tasks, "_DELAY_S", 0.01)
     return counted
 
 
@@ -139,7 +138,7 @@ async def test_the_judge(pod: PodConfig, failures: Counter[str], monkeypatch: py
     await health.start()
     await until(lambda: len(made) > 2)
     assert failures["judge"] == 1
-    assert 'guidedmodel_task_failures_total{task="judge"} 1.0' in health._page().decode()
+    assert 'guidedmodel_task_failures_total{task="judge"} 1.0' in health._metrics.render().decode()
     await health.stop()
 
 
@@ -206,17 +205,6 @@ async def test_who_keeps_grammar_workers(
     await asyncio.wait_for(started.wait(), 10)
     await workers.stop()
     assert failures["grammar-workers"] == 1
-
-
-async def test_a_port(failures: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = asyncio.get_running_loop()
-    monkeypatch.setattr(loop, "connect_accepted_socket", once(loop.connect_accepted_socket))
-    port = unused_port()
-    served = HttpPort(web.AppRunner(web.Application(), access_log=None), "127.0.0.1", port)
-    await served.start()
-    assert await status_of(port, "/") == 404  # asked for again: the first connection was cut
-    await served.stop()
-    assert failures["http-port"] == 1
 
 
 # --- the launcher and the engine's processes ---

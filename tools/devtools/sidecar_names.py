@@ -176,13 +176,6 @@ def spans() -> tuple[SpanEntry, ...]:
             [c.DESYNC_RANKS],
             "its `guided.decode`",
         ),
-        SpanEntry(
-            c.PLACEMENT_FALLBACK,
-            "none",
-            "the moment from which vLLM's own scheduler masks new requests",
-            [],
-            "the `ranks.desync` that it follows from",
-        ),
     )
 
 

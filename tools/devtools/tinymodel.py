@@ -1,12 +1,14 @@
-"""Builds tiny models: the sample's, which thinks, and that of most tests, which does not, with a draft model.
+"""The tiny models: the sample's, which thinks, and that of most tests, which does not, with a draft model.
 
-`python -m devtools.tinymodel` prints the folder of the sample's. Each is trained for a minute on the made-up
-texts of devtools.tinytasks, from fixed seeds, and kept in the cache until this code or a library changes.
+`python -m devtools.tinymodel` prints the folder of the sample's, which is kept beside this file; with
+`--train` it is made anew, in some five minutes. The others are trained for a minute each, and kept in the
+cache until this code or a library changes. All learn the made-up texts of devtools.tinytasks.
 """
 
 import importlib.metadata
 import json
 import random
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -44,12 +46,15 @@ class Shape:
     layers: int
     heads: int
     steps: int
+    tied: bool = False  # the embeddings are the output weights, too: half the size
 
 
 # Two key-value heads of 32 each, so that both serve with one and with two tensor-parallel ranks
 # (vLLM's CPU attention starts at 32). The draft stops learning early: it must be wrong now and then.
 TINY = Shape("tiny", hidden=128, layers=2, heads=4, steps=600)
 DRAFT = Shape("tiny-draft", hidden=64, layers=1, heads=2, steps=300)
+SAMPLE = Shape("tiny", hidden=64, layers=2, heads=2, steps=1200, tied=True)
+_KEPT = Path(__file__).with_name("tiny")
 
 
 def models() -> Path:
@@ -58,13 +63,19 @@ def models() -> Path:
     def build(folder: Path) -> None:
         _build(folder, TINY)
         _build(folder, DRAFT)
+        _open(folder)
 
     return cache.built("tinymodels", _inputs(), build)
 
 
 def thinking() -> Path:
     """Return the folder of the sample's `tiny`, which has tokens to think and to call tools."""
-    return cache.built("tinymodel-thinking", _inputs(), lambda folder: _build(folder, TINY, thinks=True))
+
+    def build(folder: Path) -> None:
+        shutil.copytree(_KEPT, folder / SAMPLE.name)
+        _open(folder)
+
+    return cache.built("tinymodel-thinking", [_KEPT], build)
 
 
 def _inputs() -> list[Path | str]:
@@ -74,7 +85,7 @@ def _inputs() -> list[Path | str]:
 
 
 def _build(folder: Path, shape: Shape, *, thinks: bool = False) -> None:
-    """Make a model below `folder`, readable by every user of the machine."""
+    """Make a model below `folder`."""
     tokenizer = _make_tokenizer(MARKS if thinks else ())
     started = time.monotonic()
     _say(f"training {shape.name} ({shape.steps} steps)")
@@ -83,7 +94,10 @@ def _build(folder: Path, shape: Shape, *, thinks: bool = False) -> None:
     model.save_pretrained(target)
     tokenizer.save_pretrained(target)
     _say(f"{shape.name} made in {time.monotonic() - started:.0f} s")
-    # Pods that mount the folder run as another user.
+
+
+def _open(folder: Path) -> None:
+    """Let others read it: pods that mount the folder run as another user."""
     for path in (folder, *folder.rglob("*")):
         path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o644))
 
@@ -190,7 +204,7 @@ def _train(shape: Shape, tokenizer: Any) -> Any:
         bos_token_id=BOS,
         eos_token_id=EOS,
         pad_token_id=PAD,
-        tie_word_embeddings=False,
+        tie_word_embeddings=shape.tied,
     )
     model: Any = LlamaForCausalLM(config)
     optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)
@@ -225,7 +239,9 @@ def _loss(torch: Any, model: Any, batch: "Sequence[tuple[list[int], list[int]]]"
 
 
 def main() -> None:
-    """Print the folder of the sample's model."""
+    """Print the folder of the sample's model, trained anew if the command line says so."""
+    if "--train" in sys.argv[1:]:
+        _build(_KEPT.parent, SAMPLE, thinks=True)
     sys.stdout.write(f"{thinking()}\n")
 
 

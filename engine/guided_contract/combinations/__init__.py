@@ -1,4 +1,4 @@
-"""What goes with what in one engine: one table, a row for each rule, none for each combination.
+"""What does not go together in one engine: one table, a row for each rule, none for each combination.
 
 The API server's rules, the operator's, `guidedmodel validate`, the plugin's check on a rank and
 docs/compatibility.md come from it; tests/contract/test_combinations.py has vLLM make its own configuration

@@ -1,13 +1,18 @@
-"""Facts of a configuration, and rows that say what holds when they do."""
+"""Facts of a configuration, and rows that say what happens when they hold."""
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
 Method = Literal["", "NGram", "DraftModel", "Eagle3", "MTP", "DSpark", "DFlash"]
-Verdict = Literal["Supported", "NotRun", "FallsBack", "Refused"]
-Decider = Literal["CEL", "Operator", "Plugin", "vLLM"]
+Refusal = Literal["API server refuses", "operator refuses", "plugin refuses", "vLLM refuses"]
+Fallback = Literal["falls back", "falls back to sync", "falls back to few drafts"]
+Happens = Refusal | Fallback
+REFUSALS: Final[tuple[Refusal, ...]] = get_args(Refusal)
+FALLBACKS: Final[tuple[Fallback, ...]] = get_args(Fallback)
 
 # The resource's word for a way to speculate, and vLLM's.
 METHODS: Final[Mapping[str, str]] = {
@@ -19,55 +24,14 @@ METHODS: Final[Mapping[str, str]] = {
     "DFlash": "dflash",
 }
 NGRAM_ON_CPU: Final = "ngram"  # the same way, as vLLM has it on a CPU: in sync alone
-VERDICTS: Final[Mapping[Verdict, str]] = {
-    "Supported": "supported",
-    "NotRun": "supported by vLLM, not run by us",
-    "FallsBack": "falls back",
-    "Refused": "refused",
-}
+GPUS: Final = ("CUDA", "Other")
+_DRAFTS: Final = ("DraftModel", "Eagle3", "MTP", "DSpark", "DFlash")
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of one engine. "" and None: not known, and no row that asks for it holds.
 
-    Parameters
-    ----------
-    method
-        How it speculates; "": not at all.
-    runner
-        vLLM's model runner.
-    scheduling
-        Which is asked for; "": whichever vLLM takes.
-    staged, replicated, split
-        Pipeline, data and tensor parallelism above 1.
-    on_ranks
-        Masks are made on the ranks, not in vLLM's scheduler.
-    processors, dense, undrafted, foreign
-        Logits processors that the resource names: any; one that works on all logits; one that takes no
-        drafts; one of vLLM's V1 interface with a state of its own.
-    dbo
-        A step's batch runs as several that overlap, which vLLM calls microbatches.
-    by_batch
-        No drafts above a batch size.
-    by_load
-        The engine core chooses the number of draft tokens.
-    crowded
-        The tokens that a full batch verifies, maxNumSeqs times (numTokens + 1), are more than a step has
-        room for.
-    eager, piecewise
-        An argument leaves full CUDA graphs out; it asks for piecewise ones.
-    context_parallel
-        A sequence's cache is spread over ranks.
-    high_throughput
-        Batches overlap by --enable-dbo, with DeepEP's high-throughput kernels between ranks.
-    unshardable
-        There are fewer sequences than ranks, or requests may ask for any number of log probabilities.
-    fast_prefill
-        Layers that share a cache are left out of prompts.
-    overactive
-        More sequences may run than there are places for.
-    short_step
-        A step has fewer tokens than there are places for sequences.
+    A method of "" is no speculation, a scheduling of "" whichever vLLM takes.
     """
 
     method: Method | None = ""
@@ -84,9 +48,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     foreign: bool | None = None
     lora: bool | None = False
     multimodal: bool | None = None
-    hybrid: bool | None = None
-    reasoning_plugin: bool | None = False
     sharded: bool | None = False
+    unshardable: bool | None = None
     eager: bool | None = False
     piecewise: bool | None = False
     context_parallel: bool | None = False
@@ -95,7 +58,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     by_batch: bool | None = False
     by_load: bool | None = False
     crowded: bool | None = None
-    unshardable: bool | None = None
     fast_prefill: bool | None = False
     overactive: bool | None = False
     short_step: bool | None = False
@@ -104,57 +66,106 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     adaptive: bool | None = False
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule: what holds for an engine of which all these facts hold.
+# What a row's words ask for: a fact, and the values of it that will do.
+_TRUE: Final[Mapping[str, str]] = {
+    "pipeline stages": "staged",
+    "several engines": "replicated",
+    "tensor parallelism": "split",
+    "placement Rank": "on_ranks",
+    "logits processors": "processors",
+    "a DenseFactory": "dense",
+    "a processor without `supports_speculation`": "undrafted",
+    "a class of vLLM's V1 interface": "foreign",
+    "LoRA": "lora",
+    "a multimodal model": "multimodal",
+    "batch-sharded sampling": "sharded",
+    "fewer sequences than ranks, or `--max-logprobs=-1`": "unshardable",
+    "no full CUDA graphs": "eager",
+    "piecewise CUDA graphs": "piecewise",
+    "context parallelism": "context_parallel",
+    "`--enable-dbo` with `deepep_high_throughput`": "high_throughput",
+    "dual batch overlap": "dbo",
+    "`disableAbove`": "by_batch",
+    "`numTokens: Auto`": "by_load",
+    "more drafts than a step has room for": "crowded",
+    "fast prefill": "fast_prefill",
+    "more active sequences than places": "overactive",
+    "fewer tokens a step than places": "short_step",
+    "probabilistic drafts": "probabilistic",
+    "verification Block": "block",
+    "verification Adaptive": "adaptive",
+}
+_FALSE: Final[Mapping[str, str]] = {
+    "one stage": "staged",
+    "one engine": "replicated",
+    "one rank": "split",
+    "placement Scheduler": "on_ranks",
+    "full CUDA graphs": "eager",
+    "verification not Adaptive": "adaptive",
+}
+_VALUES: Final[Mapping[str, tuple[str, tuple[Any, ...]]]] = {
+    **{words: (fact, (True,)) for words, fact in _TRUE.items()},
+    **{words: (fact, (False,)) for words, fact in _FALSE.items()},
+    **{method: ("method", (method,)) for method in METHODS},
+    "no speculation": ("method", ("",)),
+    "speculation": ("method", ("NGram", *_DRAFTS)),
+    "a drafting model": ("method", _DRAFTS),
+    "on a GPU": ("device", GPUS),
+    "on a GPU that is not NVIDIA's": ("device", ("Other",)),
+    "on a CPU": ("device", ("CPU",)),
+    "V1": ("runner", ("V1",)),
+    "V2": ("runner", ("V2",)),
+    "scheduling Auto": ("scheduling", ("",)),
+    "scheduling Async": ("scheduling", ("Async",)),
+    "scheduling Sync": ("scheduling", ("Sync",)),
+}
+
+
+def asked(where: str) -> dict[str, tuple[Any, ...]]:
+    """Return by fact the values that a row asks for: all of its parts by "; ", of each any by " or ".
+
+    Raises
+    ------
+    KeyError
+        There are no such words.
+    """
+    found: dict[str, tuple[Any, ...]] = {}
+    for part in where.split("; "):
+        for words in [part] if part in _VALUES else part.split(" or "):
+            fact, values = _VALUES[words]
+            found[fact] = (*found.get(fact, ()), *values)
+    return found
+
+
+@dataclass(frozen=True)
+class Row:
+    """A rule: what happens to an engine of which all these facts hold.
 
     Parameters
     ----------
-    when
-        Values by fact, any of which will do.
-    says
-        What it is about, and why it is so.
-    instead
-        What to set instead; of rows that are not simply supported.
+    where
+        What must hold, in words, which name the row.
+    happens
+        Who refuses it first, or how it falls back.
     field
-        The field of the spec to blame; "": none, the model or an installed package is.
-    decided_by
-        Who says it. CEL: the API server, and Python for it; Operator: before a pod starts; Plugin: on a rank
-        at its start; vLLM: at its start.
-    test
-        What ran it; "" where nothing has.
+        The field of the spec to blame.
+    message
+        What is said of it: what, why, and what to set instead.
     words
-        vLLM's own, a part of its error or warning; "" where it says nothing.
-    is_async
-        Whether vLLM schedules asynchronously where it takes it, and is not told to do without; None: another
-        row says.
+        vLLM's own where it says why it falls back to synchronous scheduling.
     """
 
-    name: str
-    when: Mapping[str, tuple[Any, ...]]
-    verdict: Verdict
-    says: str
-    instead: str = ""
-    field: str = ""
-    decided_by: tuple[Decider, ...] = ("vLLM",)
-    test: str = ""
+    where: str
+    happens: Happens
+    field: str
+    message: str
     words: str = ""
-    is_async: bool | None = None
+
+    @cached_property
+    def when(self) -> Mapping[str, tuple[Any, ...]]:
+        """Values by fact, any of which will do."""
+        return asked(self.where)
 
     def holds(self, facts: Facts) -> bool:
         """Return whether all facts that it asks for are known and as it asks."""
         return all(getattr(facts, name) in values for name, values in self.when.items())
-
-    @property
-    def message(self) -> str:
-        """What is said of it: what, why, and what to set instead."""
-        return f"{self.says}: {self.instead}" if self.instead else self.says
-
-
-MATRIX: Final = "tests/engine/test_matrix.py"
-HEADS: Final = ("Eagle3", "DSpark", "DFlash")  # which read the model's hidden states
-DRAFTS: Final = ("DraftModel", "Eagle3", "MTP", "DSpark", "DFlash")
-ALL: Final = ("NGram", *DRAFTS)
-ON_V1: Final = ("NGram", "DraftModel", "Eagle3", "MTP", "DFlash")  # those that Model Runner V1 has
-YES: Final = (True,)
-NO: Final = (False,)
-GPUS: Final = ("CUDA", "Other")

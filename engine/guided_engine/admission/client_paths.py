@@ -25,6 +25,15 @@ _HOLDERS: Final = (
     "output_config",
     "sampling_params",
 )
+_CONSTRAINTS: Final = (
+    *("response_format.json_schema.schema", "text.format.schema", "output_config.format.schema"),
+    *(
+        f"{holder}structured_outputs.{kind}"
+        for holder in ("", "sampling_params.")
+        for kind in ("json", "structural_tag", "regex", "choice", "grammar")
+    ),
+    "response_format",
+)
 # More is not looked into, so that no error holds up the event loop: its path stays that in the grammar.
 _MOST_BYTES: Final = 1 << 20
 _MOST_SCHEMAS: Final = 500
@@ -63,31 +72,16 @@ def written(keys: Keys) -> Mapping[str, bytes]:
 
 def translated(error: GuidedError, exchange: HttpExchange) -> GuidedError:
     """Return the error with paths in the request's body instead of those in its grammar, where known."""
-    found = _found_again(error, exchange)
-    if exchange.place is None or found.path not in (None, "$") or not _is_about_grammar(found):
-        return found
-    message = found.message
-    if exchange.place == "tools":
-        message = message.replace("structural_tag has", "the grammar that they become has", 1)
-    if found.path == "$":
-        message = _PATH.sub(lambda path: f"{exchange.place}{path[0][1:]}", message)
-    return GuidedError(found.code, message, path=exchange.place, retry_after_s=found.retry_after_s)
-
-
-def _is_about_grammar(error: GuidedError) -> bool:
-    return error.entry.http_status == HTTPStatus.BAD_REQUEST and error.code.startswith("grammar_")
-
-
-def _found_again(error: GuidedError, exchange: HttpExchange) -> GuidedError:
-    """Return the error with paths of schemas that the client wrote."""
-    if error.path is None or not error.path.startswith("$") or not exchange.written:
-        return error
-    places = _Places.of_exchange(exchange)
-    try:
-        message = _PATH.sub(lambda found: places.of(found[0]), error.message)
-        path = places.of(error.path)
-    except RecursionError:  # as deep values are compared
-        return error
+    message, path = error.message, error.path
+    if path is not None and path.startswith("$") and exchange.written:
+        places = _Places(exchange)
+        message, path = _PATH.sub(lambda found: places.of(found[0]), message), places.of(path)
+    is_about_grammar = error.code.startswith("grammar_") and error.entry.http_status == HTTPStatus.BAD_REQUEST
+    if exchange.place is not None and path in (None, "$") and is_about_grammar:
+        if exchange.place == "tools":
+            message = message.replace("structural_tag has", "the grammar generated from tools has", 1)
+        message = _PATH.sub(lambda found: f"{exchange.place}{found[0][1:]}", message)
+        path = exchange.place
     return GuidedError(error.code, message, path=path, retry_after_s=error.retry_after_s)
 
 
@@ -95,39 +89,31 @@ def unenforced(exchange: HttpExchange) -> list[str]:
     """Return what is not enforced of a request's grammars, of its tools by the paths in its body."""
     if not exchange.unenforced or exchange.kind != "structural_tag" or "tools" not in exchange.written:
         return exchange.unenforced
-    places = _Places.of_exchange(exchange)
-    try:
-        return list(dict.fromkeys(map(places.of, exchange.unenforced)))
-    except RecursionError:  # as deep values are compared
-        return exchange.unenforced
+    return list(dict.fromkeys(map(_Places(exchange).of, exchange.unenforced)))
 
 
 class _Places:
-    """Where the client wrote what stands at paths of a grammar."""
+    """Where the client wrote what stands at paths of the grammar that a request has become."""
 
-    @classmethod
-    def of_exchange(cls, exchange: HttpExchange) -> "_Places":
-        """Return those of the grammar that a request has become."""
-        spec = exchange.spec if exchange.kind in ("regex", "grammar") else _parsed(exchange.spec)
-        return cls(spec, list(itertools.islice(_schemas(exchange.written), _MOST_SCHEMAS)))
-
-    def __init__(self, spec: Any, known: list[_Written]) -> None:
-        self._spec = spec
-        self._known = known
+    def __init__(self, exchange: HttpExchange) -> None:
+        is_json = exchange.kind not in ("regex", "grammar")
+        self._spec: Any = _parsed(exchange.spec) if is_json else exchange.spec
+        self._known = list(itertools.islice(_schemas(exchange.written), _MOST_SCHEMAS))
         self._found: dict[str, str | None] = {}  # by path; faults have most of their way in common
 
     def of(self, path: str) -> str:
         """Return a path in the body; as it is, where nothing on its way is the client's own."""
-        value, end = self._spec, 1
-        while (place := self._place(path[:end], value)) is None:
-            step = re.match(_STEP, path[end:])
-            if step is None:
-                return path
-            end += step.end()
-            try:
+        value: Any = self._spec
+        end = 1
+        try:
+            while (place := self._place(path[:end], value)) is None:
+                step = re.match(_STEP, path[end:])
+                if step is None:
+                    return path
+                end += step.end()
                 value = value[_key(step[0])]
-            except (LookupError, TypeError):
-                return path
+        except (LookupError, TypeError, RecursionError):  # the last: as deep values are compared
+            return path
         return place + path[end:]
 
     def _place(self, path: str, value: Any) -> str | None:
@@ -146,14 +132,10 @@ def _key(step: str) -> str | int:
 def _schemas(parts: Mapping[str, bytes]) -> Iterator[_Written]:
     """Yield what of a body may be found again in a grammar."""
     body = {name: value_of(msgspec.Raw(text)) for name, text in parts.items()}
-    for path in ("response_format.json_schema.schema", "text.format.schema", "output_config.format.schema"):
-        yield from _found(body, path)
-    for path in ("structured_outputs", "sampling_params.structured_outputs"):
-        for kind in ("json", "structural_tag", "regex", "choice", "grammar"):
-            for one in _found(body, f"{path}.{kind}"):
-                is_json = kind in ("json", "structural_tag") and isinstance(one.value, str)
-                yield one._replace(value=_parsed(one.value)) if is_json else one
-    yield from _found(body, "response_format")
+    for path in _CONSTRAINTS:
+        for one in _found(body, path):
+            is_json = path.endswith((".json", ".structural_tag")) and isinstance(one.value, str)
+            yield one._replace(value=_parsed(one.value)) if is_json else one
     tools = body.get("tools")
     of_tools = [
         one._replace(place=f"tools[{number}].{path}", changed=_AT_ROOT)
@@ -162,16 +144,11 @@ def _schemas(parts: Mapping[str, bytes]) -> Iterator[_Written]:
         for one in _found(tool, path)
     ]
     yield from of_tools
-    for parameters in of_tools:
-        yield from _parts(parameters)
-
-
-def _parts(parameters: _Written) -> Iterator[_Written]:
-    """Yield schemas inside a tool's parameters: some formats of calls have one for each argument."""
-    for keyword in ("$defs", "properties"):
-        parts = parameters.value.get(keyword) if isinstance(parameters.value, dict) else None
-        for name, part in parts.items() if isinstance(parts, dict) else ():
-            yield _Written(subschemas.step(f"{parameters.place}.{keyword}", name), part, _MOVED)
+    for one in of_tools:  # some formats of calls have a schema for each argument
+        for keyword in ("$defs", "properties"):
+            for part in _found(one.value, keyword):
+                for name, value in part.value.items() if isinstance(part.value, dict) else ():
+                    yield _Written(subschemas.step(f"{one.place}.{keyword}", name), value, _MOVED)
 
 
 def _found(value: Any, path: str) -> Iterator[_Written]:

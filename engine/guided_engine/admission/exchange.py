@@ -32,6 +32,7 @@ class HttpExchange:
     `place` is the path of all that its grammar comes from, None where that is written in several places;
     `spec` is the text of the constraint that came of it, as wire.Prepare takes it;
     `unenforced` are JSONPaths of what its grammars ask for, and are not enforced in;
+    `ignored` are keys of its body that vLLM does not know;
     `narrowed_by` are parameters of it that forbid tokens, beside its constraint;
     `scheme`, `server` and `model` are what the client asked, and by what name, None where it did not say;
     `ends` has for each of its prompts how its sequences ended, by their numbers.
@@ -50,6 +51,7 @@ class HttpExchange:
     place: str | None = None
     spec: str = ""
     unenforced: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
     narrowed_by: list[str] = field(default_factory=list)
     scheme: Literal["http", "https"] = "http"
     server: tuple[str | None, int | None] = (None, None)
@@ -85,6 +87,7 @@ class HttpExchange:
             kind=self.kind,
             grammar_key=self.grammar_key,
             error_code=self.failure.code if self.failure else None,
+            ignored_keys=len(self.ignored),
             scheme=self.scheme,
             server_address=self.server[0],
             server_port=self.server[1],

@@ -238,17 +238,16 @@ def _refuse_reserved(extra_args: Mapping[str, Any] | None) -> None:
 def _refuse_open_end(exchange: HttpExchange | None, *, ignores_end: bool) -> None:
     if ignores_end:
         in_tokens = exchange is not None and exchange.route == "/inference/v1/generate"
-        message = "ignore_eos cannot be combined with a constraint: what follows its end would be free"
+        message = "ignore_eos cannot be combined with a constraint: text after its end would be unconstrained"
         path = "sampling_params.ignore_eos" if in_tokens else "ignore_eos"
         raise GuidedError(ErrorCode.REQUEST_INVALID, message, path=path)
 
 
-def _hello(placement: wire.Placement) -> wire.Hello:
+def _hello() -> wire.Hello:
     return wire.Hello(
         role="api",
         pid=os.getpid(),
         boot=os.environ.get(names.ENV_BOOT, ""),
         versions=versions.versions(),
         patches=ledger.applied(),
-        placement=placement,
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from guided_contract import names
 from guided_contract.config import PodConfig
 from guided_contract.records import MOST_NAME
 from guided_engine.admission import (
@@ -13,6 +14,7 @@ from guided_engine.admission import (
     draining,
     error_responses,
     identifiers,
+    known_keys,
     request_checks,
     request_processors,
     request_tools,
@@ -92,9 +94,11 @@ class _Response:
         self._over = False  # the last body message has been sent
         self._client_gone = False
         self._body = RequestBody()
+        self._app: Any = None  # vLLM's
 
     async def serve(self, app: App, scope: MutableMapping[str, Any], telemetry: Telemetry) -> None:
         """Run the application, settle the response, and report it, however it ends."""
+        self._app = scope.get("app")
         try:
             try:
                 await app(scope, self._receive, self._send)
@@ -139,15 +143,15 @@ class _Response:
             no further.
         """
         keys, route = keys_of(text), self._exchange.route
-        fault = request_checks.unreadable(route, text)
-        if keys is not None:
-            self._exchange.model = text_of(keys, "model", MOST_NAME)
-        if fault is None and keys is not None:
-            most_bytes = self._pod.guided_decoding.compile.max_schema_bytes
-            fault = request_checks.fault(route, text, keys, most_bytes)
-            fault = fault or request_processors.fault(route, keys, self._pod.logits_processors)
-            self._exchange.written = client_paths.written(keys)
-            self._exchange.place = request_tools.place(route, keys) if fault is None else None
+        if keys is None:
+            return
+        self._exchange.model = text_of(keys, "model", MOST_NAME)
+        self._exchange.ignored = known_keys.ignored(self._app, route, keys)
+        most_bytes = self._pod.guided_decoding.compile.max_schema_bytes
+        fault = request_checks.fault(route, keys, most_bytes)
+        fault = fault or request_processors.fault(route, keys, self._pod.logits_processors)
+        self._exchange.written = client_paths.written(keys)
+        self._exchange.place = request_tools.place(route, keys) if fault is None else None
         if fault is not None:
             self._exchange.kind = fault.kind
             self._exchange.fail(fault.error)
@@ -192,7 +196,9 @@ class _Response:
         while self._kept:
             message = self._kept.pop(0)
             if message["type"] == "http.response.start":
-                message = response_headers.with_unenforced(message, client_paths.unenforced(self._exchange))
+                unenforced = client_paths.unenforced(self._exchange)
+                message = response_headers.with_listed(message, names.UNENFORCED_HEADER, unenforced)
+                message = response_headers.with_listed(message, names.IGNORED_HEADER, self._exchange.ignored)
                 self._status = message["status"]
                 self._streams = _is_event_stream(message)
                 message = identifiers.told(message, self._exchange)

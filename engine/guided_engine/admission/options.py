@@ -38,7 +38,7 @@ def options_of(extra_args: Mapping[str, Any] | None, guided: GuidedDecodingConfi
     asked = {name: given[name] for name in _ARGUMENTS if given.get(name) is not None}
     for name in asked:
         if _ARGUMENTS[name] not in guided.request_options:
-            message = f"this model does not let requests choose {name}: remove it"
+            message = f"{name} is not in this model's guidedDecoding.requestOptions; remove it"
             raise GuidedError(ErrorCode.REQUEST_RESERVED_ARGUMENT, message, path=f"vllm_xargs.{name}")
     configured = backends.NAMES.get(guided.backend)
     offered = backends.NAMES.values() if configured is None else (configured,)

@@ -1,9 +1,12 @@
 """What each route calls constraints and tools, and what a client is told to write there."""
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, get_args
 
-from guided_engine.admission.foreign_words import ANY
+from guided_contract.wire import Kind
+
+ANY: Final = ""  # what is asked for is a constraint of some kind
+KINDS: Final = frozenset(get_args(Kind))
 
 ARGUMENTS: Final = "vllm_xargs"  # on all routes but those that say so
 
@@ -40,8 +43,6 @@ class Route(NamedTuple):
             return OPTIONS[meaning]
         if meaning == "tool_choice":
             return f"write {self.call} instead" if self.tools else NO_TOOLS
-        if meaning == "tools":
-            return f"write {self.tools or _OPENAI.tools} instead"
         if meaning == ANY:
             return f"write {self.schema} or {self.others % 'KIND'} instead"
         return f"write {self.schema if meaning == 'json' else self.others % meaning} instead"

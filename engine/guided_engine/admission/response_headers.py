@@ -4,11 +4,10 @@ import json
 from collections.abc import MutableMapping, Sequence
 from typing import Any, Final
 
-from guided_contract import names
-
 Message = MutableMapping[str, Any]
 
 _MOST_CHARS: Final = 1024
+_MOST_ITEMS: Final = 100
 _MORE: Final = "..."
 
 
@@ -17,15 +16,15 @@ def added(start: Message, name: str, value: str) -> Message:
     return {**start, "headers": [*start.get("headers", ()), (name.encode(), value.encode())]}
 
 
-def with_unenforced(start: Message, paths: Sequence[str]) -> Message:
-    """Return the start of a response, with the JSONPaths of what its grammar does not enforce, if any."""
-    return added(start, names.UNENFORCED_HEADER, _listed(paths)) if paths else start
+def with_listed(start: Message, name: str, items: Sequence[str]) -> Message:
+    """Return the start of a response, with a header that lists such items as there are."""
+    return added(start, name, _listed(items)) if items else start
 
 
-def _listed(paths: Sequence[str]) -> str:
+def _listed(items: Sequence[str]) -> str:
     """Return a JSON array in ASCII; where it gets too long, its last item says that there is more."""
-    text = json.dumps(list(paths))
-    kept = list(paths)
+    kept = list(items[:_MOST_ITEMS])
+    text = json.dumps(kept if len(kept) == len(items) else [*kept, _MORE])
     while len(text) > _MOST_CHARS:
         kept.pop()
         text = json.dumps([*kept, _MORE])

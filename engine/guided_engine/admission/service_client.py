@@ -40,7 +40,6 @@ class Lease:
 
     key: str
     backend: wire.Backend
-    placement: wire.Placement
     constraint: Constraint
     unenforced: list[str]
     _release: Callable[[], None]
@@ -66,29 +65,23 @@ class GrammarClient:
     path
         The service's socket.
     hello
-        Makes the introduction of an API server that places requests so.
+        Makes the introduction of an API server.
     service_wait_s
         How long a request waits for a service that is away.
-
-    Attributes
-    ----------
-    placement
-        Who is to mask requests from now on, as the service said last.
     """
 
     def __init__(
         self,
         path: Path,
-        hello: Callable[[wire.Placement], wire.Hello],
+        hello: Callable[[], wire.Hello],
         *,
         service_wait_s: float = SERVICE_WAIT_S,
     ) -> None:
-        self.placement: wire.Placement = "Rank"
         self._engines: weakref.WeakKeyDictionary[Any, Callable[[Any, wire.End], None]] = (
             weakref.WeakKeyDictionary()
         )
         self._service_wait_s = service_wait_s
-        self._connection = ServiceConnection(path, lambda: hello(self.placement), self._received, self._lost)
+        self._connection = ServiceConnection(path, hello, self._received, self._lost)
         self._pending: dict[int, _Answer] = {}  # Prepare's id -> its answer
         self._unproven: dict[int, _Proof] = {}  # likewise, where that was not the last word
         self._ids = itertools.count(1)
@@ -194,7 +187,6 @@ class GrammarClient:
         return Lease(
             prepared.key,
             prepared.backend,
-            self.placement,
             _constraint(asked, prepared),
             prepared.unenforced,
             lambda: self._release(generation, message.id),
@@ -216,8 +208,6 @@ class GrammarClient:
             case wire.End():
                 for engine, end in list(self._engines.items()):
                     end(engine, message)
-            case wire.Place():
-                self.placement = message.placement
 
     def _answered(self, message: wire.Prepared | wire.Refused) -> None:
         answer = self._pending.get(message.id)
@@ -291,7 +281,7 @@ def _refusal(message: wire.Refused) -> GuidedError:
 
 def ticket(lease: Lease, span: TraceContext | None) -> dict[str, object]:
     """Return what an admitted request carries to core and ranks, as the mapping of a wire.Ticket."""
-    made = wire.Ticket(key=lease.key, backend=lease.backend, placement=lease.placement, **_trace(span))
+    made = wire.Ticket(key=lease.key, backend=lease.backend, **_trace(span))
     return dict(msgspec.structs.asdict(made))
 
 

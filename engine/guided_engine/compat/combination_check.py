@@ -6,7 +6,7 @@ from typing import Any, Final
 from vllm.platforms import current_platform
 
 from guided_contract.combinations.row import METHODS, NGRAM_ON_CPU, Facts
-from guided_contract.combinations.table import refusals
+from guided_contract.combinations.table import that_hold
 from guided_engine.processors.interface import DenseFactory, ProcessorFactory
 
 _METHODS: Final[dict[str, Any]] = {NGRAM_ON_CPU: "NGram", **{name: word for word, name in METHODS.items()}}
@@ -24,13 +24,14 @@ def check(vllm_config: Any, factories: Collection[type[ProcessorFactory[Any]]]) 
     RefusedError
         Which do not.
     """
-    refused = [*refusals(facts_of(vllm_config, factories), "Plugin")]
+    found = facts_of(vllm_config, factories)
+    refused = [*that_hold(found, "operator refuses", "plugin refuses")]
     if refused:
         raise RefusedError("; ".join(f"spec.{row.field}: {row.message}" for row in refused))
 
 
 def facts_of(vllm_config: Any, factories: Collection[type[ProcessorFactory[Any]]]) -> Facts:
-    """Return what the plugin's rows ask for."""
+    """Return what the plugin's rows ask for, and that of the operator which a pod alone decides."""
     speculative = vllm_config.speculative_config
     asked: dict[str, Any] = {}
     if speculative is not None:
@@ -45,5 +46,4 @@ def facts_of(vllm_config: Any, factories: Collection[type[ProcessorFactory[Any]]
         runner="V2" if vllm_config.use_v2_model_runner else "V1",
         dense=any(issubclass(factory, DenseFactory) for factory in factories),
         undrafted=not all(factory.supports_speculation for factory in factories),
-        foreign=False,  # such a class makes no factory: processors.adapters refuses it by the same row
     )

@@ -7,15 +7,10 @@ from typing import Any, Final
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode
 from guided_contract.names import TICKET_ARG
-from guided_contract.wire import Backend
-from guided_engine.compat import core_finishes, core_liveness, upstream_backends
+from guided_engine.compat import core_finishes, core_liveness
 from guided_engine.compat.runner import ENDS_ATTRIBUTE, INVALID_ATTRIBUTE
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
 from guided_engine.ranks.tickets import ticket_of
-from guided_grammar.masks import words
-
-# Where the manager keeps its backends, by name.
-_BACKENDS_ATTRIBUTE: Final = "guided_backends"
 
 
 class NotAdmittedError(Exception):
@@ -28,14 +23,11 @@ def detach_grammar(config: PodConfig) -> None:
     from vllm.v1.request import RequestStatus  # noqa: PLC0415 - vLLM is imported only where it is changed
     from vllm.v1.structured_output import StructuredOutputManager  # noqa: PLC0415 - see above
 
-    def grammar_init(self: Any, request: Any) -> None:
+    def grammar_init(_manager: Any, request: Any) -> None:
         structured = request.structured_output_request
         if structured is None:
             return
         ticket = ticket_of(request.sampling_params.extra_args)
-        if ticket is not None and ticket.placement == "Scheduler":
-            compile_here(self, request, ticket.backend, config)
-            return
         if ticket is not None:
             _report_reasoning(request)
             # With neither, nothing in the scheduler waits, defers sampling, fills, validates or ships a mask.
@@ -63,58 +55,6 @@ def _report_reasoning(request: Any) -> None:
         # In copies: the parameters' own may be shared by the requests of n > 1.
         arguments = sampling.extra_args
         sampling.extra_args = {**arguments, TICKET_ARG: {**arguments[TICKET_ARG], **told}}
-
-
-def compile_here(manager: Any, request: Any, name: Backend, config: PodConfig) -> None:
-    """Have upstream's manager keep this request's grammar, by the library that the sidecar chose for it.
-
-    The manager knows one backend, the first request's; what it then does with a grammar fits any.
-    """
-    structured = request.structured_output_request
-
-    def compiled() -> Any:
-        try:
-            kind, spec = structured.structured_output_key
-            stop_tokens = request.sampling_params.all_stop_token_ids
-            # Upstream's guidance reads tags of the old form alone.
-            library: Backend = "xgrammar" if kind.name == "STRUCTURAL_TAG" else name
-            return _backend(manager, library, config).compile_grammar(kind, spec, stop_token_ids=stop_tokens)
-        except Exception:
-            # Ends its request alone, at the next step, with this code.
-            request.stop_reason = ErrorCode.GRAMMAR_LOAD_FAILED.value
-            raise
-
-    structured.grammar = manager.executor.submit(compiled)
-
-
-def _backend(manager: Any, name: Backend, config: PodConfig) -> Any:
-    """Return a backend, made at the first request for it; what refused it refuses the others, too."""
-    known = manager.__dict__.setdefault(_BACKENDS_ATTRIBUTE, {})
-    if name not in known:
-        known[name] = _make_backend(manager, name, config)  # whole: another thread may take it at once
-    backend, refusal = known[name]
-    if refusal:
-        raise LookupError(refusal)
-    if manager.backend is None:
-        manager.backend = backend  # what allocates the bitmask
-    return backend
-
-
-def _make_backend(manager: Any, name: Backend, config: PodConfig) -> tuple[Any, str]:
-    """Return upstream's backend, or why there cannot be one: it takes seconds to find out."""
-    upstream = upstream_backends.find(name)
-    if upstream is None:
-        return None, f"vLLM has no backend {name}"
-    vllm_config = manager.vllm_config
-    vocab_size = vllm_config.model_config.get_vocab_size()
-    backend = upstream.make(vllm_config, tokenizer=manager.tokenizer, vocab_size=vocab_size)
-    # llguidance counts a tokenizer's tokens that the model lacks, and vLLM allots all masks by its first
-    # backend: what does not fit would end the engine, in the scheduler or in a rank.
-    widths = [made.allocate_token_bitmask(1).shape[1] for made in (backend, manager.backend or backend)]
-    if widths[0] != widths[1] or widths[0] > words(vocab_size):
-        return None, f"the masks of {name} do not fit the model's {vocab_size} logits"
-    backend.disable_any_whitespace = config.guided_decoding.whitespace == "Compact"
-    return backend, ""
 
 
 def end_sequences(config: PodConfig) -> None:

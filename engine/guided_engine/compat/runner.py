@@ -8,8 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import numpy as np
-
 from guided_contract.config import PodConfig
 from guided_contract.errors import ErrorCode
 from guided_contract.names import GRAMMAR_ARG
@@ -105,7 +103,7 @@ class GuidedRunner:
 
     def sample_tokens(self, grammar_output: Any) -> Any:
         """Mask what is ours, and sample. Without a sequence of ours it is the runner's own."""
-        # The engine core masks only what it was left; a warm-up has masks, too, but no sequence.
+        # A warm-up has masks, but no sequence.
         if self._guide.is_empty or self._runner.execute_model_state is None:
             return self._sample_tokens(grammar_output)
         if self._guide.is_sampling:
@@ -117,11 +115,7 @@ class GuidedRunner:
         if not self._guide.is_sampling:
             output = self._sample_tokens(grammar_output)
         else:
-            masks = with_core_masks(
-                self._safely(self._guide.masks, None, again=True),
-                grammar_output,
-                self._guide.scheduled_drafts,
-            )
+            masks = self._safely(self._guide.masks, None, again=True)
             edits = self._safely(self._guide.edits, None)
             self._guide.waits.end()
             output = self._adapter.sample(self._sample_tokens, masks, edits)
@@ -150,7 +144,7 @@ class GuidedRunner:
         arrivals = [
             self._arrival(new)
             for new in scheduler_output.scheduled_new_reqs
-            if new.sampling_params is not None and self._guide.concerns(_is_guided_here(new.sampling_params))
+            if new.sampling_params is not None and self._guide.concerns(_is_guided(new.sampling_params))
         ]
         if self._guide.is_empty and not arrivals:
             self._guide.skip_step()
@@ -178,7 +172,7 @@ class GuidedRunner:
             prompt_length=new.prompt_len,
             known_tokens=self._adapter.known_tokens(new),
             computed=new.num_computed_tokens,
-            is_guided=_is_guided_here(params),
+            is_guided=_is_guided(params),
             ticket=ticket_of(params.extra_args),
             stop_tokens=tuple(params.all_stop_token_ids or ()),
             arguments=params.extra_args or {},
@@ -226,46 +220,13 @@ def add_ends(output: Any, codes: Mapping[str, ErrorCode]) -> None:
     setattr(output, ENDS_ATTRIBUTE, {name: code.value for name, code in codes.items()} | known)
 
 
-def _is_guided_here(params: Any) -> bool:
-    """Return whether a request is guided, and not by the engine core's own manager."""
+def _is_guided(params: Any) -> bool:
+    """Return whether a request is guided."""
     structured = params.structured_outputs
     if structured is None or structured.all_constraints_none():
         # A name that has passed admission has become a constraint.
         return (params.extra_args or {}).get(GRAMMAR_ARG) is not None
-    ticket = ticket_of(params.extra_args)
-    return ticket is None or ticket.placement == "Rank"
-
-
-def with_core_masks(
-    masks: Masks | None, grammar_output: Any, drafts: Mapping[str, Sequence[int]]
-) -> Masks | None:
-    """Return the rank's masks and those that the engine core made for requests placed there.
-
-    A request that has both, as one whose processors take no drafts, is allowed what both allow.
-
-    Parameters
-    ----------
-    drafts
-        By request, those of this step: a request has one row more.
-    """
-    if grammar_output is None:
-        return masks
-    request_ids = grammar_output.structured_output_request_ids
-    # None, as upstream reads it: no draft was constrained.
-    acceptable = grammar_output.num_acceptable_drafts or [0] * len(request_ids)
-    core = Masks(request_ids, grammar_output.grammar_bitmask, acceptable)
-    if masks is None:
-        return core
-    found: dict[str, tuple[Any, int]] = {}
-    for part in (masks, core):
-        row = 0
-        for request_id, accepts in zip(part.request_ids, part.acceptable, strict=True):
-            rows = part.bitmask[row : row + 1 + len(drafts.get(request_id, ()))]
-            row += len(rows)
-            other, most = found.get(request_id, (rows, accepts))
-            found[request_id] = (rows & other, min(accepts, most))
-    bitmask = np.concatenate([rows for rows, _ in found.values()])
-    return Masks(list(found), bitmask, [accepts for _, accepts in found.values()])
+    return True
 
 
 def _apply(config: PodConfig) -> None:

@@ -10,7 +10,6 @@ from aiohttp import web
 
 from guided_contract.config import PodConfig
 from guided_contract.heartbeat import Heartbeats, core_slot, now_ns
-from guided_contract.http_port import HttpPort, answer_once
 from guided_contract.tasks import Living
 from guided_engine.launcher.stall import HealthWatch, StallWatch
 
@@ -43,13 +42,13 @@ class Probes:
         self._wrong: dict[str, str] = {}  # by watch; "" is right
         self._watches = (Living("steps", self._watch_steps), Living("health", self._watch_health))
         app = web.Application()
-        app.on_response_prepare.append(answer_once)
         app.add_routes([web.get("/startupz", self._startupz), web.get("/livez", self._livez)])
-        self._port = HttpPort(web.AppRunner(app, access_log=None), pod.bind_host, pod.ports.launcher)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
 
     async def start(self) -> None:
         """Bind the port and begin to watch."""
-        await self._port.start()
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self._pod.bind_host, self._pod.ports.launcher).start()
         for watch in self._watches:
             watch.start()
 
@@ -67,7 +66,7 @@ class Probes:
         """Stop watching and close the port."""
         for watch in self._watches:
             await watch.stop()
-        await self._port.stop()
+        await self._runner.cleanup()
 
     async def _startupz(self, _request: web.Request) -> web.Response:
         if self._health.started:

@@ -66,8 +66,3 @@ def tried(factory: DenseFactory[Any], results: Sequence[Any], logits: Any, index
     except BaseException as error:  # noqa: BLE001 - the author's code; only the sequences that have it pay
         log_failure(f"{type(factory).__qualname__}.apply failed; its sequences are ended", error)
         return torch.full((len(results),), IS_WRONG, dtype=torch.int32, device=logits.device)
-
-
-def without_content(rows: int, vocab_size: int) -> Any:
-    """Return logits whose content raises RuntimeError where the host reads it."""
-    return torch.empty((rows, vocab_size), dtype=torch.float32, device="meta")

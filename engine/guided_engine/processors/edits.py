@@ -65,75 +65,50 @@ class Edits:
         """Return a checked one as it is now, with arrays that its author cannot change any more."""
         return Edits(np.array(self.ids, np.int32), np.array(self.values, np.float32), bool(self.is_only))
 
-    def check(self, vocab_size: int) -> None:
-        """Say whether it can be applied to a row of `vocab_size` logits.
 
-        Raises
-        ------
-        EditsError
-            It cannot.
-        """
-        for name, array, kinds in (("ids", self.ids, "iu"), ("values", self.values, "f")):
-            is_right = isinstance(array, np.ndarray) and array.ndim == 1
-            if not is_right or not (
-                array.dtype.kind in kinds or not array.size
-            ):  # an empty list makes floats
-                wanted = "integers" if name == "ids" else "floats"
-                raise EditsError(f"{name} must be a numpy array of {wanted} with one dimension")
-        if not isinstance(self.is_only, bool | np.bool_):
-            raise EditsError("is_only must be True or False")
-        count = len(self.ids)
-        if count != len(self.values):
-            raise EditsError(f"a row has {count} ids and {len(self.values)} values")
-        if count > MOST_IDS:
-            raise EditsError(f"a row has {count} ids; at most {MOST_IDS}, more need a DenseFactory")
-        if not count:
-            return
-        if self.ids.min() < 0 or self.ids.max() >= vocab_size:
-            low, high = self.ids.min(), self.ids.max()
-            raise EditsError(f"ids must be from 0 to {vocab_size - 1}, and are from {low} to {high}")
-        if not _are_in_range(self.values):
-            raise EditsError(f"values must be from -{LARGEST:g} to {LARGEST:g}, or -inf")
-
-
-def check(edits: Sequence[Edits], vocab_size: int) -> None:
-    """Say whether all can be applied: one look at them together, and one at each where that finds a fault.
+def check(edits: Sequence[Any], vocab_size: int) -> None:
+    """Say whether all are Edits that can be applied to rows of `vocab_size` logits.
 
     Raises
     ------
     EditsError
         One cannot.
     """
-    if not _are_plain(edits, vocab_size):
-        for each in edits:
-            each.check(vocab_size)
-
-
-def _are_plain(edits: Sequence[Edits], vocab_size: int) -> bool:
-    """Return whether all are right, as nearly all are; False: perhaps one is not."""
     for each in edits:
-        ids, values = each.ids, each.values
-        if not isinstance(each.is_only, bool):
-            return False
-        if not (isinstance(ids, np.ndarray) and isinstance(values, np.ndarray)):
-            return False
-        if ids.ndim != 1 or ids.dtype.kind not in "iu" or values.dtype.kind != "f":
-            return False
-        if ids.shape != values.shape or len(ids) > MOST_IDS:
-            return False
+        _check_form(each)
     if not edits:
-        return True
+        return
     ids = np.concatenate([each.ids for each in edits])
-    return not len(ids) or (
-        np.minimum.reduce(ids) >= 0
-        and np.maximum.reduce(ids) < vocab_size
-        and _are_in_range(np.concatenate([each.values for each in edits]))
-    )
-
-
-def _are_in_range(values: npt.NDArray[Any]) -> bool:
+    if not len(ids):
+        return
+    low, high = int(np.minimum.reduce(ids)), int(np.maximum.reduce(ids))
+    if low < 0 or high >= vocab_size:
+        raise EditsError(f"ids must be from 0 to {vocab_size - 1}, and are from {low} to {high}")
+    values = np.concatenate([each.values for each in edits])
     # As float64: in float16, as values may be, the largest would be infinite. In float32 it is a bit more.
-    return bool(((abs(values) <= _LARGEST) | (values == FORBIDDEN)).all())
+    if not ((abs(values) <= _LARGEST) | (values == FORBIDDEN)).all():
+        raise EditsError(f"values must be from -{LARGEST:g} to {LARGEST:g}, or -inf")
+
+
+def _check_form(of: Any) -> None:
+    if not isinstance(of, Edits):
+        raise EditsError(f"prepare returned a {type(of).__name__} for a row; it must be Edits or None")
+    if not _is_vector(of.ids, "iu"):
+        raise EditsError("ids must be a numpy array of integers with one dimension")
+    if not _is_vector(of.values, "f"):
+        raise EditsError("values must be a numpy array of floats with one dimension")
+    if not isinstance(of.is_only, bool | np.bool_):
+        raise EditsError("is_only must be True or False")
+    count = len(of.ids)
+    if count != len(of.values):
+        raise EditsError(f"a row has {count} ids and {len(of.values)} values")
+    if count > MOST_IDS:
+        raise EditsError(f"a row has {count} ids; at most {MOST_IDS}, more need a DenseFactory")
+
+
+def _is_vector(array: Any, kinds: str) -> bool:
+    # An empty list makes floats.
+    return isinstance(array, np.ndarray) and array.ndim == 1 and (array.dtype.kind in kinds or not array.size)
 
 
 def combined(of: Mapping[str, Edits]) -> Edits:

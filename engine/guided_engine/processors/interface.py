@@ -127,14 +127,6 @@ class SequenceProcessor(ABC):
         After a preemption a new processor gets all tokens so far in one call.
         """
 
-    def held_bytes(self) -> int:
-        """Return how many bytes its state takes; 0: it does not say.
-
-        Asked after each `accept`. One that holds more than 16 MiB ends its sequence, so that none takes the
-        memory of the rank.
-        """
-        return 0
-
     def release(self) -> None:  # noqa: B027 - most have nothing to give back
         """Give back what it holds; called once, when the sequence is over or before it is made anew."""
 
@@ -206,44 +198,12 @@ class DenseFactory(ProcessorFactory[P]):
         """
 
 
-class RollbackProcessor(SequenceProcessor):
-    """A processor that is easier to advance and roll back than to look ahead."""
-
-    @abstractmethod
-    def edits(self) -> Any:
-        """Return the result for the next token, as one row of `prepare`."""
-
-    @abstractmethod
-    def advance(self, token: int) -> None:
-        """Advance by one token."""
-
-    @abstractmethod
-    def rollback(self, count: int) -> None:
-        """Return to the state before the last `count` tokens; never more than this step's drafts."""
-
-    def prepare(self, ahead: Sequence[int]) -> Sequence[Any]:
-        """Advance by the drafts, and return."""
-        rows = [self.edits()]
-        for token in ahead:
-            self.advance(token)
-            rows.append(self.edits())
-        if ahead:
-            self.rollback(len(ahead))
-        return rows
-
-    def accept(self, tokens: Sequence[int]) -> None:
-        """Advance by each."""
-        for token in tokens:
-            self.advance(token)
-
-
 __all__ = [
     "Context",
     "DenseFactory",
     "Edits",
     "Params",
     "ProcessorFactory",
-    "RollbackProcessor",
     "SequenceInfo",
     "SequenceProcessor",
 ]

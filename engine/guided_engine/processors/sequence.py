@@ -1,6 +1,5 @@
 """The processors of one sequence on one rank: advanced together, asked together, and failing together."""
 
-import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from guided_engine.processors.failures import PASSED_ON, log_failure
 from guided_engine.processors.interface import DenseFactory, SequenceProcessor
 from guided_engine.processors.registry import ProcessorError, Running
 
-MOST_HELD_BYTES: Final = 16 << 20  # by one processor of one sequence
 _LEAVES_NONE: Final = Edits(np.zeros(1, np.int32), np.full(1, FORBIDDEN, np.float32), is_only=True)
 
 
@@ -122,14 +120,13 @@ class SequenceProcessors:
         Raises
         ------
         ProcessorError
-            One raised, or holds too much.
+            One raised.
         """
         given = tuple(tokens)  # which none can change for the next
         for name, _, processor in self._running:
             began_ns = time.perf_counter_ns()
             try:
                 processor.accept(given)
-                _check_held(processor)
             except PASSED_ON:
                 raise
             except BaseException as error:
@@ -164,7 +161,7 @@ class SequenceProcessors:
                 if isinstance(factory, DenseFactory):
                     dense.append(Dense(factory, results))
                     continue
-                _check(results, self._vocab_size)
+                edits.check([each for each in results if each is not None], self._vocab_size)
                 for row, result in zip(sparse, results, strict=True):
                     if result is not None:
                         row[name] = result.copied()
@@ -186,31 +183,12 @@ class SequenceProcessors:
                 log_failure(f"logits processor {each.name} failed to release a sequence", error)
 
 
-def _check_held(processor: SequenceProcessor) -> None:
-    if (held := processor.held_bytes()) > MOST_HELD_BYTES:
-        raise MemoryError(f"it holds {held} bytes; a sequence may hold {MOST_HELD_BYTES}")
-
-
 def _read(results: Any, expected: int) -> list[Any]:
     """Return the results, read once: the author's list may be another the next time."""
-    if not isinstance(results, Sequence):
-        given = f"a {type(results).__name__}"
-    elif (count := len(results)) != expected:
-        given = f"{count} results"
-    elif len(read := list(itertools.islice(results, expected + 1))) != expected:
-        given = f"a {type(results).__name__} of {expected} results that has {len(read)}"
-    else:
-        return read
-    raise EditsError(f"prepare returned {given}; it must return a list of {expected}, one for each row")
-
-
-def _check(results: Sequence[Any], vocab_size: int) -> None:
-    given = [result for result in results if result is not None]
-    for result in given:
-        if not isinstance(result, Edits):
-            kind = type(result).__name__
-            raise EditsError(f"prepare returned a {kind} for a row; it must be Edits or None")
-    edits.check(given, vocab_size)
+    if not isinstance(results, Sequence) or len(results) != expected:
+        given = f"{len(results)} results" if isinstance(results, Sequence) else f"a {type(results).__name__}"
+        raise EditsError(f"prepare returned {given}; it must return a list of {expected}, one for each row")
+    return [results[row] for row in range(expected)]
 
 
 def _behind_a_draft(row: Mapping[str, Edits]) -> Edits | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as ListOf
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,24 +11,11 @@ from guided_contract.config import LogitsProcessorConfig
 from guided_engine.processors import edits, registry
 from guided_engine.processors.adapters import factory_of
 from guided_engine.processors.edits import EditsError, NoTokenError
-from guided_engine.processors.interface import (
-    Context,
-    DenseFactory,
-    SequenceInfo,
-    SequenceProcessor,
-)
-from guided_engine.processors.sequence import Prepared, SequenceProcessors
+from guided_engine.processors.interface import Context, SequenceInfo, SequenceProcessor
+from guided_engine.processors.sequence import Dense, SequenceProcessors
 
 Logits = npt.NDArray[np.float32]  # [rows, vocabulary]
 Factory = type[Any] | Callable[..., Any] | str
-
-
-class Turn(NamedTuple):
-    """What one sequence brings to a step: its rows of logits, one more than drafts, and the drafts."""
-
-    sequence: "Sequence"
-    logits: Logits
-    drafts: ListOf[int] = ()
 
 
 class Sequence:
@@ -40,9 +27,9 @@ class Sequence:
         What it has generated.
     """
 
-    def __init__(self, harness: "Harness", processors: SequenceProcessors) -> None:
-        self._harness = harness
+    def __init__(self, processors: SequenceProcessors, vocab_size: int) -> None:
         self._processors = processors
+        self._vocab_size = vocab_size
         self.tokens: list[int] = []
         processors.start()
 
@@ -65,10 +52,24 @@ class Sequence:
             [1 + drafts, vocabulary] float32, left as they are; None: zeros.
         drafts
             Token ids.
+
+        Raises
+        ------
+        guided_engine.processors.registry.ProcessorError
+            A processor raised, or gave what cannot be applied.
+        guided_engine.processors.edits.EditsError
+            `apply` of a DenseFactory left NaN or +inf.
+        guided_engine.processors.edits.NoTokenError
+            A row has no token left.
         """
-        if logits is None:
-            logits = np.zeros((1 + len(drafts), self._harness.vocab_size), np.float32)
-        [changed] = self._harness.step([Turn(self, logits, drafts)])
+        shape = 1 + len(drafts), self._vocab_size
+        changed = np.zeros(shape, np.float32) if logits is None else np.array(logits, np.float32)
+        prepared = self._processors.prepare(drafts)
+        for row, change in zip(changed, prepared.rows, strict=True):
+            if change is not None and not edits.apply(change, row):
+                raise NoTokenError
+        for each in prepared.dense:
+            _apply_dense(each, changed)
         return changed
 
     def accept(self, *tokens: int) -> None:
@@ -87,10 +88,6 @@ class Sequence:
         """End it: finished and aborted are the same to a processor."""
         self._processors.release()
 
-    def prepared(self, drafts: ListOf[int]) -> Prepared:
-        """Return what its processor gives for a step."""
-        return self._processors.prepare(drafts)
-
 
 class Harness:
     """One rank with one factory.
@@ -105,8 +102,6 @@ class Harness:
         What the factory is told of the rank; without one a vocabulary of `vocab_size` tokens without text.
     vocab_size
         Columns of the logits.
-    enforced
-        Whether the resource enforces it, so that requests set no parameter.
 
     Raises
     ------
@@ -123,7 +118,6 @@ class Harness:
         context: Context | None = None,
         *,
         vocab_size: int = 128,
-        enforced: bool = False,
     ) -> None:
         self._context = context or Context(vocab_size=vocab_size, token_bytes=(b"",) * vocab_size)
         self.vocab_size = self._context.vocab_size
@@ -131,7 +125,6 @@ class Harness:
             name="tested",
             factory=factory if isinstance(factory, str) else getattr(factory, "__qualname__", "tested"),
             params=dict(params or {}),
-            enforced=enforced,
         )
         find = registry.find if isinstance(factory, str) else lambda _config: factory_of(factory)
         self._registry = registry.Registry([config], self._context, find)
@@ -168,68 +161,24 @@ class Harness:
         def make() -> Iterator[registry.Running]:
             return self._registry.create(arguments, info, is_greedy=is_greedy)
 
-        return Sequence(self, SequenceProcessors(make, self.vocab_size))
-
-    def step(self, turns: ListOf[Turn], *, on_meta: bool = False) -> list[Logits]:
-        """Return what becomes of the logits of several sequences in one step; none of them moves.
-
-        Parameters
-        ----------
-        turns
-            Each sequence once.
-        on_meta
-            Give a DenseFactory tensors without content, on torch's meta device; nothing is changed then.
-
-        Raises
-        ------
-        guided_engine.processors.registry.ProcessorError
-            A processor raised, or gave what cannot be applied.
-        guided_engine.processors.edits.EditsError
-            `apply` of a DenseFactory left NaN or +inf.
-        guided_engine.processors.edits.NoTokenError
-            A row has no token left.
-        """
-        changed = [np.array(turn.logits, np.float32) for turn in turns]
-        given = [turn.sequence.prepared(turn.drafts) for turn in turns]
-        for rows, prepared in zip(changed, given, strict=True):
-            for row, change in zip(rows, prepared.rows, strict=True):
-                if change is not None and not edits.apply(change, row):
-                    raise NoTokenError
-        self._apply_dense(changed, given, on_meta=on_meta)
-        return changed
-
-    def _apply_dense(self, changed: ListOf[Logits], given: ListOf[Prepared], *, on_meta: bool) -> None:
-        calls: dict[int, tuple[DenseFactory[Any], list[Logits], list[Any]]] = {}
-        for rows, prepared in zip(changed, given, strict=True):
-            for factory, results in prepared.dense:
-                _, own, wanted = calls.setdefault(id(factory), (factory, [], []))
-                for row, result in zip(rows, results, strict=True):
-                    if result is not None:
-                        own.append(row)
-                        wanted.append(result)
-        for factory, own, wanted in calls.values():
-            if own:
-                self._apply_one(factory, own, wanted, on_meta=on_meta)
-
-    def _apply_one(
-        self, factory: DenseFactory[Any], rows: ListOf[Logits], results: ListOf[Any], *, on_meta: bool
-    ) -> None:
-        import torch  # noqa: PLC0415 - authors of sparse processors need none
-
-        from guided_engine.processors import dense  # noqa: PLC0415 - likewise
-
-        if on_meta:
-            factory.apply(dense.without_content(len(rows), self.vocab_size), results)
-            return
-        logits = torch.from_numpy(np.stack(rows))
-        codes = dense.apply(factory, results, logits, torch.arange(len(rows))).tolist()
-        if dense.IS_WRONG in codes:
-            raise EditsError("apply left NaN or +inf")
-        if dense.IS_EMPTY in codes:
-            raise NoTokenError
-        for row, after in zip(rows, logits.numpy(), strict=True):
-            row[:] = after
+        return Sequence(SequenceProcessors(make, self.vocab_size), self.vocab_size)
 
     def close(self) -> None:
         """Close the factory."""
         self._registry.close()
+
+
+def _apply_dense(given: Dense, changed: Logits) -> None:
+    import torch  # noqa: PLC0415 - authors of sparse processors need none
+
+    from guided_engine.processors import dense  # noqa: PLC0415 - likewise
+
+    rows = [row for row, result in enumerate(given.rows) if result is not None]
+    if not rows:
+        return
+    results = [given.rows[row] for row in rows]
+    codes = dense.apply(given.factory, results, torch.from_numpy(changed), torch.tensor(rows)).tolist()
+    if dense.IS_WRONG in codes:
+        raise EditsError("apply left NaN or +inf")
+    if dense.IS_EMPTY in codes:
+        raise NoTokenError

@@ -1,4 +1,4 @@
-"""The table of what goes with what (guided_contract.combinations), as it stands in a spec and in CEL."""
+"""The table of what does not go together (guided_contract.combinations), of a spec and in CEL."""
 
 import itertools
 import re
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from guided_contract.combinations.row import GPUS, Facts, Row
-from guided_contract.combinations.table import ROWS, refusals
+from guided_contract.combinations.row import GPUS, REFUSALS, Facts, Row
+from guided_contract.combinations.table import ROWS, that_hold
 from guided_operator.api.engine_args import option
 from guided_operator.api.rule import Rule, cel_list
 
@@ -22,8 +22,6 @@ _ON_GPUS: Final = ((1024, 16384), (1024, 8192), (256, 2048))
 _OTHER_DEFAULTS: Final = {"--performance-mode", "--no-enable-chunked-prefill"}
 # What vLLM takes where --max-num-seqs is not given, at least: on a CPU with one rank.
 _LEAST_MAX_NUM_SEQS: Final = 128
-_USUAL: Final = {"device": ("CUDA",)}  # said of every model on a GPU, its remark would hide the others
-_TOLD: Final[Mapping[str, str]] = {"FallsBack": "falls back", "Refused": "vLLM refuses it at its start"}
 # Options that only a model with inputs beside text has a use for.
 _TAKES_MEDIA: Final = re.compile(r"--(mm|limit-mm|interleave-mm|skip-mm|media-io)-")
 _SCHEDULING: Final[Mapping[str, Any]] = {"Auto": "", "On": "Async", "Off": "Sync"}
@@ -93,24 +91,18 @@ def facts_of(spec: "GuidedModelSpec") -> Facts:
 
 
 def remarks(facts: Facts) -> Iterator[str]:
-    """Yield in one sentence all that we have not run of what a spec chooses, then what falls back.
+    """Yield what falls back, and what vLLM refuses on some devices, or of some models.
 
-    And what vLLM refuses on some devices, or of some models, of which the spec alone is not enough to tell.
     Where the model runner is not known, of both, but for one that the operator would refuse.
     """
     either = [facts.runner] if facts.runner else ["V1", "V2"]
     known = [msgspec.structs.replace(facts, runner=each) for each in either]
-    known = [each for each in known if not any(refusals(each, "Operator"))] or known
-    found = [(row, [each.runner for each in known if row.holds(each)]) for row in ROWS]
-    if not_run := [
-        row.name for row, runners in found if runners and row.verdict == "NotRun" and row.when != _USUAL
-    ]:
-        names = ", ".join(f'"{name}"' for name in not_run)
-        yield f"not run by us (docs/compatibility.md): {names}"
-    for row, runners in found:
-        if runners and row.verdict in _TOLD:
+    known = [each for each in known if not any(that_hold(each, "operator refuses"))] or known
+    for row in ROWS:
+        if runners := [each.runner for each in known if row.holds(each)]:
             where = "" if len(runners) == len(known) else f" on Model Runner {runners[0]}"
-            yield f"spec.{row.field}: {_TOLD[row.verdict]}{where}: {row.message}"
+            told = "vLLM refuses it at its start" if row.happens in REFUSALS else "falls back"
+            yield f"spec.{row.field}: {told}{where}: {row.message}"
 
 
 def _device(engine: "Engine") -> Any:
@@ -234,4 +226,4 @@ def _rule(row: Row) -> Rule:
     return Rule(("spec",), row.field, row.message, f"!({met})", lambda spec: row.holds(facts_of(spec)))
 
 
-COMBINATION_RULES: Final = tuple(_rule(row) for row in ROWS if "CEL" in row.decided_by)
+COMBINATION_RULES: Final = tuple(_rule(row) for row in ROWS if row.happens == "API server refuses")

@@ -155,15 +155,6 @@ class GuidedDecoding(ApiModel):
     )
     compile: Compile = Field(default=Compile(), description="Limits on compiling one grammar.")
     consensus: Consensus = Field(default=Consensus(), description="How often the ranks are compared.")
-    on_desync: Literal["FailRequest", "FallBackToScheduler"] = Field(
-        default="FailRequest",
-        description=(
-            "What to do after ranks have disagreed; the request that shows it fails in any case. "
-            "FailRequest: nothing more. FallBackToScheduler: new guided requests are served by vLLM's "
-            "scheduler until the engine restarts. Default: FailRequest, because a difference in one "
-            "request says little about others, and vLLM's scheduler is slower."
-        ),
-    )
     grammars: Annotated[list[NamedGrammar], Field(max_length=64), AfterValidator(unique_names)] = Field(
         default=[],
         description=(

@@ -110,7 +110,6 @@ def _guided_decoding(gm: GuidedModel) -> config.GuidedDecodingConfig:
         consensus=config.ConsensusConfig(
             mode=guided.consensus.mode, sample_every=guided.consensus.sample_every
         ),
-        on_desync=guided.on_desync,
         request_options=tuple(guided.request_options),
     )
 

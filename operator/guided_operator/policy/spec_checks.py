@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from guided_contract.combinations.table import refusals
+from guided_contract.combinations.table import that_hold
 from guided_contract.compatibility import unsupported_vllm
 from guided_operator.api import GuidedModel, Problem
 from guided_operator.api.combinations import RUNNER, facts_of, largest_batch
@@ -55,7 +55,7 @@ def _vllm_unsupported(gm: GuidedModel) -> Iterator[Problem]:
 
 def _combination_refused(gm: GuidedModel) -> Iterator[Problem]:
     """Find what vLLM, or the plugin on a rank, would refuse of arguments and variables of the engine."""
-    for row in refusals(facts_of(gm.spec), "Operator"):
+    for row in that_hold(facts_of(gm.spec), "operator refuses"):
         yield Problem(f"spec.{row.field}", row.message)
 
 

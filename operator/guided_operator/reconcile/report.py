@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from guided_contract import names
 from guided_contract.backends import DISTRIBUTIONS
-from guided_contract.combinations.row import Facts, Row
+from guided_contract.combinations.row import FALLBACKS, Facts, Row
 from guided_contract.combinations.table import that_hold
 from guided_operator.api.speculation_status import Speculation
 from guided_operator.api.speculative import Speculative
@@ -148,7 +148,7 @@ def _speculation(situation: Situation) -> Speculation | None:
     scheduling = {page.scheduling for page in pages if page.scheduling}
     is_async = scheduling == {"Async"} if scheduling else None
     # Facts are those of the spec, which pods do not have while it is refused.
-    rows = () if situation.plan.problems else that_hold(situation.facts or Facts(), "FallsBack")
+    rows = () if situation.plan.problems else that_hold(situation.facts or Facts(), *FALLBACKS)
     off = (page.drafts.off for page in pages if page.drafts.off)
     rates = tally.draft_rates(pages)
     return Speculation(
@@ -164,10 +164,9 @@ def _speculation(situation: Situation) -> Speculation | None:
 def _fallback(asked: Speculative | None, rows: Sequence[Row], *, is_async: bool | None) -> str:
     """Return why less is done than was asked for, "" where nothing is known to be."""
     if asked is not None and is_async is False and asked.async_scheduling != "Off":
-        said = (
-            f"vLLM says: {row.words}" if row.words else row.message for row in rows if row.is_async is False
-        )
+        sync = (row for row in rows if row.happens == "falls back to sync")
+        said = (f"vLLM says: {row.words}" if row.words else row.message for row in sync)
         return next(said, _NOT_ASYNC)
     # Of drafts themselves, what vLLM's configuration does not show.
-    drafts = (row for row in rows if "method" in row.when and not row.words and row.is_async is None)
+    drafts = (row for row in rows if row.happens == "falls back to few drafts")
     return next((row.message for row in drafts), "")

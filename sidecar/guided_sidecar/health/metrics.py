@@ -102,11 +102,6 @@ def _agreement(state: AgreementState, ranks: Iterable[int]) -> Iterable[Metric]:
     yield _counter("digests_lost", "Digests that not every rank sent in time", state.lost)
     desyncs = {str(rank): state.desyncs.get(rank, 0) for rank in ranks}
     yield _counters("rank_desyncs", "Digests in which a rank differed from the others", "rank", desyncs)
-    yield _gauge(
-        "scheduler_fallback",
-        "1 while vLLM's own scheduler masks new requests, because ranks disagreed",
-        state.fell_back,
-    )
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

@@ -10,7 +10,6 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 
 from guided_contract import status
 from guided_contract.heartbeat import now_ns
-from guided_contract.http_port import HttpPort, Recent, answer_once
 from guided_contract.reasons import NotReadyReason
 from guided_contract.tasks import Living
 from guided_sidecar.health import heartbeats
@@ -54,8 +53,6 @@ class HealthServer:
         self._snapshot = snapshot
         self._processor_failures = processor_failures
         self._metrics = metrics
-        self._page = Recent(metrics.render)
-        self._openmetrics = Recent(metrics.render_openmetrics)
         self.probe = GuidedProbe(
             config,
             snapshot,
@@ -69,12 +66,11 @@ class HealthServer:
         self._judge = Living("judge", self._judge_forever)
         metrics.registry.register(HealthCollector(lambda: (self._reading, self._verdict)))
         app = web.Application()
-        app.on_response_prepare.append(answer_once)
         app.router.add_get("/startupz", self._startupz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/status", self._status)
         app.router.add_get("/metrics", self._render)
-        self._port = HttpPort(web.AppRunner(app, access_log=None), config.bind_host, config.ports.sidecar)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
 
     async def start(self) -> None:
         """Listen, and begin to judge and to probe.
@@ -84,7 +80,8 @@ class HealthServer:
         OSError
             The port is taken.
         """
-        await self._port.start()
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self._config.bind_host, self._config.ports.sidecar).start()
         self._judge.start()
         if not self._node:  # the others have no API server to ask
             self.probe.start()
@@ -93,7 +90,7 @@ class HealthServer:
         """Stop probing and listening."""
         await self.probe.stop()
         await self._judge.stop()
-        await self._port.stop()
+        await self._runner.cleanup()
 
     def _read(self) -> Reading:
         return Reading(
@@ -152,5 +149,7 @@ class HealthServer:
     async def _render(self, request: web.Request) -> web.Response:
         accepted = request.headers.get("Accept", "").split(",")
         if any(one.partition(";")[0].strip().lower() == OPENMETRICS for one in accepted):
-            return web.Response(body=self._openmetrics(), headers={"Content-Type": CONTENT_TYPE_LATEST})
-        return web.Response(body=self._page(), headers={"Content-Type": CONTENT_TYPE})
+            return web.Response(
+                body=self._metrics.render_openmetrics(), headers={"Content-Type": CONTENT_TYPE_LATEST}
+            )
+        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})

@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from guided_contract.config import GuidedDecodingConfig
 from guided_contract.errors import ErrorCode
 from guided_contract.records import Digests
-from guided_contract.wire import End, Failed, Place, Placement, ServiceMessage
+from guided_contract.wire import End, Failed, ServiceMessage
 
 # Ranks are a step apart, and a sender whose datagram finds the queue full tries for ten seconds.
 PATIENCE_S: Final = 30.0
@@ -47,14 +46,13 @@ class AgreementState:
     """What has come of comparing, since the service started.
 
     `desyncs` are by rank; `lost` are digests that not every rank sent in time; `message` says what of it
-    still matters, "" if nothing; `fell_back` that vLLM's own scheduler masks new requests.
+    still matters, "" if nothing.
     """
 
     compared: int = 0
     desyncs: Mapping[int, int] = field(default_factory=dict)
     lost: int = 0
     message: str = ""
-    fell_back: bool = False
 
 
 class DesyncObserver(Protocol):
@@ -63,17 +61,12 @@ class DesyncObserver(Protocol):
     def found(self, request_id: str, ranks: Sequence[int]) -> None:
         """Ranks differed from the others in a request."""
 
-    def fell_back(self) -> None:
-        """From now on vLLM's own scheduler masks new requests."""
-
 
 class Consensus:
-    """Compares what sampling ranks say, and tells API servers what to end and where to place.
+    """Compares what sampling ranks say, and tells API servers what to end.
 
     Parameters
     ----------
-    config
-        The policy.
     ranks
         How many ranks sample one sequence: the tensor-parallel size. As many with consecutive numbers are a
         data-parallel group, and compared with each other alone.
@@ -85,13 +78,11 @@ class Consensus:
 
     def __init__(
         self,
-        config: GuidedDecodingConfig,
         ranks: int,
         observer: DesyncObserver,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._observer = observer
-        self._config = config
         self._expected = ranks
         self._clock = clock
         self._apis: list[ApiLink] = []
@@ -101,24 +92,17 @@ class Consensus:
         self._compared = 0
         self._desyncs: Counter[int] = Counter()
         self._lost = 0
-        self._fell_back = False
         self._last_desync_s: float | None = None
 
     @property
     def state(self) -> AgreementState:
         """Everything as it is now."""
         self._give_up_late()
-        return AgreementState(
-            self._compared, dict(self._desyncs), self._lost, self._message(), self._fell_back
-        )
+        return AgreementState(self._compared, dict(self._desyncs), self._lost, self._message())
 
-    def connect(self, api: ApiLink, placement: Placement = "Rank") -> None:
-        """Take a new API server, which places requests so far; a service before us may have told it to."""
+    def connect(self, api: ApiLink) -> None:
+        """Take a new API server."""
         self._apis.append(api)
-        if placement == "Scheduler":
-            self._fall_back()
-        elif self._fell_back:
-            api.send(Place(placement="Scheduler"))
 
     def disconnect(self, api: ApiLink) -> None:
         """Forget an API server."""
@@ -129,7 +113,6 @@ class Consensus:
         self._pending.clear()
         self._names = 0
         self._ended.clear()
-        self._fell_back = False
         self._last_desync_s = None
 
     def fail(self, failed: Failed) -> None:
@@ -164,14 +147,6 @@ class Consensus:
         _log.error("ranks disagree about request %s: %s", request_id, _listed(by_rank))
         self._observer.found(request_id, astray)
         self._end(request_id, ErrorCode.RANKS_DESYNCHRONIZED.value)
-        if self._config.on_desync == "FallBackToScheduler" and not self._fell_back:
-            self._fall_back()
-            self._observer.fell_back()
-
-    def _fall_back(self) -> None:
-        if not self._fell_back:
-            self._fell_back = True
-            self._send(Place(placement="Scheduler"))
 
     def _end(self, request_id: str, code: str) -> None:
         self._ended[hash(request_id)] = None
@@ -201,16 +176,10 @@ class Consensus:
 
     def _message(self) -> str:
         shown = self._last_desync_s is not None and self._clock() - self._last_desync_s < SHOWN_S
-        if not (shown or self._fell_back):
+        if not shown:
             return ""
         counts = ", ".join(f"rank {rank}: {count}" for rank, count in sorted(self._desyncs.items()))
-        ended = (
-            f"ranks disagreed, and the affected requests were ended "
-            f"({counts or 'before the sidecar restarted'})"
-        )
-        if not self._fell_back:
-            return ended
-        return f"{ended}; vLLM's scheduler serves new guided requests until the engine restarts"
+        return f"ranks disagreed, and the affected requests were ended ({counts})"
 
 
 def _astray(by_rank: Mapping[int, _Sent]) -> list[int]:

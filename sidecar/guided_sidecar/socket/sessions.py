@@ -86,7 +86,7 @@ class ApiSession:
         self._named = named
         self._room = room
         self._consensus = consensus
-        consensus.connect(peer, peer.hello.placement)
+        consensus.connect(peer)
         self._pending: dict[int, tuple[asyncio.Task[None], int]] = {}  # and what it takes of the room
         self._leases: dict[int, str] = {}
 

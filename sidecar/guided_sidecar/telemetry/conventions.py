@@ -19,7 +19,6 @@ GUIDED_DECODE: Final = "guided.decode"
 WORKER_RESTART: Final = "grammar.worker.restart"
 RANKS_DESYNC: Final = "ranks.desync"  # also an event of guided.decode
 PROCESSOR_FAILURE: Final = "processor.failure"
-PLACEMENT_FALLBACK: Final = "placement.fallback"
 # An event of grammar.compile.
 WORKER_LOST: Final = "grammar.worker.lost"
 

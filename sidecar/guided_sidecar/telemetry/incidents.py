@@ -57,7 +57,7 @@ class _Desync:
 
 
 class Desyncs:
-    """Tells of ranks that disagreed about a request, and what follows from it.
+    """Tells of ranks that disagreed about a request.
 
     Parameters
     ----------
@@ -78,12 +78,6 @@ class Desyncs:
         told = {c.DESYNC_RANKS: which}
         span = self._tracer.start_span(c.RANKS_DESYNC, spans.ALWAYS, attributes=told, start_time=since_ns)
         self._open[request_id] = _Desync(span, since_ns, which, timer)
-
-    def fell_back(self) -> None:
-        """Note that from now on vLLM's own scheduler masks new requests, because of the last desync."""
-        last = next(reversed(self._open.values()), None)
-        links = [] if last is None else [Link(last.span.get_span_context())]
-        spans.end(self._tracer.start_span(c.PLACEMENT_FALLBACK, spans.ALWAYS, links=links))
 
     def ended(self, request_id: str, span: Span) -> None:
         """Have a request's span tell of its desync, if it had one, and this one's end with a link to it."""

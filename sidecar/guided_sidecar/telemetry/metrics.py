@@ -83,6 +83,11 @@ class SidecarMetrics:
             ("status", "error_code", "kind"),
             registry=self.registry,
         )
+        self._ignored = Counter(
+            "guidedmodel_ignored_keys",
+            "Keys of requests that vLLM does not know, and so ignored",
+            registry=self.registry,
+        )
         self._duration = Histogram(
             "guidedmodel_request_duration_seconds",
             "Duration of HTTP requests on generating routes",
@@ -155,6 +160,7 @@ class SidecarMetrics:
         code = _bounded(record.error_code or "")
         kind = record.kind or ("unknown" if code in _ABOUT_GRAMMARS else "unguided")
         self._requests.labels(str(record.status), code, kind).inc()
+        self._ignored.inc(record.ignored_keys)
         duration_s = max(0, record.end_ns - record.start_ns) / _NS
         own = TraceContext(record.trace_id, record.span_id, record.flags)
         self._duration.labels(kind).observe(duration_s, self._exemplars.of_record(own))

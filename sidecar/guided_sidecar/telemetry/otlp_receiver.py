@@ -13,7 +13,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from guided_contract.http_port import HttpPort, answer_once
 from guided_sidecar.telemetry import otlp_resources
 from guided_sidecar.telemetry.exporter import Batch, Exporter
 from guided_sidecar.telemetry.otlp_resources import UnreadableError
@@ -43,11 +42,9 @@ class OtlpReceiver:
         self._exporter = exporter
         self._resource = resource
         app = web.Application(client_max_size=BODY_BYTES)
-        app.on_response_prepare.append(answer_once)
         app.router.add_post(TRACES.path, self._traces)
-        runner = web.AppRunner(app, access_log=None, auto_decompress=False)
-        # Who says more than a body may be is told so.
-        self._port = HttpPort(runner, "127.0.0.1", port, most_bytes=2 * BODY_BYTES)
+        self._runner = web.AppRunner(app, access_log=None, auto_decompress=False, shutdown_timeout=1.0)
+        self._port = port
 
     async def start(self) -> None:
         """Listen on 127.0.0.1.
@@ -57,11 +54,12 @@ class OtlpReceiver:
         OSError
             The port is taken.
         """
-        await self._port.start()
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
 
     async def stop(self) -> None:
         """Stop listening."""
-        await self._port.stop()
+        await self._runner.cleanup()
 
     async def _traces(self, request: web.Request) -> web.Response:
         # aiohttp's own content_type reads comments, however many are in each other.

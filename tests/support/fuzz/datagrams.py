@@ -9,7 +9,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.resources import Resource
 
 from guided_contract import records
-from guided_contract.config import GuidedDecodingConfig, LogitsProcessorConfig
+from guided_contract.config import LogitsProcessorConfig
 from guided_contract.records import (
     Decode,
     Digest,
@@ -123,7 +123,7 @@ class _Receiver:
         provider.add_span_processor(SpanBatches(_Export()))
         tracer = spans.tracer(provider)
         desyncs = Desyncs(tracer)
-        consensus = Consensus(GuidedDecodingConfig(), _RANKS, desyncs)
+        consensus = Consensus(_RANKS, desyncs)
         consensus.connect(_Api())
         decodes = Decodes(_RANKS, tracer, desyncs)
         failures = ProcessorFailures(_PROCESSORS, _RANKS, tracer)

@@ -64,7 +64,7 @@ def seeds() -> list[bytes]:
         Hello(role="launcher", pid=3, boot="b", versions={"vllm": "0.32.0"}, unsupported="0.1"),
         Hello(role="core", pid=4, boot="b", patches=[Patch(name="p", state="Applied", reason="r")]),
         Hello(role="rank", pid=5, boot="b", rank=1),
-        Hello(role="api", pid=1, boot="b", placement="Scheduler"),
+        Hello(role="api", pid=1, boot="b"),
     ]
     asked = [
         Prepare(id=1, kind="json", spec=SCHEMA, timeout_s=1.0, backend="guidance", traceparent=TRACE),
@@ -168,7 +168,7 @@ class _Sidecar:
     async def _met(self, data: bytes) -> None:
         real, grammar_service.Pool = grammar_service.Pool, _InstantPool  # type: ignore[assignment,misc]
         try:
-            spans, consensus = MemorySpans(), Consensus(POD.guided_decoding, 1, UnheardDesyncs())
+            spans, consensus = MemorySpans(), Consensus(1, UnheardDesyncs())
             service = GrammarService(Settings(POD), spans.tracer, consensus)
         finally:
             grammar_service.Pool = real  # type: ignore[misc]

@@ -83,8 +83,8 @@ REASONS: Final[Mapping[str, str | None]] = {
     NotReadyReason.SERVICE_EXHAUSTED: "see the last failure and the sidecar's log for what kills "
     "workers between compiles; the budget is restored after sidecar.restart.resetAfter",
     NotReadyReason.NOT_READY: "see the sidecar's log: kubectl logs {pods} -c sidecar --tail=50",
-    "Desync": "report it with the output of: kubectl logs {pods} --all-containers; until it is "
-    "fixed, set guidedDecoding.onDesync to FallBackToScheduler, or delete the pod to start over",
+    "Desync": "report it with the output of: kubectl logs {pods} --all-containers; "
+    "delete the pod to start over",
     "SidecarUnreachable": f"allow the operator to connect to port {names.SIDECAR_PORT} of the "
     f"pods: check NetworkPolicies and service mesh",
     # AuxiliaryResourcesReady, with reasons of Ready
@@ -127,7 +127,7 @@ CODES: Final[Mapping[str, str]] = {
     ErrorCode.REQUEST_RESERVED_ARGUMENT: "the client must not send reserved keys in vllm_xargs",
     ErrorCode.REQUEST_INVALID: "the client must send what the error's message asks for",
     ErrorCode.REQUEST_NOT_ADMITTED: "the client must use a route that docs/routes.md lists as served",
-    ErrorCode.REQUEST_UNKNOWN_CONSTRAINT: "the client must ask in the words of the error's message",
+    ErrorCode.REQUEST_UNKNOWN_CONSTRAINT: "the client must use the parameter that the error message names",
     ErrorCode.SEQUENCE_DEAD_END: "report the grammar: the check before it was loaded did not find "
     "the dead end",
     ErrorCode.SEQUENCE_TOKEN_REJECTED: "report the grammar with the engine's log",
