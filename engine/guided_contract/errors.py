@@ -23,7 +23,6 @@ class ErrorCode(enum.StrEnum):
     GRAMMAR_STORAGE_FULL = "grammar_storage_full"
     GRAMMAR_RANK_GONE = "grammar_rank_gone"
     GRAMMAR_RANK_LATE = "grammar_rank_late"
-    GRAMMAR_RANK_RESTARTED = "grammar_rank_restarted"
     GRAMMAR_UNKNOWN = "grammar_unknown"
     REQUEST_RESERVED_ARGUMENT = "request_reserved_argument"
     REQUEST_INVALID = "request_invalid"
@@ -85,9 +84,6 @@ CATALOGUE: Final[dict[ErrorCode, ErrorEntry]] = {
     ),
     ErrorCode.GRAMMAR_RANK_LATE: ErrorEntry(
         503, True, "a rank did not load the grammar in time; retry later"
-    ),
-    ErrorCode.GRAMMAR_RANK_RESTARTED: ErrorEntry(
-        503, True, "a rank restarted while loading the grammar and did not load it in time; retry later"
     ),
     ErrorCode.GRAMMAR_UNKNOWN: ErrorEntry(
         400, False, "guided_grammar is not the name of a grammar of this model"

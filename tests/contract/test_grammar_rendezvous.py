@@ -138,22 +138,6 @@ async def test_who_waits_for_a_rank_that_comes_back_need_not_ask_again(sidecar: 
             assert [load.key for load in back.loads].count(done.key) == 1
 
 
-async def test_a_rank_that_came_back_and_loads_too_slowly_is_named(sidecar: Sidecar) -> None:
-    async with Rank.connected(sidecar.pod, 0), Api.connected(sidecar.pod) as api:
-        async with Rank.connected(sidecar.pod, 1, answer=silent) as going:
-            _, answer = api.begin("choice", '["slow"]', timeout_s=LIMIT_S)
-            await asked(going)
-        async with Rank.connected(sidecar.pod, 1, answer=silent) as back:
-            said = await answer
-            assert isinstance(said, Refused)
-            assert (said.code, said.message) == (
-                "grammar_rank_restarted",
-                f"rank 1 is back after a restart, but did not load the grammar within {LIMIT_S:g} s",
-            )
-            catch_up(back)
-            await prepared(api, "slow")
-
-
 async def test_another_engine_start_is_not_served_by_ranks_of_the_one_before(sidecar: Sidecar) -> None:
     """Its processes die one after the other; both boots are connected for a while."""
     async with (

@@ -165,8 +165,8 @@ async def test_strangers_on_the_nodes_port_keep_none_of_the_pods_own_processes_o
     first = sidecars[0].pod
     strangers = [await asyncio.open_connection("127.0.0.1", first.ports.nodes) for _ in range(2 * _MOST)]
     try:
-        async with Api.connected(first), Rank.connected(first, 0):
-            await until(lambda: states(first).get(0) == "Connected", 30)
+        async with Api.connected(first) as api, Rank.connected(first, 0):
+            assert isinstance(await api.prepare("choice", '["answered"]', 1), Refused), "rank 1 is not there"
     finally:
         for _, writer in strangers:
             writer.transport.abort()

@@ -119,10 +119,7 @@ async def test_a_rank_that_comes_back_in_the_middle_of_a_load_is_waited_for() ->
     assert ranks.connect(1).sent == [LOAD]
     ranks.answer(1, link=old)
     said = await ranks.too_late(waiting)
-    assert said == (
-        "grammar_rank_restarted",
-        "rank 1 is back after a restart, but did not load the grammar within 3 s",
-    )
+    assert said == ("grammar_rank_late", "rank 1 is slow: the grammar was not loaded within 3 s")
 
     again = await ranks.ensure()
     ranks.answer(1)

@@ -2,7 +2,7 @@
 
 The only place where ranks wait for each other, outside their hot loop. A rank that comes back, or starts
 anew, is told again what is wanted, so whoever waits for it need not ask again; one that does not answer in
-time has an error that says which rank it is, and whether it was never there, is gone, came back or is late.
+time has an error that says which rank it is, and whether it was never there, is gone or is late.
 """
 
 import asyncio
@@ -44,7 +44,6 @@ class _Wanted:
     trace: Context  # of who first asked for it
     failure: str = ""
     resting: bool = False  # loaded, but no request uses it
-    interrupted: set[int] = dataclasses.field(default_factory=set)  # ranks that went before they answered
 
 
 class Rendezvous:
@@ -78,7 +77,7 @@ class Rendezvous:
             if each.hello.node == hello.node and each.hello.boot != hello.boot
         ]
         for number in {rank, *before}:
-            self._lose(number)
+            self._ranks.pop(number, None)
         self._known.add(rank)
         self._ranks[rank] = _Rank(link, hello)
         for wanted in self._wanted.values():
@@ -90,7 +89,7 @@ class Rendezvous:
         """Forget a rank's connection, unless a newer one has taken its place."""
         current = self._ranks.get(rank)
         if current is not None and current.link is link:
-            self._lose(rank)
+            del self._ranks[rank]
             self._notify()
 
     def answer(self, rank: int, link: RankLink, loaded: Loaded) -> None:
@@ -106,7 +105,6 @@ class Rendezvous:
             return
         self._on_loaded(rank, wanted.load, loaded, wanted.trace)
         current.asked.discard(loaded.key)
-        wanted.interrupted.discard(rank)
         if loaded.error:
             _log.warning("rank %d could not load %s: %s", rank, loaded.key, loaded.error)
             wanted.failure = f"rank {rank}: {loaded.error}"
@@ -169,8 +167,6 @@ class Rendezvous:
         """
         absent = set(range(self._expected)) - self._ranks.keys()
         slow = {number for number, rank in self._ranks.items() if key not in rank.loaded}
-        wanted = self._wanted.get(key)
-        restarted = slow & wanted.interrupted if wanted is not None else set()
         gone = absent & self._known
         if absent - gone:
             who = f"{_numbered(absent - gone)} not connected after {limit}"
@@ -178,9 +174,6 @@ class Rendezvous:
         if gone:
             who = f"{_numbered(gone)} disconnected and did not reconnect within {limit}"
             return _retryable(ErrorCode.GRAMMAR_RANK_GONE, who)
-        if restarted:
-            who = f"{_numbered(restarted)} back after a restart, but did not load the grammar within {limit}"
-            return _retryable(ErrorCode.GRAMMAR_RANK_RESTARTED, who)
         return _retryable(
             ErrorCode.GRAMMAR_RANK_LATE, f"{_numbered(slow)} slow: the grammar was not loaded within {limit}"
         )
@@ -210,12 +203,6 @@ class Rendezvous:
         if not differing(wanted.tokenizer, rank.hello.tokenizer):
             rank.asked.add(load.key)
             rank.link.send(load)
-
-    def _lose(self, number: int) -> None:
-        rank = self._ranks.pop(number, None)
-        for key in rank.asked if rank is not None else ():
-            if key in self._wanted:
-                self._wanted[key].interrupted.add(number)
 
     def _notify(self) -> None:
         self._changed.set()

@@ -35,7 +35,7 @@ from guided_sidecar.socket.sessions import SilentSession
 from guided_sidecar.socket.snapshot import ServiceSnapshot
 
 _log = logging.getLogger(__name__)
-_BACKOFF_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
+_RETRY_S: Final = 0.2
 _CONNECT_TIMEOUT_S: Final = 5.0
 _MAX_UNSENT: Final = 1024  # what a rank gives up while the first node is away; digests are not kept
 _KEY: Final = re.compile(r"[0-9a-f]{64}")
@@ -155,15 +155,13 @@ class Link:
 
     async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect, however long the first node takes to be there."""
-        attempt = 0
         while True:
             try:
                 async with asyncio.timeout(_CONNECT_TIMEOUT_S):
                     return await asyncio.open_connection(self._leader, self._pod.ports.nodes)
             except (OSError, TimeoutError) as error:
                 _log.debug("the first node is not there yet: %r", error)
-            await asyncio.sleep(_BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)])
-            attempt += 1
+            await asyncio.sleep(_RETRY_S)
 
     def _take(self, message: ServiceMessage) -> None:
         match message:

@@ -37,10 +37,7 @@ _ANSWERS: Final = {
     # only two cores, its replacement, which is nice, may have too little CPU.
     "slow": {(200, ""), (400, "grammar_compile_crashed"), (400, "grammar_compile_timeout")},
 }
-_NOT_ITS_FAULT: Final = (
-    "a grammar worker crashed; its replacement could not finish",
-    "the grammar worker was given",
-)
+_NOT_ITS_FAULT: Final = "a grammar worker crashed; its replacement could not finish"
 
 
 class Strikes:

@@ -80,9 +80,8 @@ REASONS: Final[Mapping[str, str | None]] = {
     NotReadyReason.PROBE_FAILED: f"see what the engine answered: {_LOGS}; the probe is repeated",
     NotReadyReason.ENGINE_STALLED: "see the engine's log: kubectl logs {pods} -c engine "
     "--tail=50; the engine is restarted after probes.stallTimeout",
-    NotReadyReason.SERVICE_EXHAUSTED: "see the last failure for the grammar that kills workers; "
-    "stop sending it, or raise guidedDecoding.compile.memory or timeout; the budget is restored "
-    "after sidecar.restart.resetAfter",
+    NotReadyReason.SERVICE_EXHAUSTED: "see the last failure and the sidecar's log for what kills "
+    "workers between compiles; the budget is restored after sidecar.restart.resetAfter",
     NotReadyReason.NOT_READY: "see the sidecar's log: kubectl logs {pods} -c sidecar --tail=50",
     "Desync": "report it with the output of: kubectl logs {pods} --all-containers; "
     "delete the pod to start over",
@@ -116,14 +115,13 @@ CODES: Final[Mapping[str, str]] = {
     ErrorCode.GRAMMAR_COMPILE_MEMORY: "the client must simplify its grammar, or raise "
     "guidedDecoding.compile.memory",
     ErrorCode.GRAMMAR_LOAD_FAILED: "see the engine's log for the ranks' errors",
-    ErrorCode.GRAMMAR_SERVICE_EXHAUSTED: "stop sending the grammar that kills workers, or raise "
-    "sidecar.restart",
+    ErrorCode.GRAMMAR_SERVICE_EXHAUSTED: "see the sidecar's log for what kills workers between "
+    "compiles, or raise sidecar.restart",
     ErrorCode.GRAMMAR_SERVICE_UNAVAILABLE: "see the sidecar's log for why it does not answer",
     ErrorCode.GRAMMAR_RANKS_NOT_READY: "wait: clients are told to retry",
     ErrorCode.GRAMMAR_TOKENIZERS_DIFFER: "see the message of the condition GuidedDecoding",
     ErrorCode.GRAMMAR_RANK_GONE: "see the engine's log for why a rank ended",
     ErrorCode.GRAMMAR_RANK_LATE: "give the engine more CPU: a rank did not load the grammar in time",
-    ErrorCode.GRAMMAR_RANK_RESTARTED: "see the engine's log for why a rank restarted",
     ErrorCode.GRAMMAR_STORAGE_FULL: "raise sidecar.resources.limits.memory",
     ErrorCode.GRAMMAR_UNKNOWN: "the client must use a name in guidedDecoding.grammars",
     ErrorCode.REQUEST_RESERVED_ARGUMENT: "the client must not send reserved keys in vllm_xargs",

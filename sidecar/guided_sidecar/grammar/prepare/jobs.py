@@ -5,45 +5,27 @@ from collections.abc import Iterable
 from guided_contract.config import PodConfig
 from guided_contract.wire import Load, Prepare, Prepared
 from guided_sidecar.grammar import trust
-from guided_sidecar.grammar.capacity import Capacity
 from guided_sidecar.grammar.prepare.cache_keys import choice
 from guided_sidecar.grammar.worker_messages import Done, Job, Ready, Unenforced
 
 
-class Jobs:
-    """Makes the jobs of one pod.
-
-    Parameters
-    ----------
-    pod, capacity
-        Its limits, and what the container has.
-    artifact_bytes
-        What compiled grammars may fill.
-    """
-
-    def __init__(self, pod: PodConfig, capacity: Capacity, artifact_bytes: int) -> None:
-        self._pod = pod
-        self._capacity = capacity
-        self._artifact_bytes = artifact_bytes
-
-    def of(self, request: Prepare, key: str, spec: str, facts: Ready) -> Job:
-        """Return what a worker is to do for a request; `spec` is its text as it is taken."""
-        guided = self._pod.guided_decoding
-        memory_bytes = self._capacity.compile_bytes(
-            guided.compile.memory_bytes, self._artifact_bytes, facts.resident_bytes
-        )
-        return Job(
-            key=key,
-            kind=request.kind,
-            spec=spec,
-            **choice(request, self._pod)._asdict(),
-            limits=guided.compile,
-            unmeasured=trust.unmeasured(facts.versions),
-            is_proven=guided.proof == "Always",
-            timeout_s=guided.compile.timeout_s,
-            memory_bytes=memory_bytes,
-            tokenizer=facts.tokenizer,
-        )
+def job_of(  # noqa: PLR0913, PLR0917 - all that a compile depends on
+    request: Prepare, key: str, spec: str, facts: Ready, pod: PodConfig, memory_bytes: int
+) -> Job:
+    """Return what a worker is to do for a request; `spec` is its text as it is taken."""
+    guided = pod.guided_decoding
+    return Job(
+        key=key,
+        kind=request.kind,
+        spec=spec,
+        **choice(request, pod)._asdict(),
+        limits=guided.compile,
+        unmeasured=trust.unmeasured(facts.versions),
+        is_proven=guided.proof == "Always",
+        timeout_s=guided.compile.timeout_s,
+        memory_bytes=memory_bytes,
+        tokenizer=facts.tokenizer,
+    )
 
 
 def load_of(key: str, done: Done) -> Load:

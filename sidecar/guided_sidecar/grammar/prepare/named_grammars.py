@@ -27,8 +27,6 @@ _RETRY_S: Final = 30.0  # after a refusal: the service may have been short of so
 _MOST_LISTED: Final = 10
 _MOST_NAME_CHARS: Final = 64  # of a client's, in an answer
 
-Signature = list[tuple[str, int, int, int]]
-
 
 class Holder(Protocol):
     """Compiles grammars and keeps them on the ranks; the real one is preparer.Preparer."""
@@ -85,7 +83,6 @@ class NamedGrammars:
         self._retry_s = retry_s
         self._grammars: dict[str, _Grammar] = {}
         self._awaited: set[str] = set()
-        self._seen: Signature | None = None
         self._poller: Living | None = None
 
     @property
@@ -149,14 +146,10 @@ class NamedGrammars:
     def _look(self, folder: Path) -> None:
         """Take in what has changed since the last look."""
         try:
-            signature = _signature(folder)
-            if signature == self._seen:
-                return
             texts = _read(folder)
         except OSError as error:
             _log.warning("the named grammars in %s cannot be read: %s", folder, error)
             return
-        self._seen = signature  # taken before reading: what changes meanwhile is seen at the next look
         for name in self._grammars.keys() - texts.keys():
             self._remove(name)
         for name, text in texts.items():
@@ -214,37 +207,20 @@ def _status(name: str, grammar: _Grammar) -> GrammarStatus:
     return GrammarStatus(name=name, state=grammar.state, compile_millis=round(took_ns / 1e6), reason=reason)
 
 
-def _signature(folder: Path) -> Signature:
-    """Return what differs whenever a file does; a kubelet swaps the whole folder behind links."""
-    found = []
-    for name in _files(folder):
-        try:
-            about = (folder / name).stat()
-        except OSError:
-            found.append((name, 0, 0, 0))
-        else:
-            found.append((name, about.st_ino, about.st_mtime_ns, about.st_size))
-    return found
-
-
 def _read(folder: Path) -> dict[str, NamedText]:
     """Return the folder's grammars; one that cannot be read has no text, and the reason in its place."""
     texts = {}
-    for file in _files(folder):
-        named = grammar_files.parse(file)
+    for path in sorted(folder.iterdir()):
+        # What begins with a dot is the kubelet's own: the folders that it swaps.
+        named = None if path.name.startswith(".") else grammar_files.parse(path.name)
         if named is None:
             continue
         name, kind = named
         try:
-            texts[name] = NamedText(kind, (folder / file).read_text())
+            texts[name] = NamedText(kind, path.read_text())
         except (OSError, UnicodeDecodeError) as error:
-            texts[name] = NamedText(None, f"{file} cannot be read: {error}")
+            texts[name] = NamedText(None, f"{path.name} cannot be read: {error}")
     return texts
-
-
-def _files(folder: Path) -> list[str]:
-    # What begins with a dot is the kubelet's own: the folders that it swaps.
-    return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
 
 
 def _unknown(message: str) -> GuidedError:

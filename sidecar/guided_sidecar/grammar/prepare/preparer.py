@@ -20,7 +20,7 @@ from guided_sidecar.grammar.pool.pool import Pool
 from guided_sidecar.grammar.prepare.cache import Entry, GrammarCache
 from guided_sidecar.grammar.prepare.cache_keys import choice, grammar_key, taken
 from guided_sidecar.grammar.prepare.cache_state import CacheState
-from guided_sidecar.grammar.prepare.jobs import Jobs, keywords, load_of, prepared
+from guided_sidecar.grammar.prepare.jobs import job_of, keywords, load_of, prepared
 from guided_sidecar.grammar.prepare.refusals import Refusals
 from guided_sidecar.grammar.prepare.singleflight import InFlight, SingleFlight
 from guided_sidecar.grammar.worker_messages import Job
@@ -75,15 +75,15 @@ class Preparer:
         self._pod = settings.pod
         # Half of the folder: what is being compiled is written before it is counted.
         room_bytes = artifacts.room_bytes(Path(settings.pod.run_dir)) // 2
-        artifact_bytes = capacity.artifact_bytes(min(settings.artifact_bytes, room_bytes))
-        self._jobs = Jobs(settings.pod, capacity, artifact_bytes)
+        self._artifact_bytes = capacity.artifact_bytes(min(settings.artifact_bytes, room_bytes))
+        self._capacity = capacity
         self._pool = pool
         self._rendezvous = rendezvous
         self._tracer = tracer
         self._cache = GrammarCache(
             settings.cache_entries,
             settings.cache_bytes,
-            artifact_bytes,
+            self._artifact_bytes,
             settings.pod.grammars_folder,
             rendezvous,
         )
@@ -210,7 +210,11 @@ class Preparer:
         if entry is None:
             waiter.cache = "miss"
             waiter.stage = "compile"
-            entry = await self._join(waiter, self._jobs.of(request, key, spec, facts), loaded)
+            memory_bytes = self._capacity.compile_bytes(
+                limits.memory_bytes, self._artifact_bytes, facts.resident_bytes
+            )
+            job = job_of(request, key, spec, facts, self._pod, memory_bytes)
+            entry = await self._join(waiter, job, loaded)
         else:
             waiter.cache = "hit"
             entry.leases += 1
