@@ -3,7 +3,6 @@
 Nothing on the hot path waits for it. While the service is away, running requests go on with what is loaded.
 """
 
-import collections
 import contextlib
 import logging
 import queue
@@ -12,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Self, TypeAlias
+from typing import Final, Self
 
 from guided_contract import wire
 from guided_contract.tasks import live_in_thread
@@ -35,7 +34,7 @@ class ServiceLink:
     hello
         Makes the Hello of each connection.
     answer
-        Called with each message after Welcome, in a thread of `Lanes`; returns what to send back, or None.
+        Called with each message after Welcome, in a thread of its own; returns what to send back, or None.
     lost
         Called in the link's thread when a connection that was welcomed has ended, and all answers with it.
     """
@@ -103,7 +102,7 @@ class ServiceLink:
         try:
             with (
                 socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection,
-                self._lanes(connection) as lanes,
+                self._worker(connection) as worker,
             ):
                 self._socket = connection
                 connection.connect(str(self._path))
@@ -115,7 +114,7 @@ class ServiceLink:
                         self._welcomed = connection
                         self._awake.set()
                     else:
-                        lanes.take(message)
+                        worker.take(message)
         except (OSError, wire.WireError) as error:
             _log.debug("guidedmodel: the grammar service is away: %s", error)
         finally:
@@ -124,7 +123,7 @@ class ServiceLink:
             self._lost()
         return welcomed
 
-    def _lanes(self, connection: socket.socket) -> "Lanes":
+    def _worker(self, connection: socket.socket) -> "Worker":
         """Return who answers what comes on a connection."""
 
         def work(message: wire.ServiceMessage) -> None:
@@ -139,7 +138,7 @@ class ServiceLink:
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
 
-        return Lanes(work)
+        return Worker(work)
 
     def _send_unsent(self) -> None:
         while not self._stopped.is_set():
@@ -156,11 +155,10 @@ class ServiceLink:
                     self._unsent.remove(message)
 
 
-class Lanes:
-    """Two threads for one connection's messages: files of seconds in one hold nobody up in the other.
+class Worker:
+    """A thread for one connection's messages, worked on in the order in which they came.
 
-    Messages that concern one key are worked on in the order in which they came. A context; at its end what
-    waits is dropped, and what is being worked on is awaited.
+    A context; at its end what waits is dropped, and what is being worked on is awaited.
 
     Parameters
     ----------
@@ -170,57 +168,30 @@ class Lanes:
 
     def __init__(self, work: Callable[[wire.ServiceMessage], None]) -> None:
         self._work = work
-        self._quick: _Lane = queue.SimpleQueue()
-        self._files: _Lane = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._of_key: dict[str, _Lane] = {}  # where a key's messages are waiting, or worked on
-        self._left: collections.Counter[str] = collections.Counter()  # of these, how many
-        self._threads: list[threading.Thread] = []
+        self._waiting: queue.SimpleQueue[wire.ServiceMessage | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
         self._ended = False
 
     def __enter__(self) -> Self:
-        """Be ready; threads begin with the first message."""
+        """Be ready; the thread begins with the first message."""
         return self
 
     def __exit__(self, *_: object) -> None:
         """Drop what waits."""
         self._ended = True
-        for lane in (self._quick, self._files):
-            lane.put(None)
-        for thread in self._threads:
-            thread.join()
+        self._waiting.put(None)
+        if self._thread is not None:
+            self._thread.join()
 
     def take(self, message: wire.ServiceMessage) -> None:
         """Have a message worked on; returns at once."""
-        if not self._threads:
-            self._start()
-        key = _key(message)
-        with self._lock:
-            is_file = isinstance(message, wire.Load) and message.artifact is not None
-            lane = self._of_key.setdefault(key, self._files if is_file else self._quick)
-            self._left[key] += 1
-        lane.put(message)
+        self._waiting.put(message)
+        if self._thread is None:
+            self._thread = stack.start("guided-service-load", self._run)
 
-    def _start(self) -> None:
-        for lane in (self._quick, self._files):
-            self._threads.append(stack.start("guided-service-load", self._run, lane))
-
-    def _run(self, lane: "_Lane") -> None:
-        while (message := lane.get()) is not None and not self._ended:
+    def _run(self) -> None:
+        while (message := self._waiting.get()) is not None and not self._ended:
             self._work(message)
-            key = _key(message)
-            with self._lock:
-                self._left[key] -= 1
-                if not self._left[key]:
-                    del self._left[key], self._of_key[key]
-
-
-_Lane: TypeAlias = "queue.SimpleQueue[wire.ServiceMessage | None]"
-
-
-def _key(message: wire.ServiceMessage) -> str:
-    """Return the grammar that a message is about, "" where it is about none."""
-    return message.key if isinstance(message, wire.Load | wire.Unload) else ""
 
 
 def _receive(connection: socket.socket) -> wire.ServiceMessage:

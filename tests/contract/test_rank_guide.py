@@ -716,7 +716,7 @@ class TestProcessors:
         adapter = runner.__new__(runner)
         adapter._guide, adapter._runner, adapter._edits = rank.guide, None, Unable()
         output = SimpleNamespace(get_output=dict)
-        assert adapter.sample(lambda masks: masks or output, None, rank.guide.edits()) is output
+        assert adapter.sample(lambda masks: masks or output, None, rank.guide.edits())[0] is output
         assert rank.sampled(r=[8]) == {"r": "sequence_processor_failed"}
 
     def test_an_unknown_name_ends_the_sequence(self, tmp_path: Any) -> None:

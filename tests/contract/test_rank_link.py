@@ -5,7 +5,6 @@ import json
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -13,9 +12,9 @@ from typing import Any, Self
 import pytest
 
 from guided_contract import wire
-from guided_contract.wire import Failed, Hello, Load, Loaded, Unload
+from guided_contract.wire import Failed, Hello, Load, Loaded
 from guided_engine import service_link
-from guided_engine.service_link import Lanes, ServiceLink
+from guided_engine.service_link import ServiceLink, Worker
 from support import grammars
 from support.engine import wait_until
 from support.fake_service import FakeService
@@ -63,35 +62,14 @@ class TestLink:
             service.peers("rank")[0].send(Load(key="k", backend="guidance", spec="s"))
             assert service.wait_for(Loaded).key == "k"
 
-    def test_a_file_of_seconds_holds_up_its_own_grammar_alone(self, path: Path) -> None:
-        """xgrammar takes two seconds for 50 MB; what concerns one key stays in order."""
-        read, worked = threading.Event(), []
-
-        def answer(message: Any) -> Loaded | None:
-            if message == slow:
-                read.wait(20)
-            worked.append(message)
-            return Loaded(key=message.key) if isinstance(message, Load) else None
-
-        slow = Load(key="k", backend="xgrammar", artifact="k", sha256="0" * 64)
-        same = [Unload(key="k"), Load(key="k", backend="guidance", spec="s")]
-        others = [Load(key="j", backend="guidance", spec="s"), Unload(key="j")]
-        with FakeService(path) as service, self.linked(path, answer):
-            service.wait_for(Hello)
-            for message in (slow, *same, *others):
-                service.peers("rank")[0].send(message)
-            wait_until(lambda: worked == others)
-            read.set()
-            wait_until(lambda: worked == [*others, slow, *same])
-
     def test_what_waits_for_a_lost_connection_is_dropped(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Loaded for a service that has gone, it would stay for ever: the next one does not know of it."""
         done: list[str] = []
-        made: list[Lanes] = []
+        made: list[Worker] = []
 
-        class Seen(Lanes):
+        class Seen(Worker):
             def __enter__(self) -> Self:
                 made.append(self)
                 return super().__enter__()
@@ -100,12 +78,12 @@ class TestLink:
             wait_until(lambda: made[0]._ended)
             done.append(message.key)
 
-        monkeypatch.setattr(service_link, "Lanes", Seen)
+        monkeypatch.setattr(service_link, "Worker", Seen)
         with FakeService(path) as service, self.linked(path, answer, lambda: done.append("lost")):
             wait_until(lambda: service.peers("rank"))
             for key in ("worked on", "waits"):
                 service.peers("rank")[0].send(Load(key=key, backend="guidance", spec="s"))
-            wait_until(lambda: made[0]._left.total() == 2)
+            wait_until(lambda: made[0]._waiting.qsize() == 1)
             service.stop()
             wait_until(lambda: "lost" in done)
             service.start()

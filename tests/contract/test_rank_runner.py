@@ -135,11 +135,13 @@ class Adapter(RunnerAdapter):
     def carrier(self, output: Any) -> Any:
         return output
 
-    def faults(self) -> ReadFaults:
-        return dict
-
-    def sample(self, original: Callable[[Any], Any], masks: Masks | None, edits: StepEdits | None) -> Any:  # noqa: ARG002
-        return original(masks)
+    def sample(
+        self,
+        original: Callable[[Any], Any],
+        masks: Masks | None,
+        edits: StepEdits | None,  # noqa: ARG002 - the interface's
+    ) -> tuple[Any, ReadFaults]:
+        return original(masks), dict
 
 
 def scheduled(*, guided: bool) -> Any:

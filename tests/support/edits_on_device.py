@@ -214,7 +214,7 @@ def step_v1(rng: random.Random) -> list[str]:
 
     guide: Any = None
     adapter = RunnerV1(runner, guide)
-    adapter.sample(sample, masks, step_edits(prepared) if prepared else None)
+    _, read_faults = adapter.sample(sample, masks, step_edits(prepared) if prepared else None)
     wrong, faults = [], set()
     for index, (name, place) in enumerate(rows):
         edits = prepared[name].rows[place] if name in prepared else None
@@ -223,7 +223,7 @@ def step_v1(rng: random.Random) -> list[str]:
             faults.add((name, place, ErrorCode.SEQUENCE_PROCESSOR_NO_TOKEN))
         if not np.array_equal(runner.execute_model_state.logits[index].float().numpy(), right):
             wrong.append(f"V1, row {name}, {place}: {edits}")
-    told, first = adapter.faults()(), firsts(faults)
+    told, first = read_faults(), firsts(faults)
     if told != first:
         wrong.append(f"V1, faults: {told}, not {first}")
     ends = getattr(made, ENDS_ATTRIBUTE, {})

@@ -2,7 +2,8 @@
 
 import functools
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NoReturn
 
 from guided_contract.config import PodConfig
@@ -12,9 +13,10 @@ from guided_contract.wire import Kind
 from guided_engine.admission import request_body, request_processors, request_words
 from guided_engine.admission.constraints import kind_of
 from guided_engine.admission.exchange import current
-from guided_engine.compat.tool_markers import cut_calls
 from guided_engine.compat.tools import is_forced, may_answer_instead
 from guided_engine.ledger import LedgerEntry, skip_unless_rank
+
+_MARK: Final = re.compile(r"<[^<>\s]+>")
 
 Refusal = Callable[[Any], GuidedError | None]
 
@@ -116,6 +118,29 @@ def _unsound_tools(request: Any) -> GuidedError | None:
     if constraint is None or not constraint.structural_tag:
         return loose
     return cut_calls(request.tools, constraint.structural_tag)
+
+
+def cut_calls(tools: Sequence[Any], structural_tag: str) -> GuidedError | None:
+    """Return why a parser would take what a call holds for its end; None: none is known to."""
+    marks = {mark for end in _ends(json.loads(structural_tag)) for mark in _MARK.findall(end)}
+    for number, tool in enumerate(tools):
+        function = getattr(tool, "function", tool)  # a chat's tool has it inside, a Response's is it
+        text = json.dumps([function.name, function.parameters], ensure_ascii=False)
+        for mark in filter(text.__contains__, marks):
+            message = f"the tool contains {mark}, the end mark of this engine's tool parser: remove it"
+            return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=f"tools[{number}]")
+    return None
+
+
+def _ends(tag: Any) -> Iterator[str]:
+    """Yield what ends the tags of a structural tag; schemas are not looked into."""
+    if isinstance(tag, dict):
+        end = tag.get("end") if tag.get("type") == "tag" else None
+        yield from (one for one in (end if isinstance(end, list) else [end]) if isinstance(one, str))
+        tag = [inner for key, inner in tag.items() if key != "json_schema"]
+    if isinstance(tag, list):
+        for inner in tag:
+            yield from _ends(inner)
 
 
 def _loose_tools(request: Any) -> GuidedError | None:

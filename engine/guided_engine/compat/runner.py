@@ -52,12 +52,13 @@ class RunnerAdapter(ABC):
         """Return what reads the step's tokens once its own copy to the host is done."""
 
     @abstractmethod
-    def faults(self) -> ReadFaults:
-        """Return what reads which rows of the step's sequences their processors spoiled."""
+    def sample(
+        self, original: Callable[[Any], Any], masks: Masks | None, edits: "StepEdits | None"
+    ) -> tuple[Any, ReadFaults]:
+        """Sample with the masks and edits, of which either may be none.
 
-    @abstractmethod
-    def sample(self, original: Callable[[Any], Any], masks: Masks | None, edits: "StepEdits | None") -> Any:
-        """Sample with the masks and edits, of which either may be none; return the runner's output."""
+        Returns the runner's output, and what reads which rows of sequences their processors spoiled.
+        """
 
 
 class GuidedRunner:
@@ -118,9 +119,8 @@ class GuidedRunner:
             masks = self._safely(self._guide.masks, None, again=True)
             edits = self._safely(self._guide.edits, None)
             self._guide.waits.end()
-            output = self._adapter.sample(self._sample_tokens, masks, edits)
-        if self._guide.is_sampling:
-            read, faults = self._adapter.reader(output), self._adapter.faults()
+            output, faults = self._adapter.sample(self._sample_tokens, masks, edits)
+            read = self._adapter.reader(output)
             self._safely(lambda: self._guide.sampled(read, faults), None)
         self._safely(lambda: self._report(output), None)
         return output

@@ -28,7 +28,6 @@ class RunnerV1(RunnerAdapter):
     def __init__(self, runner: Any, guide: RankGuide) -> None:
         self._runner = runner
         self._guide = guide
-        self._faults: dict[str, RowFault] = {}
 
     def resumed(self, scheduler_output: Any) -> dict[str, Sequence[int]]:
         """Return all tokens of requests that come back after preemption."""
@@ -53,30 +52,27 @@ class RunnerV1(RunnerAdapter):
         sampled = list(zip(output.req_ids, output.sampled_token_ids, strict=True))
         return lambda: sampled
 
-    def faults(self) -> ReadFaults:
-        """Return what reads the step's faults; on this runner they are known before it samples."""
-        found = self._faults
-        return lambda: found
-
-    def sample(self, original: Callable[[Any], Any], masks: Masks | None, edits: StepEdits | None) -> Any:
-        """Mask and change the logits that wait in execute_model_state."""
-        self._faults = {}
+    def sample(
+        self, original: Callable[[Any], Any], masks: Masks | None, edits: StepEdits | None
+    ) -> tuple[Any, ReadFaults]:
+        """Mask and change the logits that wait in execute_model_state; faults are known before it samples."""
+        faults: dict[str, RowFault] = {}
         grammar = None if masks is None else GrammarOutput(masks.request_ids, masks.bitmask, masks.acceptable)
         if edits is None:
-            return original(grammar)
+            return original(grammar), dict
         try:
-            self._change(edits, grammar)
+            faults = self._change(edits, grammar)
         except Exception:  # noqa: BLE001 - no rank may leave the others' step
             self._guide.give_up(edits)
         output = original(grammar)  # to mask once more changes nothing
-        if self._faults:
+        if faults:
             if isinstance(output, AsyncModelRunnerOutput):
-                tell_faults(output, self.faults())
+                tell_faults(output, lambda: faults)
             else:
-                add_faults(output, self._faults)
-        return output
+                add_faults(output, faults)
+        return output, lambda: faults
 
-    def _change(self, edits: StepEdits, grammar: GrammarOutput | None) -> None:
+    def _change(self, edits: StepEdits, grammar: GrammarOutput | None) -> dict[str, RowFault]:
         state = self._runner.execute_model_state
         drafts = state.scheduler_output.scheduled_spec_decode_tokens
         logits = state.logits.float()
@@ -84,7 +80,7 @@ class RunnerV1(RunnerAdapter):
         if grammar is not None:
             # Else nobody would see that what the edits leave the grammar forbids.
             apply_grammar_bitmask(state.scheduler_output, grammar, self._runner.input_batch, logits)
-        self._faults = _apply(edits, _firsts(self._runner.input_batch.req_ids, drafts), logits)
+        return _apply(edits, _firsts(self._runner.input_batch.req_ids, drafts), logits)
 
 
 def _apply(edits: StepEdits, firsts: Mapping[str, int], logits: Any) -> dict[str, RowFault]:

@@ -24,7 +24,6 @@ class RunnerV2(RunnerAdapter):
         self._masker = runner.structured_outputs_worker
         self._apply_bitmask = self._masker.apply_grammar_bitmask
         self._masker.apply_grammar_bitmask = self._apply
-        self._faults: ReadFaults = dict
         self._edits: EditsV2 | None = None
         if guide.has_factories:
             from guided_engine.compat import edits_v2  # noqa: PLC0415 - Triton, where it is needed
@@ -49,14 +48,12 @@ class RunnerV2(RunnerAdapter):
         """Return what reads the step's tokens."""
         return lambda: _read(output)
 
-    def faults(self) -> ReadFaults:
-        """Return what reads the step's faults."""
-        return self._faults
-
-    def sample(self, original: Callable[[Any], Any], masks: Masks | None, edits: StepEdits | None) -> Any:
+    def sample(
+        self, original: Callable[[Any], Any], masks: Masks | None, edits: StepEdits | None
+    ) -> tuple[Any, ReadFaults]:
         """Have the runner mask and sample; what its sampler calls has the edits by then."""
         if self._edits is None:
-            return original(_grammar_output(masks))
+            return original(_grammar_output(masks)), dict
         try:
             self._edits.stage(edits, self._guide.scheduled_drafts)
         except Exception:  # noqa: BLE001 - no rank may leave the others' step
@@ -66,10 +63,10 @@ class RunnerV2(RunnerAdapter):
         try:
             output = original(_grammar_output(masks))
         finally:
-            self._faults = self._edits.taken()
+            faults = self._edits.taken()
         if edits is not None:
-            tell_faults(output, self._faults)
-        return output
+            tell_faults(output, faults)
+        return output, faults
 
     def _apply(self, logits: Any, input_batch: Any, request_ids: list[str], bitmask: Any) -> None:
         self._apply_bitmask(logits, input_batch, request_ids, bitmask)

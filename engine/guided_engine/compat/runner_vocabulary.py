@@ -1,13 +1,14 @@
-"""The engine's tokenizer in each grammar library's form, made by upstream's own backend if it has one."""
+"""The engine's tokenizer in each grammar library's form, made by vLLM's own backend if it has one."""
 
 import threading
 from typing import Any
 
 from vllm.tokenizers import cached_tokenizer_from_config
+from vllm.v1.structured_output import backend_guidance, backend_xgrammar
 
 from guided_contract.wire import Backend
-from guided_engine.compat import upstream_backends
 from guided_grammar.registry import library
+from guided_grammar.xgrammar import special
 
 
 class EngineVocabulary:
@@ -28,8 +29,11 @@ class EngineVocabulary:
     def _made(self, name: Backend) -> Any:
         model = self._config.model_config
         tokenizer, vocab_size = cached_tokenizer_from_config(model), model.get_vocab_size()
-        upstream = upstream_backends.find(name)
-        if upstream is None:
-            return library(name).read(tokenizer, vocab_size)
-        made = upstream.make(self._config, tokenizer=tokenizer, vocab_size=vocab_size)
-        return upstream.tokenizer(made, tokenizer)
+        told = {"tokenizer": tokenizer, "vocab_size": vocab_size}
+        if name == "guidance":
+            return backend_guidance.GuidanceBackend(self._config, **told).ll_tokenizer
+        if name == "xgrammar":
+            made = backend_xgrammar.XgrammarBackend(self._config, **told)
+            # Only a compiled grammar gives the TokenizerInfo away that the backend has made.
+            return special.marked(made.compiler.compile_regex("a").tokenizer_info, tokenizer)
+        return library(name).read(tokenizer, vocab_size)

@@ -19,8 +19,6 @@ from guided_grammar.json_schema import subschemas
 
 # OpenAI's meaning of a function without parameters, and upstream's own where it has no structural tag.
 _NO_PARAMETERS: Final = {"type": "object", "properties": {}}
-# Beside what a schema says: its type is an object's, or left out.
-_SAYS_NOTHING: Final = frozenset(("type", "$defs", "title", "description", "$schema", "$id", "$comment"))
 
 
 def _apply(config: PodConfig) -> None:
@@ -132,39 +130,7 @@ def _arguments(parameters: dict[str, Any] | None) -> dict[str, Any]:
             f"the arguments of a call are an object, but a tool's parameters have the type {named!r:.80}"
         )
         refuse(GuidedError(ErrorCode.GRAMMAR_INVALID, message, path="tools"), "structural_tag")
-    return _only_objects(parameters, parameters.get("$defs"))
-
-
-def _only_objects(schema: dict[str, Any], definitions: Any) -> dict[str, Any]:
-    """Return a schema that allows objects alone: by its own type, or by its branches' where it is a choice.
-
-    Grammar libraries enforce no type that stands beside branches or a reference.
-    """
-    untyped = {key: one for key, one in schema.items() if key != "type"}
-    said = untyped.keys() - _SAYS_NOTHING
-    if _refers_to_object(untyped, definitions):
-        return untyped
-    for keyword in {"anyOf", "oneOf"} if len(said) == 1 else ():
-        branches = schema.get(keyword)
-        if isinstance(branches, list) and all(map(_allows_objects, branches)):
-            return {**untyped, keyword: [_as_object(branch, definitions) for branch in branches]}
-    return {**schema, "type": "object"}
-
-
-def _allows_objects(branch: Any) -> bool:
-    return isinstance(branch, dict) and branch.get("type", "object") == "object"
-
-
-def _as_object(branch: dict[str, Any], definitions: Any) -> dict[str, Any]:
-    return branch if _refers_to_object(branch, definitions) else {**branch, "type": "object"}
-
-
-def _refers_to_object(schema: dict[str, Any], definitions: Any) -> bool:
-    """Return whether a schema is nothing but a reference to one that says of itself that it is an object."""
-    if schema.keys() - _SAYS_NOTHING != {"$ref"} or not isinstance(definitions, dict):
-        return False
-    named = definitions.get(str(schema["$ref"]).removeprefix("#/$defs/"))
-    return isinstance(named, dict) and named.get("type") == "object"
+    return {**parameters, "type": "object"}
 
 
 ENTRIES: Final = (
