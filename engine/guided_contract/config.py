@@ -110,8 +110,8 @@ class TelemetryConfig(Struct, frozen=True, kw_only=True):
     endpoint: str | None = None  # OTLP base URL, as http://collector:4318
     protocol: Literal["HTTP", "GRPC"] = "HTTP"
     sampling: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
-    # Files in the sidecar's container, filled by Secrets; None: the system's certificates, no certificate of
-    # ours, no headers.
+    # Files in both containers, filled by Secrets; None: the system's certificates, no certificate of ours, no
+    # headers.
     ca_file: str | None = None
     certificate_file: str | None = None
     key_file: str | None = None
@@ -132,7 +132,6 @@ class PortsConfig(Struct, frozen=True, kw_only=True):
     engine: Positive = names.ENGINE_PORT
     launcher: Positive = names.LAUNCHER_PORT
     sidecar: Positive = names.SIDECAR_PORT
-    otlp: Positive = names.OTLP_PORT
     ranks: Positive = names.RANKS_PORT
     nodes: Positive = names.NODES_PORT
 

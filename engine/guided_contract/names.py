@@ -49,7 +49,6 @@ NAMED_FOLDER: Final = "named"  # the named grammars in service, for a sidecar th
 ENGINE_PORT: Final = 8000  # vLLM's HTTP API
 LAUNCHER_PORT: Final = 8001  # /startupz /livez of the engine container
 SIDECAR_PORT: Final = 8002  # /startupz /readyz /status /metrics of the sidecar container
-OTLP_PORT: Final = 8003  # OTLP/HTTP receiver of the sidecar, loopback only
 RANKS_PORT: Final = 8004  # where the ranks of several nodes meet, on the first
 NODES_PORT: Final = 8005  # the first node's sidecar, for the other nodes' ranks
 

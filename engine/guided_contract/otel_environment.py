@@ -30,18 +30,15 @@ def exporters(env: Environment, signal: str) -> frozenset[str]:
     return frozenset(word.strip().lower() for word in env.get(f"OTEL_{signal}_EXPORTER", "").split(","))
 
 
-def exporter(env: Environment, signal: str = "TRACES") -> dict[str, Any]:
-    """Return fields of TelemetryConfig, none where no endpoint is said: the signal then stays off."""
-    endpoint = exporter_word(env, "ENDPOINT", signal)
-    if not endpoint or not {"", "otlp"} & exporters(env, signal):
+def exporter(env: Environment) -> dict[str, Any]:
+    """Return fields of TelemetryConfig, none where no endpoint is said: traces then stay off."""
+    endpoint = exporter_word(env, "ENDPOINT")
+    if not endpoint or not {"", "otlp"} & exporters(env, "TRACES"):
         return {}
     return {
         "endpoint": endpoint,
-        "protocol": "GRPC" if exporter_word(env, "PROTOCOL", signal).lower() == "grpc" else "HTTP",
+        "protocol": "GRPC" if exporter_word(env, "PROTOCOL").lower() == "grpc" else "HTTP",
         "sampling": _share(env),
-        "ca_file": exporter_word(env, "CERTIFICATE", signal) or None,
-        "certificate_file": exporter_word(env, "CLIENT_CERTIFICATE", signal) or None,
-        "key_file": exporter_word(env, "CLIENT_KEY", signal) or None,
     }
 
 

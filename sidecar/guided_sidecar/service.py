@@ -28,9 +28,7 @@ async def run(configuration: Settings) -> None:
         loop.add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
         pod = configuration.pod
-        instruments = Instruments(
-            pod, pod=configuration.pod_name, export=configuration.export, metrics=configuration.metrics
-        )
+        instruments = Instruments(pod)
         service: GrammarService | Relay
         if configuration.node:
             service = Relay(configuration)

@@ -5,11 +5,9 @@ The only reader of the environment.
 
 import dataclasses
 import os
-import socket
 
-from guided_contract import config, names
+from guided_contract import config, names, otel_environment, otel_variables
 from guided_contract.config import PodConfig
-from guided_sidecar.export_options import USUAL, ExportOptions, MetricOptions
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -21,9 +19,6 @@ class Settings:
 
     pod: PodConfig
     api_key: str = ""  # what the engine's clients must send, the guided probe too; "": nothing
-    export: ExportOptions = USUAL  # of spans
-    metrics: MetricOptions | None = None  # beside the page for Prometheus
-    pod_name: str = ""  # in a cluster, for the spans' resource; "" for local processes
     node: int = 0  # which of its replica's pods this is; the first has the API server and the engine core
     leader: str = "127.0.0.1"  # address of the first one
     hello_timeout_s: float = 5.0  # a peer that has not said who it is holds no connection for longer
@@ -61,18 +56,16 @@ def load() -> Settings:
         raise SettingsError(str(error)) from error
     if pod is None:
         raise SettingsError("GUIDEDMODEL_CONFIG names no configuration file")
-    export = ExportOptions.of(os.environ, pod.telemetry.endpoint)
-    metrics = MetricOptions.of(os.environ, pod.telemetry)
-    # Heeded by now. The SDK itself would make no spans, by which grammars are measured for Prometheus.
-    os.environ.pop("OTEL_SDK_DISABLED", None)
-    # The kubelet sets it in every pod, and the host name to the pod's name.
-    in_cluster = "KUBERNETES_SERVICE_HOST" in os.environ
+    told = otel_variables.environment(pod, os.environ)
+    if otel_environment.is_disabled(told):
+        # Heeded by now. The SDK itself would make no spans, by which grammars are measured for Prometheus.
+        del told["OTEL_SDK_DISABLED"]
+        told.pop("OTEL_METRICS_EXPORTER", None)
+    os.environ.clear()
+    os.environ.update(told)
     return Settings(
         pod=pod,
         api_key=os.environ.get(names.ENV_API_KEY, ""),
-        export=export,
-        metrics=metrics,
-        pod_name=socket.gethostname() if in_cluster else "",
         node=config.node() if pod.nodes > 1 else 0,
         leader=os.environ.get(names.ENV_LEADER, "127.0.0.1"),
     )

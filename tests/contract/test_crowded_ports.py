@@ -38,7 +38,7 @@ async def test_half_open_connections_and_scrapes_change_nothing(sidecar: Sidecar
         async with asyncio.timeout(120):  # who asks before the template is there is to come again
             while not isinstance(await api.prepare("choice", '["warm"]'), Prepared):
                 pass
-        async with crowd.half_open(port), crowd.half_open(sidecar.pod.ports.otlp):
+        async with crowd.half_open(port):
             scraping = asyncio.create_task(crowd.scraped(port, 1000))
             for number in range(10):
                 assert await crowd.asked(port, "/startupz") == 200

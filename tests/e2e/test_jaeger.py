@@ -11,7 +11,7 @@ from devtools import golang, node_init
 from devtools.process import Process, free_ports
 
 from guided_contract import records
-from guided_contract.config import PodConfig, PortsConfig, TelemetryConfig
+from guided_contract.config import PodConfig, TelemetryConfig
 from guided_contract.records import HttpRequest
 from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.pipeline import Instruments, Telemetry
@@ -73,10 +73,9 @@ async def test_a_trace_is_what_we_sent(running: Jaeger, protocol: str) -> None:
         named = {"name": service, "model": "m", "tokenizer": "m", "served_name": "m", "run_dir": folder}
         config = PodConfig(
             **named,
-            ports=PortsConfig(otlp=free_ports(1)[0]),
             telemetry=TelemetryConfig(endpoint=running.otlp[protocol], protocol=protocol),  # type: ignore[arg-type]  # HTTP or GRPC
         )
-        instruments = Instruments(config, pod="tiny-0")
+        instruments = Instruments(config)
         telemetry = Telemetry(config, instruments, lambda _digests: None)
         await telemetry.start()
         telemetry._records._take(_request(trace_id, now))

@@ -53,8 +53,8 @@ ARGS = (
 
 def pod_config(run_dir: Path, model: Path | str = "", **fields: object) -> PodConfig:
     """Return the configuration of a pod that lives in `run_dir` and serves the tiny model on free ports."""
-    engine, launcher, sidecar, otlp = free_ports(4)
-    ports = PortsConfig(engine=engine, launcher=launcher, sidecar=sidecar, otlp=otlp)
+    engine, launcher, sidecar = free_ports(3)
+    ports = PortsConfig(engine=engine, launcher=launcher, sidecar=sidecar)
     model = str(model or tinymodel.models() / "tiny")
     pod = PodConfig(
         name="tests", model=model, tokenizer=model, served_name="tiny", run_dir=str(run_dir), ports=ports

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from guided_contract import names
 from guided_contract.records import AnyRecord, Decode, HttpRequest
@@ -23,8 +25,8 @@ from guided_sidecar.health.heartbeats import EngineState
 from guided_sidecar.health.metrics import HealthCollector
 from guided_sidecar.health.readiness import Reading, Verdict
 from guided_sidecar.socket.snapshot import ServiceSnapshot
-from guided_sidecar.telemetry.exporter import ExportCounts
-from guided_sidecar.telemetry.metrics import ExportCollector, SidecarMetrics
+from guided_sidecar.telemetry.exporter import CountedExporter
+from guided_sidecar.telemetry.metrics import SidecarMetrics
 from support.engine import pod_config
 from support.observed import SITE, applied, model, pod, revision_of, seen, situation
 from support.promql import Firing, Scrape, alerts
@@ -132,9 +134,10 @@ class Pod:
         self.engine = _BEGUN
         self.lost = 0
         self.metrics = SidecarMetrics(tensor_parallel)
-        self._counts = ExportCounts()
         self.metrics.registry.register(HealthCollector(self._health))
-        self.metrics.registry.register(ExportCollector(self._counts))
+        full = InMemorySpanExporter()
+        full.shutdown()  # it takes nothing
+        self._exporter = CountedExporter(full, self.metrics.registry)
         self.become(**state)
 
     def become(self, **state: Any) -> None:
@@ -148,7 +151,7 @@ class Pod:
         """Return the page after some more work."""
         for record in self.records if self.ready else ():
             self.metrics.take(record)
-        self._counts.dropped["sidecar", "queue_full"] += self.lost
+        self._exporter.export(self.lost * [ReadableSpan("lost")])
         return self.metrics.render().decode()
 
     def _health(self) -> tuple[Reading, Verdict]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from devtools.process import free_ports
 
 from guided_contract import records, wire
 from guided_contract.config import LogitsProcessorConfig, TelemetryConfig
@@ -134,24 +135,24 @@ def staged() -> Iterator[Stage]:
     with contextlib.ExitStack() as stack:
         run_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gm-")))
         begun = run_dir / "begun"
+        collector = stack.enter_context(_collecting(*free_ports(1)))
         pod = pod_config(
-            run_dir, logits_processors=_processors(begun), telemetry=TelemetryConfig(endpoint="http://x")
+            run_dir,
+            logits_processors=_processors(begun),
+            telemetry=TelemetryConfig(endpoint=collector.endpoint),
         )
         service = stack.enter_context(FakeService(pod.service_socket))
         telemetry = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
         telemetry.bind(str(pod.telemetry_socket))
-        collector = stack.enter_context(_collecting(pod.ports.otlp))
         native_calls = run_dir / "native-calls"
         engine = Engine.start(
             pod,
             [
                 *("--middleware", "support.forbidden.Forbidden", "--enable-scale-out"),
                 *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
-                *("--otlp-traces-endpoint", f"{collector.endpoint}/v1/traces"),
             ],
             {
                 "FORBIDDEN_OUT": str(native_calls),
-                "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
                 "OTEL_BSP_SCHEDULE_DELAY": "200",  # milliseconds
             },
         )

@@ -10,7 +10,6 @@ from guided_contract import config, records, wire
 from guided_operator.kube.reflector import Reflector
 from guided_sidecar.grammar import worker_messages
 from guided_sidecar.grammar.prepare import cache_keys
-from guided_sidecar.telemetry import otlp_resources
 from support.fuzz.target import NAMES, FoundError, Target, made, replay
 
 SEED = 2
@@ -35,7 +34,6 @@ def test_a_target_holds(name: str) -> None:
 FAULTS = {
     "peers": (wire, "MALFORMED", (msgspec.MsgspecError, UnicodeDecodeError)),
     "datagrams": (records, "MALFORMED", msgspec.MsgspecError),
-    "otlp": (otlp_resources, "DecodeError", KeyError),
     "schemas": (cache_keys, "taken", lambda _kind, spec, _most_bytes: spec),
     "workers": (worker_messages, "check", lambda _done, _key: None),
     "files": (config, "MALFORMED", msgspec.MsgspecError),

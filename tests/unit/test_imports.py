@@ -54,8 +54,6 @@ IMPORTS: Final = {
     },
     "sidecar/guided_sidecar": {
         "aiohttp",
-        "google",
-        "grpc",
         "guided_contract",
         "guided_grammar",
         "jsonschema",

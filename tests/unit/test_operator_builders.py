@@ -23,7 +23,7 @@ LOCAL = Site(
     cache="",
     models=lambda claim: f"/volumes/{claim}",
     bind_host="127.0.0.1",
-    ports=config.PortsConfig(engine=1, launcher=2, sidecar=3, otlp=4),
+    ports=config.PortsConfig(engine=1, launcher=2, sidecar=3),
     otlp_endpoint="http://127.0.0.1:5",
 )
 SAMPLES = sorted(Path(__file__).parents[2].joinpath("manifests", "samples").glob("*.yaml"))
@@ -232,21 +232,18 @@ def test_vllms_own_path_is_told_backend_and_whitespace() -> None:
     assert "--structured-outputs-config" not in engine(guided_model())["args"]
 
 
-def test_traces_go_to_the_sidecar_only_if_asked_for() -> None:
+def test_traces_are_only_sent_if_asked_for() -> None:
     gm = guided_model(telemetry={"otlp": {"endpoint": "https://collector:4317", "protocol": "GRPC"}})
-    assert option(engine(gm), "--otlp-traces-endpoint") == "http://127.0.0.1:8003/v1/traces"
-    assert environment(engine(gm))["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] == "http/protobuf"
     assert pod_config(gm).telemetry == config.TelemetryConfig(
         endpoint="https://collector:4317", protocol="GRPC"
     )
     some = guided_model(telemetry={"otlp": {"endpoint": "http://c:4318"}, "sampling": "0.25"})
     assert pod_config(some).telemetry.sampling == 0.25
     for silent in (guided_model(), guided_model(telemetry={})):
-        assert "--otlp-traces-endpoint" not in engine(silent)["args"]
         assert pod_config(silent).telemetry.endpoint is None
 
 
-def test_secrets_for_the_collector_are_files_of_the_sidecar_alone() -> None:
+def test_secrets_for_the_collector_are_files_of_engine_and_sidecar() -> None:
     tls = {"caSecretKeyRef": {"name": "ca", "key": "ca.pem"}, "clientSecretRef": {"name": "client"}}
     otlp = {"endpoint": "https://c:4318", "tls": tls, "headersSecretRef": {"name": "token"}}
     gm = guided_model(telemetry={"otlp": otlp})
@@ -264,14 +261,14 @@ def test_secrets_for_the_collector_are_files_of_the_sidecar_alone() -> None:
     assert ca == {"name": "ca", "items": [{"key": "ca.pem", "path": "ca.crt"}]}
     assert (client["name"], [item["path"] for item in client["items"]]) == ("client", ["tls.crt", "tls.key"])
     sidecar = pod(gm)["initContainers"][-1]
-    mounts = {one["name"]: one for one in sidecar["volumeMounts"]}
-    for name in ("tls", "headers"):
-        assert mounts[f"otlp-{name}"] == {
-            "name": f"otlp-{name}",
-            "mountPath": f"{folder}/{name}",
-            "readOnly": True,
-        }
-    assert not [one for one in engine(gm)["volumeMounts"] if one["name"].startswith("otlp")]
+    for container in (sidecar, engine(gm)):
+        mounts = {one["name"]: one for one in container["volumeMounts"]}
+        for name in ("tls", "headers"):
+            assert mounts[f"otlp-{name}"] == {
+                "name": f"otlp-{name}",
+                "mountPath": f"{folder}/{name}",
+                "readOnly": True,
+            }
     assert "token" not in json.dumps([engine(gm)["env"], sidecar["env"]])
     # Half of it, and none.
     only_ca = guided_model(telemetry={"otlp": otlp | {"tls": {"caSecretKeyRef": tls["caSecretKeyRef"]}}})
@@ -328,12 +325,11 @@ def test_secrets_stay_references_and_reach_the_sidecar_only_for_the_hub() -> Non
     assert "APP_KEY" not in names
 
 
-def test_the_sidecar_alone_gets_opentelemetrys_variables() -> None:
+def test_engine_and_sidecar_get_opentelemetrys_variables() -> None:
     env = [{"name": name, "value": "x"} for name in engine_env.TELEMETRY]
     spec = pod(guided_model(engine__env=env))
     engine, sidecar = environment(spec["containers"][0]), environment(spec["initContainers"][1])
-    assert set(engine_env.TELEMETRY) <= sidecar.keys()
-    assert not set(engine_env.TELEMETRY) & engine.keys()
+    assert set(engine_env.TELEMETRY) <= sidecar.keys() & engine.keys()
 
 
 def test_sidecar_is_native_and_from_the_engines_image() -> None:
@@ -469,7 +465,6 @@ def test_local_pod_has_no_path_of_a_clusters_pod() -> None:
         assert container["command"][0] == "/usr/bin/python"
         assert option(container, "--host") == "127.0.0.1"
         assert option(container, "--port") == "1"
-        assert option(container, "--otlp-traces-endpoint") == "http://127.0.0.1:4/v1/traces"
         assert not {"HOME", "HF_HOME", "PYTHONPATH"} & set(variables)
         assert variables["GUIDEDMODEL_CONFIG"] == "/x/config.json"
         assert not any(

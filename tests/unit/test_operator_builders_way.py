@@ -76,11 +76,18 @@ def test_the_sidecar_writes_to_no_volume_of_the_engines() -> None:
 def test_no_proxy_stands_between_engine_and_sidecar(
     variables: dict[str, str], expected: dict[str, str]
 ) -> None:
-    """vLLM sends its spans to the sidecar by a library that heeds these."""
+    """The guided probe, and the SDK's exporters, use libraries that heed these."""
     found = containers(with_env(**variables))
     for each in BOTH:
         said = {name: value for name, value in environment(found[each]).items() if name.lower() == "no_proxy"}
         assert said == expected
+
+
+def test_no_proxy_stands_before_the_collector() -> None:
+    otlp = {"endpoint": "http://[fd00::1]:4318"}
+    env = [{"name": "HTTP_PROXY", "value": "http://p:1"}]
+    found = containers(guided_model(engine__env=env, telemetry={"otlp": otlp}))
+    assert {environment(found[each])["NO_PROXY"] for each in BOTH} == {"localhost,127.0.0.1,fd00::1"}
 
 
 @pytest.mark.parametrize("except_for", [{}, {"NO_PROXY": ".corp"}, {"no_proxy": "10.0.0.0/8"}])

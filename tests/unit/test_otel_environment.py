@@ -1,22 +1,26 @@
 """OpenTelemetry's variables: what they say where the resource says nothing, and how spans are sent."""
 
+import os
+import ssl
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.trace.sampling import _KNOWN_SAMPLERS, _get_from_env_or_default
+from opentelemetry.util.re import parse_env_headers
 
-from guided_contract import config, names
-from guided_contract.config import PodConfig, PortsConfig, TelemetryConfig
+from guided_contract import config, names, otel_variables
+from guided_contract.config import PodConfig, TelemetryConfig
 from guided_engine.cpus import Cpus
 from guided_engine.launcher import command
 from guided_sidecar import settings
-from guided_sidecar.export_options import MOST_BATCH, USUAL, ExportOptions
 from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.pipeline import Instruments
 from support.spans import MemorySpans, attributes
 
 ENDPOINT = "http://collector:4318"
 OTLP = "OTEL_EXPORTER_OTLP"
+Load = Callable[[TelemetryConfig, dict[str, str]], settings.Settings]
 
 
 @pytest.mark.parametrize(
@@ -36,10 +40,6 @@ OTLP = "OTEL_EXPORTER_OTLP"
                 f"{OTLP}_TRACES_PROTOCOL": "http/protobuf",
             },
             {"endpoint": ENDPOINT},
-        ),
-        (
-            {f"{OTLP}_ENDPOINT": ENDPOINT, f"{OTLP}_CERTIFICATE": "/ca", f"{OTLP}_TRACES_CLIENT_KEY": "/key"},
-            {"endpoint": ENDPOINT, "ca_file": "/ca", "key_file": "/key"},
         ),
         ({f"{OTLP}_ENDPOINT": ENDPOINT, "OTEL_TRACES_EXPORTER": "none"}, {}),
         ({f"{OTLP}_ENDPOINT": ENDPOINT, "OTEL_SDK_DISABLED": "True"}, {}),
@@ -76,67 +76,78 @@ def test_the_sampler_is_what_the_sdk_makes_of_the_same_words(
     assert TelemetryConfig().within({f"{OTLP}_ENDPOINT": ENDPOINT, **env}).sampling == expected
 
 
-def test_every_process_of_the_pod_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "config.json"
-    file.write_bytes(config.encode(_pod()))
-    monkeypatch.setenv(names.ENV_CONFIG, str(file))
-    monkeypatch.setenv(f"{OTLP}_ENDPOINT", ENDPOINT)
-    monkeypatch.setenv(f"{OTLP}_HEADERS", "authorization=Bearer%20x")
-    read = settings.load()
-    assert read.pod.telemetry.endpoint == ENDPOINT
-    assert read.export.headers == {"authorization": "Bearer x"}
+@pytest.fixture
+def load(tmp_path: Path) -> Iterator[Load]:
+    """Return the service's settings, which change the environment, as it is at last."""
+    before = dict(os.environ)
+
+    def loaded(telemetry: TelemetryConfig, env: dict[str, str]) -> settings.Settings:
+        file = tmp_path / "config.json"
+        file.write_bytes(config.encode(_pod(telemetry)))
+        os.environ.update({names.ENV_CONFIG: str(file), **env})
+        return settings.load()
+
+    yield loaded
+    os.environ.clear()
+    os.environ.update(before)
 
 
-async def test_a_disabled_sdk_sends_nothing_and_prometheus_still_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "config.json"
-    file.write_bytes(config.encode(_pod(TelemetryConfig(endpoint=ENDPOINT))))
-    monkeypatch.setenv(names.ENV_CONFIG, str(file))
-    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
-    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "otlp")
-    read = settings.load()
-    instruments = Instruments(read.pod, export=read.export, metrics=read.metrics)
-    assert (instruments.exporter, instruments.figures) == (None, None)
+def test_the_sidecar_takes_the_environments_collector_with_its_headers(load: Load) -> None:
+    env = {f"{OTLP}_ENDPOINT": ENDPOINT, f"{OTLP}_HEADERS": "authorization=Bearer%20x"}
+    assert load(TelemetryConfig(), env).pod.telemetry.endpoint == ENDPOINT
+    assert env.items() <= os.environ.items()
+
+
+async def test_a_disabled_sdk_sends_nothing_and_prometheus_still_reads(load: Load) -> None:
+    env = {"OTEL_SDK_DISABLED": "true", "OTEL_METRICS_EXPORTER": "otlp"}
+    instruments = Instruments(load(TelemetryConfig(endpoint=ENDPOINT), env).pod)
+    assert instruments.figures is None
     instruments.tracer.start_span("grammar.load", spans.remote(None)).end()
     page = instruments.metrics.render().decode()
     assert 'guidedmodel_grammar_load_seconds_count{outcome="ok",rank="none"} 1.0' in page
+    assert "guidedmodel_spans_exported" not in page
 
 
-def test_vllm_is_told_to_trace_where_the_environment_alone_says_so() -> None:
-    told = _plan(_pod(telemetry=TelemetryConfig(endpoint=ENDPOINT)), "--port", "1")
-    assert told.argv[-2:] == ("--otlp-traces-endpoint", "http://127.0.0.1:7/v1/traces")
+@pytest.mark.parametrize("path", ["", "/", "/v1/traces"])
+def test_vllm_sends_to_the_same_collector(path: str) -> None:
+    told = _plan(_pod(telemetry=TelemetryConfig(endpoint=ENDPOINT + path)))
+    assert told.argv[-2:] == ("--otlp-traces-endpoint", f"{ENDPOINT}/v1/traces")
     assert told.env["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] == "http/protobuf"
-    by_operator = _plan(_pod(telemetry=TelemetryConfig(endpoint=ENDPOINT)), "--otlp-traces-endpoint", "x")
-    assert by_operator.argv.count("--otlp-traces-endpoint") == 1
+    told = _plan(_pod(telemetry=TelemetryConfig(endpoint=ENDPOINT, protocol="GRPC")))
+    assert told.argv[-2:] == ("--otlp-traces-endpoint", ENDPOINT)
+    assert told.env["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] == "grpc"
     assert "--otlp-traces-endpoint" not in _plan(_pod()).argv
 
 
-@pytest.mark.parametrize(
-    ("env", "expected"),
-    [
-        ({}, USUAL),
-        ({f"{OTLP}_TIMEOUT": "2500"}, ExportOptions(timeout_s=2.5)),
-        ({f"{OTLP}_TIMEOUT": "1", f"{OTLP}_TRACES_TIMEOUT": "300"}, ExportOptions(timeout_s=0.3)),
-        ({f"{OTLP}_COMPRESSION": "none"}, ExportOptions(gzip=False)),
-        ({f"{OTLP}_COMPRESSION": "gzip"}, USUAL),
-        ({f"{OTLP}_HEADERS": "a=1,B=x%2Cy"}, ExportOptions(headers={"a": "1", "b": "x,y"})),
-        (
-            {"OTEL_BSP_SCHEDULE_DELAY": "200", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "64"},
-            ExportOptions(flush_s=0.2, batch_spans=64),
-        ),
-        ({"OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "100000"}, ExportOptions(batch_spans=MOST_BATCH)),
-        ({"OTEL_BSP_SCHEDULE_DELAY": "soon", f"{OTLP}_TIMEOUT": "-1"}, USUAL),
-        ({"OTEL_BSP_SCHEDULE_DELAY": "nan", f"{OTLP}_TIMEOUT": "0"}, USUAL),
-    ],
-)
-def test_how_spans_are_sent(env: dict[str, str], expected: ExportOptions) -> None:
-    assert ExportOptions.of({f"{OTLP}_ENDPOINT": ENDPOINT, **env}, ENDPOINT) == expected
-
-
 def test_a_token_for_one_collector_goes_to_no_other() -> None:
-    env = {f"{OTLP}_ENDPOINT": "http://platform:4318", f"{OTLP}_HEADERS": "authorization=x"}
-    assert ExportOptions.of(env, ENDPOINT).headers == {}
+    env = {
+        f"{OTLP}_ENDPOINT": "http://platform:4318",
+        f"{OTLP}_HEADERS": "authorization=x",
+        f"{OTLP}_TRACES_CERTIFICATE": "/ca",
+        f"{OTLP}_TIMEOUT": "3",
+    }
+    told = otel_variables.environment(_pod(TelemetryConfig(endpoint=ENDPOINT)), env)
+    assert {name: word for name, word in told.items() if name.startswith(OTLP)} == {
+        f"{OTLP}_ENDPOINT": ENDPOINT,
+        f"{OTLP}_PROTOCOL": "http/protobuf",
+        f"{OTLP}_TRACES_PROTOCOL": "http/protobuf",
+        f"{OTLP}_TIMEOUT": "3",
+    }
+
+
+def test_files_of_secrets_become_the_sdks_variables(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "..data").mkdir()
+    (tmp_path / "Authorization").write_text("Bearer a,b=c\n")
+    (tmp_path / "x-odd").write_text("s3cr3t\nX-Other: 1")
+    telemetry = TelemetryConfig(
+        endpoint=ENDPOINT, certificate_file="/tls.crt", key_file="/tls.key", headers_folder=str(tmp_path)
+    )
+    told = otel_variables.environment(_pod(telemetry), {})
+    assert parse_env_headers(told[f"{OTLP}_HEADERS"]) == {"authorization": "Bearer a,b=c"}
+    assert (told[f"{OTLP}_CLIENT_CERTIFICATE"], told[f"{OTLP}_CLIENT_KEY"]) == ("/tls.crt", "/tls.key")
+    assert told[f"{OTLP}_CERTIFICATE"] == ssl.get_default_verify_paths().cafile
+    assert "x-odd" in caplog.text
+    assert "s3cr3t" not in caplog.text
 
 
 def test_limits_are_the_sdks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +159,7 @@ def test_limits_are_the_sdks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _pod(telemetry: TelemetryConfig = TelemetryConfig()) -> PodConfig:  # noqa: B008 - it is frozen
     named = {"name": "m", "model": "m", "tokenizer": "m", "served_name": "m"}
-    return PodConfig(**named, run_dir="/run", ports=PortsConfig(otlp=7), telemetry=telemetry)
+    return PodConfig(**named, run_dir="/run", telemetry=telemetry)
 
 
 def _plan(pod: PodConfig, *args: str) -> command.EngineCommand:

@@ -44,10 +44,8 @@ from guided_sidecar.health.probe import GuidedProbe
 from guided_sidecar.health.server import HealthServer
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket.snapshot import ServiceSnapshot
-from guided_sidecar.telemetry.exporter import Batch, Exporter
 from guided_sidecar.telemetry.incidents import WorkerRestarts
 from guided_sidecar.telemetry.metrics import SidecarMetrics
-from guided_sidecar.telemetry.otlp_transport import MemoryTransport
 from support.fake_service import FakeService
 from support.memory_api import MemoryApi
 from support.spans import MemorySpans
@@ -84,9 +82,7 @@ def failures(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 @pytest.fixture
 def pod() -> Iterator[PodConfig]:
     with tempfile.TemporaryDirectory(prefix="gm-") as folder:
-        ports = PortsConfig(
-            engine=unused_port(), launcher=unused_port(), sidecar=unused_port(), otlp=unused_port()
-        )
+        ports = PortsConfig(engine=unused_port(), launcher=unused_port(), sidecar=unused_port())
         yield PodConfig(
             name="tiny",
             model="/m",
@@ -159,22 +155,6 @@ async def test_the_guided_probe(
         await until(lambda: asking.passed)
         await asking.stop()
     assert failures["guided-probe"] == 1
-
-
-async def test_the_exporter_loses_a_batch_and_sends_the_next(
-    failures: Counter[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    transport = MemoryTransport()
-    monkeypatch.setattr(MemoryTransport, "send", once(MemoryTransport.send))
-    exporter = Exporter(transport)
-    exporter.start()
-    exporter.offer(Batch("engine", 2, b"lost"))
-    exporter.offer(Batch("sidecar", 1, b"sent"))
-    await until(lambda: transport.sent == [b"sent"])
-    await exporter.stop(5)
-    assert failures["otlp-exporter"] == 1
-    assert exporter.counts.dropped == {("engine", "failed"): 2}
-    assert exporter.counts.exported == {"sidecar": 1}
 
 
 async def test_who_follows_named_grammars(

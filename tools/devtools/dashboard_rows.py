@@ -258,8 +258,8 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             "Spans",
             "short",
             (
-                (_sum("source", _rate("spans_exported_total")), "exported, {{source}}"),
-                (_sum("reason", _rate("spans_dropped_total")), "lost: {{reason}}"),
+                (f"sum({_rate('spans_exported_total')})", "exported"),
+                (f"sum({_rate('spans_dropped_total')})", "not taken"),
             ),
         ),
         Panel(

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from guided_contract import tasks
+from guided_contract import otel_variables, tasks
 from guided_contract.config import PodConfig
 from guided_contract.records import (
     Decode,
@@ -25,10 +26,10 @@ from guided_sidecar.health.metrics import HealthCollector
 from guided_sidecar.health.readiness import Reading, Verdict
 from guided_sidecar.socket.snapshot import ServiceSnapshot
 from guided_sidecar.telemetry import conventions as c
-from guided_sidecar.telemetry import decode_spans, request_spans, resource
+from guided_sidecar.telemetry import decode_spans, request_spans
 from guided_sidecar.telemetry import spans as sdk
-from guided_sidecar.telemetry.exporter import ExportCounts
-from guided_sidecar.telemetry.metrics import ExportCollector, SidecarMetrics
+from guided_sidecar.telemetry.exporter import CountedExporter
+from guided_sidecar.telemetry.metrics import SidecarMetrics
 from guided_sidecar.telemetry.span_metrics import MEASURED
 
 _TRACE: Final = "0af7651916cd43dd8448eb211c80319c"
@@ -102,7 +103,7 @@ class MetricEntry(NamedTuple):
 
 
 def spans() -> tuple[SpanEntry, ...]:
-    """Return the spans of a request's trace that the sidecar makes, and vLLM's, which it forwards."""
+    """Return the spans of a request's trace: the sidecar's, and vLLM's own."""
     return (
         SpanEntry(
             "{method} {route}",
@@ -114,7 +115,7 @@ def spans() -> tuple[SpanEntry, ...]:
             c.LLM_REQUEST,
             "the HTTP request",
             "vLLM's own: queue, prefill and decode",
-            ["gen_ai.*", *sorted(c.RENAMED.values())],
+            ["gen_ai.*"],
         ),
         SpanEntry(
             c.GRAMMAR_PREPARE,
@@ -206,7 +207,7 @@ def metrics() -> tuple[MetricEntry, ...]:
     provider.add_span_processor(emitted.spans)
     for name in MEASURED:
         sdk.end(sdk.tracer(provider).start_span(name, sdk.NEVER), error_code=c.CANCELLED)
-    emitted.registry.register(ExportCollector(ExportCounts()))
+    CountedExporter(InMemorySpanExporter(), emitted.registry)
     emitted.registry.register(HealthCollector(lambda: (_reading(), Verdict(False))))
     tasks.failures["judge"] += 0
     entries = []
@@ -219,7 +220,8 @@ def metrics() -> tuple[MetricEntry, ...]:
 
 def tables() -> str:
     """Return both tables, and the resource's attributes, as Markdown."""
-    described = sorted({*resource.attributes(_config(), pod="pod"), "telemetry.sdk.*"})
+    ours = otel_variables.resource_attributes(_config(), {"KUBERNETES_SERVICE_HOST": ""})
+    described = sorted((*ours, "telemetry.sdk.*"))
     parts = (
         *_table(
             ("span", "parent", "covers", "attributes", "links"),
@@ -248,7 +250,7 @@ def tables() -> str:
         f"A failed span has status ERROR and `{c.ERROR_TYPE}`: an error code, `{c.CANCELLED}` where nobody",
         "waits any more, or an HTTP status: 499 (the client has gone), or one from 500.",
         f"Every span's resource has {_quoted(described)},",
-        "and what `OTEL_RESOURCE_ATTRIBUTES` says in the sidecar's environment, which wins.",
+        "and what `OTEL_RESOURCE_ATTRIBUTES` says in the environment, which wins.",
         f"Schema: {c.SCHEMA_URL}.",
         "",
         *_table(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
-from guided_contract import names
+from guided_contract import names, otel_variables
 from guided_contract.combinations.row import METHODS, NGRAM_ON_CPU
 from guided_contract.config import PodConfig
 from guided_engine import versions
@@ -28,7 +28,6 @@ _DEADLINES: Final = ("--distributed-timeout-seconds", "--cpu-distributed-timeout
 _READY: Final = "VLLM_ENGINE_READY_TIMEOUT_S"
 _SPECULATION: Final = "--speculative-config"  # written by the operator alone
 _TRACES: Final = "--otlp-traces-endpoint"
-_PROTOCOL: Final = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
 MIDDLEWARE: Final = "guided_engine.admission.middleware.AdmissionMiddleware"
 
 
@@ -67,11 +66,9 @@ def plan(
     start_s = str(ceil(pod.probes.startup_timeout_s))
     # Before the user's own, which win.
     deadlines = () if unsupported else tuple(word for name in _DEADLINES for word in (name, start_s))
-    child_env = {**_QUIET, _READY: start_s, **env, names.ENV_BOOT: boot, **_threads(pod, env, cpus)}
-    if (traces := _traces(pod, args)) and not unsupported:
-        child_env[_PROTOCOL] = "http/protobuf"  # what the sidecar receives
-        ours = (*ours, *traces)
-    argv = (*program, *deadlines, *_for_this_build(args, env), *ours, *_group(pod, env))
+    told = otel_variables.environment(pod, env)
+    child_env = {**_QUIET, _READY: start_s, **told, names.ENV_BOOT: boot, **_threads(pod, env, cpus)}
+    argv = (*program, *deadlines, *_for_this_build(args, env), *ours, *_traces(pod), *_group(pod, env))
     return EngineCommand(argv, child_env, boot, unsupported)
 
 
@@ -86,11 +83,10 @@ def _for_this_build(args: Sequence[str], env: Mapping[str, str]) -> list[str]:
     return words
 
 
-def _traces(pod: PodConfig, args: Sequence[str]) -> tuple[str, ...]:
-    """Return where vLLM sends its spans, where the environment alone has turned traces on."""
-    if pod.telemetry.endpoint is None or _TRACES in args:
-        return ()
-    return (_TRACES, f"http://127.0.0.1:{pod.ports.otlp}/v1/traces")
+def _traces(pod: PodConfig) -> tuple[str, ...]:
+    """Return where vLLM sends its own spans: to the collector, beside the sidecar's."""
+    url = otel_variables.traces_url(pod.telemetry)
+    return () if url is None else (_TRACES, url)
 
 
 def _group(pod: PodConfig, env: Mapping[str, str]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ _WAY_TO_THE_HUB: Final = """
     NO_PROXY REQUESTS_CA_BUNDLE SSL_CERT_DIR SSL_CERT_FILE all_proxy http_proxy https_proxy no_proxy
 """
 WAY_TO_THE_HUB: Final = tuple(_WAY_TO_THE_HUB.split())
-# How the sidecar tells of the pod; it alone gets them. Where telemetry goes is `spec.telemetry`'s to say.
+# How the pod tells of itself, for engine and sidecar. Where telemetry goes is `spec.telemetry`'s to say.
 _TELEMETRY: Final = """
     OTEL_BSP_MAX_EXPORT_BATCH_SIZE OTEL_BSP_SCHEDULE_DELAY OTEL_EXPORTER_OTLP_COMPRESSION
     OTEL_EXPORTER_OTLP_TIMEOUT OTEL_EXPORTER_OTLP_TRACES_COMPRESSION OTEL_EXPORTER_OTLP_TRACES_TIMEOUT

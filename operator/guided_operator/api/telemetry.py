@@ -9,7 +9,7 @@ from guided_operator.api.base import ApiModel, Between, text
 from guided_operator.api.rule import Rule, cel_text, matches
 from guided_operator.api.secret_refs import SecretKey, SecretName
 
-# What the sidecar's own reader of URLs takes; one that it does not take would end it at each start.
+# What readers of URLs take, so that no pod is started that cannot send.
 _PORT: Final = "[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
 _ENDPOINT: Final = rf"^https?://([A-Za-z0-9][A-Za-z0-9.-]*|\[({IPV6})\])(:({_PORT}))?(/[A-Za-z0-9._~/-]*)?$"
 
@@ -51,8 +51,7 @@ class Otlp(ApiModel):
         default=None,
         description=(
             "Secret that holds HTTP headers for requests to the collector, such as tokens, one header per"
-            " key. It is mounted in the sidecar only, and changes take effect without a restart. Default:"
-            " none."
+            " key. Engine and sidecar both send, and read it as they start. Default: none."
         ),
     )
 

@@ -8,7 +8,6 @@ from guided_contract.combinations.row import METHODS
 from guided_operator.api import GuidedModel
 from guided_operator.api.combinations import largest_batch
 from guided_operator.api.speculative import PromptLookup, Speculative
-from guided_operator.builders.configuration import traces_endpoint
 from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.source import parse_source
 
@@ -48,8 +47,6 @@ def engine_arguments(gm: GuidedModel, site: Site) -> list[str]:
     arguments += _lora(gm, site)
     arguments += _speculative(gm, site)
     arguments += _structured_outputs(gm)
-    if traces_endpoint(gm, site) is not None:
-        arguments += ["--otlp-traces-endpoint", f"http://127.0.0.1:{site.ports.otlp}/v1/traces"]
     return arguments + spec.engine.args
 
 

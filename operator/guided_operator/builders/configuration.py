@@ -79,14 +79,6 @@ def config_file_name(site: Site) -> str:
     return PurePosixPath(site.config_path).name
 
 
-def traces_endpoint(gm: GuidedModel, site: Site) -> str | None:
-    """Return where the sidecar sends traces; None: traces are off."""
-    if site.otlp_endpoint is not None:
-        return site.otlp_endpoint
-    otlp = collector(gm)
-    return otlp.endpoint if otlp is not None else None
-
-
 def collector(gm: GuidedModel) -> Otlp | None:
     """Return the collector that the resource names."""
     return gm.spec.telemetry.otlp if gm.spec.telemetry is not None else None
@@ -126,16 +118,13 @@ def _restart(gm: GuidedModel) -> config.RestartConfig:
 
 
 def _telemetry(gm: GuidedModel, site: Site) -> config.TelemetryConfig:
-    endpoint = traces_endpoint(gm, site)
-    if endpoint is None:
-        return config.TelemetryConfig()
     otlp = collector(gm)
     if site.otlp_endpoint is not None or otlp is None:
-        return config.TelemetryConfig(endpoint=endpoint)
+        return config.TelemetryConfig(endpoint=site.otlp_endpoint)
     tls = otlp.tls or OtlpTls()
     folder = PurePosixPath(site.otlp_secrets)
     return config.TelemetryConfig(
-        endpoint=endpoint,
+        endpoint=otlp.endpoint,
         protocol=otlp.protocol,
         sampling=float(gm.spec.telemetry.sampling) if gm.spec.telemetry is not None else 1.0,
         ca_file=str(folder / TLS_FOLDER / CA_FILE) if tls.ca_secret_key_ref else None,

@@ -2,6 +2,7 @@
 
 from math import floor
 from typing import Final
+from urllib.parse import urlsplit
 
 from kubernetes.aio import client as k8s
 
@@ -9,7 +10,7 @@ from guided_contract import names
 from guided_operator.api import GuidedModel, engine_env
 from guided_operator.api.engine import EnvSource, EnvVar
 from guided_operator.api.quantity import amount
-from guided_operator.builders.configuration import traces_endpoint
+from guided_operator.builders.configuration import collector
 from guided_operator.builders.pod_paths import Site
 from guided_operator.builders.source import compile_cache, downloads
 
@@ -38,16 +39,13 @@ def engine_environment(gm: GuidedModel, site: Site) -> list[k8s.V1EnvVar]:
     variables = _shared(gm, site)
     variables["VLLM_NO_USAGE_STATS"] = "1"  # a pod tells nobody outside about itself unless asked to
     variables["VLLM_HTTP_TIMEOUT_KEEP_ALIVE"] = str(_KEEP_ALIVE_S)
-    if traces_endpoint(gm, site) is not None:
-        variables["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] = "http/protobuf"  # what the sidecar receives
     if compile_cache(gm, site) is not None:
         variables |= {name: f"{site.cache}/{folder}" for name, folder in COMPILE_CACHES.items()}
     if gm.spec.engine.accelerator.type == "None":
         variables |= _cpu(gm)
     if not any(name.startswith("nvidia.com/") for name in gm.spec.engine.accelerator.resource_of(1)):
         variables |= _NO_NVIDIA
-    theirs = [env for env in gm.spec.engine.env if env.name not in engine_env.TELEMETRY]
-    merged = _merged(variables, [*_secrets(gm), *_way(theirs)])
+    merged = _merged(variables, [*_secrets(gm), *_way(gm, gm.spec.engine.env)])
     if gm.spec.parallelism.nodes > 1:
         # Where the others' ranks find this node's; vLLM's own guess is the way to the internet.
         source = k8s.V1EnvVarSource(field_ref=k8s.V1ObjectFieldSelector(field_path="status.podIP"))
@@ -57,27 +55,26 @@ def engine_environment(gm: GuidedModel, site: Site) -> list[k8s.V1EnvVar]:
 
 
 def sidecar_environment(gm: GuidedModel, site: Site) -> list[k8s.V1EnvVar]:
-    """Return the sidecar container's variables: it loads the tokenizer as the engine does, and no GPU.
-
-    It sends telemetry, so OpenTelemetry's variables are its alone.
-    """
+    """Return the sidecar container's variables: it loads the tokenizer as the engine does, and no GPU."""
     variables = _shared(gm, site) | _NO_NVIDIA
     theirs = [
         env
         for env in gm.spec.engine.env
         if env.name.startswith("HF_") or env.name in (*engine_env.WAY_TO_THE_HUB, *engine_env.TELEMETRY)
     ]
-    return _merged(variables, [*_secrets(gm), *_way(theirs)])
+    return _merged(variables, [*_secrets(gm), *_way(gm, theirs)])
 
 
-def _way(variables: list[EnvVar]) -> list[EnvVar]:
-    """Return the user's variables, by which no proxy stands between engine and sidecar."""
+def _way(gm: GuidedModel, variables: list[EnvVar]) -> list[EnvVar]:
+    """Return the user's variables, by which no proxy stands between engine, sidecar and collector."""
+    otlp = collector(gm)
+    direct = (*_SAME_POD, *([urlsplit(otlp.endpoint).hostname or ""] if otlp is not None else []))
     found = {variable.name: variable for variable in variables}
     if not _PROXIES.isdisjoint(found):
         for name in _EXCEPT & found.keys() or ("NO_PROXY",):
             said = found.get(name, EnvVar(name=name, value=""))
             if said.value is not None and said.value != "*":
-                value = ",".join(filter(None, (said.value, *_SAME_POD)))
+                value = ",".join(filter(None, (said.value, *direct)))
                 found[name] = EnvVar(name=name, value=value)
     return list(found.values())
 

@@ -86,16 +86,8 @@ def engine_mounts(gm: GuidedModel, site: Site) -> list[k8s.V1VolumeMount]:
 def sidecar_mounts(gm: GuidedModel, site: Site) -> list[k8s.V1VolumeMount]:
     """Return what the sidecar sees: for the tokenizer the model, or whom to trust on the way to the hub."""
     grammars = k8s.V1VolumeMount(name=_GRAMMARS, mount_path=site.named_grammars, read_only=True)
-    secrets = [
-        k8s.V1VolumeMount(
-            name=volume.name,
-            mount_path=f"{site.otlp_secrets}/{volume.name.removeprefix(_OTLP)}",
-            read_only=True,
-        )
-        for volume in _otlp_volumes(gm)
-    ]
     trust = [_own_mount(site, volume, read_only=True) for volume in _trusted(gm, site)]
-    return [*_shared_mounts(gm, site), grammars, *secrets, *trust, *_home_mounts(site, _SIDECAR_TMP)]
+    return [*_shared_mounts(gm, site), grammars, *trust, *_home_mounts(site, _SIDECAR_TMP)]
 
 
 def plugin_mounts(site: Site) -> list[k8s.V1VolumeMount]:
@@ -145,6 +137,14 @@ def _shared_mounts(gm: GuidedModel, site: Site) -> list[k8s.V1VolumeMount]:
         mounts.append(k8s.V1VolumeMount(name=_PLUGIN, mount_path=site.plugin_dir, read_only=True))
     if _downloads(gm, site):
         mounts.append(k8s.V1VolumeMount(name=_HUB, mount_path=site.hub))
+    mounts += [
+        k8s.V1VolumeMount(
+            name=volume.name,
+            mount_path=f"{site.otlp_secrets}/{volume.name.removeprefix(_OTLP)}",
+            read_only=True,
+        )
+        for volume in _otlp_volumes(gm)
+    ]
     for claim in claims(gm):
         name = _claim_volume(gm, claim)
         mounts.append(k8s.V1VolumeMount(name=name, mount_path=site.models(claim), read_only=True))

@@ -1,4 +1,4 @@
-"""The names of spans, attributes and resources: OpenTelemetry's where it has one, ours below `guidedmodel.`.
+"""The names of spans and attributes: OpenTelemetry's where it has one, ours below `guidedmodel.`.
 
 Constants of our own, because the conventions packages rename and move theirs between releases, and dashboards
 and alerts hold on to names. No attribute ever carries prompt, output or schema text.
@@ -10,7 +10,7 @@ SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.40.0"
 SCOPE: Final = "guided_sidecar"
 
 # Spans. The HTTP root's name is its method and route, as "POST /v1/completions".
-LLM_REQUEST: Final = "llm_request"  # vLLM's own, forwarded
+LLM_REQUEST: Final = "llm_request"  # vLLM's own
 GRAMMAR_PREPARE: Final = "grammar.prepare"
 GRAMMAR_COMPILE: Final = "grammar.compile"
 GRAMMAR_PROOF: Final = "grammar.proof"
@@ -22,18 +22,6 @@ PROCESSOR_FAILURE: Final = "processor.failure"
 PLACEMENT_FALLBACK: Final = "placement.fallback"
 # An event of grammar.compile.
 WORKER_LOST: Final = "grammar.worker.lost"
-
-# Resource: https://opentelemetry.io/docs/specs/semconv/resource/ as of SCHEMA_URL.
-SERVICE_NAME: Final = "service.name"
-SERVICE_NAMESPACE: Final = "service.namespace"
-SERVICE_INSTANCE_ID: Final = "service.instance.id"
-SERVICE_VERSION: Final = "service.version"
-K8S_NAMESPACE_NAME: Final = "k8s.namespace.name"
-K8S_POD_NAME: Final = "k8s.pod.name"
-MODEL_NAME: Final = "guidedmodel.name"
-MODEL_SERVED_NAME: Final = "guidedmodel.served_name"
-MODEL_REVISION: Final = "guidedmodel.model.revision"  # on the hub
-VLLM_VERSION: Final = "guidedmodel.vllm.version"
 
 # HTTP server spans: https://opentelemetry.io/docs/specs/semconv/http/http-spans/ as of SCHEMA_URL.
 HTTP_REQUEST_METHOD: Final = "http.request.method"
@@ -56,12 +44,6 @@ GEN_AI_FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
 GEN_AI_INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
 GEN_AI_OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 PROVIDER: Final = "vllm"  # none of the conventions' names is a program that everybody runs themselves
-# What vLLM calls by older names, and by which it goes on.
-RENAMED: Final = {
-    "gen_ai.usage.prompt_tokens": GEN_AI_INPUT_TOKENS,
-    "gen_ai.usage.completion_tokens": GEN_AI_OUTPUT_TOKENS,
-}
-
 # Ours. Durations are in seconds, as everywhere in OpenTelemetry.
 STREAM: Final = "guidedmodel.stream"
 GRAMMAR_KIND: Final = "guidedmodel.grammar.kind"

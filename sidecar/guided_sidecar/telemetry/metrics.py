@@ -3,8 +3,7 @@
 Labels hold codes, ranks, kinds and the resource's own names only: their number is bounded.
 """
 
-import itertools
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Final, get_args
 
 import msgspec
@@ -15,9 +14,7 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.openmetrics import exposition
-from prometheus_client.registry import Collector
 
 from guided_contract import trace_context
 from guided_contract.errors import ErrorCode
@@ -35,7 +32,6 @@ from guided_contract.trace_context import TraceContext
 from guided_sidecar.telemetry.decode_counts import DecodeCounters
 from guided_sidecar.telemetry.draft_tokens import DraftTokensMetrics
 from guided_sidecar.telemetry.exemplars import Exemplars
-from guided_sidecar.telemetry.exporter import DropReason, ExportCounts, Source
 from guided_sidecar.telemetry.processor_counts import ProcessorCounters
 from guided_sidecar.telemetry.span_metrics import SpanMetrics
 
@@ -165,28 +161,6 @@ class SidecarMetrics:
         request = trace_context.parse(record.traceparent or "")
         self._fill_max.labels(rank).observe(record.fill_max_ns / _NS, self._exemplars.of_record(request))
         self._decode_counters.take(record)
-
-
-class ExportCollector(Collector):
-    """The exporter's counts as metrics, read when the page is."""
-
-    def __init__(self, counts: ExportCounts) -> None:
-        self._counts = counts
-
-    def collect(self) -> Iterable[Metric]:
-        """Yield the metrics."""
-        exported = CounterMetricFamily(
-            "guidedmodel_spans_exported", "Spans that the collector took", labels=("source",)
-        )
-        for source in get_args(Source):
-            exported.add_metric((source,), self._counts.exported[source])
-        yield exported
-        dropped = CounterMetricFamily(
-            "guidedmodel_spans_dropped", "Spans that were lost, and why", labels=("source", "reason")
-        )
-        for labels in itertools.product(get_args(Source), get_args(DropReason)):
-            dropped.add_metric(labels, self._counts.dropped[labels])
-        yield dropped
 
 
 def _bounded(end: str) -> str:

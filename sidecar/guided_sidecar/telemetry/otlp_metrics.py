@@ -1,16 +1,16 @@
 """The figures of /metrics as OTLP, sent every so often to those who have no Prometheus.
 
 One registry feeds both, so that they cannot differ. Figures are cumulative: one that could not be sent is in
-the next. The SDK's own exporter sends what its own instruments count, and reads certificates once.
+the next.
 """
 
 import logging
 import time
-from asyncio import sleep, timeout
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcExporter
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpExporter
 from opentelemetry.sdk.metrics import Exemplar
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
@@ -20,6 +20,7 @@ from opentelemetry.sdk.metrics.export import (
     Metric,
     MetricsData,
     NumberDataPoint,
+    PeriodicExportingMetricReader,
     ResourceMetrics,
     ScopeMetrics,
     Sum,
@@ -30,74 +31,42 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric as Family
 from prometheus_client.samples import Sample
 
-from guided_contract.tasks import Living
+from guided_contract.otel_environment import Environment, exporter_word, exporters
 from guided_sidecar.telemetry import conventions as c
-from guided_sidecar.telemetry.otlp_transport import Transport
 
-MOST_WISHED_S: Final = 60.0  # that a collector may ask to be left alone for
 _UNITS: Final = {"seconds": "s", "bytes": "By"}
 _CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
 
 _log: Final = logging.getLogger(__name__)
 
 
-class MetricExports:
-    """Sends a registry's figures.
-
-    Parameters
-    ----------
-    transport
-        Closed by `stop`.
-    """
-
-    def __init__(
-        self, registry: CollectorRegistry, resource: Resource, transport: Transport, interval_s: float
-    ) -> None:
-        self._registry = registry
-        self._resource = resource
-        self._transport = transport
-        self._interval_s = interval_s
-        self._begun_ns = time.time_ns()
-        self._sender = Living("otlp-metrics", self._send_forever)
-        self._taken = True
-
-    def start(self) -> None:
-        """Begin to send."""
-        self._sender.start()
-
-    async def stop(self, deadline_s: float) -> None:
-        """Send the last figures, for at most `deadline_s`, and close the transport."""
-        await self._sender.stop()
-        try:
-            async with timeout(deadline_s):
-                await self._send()
-        except TimeoutError:
-            _log.warning("the last figures were not sent before shutdown")
-        await self._transport.close()
-
-    async def _send_forever(self) -> None:
-        wait_s = self._interval_s
-        while True:
-            await sleep(wait_s)
-            wait_s = max(self._interval_s, await self._send())
-
-    async def _send(self) -> float:
-        """Send the figures as they are; return how long the collector asks to be left alone."""
-        reply = await self._transport.send(
-            encoded(self._registry.collect(), self._resource, self._begun_ns, time.time_ns())
-        )
-        if (taken := reply.verdict == "Delivered") != self._taken:
-            self._taken = taken
-            _log.warning("the collector %s metrics: %s", "takes" if taken else "does not take", reply.reason)
-        return min(reply.retry_after_s, MOST_WISHED_S)
+def figures(
+    registry: CollectorRegistry, resource: Resource, env: Environment
+) -> PeriodicExportingMetricReader | None:
+    """Return what sends a registry's figures, already at work; None where nobody asks for it."""
+    if "otlp" not in exporters(env, "METRICS"):
+        return None
+    if not exporter_word(env, "ENDPOINT", "METRICS"):
+        _log.warning("OTEL_METRICS_EXPORTER asks for OTLP, and nothing names a collector")
+        return None
+    make = GrpcExporter if exporter_word(env, "PROTOCOL", "METRICS").lower() == "grpc" else HttpExporter
+    try:
+        reader = PeriodicExportingMetricReader(make())
+    except (ValueError, OSError) as error:
+        _log.error("no metrics are sent, for what a variable of OpenTelemetry says: %s", error)
+        return None
+    begun_ns = time.time_ns()
+    reader._set_collect_callback(  # noqa: SLF001 - as a MeterProvider does, which reads its own instruments alone
+        lambda *_, **__: translated(registry.collect(), resource, begun_ns, time.time_ns())
+    )
+    return reader
 
 
-def encoded(families: Iterable[Family], resource: Resource, begun_ns: int, now_ns: int) -> bytes:
-    """Return an ExportMetricsServiceRequest of what Prometheus would read at this moment."""
+def translated(families: Iterable[Family], resource: Resource, begun_ns: int, now_ns: int) -> MetricsData:
+    """Return what Prometheus would read at this moment."""
     metrics = [_metric(family, begun_ns, now_ns) for family in families]
     scope = ScopeMetrics(InstrumentationScope(c.SCOPE), metrics, c.SCHEMA_URL)
-    data = MetricsData([ResourceMetrics(resource, [scope], resource.schema_url)])
-    return encode_metrics(data).SerializeToString()
+    return MetricsData([ResourceMetrics(resource, [scope], resource.schema_url)])
 
 
 def _metric(family: Family, begun_ns: int, now_ns: int) -> Metric:

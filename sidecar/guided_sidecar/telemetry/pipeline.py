@@ -1,82 +1,55 @@
 """All of the sidecar's telemetry as one thing to start and stop."""
 
 import asyncio
+import os
+import threading
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from opentelemetry.sdk.resources import Resource
+
 from guided_contract.config import PodConfig
 from guided_contract.records import Digests
-from guided_sidecar.export_options import USUAL, ExportOptions, MetricOptions
-from guided_sidecar.telemetry import otlp_transport, spans
+from guided_sidecar.telemetry import conventions, otlp_metrics, spans
 from guided_sidecar.telemetry.decode_spans import Decodes
-from guided_sidecar.telemetry.exporter import Exporter, SpanBatches
+from guided_sidecar.telemetry.exporter import span_processor
 from guided_sidecar.telemetry.incidents import Desyncs
-from guided_sidecar.telemetry.metrics import ExportCollector, SidecarMetrics
-from guided_sidecar.telemetry.otlp_metrics import MetricExports
-from guided_sidecar.telemetry.otlp_receiver import OtlpReceiver
-from guided_sidecar.telemetry.otlp_transport import METRICS
+from guided_sidecar.telemetry.metrics import SidecarMetrics
 from guided_sidecar.telemetry.processor_failures import ProcessorFailures
 from guided_sidecar.telemetry.record_receiver import TelemetryReceiver
-from guided_sidecar.telemetry.resource import of_the_pod, resource
 from guided_sidecar.telemetry.span_metrics import MEASURED
 
 FLUSH_DEADLINE_S: Final = 5.0  # of a pod's 30 s to end, after the engine has gone
 
 
 class Instruments:
-    """What the sidecar's parts tell by: a tracer, metrics. Make it in a running event loop, after any fork.
+    """What the sidecar's parts tell by: a tracer, metrics. Make it after any fork.
 
-    Parameters
-    ----------
-    pod
-        The pod's Kubernetes name; "" for local processes.
-    export
-        How spans are sent.
-    metrics
-        Where figures are sent; None: whoever wants them reads /metrics.
-
-    Attributes
-    ----------
-    exporter
-        Where spans go; None without a collector.
+    Where they go is in the environment, as `otel_variables.environment` makes it; without a collector,
+    figures are for whoever reads /metrics.
     """
 
-    def __init__(
-        self,
-        config: PodConfig,
-        *,
-        pod: str = "",
-        export: ExportOptions = USUAL,
-        metrics: MetricOptions | None = None,
-    ) -> None:
-        self.resource = resource(config, pod=pod)
-        collector = otlp_transport.connect(config.telemetry, export)
+    def __init__(self, config: PodConfig) -> None:
+        resource = Resource.create({}, conventions.SCHEMA_URL)
+        is_traced = config.telemetry.endpoint is not None
         self.metrics = SidecarMetrics(
             config.tensor_parallel,
-            traced=collector is not None,
+            traced=is_traced,
             processors=[processor.name for processor in config.logits_processors],
         )
-        self.exporter = None if collector is None else Exporter(collector)
         # Without a collector the contexts of other processes' traces still travel, and no trace begins here.
-        share = 0.0 if collector is None else config.telemetry.sampling
-        self.provider = spans.provider(self.resource, share=share, measured=MEASURED)
+        share = config.telemetry.sampling if is_traced else 0.0
+        self.provider = spans.provider(resource, share=share, measured=MEASURED)
         self.provider.add_span_processor(self.metrics.spans)
-        if self.exporter is not None:
-            self.provider.add_span_processor(SpanBatches(self.exporter, export))
-            self.metrics.registry.register(ExportCollector(self.exporter.counts))
-        self.figures = None if metrics is None else self._figures(metrics)
+        if (way_out := span_processor(config.telemetry, self.metrics.registry)) is not None:
+            self.provider.add_span_processor(way_out)
+        self.figures = otlp_metrics.figures(self.metrics.registry, resource, os.environ)
         self.tracer = spans.tracer(self.provider)
         self.desyncs = Desyncs(self.tracer)
 
-    def _figures(self, options: MetricOptions) -> MetricExports | None:
-        transport = otlp_transport.connect(options.to, options.export, METRICS)
-        if transport is None:
-            return None
-        return MetricExports(self.metrics.registry, self.resource, transport, options.interval_s)
-
 
 class Telemetry:
-    """The receivers of what other processes tell, and the way out for all of it.
+    """The receiver of what other processes tell, and the way out for all of it.
 
     Parameters
     ----------
@@ -100,7 +73,6 @@ class Telemetry:
             on_digests,
             self._failures.take,
         )
-        self._otlp = OtlpReceiver(config.ports.otlp, instruments.exporter, of_the_pod(instruments.resource))
 
     def guided_served_s(self) -> float:
         """Return when a guided request was last answered well, by time.monotonic; -inf: never."""
@@ -111,27 +83,25 @@ class Telemetry:
         return self._failures.counts
 
     async def start(self) -> None:
-        """Listen for records and vLLM's spans, and begin to export.
+        """Listen for records.
 
         Raises
         ------
         OSError
-            The socket or the port cannot be bound.
+            The socket cannot be bound.
         """
         self._records.start()
-        await self._otlp.start()
-        if self._instruments.exporter is not None:
-            self._instruments.exporter.start()
-        if self._instruments.figures is not None:
-            self._instruments.figures.start()
 
     async def stop(self, deadline_s: float = FLUSH_DEADLINE_S) -> None:
         """Stop listening and send what is left, for at most `deadline_s`."""
         self._records.stop()
         self._decodes.flush()
         self._instruments.desyncs.flush()
-        await self._otlp.stop()
-        self._instruments.provider.force_flush()
-        self._instruments.provider.shutdown()
-        ways_out = (self._instruments.exporter, self._instruments.figures)
-        await asyncio.gather(*(way.stop(deadline_s) for way in ways_out if way is not None))
+        ends: list[Callable[[], None]] = [self._instruments.provider.shutdown]
+        if self._instruments.figures is not None:
+            ends.append(self._instruments.figures.shutdown)
+        # In threads that end with the process: a collector that does not answer takes longer.
+        sending = [threading.Thread(target=end, daemon=True) for end in ends]
+        for thread in sending:
+            thread.start()
+        await asyncio.gather(*(asyncio.to_thread(thread.join, deadline_s) for thread in sending))

@@ -5,8 +5,9 @@ import re
 from pathlib import Path
 from typing import Final
 
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from guided_contract import records
 from guided_contract.config import GuidedDecodingConfig, LogitsProcessorConfig
@@ -24,7 +25,6 @@ from guided_contract.wire import ServiceMessage
 from guided_sidecar.ranks.agreement import Consensus
 from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.decode_spans import Decodes
-from guided_sidecar.telemetry.exporter import Batch, SpanBatches
 from guided_sidecar.telemetry.incidents import Desyncs
 from guided_sidecar.telemetry.metrics import SidecarMetrics
 from guided_sidecar.telemetry.processor_failures import ProcessorFailures
@@ -92,13 +92,11 @@ def seeds() -> list[bytes]:
     return [records.encode(record) for record in sent]
 
 
-class _Export:
-    """Takes what the spans' encoder made, which the collector must be able to read."""
+class _Export(SpanProcessor):
+    """Encodes spans as exporters do."""
 
-    def offer(self, batch: Batch) -> bool:
-        read = ExportTraceServiceRequest.FromString(batch.body)
-        assert sum(len(s.spans) for r in read.resource_spans for s in r.scope_spans) == batch.spans
-        return True
+    def on_end(self, span: ReadableSpan) -> None:
+        encode_spans([span])
 
 
 class _Api:
@@ -120,7 +118,7 @@ class _Receiver:
     async def _take(self, datagram: bytes) -> None:
         provider = spans.provider(Resource.get_empty(), share=1.0, measured=MEASURED)
         provider.add_span_processor(self._metrics.spans)
-        provider.add_span_processor(SpanBatches(_Export()))
+        provider.add_span_processor(_Export())
         tracer = spans.tracer(provider)
         desyncs = Desyncs(tracer)
         consensus = Consensus(GuidedDecodingConfig(), _RANKS, desyncs)

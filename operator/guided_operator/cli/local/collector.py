@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from guided_operator.cli.local.traces import Span, TraceBook, Value
+from guided_operator.cli.local.traces import ENGINE_SPAN, Span, TraceBook, Value
 
 MAX_BODY_BYTES: Final = 16 << 20
 _PATH: Final = "/v1/traces"
@@ -114,7 +114,8 @@ def _spans(request: ExportTraceServiceRequest) -> Iterator[Span]:
                     name=span.name,
                     start_ns=span.start_time_unix_nano,
                     end_ns=span.end_time_unix_nano,
-                    is_server=span.kind == trace_pb2.Span.SPAN_KIND_SERVER,
+                    # vLLM calls its own span, which is inside the request's, one of a server too.
+                    is_root=span.kind == trace_pb2.Span.SPAN_KIND_SERVER and span.name != ENGINE_SPAN,
                     attributes={entry.key: _value(entry.value) for entry in span.attributes},
                 )
 

@@ -60,7 +60,7 @@ def local_site(
     PortTakenError
         `port` is in use.
     """
-    engine, launcher, sidecar, otlp = _free_ports(port)
+    engine, launcher, sidecar = _free_ports(port)
 
     def models(claim: str) -> str:
         return str(volumes.get(claim, volumes_folder() / claim))
@@ -77,7 +77,7 @@ def local_site(
         cache="",
         models=models,
         bind_host=_LOOPBACK,
-        ports=PortsConfig(engine=engine, launcher=launcher, sidecar=sidecar, otlp=otlp),
+        ports=PortsConfig(engine=engine, launcher=launcher, sidecar=sidecar),
         endpoint_lag_s=None,
         otlp_endpoint=otlp_endpoint,
     )
@@ -137,7 +137,7 @@ def _check_folders(gm: GuidedModel, site: Site) -> None:
 
 
 def _free_ports(wanted: int | None) -> list[int]:
-    """Return the engine's port and three more.
+    """Return the engine's port and two more.
 
     Those we choose lie below the range from which the kernel takes ports for outgoing connections, so that
     none is lost to one of those before its server binds it.
@@ -146,7 +146,7 @@ def _free_ports(wanted: int | None) -> list[int]:
         raise PortTakenError(f"port {wanted} is in use")
     first = [wanted] if wanted is not None else [_DEFAULT_PORT] if _is_free(_DEFAULT_PORT) else []
     others = (port for port in random.sample(_RANGE, _TRIES) if port not in first and _is_free(port))
-    return [*first, *(next(others) for _ in range(4 - len(first)))]
+    return [*first, *(next(others) for _ in range(3 - len(first)))]
 
 
 def free_port() -> int:

@@ -9,7 +9,7 @@ Value = str | int | float | bool
 SETTLE_S = 1.0  # spans of one request come from two exporters; this long without another, the trace is whole
 LATEST_S = 8.0  # and so long a trace without vLLM's own span waits for it: its exporter sends every 5 s
 
-_ENGINE_SPAN = "llm_request"
+ENGINE_SPAN = "llm_request"
 # What a line shows of its span, in this order, and how it calls it.
 _SHOWN = (
     ("http.response.status_code", "status"),
@@ -21,8 +21,8 @@ _SHOWN = (
     ("guidedmodel.decode.tokens", "tokens"),
     ("guidedmodel.decode.steps", "steps"),
     ("guidedmodel.decode.end_reason", "end"),
-    ("gen_ai.usage.input_tokens", "prompt tokens"),
-    ("gen_ai.usage.output_tokens", "completion tokens"),
+    ("gen_ai.usage.prompt_tokens", "prompt tokens"),
+    ("gen_ai.usage.completion_tokens", "completion tokens"),
 )
 _DRAFTS = "guidedmodel.decode.drafts."  # what became of them: proposed, accepted, refused
 
@@ -37,7 +37,7 @@ class Span:
     name: str
     start_ns: int
     end_ns: int
-    is_server: bool = False
+    is_root: bool = False
     attributes: Mapping[str, Value] = field(default_factory=dict)
 
 
@@ -56,7 +56,7 @@ class TraceBook:
             for span in spans:
                 self._spans.setdefault(span.trace_id, []).append(span)
                 self._last_s[span.trace_id] = now_s
-                if span.is_server:
+                if span.is_root:
                     self._root_s.setdefault(span.trace_id, now_s)
 
     def ripe(self, now_s: float) -> list[list[Span]]:
@@ -72,8 +72,8 @@ class TraceBook:
             return False
         spans = self._spans[trace_id]
         return (
-            any(span.is_server and _is_refused(span) for span in spans)
-            or any(span.name == _ENGINE_SPAN for span in spans)
+            any(span.is_root and _is_refused(span) for span in spans)
+            or any(span.name == ENGINE_SPAN for span in spans)
             or now_s - self._root_s[trace_id] > LATEST_S
         )
 
@@ -115,9 +115,7 @@ def _milliseconds(span: Span) -> str:
 
 
 def _details(span: Span) -> str:
-    # Tokens stand at vLLM's own span, and the HTTP request's says the same of them.
-    shown_here = ((key, label) for key, label in _SHOWN if not (span.is_server and key.startswith("gen_ai.")))
-    values = ((label, span.attributes.get(key)) for key, label in shown_here)
+    values = ((label, span.attributes.get(key)) for key, label in _SHOWN)
     # A count of zero says nothing (no draft where nobody drafts); rank 0 does.
     shown = [
         f"{label} {value}" for label, value in values if value or (label == "rank" and value is not None)
