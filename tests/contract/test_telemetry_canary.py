@@ -231,7 +231,7 @@ def test_a_desync_is_told_by_its_request_and_by_a_span_of_its_own(told: Told) ->
     [decoded], [desync] = told.kept.named("guided.decode"), told.kept.named("ranks.desync")
     [fallback] = told.kept.named("placement.fallback")
     assert decoded.events == [("ranks.desync", {"guidedmodel.desync.ranks": "0,1"})]
-    assert desync.links == [(decoded.trace_id, decoded.span_id)]
+    assert decoded.links == [(desync.trace_id, desync.span_id)]
     assert fallback.links == [(desync.trace_id, desync.span_id)]
     assert desync.status == 2
 

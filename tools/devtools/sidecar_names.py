@@ -156,6 +156,7 @@ def spans() -> tuple[SpanEntry, ...]:
             "the HTTP request",
             "one guided sequence, as its slowest rank tells of it",
             sorted(decode_spans.attributes([_DECODE])),
+            "the `ranks.desync` that ended it, if any",
         ),
         SpanEntry(
             c.PROCESSOR_FAILURE,
@@ -173,9 +174,8 @@ def spans() -> tuple[SpanEntry, ...]:
         SpanEntry(
             c.RANKS_DESYNC,
             "none",
-            "ranks disagreed about a request, until it has ended",
+            "the moment in which ranks disagreed about a request",
             [c.DESYNC_RANKS],
-            "its `guided.decode`",
         ),
         SpanEntry(
             c.PLACEMENT_FALLBACK,

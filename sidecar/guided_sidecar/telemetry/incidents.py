@@ -1,24 +1,20 @@
-"""What goes wrong beside the requests, as spans of their own with links to the requests that it concerned.
+"""What goes wrong beside the requests, as traces of its own, exported whatever share of the requests' is.
 
-Each is a trace of its own, exported whatever share of the requests' traces is. A request's own span has an
-event.
+The span of a request that it concerned has an event, and a link from or to it.
 """
 
-import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from opentelemetry.trace import Link, Span, Tracer, get_current_span
+from opentelemetry.trace import Link, Span, SpanContext, Tracer, get_current_span
 
 from guided_contract.errors import ErrorCode
 from guided_sidecar.telemetry import conventions as c
 from guided_sidecar.telemetry import spans
 
-# A request ends within milliseconds of its desync, and its ranks' records may take ten seconds.
-PATIENCE_S: Final = 15.0
+_MOST_REMEMBERED: Final = 1024  # a request ends within seconds of its desync
 
 
 class WorkerRestarts:
@@ -48,59 +44,40 @@ class WorkerRestarts:
         self._lost.clear()
 
 
-@dataclass(frozen=True, slots=True)
-class _Desync:
-    span: Span
+class _Desync(NamedTuple):
+    context: SpanContext
     since_ns: int
     ranks: str
-    timer: asyncio.TimerHandle
 
 
 class Desyncs:
-    """Tells of ranks that disagreed about a request, and what follows from it.
+    """Tells of ranks that disagreed about a request, and what follows from it."""
 
-    Parameters
-    ----------
-    patience_s
-        How long the end of the request is waited for.
-    """
-
-    def __init__(self, tracer: Tracer, *, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
-        self._patience_s = patience_s
-        self._open: OrderedDict[str, _Desync] = OrderedDict()  # request -> the latest one
+        self._found: OrderedDict[str, _Desync] = (
+            OrderedDict()
+        )  # request -> its latest one, until it has ended
 
     def found(self, request_id: str, ranks: Sequence[int]) -> None:
         """Note that ranks differed from the others in a request, which is being ended."""
-        self._close(request_id)  # another one's of that name
-        timer = asyncio.get_running_loop().call_later(self._patience_s, self._close, request_id)
         since_ns, which = time.time_ns(), ",".join(map(str, ranks))
         told = {c.DESYNC_RANKS: which}
         span = self._tracer.start_span(c.RANKS_DESYNC, spans.ALWAYS, attributes=told, start_time=since_ns)
-        self._open[request_id] = _Desync(span, since_ns, which, timer)
+        spans.end(span, error_code=ErrorCode.RANKS_DESYNCHRONIZED.value)
+        self._found[request_id] = _Desync(span.get_span_context(), since_ns, which)
+        self._found.move_to_end(request_id)
+        if len(self._found) > _MOST_REMEMBERED:
+            self._found.popitem(last=False)
 
     def fell_back(self) -> None:
         """Note that from now on vLLM's own scheduler masks new requests, because of the last desync."""
-        last = next(reversed(self._open.values()), None)
-        links = [] if last is None else [Link(last.span.get_span_context())]
+        links = [Link(desync.context) for desync in list(self._found.values())[-1:]]
         spans.end(self._tracer.start_span(c.PLACEMENT_FALLBACK, spans.ALWAYS, links=links))
 
     def ended(self, request_id: str, span: Span) -> None:
-        """Have a request's span tell of its desync, if it had one, and this one's end with a link to it."""
-        desync = self._close(request_id, span)
+        """Have a request's span tell of its desync, if it had one."""
+        desync = self._found.pop(request_id, None)
         if desync is not None:
+            span.add_link(desync.context)
             span.add_event(c.RANKS_DESYNC, {c.DESYNC_RANKS: desync.ranks}, desync.since_ns)
-
-    def flush(self) -> None:
-        """Tell of everything that is open."""
-        for request_id in list(self._open):
-            self._close(request_id)
-
-    def _close(self, request_id: str, concerned: Span | None = None) -> _Desync | None:
-        desync = self._open.pop(request_id, None)
-        if desync is not None:
-            desync.timer.cancel()
-            if concerned is not None:
-                desync.span.add_link(concerned.get_span_context())
-            spans.end(desync.span, error_code=ErrorCode.RANKS_DESYNCHRONIZED.value)
-        return desync

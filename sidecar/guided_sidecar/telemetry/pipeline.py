@@ -96,7 +96,6 @@ class Telemetry:
         """Stop listening and send what is left, for at most `deadline_s`."""
         self._records.stop()
         self._decodes.flush()
-        self._instruments.desyncs.flush()
         ends: list[Callable[[], None]] = [self._instruments.provider.shutdown]
         if self._instruments.figures is not None:
             ends.append(self._instruments.figures.shutdown)

@@ -131,7 +131,6 @@ class _Receiver:
         for one in (datagram, *_WHOLE):
             receiver._take(one)
         decodes.flush()
-        desyncs.flush()
         provider.force_flush()
         assert consensus.state.lost == 0
         for metric in self._metrics.registry.collect():
