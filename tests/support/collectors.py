@@ -9,9 +9,6 @@ from typing import Any
 
 import grpc
 from aiohttp import web
-from google.protobuf.duration_pb2 import Duration
-from google.rpc.error_details_pb2 import RetryInfo
-from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
@@ -96,7 +93,7 @@ class Tls:
 class HttpCollector:
     """OTLP/HTTP on loopback. `status` is what it answers; it keeps spans only with 200.
 
-    `retry_after` is that header of its answers, if any. With `tls` it wants a certificate of its clients'.
+    With `tls` it wants a certificate of its clients'.
     """
 
     def __init__(self, port: int, tls: Tls | None = None) -> None:
@@ -104,7 +101,6 @@ class HttpCollector:
         self._tls = tls
         self.kept = Kept()
         self.status = 200
-        self.retry_after = ""
         self.requests = 0
         self._port = port
         app = web.Application()
@@ -133,23 +129,19 @@ class HttpCollector:
             self.kept.bodies.append(await request.read())
             self.kept.add(ExportTraceServiceRequest.FromString(self.kept.bodies[-1]))
         body = ExportTraceServiceResponse().SerializeToString()
-        headers = {"Content-Type": "application/x-protobuf"}
-        if self.retry_after:
-            headers["Retry-After"] = self.retry_after
-        return web.Response(status=self.status, body=body, headers=headers)
+        return web.Response(status=self.status, body=body, content_type="application/x-protobuf")
 
 
 class GrpcCollector(trace_service_pb2_grpc.TraceServiceServicer):
     """OTLP/gRPC on loopback. With `tls` it wants a certificate of its clients'.
 
-    `code` is what it answers, with RetryInfo of so many seconds if `retry_s` is set.
+    `code` is what it answers; it keeps spans only with OK.
     """
 
     def __init__(self, port: int, tls: Tls | None = None) -> None:
         self.endpoint = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
         self.kept = Kept()
         self.code = grpc.StatusCode.OK
-        self.retry_s: int | None = None
         self.requests = 0
         self._server = grpc.aio.server()
         trace_service_pb2_grpc.add_TraceServiceServicer_to_server(self, self._server)
@@ -174,9 +166,6 @@ class GrpcCollector(trace_service_pb2_grpc.TraceServiceServicer):
         self.requests += 1
         self.kept.headers = {key: str(value) for key, value in context.invocation_metadata()}
         if self.code != grpc.StatusCode.OK:
-            if self.retry_s is not None:
-                details = _retry_info(self.code, self.retry_s)
-                context.set_trailing_metadata((("grpc-status-details-bin", details),))
             await context.abort(self.code, "not now")
         self.kept.add(request)
         return ExportTraceServiceResponse()
@@ -193,12 +182,6 @@ class _Metrics(metrics_service_pb2_grpc.MetricsServiceServicer):
         del context
         self._kept.metrics.append(request)
         return ExportMetricsServiceResponse()
-
-
-def _retry_info(code: grpc.StatusCode, seconds: int) -> bytes:
-    status = Status(code=code.value[0])
-    status.details.add().Pack(RetryInfo(retry_delay=Duration(seconds=seconds)))
-    return status.SerializeToString()
 
 
 async def eventually(condition: Callable[[], object], *, deadline_s: float = 10.0) -> None:

@@ -8,29 +8,20 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from opentelemetry.trace import Tracer
 
 from guided_contract import records
-from guided_contract.records import AnyRecord, Decode, Digests, HttpRequest, ProcessorFailure
+from guided_contract.records import Decode, Digests, HttpRequest, ProcessorFailure
 from guided_sidecar.telemetry import request_spans
 from guided_sidecar.telemetry.decode_spans import Decodes
+from guided_sidecar.telemetry.metrics import SidecarMetrics
 
 _DATAGRAM_BYTES: Final = 64 << 10
 # A unix socket queues few datagrams (net.unix.max_dgram_qlen, 10 in a pod), so they are taken many at a
 # time; the bound lets other tasks run during a flood.
 _DATAGRAMS_PER_WAKE: Final = 256
-
-
-class RecordCounts(Protocol):
-    """Where the receiver counts what it took and what it could not take."""
-
-    def take(self, record: AnyRecord) -> None:
-        """Count a record, and what its process dropped before it."""
-
-    def take_garbage(self) -> None:
-        """Count a datagram that was no record."""
 
 
 class TelemetryReceiver:
@@ -58,7 +49,7 @@ class TelemetryReceiver:
         path: Path,
         tracer: Tracer,
         decodes: Decodes,
-        counts: RecordCounts,
+        counts: SidecarMetrics,
         on_digests: Callable[[Digests], None],
         on_failure: Callable[[ProcessorFailure], None],
     ) -> None:
