@@ -100,7 +100,7 @@ def test_the_library_of_vllms_exporter_reads_it_so(
     for name, value in environment(containers(with_env(**proxies, **except_for))["engine"]).items():
         if name.lower().endswith("_proxy"):
             monkeypatch.setenv(name, value)
-    assert requests.utils.get_environ_proxies("http://127.0.0.1:8003/v1/traces") == {}
+    assert requests.utils.get_environ_proxies("http://127.0.0.1:8000/v1/completions") == {}
     assert requests.utils.get_environ_proxies("https://huggingface.co")["https"] == "http://p:1"
 
 
