@@ -1,5 +1,6 @@
 """A request's trace in a real Jaeger 2, which runs with our manifest's configuration."""
 
+import os
 import tempfile
 import time
 import urllib.error
@@ -10,7 +11,7 @@ import pytest
 from devtools import golang, node_init
 from devtools.process import Process, free_ports
 
-from guided_contract import records
+from guided_contract import otel_variables, records
 from guided_contract.config import PodConfig, TelemetryConfig
 from guided_contract.records import HttpRequest
 from guided_sidecar.telemetry import spans
@@ -65,7 +66,9 @@ def _found(url: str, since_s: float, service: str) -> list[jaeger.Trace]:
 
 
 @pytest.mark.parametrize("protocol", ["HTTP", "GRPC"])
-async def test_a_trace_is_what_we_sent(running: Jaeger, protocol: str) -> None:
+async def test_a_trace_is_what_we_sent(
+    running: Jaeger, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     began_s, now = time.time() - 1, time.time_ns()
     service = f"tiny-{protocol.lower()}"
     trace_id = TRACE[:-2] + ("01" if protocol == "HTTP" else "02")
@@ -75,6 +78,8 @@ async def test_a_trace_is_what_we_sent(running: Jaeger, protocol: str) -> None:
             **named,
             telemetry=TelemetryConfig(endpoint=running.otlp[protocol], protocol=protocol),  # type: ignore[arg-type]  # HTTP or GRPC
         )
+        for name, value in otel_variables.environment(config, os.environ).items():
+            monkeypatch.setenv(name, value)
         instruments = Instruments(config)
         telemetry = Telemetry(config, instruments, lambda _digests: None)
         await telemetry.start()
