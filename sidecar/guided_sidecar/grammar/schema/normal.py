@@ -12,7 +12,6 @@ not                                 what the schema forbids, as alternatives (ne
 oneOf                               anyOf; a branch without what others take, where they are not apart
 if, then, else                      anyOf of `if` with `then`, and of not `if` with `else`
 dependentRequired, -Schemas         anyOf of the name's absence, and of what it asks for
-contains, min- and maxContains      anyOf of the places, among the first eight, where the item may be
 uniqueItems                         over a few values the arrays themselves, as an enum; else left to ranks
 propertyNames                       patternProperties, or properties, and no others
 minProperties, maxProperties        over named properties alone anyOf of those that are there; else refused
@@ -56,7 +55,12 @@ _MOST_PARTS: Final = 1 << 16  # of the normal form, where some of it stands in s
 _DEEPEST: Final = 200
 _COUNTED: Final = frozenset(["maxItems", "minItems", "multipleOf"])
 _REFERENCES: Final = frozenset(["$dynamicRef", "$recursiveRef", "$ref"])
-_UNEVALUATED: Final = frozenset(["unevaluatedItems", "unevaluatedProperties"])
+_IN_PARTS: Final = "it is not enforced beside what evaluates the same value in parts"
+_REFUSED: Final = {
+    "contains": "contains is not supported",
+    "unevaluatedItems": _IN_PARTS,
+    "unevaluatedProperties": _IN_PARTS,
+}
 # Words of the form that may need others beside them, and what are no words of it.
 _REWRITTEN: Final = {"$ref", "maxProperties", "minProperties", "pattern", "uniqueItems"}.union(
     keyword for keyword, one in KEYWORDS.items() if not one.is_normal
@@ -188,9 +192,8 @@ class _Normaliser:
 
     def _rewrite(self, said: Said, written: Schema, path: JsonPath) -> None:
         self._is_rewritten = True
-        if unevaluated := sorted(said.keys() & _UNEVALUATED):
-            at = JsonPath(path, unevaluated[0])
-            raise unsupported(at, "it is not enforced beside what evaluates the same value in parts")
+        for keyword in sorted(said.keys() & _REFUSED.keys()):
+            raise unsupported(said.at(path, keyword), _REFUSED[keyword])
         for keyword in sorted(said.keys() & _REFERENCES):
             self._refer(said, keyword, written, JsonPath(path, keyword))
         if "pattern" in said:
@@ -201,7 +204,6 @@ class _Normaliser:
             objects.depend(self, said, written, path)
             objects.count(self, said, written, path)
         if "array" in types:
-            arrays.contain(self, said, written, path)
             arrays.differ(self, said, written, path)
         if "oneOf" in said:
             branches.choose(self, said, written, path)
