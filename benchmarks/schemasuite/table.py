@@ -43,39 +43,41 @@ Each schema is first written in one normal form (`sidecar/guided_sidecar/grammar
 what becomes what), which both libraries then read alike: `make fuzz-schemas` draws compositions of all
 keywords and compares.
 
-- **Enforced**: `$ref` of each kind, `not`, `if`, `oneOf`, `dependent*`, `contains`, `propertyNames`,
-  bounds of counts, as far as they can be written as alternatives; a pattern means a match anywhere in
-  the text, unless it has anchors, with what ECMA-262 has in `.`, `\\s`, `\\w` and `\\d`, and lookahead
-  anywhere in it, as far as that can be written without; of the formats `date`, `time` and `date-time`
-  (RFC 3339 with capital letters; days that the month has, no leap seconds), `duration`, `email` and
-  `idn-email`, `hostname` and `idn-hostname` (all four in ASCII), `ipv4`, `ipv6`, `iri`, `iri-reference`,
-  `json-pointer`, `regex`, `relative-json-pointer`, `uri`, `uri-reference`, `uri-template` and `uuid`;
-  `uniqueItems` over an enum of few values, and over strings without `maxLength`, `format` or `pattern` and
-  numbers without bounds, `null` and booleans beside them (in tools where the text alone tells where
-  a value begins: of `hermes`, `qwen3_json`, `llama3_json`, `llama4_json` and `longcat`,
-  and forced ones of `deepseek_v3`, `deepseek_v31` and `plamo3`). In tools of the parsers that
-  [routes](routes.md#tools) lists for xgrammar, what that enforces of all this.
-- **Refused**, with the path: what cannot be written so, `uniqueItems` over
-  objects, arrays and anything, lookbehind and `\\b`, bounds
-  beyond 2^53 (of integers 2^63) that leave nothing else, and values that both libraries round.
+- **Enforced**: `$ref` of each kind; `oneOf` whose branches are plainly apart: by their types, lengths
+  or listed values or of a property that both require, by a name that one requires and the other,
+  closed, has not, or, of objects, by names that each requires and the other does not; `dependent*`;
+  `propertyNames` that is a pattern, a length or a list; `minProperties` and `maxProperties`, but above
+  1 where names are open, or beside `patternProperties` and optional properties; `enum` and `const`
+  beside any other keyword; a pattern means a match anywhere in the text, unless it has anchors, with
+  what ECMA-262 has in `.`, `\\s`, `\\w` and `\\d`, and lookahead anywhere in it, as far as that can be
+  written without; of the formats `date`, `time` and `date-time` (RFC 3339 with capital letters; days
+  that the month has, no leap seconds), `duration`, `email` and `idn-email`, `hostname` and
+  `idn-hostname` (all four in ASCII), `ipv4`, `ipv6`, `iri`, `iri-reference`, `json-pointer`, `regex`,
+  `relative-json-pointer`, `uri`, `uri-reference`, `uri-template` and `uuid`; `uniqueItems` over an enum
+  of few values, and over strings without `maxLength`, `format` or `pattern` and numbers without bounds,
+  `null` and booleans beside them (in tools where the text alone tells where a value begins: of `hermes`,
+  `qwen3_json`, `llama3_json`, `llama4_json` and `longcat`, and forced ones of `deepseek_v3`,
+  `deepseek_v31` and `plamo3`). In tools of the parsers that [routes](routes.md#tools) lists for xgrammar,
+  what that enforces of all this.
+- **Refused**, with the path: `contains`, `not` (but `not: {}`), `if` with `then` or `else`, a branch of
+  `oneOf` that may overlap another, `uniqueItems` over objects, arrays and anything,
+  lookbehind and `\\b`, bounds beyond 2^53 (of integers 2^63) that
+  leave nothing else, and values that both libraries round.
 - **Too many**: an object of more than about 400 optional properties, or as many alternatives at one place.
 - **Annotations**, which change nothing: unknown keywords and formats, keywords of a later draft than
   the schema's, and keywords about other types than `type` names.
 - **Closed**: an object that names properties and says nothing about others has those that are named,
   with `additionalProperties: true` any; an array with `prefixItems`, and nothing beside them that says or
   needs more, has no further items. A schema whose keywords are all about one type has that type.
-- **Valid, and never generated**: negative numbers with `multipleOf`; beside bounds of numbers, exponents,
-  numbers of 2^63 and more below a larger `maximum` and, by xgrammar, a seventh digit behind the point; the
-  character U+007F, by llguidance, but as an escape; an array of more than 16,384 items; with
-  `contains`, an array whose items that count stand behind the eighth; with `uniqueItems` over a long enum,
-  another order than the list's; with `not`, what cannot be said as alternatives (numbers that are no
-  integers, arrays and objects that a list does not hold; of a schema that holds itself, what only its
-  parts of the same kind tell); of a branch of `oneOf`, what has a property that
-  another branch requires; beside `patternProperties` that list no beginnings, as `^x-` does, names that no
-  pattern matches; of the format `hostname`, more than six labels or longer ones than 41 characters; of
-  `regex`, what ECMA-262 and Python do not both read, groups within groups within groups, and lookahead but
-  once and in no group. An `if` that cannot be negated, and a branch of `oneOf` that cannot be told from
-  the others, are refused instead.
+- **Valid, and never generated**: negative numbers with `multipleOf`; beside bounds of numbers,
+  exponents, numbers of 2^63 and more below a larger `maximum` and, by xgrammar, a seventh digit behind
+  the point; the character U+007F, by llguidance, but as an escape; an array of more than 16,384 items;
+  with `uniqueItems` over a long enum, another order than the list's; of a branch of `oneOf` that is
+  told from another by names, what has all names that the other requires, and of branches for objects
+  that name no type, values of the other types that both take; beside `patternProperties` that list no
+  beginnings, as `^x-` does, names that no pattern matches; of the format `hostname`, more than six
+  labels or longer ones than 41 characters; of `regex`, what ECMA-262 and Python do not both read,
+  groups within groups within groups, and lookahead but once and in no group.
 - **Spelling**: numbers and escapes that mean the same may be spelt otherwise by the two libraries, and
   within an array or object of `enum` or `const` xgrammar writes no white space.
 

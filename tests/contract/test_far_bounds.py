@@ -30,16 +30,9 @@ COUNTED = [
     *(({"type": "string", one: "N"}, f"$.{one}") for one in ("minLength", "maxLength")),
     *(({"type": "array", one: "N"}, f"$.{one}") for one in ("minItems", "maxItems")),
     *(({"type": "object", one: "N"}, f"$.{one}") for one in ("minProperties", "maxProperties")),
-    *(({"type": "array", "contains": {}, one: "N"}, f"$.{one}") for one in ("minContains", "maxContains")),
-    *(
-        ({"type": "array", "contains": {"type": "null"}, one: "N"}, f"$.{one}")
-        for one in ("minContains", "maxContains")
-    ),
     *(({"type": "integer", one: "N"}, f"$.{one}") for one in ("minimum", "maximum", "multipleOf")),
     *(({"type": "number", one: "N"}, f"$.{one}") for one in ("exclusiveMinimum", "exclusiveMaximum")),
     *(({"type": "string", "pattern": "^a", one: "N"}, f"$.{one}") for one in ("minLength", "maxLength")),
-    *(({"type": "array", "not": {one: "N"}}, "$.not") for one in ("minItems", "maxItems")),
-    *(({"type": "string", "not": {one: "N"}}, "$.not") for one in ("minLength", "maxLength")),
     ({"type": "object", "propertyNames": {"maxLength": "N"}}, "$.propertyNames"),
     ({"type": "object", "propertyNames": {"minLength": "N"}}, "$.propertyNames"),
 ]

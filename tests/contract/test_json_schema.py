@@ -27,14 +27,12 @@ SAMPLE: list[tuple[str, Any, Any, Any]] = [
     ("allOf", {"allOf": [{"type": "integer"}, {"minimum": 3}]}, 2, 4),
     ("anyOf", {"anyOf": [{"type": "integer"}, {"type": "string"}]}, None, "a"),
     ("const", {"const": "a"}, "b", "a"),
-    ("contains", {"type": "array", "contains": {"type": "integer"}, "items": True}, ["a"], ["a", 1]),
     ("dependentRequired",
      {"type": "object", "properties": {"a": {}, "b": {}}, "dependentRequired": {"a": ["b"]}},
      {"a": 1}, {"a": 1, "b": 1}),
     ("enum", {"enum": ["a", 1]}, 2, 1),
     ("exclusiveMaximum", {"type": "integer", "exclusiveMaximum": 3}, 3, 2),
     ("exclusiveMinimum", {"type": "integer", "exclusiveMinimum": 3}, 3, 4),
-    ("if", {"type": "integer", "if": {"minimum": 3}, "then": {"maximum": 5}}, 6, 4),
     ("items", {"type": "array", "items": {"type": "integer"}}, ["a"], [1]),
     ("maxItems", {"maxItems": 1}, [1, 1], [1]),
     ("maxItems, with a fraction", {"type": "array", "items": {}, "maxItems": 1.0}, [1, 1], [1]),
@@ -44,7 +42,6 @@ SAMPLE: list[tuple[str, Any, Any, Any]] = [
     ("maximum", {"maximum": 3}, 4, 3),
     ("minimum", {"minimum": 3}, 2, 3),
     ("multipleOf", {"type": "number", "multipleOf": 3}, 4, 6),
-    ("not", {"type": "string", "not": {"const": "a"}}, "a", "b"),
     ("oneOf", {"oneOf": [{"type": "string"}, {"enum": ["a", 7]}]}, "a", "b"),
     ("pattern", {"pattern": "^a+$"}, "b", "aa"),
     ("patternProperties", {"patternProperties": {"^a": {"type": "integer"}}}, {"a": "b"}, {"a": 1}),
@@ -104,7 +101,7 @@ def test_nothing_of_the_sample_is_generated_though_invalid(asked: dict[str, Subj
 
     assert not [outcome.case.schema for outcome in outcomes if outcome.produced or outcome.missing]
     refused = {outcome.case.keyword for outcome in outcomes if outcome.refusal}
-    assert refused == {"unevaluatedProperties", "uniqueItems"}
+    assert refused == {"oneOf", "unevaluatedProperties", "uniqueItems"}
 
 
 @pytest.mark.skipif(

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from guided_contract.backends import NAMES
-from guided_contract.errors import ErrorCode, GuidedError
+from guided_contract.errors import GuidedError
 from guided_contract.wire import Kind
 from guided_grammar.json_schema import subschemas
 from guided_sidecar.grammar import worker_errors
 from guided_sidecar.grammar.compile import reading, routing
-from guided_sidecar.grammar.schema import normal, patterns, schema
+from guided_sidecar.grammar.schema import patterns, schema
 from guided_sidecar.grammar.worker_messages import Job
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
@@ -149,30 +149,6 @@ def test_faults_inside_a_tag_are_told_by_their_paths_there() -> None:
     at = "$.format.json_schema.properties"
     assert paths == [f"{at}.a.type", f"{at}.b.minLength"]
     assert refusal.value.path == paths[0]
-
-
-@pytest.mark.parametrize(
-    ("text", "keyword", "words"),
-    [
-        ({"type": "integer", "minimum": 5, "maximum": 3}, "minimum", "no number is at least 5 and at most 3"),
-        (
-            {"type": "number", "exclusiveMinimum": 3, "maximum": 3},
-            "exclusiveMinimum",
-            "above 3 and at most 3",
-        ),
-        ({"type": "array", "minItems": 3, "maxItems": 2}, "minItems", "no array"),
-        ({"type": "object", "minProperties": 3, "maxProperties": 2}, "minProperties", "no object"),
-        ({"type": "string", "minLength": 3, "maxLength": 2}, "minLength", "no string has at least 3"),
-        ({"enum": []}, "enum", "it lists no value"),
-    ],
-)
-def test_a_schema_that_no_value_meets_names_the_keyword(text: Any, keyword: str, words: str) -> None:
-    """A library says so of the whole schema alone, and in its own words."""
-    made = normal.read({"type": "object", "properties": {"a": text}, "required": ["a"]})
-    told = made.told(GuidedError(ErrorCode.GRAMMAR_DEAD_END, "", path="$.required"))
-    assert made.schema["properties"]["a"] is False
-    assert (told.code, told.path) == ("grammar_dead_end", f"$.properties.a.{keyword}")
-    assert words in told.message
 
 
 def test_a_long_value_is_cut_in_the_message() -> None:

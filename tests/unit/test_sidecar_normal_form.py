@@ -6,7 +6,6 @@ jsonschema is the judge of both.
 import json
 import os
 import random
-import time
 from typing import Any
 
 import jsonschema
@@ -45,28 +44,7 @@ def has_own_words(form: Any) -> bool:
 
 
 EXACT: list[tuple[str, Any, list[Any], list[Any]]] = [
-    ("not a type", {"not": {"type": "string"}}, [1, None, {}, []], ["a"]),
-    ("not a name", {**object_of(a=INTEGER), "not": {"required": ["a"]}}, [{}], [{"a": 1}]),
-    ("not some texts", {"type": "string", "not": {"enum": ["a", "ab"]}}, ["", "b", "abc"], ["a", "ab"]),
-    ("not a number", {**INTEGER, "not": {"const": 3}}, [2, 4, -1], [3]),
-    ("not a range", {"type": "number", "not": {"minimum": 3}}, [2.5], [3, 4]),
-    ("not some of these", {"not": {"anyOf": [{"type": "string"}, {"const": 1}]}}, [2, None], ["a", 1]),
     ("not anything", {"anyOf": [{"not": {}}, INTEGER]}, [1], ["a"]),
-    ("not a beginning", {"type": "string", "not": {"pattern": "^(?:x|yz)"}}, ["", "y", "ax"], ["x", "yz1"]),
-    ("not not", {"not": {"not": INTEGER}}, [1], ["a"]),
-    ("not a listed pattern", {"type": "string", "not": {"pattern": "^(x|y)$"}}, ["z", "xy"], ["x", "y"]),
-    ("not with an item", {"type": "array", "not": {"contains": {"const": 1}}}, [[], [2]], [[1], [2, 1]]),
-    (
-        "if, then and else",
-        {
-            **object_of(kind={"enum": ["x", "y"]}, v=INTEGER, w=INTEGER),
-            "if": {"properties": {"kind": {"const": "x"}}, "required": ["kind"]},
-            "then": {"required": ["v"]},
-            "else": {"required": ["w"]},
-        },
-        [{"kind": "x", "v": 1}, {"kind": "y", "w": 1}, {"w": 1}],
-        [{"kind": "x", "w": 1}, {"v": 1}, {"kind": "y", "v": 1}],
-    ),
     (
         "dependentRequired",
         {**PAID, "dependentRequired": {"card": ["address"]}},
@@ -86,31 +64,10 @@ EXACT: list[tuple[str, Any, list[Any], list[Any]]] = [
         [{}, {"a": 1, "b": 1}],
     ),
     (
-        "one of two lengths",
-        {"oneOf": [{"type": "string"}, {"type": "string", "maxLength": 2}]},
-        ["abc"],
-        ["ab", 1],
-    ),
-    (
         "a discriminated union behind references",
         {"oneOf": [{"$ref": "#/$defs/cat"}, {"$ref": "#/$defs/dog"}], "$defs": {"cat": CAT, "dog": DOG}},
         [{"kind": "cat", "lives": 9}, {"kind": "dog"}],
         [{"kind": "cow"}, {"lives": 9}, {"kind": "cat", "lives": "nine"}],
-    ),
-    (
-        "a name that no pattern of another branch allows",
-        {
-            "oneOf": [
-                {**object_of(ref=INTEGER), "required": ["ref"]},
-                {
-                    **object_of(a=INTEGER),
-                    "patternProperties": {"^x-[a-z]+$": INTEGER},
-                    "additionalProperties": False,
-                },
-            ]
-        },
-        [{"ref": 1}, {"ref": 1, "a": 2}, {}, {"a": 1}, {"x-y": 1}],
-        [{"ref": "a"}, {"a": "a"}, {"x-y": "a"}, 1],
     ),
     (
         "kinds of objects, and a type that one of them takes",
@@ -165,25 +122,6 @@ EXACT: list[tuple[str, Any, list[Any], list[Any]]] = [
         },
         [{"kind": "a", "of": {"kind": "b", "or": {"kind": "a"}}}, {"kind": "b", "or": 1}],
         [{"kind": "a", "of": 1}, {"kind": "b", "or": {}}, 1],
-    ),
-    ("contains", {"type": "array", "contains": INTEGER}, [[1], ["a", 1], [1, "a"]], [[], ["a"]]),
-    (
-        "two that are contained",
-        {"type": "array", "contains": INTEGER, "minContains": 2},
-        [[1, 2], [1, 2, "a"]],
-        [[1], []],
-    ),
-    (
-        "one at most that is contained",
-        {"type": "array", "contains": INTEGER, "maxContains": 1},
-        [[1], ["a", 1], [1, "a"]],
-        [[], ["a"], [1, 2], [1, "a", 2]],
-    ),
-    (
-        "two at most that are contained, or none",
-        {"type": "array", "contains": INTEGER, "minContains": 0, "maxContains": 2},
-        [[], ["a"], [1, "a"], [1, 2]],
-        [[1, 2, 3]],
     ),
     (
         "unique values of a list",
@@ -381,7 +319,10 @@ def test_parts_of_an_open_object_ask_for_their_names_however_they_are_spelt() ->
     ("written", "path"),
     [
         ({"properties": {"a": {"x-guidance": {"lenient": True}}}}, "$.properties.a['x-guidance']"),
-        ({"items": {"type": "string", "not": {"pattern": r"\ba"}}}, "$.items.not"),
+        ({"items": {"type": "string", "not": {"pattern": "a"}}}, "$.items.not"),
+        ({"type": "integer", "if": {"minimum": 3}, "then": {"maximum": 5}}, "$.if"),
+        ({"oneOf": [{"type": "string"}, {"type": "string", "maxLength": 2}]}, "$.oneOf[1]"),
+        ({"type": "string", "oneOf": [{"pattern": "^x"}, {"pattern": "^y"}]}, "$.oneOf[1]"),
         ({"type": "object", "propertyNames": {"enum": ["\u00e9"], "pattern": "^\\w$"}}, "$.propertyNames"),
         ({"type": "object", "minProperties": 2}, "$.minProperties"),
         ({"type": "string", "pattern": r"^(a)\1$"}, "$.pattern"),
@@ -390,10 +331,11 @@ def test_parts_of_an_open_object_ask_for_their_names_however_they_are_spelt() ->
         ({"type": "string", "pattern": "^(?![a-z]{9999})"}, "$.pattern"),
         ({"type": "object", "patternProperties": {"^(?=a)..$": {}}}, "$.patternProperties['^(?=a)..$']"),
         ({"type": "integer", "minimum": 1 << 70}, "$.minimum"),
-        ({"oneOf": [{"type": "number"}, {"type": "integer"}]}, "$.oneOf[0]"),
+        ({"oneOf": [{"type": "number"}, {"type": "integer"}]}, "$.oneOf[1]"),
         ({"oneOf": [{"required": ["xy"]}, {"patternProperties": {"^x": RED}, "additionalProperties": False}]},
-         "$.oneOf[0]"),
+         "$.oneOf[1]"),
         ({"allOf": [{}], "unevaluatedItems": False}, "$.unevaluatedItems"),
+        ({"items": {"type": "array", "contains": INTEGER}}, "$.items.contains"),
         ({"$defs": {"a": {"oneOf": [{"format": "uuid"}, {"format": "date"}]}}, "$ref": "#/$defs/a"},
          "$.$defs.a.oneOf[1]"),
     ],
@@ -402,21 +344,6 @@ def test_what_cannot_be_written_so_is_refused_with_its_path(written: Any, path: 
     with pytest.raises(GuidedError) as refusal:
         normal.form(written)
     assert (refusal.value.code, refusal.value.path) == ("grammar_unsupported", path)
-
-
-def test_alternatives_that_would_fill_the_memory_are_refused() -> None:
-    deep: Any = {"const": 1}
-    for _ in range(30):
-        deep = {"items": deep}
-    with pytest.raises(GuidedError) as refusal:
-        normal.form({"not": deep})
-    assert refusal.value.code == "grammar_too_large"
-    nested: Any = {"const": 1}
-    for _ in range(40):
-        nested = {"if": nested, "then": {"type": "string"}}
-    with pytest.raises(GuidedError) as refusal:
-        normal.form({"not": nested})
-    assert refusal.value.code == "grammar_too_large"
 
 
 def test_an_open_object_or_array_says_so() -> None:
@@ -430,23 +357,9 @@ def test_an_open_object_or_array_says_so() -> None:
     assert closed["anyOf"][1]["items"] is True
 
 
-def test_a_recursive_negation_comes_to_its_end_soon() -> None:
-    """A schema of 1.7 KB took 9 s: what is negated behind references multiplies."""
-    parts = {name: {"$ref": f"#/$defs/{other}"} for name in "ab" for other in "xy"}
-    tree = {"required": ["k"], "properties": {**parts, "k": {"enum": list("abcdefgh")}}}
-    written = {"$defs": {"x": {"not": tree, "oneOf": [tree, tree]}, "y": tree}, "not": tree}
-    start = time.process_time()
-    form = normal.form(written)
-    assert time.process_time() - start < 2
-    _assert_is_within(
-        form, written, [{}, {"k": "a"}, {"k": 1}, {"a": 1, "k": "b"}, {"k": "a", "b": {"k": 2}}]
-    )
-
-
 def test_references_in_a_circle_come_to_an_end() -> None:
     circle = {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}
     for more in (
-        {"not": circle["a"]},
         {"items": circle["a"], "uniqueItems": True},
         {"propertyNames": circle["a"]},
     ):
@@ -508,14 +421,6 @@ def test_a_bound_that_no_library_counts_to_is_told_where_it_stands(written: Any,
     with pytest.raises(GuidedError, match="are not enforced") as refused:
         normal.form(written)
     assert refused.value.path == path
-
-
-def test_of_what_negates_itself_without_end_a_part_is_written() -> None:
-    """Found by drawn compositions (seed 770550): a worker ended with a RecursionError."""
-    circle = {"oneOf": [{"type": "array"}, {"$ref": "#", "contains": {"type": "string"}}]}
-    written = {"type": "array", "items": {"not": {"anyOf": [circle]}}}
-    values = [[], ["a"], [1], [[]], [["a"]], [[1]], [["a"], 1], [[["a"]]], [{"a": 1}], [None, "a"], 1]
-    _assert_is_within(normal.form(written), written, values)
 
 
 def test_a_schema_is_told_from_one_that_holds_itself() -> None:

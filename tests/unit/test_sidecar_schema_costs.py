@@ -61,7 +61,6 @@ FAMILIES: dict[str, Family] = {
     "required of objects": lambda n: {"required": [{"a": number} for number in range(n)]},
     "many small schemas": lambda n: object_of(numbered(n, lambda _: {})),
     "many faults": lambda n: object_of(numbered(n, lambda _: {"type": "x"})),
-    "conditions in each other": lambda n: {"allOf": [{"not": {"maxLength": number}} for number in range(n)]},
 }
 
 

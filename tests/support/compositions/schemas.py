@@ -1,4 +1,4 @@
-"""Drawn JSON schemas of drafts 4 to 2020-12: all keywords, composed with each other, nested three deep.
+"""Drawn JSON schemas of drafts 4 to 2020-12: the keywords that are served, composed with each other, nested.
 
 Nothing here knows a rule of ours; most schemas are of the kinds that people write, some of any keywords at
 all. They need not be right: the sidecar then refuses them.
@@ -82,11 +82,11 @@ _OF_TYPE: Final[dict[str, tuple[str, ...]]] = {
         *("dependentRequired", "dependentSchemas", "unevaluatedProperties"),
     ),
     "array": (
-        *("items", "items", "prefixItems", "minItems", "maxItems", "contains", "minContains"),
-        *("maxContains", "uniqueItems", "unevaluatedItems", "additionalItems"),
+        *("items", "items", "prefixItems", "minItems", "maxItems"),
+        *("uniqueItems", "unevaluatedItems", "additionalItems"),
     ),
 }
-_ANYWHERE: Final = ("allOf", "anyOf", "oneOf", "not", "if", "$ref", "enum", "const", "annotations")
+_ANYWHERE: Final = ("allOf", "anyOf", "oneOf", "$ref", "enum", "const", "annotations")
 _LIKELY: Final = 0.75  # of a keyword of the type rather than one that stands anywhere
 
 
@@ -278,34 +278,19 @@ class Drawing:
             ),
             "additionalItems": lambda: chance.choice([False, self._any(depth)]),
             "prefixItems": lambda: self._inners(depth, 3),
-            "contains": lambda: self._any(depth),
-            "minContains": lambda: chance.randint(0, 2),
-            "maxContains": lambda: chance.randint(1, 2),
             "uniqueItems": lambda: True,
             "allOf": lambda: self._inners(depth, 2, kind),
             "anyOf": lambda: self._inners(depth, 3, kind),
             "oneOf": lambda: self._inners(depth, 3, kind),
-            "not": lambda: self._any(depth, kind),
             "$ref": lambda: chance.choice(self._targets or ["#"]),
             "enum": lambda: self._values(kind),
             "const": lambda: values.value(chance, 2, self._names, kind),
         }
-        if keyword == "if":
-            is_asked = kind in {None, "object"} and chance.random() < 0.6
-            condition = self._condition() if is_asked else self._any(depth, kind)
-            parts = chance.sample(["then", "else"], chance.randint(1, 2))
-            return {"if": condition, **{part: self._any(depth, kind) for part in parts}}
         if keyword == "annotations":
             return {name: _ANNOTATIONS[name] for name in chance.sample(sorted(_ANNOTATIONS), 2)}
         if keyword == "$ref" and not self._targets:
             return {}
         return {keyword: made[keyword]()}
-
-    def _condition(self) -> Schema:
-        """Return what people ask: whether a property has a value."""
-        name = self._chance.choice(self._names)
-        said = {"enum": self._values()}
-        return {"properties": {name: said}, **({"required": [name]} if self._chance.random() < 0.6 else {})}
 
 
 def schema(chance: random.Random) -> Any:

@@ -76,11 +76,6 @@ class _Drawing:
     def _keyword(self, keyword: str, depth: int, kind: str) -> Schema:
         chance, part = self._chance, self._part
         names = list(_NAMES)
-        if keyword == "if":
-            return {
-                "if": part(depth, kind),
-                **{one: part(depth, kind) for one in chance.sample(["then", "else"], 1)},
-            }
         if keyword in ("allOf", "anyOf", "oneOf"):
             return {keyword: [part(depth, kind) for _ in range(chance.randint(1, 3))]}
         if keyword in (
@@ -116,10 +111,7 @@ class _Drawing:
             "dependentSchemas": lambda: {chance.choice(names): part(depth, "object")},
             "minProperties": lambda: 1,
             "items": lambda: part(depth),
-            "contains": lambda: part(depth),
-            "maxContains": lambda: chance.randint(1, 2),
             "uniqueItems": lambda: True,
-            "not": lambda: part(depth, kind),
         }
         return {keyword: drawn[keyword]()}
 
@@ -132,6 +124,6 @@ _OF: Final = {
         *("dependentSchemas", "patternProperties", "additionalProperties", "propertyNames", "minProperties"),
         "maxProperties",
     ),
-    "array": ("items", "contains", "maxContains", "minItems", "maxItems", "uniqueItems"),
+    "array": ("items", "minItems", "maxItems", "uniqueItems"),
 }
-_ANYWHERE: Final = ("oneOf", "oneOf", "oneOf", "anyOf", "allOf", "not", "if", "enum", "const")
+_ANYWHERE: Final = ("oneOf", "oneOf", "oneOf", "anyOf", "allOf", "enum", "const")

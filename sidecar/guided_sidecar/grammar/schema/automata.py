@@ -1,4 +1,4 @@
-"""Patterns as automata: written without lookaround, negated, or two of them compared.
+"""Patterns as automata: written without lookaround, or negated.
 
 A pattern's states are an alternating automaton: a lookahead asks for another text beside the rest. Which of
 them hold of the end of a text follows from those of an end that is one character shorter. So a deterministic
@@ -47,29 +47,18 @@ def without_lookaround(pattern: str) -> str:
     UnreadError
         That cannot be told.
     """
-    return _told(pattern, is_negated=False, is_wide=False)
+    return _told(pattern, is_negated=False)
 
 
-def opposite(pattern: str, *, is_wide: bool) -> str:
-    """Return a pattern of the texts that another does not match; `is_wide`: to any reader, see `_Automaton`.
+def opposite(pattern: str) -> str:
+    """Return a pattern of the texts that another does not match.
 
     Raises
     ------
     UnreadError
         That cannot be told.
     """
-    return _told(pattern, is_negated=True, is_wide=is_wide)
-
-
-def can_meet(one: str, other: str, steps: int) -> tuple[bool, int]:
-    """Return whether a text can match both patterns, True also where that is not told, and the steps left."""
-    made = _Automaton(is_wide=True)
-    made.steps_left = steps
-    try:
-        both = made.state(_AHEAD, made.searched(one), made.searched(other))
-        return any(made.read_backwards(both, until_taken=True)[1]), made.steps_left
-    except UnreadError:
-        return True, made.steps_left
+    return _told(pattern, is_negated=True)
 
 
 def class_of(piece: str) -> Ranges | None:
@@ -78,19 +67,19 @@ def class_of(piece: str) -> Ranges | None:
         [(operator, argument)] = _parsed(piece)
     except UnreadError:
         return None
-    return characters.read(str(operator), argument, is_wide=False)
+    return characters.read(str(operator), argument)
 
 
-def _told(pattern: str, *, is_negated: bool, is_wide: bool) -> str:
-    found = _written(pattern, is_negated, is_wide)
+def _told(pattern: str, *, is_negated: bool) -> str:
+    found = _written(pattern, is_negated)
     if isinstance(found, UnreadError):
         raise found
     return found
 
 
 @functools.lru_cache(512)
-def _written(pattern: str, is_negated: bool, is_wide: bool) -> str | UnreadError:  # noqa: FBT001 - a cache's
-    made = _Automaton(is_wide=is_wide)
+def _written(pattern: str, is_negated: bool) -> str | UnreadError:  # noqa: FBT001 - a cache's
+    made = _Automaton()
     try:
         first = made.searched(pattern)
         if is_negated:
@@ -109,11 +98,10 @@ class _State(NamedTuple):
 
 
 class _Automaton:
-    """The states of patterns; `is_wide`: a class has what it has to any reader, as letters beyond ASCII."""
+    """The states of a pattern."""
 
-    def __init__(self, *, is_wide: bool) -> None:
+    def __init__(self) -> None:
         self.steps_left = _MOST_STEPS
-        self._is_wide = is_wide
         self._states: list[_State] = []
         self._levels: list[list[int]] = [
             []
@@ -162,7 +150,7 @@ class _Automaton:
                 return self._ahead(argument[1], then, is_wanted=operator == "ASSERT")
             case "AT":
                 return self.state(_START if str(argument) == "AT_BEGINNING" else _END, then)
-        ranges = characters.read(operator, argument, is_wide=self._is_wide)
+        ranges = characters.read(operator, argument)
         if ranges is not None:
             return self.state(_LETTERS, then, ranges=ranges)
         raise UnreadError(_NOT_READ)
@@ -181,8 +169,6 @@ class _Automaton:
         return then
 
     def _ahead(self, items: Any, then: int, *, is_wanted: bool) -> int:
-        if self._is_wide and not is_wanted:
-            raise UnreadError(_NOT_READ)
         self._level += 1
         self._levels += [[]] * (self._level == len(self._levels))
         first = self._sequence(items, self.anything)
@@ -200,7 +186,7 @@ class _Automaton:
                 found.setdefault(takers, []).append((low, behind - 1))
         return [tuple(ranges) for ranges in found.values()]
 
-    def read_backwards(self, first: int, *, until_taken: bool = False) -> tuple[list[list[int]], list[bool]]:
+    def read_backwards(self, first: int) -> tuple[list[list[int]], list[bool]]:
         """Return the automaton that reads texts from their end.
 
         Its states are numbered from 0, that at the end: for each where the classes lead, and whether the
@@ -212,9 +198,7 @@ class _Automaton:
         ]
         known = _Numbers([self._holding(first, None, b"")])
         table: list[list[int]] = []
-        for holding, is_taken in known.found:
-            if until_taken and is_taken:
-                break
+        for holding, _ in known.found:
             found = [self._holding(first, takes, holding) for takes in takers]
             table.append([known.of(one) for one in found])
         return table, [is_taken for _, is_taken in known.found]

@@ -7,7 +7,6 @@ from typing import Any, Final
 Ranges = tuple[tuple[int, int], ...]  # of code points, first and last
 
 ANY: Final[Ranges] = ((0, 0xD7FF), (0xE000, 0x10FFFF))
-_BEYOND_ASCII: Final[Ranges] = ((0x80, 0xD7FF), (0xE000, 0x10FFFF))
 LINE_ENDS: Final[Ranges] = ((10, 10), (13, 13), (0x2028, 0x2029))
 _DIGITS: Final[Ranges] = ((48, 57),)
 _WORDS: Final[Ranges] = ((48, 57), (65, 90), (95, 95), (97, 122))
@@ -46,18 +45,15 @@ _CATEGORIES: Final[dict[str, Ranges]] = {
 }
 
 
-def read(operator: str, argument: Any, *, is_wide: bool) -> Ranges | None:
-    """Return the characters that an item of Python's parsed patterns takes; None: it is another kind of item.
-
-    `is_wide`: to any reader; they differ in line ends, and in which beyond ASCII are letters.
-    """
+def read(operator: str, argument: Any) -> Ranges | None:
+    """Return the characters that an item of Python's parsed patterns takes; None: it is another kind."""
     match operator:
         case "LITERAL":
             return ((argument, argument),)
         case "NOT_LITERAL":
             return others([(argument, argument)])
         case "ANY":
-            return ANY if is_wide else others(LINE_ENDS)
+            return others(LINE_ENDS)
         case "IN":
             found, kinds = list[tuple[int, int]](), {str(kind) for kind, _ in argument}
             for kind, value in argument:
@@ -65,8 +61,7 @@ def read(operator: str, argument: Any, *, is_wide: bool) -> Ranges | None:
                     found += _CATEGORIES[str(value)]
                 elif str(kind) != "NEGATE":
                     found.append((value, value) if str(kind) == "LITERAL" else value)
-            ranges = others(found) if "NEGATE" in kinds else tuple(found)
-            return (*ranges, *_BEYOND_ASCII) if is_wide and "CATEGORY" in kinds else ranges
+            return others(found) if "NEGATE" in kinds else tuple(found)
     return None
 
 

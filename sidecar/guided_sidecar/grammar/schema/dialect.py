@@ -48,7 +48,7 @@ def read(part: Schema, draft: int, path: JsonPath) -> Said:
     """
     if PRIVATE in part:
         where = str(JsonPath(path, PRIVATE))
-        message = f"{where}: options of one grammar library are not taken from a schema"
+        message = f"{where}: {PRIVATE} is not supported in a schema"
         raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=where)
     if draft < 2019 and "$ref" in part:
         return Said({"$ref": part["$ref"]})  # what stands beside it says nothing there
@@ -59,7 +59,9 @@ def read(part: Schema, draft: int, path: JsonPath) -> Said:
             if (known := KEYWORDS.get(keyword)) and known.since <= draft <= known.until
         }
     )
-    _drop_of_other_types(said)
+    if said.get("not") in ({}, True):
+        return Said({"enum": []}, {"enum": "not"})
+    _drop_what_says_nothing(said)
     _write_format(said)
     for keyword in filter(_COUNT.match, said):
         said[keyword] = int(said[keyword])  # 2.0 is one, and no library reads it
@@ -76,8 +78,12 @@ def read(part: Schema, draft: int, path: JsonPath) -> Said:
     return said
 
 
-def _drop_of_other_types(said: Schema) -> None:
-    """Leave out what says something of values alone that the type excludes."""
+def _drop_what_says_nothing(said: Schema) -> None:
+    """Leave out what allows any value, and what is about values alone that the type excludes."""
+    if said.get("not") is False:
+        del said["not"]
+    if "then" not in said and "else" not in said:
+        said.pop("if", None)
     named = said.get("type")
     if named is None:
         return

@@ -6,13 +6,12 @@ from typing import Any, Final
 
 from guided_grammar.json_schema import keywords
 from guided_grammar.json_schema.subschemas import ROOT
-from guided_sidecar.grammar.schema import automata
 from guided_sidecar.grammar.schema.listed import meeting, values
 from guided_sidecar.grammar.schema.writing import TYPES, Schema, Writer
 
 _DEEPEST: Final = 12
 _MOST_LOOKS: Final = 20_000
-_MOST_STEPS: Final = 100_000  # through patterns
+_LENGTHS: Final = {"array": ("minItems", "maxItems"), "string": ("minLength", "maxLength")}
 
 
 def types(said: Schema) -> frozenset[str]:
@@ -23,12 +22,6 @@ def types(said: Schema) -> frozenset[str]:
         found = frozenset("number" if name == "integer" else name for name in _listed(named))
     listed = values(said)
     return found if listed is None else found & {_type(value) for value in listed}
-
-
-def are_integers(said: Schema) -> bool:
-    """Return whether all numbers that a schema's own keywords let through are integers."""
-    named = _listed(said.get("type", "number"))
-    return "integer" in named and "number" not in named
 
 
 def text(value: Any) -> str:
@@ -48,8 +41,6 @@ class Judge:
     def __init__(self, reader: Writer) -> None:
         self._reader = reader
         self._looks = 0
-        self._steps_left = _MOST_STEPS
-        self._begun: dict[int, tuple[str, ...]] = {}  # with what names begin that a schema has patterns for
         self._wholes: dict[int, Schema] = {}
 
     def are_told_apart(self, branches: Sequence[Any]) -> bool:
@@ -83,6 +74,16 @@ class Judge:
             for said, there in ((first, other), (second, one))
         )
 
+    def types(self, part: Schema) -> frozenset[str]:
+        """Return the types that a schema lets through, as far as that is plain to see."""
+        found: frozenset[str] = self._whole(self._reader.said(part, ROOT))["type"]
+        return found
+
+    def required(self, part: Schema) -> set[str]:
+        """Return the names that each object must have that meets a schema, as far as that is plain to see."""
+        names: set[str] = self._whole(self._reader.said(part, ROOT))["required"]
+        return names
+
     def _parts_apart(self, said: Schema, other: Any, depth: int, among: frozenset[str]) -> bool:
         """Return whether what a schema refers to or is made of is apart from another."""
         together = [*said.get("allOf", ())]
@@ -102,7 +103,10 @@ class Judge:
         listed, others = values(one), values(other)
         if listed is not None and others is not None:
             return {text(value) for value in listed}.isdisjoint(map(text, others))
-        if all(self._APART[kind](self, one, other, depth) for kind in shared):
+        if all(
+            self._objects_apart(one, other, depth) if kind == "object" else _lengths_apart(kind, one, other)
+            for kind in shared
+        ):
             return True
         return self._meeting(listed, other) == [] or self._meeting(others, one) == []
 
@@ -111,9 +115,7 @@ class Judge:
 
     def _objects_apart(self, one: Schema, other: Schema, depth: int) -> bool:
         if any(
-            self._lacks(there, name)
-            for here, there in ((one, other), (other, one))
-            for name in _required(here)
+            _lacks(there, name) for here, there in ((one, other), (other, one)) for name in _required(here)
         ):
             return True
         # As with a discriminator: a property that both require, and that differs.
@@ -141,45 +143,6 @@ class Judge:
             self._wholes[id(said)] = found
         return self._wholes[id(said)]
 
-    def _numbers_apart(self, one: Schema, other: Schema, _depth: int) -> bool:
-        return any(_lies_above(here, there) for here, there in ((one, other), (other, one)))
-
-    def _strings_apart(self, one: Schema, other: Schema, _depth: int) -> bool:
-        if _counts_apart(one, other, "minLength", "maxLength"):
-            return True
-        if "pattern" not in one or "pattern" not in other:
-            return False
-        meet, self._steps_left = automata.can_meet(one["pattern"], other["pattern"], self._steps_left)
-        return not meet
-
-    def _lacks(self, said: Schema, name: str) -> bool:
-        """Return whether an object can have no property of a name."""
-        properties = said.get("properties", {})
-        if name in properties:
-            return properties[name] is False
-        if said.get("additionalProperties") is not False:
-            return False
-        begun = self._begun.get(id(said))
-        if begun is None:
-            patterns = said.get("patternProperties", ())
-            begun = self._begun[id(said)] = tuple(keywords.beginning(one) or "" for one in patterns)
-        return not name.startswith(begun)
-
-    def _arrays_apart(self, one: Schema, other: Schema, _depth: int) -> bool:
-        return _counts_apart(one, other, "minItems", "maxItems")
-
-    def _never(self, _one: Schema, _other: Schema, _depth: int) -> bool:
-        return False
-
-    _APART: Final = {
-        "array": _arrays_apart,
-        "boolean": _never,
-        "null": _never,
-        "number": _numbers_apart,
-        "object": _objects_apart,
-        "string": _strings_apart,
-    }
-
 
 def _share_none(lists: Iterable[list[Any] | None]) -> bool:
     known: set[str] = set()
@@ -195,15 +158,20 @@ def _required(said: Schema) -> set[str]:
     return set(said.get("required", ()))
 
 
-def _lies_above(one: Schema, other: Schema) -> bool:
-    """Return whether each number of one schema is greater than all of the other's."""
-    infinite = float("inf")
-    least = max((one.get("minimum", -infinite), 0), (one.get("exclusiveMinimum", -infinite), 1))
-    most = min((other.get("maximum", infinite), 0), (other.get("exclusiveMaximum", infinite), -1))
-    return least[0] > most[0] or (least[0] == most[0] and bool(least[1] or most[1]))
+def _lacks(said: Schema, name: str) -> bool:
+    """Return whether an object can have no property of a name."""
+    properties = said.get("properties", {})
+    if name in properties:
+        return properties[name] is False
+    begun = tuple(keywords.beginning(pattern) or "" for pattern in said.get("patternProperties", ()))
+    return said.get("additionalProperties") is False and not name.startswith(begun)
 
 
-def _counts_apart(one: Schema, other: Schema, least: str, most: str) -> bool:
+def _lengths_apart(kind: str, one: Schema, other: Schema) -> bool:
+    """Return whether all values of a type are longer by one schema than by the other."""
+    if kind not in _LENGTHS:
+        return False
+    least, most = _LENGTHS[kind]
     return any(
         here.get(least, 0) > there.get(most, float("inf")) for here, there in ((one, other), (other, one))
     )

@@ -20,7 +20,7 @@ def fault(path: str, reason: str, code: ErrorCode = ErrorCode.GRAMMAR_INVALID) -
 
 
 def refuse(found: Iterable[GuidedError]) -> None:
-    """Raise one error for several faults, as far as they are few and short; without any, do nothing.
+    """Raise one error listing up to ten faults; without any, do nothing.
 
     Raises
     ------

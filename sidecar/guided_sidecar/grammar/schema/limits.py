@@ -233,7 +233,8 @@ def _json_object(spec: str, limits: CompileConfig) -> str:  # noqa: ARG001 - a t
 def _refuse_replacement(text: str) -> None:
     """Refuse the character that vLLM takes for a part of one, and drops at the end of a text."""
     if "\ufffd" in text:
-        raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, "U+FFFD is lost at the end of an answer")
+        message = "the grammar contains U+FFFD, which vLLM drops from the end of output; remove it"
+        raise GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message)
 
 
 def _check_characters(value: Json) -> None:

@@ -8,21 +8,16 @@ written                             normal form
 ==================================  ========================================================================
 $ref of any kind                    $ref to #, or to a key of $defs or definitions
 enum, const beside other keywords   enum of the values that meet them
-not                                 what the schema forbids, as alternatives (negation.py)
-oneOf                               anyOf; a branch without what others take, where they are not apart
-if, then, else                      anyOf of `if` with `then`, and of not `if` with `else`
+oneOf                               anyOf, where its branches are plainly apart
 dependentRequired, -Schemas         anyOf of the name's absence, and of what it asks for
-contains, min- and maxContains      anyOf of the places, among the first eight, where the item may be
 uniqueItems                         over a few values the arrays themselves, as an enum; else left to ranks
 propertyNames                       patternProperties, or properties, and no others
-minProperties, maxProperties        over named properties alone anyOf of those that are there; else refused
 pattern with lookahead              allOf of patterns without it
 ==================================  ========================================================================
 """
 
 from typing import Any, Final
 
-from guided_contract.errors import ErrorCode, GuidedError
 from guided_grammar.json_schema import subschemas
 from guided_grammar.json_schema.keywords import KEYWORDS, NORMAL_LISTS, NORMAL_MAPS, NORMAL_SINGLE
 from guided_grammar.json_schema.subschemas import ROOT, JsonPath
@@ -31,18 +26,14 @@ from guided_sidecar.grammar.schema import (
     branches,
     dialect,
     disjoint,
-    emptiness,
     far_numbers,
     listed,
-    negation,
     objects,
 )
 from guided_sidecar.grammar.schema.faults import fault
 from guided_sidecar.grammar.schema.origins import Form, Origin, Said
 from guided_sidecar.grammar.schema.references import References
 from guided_sidecar.grammar.schema.writing import (
-    TYPES,
-    Alternatives,
     Schema,
     conditions,
     size,
@@ -56,7 +47,14 @@ _MOST_PARTS: Final = 1 << 16  # of the normal form, where some of it stands in s
 _DEEPEST: Final = 200
 _COUNTED: Final = frozenset(["maxItems", "minItems", "multipleOf"])
 _REFERENCES: Final = frozenset(["$dynamicRef", "$recursiveRef", "$ref"])
-_UNEVALUATED: Final = frozenset(["unevaluatedItems", "unevaluatedProperties"])
+_IN_PARTS: Final = "it is not enforced beside what evaluates the same value in parts"
+_REFUSED: Final = {
+    "contains": "`contains` is not supported",
+    "if": "`if` with `then` or `else` is not supported",
+    "not": "`not` with this schema is not supported",
+    "unevaluatedItems": _IN_PARTS,
+    "unevaluatedProperties": _IN_PARTS,
+}
 # Words of the form that may need others beside them, and what are no words of it.
 _REWRITTEN: Final = {"$ref", "maxProperties", "minProperties", "pattern", "uniqueItems"}.union(
     keyword for keyword, one in KEYWORDS.items() if not one.is_normal
@@ -78,18 +76,17 @@ def read(schema: Any) -> Form:
     """
     try:
         return _Normaliser(schema if isinstance(schema, dict) else {"allOf": [schema]}).read()
-    except RecursionError:  # what is negated holds a reference to what holds it, and so on
+    except RecursionError:
         raise too_many(ROOT) from None
 
 
 class _Normaliser:
-    """Writes one schema; negation.py and disjoint.py read it through the same references."""
+    """Writes one schema; disjoint.py reads it through the same references."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
         self.draft = dialect.of(root)
         self.references = References(root)
-        self.negated: dict[tuple[int, frozenset[str]], tuple[Alternatives, bool]] = {}
         self._waiting: list[tuple[Any, Schema, JsonPath]] = []
         self._looks_left = _MOST_LOOKS + _LOOKS * len(subschemas.within(root))
         self._depth = 0
@@ -97,7 +94,6 @@ class _Normaliser:
         self._said: dict[int, Said] = {}
         self._origins: dict[int, Origin] = {}
         self._narrowed: list[str] = []
-        self._contradictions: list[GuidedError] = []
 
     def read(self) -> Form:
         written = self.write(self._root, ROOT)
@@ -108,7 +104,7 @@ class _Normaliser:
             written.setdefault(keyword, {})[name] = self.write(target, path)
         if self._is_rewritten and size(written) > _MOST_PARTS:
             raise too_many(ROOT)
-        made = Form(written, self._origins, self._narrowed, self._contradictions)
+        made = Form(written, self._origins, self._narrowed)
         far = {id(part): one for part in subschemas.within(written) if (one := far_numbers.move(part))}
         for place in subschemas.walk(written) if far else ():
             if (one := far.get(id(place.schema))) is not None:
@@ -148,10 +144,6 @@ class _Normaliser:
             said = self.said(part, path)
             for keyword in said.narrowed:
                 self.narrow(JsonPath(path, keyword))
-            if (empty := emptiness.reason(said)) is not None:
-                at = str(said.at(path, empty.keyword))
-                self._contradictions.append(fault(at, empty.reason, ErrorCode.GRAMMAR_DEAD_END))
-                return False
             written = self._written(said, path)
             self._note(written, path, said)
             return written
@@ -188,9 +180,8 @@ class _Normaliser:
 
     def _rewrite(self, said: Said, written: Schema, path: JsonPath) -> None:
         self._is_rewritten = True
-        if unevaluated := sorted(said.keys() & _UNEVALUATED):
-            at = JsonPath(path, unevaluated[0])
-            raise unsupported(at, "it is not enforced beside what evaluates the same value in parts")
+        if refused := sorted(said.keys() & _REFUSED.keys()):
+            raise unsupported(said.at(path, refused[0]), _REFUSED[refused[0]])
         for keyword in sorted(said.keys() & _REFERENCES):
             self._refer(said, keyword, written, JsonPath(path, keyword))
         if "pattern" in said:
@@ -199,24 +190,11 @@ class _Normaliser:
         if "object" in types:
             objects.name(self, said, written, path)
             objects.depend(self, said, written, path)
-            objects.count(self, said, written, path)
+            objects.count(said, written, path)
         if "array" in types:
-            arrays.contain(self, said, written, path)
             arrays.differ(self, said, written, path)
         if "oneOf" in said:
             branches.choose(self, said, written, path)
-        if "not" in said:
-            branches.forbid(self, said, written, path)
-        if "if" in said:
-            branches.branch(self, said, written, path)
-
-    def without(self, part: Any, path: JsonPath, types: frozenset[str] = TYPES) -> tuple[Alternatives, bool]:
-        """Return alternatives that take what a part does not, of some types, and whether they are all."""
-        negated, before = negation.Negation(self, types), len(self._narrowed)
-        found = negated.of(part, path)
-        if len(self._narrowed) > before or not negated.is_exact:
-            self._narrowed[before:] = [str(path)]
-        return found, negated.is_exact
 
     def follow(self, part: Schema, keyword: str, path: JsonPath) -> Any:
         """Return what a reference names."""

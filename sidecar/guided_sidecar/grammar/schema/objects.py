@@ -1,15 +1,11 @@
 """propertyNames, dependencies and counts of properties, in keywords that a library enforces."""
 
-import itertools
-import math
-from collections.abc import Sequence
 from typing import Final
 
 from guided_grammar.json_schema.subschemas import JsonPath
 from guided_sidecar.grammar.schema import disjoint, listed
 from guided_sidecar.grammar.schema.origins import Said
 from guided_sidecar.grammar.schema.writing import (
-    Alternatives,
     Schema,
     Writer,
     both,
@@ -19,7 +15,6 @@ from guided_sidecar.grammar.schema.writing import (
     unsupported,
 )
 
-_MOST_ALTERNATIVES: Final = 128
 _LONGEST: Final = (1 << 31) - 1  # characters, more than any text has
 
 
@@ -80,7 +75,7 @@ def _pattern(asked: Schema, path: JsonPath) -> str | None:
     about = asked.keys() - {"type", "minLength", "maxLength", "pattern"}
     bounded = not asked.keys().isdisjoint(("minLength", "maxLength"))
     if about or ("pattern" in asked and bounded):
-        raise unsupported(path, "names are enforced by a pattern, by a length or by a list of them alone")
+        raise unsupported(path, "propertyNames supports only pattern, minLength/maxLength or enum")
     if bounded:
         least, most = asked.get("minLength", 0), asked.get("maxLength", _LONGEST)
         if least > _LONGEST:
@@ -108,67 +103,32 @@ def by_pattern(parts: Schema, path: JsonPath) -> Schema:
 def depend(writer: Writer, said: Said, written: Schema, path: JsonPath) -> None:
     """Write dependentRequired, dependentSchemas and dependencies."""
     rest = of_other_types(disjoint.types(said), "object")
-    at = JsonPath(path, "dependentRequired")
-    for name, wanted in said.get("dependentRequired", {}).items():
-        if name in said.get("required", ()):
-            writer.also(written, {"required": wanted}, at)
-        elif wanted:
-            found = [*rest, _without_property(name), {"type": "object", "required": wanted}]
-            writer.also(written, either(found), at)
-    dependencies = [
-        (keyword, name, asked)
-        for keyword in ("dependencies", "dependentSchemas")
-        for name, asked in said.get(keyword, {}).items()
-    ]
-    for keyword, name, asked in dependencies:
+    for keyword in ("dependencies", "dependentRequired", "dependentSchemas"):
         at = said.at(path, keyword)
-        if keyword == "dependencies":  # which the draft does not know, and whose author means it
-            writer.narrow(at)
-        then = writer.write(asked, JsonPath(at, name))
-        if name in said.get("required", ()):
-            writer.also(written, either([*rest, {"type": "object", "allOf": [then]}]) if rest else then, at)
-        else:
-            found = [*rest, _without_property(name), {"type": "object", "allOf": [then]}]
-            writer.also(written, either(found), at)
+        for name, asked in said.get(keyword, {}).items():
+            if keyword == "dependencies":  # which the draft does not know, and whose author means it
+                writer.narrow(at)
+            then = {"required": asked} if isinstance(asked, list) else writer.write(asked, JsonPath(at, name))
+            absent = [] if name in said.get("required", ()) else [_without_property(name)]
+            writer.also(written, either([*rest, *absent, {"type": "object", "allOf": [then]}]), at)
 
 
-def count(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> None:
-    """Write bounds of the number of properties; a name that comes twice would count as two."""
-    required = set(said.get("required", ()))
-    names = [name for name, one in written.get("properties", {}).items() if one is not False]
-    optional = [name for name in names if name not in required]
-    is_closed = written.get("additionalProperties") is False and "patternProperties" not in written
-    least = said.get("minProperties", 0) - len(required)
-    most = said.get("maxProperties", math.inf) - len(required)
-    is_silent = "additionalProperties" not in written and "patternProperties" not in written
-    suffices = is_closed or (is_silent and len(names) >= said.get("minProperties", 0))
-    if least > 1 and not suffices:
-        at = JsonPath(path, "minProperties")
-        raise unsupported(at, "it is not enforced where names are open: one may come twice")
-    if least > 0:
-        if suffices and (least > 1 or required):
-            _any_of(writer, written, optional, least, JsonPath(path, "minProperties"))
-            if not is_closed:
-                writer.narrow(JsonPath(path, "minProperties"))
-        else:
-            written["minProperties"] = said["minProperties"]
-    if is_closed and most < len(optional):
-        _any_of(writer, written, optional, len(optional) - int(most), JsonPath(path, "maxProperties"))
-    elif not is_closed and most < math.inf:
+def count(said: Schema, written: Schema, path: JsonPath) -> None:
+    """Leave bounds of the number of properties to the library, which refuses what it does not enforce."""
+    names = set(said.get("required", ()))
+    required, least = len(names), said.get("minProperties", 0)
+    counts = [keyword for keyword in ("minProperties", "maxProperties") if keyword in said]
+    if counts and "patternProperties" in written and written.get("properties", {}).keys() - names:
+        reason = "it is not enforced beside patternProperties and optional properties"
+        raise unsupported(JsonPath(path, counts[0]), reason)
+    if least > required:
+        further = written.get("additionalProperties", len(written.get("properties", ())) < least)
+        if least > required + 1 and (further is not False or "patternProperties" in written):
+            at = JsonPath(path, "minProperties")
+            raise unsupported(at, "it is not enforced where names are open: one may come twice")
+        written["minProperties"] = least
+    if "maxProperties" in said:
         written["maxProperties"] = said["maxProperties"]
-
-
-def _any_of(writer: Writer, written: Schema, names: Sequence[str], wanted: int, path: JsonPath) -> None:
-    """Ask for `wanted` of the names to be there, or not to be there."""
-    if math.comb(len(names), wanted) > _MOST_ALTERNATIVES:
-        raise unsupported(path, "there are too many sets of properties that meet it")
-    found: Alternatives = of_other_types(disjoint.types(written), "object")
-    for some in itertools.combinations(names, wanted):
-        if path.last == "minProperties":
-            found.append({"type": "object", "required": list(some)})
-        else:
-            found.append({"type": "object", "properties": dict.fromkeys(some, False)})
-    writer.also(written, either(found), path)
 
 
 def _without_property(name: str) -> Schema:

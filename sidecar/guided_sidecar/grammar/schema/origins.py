@@ -6,7 +6,6 @@ only where the form takes all that the schema does.
 
 import itertools
 import re
-from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from guided_contract.errors import ErrorCode, GuidedError
@@ -70,8 +69,6 @@ class Form(NamedTuple):
         Of its parts by their id; one without was written for the part around it.
     narrowed
         The paths of the keywords for which the form takes less than the schema does.
-    contradictions
-        What is `false` in the form because its own bounds leave nothing, each as the refusal of all.
     path
         The JSONPath of the schema in the grammar's text; those above are below the schema.
     """
@@ -79,7 +76,6 @@ class Form(NamedTuple):
     schema: Any
     origins: dict[int, Origin]
     narrowed: list[str]
-    contradictions: Sequence[GuidedError] = ()
     path: str = "$"
 
     def at(self, inner: str | None) -> str:
@@ -101,7 +97,7 @@ class Form(NamedTuple):
         if error.code is not ErrorCode.GRAMMAR_DEAD_END or not where.startswith(self.path):
             return error
         told = [fault(path, PARTLY, ErrorCode.GRAMMAR_UNSUPPORTED) for path in self.narrowed]
-        found = [moved(one, self.path) for one in told or self.contradictions]
+        found = [moved(one, self.path) for one in told]
         return max(found, key=lambda one: _nearness(one.path or "$", where), default=error)
 
     def _of_keyword(self, origin: Origin, rest: str) -> str:

@@ -90,14 +90,6 @@ def beginnings(pattern: str) -> frozenset[str] | None:
     return _listed(found[1] if found[1] is not None else found[2]) if found else None
 
 
-def without(pattern: str) -> str | None:
-    """Return a pattern of all texts that another does not match, by any reader; None: that is not told."""
-    try:
-        return _exact(automata.opposite(pattern, is_wide=True))
-    except (automata.UnreadError, PatternError):
-        return None
-
-
 def _listed(alternatives: str) -> frozenset[str] | None:
     parts = re.split(r"(?<!\\)\|", alternatives)
     if not all(_PLAIN.fullmatch(part) for part in parts):
@@ -160,7 +152,7 @@ def _apart(pattern: str) -> Iterator[str]:
         if rest.startswith(("*", "+", "?", "{")):
             break
         if found[1] == "!":
-            yield automata.opposite(inner, is_wide=False)
+            yield automata.opposite(inner)
         else:
             yield automata.without_lookaround(inner) if _LOOKAROUND.search(inner) else inner
         pattern = f"^{rest}"

@@ -1,6 +1,6 @@
 """What all who write parts of a normal form share."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
 from guided_contract.errors import ErrorCode, GuidedError
@@ -13,7 +13,6 @@ Schema = dict[str, Any]
 Alternatives = list[Any]
 
 TYPES: Final = frozenset(["array", "boolean", "null", "number", "object", "string"])
-PLACES: Final = 8  # of the first items, at which an item that is asked for may be
 
 
 class Writer(Protocol):
@@ -23,13 +22,9 @@ class Writer(Protocol):
     ----------
     draft
         4, 6, 7, 2019 or 2020.
-    negated
-        Alternatives to what references lead to, by its id and the types that were asked about, and whether
-        they are all.
     """
 
     draft: int
-    negated: dict[tuple[int, frozenset[str]], tuple[Alternatives, bool]]
 
     def also(self, written: Schema, other: Any, path: JsonPath) -> None:
         """Ask for another schema, too, that a keyword at a path stands for."""
@@ -49,9 +44,6 @@ class Writer(Protocol):
     def write(self, part: Any, path: JsonPath) -> Any:
         """Return the normal form of a part."""
 
-    def without(self, part: Any, path: JsonPath, types: frozenset[str] = TYPES) -> tuple[Alternatives, bool]:
-        """Return alternatives that take what a part does not, of some types, and whether they are all."""
-
 
 def unsupported(path: JsonPath, reason: str) -> GuidedError:
     """Return the refusal of a keyword that has no normal form."""
@@ -60,7 +52,7 @@ def unsupported(path: JsonPath, reason: str) -> GuidedError:
 
 def too_many(path: JsonPath) -> GuidedError:
     """Return the refusal of a schema whose normal form is too long."""
-    reason = "its alternatives are too many to be written out"
+    reason = "the schema expands to too many alternatives"
     return fault(str(path), reason, ErrorCode.GRAMMAR_TOO_LARGE)
 
 
@@ -107,10 +99,3 @@ def conditions(pattern: str, path: JsonPath) -> list[str]:
         return patterns.conditions(pattern)
     except patterns.PatternError as error:
         raise unsupported(path, str(error)) from error
-
-
-def item_at(places: Sequence[int], item: Any, *, others: Any = True) -> Schema:
-    """Return an array that has `item` at some places, which are counted from 0, and `others` elsewhere."""
-    first = [item if place in places else others for place in range(max(places, default=-1) + 1)]
-    prefix = {"prefixItems": first} if first else {}
-    return {"type": "array", **prefix, "items": others, "minItems": len(first)}
