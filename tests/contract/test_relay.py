@@ -70,7 +70,7 @@ async def test_every_nodes_ranks_have_the_very_same_grammar(sidecars: tuple[Side
         assert answer.backend == "xgrammar"
         specs = [each.spec for rank in (near, far) for each in rank.loads if each.key == answer.key]
         assert specs == [specs[0]] * 2
-        assert specs[0], "a small grammar goes as text (docs/decisions/0018)"
+        assert specs[0], "a small grammar goes as text (docs/how-a-grammar-is-served.md)"
 
 
 async def test_artefact_of_several_chunks_arrives_whole(sidecars: tuple[Sidecar, Sidecar]) -> None:

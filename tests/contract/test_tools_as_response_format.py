@@ -243,7 +243,7 @@ def test_each_parser_reads_back_what_is_generated(model: str, choice: Any, tmp_p
 
 
 def _is_named(token: bytes, text: bytes) -> bool:
-    """Return whether a token may be allowed by one library alone: docs/decisions/0041 names them."""
+    """Return whether one library alone may allow a token: docs/how-a-grammar-is-served.md names them."""
     if re.search(rb"[\t\r\n\x7f]|\\[u/]", token) or (text.endswith(b"-") and token.startswith(b"0")):
         return True
     try:

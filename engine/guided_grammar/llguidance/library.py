@@ -13,7 +13,7 @@ class GuidanceLibrary:
     compares_spellings = True
     # Regexes by derivatives: none is ambiguous, and none takes seconds to compile.
     first_for = frozenset[Kind](["choice", "json", "json_object", "regex", "structural_tag"])
-    # Such a bound it compiles to masks that cost less than counting (docs/decisions/0008).
+    # Such a bound it compiles to masks that cost less than counting (docs/how-a-grammar-is-served.md).
     counts_minimum_alone = False
     own_language: str | None = "lark"
 

@@ -2,7 +2,7 @@
 
 llguidance reads lexemes, the longest first, where xgrammar follows all that may be meant. So a tag is taken
 only where it can be told soon which lexeme is meant: free text from what ends it, literals from one another,
-JSON from all else. There both take the same (docs/decisions/0041-tags-by-llguidance.md).
+JSON from all else. There both take the same (docs/how-a-grammar-is-served.md).
 """
 
 import json
