@@ -76,6 +76,25 @@ REFUSED: list[tuple[Any, str, str]] = [
     (of({"$ref": "#"}), "dead_end", "$.properties.a.$ref"),
     ({"type": "array", "items": {"$ref": "#"}, "minItems": 1}, "dead_end", "$.items.$ref"),
     ({"type": "array", "minItems": 1_000_000_000}, "too_large", "$.minItems"),
+    # A further name may come twice, and then is one property.
+    ({"type": "object", "properties": {"a": {"type": "integer"}, "b": False, "c": False}, "required": ["a"],
+      "minProperties": 3, "allOf": [{"additionalProperties": True}]}, "unsupported", "$.minProperties"),
+    ({"type": "object", "properties": {"a": {}, "b": {}, "c": {}}, "additionalProperties": False,
+      "maxProperties": 1, "dependentRequired": {"a": ["b"]}}, "unsupported", "$.maxProperties"),
+    # An `if` alone evaluates.
+    ({"oneOf": [{"type": "object", "required": ["x"]},
+                {"type": "object", "if": {"properties": {"x": True}}, "unevaluatedProperties": False}]},
+     "unsupported", "$.oneOf[1].unevaluatedProperties"),
+    # One schema, where ranks can follow its items, and where they cannot.
+    ({"type": "object", "required": ["a", "b"], "additionalProperties": False,
+      "properties": {"a": {"allOf": [{"type": "array", "items": {"type": "integer"}, "uniqueItems": True},
+                                     {"$ref": "#/$defs/u"}]},
+                     "b": {"allOf": [{"type": "array", "items": {"type": "integer"}},
+                                     {"$ref": "#/$defs/u"}]}},
+      "$defs": {"u": {"type": "array", "uniqueItems": True}}}, "unsupported", "$.$defs.u.uniqueItems"),
+    # A leap second is a time, though no time that is generated.
+    ({"oneOf": [{"const": "23:59:60Z"}, {"type": "string", "format": "time"}]},
+     "unsupported", "$.oneOf[1]"),
 ]  # fmt: skip
 
 

@@ -81,6 +81,8 @@ def proven(grammar: Grammar, found: Fault) -> GuidedError:
 
 def _path(made: Form, said: str) -> str:
     """Return the path of the keyword that a library's words are about, of the schema if they name none."""
+    if "min/maxProperties" in said:  # `only supported when all keys listed in "properties" are required`
+        said = "minProperties maxProperties"
     words = CONSTRAINTS.intersection(_WORD.findall(said)) - {"type"}
     is_empty = any(one in said for one in _EMPTY)
     best, found = 0, "$"

@@ -103,7 +103,8 @@ class _Analysis:
     def unique(self) -> set[int]:
         """The schemas, by id, whose uniqueItems ranks follow."""
         found = {id(s) for place in self._places if place.unique_items for s in place.schemas}
-        return found - self._undecided
+        others = {id(s) for place in self._places if not place.unique_items for s in place.schemas}
+        return found - others - self._undecided
 
     def positions(self) -> list[Position]:
         """Return the places from which what is followed can be reached, the root first."""

@@ -75,6 +75,8 @@ def read(part: Schema, draft: int, path: JsonPath) -> Said:
     for keyword in ("unevaluatedProperties", "unevaluatedItems"):
         if said.get(keyword) is True:
             del said[keyword]
+    if "then" not in said and "else" not in said:
+        said.pop("if", None)  # until here it says what is evaluated
     return said
 
 
@@ -82,8 +84,6 @@ def _drop_what_says_nothing(said: Schema) -> None:
     """Leave out what allows any value, and what is about values alone that the type excludes."""
     if said.get("not") is False:
         del said["not"]
-    if "then" not in said and "else" not in said:
-        said.pop("if", None)
     named = said.get("type")
     if named is None:
         return

@@ -7,6 +7,7 @@ from typing import Any, Final
 from guided_grammar.json_schema import keywords
 from guided_grammar.json_schema.subschemas import ROOT
 from guided_sidecar.grammar.schema.listed import meeting, values
+from guided_sidecar.grammar.schema.origins import Said
 from guided_sidecar.grammar.schema.writing import TYPES, Schema, Writer
 
 _DEEPEST: Final = 12
@@ -97,7 +98,7 @@ class Judge:
             if keyword in said
         )
 
-    def _own_apart(self, one: Schema, other: Schema, depth: int, shared: frozenset[str]) -> bool:
+    def _own_apart(self, one: Said, other: Said, depth: int, shared: frozenset[str]) -> bool:
         if not shared:
             return True
         listed, others = values(one), values(other)
@@ -110,8 +111,10 @@ class Judge:
             return True
         return self._meeting(listed, other) == [] or self._meeting(others, one) == []
 
-    def _meeting(self, listed: list[Any] | None, said: Schema) -> list[Any] | None:
-        return None if listed is None else meeting(listed, said, self._reader.draft)
+    def _meeting(self, listed: list[Any] | None, said: Said) -> list[Any] | None:
+        if listed is None or said.narrowed:  # what is written for a format takes less than the format
+            return None
+        return meeting(listed, said, self._reader.draft)
 
     def _objects_apart(self, one: Schema, other: Schema, depth: int) -> bool:
         if any(

@@ -190,7 +190,7 @@ class _Normaliser:
         if "object" in types:
             objects.name(self, said, written, path)
             objects.depend(self, said, written, path)
-            objects.count(said, written, path)
+            objects.count(self, said, written, path)
         if "array" in types:
             arrays.differ(self, said, written, path)
         if "oneOf" in said:

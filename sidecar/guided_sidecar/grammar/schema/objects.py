@@ -113,7 +113,7 @@ def depend(writer: Writer, said: Said, written: Schema, path: JsonPath) -> None:
             writer.also(written, either([*rest, *absent, {"type": "object", "allOf": [then]}]), at)
 
 
-def count(said: Schema, written: Schema, path: JsonPath) -> None:
+def count(writer: Writer, said: Schema, written: Schema, path: JsonPath) -> None:
     """Leave bounds of the number of properties to the library, which refuses what it does not enforce."""
     names = set(said.get("required", ()))
     required, least = len(names), said.get("minProperties", 0)
@@ -122,9 +122,13 @@ def count(said: Schema, written: Schema, path: JsonPath) -> None:
         reason = "it is not enforced beside patternProperties and optional properties"
         raise unsupported(JsonPath(path, counts[0]), reason)
     if least > required:
-        further = written.get("additionalProperties", len(written.get("properties", ())) < least)
-        if least > required + 1 and (further is not False or "patternProperties" in written):
-            at = JsonPath(path, "minProperties")
+        at = JsonPath(path, "minProperties")
+        possible = [name for name, part in written.get("properties", {}).items() if part is not False]
+        if least > required + 1 and "additionalProperties" not in written and len(possible) >= least:
+            written["additionalProperties"] = False
+            writer.narrow(at)
+        is_open = written.get("additionalProperties", True) is not False or "patternProperties" in written
+        if least > required + 1 and is_open:
             raise unsupported(at, "it is not enforced where names are open: one may come twice")
         written["minProperties"] = least
     if "maxProperties" in said:
