@@ -91,7 +91,7 @@ test-unit: $(SETUP)  ## the tests that take seconds
 
 .PHONY: test-judges
 test-judges: $(SETUP)  ## who judges from outside what stays true while code goes: tests/judges.txt
-	$(PYTEST) $(WORKERS) $(shell grep -v '^\#' tests/judges.txt)
+	$(PYTEST) $(shell grep -v '^\#' tests/judges.txt)
 
 .PHONY: test-gpu
 test-gpu: $(SETUP)  ## what only a GPU shows: pinned copies, streams, CUDA graphs (skips where there is none)

@@ -31,7 +31,7 @@ READERS: dict[type[msgspec.Struct], tuple[Path, ...]] = {
     **dict.fromkeys(typing.get_args(records.AnyRecord), IN_SIDECAR),
     wire.Chunk: IN_SIDECAR,  # a sidecar asks another node's for artefacts
     wire.Ticket: IN_ENGINE,  # from an API server to the ranks
-    config.PodConfig: (*IN_ENGINE, SIDECAR),
+    config.PodConfig: (*IN_ENGINE, SIDECAR, CONTRACT / "otel_variables.py"),  # which both of them ask
     status.PodStatus: (OPERATOR,),
 }
 # Read by what reads no attribute of it: msgspec refuses another version of the file.

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import jsonschema
@@ -200,6 +201,10 @@ class TestMarks:
         assert (error is not None) == is_cut
         if error is not None:
             assert (error.code, error.path) == ("grammar_unsupported", "tools[0]")
+
+    def test_a_tool_that_is_no_function_is_passed_over(self) -> None:
+        tag = tag_of("hermes", responses("required", None)).model_dump_json()
+        assert refusals.cut_calls([SimpleNamespace(type="web_search")], tag) is None
 
     @pytest.mark.parametrize("model", MODELS)
     def test_every_format_is_read(self, model: str) -> None:

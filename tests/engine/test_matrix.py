@@ -282,7 +282,9 @@ def test_both_libraries_mask_in_one_batch(engines: Engines, cell: Cell) -> None:
     differing = []
     for index, (request, ours) in enumerate(zip(matrix_requests.corpus(), answers, strict=True)):
         backend = placed.get(request.key, "xgrammar")
-        if ours != upstream[backend][index]:
+        theirs = upstream[backend][index]
+        # Upstream lets a request end while its model still thinks.
+        if ours != theirs and (_is_early(request, ours) or not _is_early(request, theirs)):
             differing.append((backend, request.prompt))
     assert not differing
     assert {*placed.values()} == {*matrix.BACKENDS}

@@ -79,6 +79,14 @@ def test_a_renamed_or_misspelt_word_is_refused(route: str, word: str, value: Any
         (COMPLETIONS, {"tool_choise": "required"}, "did you mean tool_choice?"),
         (COMPLETIONS, {"tools": [], "tool_choice": "required"}, "only /v1/chat/completions, /v1/responses"),
         (GENERATE, {"tool_choice": {"type": "function"}}, "only /v1/chat/completions"),
+        # What would hold the format, with it in other words, which vLLM's classes let pass.
+        (RESPONSES, {"text": FORMAT}, 'text: {"format"'),
+        (RESPONSES, {"text": {"structured_outputs": {"regex": "a"}}}, 'text: {"format"'),
+        (RESPONSES, {"text": {"guided_json": SCHEMA}}, 'text: {"format"'),
+        (RESPONSES, {"text": {"FORMAT": FORMAT}}, 'text: {"format"'),
+        (RESPONSES, {"text": {"format": {"type": "text"}, "schema": SCHEMA}}, 'text: {"format"'),
+        (MESSAGES, {"output_config": {"json_schema": SCHEMA}}, 'output_config: {"format"'),
+        (MESSAGES, {"output_config": {"response_format": FORMAT}}, 'output_config: {"format"'),
     ],
 )
 def test_the_refusal_says_what_to_write_on_that_route(route: str, body: dict[str, Any], write: str) -> None:
@@ -196,6 +204,7 @@ def test_words_of_other_servers_are_vllms_to_ignore(route: str, body: dict[str, 
         *((route, {"tool_choice": "required"}) for route in (CHAT, RESPONSES, MESSAGES)),
         (COMPLETIONS, {"tools": [], "tool_choice": "auto", "guided_decoding_backend": "auto"}),
         (MESSAGES, {"response_format": {"type": "text"}, "output_config": {"effort": "low"}}),
+        (MESSAGES, {"outputConfig": {"effort": "low"}}),
         (RESPONSES, {"text": {"format": {"type": "text"}, "verbosity": "low"}}),
         (RESPONSES, {"text": {"format": {"type": "json_schema", **NAMED, "strict": True}}}),
         (MESSAGES, {"output_config": {"format": {"schema": SCHEMA}}}),

@@ -47,7 +47,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "outputconfig": "json",
     "toolchoice": "tool_choice",
 }
-_WITH_FORMAT: Final = ("text", "output_config")
+_WITH_FORMAT: Final = ("text", "outputconfig")
 # Objects that a client library, or another route, would have read as the request's own keys.
 _CONTAINERS: Final = ("extra_body", "sampling_params")
 _STRUCTURED: Final = (
@@ -104,9 +104,10 @@ def _faults(route: Route, keys: Keys) -> Iterator[Fault]:
     yield from _unread(route, keys)
     for path in route.read:
         found = at(keys, path)
+        yield from _beside(route, keys, path)
         if bytes(found) == b"null":
-            yield from _beside(route, keys, path)
-        elif (inner_keys := keys_of(found)) is None:
+            continue
+        if (inner_keys := keys_of(found)) is None:
             yield Fault(path, f"it is no object; {route.write(ANY)}")
         elif path.endswith("structured_outputs"):
             yield from _unknown(path, inner_keys, _STRUCTURED, None)
@@ -133,8 +134,12 @@ def _renamed(route: Route, keys: Keys, read: tuple[str, ...], path: str) -> Iter
 
 
 def _meaning(key: str) -> str | None:
-    word = re.sub(r"[-_\s]", "", key).casefold()
+    word = _folded(key)
     return _WORDS.get(word, ANY if word.startswith("guided") else None)
+
+
+def _folded(key: str) -> str:
+    return re.sub(r"[-_\s]", "", key).casefold()
 
 
 @functools.lru_cache(1024)  # clients send the same few keys again and again
@@ -147,7 +152,7 @@ def _near(key: str, read: tuple[str, ...]) -> str:
 def _is_meant(meaning: str, key: str, value: msgspec.Raw, *, is_certain: bool) -> bool:
     """Return whether the value of such a word asks for anything."""
     text = bytes(value)
-    if key in _WITH_FORMAT:
+    if _folded(key) in _WITH_FORMAT:
         return _asks((keys_of(value) or {}).get("format", MISSING))
     if not _asks(value):
         return False
@@ -163,7 +168,7 @@ def _unread(route: Route, keys: Keys) -> Iterator[Fault]:
     for path in dict.fromkeys((route.arguments, ARGUMENTS)):
         for key, value in (keys_of(at(keys, path)) or {}).items():
             meaning = _meaning(key)
-            if meaning is None or not _asks(value) or key in _WITH_FORMAT:
+            if meaning is None or not _asks(value) or _folded(key) in _WITH_FORMAT:
                 continue
             if path != route.arguments:
                 yield Fault(f"{path}.{key}", f"it has no effect here; write it in {route.arguments}")
@@ -172,13 +177,17 @@ def _unread(route: Route, keys: Keys) -> Iterator[Fault]:
 
 
 def _beside(route: Route, keys: Keys, path: str) -> Iterator[Fault]:
-    """Yield what is wrong with what should hold a constraint at a path, and does not."""
+    """Yield what is wrong with what should hold a constraint at a path, or holds it in other words."""
     name, _, inner = path.partition(".")
+    if not inner:
+        return
     holder = keys_of(keys.get(name, MISSING))
     if holder is None and bytes(keys.get(name, MISSING)) != b"null":
         yield Fault(name, f"it is no object; {route.write(ANY)}")
-    for key in itertools.islice(holder or {}, _MOST_KEYS if inner == "format" else 0):
-        if difflib.get_close_matches(key[:_LONGEST], [inner, "schema"], 1, _CLOSE):
+    yield from _renamed(route, holder or {}, (inner,), f"{name}.")
+    for key, value in itertools.islice((holder or {}).items(), _MOST_KEYS):
+        word = _folded(key[:_LONGEST]).removeprefix("json")
+        if key != inner and _asks(value) and difflib.get_close_matches(word, [inner, "schema"], 1, _CLOSE):
             yield Fault(f"{name}.{key}", f"it has no effect here; {route.write('json')}", "json")
 
 

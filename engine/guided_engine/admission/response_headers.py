@@ -23,9 +23,12 @@ def with_listed(start: Message, name: str, items: Sequence[str]) -> Message:
 
 def _listed(items: Sequence[str]) -> str:
     """Return a JSON array in ASCII; where it gets too long, its last item says that there is more."""
-    kept = list(items[:_MOST_ITEMS])
-    text = json.dumps(kept if len(kept) == len(items) else [*kept, _MORE])
-    while len(text) > _MOST_CHARS:
-        kept.pop()
-        text = json.dumps([*kept, _MORE])
-    return text
+    kept: list[str] = []
+    left = _MOST_CHARS - len(json.dumps([_MORE]))
+    for item in items[:_MOST_ITEMS]:
+        # What is longer is not written out to be counted.
+        left -= len(json.dumps(item)) + len(", ") if len(item) <= left else _MOST_CHARS
+        if left < 0:
+            break
+        kept.append(item)
+    return json.dumps(kept if len(kept) == len(items) else [*kept, _MORE])

@@ -125,7 +125,9 @@ def cut_calls(tools: Sequence[Any], structural_tag: str) -> GuidedError | None:
     marks = {mark for end in _ends(json.loads(structural_tag)) for mark in _MARK.findall(end)}
     for number, tool in enumerate(tools):
         function = getattr(tool, "function", tool)  # a chat's tool has it inside, a Response's is it
-        text = json.dumps([function.name, function.parameters], ensure_ascii=False)
+        # Of the others, such as a web search, some have neither.
+        held = [getattr(function, name, None) for name in ("name", "parameters")]
+        text = json.dumps(held, ensure_ascii=False)
         for mark in filter(text.__contains__, marks):
             message = f"the tool contains {mark}, the end mark of this engine's tool parser: remove it"
             return GuidedError(ErrorCode.GRAMMAR_UNSUPPORTED, message, path=f"tools[{number}]")

@@ -24,7 +24,7 @@ def span_processor(telemetry: TelemetryConfig, registry: CollectorRegistry) -> S
     make = GrpcExporter if telemetry.protocol == "GRPC" else HttpExporter
     try:
         return BatchSpanProcessor(CountedExporter(make(endpoint=url), registry))
-    except (ValueError, OSError) as error:
+    except Exception as error:  # noqa: BLE001 - traces are not worth a pod: grpc's have bases of their own
         _log.error("traces are off, for what a variable of OpenTelemetry says: %s", error)
         return None
 

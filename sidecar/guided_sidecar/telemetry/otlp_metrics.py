@@ -52,7 +52,7 @@ def figures(
     make = GrpcExporter if exporter_word(env, "PROTOCOL", "METRICS").lower() == "grpc" else HttpExporter
     try:
         reader = PeriodicExportingMetricReader(make())
-    except (ValueError, OSError) as error:
+    except Exception as error:  # noqa: BLE001 - as for traces
         _log.error("no metrics are sent, for what a variable of OpenTelemetry says: %s", error)
         return None
     begun_ns = time.time_ns()

@@ -20,6 +20,11 @@ from guided_sidecar.grammar.schema.faults import fault
 from guided_sidecar.grammar.schema.origins import PARTLY, Form
 
 # Each library's words for a schema that nothing meets.
+# What a library says of keywords that it does not name, or of which it names others.
+_MEANT: Final = {
+    "min/maxProperties": "minProperties maxProperties",
+    "empty range": "minimum maximum exclusiveMinimum exclusiveMaximum",
+}
 _EMPTY: Final = ("nsatisfiable", "must not be empty")
 _WIDE: Final = frozenset(["anyOf", "enum", "patternProperties", "properties"])
 _MOST: Final = 64  # alternatives, of which a few such keywords are too many
@@ -81,8 +86,7 @@ def proven(grammar: Grammar, found: Fault) -> GuidedError:
 
 def _path(made: Form, said: str) -> str:
     """Return the path of the keyword that a library's words are about, of the schema if they name none."""
-    if "min/maxProperties" in said:  # `only supported when all keys listed in "properties" are required`
-        said = "minProperties maxProperties"
+    said = next((keywords for phrase, keywords in _MEANT.items() if phrase in said), said)
     words = CONSTRAINTS.intersection(_WORD.findall(said)) - {"type"}
     is_empty = any(one in said for one in _EMPTY)
     best, found = 0, "$"
