@@ -255,12 +255,7 @@ class _Component:
             made["minProperties"] = 1
         elif kind < 0.4:
             made["dependentRequired"] = {names[0]: [names[1]]}
-        elif kind < 0.5:
-            made["not"] = {"required": [names[0], names[1]]}
-        elif kind < 0.6:
-            condition = {"properties": {names[0]: {"const": "x"}}, "required": [names[0]]}
-            made |= {"if": condition, "then": {"required": [names[1]]}}
-        elif kind < 0.65:
+        elif kind < 0.45:
             made |= {"patternProperties": {"^x-": {"type": "string"}}, "additionalProperties": False}
         return made
 
@@ -280,11 +275,6 @@ class _Component:
             lambda: {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 10},
             lambda: {"type": "array", "items": {"enum": _enum(chance)}, "uniqueItems": True},
             lambda: {"type": "object", "additionalProperties": {"type": "integer"}, "maxProperties": 20},
-            lambda: {
-                "type": "array",
-                "contains": {"type": "integer"},
-                "items": {"type": ["integer", "null"]},
-            },
             lambda: {"type": "object", "propertyNames": {"pattern": "^[a-z]+$"}},
             lambda: {
                 "type": "array",

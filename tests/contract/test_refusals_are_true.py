@@ -105,7 +105,7 @@ PATHS: list[tuple[Any, str]] = [
     ({**OBJECT, "unevaluatedProperties": BOUNDARY}, "$.unevaluatedProperties.pattern"),
     ({"$schema": DRAFT_4, "type": "number", "maximum": 1, "minimum": 1, "exclusiveMinimum": True},
      "$.maximum"),
-    ({"type": "string", "format": "date", "maxLength": 5}, "$.maxLength"),
+    ({"type": "string", "format": "date", "maxLength": 5}, "$.format"),
     ({"const": "a", "pattern": "^b"}, "$.const"),
     ({"enum": ["a"], "pattern": "^b"}, "$.enum"),
     ({"type": "object", "patternProperties": {"^a": {"anyOf": [BOUNDARY, {"type": "null"}]}}},

@@ -5,7 +5,7 @@ It takes `choice` alone. Registered as `Entry("fake", "support.fake_backend", ..
 
 import json
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from guided_contract import fingerprint
 from guided_contract.wire import Kind
@@ -19,10 +19,19 @@ Rests = Sequence[bytes]  # what may still follow, of each text that has begun as
 
 
 class FakeTokenizer(NamedTuple):
-    """Each token's text, empty where it is none by itself, and the token that ends a text."""
+    """Each token's text, empty where it is none by itself, the end's token, and the tokens of each text."""
 
     tokens: list[bytes]
     end: int
+    named: dict[bytes, list[int]]
+
+    @classmethod
+    def of(cls, tokens: list[bytes], end: int) -> Self:
+        """Return the tokenizer of these texts."""
+        named: dict[bytes, list[int]] = {}
+        for token, text in enumerate(tokens):
+            named.setdefault(text, []).append(token)
+        return cls(tokens, end, named)
 
 
 class FakeMatcher(Matcher):
@@ -59,9 +68,10 @@ class FakeMatcher(Matcher):
 
     def _write(self, rests: Rests, row: Bitmask) -> None:
         row[:] = 0
-        for token in [*range(len(self._tokenizer.tokens)), self._tokenizer.end]:
-            if self._after(rests, token):
-                row.view("uint32")[token >> 5] |= 1 << (token & 31)
+        begun = {rest[:length] for rest in rests for length in range(1, len(rest) + 1)}
+        allowed = [token for text in begun for token in self._tokenizer.named.get(text, ())]
+        for token in [*allowed, *([self._tokenizer.end] if b"" in rests else [])]:
+            row.view("uint32")[token >> 5] |= 1 << (token & 31)
 
     def _consume(self, tokens: Sequence[int]) -> bool:
         for token in tokens:
@@ -155,7 +165,8 @@ class FakeLibrary:
         """Return the tokens' texts; see Library."""
         texts = [str(tokenizer.decode([token])) for token in range(min(vocab_size, len(tokenizer)))]
         tokens = [b"" if "\ufffd" in text else text.encode() for text in texts]
-        return FakeTokenizer(tokens + [b""] * (vocab_size - len(tokens)), int(tokenizer.eos_token_id))
+        tokens += [b""] * (vocab_size - len(tokens))
+        return FakeTokenizer.of(tokens, int(tokenizer.eos_token_id))
 
     def fingerprint(self, native: FakeTokenizer) -> str:
         """Return what tells two of its tokenizers apart; see Library."""

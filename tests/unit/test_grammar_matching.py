@@ -20,7 +20,7 @@ from support.fake_backend import FakeLibrary, FakeTokenizer
 
 TOKENS = [b"", b"a", b"b", b"ab", b"c", *[b""] * 30, b"<end>"]
 END = len(TOKENS) - 1
-BACKEND = FakeLibrary().open(FakeTokenizer(TOKENS, END), Threads())
+BACKEND = FakeLibrary().open(FakeTokenizer.of(TOKENS, END), Threads())
 A, B, AB, C = range(1, 5)
 
 
@@ -140,7 +140,7 @@ class TestRegistry:
                 read.append(self.name)
                 if self.name == "guidance":
                     raise BackendError("not this tokenizer")
-                return FakeTokenizer(tokenizer, vocab_size - 1)
+                return FakeTokenizer.of(tokenizer, vocab_size - 1)
 
         monkeypatch.setattr(registry, "library", Refusing)
         return read
