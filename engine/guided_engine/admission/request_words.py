@@ -179,11 +179,11 @@ def _unread(route: Route, keys: Keys) -> Iterator[Fault]:
 def _beside(route: Route, keys: Keys, path: str) -> Iterator[Fault]:
     """Yield what is wrong with what should hold a constraint at a path, or holds it in other words."""
     name, _, inner = path.partition(".")
-    if not inner:
-        return
     holder = keys_of(keys.get(name, MISSING))
-    if holder is None and bytes(keys.get(name, MISSING)) != b"null":
+    if inner and holder is None and bytes(keys.get(name, MISSING)) != b"null":
         yield Fault(name, f"it is no object; {route.write(ANY)}")
+    if inner != "format":  # what holds others is looked into as a container
+        return
     yield from _renamed(route, holder or {}, (inner,), f"{name}.")
     for key, value in itertools.islice((holder or {}).items(), _MOST_KEYS):
         word = _folded(key[:_LONGEST]).removeprefix("json")
