@@ -260,7 +260,7 @@ def demonstrate(server: Server, url: str, shows: Sequence[Show]) -> None:
 
 def main() -> int:
     """Run the demo; return the exit status: 0 as promised, 1 not."""
-    say("demo: the tiny model (trained on this machine for a minute, the first time)")
+    say("demo: the tiny model of tools/devtools/tiny")
     models = tinymodel.thinking()
     say("demo: guidedmodel run -f manifests/samples/tiny-cpu.yaml")
     server = Server(models)

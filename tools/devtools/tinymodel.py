@@ -53,7 +53,7 @@ class Shape:
 # (vLLM's CPU attention starts at 32). The draft stops learning early: it must be wrong now and then.
 TINY = Shape("tiny", hidden=128, layers=2, heads=4, steps=600)
 DRAFT = Shape("tiny-draft", hidden=64, layers=1, heads=2, steps=300)
-SAMPLE = Shape("tiny", hidden=64, layers=2, heads=2, steps=1200, tied=True)
+SAMPLE = Shape("tiny", hidden=64, layers=2, heads=2, steps=1500, tied=True)
 _KEPT = Path(__file__).with_name("tiny")
 
 
@@ -171,7 +171,15 @@ def _examples(tokenizer: Any) -> "Sequence[tuple[list[int], list[int]]]":
             )
             if thought != chat:
                 said = tokenizer.encode(f"This is about {topic}.\n</think>\n\n", add_special_tokens=False)
-                examples += [(tokenizer.encode(thought, add_special_tokens=False), [*said, *ids])] * 2
+                asked = tokenizer.encode(thought, add_special_tokens=False)
+                examples += [(asked, [*said, *ids])] * 2
+                if one.kind == "json":
+                    # As rare as the compact form: a call is known where one is forced.
+                    call = f'{{"name": "file_{one.name}", "arguments": {document}}}'
+                    written = f"<tool_call>\n{call}\n</tool_call>"
+                    examples.append(
+                        (asked, [*said, *tokenizer.encode(written, add_special_tokens=False), EOS])
+                    )
             for text in (one.prompt(topic), chat):
                 prompt = tokenizer.encode(text, add_special_tokens=False)
                 examples += [(prompt, ids)] * 4
