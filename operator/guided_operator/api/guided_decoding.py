@@ -16,7 +16,8 @@ class Compile(ApiModel):
         default="10s",
         description=(
             "Deadline for compiling one grammar; after that the grammar worker is killed and the request "
-            "gets a 400. Default: 10s, ten times what 99 % of real schemas need."
+            "gets a 400, or a 503 if no worker was free for half of it. Default: 10s, twenty times what 99 % of "
+            "real schemas need."
         ),
     )
     workers: Annotated[int, Field(ge=1, le=64)] | None = Field(
@@ -120,7 +121,7 @@ class GuidedDecoding(ApiModel):
         default="Route",
         description=(
             "What to do with a schema that has a keyword which the backend does not enforce (with Auto: "
-            "the cheapest backend for that schema). Route: use another backend that enforces the whole "
+            "Guidance for JSON). Route: use another backend that enforces the whole "
             "schema; if there is none, the request gets a 400 with the path of the keyword. Reject: 400 at "
             "once. Allow: as Route, but where no backend enforces a keyword, serve the request without it, "
             "as plain vLLM does; the response's header x-guidedmodel-unenforced names it, and a metric "

@@ -54,14 +54,14 @@ class PromptLookup(ApiModel):
     min: Annotated[int, Field(ge=1, le=64)] = Field(
         default=2,
         description=(
-            "Fewest last tokens that have to stand earlier in the text. Default: 2, measured: 1 finds more, "
+            "Minimum n-gram length to match. Default: 2, measured: 1 finds more, "
             "and nearly trebles what is proposed in new text, most of it wrong; 5, vLLM's own, finds a third "
             "of what 2 finds in JSON."
         ),
     )
     max: Annotated[int, Field(ge=1, le=64)] = Field(
         default=5,
-        description="Most last tokens that are looked for; the longest match counts. Default: 5, as in vLLM.",
+        description="Maximum n-gram length; the longest match is used. Default: 5, as in vLLM.",
     )
 
 

@@ -17,7 +17,7 @@ _OURS: Final = "guided_engine."
 
 
 def problems(model: GuidedModel) -> Iterator[Problem]:
-    """Find factories that there are not, and parameters that theirs refuse.
+    """Report unknown factories and invalid parameters.
 
     Only the engine's image has to have a module that is not ours: one that cannot be imported here is not
     judged.

@@ -57,7 +57,7 @@ class Seen(Protocol):
         """Forget an object."""
 
     def retain(self, kind: Kind, listed: Iterable[Name], namespace: str = "") -> set[Key]:
-        """Forget what a list of a namespace, "" for all, did not hold."""
+        """Drop objects missing from a full list of `namespace` ("" = all)."""
 
     def keys(self) -> set[Key]:
         """Return every model that some object belongs to."""
@@ -188,7 +188,7 @@ class Reflector:
         self.broken += 1
         delay_s = max(self._backoff.delay_s(self._failures), error.retry_after_s or 0.0)
         delay_s = min(delay_s * random.uniform(0.8, 1.2), most_s)  # noqa: S311 - spreads load
-        logger.warning("watching %s broke off, again in %.1f s: %s", self._path, delay_s, error)
+        logger.warning("watch of %s failed; retrying in %.1f s: %s", self._path, delay_s, error)
         await self._sleep(delay_s)
 
     async def _refused(self, error: AccessForbidden) -> None:

@@ -73,7 +73,7 @@ class Store:
         return self._remove(kind, name_of(item))
 
     def retain(self, kind: Kind, listed: Iterable[Name], namespace: str = "") -> set[Key]:
-        """Forget what a list of a namespace, or ("") of all, did not hold: it is gone, unannounced."""
+        """Drop objects missing from a full list of `namespace` ("" = all)."""
         known = {name for name in self._owners.get(kind.name, {}) if namespace in ("", name.namespace)}
         concerned: set[Key] = set()
         for where in known.difference(listed):

@@ -105,7 +105,7 @@ def _downloads_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
 
 
 def _way_foreign(limits: Limits, gm: GuidedModel) -> Iterator[Problem]:
-    """Find variables, names and addresses by which the hub is whoever the GuidedModel says."""
+    """Find settings that redirect the Hugging Face hub (proxy, DNS, hostAliases)."""
     if not limits.models or limits.proxies == "Allow":
         return
     own = gm.spec.pod

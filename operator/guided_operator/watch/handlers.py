@@ -46,7 +46,7 @@ async def watch(api: ApiServer, namespaces: Sequence[str], models: Models) -> No
         models.broken += 1
         failures = 1 if loop.time() - began_s > _LASTED_S else failures + 1
         delay_s = backoff.delay_s(failures)
-        logger.error("watching GuidedModels broke off, again in %.1f s: %s", delay_s, why)
+        logger.error("watch of GuidedModels failed; retrying in %.1f s: %s", delay_s, why)
         await asyncio.sleep(delay_s)
         models.look_soon()  # what vanished meanwhile, kopf will not mention
 
