@@ -7,26 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, get_args
 
 import msgspec
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    disable_created_metrics,
-    generate_latest,
-)
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.openmetrics import exposition
 
+from guided_contract import records
 from guided_contract.errors import ErrorCode
-from guided_contract.records import (
-    AnyRecord,
-    Decode,
-    DraftTokens,
-    EndReason,
-    HttpRequest,
-    ProcessorFailure,
-    ProcessorTimes,
-)
+from guided_contract.records import Decode, DraftTokens, HttpRequest
 from guided_contract.status import DraftsStatus
 from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.decode_counts import COUNTS, with_drafts
@@ -36,7 +23,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text"
 
 # What a label may say about an end; anything else is "other".
-_ENDS: Final = frozenset({"", *get_args(EndReason)} | {code.value for code in ErrorCode})
+_ENDS: Final = frozenset({"", *get_args(records.EndReason)} | {code.value for code in ErrorCode})
 # Requests that end so asked for a grammar, though it may be unknown of which kind.
 _ABOUT_GRAMMARS: Final = frozenset(code.value for code in ErrorCode if code.value.startswith("grammar_")) | {
     ErrorCode.REQUEST_NOT_ADMITTED.value,
@@ -101,7 +88,7 @@ class SidecarMetrics:
 
     def __init__(self, ranks: int = 1, *, traced: bool = False, processors: Collection[str] = ()) -> None:
         # Else each series has another that tells when it began: twice as many, which nobody asks for.
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types for it
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types for it
         self.registry = CollectorRegistry(auto_describe=False)
         self.spans = SpanMetrics(self.registry, is_traced=traced)
         self.drafts = DraftsStatus()
@@ -133,7 +120,7 @@ class SidecarMetrics:
             registry=self.registry,
         )
 
-    def take(self, record: AnyRecord) -> None:
+    def take(self, record: records.AnyRecord) -> None:
         """Count a record, and what its process dropped before it."""
         self._count("records_dropped", by=record.dropped)
         match record:
@@ -143,13 +130,13 @@ class SidecarMetrics:
                 self._take_decode(record)
             case DraftTokens():
                 self._take_draft_tokens(record)
-            case ProcessorTimes():
+            case records.ProcessorTimes():
                 for each in record.times:
                     labels = record.rank, self._processor(each.name)
                     self._count("processor_steps", *labels, by=each.steps)
                     self._count("processor_steps_over_budget", *labels, by=each.over_budget)
                     self._count("processor_seconds", *labels, by=each.total_ns / 1e9)
-            case ProcessorFailure():
+            case records.ProcessorFailure():
                 ranks = record.rank, record.rank % self._ranks
                 for name in {self._processor(name) for name in record.processors}:
                     self._count("processor_failures", *ranks, name, _bounded(record.code))
@@ -160,7 +147,7 @@ class SidecarMetrics:
 
     def render(self) -> bytes:
         """Return the page in Prometheus' text format, version 0.0.4."""
-        return generate_latest(self.registry)
+        return prometheus_client.generate_latest(self.registry)
 
     def render_openmetrics(self) -> bytes:
         """Return the page as OpenMetrics, version 1.0.0: the same figures, with exemplars."""

@@ -12,20 +12,7 @@ from typing import Final
 
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcExporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpExporter
-from opentelemetry.sdk.metrics import Exemplar
-from opentelemetry.sdk.metrics.export import (
-    AggregationTemporality,
-    Gauge,
-    Histogram,
-    HistogramDataPoint,
-    Metric,
-    MetricsData,
-    NumberDataPoint,
-    PeriodicExportingMetricReader,
-    ResourceMetrics,
-    ScopeMetrics,
-    Sum,
-)
+from opentelemetry.sdk.metrics import Exemplar, export
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from prometheus_client import CollectorRegistry
@@ -36,14 +23,14 @@ from guided_contract.otel_environment import Environment, exporter_word, exporte
 from guided_sidecar.telemetry import conventions as c
 
 _UNITS: Final = {"seconds": "s", "bytes": "By"}
-_CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
+_CUMULATIVE: Final = export.AggregationTemporality.CUMULATIVE
 
 _log: Final = logging.getLogger(__name__)
 
 
 def figures(
     registry: CollectorRegistry, resource: Resource, env: Environment
-) -> PeriodicExportingMetricReader | None:
+) -> export.PeriodicExportingMetricReader | None:
     """Return what sends a registry's figures, already at work; None where nobody asks for it."""
     if "otlp" not in exporters(env, "METRICS"):
         return None
@@ -52,42 +39,45 @@ def figures(
         return None
     make = GrpcExporter if exporter_word(env, "PROTOCOL", "METRICS").lower() == "grpc" else HttpExporter
     try:
-        reader = PeriodicExportingMetricReader(make())
+        reader = export.PeriodicExportingMetricReader(make())
     except Exception as error:  # noqa: BLE001 - as for traces
         _log.error("no metrics are sent, for what a variable of OpenTelemetry says: %s", error)
         return None
     begun_ns = time.time_ns()
 
-    def collected(*_: object, **__: object) -> MetricsData:
+    def collected(*_: object, **__: object) -> export.MetricsData:
         metrics = [_metric(family, begun_ns, time.time_ns()) for family in registry.collect()]
-        scope = ScopeMetrics(InstrumentationScope(c.SCOPE), metrics, c.SCHEMA_URL)
-        return MetricsData([ResourceMetrics(resource, [scope], resource.schema_url)])
+        scope = export.ScopeMetrics(InstrumentationScope(c.SCOPE), metrics, c.SCHEMA_URL)
+        return export.MetricsData([export.ResourceMetrics(resource, [scope], resource.schema_url)])
 
     reader._set_collect_callback(collected)  # noqa: SLF001 - as a MeterProvider does, of its own instruments alone
     return reader
 
 
-def _metric(family: Family, begun_ns: int, now_ns: int) -> Metric:
+def _metric(family: Family, begun_ns: int, now_ns: int) -> export.Metric:
     """Return one metric, without the suffix `_total`, which who translates back adds."""
-    data: Sum | Gauge | Histogram
+    data: export.Sum | export.Gauge | export.Histogram
     if family.type == "histogram":
         by_labels = itertools.groupby(family.samples, lambda sample: sample.labels | {"le": ""})
-        data = Histogram([_histogram(list(each), begun_ns, now_ns) for _, each in by_labels], _CUMULATIVE)
+        data = export.Histogram(
+            [_histogram(list(each), begun_ns, now_ns) for _, each in by_labels], _CUMULATIVE
+        )
     else:
         points = [
-            NumberDataPoint(dict(sample.labels), begun_ns, now_ns, sample.value) for sample in family.samples
+            export.NumberDataPoint(dict(sample.labels), begun_ns, now_ns, sample.value)
+            for sample in family.samples
         ]
         is_counter = family.type == "counter"
-        data = Sum(points, _CUMULATIVE, is_monotonic=True) if is_counter else Gauge(points)
+        data = export.Sum(points, _CUMULATIVE, is_monotonic=True) if is_counter else export.Gauge(points)
     unit = _UNITS.get(family.name.rpartition("_")[2], "")
-    return Metric(family.name, family.documentation, unit, data)
+    return export.Metric(family.name, family.documentation, unit, data)
 
 
-def _histogram(samples: list[Sample], begun_ns: int, now_ns: int) -> HistogramDataPoint:
+def _histogram(samples: list[Sample], begun_ns: int, now_ns: int) -> export.HistogramDataPoint:
     """Return the point of one set of labels, of its buckets in order, then its count and its sum."""
     *buckets, count, total = samples
     below = [int(bucket.value) for bucket in buckets]  # each counts those before it, too
-    return HistogramDataPoint(
+    return export.HistogramDataPoint(
         attributes=dict(total.labels),
         start_time_unix_nano=begun_ns,
         time_unix_nano=now_ns,

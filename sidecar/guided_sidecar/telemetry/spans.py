@@ -10,32 +10,12 @@ from types import MappingProxyType
 from typing import Final
 
 from opentelemetry import context as contexts
+from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import TracerProvider, sampling
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.sdk.trace.sampling import (
-    ALWAYS_OFF,
-    ALWAYS_ON,
-    Decision,
-    ParentBased,
-    Sampler,
-    SamplingResult,
-    TraceIdRatioBased,
-)
-from opentelemetry.trace import (
-    Link,
-    NonRecordingSpan,
-    Span,
-    SpanContext,
-    SpanKind,
-    Status,
-    StatusCode,
-    Tracer,
-    TraceState,
-    get_current_span,
-    set_span_in_context,
-)
+from opentelemetry.trace import Span, SpanContext, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import Attributes
 
@@ -44,13 +24,13 @@ from guided_sidecar.telemetry import conventions as c
 # Spans that processors see, to measure them, although their traces are not sampled.
 MEASURED: Final = frozenset({c.GRAMMAR_PREPARE, c.GRAMMAR_COMPILE, c.GRAMMAR_PROOF, c.GRAMMAR_LOAD})
 
-_ROOTS: Final = contexts.create_key("guided-roots")  # Sampler: decides where a trace begins
+_ROOTS: Final = contexts.create_key("guided-roots")  # sampling.Sampler: decides where a trace begins
 _IDS: Final = contexts.create_key("guided-ids")  # SpanContext: what the next span is to be called
 _propagator: Final = TraceContextTextMapPropagator()
 
 # Where a trace begins that is exported whatever the sampling, and one that never is.
-ALWAYS: Final = contexts.set_value(_ROOTS, ALWAYS_ON, Context())
-NEVER: Final = contexts.set_value(_ROOTS, ALWAYS_OFF, Context())
+ALWAYS: Final = contexts.set_value(_ROOTS, sampling.ALWAYS_ON, Context())
+NEVER: Final = contexts.set_value(_ROOTS, sampling.ALWAYS_OFF, Context())
 _NONE: Final[Attributes] = MappingProxyType({})
 
 
@@ -76,12 +56,12 @@ def remote(
 
 def below(span: Span) -> Context:
     """Return the context below a span of this process; it does not keep the span's attributes alive."""
-    return set_span_in_context(NonRecordingSpan(span.get_span_context()), Context())
+    return trace.set_span_in_context(trace.NonRecordingSpan(span.get_span_context()), Context())
 
 
 def parent_of(context: Context) -> SpanContext:
     """Return the span that a context is below; not valid where there is none."""
-    return get_current_span(context).get_span_context()
+    return trace.get_current_span(context).get_span_context()
 
 
 @contextlib.contextmanager
@@ -102,7 +82,7 @@ def end(
         span.set_attributes(attributes)
     if error_code:
         span.set_attribute(c.ERROR_TYPE, error_code)
-        span.set_status(Status(StatusCode.ERROR, error_code))
+        span.set_status(trace.Status(trace.StatusCode.ERROR, error_code))
     span.end(end_ns)
 
 
@@ -118,27 +98,27 @@ class _Ids(RandomIdGenerator):
         return own.span_id if isinstance(own, SpanContext) else super().generate_span_id()
 
 
-class _Sampler(Sampler):
+class _Sampler(sampling.Sampler):
     """By the parent's decision, else the context's, else a share by trace id; MEASURED is recorded."""
 
     def __init__(self, share: float) -> None:
-        self._share = TraceIdRatioBased(share)
+        self._share = sampling.TraceIdRatioBased(share)
 
     def should_sample(  # noqa: PLR0913, PLR0917 - the SDK's signature
         self,
         parent_context: Context | None,
         trace_id: int,
         name: str,
-        kind: SpanKind | None = None,
+        kind: trace.SpanKind | None = None,
         attributes: Attributes = None,
-        links: Sequence[Link] | None = None,
-        trace_state: TraceState | None = None,
-    ) -> SamplingResult:
+        links: Sequence[trace.Link] | None = None,
+        trace_state: trace.TraceState | None = None,
+    ) -> sampling.SamplingResult:
         roots = contexts.get_value(_ROOTS, parent_context)
-        sampler = ParentBased(roots if isinstance(roots, Sampler) else self._share)
+        sampler = sampling.ParentBased(roots if isinstance(roots, sampling.Sampler) else self._share)
         result = sampler.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
-        if result.decision is Decision.DROP and name in MEASURED:
-            return SamplingResult(Decision.RECORD_ONLY, attributes, result.trace_state)
+        if result.decision is sampling.Decision.DROP and name in MEASURED:
+            return sampling.SamplingResult(sampling.Decision.RECORD_ONLY, attributes, result.trace_state)
         return result
 
     def get_description(self) -> str:
