@@ -168,14 +168,6 @@ class TestDecodes:
         decodes.add(decode(rank=1))
         await eventually(lambda: len(made.finished) == 3)
 
-    async def test_a_name_that_is_used_again_is_another_sequence(self) -> None:
-        made = MemorySpans()
-        decodes = Decodes(2, made.tracer, Desyncs(made.tracer))
-        decodes.add(decode(rank=0, steps=1))  # rank 1's was lost
-        decodes.add(decode(rank=0, steps=2))
-        decodes.add(decode(rank=1, steps=2))
-        assert [attributes(span)["guidedmodel.decode.steps"] for span in made.finished] == [1, 2]
-
     async def test_without_a_trace_there_is_no_span(self) -> None:
         made = MemorySpans()
         decodes = Decodes(1, made.tracer, Desyncs(made.tracer))

@@ -126,7 +126,10 @@ class Consensus:
         differing = _differing(by_rank)
         self._desyncs.update(differing)
         self._last_desync_s = self._clock()
-        _log.error("ranks disagree about request %s: position and digest by rank %s", request_id, by_rank)
+        digests = (
+            f"rank {rank} {digest:08x} at token {at}" for rank, (at, digest) in sorted(by_rank.items())
+        )
+        _log.error("ranks disagree about request %s: %s", request_id, ", ".join(digests))
         self._on_desync(request_id, differing)
         self._end(request_id, ErrorCode.RANKS_DESYNCHRONIZED.value)
 

@@ -53,11 +53,7 @@ class Decodes:
         if not spans.parent_of(parent).is_valid:
             return
         key = (record.rank // self._ranks, record.request_id)
-        pending = self._pending.get(key)
-        if pending is not None and record.rank in pending.by_rank:
-            self._finish(key)  # another sequence of that name; a record of the first one was lost
-            pending = None
-        if pending is None:
+        if (pending := self._pending.get(key)) is None:
             timer = asyncio.get_running_loop().call_later(self._patience_s, self._finish, key)
             pending = self._pending[key] = _Pending(parent, timer)
         pending.by_rank[record.rank] = record

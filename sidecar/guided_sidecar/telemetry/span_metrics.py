@@ -16,7 +16,6 @@ _BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
 _OUTCOMES: Final[Mapping[str, str]] = {"": "ok", c.CANCELLED: "cancelled"} | {
     code.value: "refused" if entry.http_status < 500 else "unavailable" for code, entry in CATALOGUE.items()
 }
-_OTHER: Final = "other"
 # Attributes that are labels, by the last word of each, and what the metric counts.
 _MEASURES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     c.GRAMMAR_PREPARE: (
@@ -72,8 +71,8 @@ class SpanMetrics(SpanProcessor):
         labels = (str(told.get(name) or "none") for name in _MEASURES[span.name][0])
         duration_s = max(0, (span.end_time or 0) - (span.start_time or 0)) / 1e9
         error_code = str(told.get(c.ERROR_TYPE, ""))
-        self._durations[span.name].labels(*labels, _OUTCOMES.get(error_code, _OTHER)).observe(
+        self._durations[span.name].labels(*labels, _OUTCOMES[error_code]).observe(
             duration_s, exemplar(span.get_span_context(), is_traced=self._is_traced)
         )
         if span.name == c.GRAMMAR_PREPARE and error_code:
-            self._refused.labels(error_code if error_code in _OUTCOMES else _OTHER).inc()
+            self._refused.labels(error_code).inc()
