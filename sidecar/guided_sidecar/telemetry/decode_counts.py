@@ -9,7 +9,7 @@ from guided_contract.records import Decode
 from guided_contract.status import DraftsStatus
 
 
-class DecodeCount(NamedTuple):
+class Count(NamedTuple):
     """A field of records.Decode (nanoseconds become seconds), and its names: attribute, metric, help."""
 
     field: str
@@ -25,34 +25,14 @@ class DecodeCount(NamedTuple):
 
 # Attributes of guided.decode below `guidedmodel.decode.`, counters by rank below `guidedmodel_`.
 COUNTS: Final = (
-    DecodeCount("tokens", "tokens", "tokens", "Tokens of guided sequences"),
-    DecodeCount("steps", "steps", "decode_steps", "Steps of guided sequences"),
-    DecodeCount("fills", "fills", "mask_fills", "Token masks computed"),
-    DecodeCount("fill_ns", "fill.duration", "mask_fill_seconds", "Time spent computing token masks"),
-    DecodeCount(
-        "exposed_ns",
-        "exposed.duration",
-        "mask_exposed_seconds",
-        "Time for which sampling waited for masks, summed over the sequences that waited",
-    ),
-    DecodeCount(
-        "drafts_proposed",
-        "drafts.proposed",
-        "drafts_proposed",
-        "Draft tokens proposed for guided sequences",
-    ),
-    DecodeCount(
-        "drafts_accepted",
-        "drafts.accepted",
-        "drafts_accepted",
-        "Draft tokens of guided sequences that were accepted",
-    ),
-    DecodeCount(
-        "drafts_forbidden",
-        "drafts.forbidden",
-        "drafts_forbidden",
-        "Draft tokens that the grammar did not allow, or that came after one",
-    ),
+    Count("tokens", "tokens", "tokens", "Tokens of guided sequences"),
+    Count("steps", "steps", "decode_steps", "Steps of guided sequences"),
+    Count("fills", "fills", "mask_fills", "Token masks computed"),
+    Count("fill_ns", "fill.duration", "mask_fill_seconds", "Time spent computing token masks"),
+    Count("exposed_ns", "exposed.duration", "mask_exposed_seconds", "Time that sequences waited for masks"),
+    Count("drafts_proposed", "drafts.proposed", "drafts_proposed", "Draft tokens of guided sequences"),
+    Count("drafts_accepted", "drafts.accepted", "drafts_accepted", "Draft tokens that were accepted"),
+    Count("drafts_forbidden", "drafts.forbidden", "drafts_forbidden", "Draft tokens forbidden, or after one"),
 )
 
 
