@@ -34,7 +34,7 @@ async def run(configuration: Settings) -> None:
             service = Relay(configuration)
             telemetry = Telemetry(pod, instruments, service.forward)
         else:
-            consensus = Consensus(pod.tensor_parallel, instruments.desyncs)
+            consensus = Consensus(pod.tensor_parallel, instruments.desyncs.found)
             service = GrammarService(configuration, instruments.tracer, consensus)
             telemetry = Telemetry(pod, instruments, consensus.receive)
         health = HealthServer(

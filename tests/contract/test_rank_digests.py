@@ -12,7 +12,7 @@ from guided_contract.config import ConsensusConfig
 from guided_contract.records import Digest, Digests
 from guided_engine.ranks.agreement import Agreement, Progress
 from guided_sidecar.ranks.agreement import Consensus
-from support.digests import UnheardDesyncs
+from support.digests import unheard
 from support.rank import EOS, A, B, C, Rank, arrival
 
 
@@ -114,7 +114,7 @@ def test_data_parallel_groups_are_never_compared(tmp_path: Any, strays: bool) ->
         every, ([A, B, C], [A, B, C], [C, C, A], [C, B if strays else C, A]), strict=True
     ):
         run(rank, tokens)
-    consensus = Consensus(2, UnheardDesyncs())
+    consensus = Consensus(2, unheard)
     for number in (0, 2, 1, 3):
         for record in every[number].records:
             consensus.receive(record)

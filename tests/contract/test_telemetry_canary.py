@@ -224,23 +224,3 @@ def test_a_worker_that_was_lost_is_told_by_its_compile_and_by_a_span_of_its_own(
         assert [span.attributes["guidedmodel.worker.loss"] for span in own] == losses
         assert {span.attributes.get("error.type") for span in own} <= {None, "crashed"}
         assert all(span.trace_id != TRACE and span.start_ns < span.end_ns for span in own)
-
-
-def test_a_desync_is_told_by_its_request_and_by_a_span_of_its_own(told: Told) -> None:
-    [decoded], [desync] = told.kept.named("guided.decode"), told.kept.named("ranks.desync")
-    assert decoded.events == [("ranks.desync", {"guidedmodel.desync.ranks": "0,1"})]
-    assert decoded.links == [(desync.trace_id, desync.span_id)]
-    assert desync.status == 2
-
-
-def test_a_processors_failure_is_one_span_of_its_request_whatever_ranks_tell_of_it(told: Told) -> None:
-    [failed] = told.kept.named("processor.failure")
-    assert (failed.trace_id, failed.parent_span_id, failed.status) == (TRACE, PARENT.split("-")[2], 2)
-    assert failed.attributes == {
-        "guidedmodel.rank": 0,
-        "guidedmodel.processor.name": "ban",
-        "guidedmodel.processor.factory": "acme.words:Ban",
-        "guidedmodel.processor.token": 7,
-        "exception.type": "acme.words.BanError",
-        "error.type": "sequence_processor_failed",
-    }

@@ -228,19 +228,6 @@ async def test_every_span_tells_its_model_and_pod_and_what_the_environment_adds(
         assert span.resource["guidedmodel.vllm.version"].startswith("0.")
 
 
-async def test_the_callers_tracestate_stays_with_its_trace(
-    collector: Collector, make: Make, start: Start
-) -> None:
-    config = make(collector)
-    telemetry = await start(config)
-    state = "ot=th:8,vendor=x"
-    with_state = msgspec.structs.replace(decode(0), tracestate=state)
-    send(config, with_state, msgspec.structs.replace(with_state, rank=1))
-    send(config, root(parent_span_id="00f067aa0ba902b7", tracestate=state))
-    await telemetry.stop()
-    assert [span.trace_state for span in collector.kept.spans] == [state, state]
-
-
 async def test_certificates_and_headers_of_both_senders_arrive(
     careful: Collector, make: Make, start: Start, authority: Authority, tmp_path: Path
 ) -> None:
@@ -310,18 +297,6 @@ async def test_without_a_collector_the_end_comes_in_time(protocol: str, make: Ma
     assert time.monotonic() - begun_s < 2
 
 
-@pytest.mark.parametrize("endpoint", ["http://no..name:4318", "http://nowhere.invalid:1"])
-@pytest.mark.parametrize("protocol", ["HTTP", "GRPC"])
-async def test_an_endpoint_that_is_none_costs_spans_and_nothing_else(
-    endpoint: str, protocol: str, make: Make, start: Start
-) -> None:
-    os.environ["OTEL_EXPORTER_OTLP_TIMEOUT"] = "1"
-    telemetry = await start(make(None, endpoint=endpoint, protocol=protocol))
-    telemetry.tracer.start_span("grammar.prepare", spans.remote(PARENT)).end()
-    await eventually(lambda: metrics_of(telemetry, "guidedmodel_spans_dropped_total"))
-    assert metrics_of(telemetry, "guidedmodel_spans_dropped_total") == 1
-
-
 async def test_a_variable_that_the_sdk_does_not_take_costs_traces_and_nothing_else(
     collector: Collector, make: Make, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -332,11 +307,3 @@ async def test_a_variable_that_the_sdk_does_not_take_costs_traces_and_nothing_el
     await telemetry.stop()
     assert metrics_of(telemetry, "guidedmodel_requests_total") == 1
     assert "traces are off" in caplog.text
-
-
-async def test_with_traces_off_records_are_counted(make: Make, start: Start) -> None:
-    config = make(None)
-    telemetry = await start(config)
-    send(config, root())
-    await telemetry.stop()
-    assert metrics_of(telemetry, "guidedmodel_requests_total") == 1

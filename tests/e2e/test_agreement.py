@@ -126,12 +126,6 @@ def test_an_enforced_processor_runs_on_all_ranks_whatever_a_request_chooses(
     assert page(pod).desync == ""
 
 
-def test_a_processor_that_the_resource_has_not_is_a_400(pod: Pod) -> None:
-    response = openai.completion(pod.url, "x", vllm_xargs={"logits_processors": "absent"})
-    assert openai.error_code(response) == (400, "request_invalid")
-    assert "this model has lingers, strays, " in response.json()["error"]["message"]
-
-
 @pytest.mark.parametrize("fault", planted.DIFFERING)
 def test_a_request_on_which_ranks_differ_ends(pod: Pod, fault: str) -> None:
     before = [rank.desyncs for rank in page(pod).ranks]
@@ -161,11 +155,10 @@ def test_a_stream_ends_with_the_error_within_the_interval(pod: Pod, fault: str) 
 
 
 @pytest.mark.parametrize("fault", [*FAILING, planted.REJECTS + EVERYWHERE])
-@pytest.mark.parametrize("n", [1, 3])
-def test_a_failure_on_any_rank_ends_the_request_and_its_siblings(pod: Pod, fault: str, n: int) -> None:
+def test_a_failure_on_any_rank_ends_the_request_and_its_siblings(pod: Pod, fault: str) -> None:
     """Also one on a rank whose output nobody reads."""
     before = [rank.desyncs for rank in page(pod).ranks]
-    response = faulty(pod, fault, n=n, temperature=1)
+    response = faulty(pod, fault, n=3, temperature=1)
     assert openai.error_code(response) == FAULTS[fault]
     assert [rank.desyncs for rank in page(pod).ranks] == before
     pod.wait(lambda: metric(pod, "vllm:num_requests_running", pod.url) == 0)

@@ -13,11 +13,8 @@ from guided_sidecar.ranks.agreement import PATIENCE_S, Consensus
 from support.engine import wait_until
 
 
-class UnheardDesyncs:
-    """A DesyncObserver that hears nothing."""
-
-    def found(self, request_id: str, ranks: Sequence[int]) -> None:
-        pass
+def unheard(request_id: str, ranks: Sequence[int]) -> None:
+    """Hear of a desync, and do nothing."""
 
 
 class Comparing:
@@ -25,7 +22,7 @@ class Comparing:
 
     def __init__(self, pod: PodConfig) -> None:
         self._now_s = 0.0
-        self._consensus = Consensus(pod.tensor_parallel, UnheardDesyncs(), lambda: self._now_s)
+        self._consensus = Consensus(pod.tensor_parallel, unheard, lambda: self._now_s)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(str(pod.telemetry_socket))
         self._thread = threading.Thread(target=self._read, daemon=True)

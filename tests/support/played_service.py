@@ -17,7 +17,7 @@ from guided_sidecar.ranks.agreement import Consensus
 from guided_sidecar.ranks.load_barrier import Rendezvous
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket.sessions import ApiSession, RankSession, Room
-from support.digests import UnheardDesyncs
+from support.digests import unheard
 from support.engine import pod_config
 from support.played import settled
 from support.spans import MemorySpans
@@ -89,7 +89,7 @@ class PlayedService:
         self.rendezvous = Rendezvous(1, lambda *_: None)
         pool: Any = self.pool
         self.preparer = Preparer(settings, Capacity(1, 1), pool, self.rendezvous, self.spans.tracer)
-        self.consensus = Consensus(1, UnheardDesyncs())
+        self.consensus = Consensus(1, unheard)
         self.api = self.connect_api()
         self.rank = KeptPeer(
             Hello(role="rank", pid=1, boot="b", rank=0, samples=True),

@@ -11,7 +11,7 @@ from guided_contract.config import PodConfig
 from guided_sidecar.ranks.agreement import Consensus
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket.grammar_service import GrammarService
-from support.digests import UnheardDesyncs
+from support.digests import unheard
 from support.engine import pod_config, write_config
 from support.sidecar import descendants, is_grammar, until
 from support.spans import MemorySpans
@@ -30,7 +30,7 @@ async def serving(
     pod = pod_config(folder, **fields)
     monkeypatch.setenv(names.ENV_CONFIG, str(write_config(pod)))
     made = Settings(pod=pod, **(settings or {}))  # type: ignore[arg-type]  # a test's own
-    consensus = Consensus(1, UnheardDesyncs())
+    consensus = Consensus(1, unheard)
     service = GrammarService(made, (spans or MemorySpans()).tracer, consensus)
     await service.start()
     try:

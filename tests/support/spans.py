@@ -1,11 +1,19 @@
 """The sidecar's spans kept in a list, by the SDK's own provider."""
 
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.trace import format_span_id, format_trace_id
 
+from guided_contract.config import PodConfig
+from guided_contract.records import Digests
 from guided_sidecar.telemetry import spans
-from guided_sidecar.telemetry.span_metrics import MEASURED
+from guided_sidecar.telemetry.incidents import Desyncs
+from guided_sidecar.telemetry.pipeline import Telemetry
 
 
 class MemorySpans(SpanProcessor):
@@ -13,9 +21,10 @@ class MemorySpans(SpanProcessor):
 
     def __init__(self, share: float = 1.0) -> None:
         self.finished: list[ReadableSpan] = []
-        provider = spans.provider(Resource.get_empty(), share=share, measured=MEASURED)
+        provider = spans.provider(Resource.get_empty(), share=share)
         provider.add_span_processor(self)
         self.tracer = spans.tracer(provider)
+        self.provider = provider
 
     def on_end(self, span: ReadableSpan) -> None:
         self.finished.append(span)
@@ -23,6 +32,25 @@ class MemorySpans(SpanProcessor):
     def named(self, name: str) -> list[ReadableSpan]:
         """Return the finished spans of that name, in the order of their ends."""
         return [span for span in self.finished if span.name == name]
+
+
+def telemetry(
+    made: MemorySpans,
+    metrics: Any,
+    folder: Path = Path("none"),
+    on_digests: Callable[[Digests], None] = lambda _digests: None,
+    **config: Any,
+) -> Telemetry:
+    """Return the receiver of records whose socket is in a folder."""
+    named = {"name": "t", "model": "m", "tokenizer": "m", "served_name": "m", "run_dir": str(folder)}
+    instruments: Any = SimpleNamespace(
+        tracer=made.tracer,
+        metrics=metrics,
+        desyncs=Desyncs(made.tracer),
+        provider=made.provider,
+        figures=None,
+    )
+    return Telemetry(PodConfig(**named, **config), instruments, on_digests)
 
 
 def traceparent(span: ReadableSpan) -> str:

@@ -7,7 +7,7 @@ import pytest
 from guided_contract.records import Digest, Digests
 from guided_contract.wire import End, Failed, ServiceMessage
 from guided_sidecar.ranks.agreement import PATIENCE_S, SHOWN_S, Consensus
-from support.digests import UnheardDesyncs
+from support.digests import unheard
 
 
 class Api:
@@ -24,7 +24,7 @@ class Pod:
     def __init__(self, ranks: int = 2) -> None:
         self.now_s = 1000.0
         self.api = Api()
-        self.consensus = Consensus(ranks, UnheardDesyncs(), lambda: self.now_s)
+        self.consensus = Consensus(ranks, unheard, lambda: self.now_s)
         self.consensus.connect(self.api)
 
     def say(self, rank: int, digest: int, *, request: str = "r", number: int = 0, position: int = 0) -> None:
@@ -120,18 +120,3 @@ def test_an_api_server_that_left_is_told_nothing() -> None:
     pod.consensus.disconnect(pod.api)
     pod.consensus.fail(Failed(request_id="r", code="sequence_dead_end"))
     assert not pod.api.told
-
-
-def test_names_of_any_length_are_kept_within_bounds() -> None:
-    """Clients choose them; a datagram holds 64 KiB."""
-    pod = Pod()
-    for number in range(2000):
-        pod.say(0, 7, request=f"{number}" + "x" * 60_000)
-    assert pod.consensus._names <= 32 << 20
-    assert pod.consensus.state.lost == 2000 - pod.consensus._names // 60_003 > 1000
-    for number in range(2000):
-        pod.consensus.fail(Failed(request_id=f"{number}" + "x" * 60_000, code="sequence_dead_end"))
-    assert not pod.consensus._pending
-    assert pod.consensus._names == 0
-    pod.say(1, 8, request="0" + "x" * 60_000)
-    assert not pod.consensus._pending, "it has ended"

@@ -1,6 +1,5 @@
 """The span of an HTTP request, made of the API server's record."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +11,17 @@ from opentelemetry.trace import SpanKind
 from guided_contract import records
 from guided_contract.records import HttpRequest
 from guided_engine.admission.gate import ROUTES, UNGUIDED_ROUTES
-from guided_sidecar.telemetry.decode_spans import Decodes
-from guided_sidecar.telemetry.incidents import Desyncs
 from guided_sidecar.telemetry.metrics import SidecarMetrics
-from guided_sidecar.telemetry.record_receiver import TelemetryReceiver
-from support.spans import MemorySpans, attributes, error_code, parent_id, span_id, trace_id, traceparent
+from support.spans import (
+    MemorySpans,
+    attributes,
+    error_code,
+    parent_id,
+    span_id,
+    telemetry,
+    trace_id,
+    traceparent,
+)
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"
@@ -38,12 +43,9 @@ def request(**changes: object) -> HttpRequest:
 def taken(*sent: HttpRequest, share: float = 1.0) -> tuple[list[ReadableSpan], SidecarMetrics]:
     """Return the spans that a sidecar makes of records, and its metrics."""
     made, metrics = MemorySpans(share), SidecarMetrics()
-    decodes = Decodes(1, made.tracer, Desyncs(made.tracer))
-    receiver = TelemetryReceiver(
-        Path("none"), made.tracer, decodes, metrics, lambda _digests: None, lambda _failure: None
-    )
+    receiver = telemetry(made, metrics)
     for record in sent:
-        receiver._take(records.encode(record))
+        receiver.take(records.encode(record))
     return made.finished, metrics
 
 

@@ -1,15 +1,11 @@
 """The documented names are those that the code emits."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 from devtools import sidecar_names as names
 
 from guided_sidecar import telemetry
-from guided_sidecar.telemetry import conventions
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / "tools"
@@ -20,17 +16,6 @@ def test_the_document_holds_the_tables() -> None:
     assert names.tables() in (ROOT / "docs" / "telemetry.md").read_text()
 
 
-def test_the_command_prints_the_tables() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "devtools.sidecar_names"],
-        env={**os.environ, "PYTHONPATH": str(TOOLS)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == names.tables()
-
-
 def test_every_attribute_in_the_sidecar_is_documented() -> None:
     tables = names.tables()
     used = {
@@ -38,12 +23,6 @@ def test_every_attribute_in_the_sidecar_is_documented() -> None:
         for file in SIDECAR.rglob("*.py")
         for name in re.findall(r'"(guidedmodel[._][a-z_.]+)"', file.read_text())
     }
-    assert len(used) > 30
+    assert len(used) > 20
     missing = {name for name in used if f"`{name}`" not in tables and f"`{name}_total`" not in tables}
     assert not missing
-
-
-def test_every_span_name_is_documented() -> None:
-    documented = {entry.name for entry in names.spans()}
-    constants = {conventions.LLM_REQUEST, conventions.GRAMMAR_PREPARE, conventions.GRAMMAR_COMPILE}
-    assert documented >= constants | {conventions.GRAMMAR_LOAD, conventions.GUIDED_DECODE}

@@ -13,11 +13,8 @@ import pytest
 
 from guided_contract import records
 from guided_contract.records import AnyRecord, Decode, HttpRequest
-from guided_sidecar.telemetry.decode_spans import Decodes
-from guided_sidecar.telemetry.incidents import Desyncs
-from guided_sidecar.telemetry.record_receiver import TelemetryReceiver
 from support.collectors import eventually
-from support.spans import MemorySpans, span_id
+from support.spans import MemorySpans, span_id, telemetry
 
 RECORD = HttpRequest(
     trace_id="0af7651916cd43dd8448eb211c80319c",
@@ -60,23 +57,15 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def receiver(path: Path, spans: MemorySpans, counts: Counts) -> TelemetryReceiver:
-    decodes = Decodes(1, spans.tracer, Desyncs(spans.tracer))
-    return TelemetryReceiver(
-        path, spans.tracer, decodes, counts, lambda _digests: None, lambda _failure: None
-    )
-
-
 @pytest.fixture
 async def pod(folder: Path) -> AsyncIterator[Pod]:
     spans, counts = MemorySpans(), Counts()
-    path = folder / "telemetry.sock"
-    listening = receiver(path, spans, counts)
-    listening.start()
+    listening = telemetry(spans, counts, folder)
+    await listening.start()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
         client.setblocking(False)
-        yield Pod(path, spans, counts, client)
-    listening.stop()
+        yield Pod(folder / "telemetry.sock", spans, counts, client)
+    await listening.stop()
 
 
 async def test_a_record_becomes_a_span_and_a_count(pod: Pod) -> None:
@@ -98,9 +87,9 @@ async def test_a_record_becomes_a_span_and_a_count(pod: Pod) -> None:
 def test_a_guided_request_that_was_answered_well_is_noted(
     folder: Path, changes: dict[str, object], *, served: bool
 ) -> None:
-    taking = receiver(folder / "telemetry.sock", MemorySpans(), Counts())
-    taking._take(records.encode(msgspec.structs.replace(RECORD, flags=0, **changes)))
-    assert (taking.guided_served_s > 0) == served
+    taking = telemetry(MemorySpans(), Counts(), folder)
+    taking.take(records.encode(msgspec.structs.replace(RECORD, flags=0, **changes)))
+    assert (taking.guided_served_s() > 0) == served
 
 
 @pytest.mark.parametrize(
@@ -145,45 +134,26 @@ async def test_only_the_owner_may_write(pod: Pod) -> None:
 
 async def test_a_successor_takes_the_socket_over(pod: Pod) -> None:
     spans, counts = MemorySpans(), Counts()
-    successor = receiver(pod.path, spans, counts)
-    successor.start()
+    successor = telemetry(spans, counts, pod.path.parent)
+    await successor.start()
     pod.send(records.encode(RECORD))
     await eventually(lambda: spans.finished)
-    successor.stop()
+    await successor.stop()
     assert not pod.spans.finished
 
 
 async def test_what_has_arrived_is_taken_at_the_end(folder: Path) -> None:
     spans = MemorySpans()
-    listening = receiver(folder / "telemetry.sock", spans, Counts())
-    listening.start()
+    listening = telemetry(spans, Counts(), folder)
+    await listening.start()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
         client.sendto(records.encode(RECORD), str(folder / "telemetry.sock"))
-        listening.stop()
+        await listening.stop()
     assert len(spans.finished) == 1
 
 
 async def test_a_missing_folder_is_an_error(folder: Path) -> None:
-    listening = receiver(folder / "none" / "telemetry.sock", MemorySpans(), Counts())
+    listening = telemetry(MemorySpans(), Counts(), folder / "none")
     with pytest.raises(FileNotFoundError):
-        listening.start()
-
-
-async def test_names_of_any_length_are_kept_within_bounds() -> None:
-    spans = MemorySpans()
-    decodes = Decodes(2, spans.tracer, Desyncs(spans.tracer))
-    waiting = Decode(
-        request_id="",
-        traceparent=f"00-{RECORD.trace_id}-{RECORD.span_id}-01",
-        rank=0,
-        grammar_key="k",
-        backend="guidance",
-        start_ns=1,
-        end_ns=2,
-    )
-    for number in range(500):
-        decodes.add(msgspec.structs.replace(waiting, request_id=f"{number}" + "x" * 60_000))
-    assert decodes._names <= 17 << 20
-    assert len(spans.finished) > 200, "the oldest were not waited for any longer"
-    decodes.flush()
-    assert (decodes._names, len(spans.finished)) == (0, 500)
+        await listening.start()
+    await listening.stop()

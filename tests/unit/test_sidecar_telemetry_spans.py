@@ -1,7 +1,5 @@
 """Spans before they leave: contexts, what is sampled, the records' spans."""
 
-from pathlib import Path
-
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import use_span
@@ -12,7 +10,6 @@ from guided_sidecar.telemetry import spans
 from guided_sidecar.telemetry.decode_spans import Decodes
 from guided_sidecar.telemetry.incidents import Desyncs, WorkerRestarts
 from guided_sidecar.telemetry.metrics import SidecarMetrics
-from guided_sidecar.telemetry.record_receiver import TelemetryReceiver
 from support.collectors import eventually
 from support.spans import (
     MemorySpans,
@@ -22,6 +19,7 @@ from support.spans import (
     linked,
     parent_id,
     span_id,
+    telemetry,
     trace_id,
     traceparent,
 )
@@ -48,12 +46,9 @@ def decode(**changes: object) -> Decode:
 def taken(*sent: AnyRecord, share: float = 1.0) -> tuple[list[ReadableSpan], SidecarMetrics]:
     """Return the spans that a sidecar makes of records, and its metrics."""
     made, metrics = MemorySpans(share), SidecarMetrics()
-    decodes = Decodes(len(sent), made.tracer, Desyncs(made.tracer))
-    receiver = TelemetryReceiver(
-        Path("none"), made.tracer, decodes, metrics, lambda _digests: None, lambda _failure: None
-    )
+    receiver = telemetry(made, metrics, tensor_parallel=len(sent))
     for record in sent:
-        receiver._take(records.encode(record))
+        receiver.take(records.encode(record))
     return made.finished, metrics
 
 
@@ -172,14 +167,6 @@ class TestDecodes:
         await eventually(lambda: len(made.finished) == 2)
         decodes.add(decode(rank=1))
         await eventually(lambda: len(made.finished) == 3)
-
-    async def test_a_name_that_is_used_again_is_another_sequence(self) -> None:
-        made = MemorySpans()
-        decodes = Decodes(2, made.tracer, Desyncs(made.tracer))
-        decodes.add(decode(rank=0, steps=1))  # rank 1's was lost
-        decodes.add(decode(rank=0, steps=2))
-        decodes.add(decode(rank=1, steps=2))
-        assert [attributes(span)["guidedmodel.decode.steps"] for span in made.finished] == [1, 2]
 
     async def test_without_a_trace_there_is_no_span(self) -> None:
         made = MemorySpans()

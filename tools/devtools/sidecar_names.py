@@ -30,7 +30,6 @@ from guided_sidecar.telemetry import decode_spans, request_spans
 from guided_sidecar.telemetry import spans as sdk
 from guided_sidecar.telemetry.exporter import CountedExporter
 from guided_sidecar.telemetry.metrics import SidecarMetrics
-from guided_sidecar.telemetry.span_metrics import MEASURED
 
 _TRACE: Final = "0af7651916cd43dd8448eb211c80319c"
 _SPAN: Final = "b7ad6b7169203331"
@@ -196,9 +195,9 @@ def metrics() -> tuple[MetricEntry, ...]:
     emitted.take(_TIMES)
     emitted.take(_DRAFTS)
     emitted.take(_FAILURE)
-    provider = sdk.provider(Resource.get_empty(), share=0.0, measured=MEASURED)
+    provider = sdk.provider(Resource.get_empty(), share=0.0)
     provider.add_span_processor(emitted.spans)
-    for name in MEASURED:
+    for name in sdk.MEASURED:
         sdk.end(sdk.tracer(provider).start_span(name, sdk.NEVER), error_code=c.CANCELLED)
     CountedExporter(InMemorySpanExporter(), emitted.registry)
     emitted.registry.register(HealthCollector(lambda: (_reading(), Verdict(False))))

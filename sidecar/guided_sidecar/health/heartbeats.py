@@ -25,28 +25,13 @@ class EngineState:
 
 
 def read(path: Path, *, workers: int, engines: int, now_ns: int) -> EngineState:
-    """Return the engine's state by the heartbeats file at `path`.
-
-    Parameters
-    ----------
-    workers
-        Of each engine core.
-    engines
-        Number of engine cores.
-    now_ns
-        Now, by heartbeat.now_ns.
-    """
-    try:
-        # Opened anew each time: a new engine start replaces the file.
-        with contextlib.closing(Heartbeats(path, writable=False)) as beats:
-            slots = [beats.read(slot) for slot in range(core_slot(engines, workers))]
-    except OSError:
-        return EngineState(running=False)
-    firsts = [core_slot(engine, workers) for engine in range(engines)]
-    states = [judge(slots[first], slots[first + 1 : first + 1 + workers], now_ns) for first in firsts]
-    drafts = [slots[first].drafts for first in firsts if slots[first].steps]
+    """Return the state of so many engine cores, each with so many workers; `now_ns` by heartbeat.now_ns."""
+    beats = _beats(path, range(core_slot(engines, workers)))
+    cores = [beats[at : at + 1 + workers] for at in range(0, len(beats), 1 + workers)]
+    states = [judge(core, ranks, now_ns) for core, *ranks in cores]
+    drafts = [core.drafts for core, *_ in cores if core.steps]
     return EngineState(
-        running=all(state.running for state in states),
+        running=bool(states) and all(state.running for state in states),
         steps=sum(state.steps for state in states),
         stall=next((state.stall for state in states if state.stall), ""),
         drafts=(min(drafts), max(drafts)) if drafts else None,
@@ -55,14 +40,11 @@ def read(path: Path, *, workers: int, engines: int, now_ns: int) -> EngineState:
 
 def read_workers(path: Path, workers: Iterable[int], now_ns: int) -> EngineState:
     """Return the state of the workers on a node that has no engine core; they run when all have beaten."""
-    try:
-        with contextlib.closing(Heartbeats(path, writable=False)) as beats:
-            slots = {worker: beats.read(1 + worker) for worker in workers}
-    except OSError:
-        return EngineState(running=False)
-    silent = (_silence(f"rank {worker}", beat, now_ns) for worker, beat in slots.items() if beat.pid)
-    running = all(beat.pid for beat in slots.values())
-    return EngineState(running, stall=next(filter(None, silent), ""))
+    numbers = list(workers)
+    beats = _beats(path, [1 + number for number in numbers])
+    stalls = [_silence(f"rank {number}", beat, now_ns) for number, beat in zip(numbers, beats, strict=False)]
+    running = bool(beats) and all(beat.pid for beat in beats)
+    return EngineState(running, stall=next(filter(None, stalls), ""))
 
 
 def judge(core: Beat, ranks: list[Beat], now_ns: int) -> EngineState:
@@ -70,9 +52,17 @@ def judge(core: Beat, ranks: list[Beat], now_ns: int) -> EngineState:
     if core.pid == 0:
         return EngineState(running=False)
     stalls = [_standstill(core, now_ns), _silence("the engine core", core, now_ns)]
-    # A rank that has not written yet is starting; whether it is missing, its connection says.
-    stalls += [_silence(f"rank {number}", beat, now_ns) for number, beat in enumerate(ranks) if beat.pid]
+    stalls += [_silence(f"rank {number}", beat, now_ns) for number, beat in enumerate(ranks)]
     return EngineState(running=True, steps=core.steps, stall=next(filter(None, stalls), ""))
+
+
+def _beats(path: Path, slots: Iterable[int]) -> list[Beat]:
+    """Read slots of the file, which a new engine start replaces; none where there is no file."""
+    try:
+        with contextlib.closing(Heartbeats(path, writable=False)) as file:
+            return [file.read(slot) for slot in slots]
+    except OSError:
+        return []
 
 
 def _standstill(core: Beat, now_ns: int) -> str:
@@ -87,5 +77,6 @@ def _standstill(core: Beat, now_ns: int) -> str:
 
 
 def _silence(who: str, beat: Beat, now_ns: int) -> str:
+    # One that has not written yet is starting; whether it is missing, its connection says.
     silent_ns = now_ns - max(beat.beat_ns, beat.step_ns)
-    return f"{who} has not responded for {silent_ns // 10**9} s" if silent_ns > FRESH_NS else ""
+    return f"{who} has not responded for {silent_ns // 10**9} s" if beat.pid and silent_ns > FRESH_NS else ""

@@ -1,6 +1,7 @@
 """The guided probe: a real guided request to this pod's engine, its answer checked against the schema."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import math
@@ -23,11 +24,9 @@ SCHEMA: Final[dict[str, Any]] = {"enum": ["guided", "ranked"]}
 _MAX_TOKENS: Final = 32  # bytes of the longest answer, for a tokenizer of bytes, and the end token
 
 _HEALTH_TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
+_PENDING: Final = ProbeStatus(state="Pending")
 
 _log: Final = logging.getLogger(__name__)
-
-_PENDING: Final = ProbeStatus(state="Pending")
-_PASSED: Final = ProbeStatus(state="Passed")
 
 
 class GuidedProbe:
@@ -48,7 +47,7 @@ class GuidedProbe:
     timeout_s
         For one request.
     poll_s, max_delay_s
-        Delay after a failure, doubled up to the maximum; also the time to notice a new engine start.
+        Delay after a failure, doubled up to the maximum; the first also that to notice a new engine start.
     """
 
     def __init__(  # noqa: PLR0913 - the times are for tests
@@ -78,6 +77,7 @@ class GuidedProbe:
         self._asked_s = -math.inf
         self.last_failure: Failure | None = None
         self._prober = Living("guided-probe", self._probe_forever)
+        self.start, self.stop = self._prober.start, self._prober.stop
 
     @property
     def status(self) -> ProbeStatus:
@@ -88,14 +88,6 @@ class GuidedProbe:
     def passed(self) -> bool:
         """Whether the running engine start has passed once."""
         return self._passed and self._boot == boot_of(self._snapshot())
-
-    def start(self) -> None:
-        """Begin to probe."""
-        self._prober.start()
-
-    async def stop(self) -> None:
-        """Stop probing."""
-        await self._prober.stop()
 
     async def _probe_forever(self) -> None:
         delay_s = self._poll_s
@@ -151,31 +143,25 @@ class GuidedProbe:
             return _failed(f"the request failed: {error or type(error).__name__}")
 
     def _request(self) -> dict[str, Any]:
+        schema = {"name": "guided_probe", "schema": SCHEMA}
         return {
             "model": self._config.served_name,
             "prompt": "Answer:",
             "max_tokens": _MAX_TOKENS,
             "temperature": 0,
-            "response_format": {
-                "type": "json_schema",
-                "json_schema": {"name": "guided_probe", "schema": SCHEMA},
-            },
+            "response_format": {"type": "json_schema", "json_schema": schema},
         }
 
     def _note(self, status: ProbeStatus) -> None:
         if self._passed and status.state in {"Busy", "Pending"}:
             return  # nothing is said against what it has shown
         self._passed = self._passed or status.state == "Passed"
-        if status != self._status:
-            _log.log(
-                logging.WARNING if status.state == "Failed" else logging.INFO,
-                "guided probe: %s %s",
-                status.state,
-                status.message,
-            )
         if status.state == "Failed":
             now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             self.last_failure = Failure(code="guided_probe_failed", message=status.message, time=now)
+        if status != self._status:
+            level = logging.WARNING if status.state == "Failed" else logging.INFO
+            _log.log(level, "guided probe: %s %s", status.state, status.message)
         self._status = status
 
 
@@ -183,40 +169,19 @@ def judge_answer(status: int, body: str) -> ProbeStatus:
     """Return what an HTTP answer to the probe's request means. Its text stays out: it could be anything."""
     if status == 503:
         return ProbeStatus(state="Pending", message="guided requests are not admitted yet (HTTP 503)")
-    if status != 200:
-        return _failed(f"HTTP {status}, {_error_code(body)}")
     try:
-        choice = _decoded(body)["choices"][0]
-        text, finish = choice["text"], choice["finish_reason"]
+        answer = json.loads(body)
+        if status != 200:
+            return _failed(f"HTTP {status}, code {answer['error']['code']}")
+        text, finish = answer["choices"][0]["text"], answer["choices"][0]["finish_reason"]
     except (ValueError, LookupError, TypeError):
-        return _failed("the answer is not a completion")
+        return _failed("the answer is not a completion" if status == 200 else f"HTTP {status}, no error code")
     if finish != "stop":
         return _failed(f"the answer did not finish within {_MAX_TOKENS} tokens (finish reason {finish})")
-    if not _is_valid(text):
-        return _failed("the answer does not match the schema: the mask was not applied")
-    return _PASSED
-
-
-def _is_valid(text: str) -> bool:
-    try:
-        return _decoded(text) in SCHEMA["enum"]
-    except (ValueError, TypeError):
-        return False
-
-
-def _decoded(text: str) -> Any:
-    """Return what a JSON text says; ValueError for one that is none, or is nested too deep to be read."""
-    try:
-        return json.loads(text)
-    except RecursionError as error:
-        raise ValueError("nested too deep") from error
-
-
-def _error_code(body: str) -> str:
-    try:
-        return f"code {_decoded(body)['error']['code']}"
-    except (ValueError, LookupError, TypeError):
-        return "no error code"
+    with contextlib.suppress(ValueError, TypeError):  # it is no JSON, or no text
+        if json.loads(text) in SCHEMA["enum"]:
+            return ProbeStatus(state="Passed")
+    return _failed("the answer does not match the schema: the mask was not applied")
 
 
 def _failed(message: str) -> ProbeStatus:

@@ -32,17 +32,13 @@ class Reading:
     node: int = 0  # which of its replica's pods this is
 
     @property
-    def boot(self) -> str:
-        """The running engine start's name; "" while no launcher is connected."""
-        return boot_of(self.snapshot)
-
-    @property
     def hellos(self) -> tuple[Hello, ...]:
         """The hellos of this engine start; a dying predecessor's connections do not count.
 
         Those of other nodes have engine starts of their own, which their own sidecars follow.
         """
-        return tuple(hello for hello in self.snapshot.hellos if hello.node or hello.boot == self.boot)
+        boot = boot_of(self.snapshot)
+        return tuple(hello for hello in self.snapshot.hellos if hello.node or hello.boot == boot)
 
     @property
     def ranks(self) -> frozenset[int]:
@@ -53,10 +49,6 @@ class Reading:
             if hello.role == "rank" and hello.samples and hello.rank is not None
         )
 
-    def launcher(self) -> Hello | None:
-        """Return the newest launcher's hello."""
-        return _launcher(self.snapshot)
-
 
 class Verdict(NamedTuple):
     """What /readyz says; `reason` and `message` as in status.PodStatus, empty when ready."""
@@ -66,9 +58,14 @@ class Verdict(NamedTuple):
     message: str = ""
 
 
+def launcher_of(snapshot: ServiceSnapshot) -> Hello | None:
+    """Return the newest launcher's hello."""
+    return next((hello for hello in reversed(snapshot.hellos) if hello.role == "launcher"), None)
+
+
 def boot_of(snapshot: ServiceSnapshot) -> str:
     """Return the running engine start's name; "" while no launcher is connected."""
-    launcher = _launcher(snapshot)
+    launcher = launcher_of(snapshot)
     return launcher.boot if launcher else ""
 
 
@@ -78,9 +75,9 @@ def judge(reading: Reading) -> Verdict:
     With placement Scheduler, vLLM's own path serves guided requests: only its engine and the probe count.
     A node that is not its replica's first has ranks and no more.
     """
-    checks = _CHECKS[reading.config.guided_decoding.placement, reading.node > 0]
-    for reason, check in checks:
-        if message := check(reading):
+    pod = reading.config.guided_decoding.placement, "node" if reading.node else "first"
+    for reason, check, pods in _CHECKS:
+        if {*pods} <= {*pod} and (message := check(reading)):
             return Verdict(False, reason, message)
     return Verdict(True)
 
@@ -92,24 +89,20 @@ def exhausted(snapshot: ServiceSnapshot) -> str:
     return "grammar workers crashed too often; new grammars are refused until the restart budget is restored"
 
 
-def draining(reading: Reading) -> str:
-    """Check that the pod was not told to stop."""
+def _draining(reading: Reading) -> str:
     return "the pod is stopping and finishes its in-flight requests" if reading.draining else ""
 
 
-def launcher_missing(reading: Reading) -> str:
-    """Check that the engine's container has started and has not ended."""
-    return "" if reading.launcher() else "the engine's launcher is not connected to the sidecar"
+def _launcher_missing(reading: Reading) -> str:
+    return "" if launcher_of(reading.snapshot) else "the engine's launcher is not connected to the sidecar"
 
 
-def vllm_unsupported(reading: Reading) -> str:
-    """Check that the launcher knows this vLLM; else it left it untouched."""
-    launcher = reading.launcher()
+def _vllm_unsupported(reading: Reading) -> str:
+    launcher = launcher_of(reading.snapshot)
     return launcher.unsupported if launcher else ""
 
 
-def patches_failed(reading: Reading) -> str:
-    """Check that all changes to vLLM were made; without one, something is not enforced."""
+def _patches_failed(reading: Reading) -> str:
     failed = {
         f"{patch.name} in the {hello.role} process ({patch.reason})"
         for hello in reading.hellos
@@ -119,15 +112,13 @@ def patches_failed(reading: Reading) -> str:
     return f"changes to vLLM failed: {', '.join(sorted(failed))}" if failed else ""
 
 
-def processes_missing(reading: Reading) -> str:
-    """Check that API server and engine core have loaded the plugin; a starting engine's have not."""
+def _processes_missing(reading: Reading) -> str:
     present = {hello.role for hello in reading.hellos}
-    missing = [name for role, name in _PROCESSES if role not in present]
+    missing = [name for role, name in _PROCESSES.items() if role not in present]
     return f"the plugin has not reported from {' and '.join(missing)}" if missing else ""
 
 
-def tokenizers_differ(reading: Reading) -> str:
-    """Check that every rank has the tokenizer that grammars are compiled for."""
+def _tokenizers_differ(reading: Reading) -> str:
     ours = reading.snapshot.workers.tokenizer
     others = [hello for hello in reading.hellos if fingerprint.differing(ours, hello.tokenizer)]
     if not others:
@@ -139,38 +130,31 @@ def tokenizers_differ(reading: Reading) -> str:
     return f"vLLM uses a different tokenizer than the sidecar on {ranks}: {there} there, {here} here"
 
 
-def ranks_missing(reading: Reading) -> str:
-    """Check that every sampling rank is connected."""
+def _ranks_missing(reading: Reading) -> str:
     expected = reading.snapshot.expected_ranks
-    missing = sorted(set(expected) - reading.ranks)
-    if not missing:
-        return ""
-    return f"{len(missing)} of {len(expected)} ranks are not connected: {', '.join(map(str, missing))}"
+    missing = ", ".join(str(rank) for rank in expected if rank not in reading.ranks)
+    count = missing.count(",") + 1
+    return f"{count} of {len(expected)} ranks are not connected: {missing}" if missing else ""
 
 
-def ranks_unlinked(reading: Reading) -> str:
-    """Check that the first node's sidecar knows the ranks of this one."""
+def _ranks_unlinked(reading: Reading) -> str:
     unlinked = ", ".join(map(str, sorted(reading.snapshot.unlinked)))
     return f"not connected to the sidecar of the first node: rank {unlinked}" if unlinked else ""
 
 
-def workers_silent(reading: Reading) -> str:
-    """Check that all workers of this node write heartbeats."""
+def _workers_silent(reading: Reading) -> str:
     return "" if reading.engine.running else "not all ranks of this node write heartbeats yet"
 
 
-def heartbeats_missing(reading: Reading) -> str:
-    """Check that the engine core, which has said hello, writes heartbeats."""
+def _heartbeats_missing(reading: Reading) -> str:
     return "" if reading.engine.running else "the engine core writes no heartbeats"
 
 
-def engine_stalled(reading: Reading) -> str:
-    """Check that waiting requests make steps and no process is silent."""
+def _engine_stalled(reading: Reading) -> str:
     return reading.engine.stall
 
 
-def grammars_pending(reading: Reading) -> str:
-    """Check that there has been a grammar worker, and that the named grammars are compiled and loaded."""
+def _grammars_pending(reading: Reading) -> str:
     snapshot = reading.snapshot
     if not snapshot.workers.forks:  # later, a pod without workers serves what it has
         return exhausted(snapshot) or "the grammar workers are starting"
@@ -181,18 +165,14 @@ def grammars_pending(reading: Reading) -> str:
     return f"{len(awaited)} of {len(snapshot.grammars)} named grammars are not loaded yet: {named}"
 
 
-def probe_pending(reading: Reading) -> str:
-    """Check that a guided request was answered since the engine started."""
+def _probe_pending(reading: Reading) -> str:
     if reading.probe.state not in {"Pending", "Busy"}:
         return ""
     return reading.probe.message or "the guided probe has not passed yet"
 
 
-def probe_failed(reading: Reading) -> str:
-    """Check that the guided request was not answered wrongly, or not at all.
-
-    Once it was answered well, probes.guided.onFailure says what a failure means.
-    """
+def _probe_failed(reading: Reading) -> str:
+    # Once it was answered well, probes.guided.onFailure says what a failure means.
     if reading.probe_passed and reading.config.probes.guided.on_failure == "Report":
         return ""
     return reading.probe.message if reading.probe.state == "Failed" else ""
@@ -200,55 +180,21 @@ def probe_failed(reading: Reading) -> str:
 
 # Of a fingerprint: the number of tokens and enough of the hash to tell two apart.
 _SHOWN: Final = 24
-_Check = Callable[[Reading], str]
-_PROCESSES: Final[tuple[tuple[Role, str], ...]] = (("api", "the API server"), ("core", "the engine core"))
-_RANK_CHECKS: Final[tuple[tuple[NotReadyReason, _Check], ...]] = (
-    (NotReadyReason.DRAINING, draining),
-    (NotReadyReason.PLUGIN_INACTIVE, launcher_missing),
-    (NotReadyReason.PLUGIN_INACTIVE, vllm_unsupported),
-    (NotReadyReason.PLUGIN_INACTIVE, patches_failed),
-    (NotReadyReason.PLUGIN_INACTIVE, processes_missing),
-    (NotReadyReason.TOKENIZERS_DIFFER, tokenizers_differ),
-    (NotReadyReason.RANKS_MISSING, ranks_missing),
-    (NotReadyReason.ENGINE_STALLED, heartbeats_missing),
-    (NotReadyReason.ENGINE_STALLED, engine_stalled),
-    (NotReadyReason.GRAMMARS_PENDING, grammars_pending),
-    (NotReadyReason.PROBE_PENDING, probe_pending),
-    (NotReadyReason.PROBE_FAILED, probe_failed),
+_PROCESSES: Final[Mapping[Role, str]] = {"api": "the API server", "core": "the engine core"}
+# In this order, and which pods each is for: by placement, and whether it is its replica's first.
+_CHECKS: Final[tuple[tuple[NotReadyReason, Callable[[Reading], str], tuple[str, ...]], ...]] = (
+    (NotReadyReason.DRAINING, _draining, ()),
+    (NotReadyReason.PLUGIN_INACTIVE, _launcher_missing, ()),
+    (NotReadyReason.PLUGIN_INACTIVE, _vllm_unsupported, ("Rank",)),
+    (NotReadyReason.PLUGIN_INACTIVE, _patches_failed, ("Rank",)),
+    (NotReadyReason.PLUGIN_INACTIVE, _processes_missing, ("Rank", "first")),
+    (NotReadyReason.TOKENIZERS_DIFFER, _tokenizers_differ, ("Rank", "first")),
+    (NotReadyReason.RANKS_MISSING, _ranks_missing, ("Rank",)),
+    (NotReadyReason.RANKS_MISSING, _ranks_unlinked, ("Rank", "node")),
+    (NotReadyReason.ENGINE_STALLED, _workers_silent, ("node",)),
+    (NotReadyReason.ENGINE_STALLED, _heartbeats_missing, ("Rank", "first")),
+    (NotReadyReason.ENGINE_STALLED, _engine_stalled, ()),
+    (NotReadyReason.GRAMMARS_PENDING, _grammars_pending, ("Rank", "first")),
+    (NotReadyReason.PROBE_PENDING, _probe_pending, ("first",)),
+    (NotReadyReason.PROBE_FAILED, _probe_failed, ("first",)),
 )
-_SCHEDULER_CHECKS: Final[tuple[tuple[NotReadyReason, _Check], ...]] = (
-    (NotReadyReason.DRAINING, draining),
-    (NotReadyReason.PLUGIN_INACTIVE, launcher_missing),
-    (NotReadyReason.ENGINE_STALLED, engine_stalled),
-    (NotReadyReason.PROBE_PENDING, probe_pending),
-    (NotReadyReason.PROBE_FAILED, probe_failed),
-)
-
-
-_NODE_CHECKS: Final[tuple[tuple[NotReadyReason, _Check], ...]] = (
-    (NotReadyReason.DRAINING, draining),
-    (NotReadyReason.PLUGIN_INACTIVE, launcher_missing),
-    (NotReadyReason.PLUGIN_INACTIVE, vllm_unsupported),
-    (NotReadyReason.PLUGIN_INACTIVE, patches_failed),
-    (NotReadyReason.RANKS_MISSING, ranks_missing),
-    (NotReadyReason.RANKS_MISSING, ranks_unlinked),
-    (NotReadyReason.ENGINE_STALLED, workers_silent),
-    (NotReadyReason.ENGINE_STALLED, engine_stalled),
-)
-_SCHEDULER_NODE_CHECKS: Final[tuple[tuple[NotReadyReason, _Check], ...]] = (
-    (NotReadyReason.DRAINING, draining),
-    (NotReadyReason.PLUGIN_INACTIVE, launcher_missing),
-    (NotReadyReason.ENGINE_STALLED, workers_silent),
-    (NotReadyReason.ENGINE_STALLED, engine_stalled),
-)
-# By placement, and whether another pod is the replica's first.
-_CHECKS: Final[Mapping[tuple[str, bool], tuple[tuple[NotReadyReason, _Check], ...]]] = {
-    ("Rank", False): _RANK_CHECKS,
-    ("Rank", True): _NODE_CHECKS,
-    ("Scheduler", False): _SCHEDULER_CHECKS,
-    ("Scheduler", True): _SCHEDULER_NODE_CHECKS,
-}
-
-
-def _launcher(snapshot: ServiceSnapshot) -> Hello | None:
-    return next((hello for hello in reversed(snapshot.hellos) if hello.role == "launcher"), None)

@@ -48,21 +48,19 @@ class HealthServer:
         served_s: Callable[[], float],
         processor_failures: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
-        self._config = config = settings.pod
+        self._config = settings.pod
         self._node = settings.node
         self._snapshot = snapshot
         self._processor_failures = processor_failures
         self._metrics = metrics
         self.probe = GuidedProbe(
-            config,
+            settings.pod,
             snapshot,
-            lambda: self._read_engine().steps,
+            lambda: self._engine().steps,
             served_s,
             api_key=settings.api_key,
         )
-        self._reading = self._read()
-        self._verdict = judge(self._reading)
-        self._made_at = time.monotonic()
+        self._look()
         self._judge = Living("judge", self._judge_forever)
         metrics.registry.register(HealthCollector(lambda: (self._reading, self._verdict)))
         app = web.Application()
@@ -73,13 +71,7 @@ class HealthServer:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
 
     async def start(self) -> None:
-        """Listen, and begin to judge and to probe.
-
-        Raises
-        ------
-        OSError
-            The port is taken.
-        """
+        """Listen, and begin to judge and to probe; OSError: the port is taken."""
         await self._runner.setup()
         await web.TCPSite(self._runner, self._config.bind_host, self._config.ports.sidecar).start()
         self._judge.start()
@@ -92,11 +84,19 @@ class HealthServer:
         await self._judge.stop()
         await self._runner.cleanup()
 
-    def _read(self) -> Reading:
-        return Reading(
+    @property
+    def verdict(self) -> Verdict:
+        """The last verdict, or that there has been none for too long."""
+        if time.monotonic() - self._looked_s > _STALE_S:
+            what = "the sidecar has stopped judging the engine's health"
+            return Verdict(False, NotReadyReason.ENGINE_STALLED, what)
+        return self._verdict
+
+    def _look(self) -> None:
+        self._reading = Reading(
             config=self._config,
             snapshot=self._snapshot(),
-            engine=self._read_engine(),
+            engine=self._engine(),
             probe=self.probe.status,
             probe_failure=self.probe.last_failure,
             probe_passed=self.probe.passed,
@@ -105,8 +105,10 @@ class HealthServer:
             draining=self._config.is_draining,
             node=self._node,
         )
+        self._verdict = judge(self._reading)
+        self._looked_s = time.monotonic()
 
-    def _read_engine(self) -> heartbeats.EngineState:
+    def _engine(self) -> heartbeats.EngineState:
         config, now = self._config, now_ns()
         if self._node:
             return heartbeats.read_workers(config.heartbeats_file, config.workers_of(self._node), now)
@@ -116,19 +118,8 @@ class HealthServer:
 
     async def _judge_forever(self) -> None:
         while True:
-            self._reading = self._read()
-            self._verdict = judge(self._reading)
-            self._made_at = time.monotonic()
+            self._look()
             await asyncio.sleep(_PERIOD_S)
-
-    @property
-    def verdict(self) -> Verdict:
-        """The last verdict, or that there has been none for too long."""
-        if time.monotonic() - self._made_at > _STALE_S:
-            return Verdict(
-                False, NotReadyReason.ENGINE_STALLED, "the sidecar has stopped judging the engine's health"
-            )
-        return self._verdict
 
     async def _startupz(self, _: web.Request) -> web.Response:
         # Never the engine: the kubelet starts the engine only after this succeeds.
@@ -137,19 +128,18 @@ class HealthServer:
         return web.Response(status=503, text="the grammar service's socket is not bound yet\n")
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        verdict = self.verdict
-        if verdict.ready:
-            return web.Response(text="ok\n")
-        return web.Response(status=503, text=f"{verdict.reason}: {verdict.message}\n")
+        is_ready, reason, message = self.verdict
+        return (
+            web.Response(text="ok\n") if is_ready else web.Response(status=503, text=f"{reason}: {message}\n")
+        )
 
     async def _status(self, _: web.Request) -> web.Response:
         body = status.encode(page(self._reading, self.verdict))
         return web.Response(body=body, content_type="application/json")
 
     async def _render(self, request: web.Request) -> web.Response:
-        accepted = request.headers.get("Accept", "").split(",")
-        if any(one.partition(";")[0].strip().lower() == OPENMETRICS for one in accepted):
-            return web.Response(
-                body=self._metrics.render_openmetrics(), headers={"Content-Type": CONTENT_TYPE_LATEST}
-            )
-        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+        if OPENMETRICS in request.headers.get("Accept", ""):
+            body, content_type = self._metrics.render_openmetrics(), CONTENT_TYPE_LATEST
+        else:
+            body, content_type = self._metrics.render(), CONTENT_TYPE
+        return web.Response(body=body, headers={"Content-Type": content_type})

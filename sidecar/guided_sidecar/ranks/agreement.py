@@ -6,7 +6,7 @@ digest that not every rank has sent in time is counted as lost; only digests tha
 
 import logging
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -20,25 +20,18 @@ PATIENCE_S: Final = 30.0
 # How long a desync shows although nothing follows from it any more: longer than the operator's polling.
 SHOWN_S: Final = 600.0
 _MAX_PENDING: Final = 100_000  # digests that wait for other ranks'; more are given up, oldest first
-_MAX_NAMES: Final = 32 << 20  # characters of their requests' names, which clients choose
 _MAX_ENDED: Final = 4096  # requests remembered as ended: digests of theirs may still arrive
 
-_Key = tuple[int, str, int]  # data-parallel group, request, number
+_Key = tuple[int, int, int]  # data-parallel group, hash of the request's name, number
 _Sent = tuple[int, int]  # position, digest
 _log = logging.getLogger(__name__)
 
 
-class ApiLink(Protocol):
-    """A connection to an API server."""
+class Link(Protocol):
+    """A connection to an API server or to a rank."""
 
     def send(self, message: ServiceMessage) -> None:
         """Send without waiting."""
-
-
-@dataclass(slots=True)
-class _Pending:
-    since_s: float
-    by_rank: dict[int, _Sent] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +48,6 @@ class AgreementState:
     message: str = ""
 
 
-class DesyncObserver(Protocol):
-    """Hears of what comes of comparing."""
-
-    def found(self, request_id: str, ranks: Sequence[int]) -> None:
-        """Ranks differed from the others in a request."""
-
-
 class Consensus:
     """Compares what sampling ranks say, and tells API servers what to end.
 
@@ -70,8 +56,8 @@ class Consensus:
     ranks
         How many ranks sample one sequence: the tensor-parallel size. As many with consecutive numbers are a
         data-parallel group, and compared with each other alone.
-    observer
-        Hears of each desync, and of what follows.
+    on_desync
+        Hears of each request in which ranks differed from the others, and of these ranks.
     clock
         Monotonic seconds.
     """
@@ -79,16 +65,15 @@ class Consensus:
     def __init__(
         self,
         ranks: int,
-        observer: DesyncObserver,
+        on_desync: Callable[[str, Sequence[int]], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._observer = observer
+        self._on_desync = on_desync
         self._expected = ranks
         self._clock = clock
-        self._apis: list[ApiLink] = []
-        self._pending: OrderedDict[_Key, _Pending] = OrderedDict()  # oldest first
-        self._names = 0  # characters in the keys of _pending
-        self._ended: OrderedDict[int, None] = OrderedDict()  # by the hash of their names
+        self._apis: list[Link] = []
+        self._pending: dict[_Key, tuple[float, dict[int, _Sent]]] = {}  # since when, by rank; oldest first
+        self._ended: dict[int, None] = {}  # by the hash of their names
         self._compared = 0
         self._desyncs: Counter[int] = Counter()
         self._lost = 0
@@ -100,18 +85,17 @@ class Consensus:
         self._give_up_late()
         return AgreementState(self._compared, dict(self._desyncs), self._lost, self._message())
 
-    def connect(self, api: ApiLink) -> None:
+    def connect(self, api: Link) -> None:
         """Take a new API server."""
         self._apis.append(api)
 
-    def disconnect(self, api: ApiLink) -> None:
+    def disconnect(self, api: Link) -> None:
         """Forget an API server."""
         self._apis.remove(api)
 
     def restart(self) -> None:
         """Begin anew with a new engine: its ranks have nothing of the old ones' state. Counts stay."""
         self._pending.clear()
-        self._names = 0
         self._ended.clear()
         self._last_desync_s = None
 
@@ -123,73 +107,61 @@ class Consensus:
     def receive(self, record: Digests) -> None:
         """Take a rank's digests of one step."""
         for digest in record.digests:
-            if hash(digest.request_id) in self._ended:
+            name = hash(digest.request_id)  # which clients choose, and of any length
+            if name in self._ended:
                 continue
             # Ranks of different groups sample different sequences, whatever these are called.
-            key = (record.rank // self._expected, digest.request_id, digest.number)
-            pending = self._pending.get(key)
-            if pending is None:
-                pending = self._pending[key] = _Pending(self._clock())
-                self._names += len(digest.request_id)
-            pending.by_rank[record.rank] = (digest.position, digest.digest)
-            if len(pending.by_rank) == self._expected:
-                self._forget(key)
-                self._compare(digest.request_id, pending.by_rank)
+            key = (record.rank // self._expected, name, digest.number)
+            _, by_rank = self._pending.setdefault(key, (self._clock(), {}))
+            by_rank[record.rank] = (digest.position, digest.digest)
+            if len(by_rank) == self._expected:
+                del self._pending[key]
+                self._compare(digest.request_id, by_rank)
         self._give_up_late()
 
     def _compare(self, request_id: str, by_rank: Mapping[int, _Sent]) -> None:
         self._compared += 1
         if len(set(by_rank.values())) == 1:
             return
-        astray = _astray(by_rank)
-        self._desyncs.update(astray)
+        differing = _differing(by_rank)
+        self._desyncs.update(differing)
         self._last_desync_s = self._clock()
-        _log.error("ranks disagree about request %s: %s", request_id, _listed(by_rank))
-        self._observer.found(request_id, astray)
+        digests = (
+            f"rank {rank} {digest:08x} at token {at}" for rank, (at, digest) in sorted(by_rank.items())
+        )
+        _log.error("ranks disagree about request %s: %s", request_id, ", ".join(digests))
+        self._on_desync(request_id, differing)
         self._end(request_id, ErrorCode.RANKS_DESYNCHRONIZED.value)
 
     def _end(self, request_id: str, code: str) -> None:
-        self._ended[hash(request_id)] = None
+        name = hash(request_id)
+        self._ended[name] = None
         if len(self._ended) > _MAX_ENDED:
-            self._ended.popitem(last=False)
-        for key in [key for key in self._pending if key[1] == request_id]:
-            self._forget(key)
-        self._send(End(request_id=request_id, code=code))
-
-    def _send(self, message: ServiceMessage) -> None:
+            del self._ended[next(iter(self._ended))]
+        for key in [key for key in self._pending if key[1] == name]:
+            del self._pending[key]
         for api in self._apis:
-            api.send(message)
+            api.send(End(request_id=request_id, code=code))
 
     def _give_up_late(self) -> None:
         now = self._clock()
         while self._pending:
-            key, pending = next(iter(self._pending.items()))
-            fits = len(self._pending) <= _MAX_PENDING and self._names <= _MAX_NAMES
-            if fits and now - pending.since_s < PATIENCE_S:
+            key, (since_s, _) = next(iter(self._pending.items()))
+            if len(self._pending) <= _MAX_PENDING and now - since_s < PATIENCE_S:
                 return
-            self._forget(key)
+            del self._pending[key]
             self._lost += 1
 
-    def _forget(self, key: _Key) -> None:
-        del self._pending[key]
-        self._names -= len(key[1])
-
     def _message(self) -> str:
-        shown = self._last_desync_s is not None and self._clock() - self._last_desync_s < SHOWN_S
-        if not shown:
+        if self._last_desync_s is None or self._clock() - self._last_desync_s >= SHOWN_S:
             return ""
         counts = ", ".join(f"rank {rank}: {count}" for rank, count in sorted(self._desyncs.items()))
         return f"ranks disagreed, and the affected requests were ended ({counts})"
 
 
-def _astray(by_rank: Mapping[int, _Sent]) -> list[int]:
+def _differing(by_rank: Mapping[int, _Sent]) -> list[int]:
     """Return the ranks that differ from what most say; where no answer has most, all ranks."""
     (first, most), *others = Counter(by_rank.values()).most_common()
     if others and others[0][1] == most:
         return sorted(by_rank)
     return sorted(rank for rank, sent in by_rank.items() if sent != first)
-
-
-def _listed(by_rank: Mapping[int, _Sent]) -> str:
-    said = (f"rank {r} {digest:08x} at token {position}" for r, (position, digest) in sorted(by_rank.items()))
-    return ", ".join(said)

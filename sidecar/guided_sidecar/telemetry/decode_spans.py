@@ -1,7 +1,6 @@
 """One `guided.decode` span per sequence, made of what each of its ranks told about it."""
 
 import asyncio
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,8 +16,7 @@ from guided_sidecar.telemetry.incidents import Desyncs
 
 # Ranks end a sequence in the same step; a record that finds its socket full is sent within ten seconds.
 PATIENCE_S: Final = 12.0
-_MOST_PENDING: Final = 10_000
-_MOST_NAMES: Final = 16 << 20  # characters of their requests' names, which clients choose
+_MOST_PENDING: Final = 2_000
 _ERROR_CODES: Final = frozenset(code.value for code in ErrorCode)
 
 _Key = tuple[int, str]  # group of ranks that sample the same sequences, request
@@ -26,8 +24,8 @@ _Key = tuple[int, str]  # group of ranks that sample the same sequences, request
 
 @dataclass(slots=True)
 class _Pending:
-    since_s: float
     parent: Context
+    timer: asyncio.TimerHandle
     by_rank: dict[int, Decode] = field(default_factory=dict)
 
 
@@ -38,12 +36,6 @@ class Decodes:
     ----------
     ranks
         How many ranks sample one sequence: the tensor-parallel size.
-    tracer
-        Makes each span.
-    desyncs
-        Know of ranks that disagreed about a sequence.
-    patience_s
-        How long the other ranks' records are waited for.
     """
 
     def __init__(
@@ -53,9 +45,7 @@ class Decodes:
         self._tracer = tracer
         self._desyncs = desyncs
         self._patience_s = patience_s
-        self._timer: asyncio.TimerHandle | None = None
-        self._pending: OrderedDict[_Key, _Pending] = OrderedDict()  # oldest first
-        self._names = 0  # characters in its keys
+        self._pending: dict[_Key, _Pending] = {}  # oldest first
 
     def add(self, record: Decode) -> None:
         """Take one rank's record; one without a trace is forgotten."""
@@ -63,51 +53,29 @@ class Decodes:
         if not spans.parent_of(parent).is_valid:
             return
         key = (record.rank // self._ranks, record.request_id)
-        known = self._pending.get(key)
-        if known is not None and record.rank in known.by_rank:
-            self._finish(key)  # another sequence of that name; a record of the first one was lost
-        loop = asyncio.get_running_loop()
-        pending = self._pending.get(key)
-        if pending is None:
-            pending = self._pending[key] = _Pending(loop.time(), parent)
-            self._names += len(record.request_id)
+        if (pending := self._pending.get(key)) is None:
+            timer = asyncio.get_running_loop().call_later(self._patience_s, self._finish, key)
+            pending = self._pending[key] = _Pending(parent, timer)
         pending.by_rank[record.rank] = record
         if len(pending.by_rank) == self._ranks:
             self._finish(key)
-        elif len(self._pending) > _MOST_PENDING or self._names > _MOST_NAMES:
+        elif len(self._pending) > _MOST_PENDING:
             self._finish(next(iter(self._pending)))
-        elif self._timer is None:
-            self._timer = loop.call_later(self._patience_s, self._give_up_late)
 
     def flush(self) -> None:
         """Make spans of everything that waits."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         for key in list(self._pending):
             self._finish(key)
 
-    def _give_up_late(self) -> None:
-        self._timer = None
-        loop = asyncio.get_running_loop()
-        while self._pending:
-            key, pending = next(iter(self._pending.items()))
-            left_s = pending.since_s + self._patience_s - loop.time()
-            if left_s > 0:
-                self._timer = loop.call_later(left_s, self._give_up_late)
-                return
-            self._finish(key)
-
     def _finish(self, key: _Key) -> None:
-        self._names -= len(key[1])
         pending = self._pending.pop(key)
+        pending.timer.cancel()
         told = list(pending.by_rank.values())
         start_ns = min(record.start_ns for record in told)
         span = self._tracer.start_span(c.GUIDED_DECODE, pending.parent, start_time=start_ns)
         self._desyncs.ended(key[1], span)
-        if span.is_recording():
-            end_ns = max(record.end_ns for record in told)
-            spans.end(span, error_code=_failure(told), end_ns=end_ns, attributes=attributes(told))
+        end_ns = max(record.end_ns for record in told)
+        spans.end(span, error_code=_failure(told), end_ns=end_ns, attributes=attributes(told))
 
 
 def attributes(told: list[Decode]) -> dict[str, AttributeValue]:

@@ -1,46 +1,29 @@
-"""The sidecar's Prometheus metrics.
+"""The sidecar's Prometheus metrics of what records tell.
 
 Labels hold codes, ranks, kinds and the resource's own names only: their number is bounded.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, get_args
 
 import msgspec
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Histogram,
-    disable_created_metrics,
-    generate_latest,
-)
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.openmetrics import exposition
 
-from guided_contract import trace_context
+from guided_contract import records
 from guided_contract.errors import ErrorCode
-from guided_contract.records import (
-    AnyRecord,
-    Decode,
-    DraftTokens,
-    EndReason,
-    HttpRequest,
-    ProcessorFailure,
-    ProcessorTimes,
-)
+from guided_contract.records import Decode, DraftTokens, HttpRequest
 from guided_contract.status import DraftsStatus
-from guided_contract.trace_context import TraceContext
-from guided_sidecar.telemetry.decode_counts import DecodeCounters
-from guided_sidecar.telemetry.draft_tokens import DraftTokensMetrics
-from guided_sidecar.telemetry.exemplars import Exemplars
-from guided_sidecar.telemetry.processor_counts import ProcessorCounters
-from guided_sidecar.telemetry.span_metrics import SpanMetrics
+from guided_sidecar.telemetry import spans
+from guided_sidecar.telemetry.decode_counts import COUNTS, with_drafts
+from guided_sidecar.telemetry.span_metrics import SpanMetrics, exemplar
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text"
 
-_NS: Final = 1e9
 # What a label may say about an end; anything else is "other".
-_ENDS: Final = frozenset({"", *get_args(EndReason)} | {code.value for code in ErrorCode})
+_ENDS: Final = frozenset({"", *get_args(records.EndReason)} | {code.value for code in ErrorCode})
 # Requests that end so asked for a grammar, though it may be unknown of which kind.
 _ABOUT_GRAMMARS: Final = frozenset(code.value for code in ErrorCode if code.value.startswith("grammar_")) | {
     ErrorCode.REQUEST_NOT_ADMITTED.value,
@@ -48,13 +31,50 @@ _ABOUT_GRAMMARS: Final = frozenset(code.value for code in ErrorCode if code.valu
 }
 _FILL_BUCKETS_S: Final = (0.00001, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5)
 _REQUEST_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_PROCESSOR: Final = ("rank", "processor")
+# By name, what each counts, and its labels.
+_COUNTERS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
+    "requests": (
+        "HTTP requests on generating routes, by status, error code and kind of constraint",
+        ("status", "error_code", "kind"),
+    ),
+    "ignored_keys": ("Keys of requests that vLLM does not know, and so ignored", ()),
+    "sequences": (
+        "Guided sequences that ended, by rank, backend and reason; tp_rank 0 counts each once",
+        ("rank", "tp_rank", "backend", "end_reason"),
+    ),
+    **{count.metric: (count.text, ("rank",)) for count in COUNTS},
+    "draft_tokens_changes": (
+        "Changes of the number of draft tokens, by another choice or another batch size",
+        ("engine",),
+    ),
+    "draft_tokens_trials": (
+        "Times that another number of draft tokens was tried for a few steps",
+        ("engine",),
+    ),
+    "processor_steps": ("Steps in which a logits processor had sequences", _PROCESSOR),
+    "processor_steps_over_budget": (
+        "Steps in which a logits processor took more CPU time than its timeBudget",
+        _PROCESSOR,
+    ),
+    "processor_seconds": (
+        "CPU time that a logits processor took, of all of its sequences together",
+        _PROCESSOR,
+    ),
+    "processor_failures": (
+        "Sequences that ended for a logits processor, or one of several; tp_rank 0 counts each once",
+        ("rank", "tp_rank", "processor", "error_code"),
+    ),
+    "records_dropped": ("Telemetry records that the engine's processes could not send", ()),
+    "records_invalid": ("Datagrams on the telemetry socket that were no record", ()),
+}
 
 
 class SidecarMetrics:
     """Counts records, and renders all metrics of its registry.
 
     `registry` takes further collectors: each source of figures (exporter, health) registers one. `spans`
-    measures those that end.
+    measures those that end. `drafts` is what there is to know of draft tokens.
 
     Parameters
     ----------
@@ -68,33 +88,22 @@ class SidecarMetrics:
 
     def __init__(self, ranks: int = 1, *, traced: bool = False, processors: Collection[str] = ()) -> None:
         # Else each series has another that tells when it began: twice as many, which nobody asks for.
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types for it
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types for it
         self.registry = CollectorRegistry(auto_describe=False)
+        self.spans = SpanMetrics(self.registry, is_traced=traced)
+        self.drafts = DraftsStatus()
         self._ranks = ranks
-        self._exemplars = Exemplars(are_kept=traced)
-        self.spans = SpanMetrics(self.registry, self._exemplars)
-        self._requests = Counter(
-            "guidedmodel_requests",
-            "HTTP requests on generating routes, by status, error code and kind of constraint",
-            ("status", "error_code", "kind"),
-            registry=self.registry,
-        )
-        self._ignored = Counter(
-            "guidedmodel_ignored_keys",
-            "Keys of requests that vLLM does not know, and so ignored",
-            registry=self.registry,
-        )
+        self._is_traced = traced
+        self._processors = frozenset(processors)
+        self._counters = {
+            name: Counter(f"guidedmodel_{name}", text, labels, registry=self.registry)
+            for name, (text, labels) in _COUNTERS.items()
+        }
         self._duration = Histogram(
             "guidedmodel_request_duration_seconds",
             "Duration of HTTP requests on generating routes",
             ("kind",),
             buckets=_REQUEST_BUCKETS_S,
-            registry=self.registry,
-        )
-        self._sequences = Counter(
-            "guidedmodel_sequences",
-            "Guided sequences that ended, by rank, backend and reason; tp_rank 0 counts each once",
-            ("rank", "tp_rank", "backend", "end_reason"),
             registry=self.registry,
         )
         self._fill_max = Histogram(
@@ -104,69 +113,82 @@ class SidecarMetrics:
             buckets=_FILL_BUCKETS_S,
             registry=self.registry,
         )
-        self._decode_counters = DecodeCounters(self.registry)
-        self._draft_tokens = DraftTokensMetrics(self.registry)
-        self._processors = ProcessorCounters(self.registry, processors)
-        self._dropped = Counter(
-            "guidedmodel_records_dropped",
-            "Telemetry records that the engine's processes could not send",
-            registry=self.registry,
-        )
-        self._garbage = Counter(
-            "guidedmodel_records_invalid",
-            "Datagrams on the telemetry socket that were no record",
+        self._draft_tokens = Gauge(
+            "guidedmodel_draft_tokens",
+            "Draft tokens a sequence that the engine core chose last, for the batch size at hand",
+            ("engine",),
             registry=self.registry,
         )
 
-    def take(self, record: AnyRecord) -> None:
+    def take(self, record: records.AnyRecord) -> None:
         """Count a record, and what its process dropped before it."""
-        if record.dropped:
-            self._dropped.inc(record.dropped)
-        if isinstance(record, HttpRequest):
-            self._take_request(record)
-        elif isinstance(record, Decode):
-            self._take_decode(record)
-        elif isinstance(record, DraftTokens):
-            self._draft_tokens.take(record)
-        elif isinstance(record, ProcessorTimes):
-            self._processors.take_times(record)
-        elif isinstance(record, ProcessorFailure):
-            self._processors.take_failure(record, record.rank % self._ranks, _bounded(record.code))
-
-    @property
-    def drafts(self) -> DraftsStatus:
-        """Return what there is to know of draft tokens."""
-        told = self._draft_tokens
-        return msgspec.structs.replace(self._decode_counters.drafts, chosen=told.chosen, off=told.off)
+        self._count("records_dropped", by=record.dropped)
+        match record:
+            case HttpRequest():
+                self._take_request(record)
+            case Decode():
+                self._take_decode(record)
+            case DraftTokens():
+                self._take_draft_tokens(record)
+            case records.ProcessorTimes():
+                for each in record.times:
+                    labels = record.rank, self._processor(each.name)
+                    self._count("processor_steps", *labels, by=each.steps)
+                    self._count("processor_steps_over_budget", *labels, by=each.over_budget)
+                    self._count("processor_seconds", *labels, by=each.total_ns / 1e9)
+            case records.ProcessorFailure():
+                ranks = record.rank, record.rank % self._ranks
+                for name in {self._processor(name) for name in record.processors}:
+                    self._count("processor_failures", *ranks, name, _bounded(record.code))
 
     def take_garbage(self) -> None:
         """Count a datagram that was no record."""
-        self._garbage.inc()
+        self._count("records_invalid")
 
     def render(self) -> bytes:
         """Return the page in Prometheus' text format, version 0.0.4."""
-        return generate_latest(self.registry)
+        return prometheus_client.generate_latest(self.registry)
 
     def render_openmetrics(self) -> bytes:
         """Return the page as OpenMetrics, version 1.0.0: the same figures, with exemplars."""
         page: bytes = exposition.generate_latest(self.registry)  # type: ignore[no-untyped-call]  # no types
         return page
 
+    def _count(self, name: str, *labels: str | int, by: float = 1) -> None:
+        counter = self._counters[name]
+        (counter.labels(*map(str, labels)) if labels else counter).inc(by)
+
+    def _exemplar(self, traceparent: str | None) -> dict[str, str] | None:
+        return exemplar(spans.parent_of(spans.remote(traceparent)), is_traced=self._is_traced)
+
     def _take_request(self, record: HttpRequest) -> None:
         code = _bounded(record.error_code or "")
         kind = record.kind or ("unknown" if code in _ABOUT_GRAMMARS else "unguided")
-        self._requests.labels(str(record.status), code, kind).inc()
-        self._ignored.inc(record.ignored_keys)
-        duration_s = max(0, record.end_ns - record.start_ns) / _NS
-        own = TraceContext(record.trace_id, record.span_id, record.flags)
-        self._duration.labels(kind).observe(duration_s, self._exemplars.of_record(own))
+        self._count("requests", record.status, code, kind)
+        self._count("ignored_keys", by=record.ignored_keys)
+        own = f"00-{record.trace_id}-{record.span_id}-{record.flags:02x}"
+        duration_s = max(0, record.end_ns - record.start_ns) / 1e9
+        self._duration.labels(kind).observe(duration_s, self._exemplar(own))
 
     def _take_decode(self, record: Decode) -> None:
-        rank, tp_rank = str(record.rank), str(record.rank % self._ranks)
-        self._sequences.labels(rank, tp_rank, record.backend, _bounded(record.end_reason)).inc()
-        request = trace_context.parse(record.traceparent or "")
-        self._fill_max.labels(rank).observe(record.fill_max_ns / _NS, self._exemplars.of_record(request))
-        self._decode_counters.take(record)
+        rank = record.rank
+        self._count("sequences", rank, rank % self._ranks, record.backend, _bounded(record.end_reason))
+        self._fill_max.labels(str(rank)).observe(record.fill_max_ns / 1e9, self._exemplar(record.traceparent))
+        for count in COUNTS:
+            self._count(count.metric, rank, by=count.of(record))
+        self.drafts = with_drafts(self.drafts, record)
+
+    def _take_draft_tokens(self, record: DraftTokens) -> None:
+        self.drafts = msgspec.structs.replace(self.drafts, chosen=record.chosen, off=record.why)
+        if record.chosen is None:
+            self._draft_tokens.clear()
+        else:
+            self._draft_tokens.labels(str(record.engine)).set(record.chosen)
+        self._count("draft_tokens_changes", record.engine, by=record.changes)
+        self._count("draft_tokens_trials", record.engine, by=record.trials)
+
+    def _processor(self, name: str) -> str:
+        return name if name in self._processors else "other"
 
 
 def _bounded(end: str) -> str:

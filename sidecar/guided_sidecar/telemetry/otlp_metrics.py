@@ -4,27 +4,15 @@ One registry feeds both, so that they cannot differ. Figures are cumulative: one
 the next.
 """
 
+import itertools
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcExporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpExporter
-from opentelemetry.sdk.metrics import Exemplar
-from opentelemetry.sdk.metrics.export import (
-    AggregationTemporality,
-    Gauge,
-    Histogram,
-    HistogramDataPoint,
-    Metric,
-    MetricsData,
-    NumberDataPoint,
-    PeriodicExportingMetricReader,
-    ResourceMetrics,
-    ScopeMetrics,
-    Sum,
-)
+from opentelemetry.sdk.metrics import Exemplar, export
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from prometheus_client import CollectorRegistry
@@ -35,14 +23,14 @@ from guided_contract.otel_environment import Environment, exporter_word, exporte
 from guided_sidecar.telemetry import conventions as c
 
 _UNITS: Final = {"seconds": "s", "bytes": "By"}
-_CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
+_CUMULATIVE: Final = export.AggregationTemporality.CUMULATIVE
 
 _log: Final = logging.getLogger(__name__)
 
 
 def figures(
     registry: CollectorRegistry, resource: Resource, env: Environment
-) -> PeriodicExportingMetricReader | None:
+) -> export.PeriodicExportingMetricReader | None:
     """Return what sends a registry's figures, already at work; None where nobody asks for it."""
     if "otlp" not in exporters(env, "METRICS"):
         return None
@@ -51,64 +39,51 @@ def figures(
         return None
     make = GrpcExporter if exporter_word(env, "PROTOCOL", "METRICS").lower() == "grpc" else HttpExporter
     try:
-        reader = PeriodicExportingMetricReader(make())
+        reader = export.PeriodicExportingMetricReader(make())
     except Exception as error:  # noqa: BLE001 - as for traces
         _log.error("no metrics are sent, for what a variable of OpenTelemetry says: %s", error)
         return None
     begun_ns = time.time_ns()
-    reader._set_collect_callback(  # noqa: SLF001 - as a MeterProvider does, which reads its own instruments alone
-        lambda *_, **__: translated(registry.collect(), resource, begun_ns, time.time_ns())
-    )
+
+    def collected(*_: object, **__: object) -> export.MetricsData:
+        metrics = [_metric(family, begun_ns, time.time_ns()) for family in registry.collect()]
+        scope = export.ScopeMetrics(InstrumentationScope(c.SCOPE), metrics, c.SCHEMA_URL)
+        return export.MetricsData([export.ResourceMetrics(resource, [scope], resource.schema_url)])
+
+    reader._set_collect_callback(collected)  # noqa: SLF001 - as a MeterProvider does, of its own instruments alone
     return reader
 
 
-def translated(families: Iterable[Family], resource: Resource, begun_ns: int, now_ns: int) -> MetricsData:
-    """Return what Prometheus would read at this moment."""
-    metrics = [_metric(family, begun_ns, now_ns) for family in families]
-    scope = ScopeMetrics(InstrumentationScope(c.SCOPE), metrics, c.SCHEMA_URL)
-    return MetricsData([ResourceMetrics(resource, [scope], resource.schema_url)])
-
-
-def _metric(family: Family, begun_ns: int, now_ns: int) -> Metric:
+def _metric(family: Family, begun_ns: int, now_ns: int) -> export.Metric:
     """Return one metric, without the suffix `_total`, which who translates back adds."""
-    data: Sum | Gauge | Histogram
+    data: export.Sum | export.Gauge | export.Histogram
     if family.type == "histogram":
-        data = Histogram(list(_histograms(family.samples, begun_ns, now_ns)), _CUMULATIVE)
+        by_labels = itertools.groupby(family.samples, lambda sample: sample.labels | {"le": ""})
+        data = export.Histogram(
+            [_histogram(list(each), begun_ns, now_ns) for _, each in by_labels], _CUMULATIVE
+        )
     else:
         points = [
-            NumberDataPoint(dict(sample.labels), begun_ns, now_ns, sample.value) for sample in family.samples
+            export.NumberDataPoint(dict(sample.labels), begun_ns, now_ns, sample.value)
+            for sample in family.samples
         ]
         is_counter = family.type == "counter"
-        data = Sum(points, _CUMULATIVE, is_monotonic=True) if is_counter else Gauge(points)
+        data = export.Sum(points, _CUMULATIVE, is_monotonic=True) if is_counter else export.Gauge(points)
     unit = _UNITS.get(family.name.rpartition("_")[2], "")
-    return Metric(family.name, family.documentation, unit, data)
+    return export.Metric(family.name, family.documentation, unit, data)
 
 
-def _histograms(samples: Iterable[Sample], begun_ns: int, now_ns: int) -> Iterator[HistogramDataPoint]:
-    """Yield a point for each set of labels: its samples follow one another, the buckets' first."""
-    buckets: list[Sample] = []
-    counted = 0.0
-    for sample in samples:
-        if sample.name.endswith("_bucket"):
-            buckets.append(sample)
-        elif sample.name.endswith("_count"):
-            counted = sample.value
-        elif sample.name.endswith("_sum"):
-            yield _histogram(buckets, counted, sample, begun_ns, now_ns)
-            buckets = []
-
-
-def _histogram(
-    buckets: list[Sample], counted: float, total: Sample, begun_ns: int, now_ns: int
-) -> HistogramDataPoint:
+def _histogram(samples: list[Sample], begun_ns: int, now_ns: int) -> export.HistogramDataPoint:
+    """Return the point of one set of labels, of its buckets in order, then its count and its sum."""
+    *buckets, count, total = samples
     below = [int(bucket.value) for bucket in buckets]  # each counts those before it, too
-    return HistogramDataPoint(
+    return export.HistogramDataPoint(
         attributes=dict(total.labels),
         start_time_unix_nano=begun_ns,
         time_unix_nano=now_ns,
-        count=int(counted),
+        count=int(count.value),
         sum=total.value,
-        bucket_counts=[upper - lower for lower, upper in zip([0, *below], below, strict=False)],
+        bucket_counts=[upper - lower for lower, upper in itertools.pairwise([0, *below])],
         explicit_bounds=[float(bucket.labels["le"]) for bucket in buckets[:-1]],
         min=None,  # type: ignore[arg-type]  # optional in OTLP, and nobody keeps them
         max=None,  # type: ignore[arg-type]  # neither

@@ -1,25 +1,31 @@
-"""All of the sidecar's telemetry as one thing to start and stop."""
+"""The sidecar's telemetry: records of the engine's processes in, spans and counts out."""
 
 import asyncio
+import contextlib
+import math
 import os
+import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from opentelemetry.sdk.resources import Resource
 
+from guided_contract import records
 from guided_contract.config import PodConfig
-from guided_contract.records import Digests
-from guided_sidecar.telemetry import conventions, otlp_metrics, spans
+from guided_contract.records import Decode, Digests, HttpRequest, ProcessorFailure
+from guided_sidecar.telemetry import conventions, otlp_metrics, request_spans, spans
 from guided_sidecar.telemetry.decode_spans import Decodes
 from guided_sidecar.telemetry.exporter import span_processor
-from guided_sidecar.telemetry.incidents import Desyncs
+from guided_sidecar.telemetry.incidents import Desyncs, ProcessorFailures
 from guided_sidecar.telemetry.metrics import SidecarMetrics
-from guided_sidecar.telemetry.processor_failures import ProcessorFailures
-from guided_sidecar.telemetry.record_receiver import TelemetryReceiver
-from guided_sidecar.telemetry.span_metrics import MEASURED
 
 FLUSH_DEADLINE_S: Final = 5.0  # of a pod's 30 s to end, after the engine has gone
+_DATAGRAM_BYTES: Final = 64 << 10
+# A unix socket queues few datagrams (net.unix.max_dgram_qlen, 10 in a pod), so they are taken many at a
+# time; the bound lets other tasks run during a flood.
+_DATAGRAMS_PER_WAKE: Final = 256
 
 
 class Instruments:
@@ -38,8 +44,7 @@ class Instruments:
             processors=[processor.name for processor in config.logits_processors],
         )
         # Without a collector the contexts of other processes' traces still travel, and no trace begins here.
-        share = config.telemetry.sampling if is_traced else 0.0
-        self.provider = spans.provider(resource, share=share, measured=MEASURED)
+        self.provider = spans.provider(resource, share=config.telemetry.sampling if is_traced else 0.0)
         self.provider.add_span_processor(self.metrics.spans)
         if (way_out := span_processor(config.telemetry, self.metrics.registry)) is not None:
             self.provider.add_span_processor(way_out)
@@ -49,34 +54,26 @@ class Instruments:
 
 
 class Telemetry:
-    """The receiver of what other processes tell, and the way out for all of it.
+    """The receiver of what other processes tell, the ranks' digests too, and the way out for all of it.
 
-    Parameters
-    ----------
-    on_digests
-        Takes the ranks' digests, which come among the records.
+    Records come by a unix datagram socket, made anew at `start` with mode 0600.
     """
 
     def __init__(
         self, config: PodConfig, instruments: Instruments, on_digests: Callable[[Digests], None]
     ) -> None:
         self._instruments = instruments
-        self._decodes = Decodes(config.tensor_parallel, instruments.tracer, instruments.desyncs)
-        self._failures = ProcessorFailures(
-            config.logits_processors, config.tensor_parallel, instruments.tracer
-        )
-        self._records = TelemetryReceiver(
-            config.telemetry_socket,
-            instruments.tracer,
-            self._decodes,
-            instruments.metrics,
-            on_digests,
-            self._failures.take,
-        )
+        self._path = config.telemetry_socket
+        self._on_digests = on_digests
+        tracer, ranks = instruments.tracer, config.tensor_parallel
+        self._decodes = Decodes(ranks, tracer, instruments.desyncs)
+        self._failures = ProcessorFailures(config.logits_processors, ranks, tracer)
+        self._socket: socket.socket | None = None
+        self._served_s = -math.inf
 
     def guided_served_s(self) -> float:
         """Return when a guided request was last answered well, by time.monotonic; -inf: never."""
-        return self._records.guided_served_s
+        return self._served_s
 
     def processor_failures(self) -> Mapping[str, int]:
         """Return how many sequences ended for each logits processor, by its name."""
@@ -88,13 +85,27 @@ class Telemetry:
         Raises
         ------
         OSError
-            The socket cannot be bound.
+            The folder is missing or not writable, or the path is too long for a socket.
         """
-        self._records.start()
+        # Beside the path, then renamed: nobody can connect before the mode is right, or find no socket.
+        fresh = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        fresh.unlink(missing_ok=True)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._socket.bind(str(fresh))
+        fresh.chmod(0o600)
+        fresh.replace(self._path)
+        asyncio.get_running_loop().add_reader(self._socket, self._read_some, self._socket)
 
     async def stop(self, deadline_s: float = FLUSH_DEADLINE_S) -> None:
-        """Stop listening and send what is left, for at most `deadline_s`."""
-        self._records.stop()
+        """Take what has arrived, and send what is left for at most `deadline_s`.
+
+        The socket's file stays: it may be a successor's by now.
+        """
+        if self._socket is not None:
+            asyncio.get_running_loop().remove_reader(self._socket)
+            self._read_some(self._socket)
+            self._socket.close()
+            self._socket = None
         self._decodes.flush()
         ends: list[Callable[[], None]] = [self._instruments.provider.shutdown]
         if self._instruments.figures is not None:
@@ -104,3 +115,34 @@ class Telemetry:
         for thread in sending:
             thread.start()
         await asyncio.gather(*(asyncio.to_thread(thread.join, deadline_s) for thread in sending))
+
+    def _read_some(self, bound: socket.socket) -> None:
+        # All are fetched before the first is looked at, because senders lose what finds the queue full.
+        arrived: list[bytes] = []
+        with contextlib.suppress(BlockingIOError):
+            while len(arrived) < _DATAGRAMS_PER_WAKE:
+                arrived.append(bound.recv(_DATAGRAM_BYTES))
+        for datagram in arrived:
+            self.take(datagram)
+
+    def take(self, datagram: bytes) -> None:
+        """Make spans and counts of what a process sent; what is no record is counted."""
+        try:
+            record = records.decode(datagram)
+            root = request_spans.root(record) if isinstance(record, HttpRequest) else None
+        except ValueError:
+            self._instruments.metrics.take_garbage()
+            return
+        self._instruments.metrics.take(record)
+        match record:
+            case HttpRequest():
+                if record.kind is not None and record.status == 200 and not record.error_code:
+                    self._served_s = time.monotonic()
+                if root is not None:
+                    request_spans.make(self._instruments.tracer, record, *root)
+            case Decode():
+                self._decodes.add(record)
+            case Digests():
+                self._on_digests(record)
+            case ProcessorFailure():
+                self._failures.take(record)

@@ -8,7 +8,6 @@ from opentelemetry.trace import SpanContext, SpanKind, Tracer
 from opentelemetry.util.types import AttributeValue
 
 from guided_contract.records import HttpRequest
-from guided_contract.wire import Kind
 from guided_sidecar.telemetry import conventions as c
 from guided_sidecar.telemetry import spans
 
@@ -24,9 +23,9 @@ _OPERATIONS: Final[Mapping[str, str]] = {
     "/cohere/v2/chat": "chat",
 }
 # By what a request asked for; of a structural tag, only some parts may be JSON.
-_OUTPUTS: Final[Mapping[Kind, str]] = {
-    "json": "json",
+_OUTPUTS: Final = {
     "json_object": "json",
+    "json": "json",
     "regex": "text",
     "choice": "text",
     "grammar": "text",
@@ -41,16 +40,14 @@ def root(record: HttpRequest) -> tuple[SpanContext, Context] | None:
     ValueError
         An id is not hexadecimal or zero.
     """
-    own = spans.parent_of(spans.remote(f"00-{record.trace_id}-{record.span_id}-{record.flags:02x}"))
-    if not own.is_valid:
-        raise ValueError(f"no trace context: {record.trace_id} {record.span_id}")
-    below = spans.ALWAYS
-    if record.parent_span_id:
-        parent = f"00-{record.trace_id}-{record.parent_span_id}-{record.flags:02x}"
-        below = spans.remote(parent, record.tracestate, within=spans.ALWAYS)
-        if not spans.parent_of(below).is_valid:
-            raise ValueError(f"no span id: {record.parent_span_id}")
-    return (own, below) if record.sampled else None
+    own, below = (
+        spans.remote(f"00-{record.trace_id}-{span_id}-{record.flags:02x}", state, within=spans.ALWAYS)
+        for span_id, state in ((record.span_id, None), (record.parent_span_id, record.tracestate))
+    )
+    ids = spans.parent_of(own)
+    if not ids.is_valid or (record.parent_span_id and not spans.parent_of(below).is_valid):
+        raise ValueError(f"no ids of spans: {record.trace_id} {record.span_id} {record.parent_span_id}")
+    return (ids, below) if record.sampled else None
 
 
 def make(tracer: Tracer, record: HttpRequest, own: SpanContext, below: Context) -> None:
@@ -60,14 +57,9 @@ def make(tracer: Tracer, record: HttpRequest, own: SpanContext, below: Context) 
     conventions leave 4xx unset for want of knowledge about the request, and here it is known that the
     caller did not get what was asked for.
     """
+    name, told = f"{record.method} {record.route}", attributes(record)
     with spans.called(own):
-        span = tracer.start_span(
-            f"{record.method} {record.route}",
-            below,
-            SpanKind.SERVER,
-            attributes(record),
-            start_time=record.start_ns,
-        )
+        span = tracer.start_span(name, below, SpanKind.SERVER, told, start_time=record.start_ns)
     error_code = record.error_code or (str(record.status) if record.status >= _CLIENT_GONE else "")
     spans.end(span, error_code=error_code, end_ns=record.end_ns)
 
@@ -86,13 +78,12 @@ def attributes(record: HttpRequest) -> dict[str, AttributeValue]:
         c.GRAMMAR_KIND: record.kind,
         c.GRAMMAR_KEY: record.grammar_key,
     }
-    operation = _OPERATIONS.get(record.route)
-    if operation is not None:
+    if operation := _OPERATIONS.get(record.route):
         told |= {
             c.GEN_AI_OPERATION_NAME: operation,
             c.GEN_AI_PROVIDER_NAME: c.PROVIDER,
             c.GEN_AI_REQUEST_MODEL: record.model,
-            c.GEN_AI_OUTPUT_TYPE: _OUTPUTS.get(record.kind) if record.kind else None,
+            c.GEN_AI_OUTPUT_TYPE: _OUTPUTS.get(record.kind or ""),
             c.GEN_AI_FINISH_REASONS: record.finish_reasons or None,
             c.GEN_AI_INPUT_TOKENS: record.input_tokens,
             c.GEN_AI_OUTPUT_TOKENS: record.output_tokens,

@@ -4,24 +4,38 @@ from collections.abc import Mapping
 from typing import Final
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.trace import SpanContext, format_span_id, format_trace_id
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from guided_contract.errors import CATALOGUE
 from guided_sidecar.telemetry import conventions as c
-from guided_sidecar.telemetry.exemplars import Exemplars
 
-_NS: Final = 1e9
 # A grammar that is there takes a tenth of a millisecond, an endless compile its deadline.
 _BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 # By the HTTP status that the request gets: its own fault, or the pod's.
 _OUTCOMES: Final[Mapping[str, str]] = {"": "ok", c.CANCELLED: "cancelled"} | {
     code.value: "refused" if entry.http_status < 500 else "unavailable" for code, entry in CATALOGUE.items()
 }
-_OTHER: Final = "other"
+# Attributes that are labels, by the last word of each, and what the metric counts.
+_MEASURES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
+    c.GRAMMAR_PREPARE: (
+        (c.GRAMMAR_KIND, c.GRAMMAR_CACHE),
+        "From the request for a grammar to its load on every rank, or to its refusal",
+    ),
+    c.GRAMMAR_COMPILE: (
+        (c.GRAMMAR_KIND, c.GRAMMAR_BACKEND),
+        "Compiles in grammar workers, with the wait for a worker and the proof",
+    ),
+    c.GRAMMAR_PROOF: ((c.GRAMMAR_BACKEND,), "Proofs of compiled grammars"),
+    c.GRAMMAR_LOAD: ((c.RANK,), "Loads of a grammar on a rank"),
+}
 
 
-# The spans that are measured, whether or not their traces are sampled.
-MEASURED: Final = frozenset({c.GRAMMAR_PREPARE, c.GRAMMAR_COMPILE, c.GRAMMAR_PROOF, c.GRAMMAR_LOAD})
+def exemplar(context: SpanContext | None, *, is_traced: bool) -> dict[str, str] | None:
+    """Return the labels by which OpenMetrics names a span; None where its trace is not exported."""
+    if context is None or not (is_traced and context.trace_flags.sampled):
+        return None
+    return {"trace_id": format_trace_id(context.trace_id), "span_id": format_span_id(context.span_id)}
 
 
 class SpanMetrics(SpanProcessor):
@@ -30,37 +44,17 @@ class SpanMetrics(SpanProcessor):
     Every label's value is one of a few: a span's attributes are ours, error codes are the catalogue's.
     """
 
-    def __init__(self, registry: CollectorRegistry, exemplars: Exemplars) -> None:
-        self._exemplars = exemplars
-
-        def histogram(name: str, text: str, *labels: str) -> Histogram:
-            return Histogram(name, text, (*labels, "outcome"), buckets=_BUCKETS_S, registry=registry)
-
-        self._durations: dict[str, tuple[Histogram, tuple[str, ...]]] = {
-            c.GRAMMAR_PREPARE: (
-                histogram(
-                    "guidedmodel_grammar_prepare_seconds",
-                    "From the request for a grammar to its load on every rank, or to its refusal",
-                    *("kind", "cache"),
-                ),
-                (c.GRAMMAR_KIND, c.GRAMMAR_CACHE),
-            ),
-            c.GRAMMAR_COMPILE: (
-                histogram(
-                    "guidedmodel_grammar_compile_seconds",
-                    "Compiles in grammar workers, with the wait for a worker and the proof",
-                    *("kind", "backend"),
-                ),
-                (c.GRAMMAR_KIND, c.GRAMMAR_BACKEND),
-            ),
-            c.GRAMMAR_PROOF: (
-                histogram("guidedmodel_grammar_proof_seconds", "Proofs of compiled grammars", "backend"),
-                (c.GRAMMAR_BACKEND,),
-            ),
-            c.GRAMMAR_LOAD: (
-                histogram("guidedmodel_grammar_load_seconds", "Loads of a grammar on a rank", "rank"),
-                (c.RANK,),
-            ),
+    def __init__(self, registry: CollectorRegistry, *, is_traced: bool) -> None:
+        self._is_traced = is_traced
+        self._durations = {
+            span: Histogram(
+                f"guidedmodel_{span.replace('.', '_')}_seconds",
+                text,
+                (*(name.rpartition(".")[2] for name in names), "outcome"),
+                buckets=_BUCKETS_S,
+                registry=registry,
+            )
+            for span, (names, text) in _MEASURES.items()
         }
         self._refused = Counter(
             "guidedmodel_grammars_refused",
@@ -71,18 +65,14 @@ class SpanMetrics(SpanProcessor):
 
     def on_end(self, span: ReadableSpan) -> None:
         """Measure a span that has ended."""
-        if span.name not in self._durations:
+        if span.name not in _MEASURES:
             return
-        histogram, names = self._durations[span.name]
         told = span.attributes or {}
-        labels = (str(told.get(name) or "none") for name in names)
-        assert span.start_time is not None
-        assert span.end_time is not None
-        duration_s = max(0, span.end_time - span.start_time) / _NS
+        labels = (str(told.get(name) or "none") for name in _MEASURES[span.name][0])
+        duration_s = max(0, (span.end_time or 0) - (span.start_time or 0)) / 1e9
         error_code = str(told.get(c.ERROR_TYPE, ""))
-        histogram.labels(*labels, _OUTCOMES.get(error_code, _OTHER)).observe(
-            duration_s, self._exemplars.of_span(span.get_span_context())
+        self._durations[span.name].labels(*labels, _OUTCOMES[error_code]).observe(
+            duration_s, exemplar(span.get_span_context(), is_traced=self._is_traced)
         )
         if span.name == c.GRAMMAR_PREPARE and error_code:
-            known = error_code if error_code in _OUTCOMES else _OTHER
-            self._refused.labels(known).inc()
+            self._refused.labels(error_code).inc()

@@ -5,69 +5,43 @@ as its span (`below`). Never start a span without a context: the SDK then takes 
 """
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import Final
 
 from opentelemetry import context as contexts
+from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import TracerProvider, sampling
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.sdk.trace.sampling import (
-    ALWAYS_OFF,
-    ALWAYS_ON,
-    Decision,
-    ParentBased,
-    Sampler,
-    SamplingResult,
-    TraceIdRatioBased,
-)
-from opentelemetry.trace import (
-    Link,
-    NonRecordingSpan,
-    Span,
-    SpanContext,
-    SpanKind,
-    Status,
-    StatusCode,
-    Tracer,
-    TraceState,
-    get_current_span,
-    set_span_in_context,
-)
+from opentelemetry.trace import Span, SpanContext, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import Attributes
 
-from guided_sidecar.telemetry import conventions
+from guided_sidecar.telemetry import conventions as c
 
-_KEPT: Final = contexts.create_key("guided-kept")  # bool: whether the trace that begins here is sampled
+# Spans that processors see, to measure them, although their traces are not sampled.
+MEASURED: Final = frozenset({c.GRAMMAR_PREPARE, c.GRAMMAR_COMPILE, c.GRAMMAR_PROOF, c.GRAMMAR_LOAD})
+
+_ROOTS: Final = contexts.create_key("guided-roots")  # sampling.Sampler: decides where a trace begins
 _IDS: Final = contexts.create_key("guided-ids")  # SpanContext: what the next span is to be called
 _propagator: Final = TraceContextTextMapPropagator()
 
 # Where a trace begins that is exported whatever the sampling, and one that never is.
-ALWAYS: Final = contexts.set_value(_KEPT, True, Context())
-NEVER: Final = contexts.set_value(_KEPT, False, Context())
+ALWAYS: Final = contexts.set_value(_ROOTS, sampling.ALWAYS_ON, Context())
+NEVER: Final = contexts.set_value(_ROOTS, sampling.ALWAYS_OFF, Context())
 _NONE: Final[Attributes] = MappingProxyType({})
 
 
-def provider(resource: Resource, *, share: float, measured: Collection[str] = ()) -> TracerProvider:
-    """Return a provider without processors.
-
-    Parameters
-    ----------
-    share
-        Of the traces that begin here, those to sample (0 to 1); others' parents have decided.
-    measured
-        Names of spans that processors see although their traces are not sampled.
-    """
-    sampler = _Sampler(share, measured)
-    return TracerProvider(sampler, resource, shutdown_on_exit=False, id_generator=_Ids())
+def provider(resource: Resource, *, share: float) -> TracerProvider:
+    """Return a provider without processors; `share` (0 to 1) of the traces that begin here is sampled."""
+    return TracerProvider(_Sampler(share), resource, shutdown_on_exit=False, id_generator=_Ids())
 
 
 def tracer(of: TracerProvider) -> Tracer:
     """Return the tracer of our instrumentation scope."""
-    return of.get_tracer(conventions.SCOPE, schema_url=conventions.SCHEMA_URL)
+    return of.get_tracer(c.SCOPE, schema_url=c.SCHEMA_URL)
 
 
 def remote(
@@ -82,12 +56,12 @@ def remote(
 
 def below(span: Span) -> Context:
     """Return the context below a span of this process; it does not keep the span's attributes alive."""
-    return set_span_in_context(NonRecordingSpan(span.get_span_context()), Context())
+    return trace.set_span_in_context(trace.NonRecordingSpan(span.get_span_context()), Context())
 
 
 def parent_of(context: Context) -> SpanContext:
     """Return the span that a context is below; not valid where there is none."""
-    return get_current_span(context).get_span_context()
+    return trace.get_current_span(context).get_span_context()
 
 
 @contextlib.contextmanager
@@ -103,20 +77,12 @@ def called(own: SpanContext) -> Iterator[None]:
 def end(
     span: Span, *, error_code: str = "", end_ns: int | None = None, attributes: Attributes = _NONE
 ) -> None:
-    """End a span.
-
-    Parameters
-    ----------
-    error_code
-        A code of the error catalogue; the span's status is then an error.
-    end_ns
-        CLOCK_REALTIME nanoseconds; None: now.
-    """
+    """End a span, by `error_code` with status error; `end_ns` is CLOCK_REALTIME nanoseconds, None: now."""
     if attributes:
         span.set_attributes(attributes)
     if error_code:
-        span.set_attribute(conventions.ERROR_TYPE, error_code)
-        span.set_status(Status(StatusCode.ERROR, error_code))
+        span.set_attribute(c.ERROR_TYPE, error_code)
+        span.set_status(trace.Status(trace.StatusCode.ERROR, error_code))
     span.end(end_ns)
 
 
@@ -132,28 +98,27 @@ class _Ids(RandomIdGenerator):
         return own.span_id if isinstance(own, SpanContext) else super().generate_span_id()
 
 
-class _Sampler(Sampler):
-    """By the context's word, else the parent's, else a share by trace id; what is measured is recorded."""
+class _Sampler(sampling.Sampler):
+    """By the parent's decision, else the context's, else a share by trace id; MEASURED is recorded."""
 
-    def __init__(self, share: float, measured: Collection[str]) -> None:
-        self._usual = ParentBased(TraceIdRatioBased(share))
-        self._measured = frozenset(measured)
+    def __init__(self, share: float) -> None:
+        self._share = sampling.TraceIdRatioBased(share)
 
     def should_sample(  # noqa: PLR0913, PLR0917 - the SDK's signature
         self,
         parent_context: Context | None,
         trace_id: int,
         name: str,
-        kind: SpanKind | None = None,
+        kind: trace.SpanKind | None = None,
         attributes: Attributes = None,
-        links: Sequence[Link] | None = None,
-        trace_state: TraceState | None = None,
-    ) -> SamplingResult:
-        kept = contexts.get_value(_KEPT, parent_context)
-        sampler = self._usual if kept is None else ALWAYS_ON if kept else ALWAYS_OFF
+        links: Sequence[trace.Link] | None = None,
+        trace_state: trace.TraceState | None = None,
+    ) -> sampling.SamplingResult:
+        roots = contexts.get_value(_ROOTS, parent_context)
+        sampler = sampling.ParentBased(roots if isinstance(roots, sampling.Sampler) else self._share)
         result = sampler.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
-        if result.decision is Decision.DROP and name in self._measured:
-            return SamplingResult(Decision.RECORD_ONLY, attributes, result.trace_state)
+        if result.decision is sampling.Decision.DROP and name in MEASURED:
+            return sampling.SamplingResult(sampling.Decision.RECORD_ONLY, attributes, result.trace_state)
         return result
 
     def get_description(self) -> str:

@@ -2,11 +2,9 @@
 
 import asyncio
 import re
-from pathlib import Path
 from typing import Final
 
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from guided_contract import records
@@ -23,15 +21,11 @@ from guided_contract.records import (
 )
 from guided_contract.wire import ServiceMessage
 from guided_sidecar.ranks.agreement import Consensus
-from guided_sidecar.telemetry import spans
-from guided_sidecar.telemetry.decode_spans import Decodes
 from guided_sidecar.telemetry.incidents import Desyncs
 from guided_sidecar.telemetry.metrics import SidecarMetrics
-from guided_sidecar.telemetry.processor_failures import ProcessorFailures
-from guided_sidecar.telemetry.record_receiver import TelemetryReceiver
-from guided_sidecar.telemetry.span_metrics import MEASURED
 from support.fuzz import mutation
 from support.fuzz.target import Target
+from support.spans import MemorySpans, telemetry
 
 TRACE_ID: Final = "0af7651916cd43dd8448eb211c80319c"
 _RANKS: Final = 2
@@ -116,22 +110,21 @@ class _Receiver:
         self._loop.run_until_complete(self._take(data[:_MOST_DATAGRAM_BYTES]))
 
     async def _take(self, datagram: bytes) -> None:
-        provider = spans.provider(Resource.get_empty(), share=1.0, measured=MEASURED)
-        provider.add_span_processor(self._metrics.spans)
-        provider.add_span_processor(_Export())
-        tracer = spans.tracer(provider)
-        desyncs = Desyncs(tracer)
-        consensus = Consensus(_RANKS, desyncs)
+        made = MemorySpans()
+        made.provider.add_span_processor(self._metrics.spans)
+        made.provider.add_span_processor(_Export())
+        consensus = Consensus(_RANKS, Desyncs(made.tracer).found)
         consensus.connect(_Api())
-        decodes = Decodes(_RANKS, tracer, desyncs)
-        failures = ProcessorFailures(_PROCESSORS, _RANKS, tracer)
-        receiver = TelemetryReceiver(
-            Path("none"), tracer, decodes, self._metrics, consensus.receive, failures.take
+        receiver = telemetry(
+            made,
+            self._metrics,
+            on_digests=consensus.receive,
+            tensor_parallel=_RANKS,
+            logits_processors=list(_PROCESSORS),
         )
         for one in (datagram, *_WHOLE):
-            receiver._take(one)
-        decodes.flush()
-        provider.force_flush()
+            receiver.take(one)
+        await receiver.stop()
         assert consensus.state.lost == 0
         for metric in self._metrics.registry.collect():
             for sample in metric.samples:

@@ -34,7 +34,7 @@ from guided_sidecar.ranks.agreement import Consensus
 from guided_sidecar.settings import Settings
 from guided_sidecar.socket import grammar_service
 from guided_sidecar.socket.grammar_service import GrammarService
-from support.digests import UnheardDesyncs
+from support.digests import unheard
 from support.fuzz import mutation
 from support.fuzz.target import Target, end_all
 from support.spans import MemorySpans
@@ -168,7 +168,7 @@ class _Sidecar:
     async def _met(self, data: bytes) -> None:
         real, grammar_service.Pool = grammar_service.Pool, _InstantPool  # type: ignore[assignment,misc]
         try:
-            spans, consensus = MemorySpans(), Consensus(1, UnheardDesyncs())
+            spans, consensus = MemorySpans(), Consensus(1, unheard)
             service = GrammarService(Settings(POD), spans.tracer, consensus)
         finally:
             grammar_service.Pool = real  # type: ignore[misc]
