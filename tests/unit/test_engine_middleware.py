@@ -14,13 +14,14 @@ import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HEADER_VALUE_RE
 
 from guided_contract import records, wire
 from guided_contract.config import GuidedDecodingConfig, PodConfig, TelemetryConfig
 from guided_contract.errors import ErrorCode, GuidedError
 from guided_engine import ledger
-from guided_engine.admission import identifiers, middleware, validation
+from guided_engine.admission import identifiers, middleware
 from guided_engine.admission.exchange import current
 from guided_engine.admission.gate import Gate
 from guided_engine.admission.service_client import GrammarClient
@@ -56,7 +57,7 @@ class Served:
 
     async def run(  # noqa: PLR0913 - what a server knows
         self,
-        app: middleware.App,
+        app: ASGIApp,
         path: str = "/v1/completions",
         events: tuple[str, ...] = (),
         body: bytes | None = None,
@@ -440,34 +441,7 @@ async def test_a_constraint_in_other_words_stops_the_application(
     error = json.loads(served.body)["error"]
     assert (error["code"], error["param"]) == ("request_unknown_constraint", "guided_json")
     record = served.record
-    assert (record.status, record.error_code, record.kind) == (400, "request_unknown_constraint", "json")
-
-
-@pytest.mark.parametrize("has_begun", [False, True])
-async def test_what_vllm_trips_over_while_it_reads_a_body_is_400(
-    served: Served, monkeypatch: pytest.MonkeyPatch, *, has_begun: bool
-) -> None:
-    """Let out, it would be a 500 without ids, behind which the server closes the connection."""
-    monkeypatch.setattr(validation, "failed", lambda error: isinstance(error, AttributeError))
-
-    async def app(_scope: Any, receive: Any, send: Any) -> None:
-        await receive()
-        if has_begun:
-            exchange = current.get()
-            assert exchange is not None
-            exchange.decided = True
-            await send(STREAM)
-        raise AttributeError("'str' object has no attribute 'get'")
-
-    if has_begun:
-        with pytest.raises(AttributeError):
-            await served.run(app, body=b'{"prompt": 1}')
-        return
-    await served.run(app, body=b'{"prompt": 1}')
-    assert served.sent[0]["status"] == 400
-    error = json.loads(served.body)["error"]
-    assert error["trace_id"] == served.record.trace_id
-    assert "attribute" not in error["message"]
+    assert (record.status, record.error_code) == (400, "request_unknown_constraint")
 
 
 async def test_a_body_that_nobody_reads_is_not_looked_at(served: Served) -> None:
@@ -552,7 +526,7 @@ async def test_guided_request_on_another_route_is_refused() -> None:
     with pytest.raises(GuidedError) as raised:
         await gate.admit(structured_outputs(regex="a"), None)
     assert raised.value.code is ErrorCode.REQUEST_NOT_ADMITTED
-    assert (await gate.admit(None, {"mine": 1})).ticket is None
+    assert (await gate.admit(None, {"mine": 1})).arguments == {}
 
 
 @pytest.mark.parametrize("stream", [False, True])
