@@ -39,7 +39,7 @@ def make(service: FakeService, client: GrammarClient) -> Make:
 @contextlib.contextmanager
 def asking(route: str | None) -> Iterator[HttpExchange]:
     """Be asked over HTTP on a route, None: otherwise."""
-    exchange = HttpExchange(trace.begin([], 1), "POST", route or "")
+    exchange = HttpExchange(trace.begin([], 1), route or "")
     current.set(exchange if route else None)
     try:
         yield exchange
@@ -236,7 +236,7 @@ class TestNames:
     @pytest.fixture
     async def gate(self, service: FakeService, make: Make) -> AsyncIterator[gate_module.Gate]:
         service.named["card"] = ("json", '{"enum": [1]}')
-        current.set(HttpExchange(trace.begin([], 1), "POST", "/v1/completions"))
+        current.set(HttpExchange(trace.begin([], 1), "/v1/completions"))
         yield make()
         current.set(None)
 
@@ -279,7 +279,7 @@ class TestNames:
         assert exchange.failure is raised.value
 
     async def test_other_routes_refuse_it(self, gate: gate_module.Gate) -> None:
-        current.set(HttpExchange(trace.begin([], 1), "POST", "/invocations"))
+        current.set(HttpExchange(trace.begin([], 1), "/invocations"))
         with pytest.raises(GuidedError) as raised:
             await gate.admit(None, {"guided_grammar": "card"})
         assert raised.value.code is ErrorCode.REQUEST_NOT_ADMITTED

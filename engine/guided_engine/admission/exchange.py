@@ -37,7 +37,6 @@ class HttpExchange:
     """
 
     span: TraceContext
-    method: str
     route: str
     start_ns: int = field(default_factory=time.time_ns)
     decided: bool = False
@@ -72,7 +71,7 @@ class HttpExchange:
             tracestate=self.span.tracestate,
             start_ns=self.start_ns,
             end_ns=time.time_ns(),
-            method=self.method,
+            method="POST",
             route=self.route,
             status=status,
             stream=streams,

@@ -121,7 +121,7 @@ class Gate:
             The request is refused; its HTTP exchange has been told.
         """
         # Without one, nobody asked over HTTP, and nobody is told.
-        exchange = current.get() or HttpExchange(trace.begin((), 0), "", "")
+        exchange = current.get() or HttpExchange(trace.begin((), 0), "")
         exchange.kind = kind_of(structured_outputs) or exchange.kind  # of refusals, too
         try:
             options = options_of(extra_args, self.config.guided_decoding)

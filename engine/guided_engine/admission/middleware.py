@@ -62,7 +62,7 @@ class AdmissionMiddleware:
             await self._app(scope, receive, send)
             return
         span = trace.begin(scope["headers"], pod.telemetry.sampling)
-        exchange = HttpExchange(span, scope["method"], route, decided=not self._gate.active)
+        exchange = HttpExchange(span, route, decided=not self._gate.active)
         exchange.request_id = identifiers.given(scope["headers"])
         exchange.scheme, exchange.server = trace.asked(scope)
         current.set(exchange)
