@@ -523,20 +523,6 @@ class TestSequenceFailures:
         assert len(data) < 300  # 1200 tokens were asked for
         wait_until(lambda: stage.running() == 0)
 
-    def test_siblings_are_aborted(self, stage: Stage) -> None:
-        before = stage.steps()
-        body = completion(
-            n=3,
-            max_tokens=400,
-            ignore_eos=True,
-            vllm_xargs={"logits_processors": "first-fails"},
-            temperature=1,
-        )
-        response = stage.client.post("/v1/completions", json=body)
-        assert response.status_code == 422
-        wait_until(lambda: stage.running() == 0)
-        assert stage.steps() - before < 300  # 400 would end them by themselves
-
     def test_other_prompts_of_the_request_are_aborted(self, stage: Stage) -> None:
         before = stage.steps()
         chosen = {"logits_processors": "first-fails"}

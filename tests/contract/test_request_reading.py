@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
 
 from guided_contract.errors import GuidedError
 from guided_engine.admission import request_checks, request_words
@@ -123,27 +122,6 @@ def test_no_word_that_vllm_reads_is_taken_for_another_servers(route: str) -> Non
         found = request_words.first(route, body)
         # Of what holds a constraint, x is refused.
         assert found is None or "no effect" not in found.message, word
-
-
-@pytest.mark.parametrize("route", CLASSES)
-def test_objects_that_vllm_reads_are_not_looked_into(route: str) -> None:
-    """What they hold is a client's own: arguments of a template, say."""
-    from vllm.exceptions import VLLMError
-
-    def takes(annotation: Any, value: Any) -> bool:
-        try:
-            TypeAdapter(annotation).validate_python(value)
-        except (ValueError, VLLMError):
-            return False
-        return True
-
-    fields = request_of(route).model_fields
-    inner = {"response_format": {"x": 1}}
-    for word in {word for word, field in fields.items() if takes(field.annotation, inner)}:
-        body = Body.read(json.dumps({word: inner}).encode())
-        assert body
-        is_constraint = word in {"response_format", "text", "output_config", "sampling_params"}
-        assert is_constraint or request_words.first(route, body) is None, word
 
 
 def test_the_keys_of_constraints_are_vllms() -> None:

@@ -63,20 +63,13 @@ def prepared(asked: wire.Prepare) -> wire.Prepared:
         ("XGrammar", "guidance", False),
     ],
 )
-async def test_a_request_may_choose_among_the_pods_backends(
-    service: FakeService, make: Make, configured: Any, asked: Any, *, allowed: bool
-) -> None:
-    guided = GuidedDecodingConfig(backend=configured)
-    gate = make(guided_decoding=guided)
-    service.script["a+"] = prepared
-    given = {"guided_backend": asked} if asked else None
-    with asking("/v1/completions"):
-        if allowed:
-            await gate.admit(structured_outputs(regex="a+"), given)
-            assert service.wait_for(wire.Prepare).backend == asked
-            return
-        with pytest.raises(GuidedError) as raised:
-            await gate.admit(structured_outputs(regex="a+"), given)
+def test_a_request_may_choose_among_the_pods_backends(configured: Any, asked: Any, *, allowed: bool) -> None:
+    guided, given = GuidedDecodingConfig(backend=configured), {"guided_backend": asked} if asked else None
+    if allowed:
+        assert options_of(given, guided).backend == asked
+        return
+    with pytest.raises(GuidedError) as raised:
+        options_of(given, guided)
     assert raised.value.code is ErrorCode.GRAMMAR_UNSUPPORTED
     assert raised.value.path == "vllm_xargs.guided_backend"
 

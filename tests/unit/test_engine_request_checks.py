@@ -184,17 +184,6 @@ class TestTools:
         assert found(route, body) is None
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"functions": []}, {"constraints": {}}, {"json_schema": []}, {"tool_choise": None},
-        {"analytics": {"tool_choices": ["search"]}},
-    ],
-)  # fmt: skip
-def test_what_asks_for_nothing_passes(body: Any) -> None:
-    assert found(CHAT, body) is None
-
-
 def test_a_batch_is_not_streamed() -> None:
     """vLLM answers with the first part of it, and `stop`."""
     fault = found(BATCH, {"stream": True, "messages": []})
